@@ -25,8 +25,16 @@ SUFFIX = {"float16": "f32", "bfloat16": "f32", "float32": "f32", "float64": "f64
 SHORT = {"float16": "f16", "bfloat16": "bf16"}
 
 
+COPIED = {"complex64": "float _Complex", "complex128": "double _Complex"}  # not computed with
+
+
+def memory_type(dtype: DType) -> str:
+    """The C type of an element as it lies in memory."""
+    return C_TYPES.get(dtype.name) or COPIED[dtype.name]
+
+
 def compute_type(dtype: DType) -> str:
-    return "float" if dtype.name in SHORT else C_TYPES[dtype.name]
+    return "float" if dtype.name in SHORT else memory_type(dtype)
 
 
 def literal(value, dtype: DType) -> str:

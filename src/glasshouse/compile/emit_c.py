@@ -13,7 +13,6 @@ from math import prod
 
 from glasshouse.base.dtype import DType
 from glasshouse.compile.c_text import (
-    C_TYPES,
     SUFFIX,
     CardCall,
     bitcast_text,
@@ -22,6 +21,7 @@ from glasshouse.compile.c_text import (
     kernel_of,
     literal,
     loaded,
+    memory_type,
     rounded,
     stored,
     text_of_call,
@@ -153,7 +153,7 @@ class KernelEmitter:
         head = []
         for k, what in enumerate(self.args):
             if isinstance(what[0], PlannedBuffer):
-                head.append(f"  {C_TYPES[what[0].dtype.name]} *b{k} = a[{k}];")
+                head.append(f"  {memory_type(what[0].dtype)} *b{k} = a[{k}];")
             elif what[0] == "scalar":
                 head.append(f"  {self.scalar_text(k, what[2])}")
             else:

@@ -103,11 +103,10 @@ class BufferPlace(NamedTuple):
 
 
 class MissingKernel(NamedTuple):
-    """Why there is no kernel for a call, what would help, and the user's line where it is known."""
+    """Why there is no kernel for a call, and what would help."""
 
     reason: str
     fix: str
-    line: str = ""
 
 
 class HostCall(NamedTuple):

@@ -217,7 +217,7 @@ class Program:
 
         Raises: BackendError where `strict` is set
         """
-        reason, fix, _ = step.missing or ("", "", "")
+        reason, fix = step.missing or ("", "")
         line = self.lines.get(step.node.origin.place, "")
         backend = self.backend or current()
         backend.fall_back(Fallback(step.node.op, reason, line), fix)

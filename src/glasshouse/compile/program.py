@@ -218,17 +218,16 @@ def lines_of(program: Program, recording: Recording, backend) -> dict[int, str]:
     lines = {}
     for step in program.missing:
         place = step.node.origin.place
-        missing = missing_of(recording.nodes[place], backend) if place >= 0 else None
-        if missing is not None and missing.line:
-            lines[place] = missing.line
+        if place >= 0:
+            lines[place] = missing_of(recording.nodes[place], backend)[1]
     return lines
 
 
-def missing_of(node, backend) -> MissingKernel | None:
-    """Why no kernel computes a recorded call; None if one does."""
+def missing_of(node, backend) -> tuple[MissingKernel | None, str]:
+    """Why no kernel computes a recorded call, None if one does; and the user's line, if known."""
     signature = node.signature
     if signature.name in ALWAYS_WRITTEN and not node.inputs[0].spec.dtype.is_complex:
-        return None
+        return None, ""
     return backend.missing_of(signature, [x.spec for x in node.inputs], node.spec)
 
 
@@ -239,10 +238,14 @@ def tell_references(entry: Entry, recording: Recording, backend) -> None:
     Raises: BackendError where `strict` is set, unless just compiling is not yet worth it
     """
     if entry.missing is None:
-        found = ((node.signature.name, missing_of(node, backend)) for node in recording.nodes)
-        entry.missing = [(name, why) for name, why in found if why is not None]
-    for name, (reason, fix, line) in entry.missing:
-        backend.fall_back(Fallback(name, reason, line), fix)
+        found = ((node.signature.name, *missing_of(node, backend)) for node in recording.nodes)
+        entry.missing = [
+            (Fallback(name, why.reason, line), why.fix)
+            for name, why, line in found
+            if why is not None
+        ]
+    for fallback, fix in entry.missing:
+        backend.fall_back(fallback, fix)
     if entry.failed:
         fallback = Fallback(WHOLE, entry.failed, user_line())
         backend.fall_back(fallback, "Mend what keeps it from being compiled")

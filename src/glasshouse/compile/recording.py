@@ -42,7 +42,8 @@ class RecordingBackend(TensorBackend):
         self.recorder = record.recorder
         self.replaced: dict[str, object] = {}
         self.known = {}
-        self.missing: dict[tuple, MissingKernel | None] = {}  # by signature and operands' specs
+        # By signature and operands' specs: why there is no kernel, and the user's line.
+        self.missing: dict[tuple, tuple[MissingKernel | None, str]] = {}
 
     def run(self, primitive: Primitive, data, attrs: dict, spec):
         """A node for the call; `constant` and `full` have their own kinds."""
@@ -70,13 +71,12 @@ class RecordingBackend(TensorBackend):
 
         Raises: BackendError where `strict` is set, at the call
         """
-        missing = self.missing_of(signature, specs, spec, user_line)
+        missing, _ = self.missing_of(signature, specs, spec, user_line)
         if missing is not None and (self.strict or flags.strict) and self.computes:
             self.refuse(Fallback(signature.name, missing.reason, user_line()), missing.fix)
 
-    def missing_of(self, signature, specs, spec, line=str) -> MissingKernel | None:
-        """Why no kernel computes a call, with the line that `line()` gave the first time; None if
-        one does."""
+    def missing_of(self, signature, specs, spec, line=str) -> tuple[MissingKernel | None, str]:
+        """Why no kernel computes a call, or None; and what `line()` gave the first time."""
         key = signature.number, current_target().variant(), *specs
         if key not in self.missing:
             operands = tuple(Node("input", (), {}, s, -1) for s in specs)
@@ -84,7 +84,7 @@ class RecordingBackend(TensorBackend):
             found = missing_kernel(node)
             if len(self.missing) >= MOST_MISSING:
                 self.missing.clear()
-            self.missing[key] = found and found._replace(line=line())
+            self.missing[key] = found, line()
         return self.missing[key]
 
     def replace(self, name: str, kernel) -> Replacement:

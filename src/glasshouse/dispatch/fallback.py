@@ -10,8 +10,8 @@ WHOLE = "program"  # in place of a card: all calls of a recording that could not
 
 
 class Fallback(NamedTuple):
-    """Calls of a `card` that ran on its reference: why, and the user's line, if it is known, of the
-    first call of that kind."""
+    """Calls of a `card` that ran on its reference: why, and the user's line if it is known. Where
+    calls are recorded it is that of the first call with these shapes and dtypes."""
 
     card: str
     reason: str

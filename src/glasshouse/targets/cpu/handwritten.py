@@ -1,6 +1,7 @@
 """What kernels that are written for one card each share."""
 
 from glasshouse.compile import emit_c
+from glasshouse.compile.c_text import C_TYPES
 from glasshouse.compile.lowerer import Claim, GraphUsers, Lowerer
 from glasshouse.compile.view import View
 from glasshouse.graph.graph import Node
@@ -13,7 +14,7 @@ class HandwrittenKernels(Lowerer):
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
         specs = [node.spec, *(x.spec for x in node.inputs)]
-        fits = all(s.dtype.name in emit_c.C_TYPES and s.size for s in specs)
+        fits = all(s.dtype.name in C_TYPES and s.size for s in specs)
         return Claim([node]) if fits and node.host is None else None
 
     def estimate(self, products, numbers, machine) -> float:
@@ -23,7 +24,7 @@ class HandwrittenKernels(Lowerer):
 
 def pointers(*views: View) -> list[str]:
     """The arguments of a kernel as pointers b0, b1, … of their types."""
-    return [f"{emit_c.C_TYPES[v.base.dtype.name]} *b{k} = a[{k}];" for k, v in enumerate(views)]
+    return [f"{C_TYPES[v.base.dtype.name]} *b{k} = a[{k}];" for k, v in enumerate(views)]
 
 
 def parallel(work: int) -> list[str]:

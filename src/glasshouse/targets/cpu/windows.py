@@ -3,7 +3,7 @@
 from itertools import product
 from math import prod
 
-from glasshouse.compile import emit_c
+from glasshouse.compile import c_text
 from glasshouse.compile.emit_c import canonical, decoded, loaded, stored
 from glasshouse.compile.emitted import CKernel, EmittedStep
 from glasshouse.compile.lowerer import Claim, GraphUsers
@@ -95,7 +95,7 @@ def choose(windows: Windows, keys: View, dtype, inner) -> list[str]:
     for number, at in enumerate(windows.offsets):
         key = loaded(f"b1[{base} + {windows.within(keys, at)}]", dtype)
         if number == 0:
-            lines += [f"{emit_c.compute_type(dtype)} best = {key};", "int32_t at = 0;"]
+            lines += [f"{c_text.compute_type(dtype)} best = {key};", "int32_t at = 0;"]
             continue
         # The first NaN wins. Choices inside choices, since compilers vectorise these.
         place = f"key != key ? (best == best ? {number} : at) : at" if floating else "at"
