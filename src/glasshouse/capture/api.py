@@ -16,7 +16,8 @@ from glasshouse.capture.budget import BudgetCompiler
 from glasshouse.capture.config import config, counters
 from glasshouse.capture.glasshouse_front import GlasshouseFront
 from glasshouse.capture.native import native
-from glasshouse.capture.program_compiler import compile_to_program, eager
+from glasshouse.capture.program_compiler import compile_to_program
+from glasshouse.capture.recording_interpreter import eager
 from glasshouse.capture.report import Explanation
 from glasshouse.capture.reproduce import Reproduction
 from glasshouse.capture.session import Capture

@@ -6,6 +6,7 @@ has the user's file and line, so that tracebacks show them."""
 
 import ast
 import copy
+import re
 import sys
 import types
 from collections import OrderedDict
@@ -45,6 +46,8 @@ class ReplacementEmitter:
         self.output_vars: list[Var] = []
         self.busy: set[int] = set()
         self.unfilled: list[Var] = []  # cells that were made
+        self.holders: list[ValueSource] = []  # containers that something else takes the place of
+        self.used_behind: set[str] = set()  # names in what follows the graph
 
     # -- names ---------------------------------------------------------------------------------
 
@@ -314,8 +317,8 @@ class ReplacementEmitter:
         self, body: tuple[list[str], list[str]], line: int, root: types.CodeType, slots: int, graph
     ) -> types.FunctionType:
         """The replacement of these statements."""
-        inputs = ", ".join(self.name(var) for _, var in self.tracer.inputs)
-        run = [f"o = graph({inputs})"] if graph is not None else []
+        self.used_behind = set(re.findall(r"\w+", "\n".join([*self.makes, *body[0], *body[1]])))
+        run = self.run_graph(graph) if graph is not None else []
         work, rest = [*run, *self.makes, *body[0]], body[1]
         if self.holds:
             work = [
@@ -329,7 +332,7 @@ class ReplacementEmitter:
         lines = [*self.reads, *work, *rest]
         head = f"def replacement({', '.join(f's{i}' for i in range(slots))}):"
         text = "\n".join([head, *(f"    {line}" for line in lines)])
-        self.names["graph"] = graph
+        self.names["graph"] = getattr(graph, "run", graph)
         self.text = text
         tree = ast.parse(text)
         for node in ast.walk(tree):
@@ -339,6 +342,54 @@ class ReplacementEmitter:
         made = self.names.pop("replacement")
         made.__code__ = made.__code__.replace(co_name=root.co_name, co_qualname=root.co_qualname)
         return made
+
+    def run_graph(self, graph) -> list[str]:
+        """The statements that run the graph. One with `run_first` takes lists, and may overwrite
+        what is replaced behind it if nobody else refers to it: nor does a name here."""
+        names = [self.name(var) for _, var in self.tracer.inputs]
+        if not hasattr(graph, "run_first"):
+            return [f"o = graph({', '.join(names)})"]
+        holders = list(map(self.source, self.holders))
+        nodes = (node for node, _ in self.tracer.inputs)
+        replaced = {x for x, node in zip(names, nodes, strict=True) if "replaced" in node.meta}
+        dropped = {*replaced, *holders} - self.used_behind
+        dropped = sorted(x for x in dropped if names.count(x) < 2)
+        if not dropped:
+            return [f"o = graph([{', '.join(names)}])"]
+        return [
+            f"i, h = [{', '.join(names)}], [{', '.join(holders)}]",
+            f"del {', '.join(dropped)}",
+            "o = graph(i, h)",
+        ]
+
+    def mark_replaced(self) -> None:
+        """Mark the graph's tensors that something else takes the place of, or of a container that
+        they are in; `meta["replaced"]` says which of the `holders` those containers are."""
+        places = {}
+        for written in self.tracer.written:
+            for kind, *parts in written.log:
+                if kind in ("item", "attr"):
+                    key = parts[0].value if kind == "item" else parts[0]
+                    places[id(written.origin), kind, key_of(key)] = parts[1]
+        for node, var in self.tracer.inputs:
+            source, containers, new = var.origin, [], var
+            while isinstance(source, ValueSource) and source.kind in ("get", "item"):
+                base, kind = source.base, "item"
+                if base.kind == "dict":
+                    base, kind = base.base, "attr"
+                new = places.get((id(base), kind, key_of(source.key)), var)
+                if new is not var or kind == "attr":
+                    break
+                containers.append(base)
+                source = base
+            if new is not var:
+                self.holders += [x for x in containers if x not in self.holders]
+                node.meta["replaced"] = tuple(map(self.holders.index, containers))
+
+    def is_used_behind(self, source: ValueSource) -> bool:
+        """Whether what follows the graph uses what was read at a source."""
+        name = f"s{source.key}" if source.kind == "slot" else self.known.get(id(source))
+        return name in self.used_behind
 
     def at_end(self, how: str, var: Var) -> tuple[list[str], list[str]]:
         """The statements that end a trace that went to its end: `how` is return or raise."""
@@ -461,6 +512,11 @@ class ReplacementEmitter:
         code, names = code_of(fn), frame.globals
         made = f"{self.pool(types.FunctionType)}({self.pool(code)}, {self.pool(names)}, "
         return f"{made}{code.co_name!r}, None, ({self.listed(frame.closure)}))"
+
+
+def key_of(key):
+    """What tells keys apart: the value of a string or number, the identity of another object."""
+    return key if type(key) in (str, int) else (id(key),)
 
 
 def is_work(node: IRNode) -> bool:

@@ -14,10 +14,10 @@ from glasshouse.base.shape import Spec
 from glasshouse.capture.front import FrontEnd, HiddenValue, is_number
 from glasshouse.capture.guards import GuardCheck
 from glasshouse.capture.plain import SCALARS
-from glasshouse.capture.program_compiler import on_tape
+from glasshouse.capture.tape_nodes import walk_tape
 from glasshouse.capture.values import Break, Recipe, ValueSource, Var, constant
 from glasshouse.dispatch.autocast import autocast
-from glasshouse.dispatch.backend import TensorBackend
+from glasshouse.dispatch.backend import TensorBackend, current
 from glasshouse.dispatch.bind import hooks, state, timers, watchers
 from glasshouse.dispatch.primitive import Primitive
 from glasshouse.dispatch.scope import in_module, phase, scope_of
@@ -188,6 +188,7 @@ class GlasshouseFront(FrontEnd):
     # -- running ---------------------------------------------------------------------------------
 
     def begin(self, tracer):
+        current().sync()  # what waits is no part of the trace
         tracer.sequence_at = next(sequence)
         tracer.told = watchers[:], timers[:]
         watchers.clear(), timers.clear()  # the compiled graph is what counts
@@ -263,7 +264,7 @@ class GlasshouseFront(FrontEnd):
         leaves = []
         for var in outputs:
             roots = [var] if self.is_tensor(var.value) else tracer.sequence(var) or []
-            for node in on_tape([x.value.node for x in roots]):
+            for node in walk_tape([x.value.node for x in roots]):
                 leaves += [node] if isinstance(node, Leaf) else []
                 if not isinstance(node, Leaf) and node.seq < tracer.sequence_at:
                     found = "through what was computed before"

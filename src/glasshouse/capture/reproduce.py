@@ -18,7 +18,7 @@ from glasshouse import nn
 from glasshouse.autograd.tape import enable_grad
 from glasshouse.base.dtype import DType
 from glasshouse.capture.config import counters
-from glasshouse.capture.program_compiler import unwatched
+from glasshouse.capture.first_run import unwatched
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.ir.graph import IRGraph

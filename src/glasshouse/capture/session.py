@@ -311,6 +311,7 @@ class CaptureSession:
             self.write_reproduction()
 
     failed = False  # whether the compiler raised
+    redo: Any = None  # brings back what the trace did to tensors, while the graph runs
 
     def write_reproduction(self) -> None:
         """Write a script that shows how the compiler fails, once for each function."""
@@ -444,6 +445,7 @@ class CaptureSession:
             body = emitter.at_break(broke)
         else:
             body = emitter.at_end("raise" if raising else "return", outcome)
+        emitter.mark_replaced()
         graph = self.compiled(emitter)
         return graph, emitter.function(body, line, self.fn.__code__, len(self.slots), graph)
 
@@ -561,17 +563,28 @@ class CaptureSession:
         for context in reversed(entered):
             context.value.__exit__(None, None, None)
         front.end(tracer)
-        restore = front.rollback(tracer)
+        self.redo = front.rollback(tracer)
+        adopt = partial(self.adopt_results, emitter)
         try:
-            results = graph(*self.values)
+            if hasattr(graph, "run_first"):
+                graph.run_first(self.values, adopt)
+            else:
+                adopt(graph(*self.values))
         except OptionError:  # a budget that cannot be met: all is as before the call
             raise
         except BaseException:
-            restore()
+            if self.redo is not None:
+                self.redo()
             raise
         finally:
+            self.redo = None
             for context in entered:
                 self.enter_again(context)
+
+    def adopt_results(self, emitter: ReplacementEmitter, results) -> None:
+        """Have the trace's tensors show the graph's results, and let go of what was there before:
+        from now on the trace cannot be brought back."""
+        tracer, front = self.tracer, self.capture.front
         for var, result in zip(emitter.output_vars, results, strict=True):
             owner = tracer.tracked.get(id(var.value))
             if owner is not None and owner is not var and isinstance(owner.origin, ValueSource):
@@ -581,6 +594,15 @@ class CaptureSession:
             if isinstance(var.origin, IRNode) and var.origin.target is getattr:
                 owner = var.origin.args[0]
                 front.own_gradient(tracer, owner, var.value, result)
+        self.redo = None
+        tracer.snapshots.clear()
+        for key, var in list(tracer.tracked.items()):
+            source = var.origin
+            if not isinstance(source, ValueSource) or emitter.is_used_behind(source):
+                continue
+            if front.is_tensor(var.value) or source in emitter.holders:
+                del tracer.tracked[key]
+                var.value = None
 
     def enter_again(self, context: Var) -> None:
         """Enter a context that was left while the graph ran; what leaves it is on some stack."""

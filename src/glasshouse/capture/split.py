@@ -1,19 +1,28 @@
 """A graph in two: what is computed now, and what is computed later from what is kept."""
 
+from typing import NamedTuple
+
 from glasshouse.dispatch import primitives
 from glasshouse.graph.graph import Graph, Node, needed_nodes
 
 
+class HalfInput(NamedTuple):
+    """What an input of a half is: the input of the whole graph with this number, or, where it is
+    handed over, the output of the first half with this number."""
+
+    number: int
+    is_handed_over: bool = False
+
+
 class GraphHalf:
-    """A part of a graph. `sources` tells for each input of the part which one of the whole graph it
-    is, or ~k for the k-th output of the first half."""
+    """A part of a graph; `sources` tells of each input what it is."""
 
     def __init__(self, whole: Graph, is_first: bool):
-        self.graph, self.whole, self.sources = Graph(), whole, list[int]()
+        self.graph, self.whole, self.sources = Graph(), whole, list[HalfInput]()
         self.is_first = is_first
         self.made: dict[int, Node] = {}
 
-    def give(self, node: Node, source: int) -> Node:
+    def give(self, node: Node, source: HalfInput) -> Node:
         attrs = {"number": len(self.sources)}
         self.sources.append(source)
         self.made[node.number] = self.graph.emit("input", (), attrs, node.spec)
@@ -22,7 +31,7 @@ class GraphHalf:
     def add(self, node: Node) -> Node:
         """A node of the whole graph whose operands are there."""
         if node.op == "input":
-            return self.give(node, node.attrs["number"])
+            return self.give(node, HalfInput(node.attrs["number"]))
         self.graph.origin = node.origin
         inputs = tuple([self.made[x.number] for x in node.inputs])
         made = self.graph.emit(node.op, inputs, node.attrs, node.spec, node.host)
@@ -61,7 +70,7 @@ def split(graph: Graph, count: int) -> tuple[GraphHalf, GraphHalf]:
         outputs, made = first.graph.outputs, first.made[x.number]
         if made not in outputs:
             outputs.append(made)
-        return second.give(x, ~outputs.index(made))
+        return second.give(x, HalfInput(outputs.index(made), is_handed_over=True))
 
     for node in nodes:
         if node.number not in early and node.op != "input":

@@ -12,8 +12,10 @@ from glasshouse.capture.program_compiler import CompiledGraph
 
 
 def test_a_number_and_a_size_that_vary_share_programs(monkeypatch):
-    made, first = [], CompiledGraph.first
-    monkeypatch.setattr(CompiledGraph, "first", lambda *args: made.append(args) or first(*args))
+    made, first = [], CompiledGraph.make_program
+    monkeypatch.setattr(
+        CompiledGraph, "make_program", lambda *args: made.append(args) or first(*args)
+    )
 
     @gh.optimize(dynamic=True)
     def fn(x, rate):

@@ -162,9 +162,9 @@ def test_halves_compute_what_the_whole_did(count):
     assert 0 < count < len(whole) and grads
     first, second = split(graph, count)
     verify(first.graph), verify(second.graph)
-    assert not first.sources or min(first.sources) >= 0
-    given = run(first.graph, [arrays[at] for at in first.sources], found.scalars)
-    taken = [arrays[at] if at >= 0 else given[~at] for at in second.sources]
+    assert not any(source.is_handed_over for source in first.sources)
+    given = run(first.graph, [arrays[source.number] for source in first.sources], found.scalars)
+    taken = [(given if s.is_handed_over else arrays)[s.number] for s in second.sources]
     rest = run(second.graph, taken, found.scalars)
     assert all(map(np.array_equal, whole, [*given[:count], *rest]))
     ops = [n for half in (first, second) for n in half.graph.nodes if n.op in ("matmul", "sum")]

@@ -1,0 +1,99 @@
+"""A compiled Program bound to where its inputs come from."""
+
+from functools import partial
+from threading import get_ident
+
+import numpy as np
+
+from glasshouse.capture.payload_places import PayloadPlace, PlaceKind
+from glasshouse.capture.split import GraphHalf
+from glasshouse.compile.program import compiled, compiled_graph, run_timed, warn_once
+from glasshouse.compile.source_map import counts_of
+from glasshouse.compile.toolchain import CompileError
+from glasshouse.dispatch.bind import timers
+from glasshouse.dispatch.watch import Tally
+from glasshouse.graph.record import Lazy, Recording, computed, pack
+
+
+class NotCompilable(Exception):
+    """A graph that is run as it is, since a Program would not do the same."""
+
+
+class BoundProgram:
+    """The Program of a recording, or of a half of it, and the places of its inputs.
+
+    places       of payloads, by id
+    constants    payloads that are the same in each run, by id
+    interpreter  the RecordingInterpreter that made the recording"""
+
+    def __init__(
+        self,
+        recorded: Recording,
+        places: dict[int, PayloadPlace],
+        constants: dict[int, Lazy],
+        interpreter,
+        half: GraphHalf | None = None,
+    ):
+        leaves = [place_of(leaf, places, constants) for leaf in recorded.leaves]
+        if half is not None:
+            leaves = [
+                PayloadPlace(PlaceKind.OUTPUT, source.number)
+                if source.is_handed_over
+                else leaves[source.number]
+                for source in half.sources
+            ]
+        if None in leaves:
+            raise NotCompilable
+        self.fetches: list[PayloadPlace] = leaves
+        self.scalars = [
+            (interpreter.scalar_inputs.get(node), node.scalar, node.spec.dtype.kind)
+            for node in recorded.nodes
+            if node.scalar is not None
+        ]
+        counts = counts_of(recorded)
+        if half is not None:
+            counts = [count for count in counts if half.is_first == (count[2] == "forward")]
+        self.tally = Tally(counts)
+        self.specs = [recorded.nodes[at].spec for at in recorded.outputs]
+        self.events = [-1] * len(recorded.nodes)
+        if half is not None:
+            self.specs = [node.spec for node in half.graph.outputs]
+        try:
+            self.program = compiled(recorded) if half is None else compiled_graph(half.graph)
+            self.program.lines = interpreter.lines.of(recorded)
+        except CompileError as error:
+            warn_once(error)
+            raise NotCompilable from None
+
+    def pack_scalars(self, inputs) -> list[bytes]:
+        """The numbers of a call as the kernels read them."""
+        return [
+            packed if number is None else pack(inputs[number], kind)
+            for number, packed, kind in self.scalars
+        ]
+
+    def run(self, payloads: list[Lazy], scalars, donated=(), first: bool = False) -> list:
+        """The results as arrays. The calls of a first run were counted as they were recorded."""
+        arrays = []
+        for x in payloads:
+            if not x.value.flags.c_contiguous:
+                x.value = np.ascontiguousarray(x.value)
+            arrays.append(x.value)
+        if not first:
+            self.tally.runs[get_ident()] += 1
+        if not timers:
+            return self.program.run(arrays, scalars, donated)
+        run = partial(self.program.run, arrays, scalars, donated)
+        return run_timed(self.program, self.events, run)
+
+    def run_to_payloads(self, payloads: list[Lazy], scalars, donated=(), first: bool = False):
+        """The results as payloads."""
+        arrays, owns = self.run(payloads, scalars, donated, first), self.program.owns
+        return [computed(v, s, o) for v, s, o in zip(arrays, self.specs, owns, strict=True)]
+
+
+def place_of(leaf: Lazy, places: dict, constants: dict) -> PayloadPlace | None:
+    """Where a payload is found in later runs; None if nothing is known of it."""
+    if id(leaf) in places:
+        return places[id(leaf)]
+    return PayloadPlace(PlaceKind.CONSTANT, payload=leaf) if id(leaf) in constants else None

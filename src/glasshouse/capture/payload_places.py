@@ -1,0 +1,107 @@
+"""Where a captured Program finds what it reads, and where its results go."""
+
+from enum import Enum
+from typing import NamedTuple
+
+from glasshouse.graph.record import Lazy, computed
+from glasshouse.tensor import Tensor
+
+
+class PlaceKind(Enum):
+    """What a payload belongs to; the number of a PayloadPlace counts things of its kind."""
+
+    TENSOR = "a tensor that the graph owns or is given"
+    GRADIENT = "the gradient of such a tensor"
+    KEY = "a random key that the run draws"
+    OUTPUT = "an output of the forward Program"
+    COTANGENT = "a gradient of a result that the backward pass is given"
+    BACKWARD_OUTPUT = "an output of the backward Program"
+    CONSTANT = "a payload that is the same in each run"
+
+
+class PayloadPlace(NamedTuple):
+    """One place by kind and number; of a constant the payload itself."""
+
+    kind: PlaceKind
+    number: int = -1
+    payload: Lazy | None = None
+
+
+class TensorUpdate(NamedTuple):
+    """The tensor (or gradient) of this number gets what is at a place; without one, None."""
+
+    number: int
+    place: PayloadPlace | None
+    spec: object
+
+
+class OutputKind(Enum):
+    """What an output of the graph is."""
+
+    VALUE = "no tensor: the same value each time"
+    TENSOR = "a tensor that the graph owns or is given"
+    GRADIENT = "the gradient of such a tensor"
+    NEW = "a new tensor of what is at a place"
+
+
+class GraphOutput(NamedTuple):
+    """One output of the graph. `is_spent`: its backward pass was part of the graph."""
+
+    kind: OutputKind
+    number: int = -1
+    value: object = None
+    place: PayloadPlace | None = None
+    spec: object = None
+    is_spent: bool = False
+
+
+class RunPayloads:
+    """The payloads of one run by place."""
+
+    __slots__ = ("tensors", "handles", "keys", "outputs", "backend", "cotangents")
+
+    def __init__(self, tensors: list[Lazy], handles: list[Tensor], keys: list[Tensor], backend):
+        self.tensors, self.handles, self.keys, self.backend = tensors, handles, keys, backend
+        self.outputs: list[Lazy] = []
+        self.cotangents: list[Lazy] = []
+
+    def get(self, place: PayloadPlace) -> Lazy:
+        kind, number, payload = place
+        if kind is PlaceKind.TENSOR:
+            return self.tensors[number]
+        if kind is PlaceKind.OUTPUT:
+            return self.outputs[number]
+        if kind is PlaceKind.GRADIENT:
+            gradient = self.handles[number].grad
+            bring_to_backend(gradient, self.backend)
+            return gradient.payload
+        if kind is PlaceKind.KEY:
+            return self.keys[number].payload
+        return self.cotangents[number] if kind is PlaceKind.COTANGENT else payload
+
+
+def bring_to_backend(tensor: Tensor, backend) -> None:
+    """Have a tensor on the backend, computed."""
+    if tensor.backend is not backend:
+        tensor.payload, tensor.backend = backend.from_numpy(tensor.numpy()), backend
+    if tensor.payload.value is None:
+        backend.evaluate((tensor.payload,))
+
+
+def separate_payloads(handles: list[Tensor], backend) -> None:
+    """Have tensors and their gradients computed, each with a payload of its own."""
+    taken: dict[int, Lazy] = {}
+    with_gradients = (t for h in handles for t in (h, h.__dict__.get("grad")) if t is not None)
+    tensors = unique_objects(with_gradients)
+    backend.evaluate(tuple(t.payload for t in tensors if t.backend is backend))
+    for tensor in tensors:
+        bring_to_backend(tensor, backend)
+        payload = tensor.payload
+        if id(payload) in taken:
+            payload = tensor.payload = computed(payload.value, payload.spec, payload.owned)
+        taken[id(payload)] = payload
+
+
+def unique_objects(values) -> list:
+    """The objects, each once, in order."""
+    return list({id(x): x for x in values}.values())
