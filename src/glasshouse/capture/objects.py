@@ -269,7 +269,9 @@ class ObjectRules:
     def known_key(self, var: Var):
         """A dict key: a constant, or an object that is relied on to be the same one."""
         value, origin = var.value, var.origin
-        if self.live and compares_in_python(value) and not self.front.is_constant(value):
+        by_identity = type(value).__hash__ is object.__hash__  # no other key has its hash
+        compares = compares_in_python(value) and not (by_identity or self.front.is_constant(value))
+        if self.live and compares:
             raise Break(f"a {type(value).__name__}, whose class compares in Python, is a key")
         if self.live and isinstance(origin, ValueSource) and type(value) not in (*SCALARS, tuple):
             self.guards.add("is", origin, value)
