@@ -35,8 +35,7 @@ from glasshouse.base.errors import OptionError
 from glasshouse.cli.bench_worker import CASES, Ours, forget_peak, peak_bytes
 from glasshouse.cli.info import read_fields
 from glasshouse.nn import functional as F
-from glasshouse.remat.planner.planner import Applied, candidates_of
-from glasshouse.remat.planner.planner import Block as Recomputed
+from glasshouse.remat.planner.blocks import AppliedBlocks, RematBlock, candidates_of
 
 PLANNED = {"resnet50": 8, "vit_b_16": 4, "bert": 2}  # planned and run with batches of
 OPTIMIZERS = (("SGD", {"momentum": 0.9}), ("Adam", {}), ("AdamW", {}), ("RMSprop", {}))
@@ -230,17 +229,17 @@ def fastest(train, repeats: int) -> float:
     return min(times)
 
 
-def fewest_blocks(arguments, paths, budget: int) -> list[Block]:
+def fewest_blocks(arguments, paths, budget: int) -> list[RematBlock]:
     """The first blocks of a model, as few as keep its peak within a budget if each is checkpointed:
     what one does by hand."""
     low, high = 0, len(paths)
     while low < high:
         middle = (low + high) // 2
-        applied = Applied(arguments[0], [Recomputed(path, 0, 0.0) for path in paths[:middle]])
+        applied = AppliedBlocks(arguments[0], [RematBlock(path) for path in paths[:middle]])
         fits = step(*arguments).peak_bytes <= budget
         applied.undo()
         low, high = (low, middle) if fits else (middle + 1, high)
-    return [Recomputed(path, 0, 0.0) for path in paths[:low]]
+    return [RematBlock(path) for path in paths[:low]]
 
 
 def seconds_of(train, model, choices: dict[str, list], rounds: int) -> dict[str, list[float]]:
@@ -249,7 +248,7 @@ def seconds_of(train, model, choices: dict[str, list], rounds: int) -> dict[str,
     seconds: dict[str, list[float]] = {name: [] for name in choices}
     for _ in range(rounds):
         for name, blocks in choices.items():
-            applied = Applied(model, blocks)
+            applied = AppliedBlocks(model, blocks)
             train().item()
             start = time.perf_counter()
             train().item()

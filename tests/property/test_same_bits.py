@@ -10,7 +10,7 @@ from glasshouse.analyze import plan
 from glasshouse.base.flags import flags
 from glasshouse.cli.bench_worker import CASES, Ours
 from glasshouse.nn import functional as F
-from glasshouse.remat.planner.planner import Applied, Block, candidates_of
+from glasshouse.remat.planner.blocks import AppliedBlocks, RematBlock, candidates_of
 
 UNARY = ("exp", "tanh", "sin", "erf", "log1p", "sqrt", "floor")
 WIDTHS = (1, 2, 3, 7, 16, 31, 50, 197, 4097, 9001)  # of rows: even, uneven, and longer than a chunk
@@ -88,10 +88,10 @@ class Step:
 def test_whatever_is_computed_again(name, dtype):
     with gh.backends.use("lazy"), flags.override(compile="always"):
         plain = Step(name, dtype).run()
-        for whole in (True, False):
+        for means in ("whole", "elementwise"):
             step = Step(name, dtype)
-            blocks = [Block(path, 0, 0.0, whole=whole) for path in candidates_of(step.model)]
-            applied = Applied(step.model, blocks)
+            blocks = [RematBlock(path, means) for path in candidates_of(step.model)]
+            applied = AppliedBlocks(step.model, blocks)
             assert blocks and all(map(np.array_equal, plain, step.run()))
             applied.undo()
         for solver in ("chain", "min-cut"):

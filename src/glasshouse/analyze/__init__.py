@@ -4,7 +4,7 @@ from glasshouse.analyze.compare import Compared, compare
 from glasshouse.analyze.cost_table import CostTable, symbolic_profile
 from glasshouse.analyze.machine import MachineProfile, calibrate
 from glasshouse.analyze.meta import meta
-from glasshouse.remat.planner.planner import Plan, plan
+from glasshouse.remat.planner.plan import Plan, plan
 from glasshouse.analyze.step import StepAnalysis, step
 from glasshouse.analyze.trace import (
     register_function,

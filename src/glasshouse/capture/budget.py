@@ -7,8 +7,8 @@ from glasshouse.capture.captured_step import (
     plan_captured,
 )
 from glasshouse.capture.program_compiler import CompiledGraph
-from glasshouse.remat.planner.blocks import Block
-from glasshouse.remat.planner.planner import Planned
+from glasshouse.remat.planner.blocks import RematBlock
+from glasshouse.remat.planner.plan import RematPlan
 
 
 class BudgetCompiler:
@@ -16,7 +16,7 @@ class BudgetCompiler:
 
     def __init__(self, budget: int | float):
         check_budget(budget)
-        self.budget, self.plans = budget, list[Planned]()
+        self.budget, self.plans = budget, list[RematPlan]()
 
     def __call__(self, graph_module, example_inputs) -> CompiledGraph:
         """The callable that runs a captured graph within the budget."""
@@ -25,7 +25,7 @@ class BudgetCompiler:
     def __reduce__(self):
         return BudgetCompiler, (self.budget,)
 
-    def plan(self, step: CapturedStep, recording) -> tuple[list[Block], int | None]:
+    def plan(self, step: CapturedStep, recording) -> tuple[list[RematBlock], int | None]:
         """What a captured step is to compute again, and the most bytes that may be in use when it
         begins; None where there is no backward pass. The plan is kept to be shown."""
         if not has_both_passes(recording):

@@ -11,17 +11,17 @@ from glasshouse import memory
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.step import StepAnalysis
 from glasshouse.base.errors import OptionError
-from glasshouse.base.flags import having
 from glasshouse.capture.split import split
 from glasshouse.compile.plan import ARENA_TAG, SMALL_BYTES, no_collection, rewritten, tag_of
 from glasshouse.compile.plan import Plan as MemoryPlan
-from glasshouse.dispatch.bind import state
 from glasshouse.graph.graph import Graph, graph_of
 from glasshouse.graph.record import Recording
+from glasshouse.remat.passes.request import requesting
 from glasshouse.remat.passes.rerun import BEHIND
-from glasshouse.remat.planner.blocks import Block, asked, candidates_of
+from glasshouse.remat.planner.blocks import RematBlock, candidates_of, request_of
 from glasshouse.remat.planner.chain import Chain, Option
-from glasshouse.remat.planner.planner import Planned, Planner, in_bytes
+from glasshouse.remat.planner.plan import RematPlan, in_bytes
+from glasshouse.remat.planner.planner import Planner
 
 
 class CapturedRun(NamedTuple):
@@ -48,9 +48,9 @@ class CapturedStep:
         self.model = outermost_of(recording)
         self.root = type(self.model).__name__ if self.model is not None else ""
 
-    def applied(self, blocks: list[Block]):
+    def applied(self, blocks: list[RematBlock]):
         """Context: these blocks compute again in what is planned and compiled."""
-        return having(state, recompute=(*state.recompute, *(asked(b, self.root) for b in blocks)))
+        return requesting(request_of(blocks, self.root))
 
     def rewritten(self) -> Graph:
         return rewritten(self.graph)
@@ -83,17 +83,17 @@ class CapturedPlanner(Planner):
         super().__init__(step, candidates_of(step.model) if step.model else [], machine)
         self.root = step.root
 
-    def chains_of(self, plain: Chain, ways: list[list[Block]]) -> list[Chain]:
+    def chains_of(self, plain: Chain, ways: list[list[RematBlock]]) -> list[Chain]:
         return [self.chain(self.analyse(way)) for way in ways]
 
     def find_groups(self) -> dict[str, Option]:
         return {}
 
 
-def plan_captured(step: CapturedStep, budget: int | float) -> tuple[Planned, int]:
+def plan_captured(step: CapturedStep, budget: int | float) -> tuple[RematPlan, int]:
     """The plan of a captured call, and the most bytes that may be in use when a call begins."""
     with no_collection():
-        found = Planned(CapturedPlanner(step, MachineProfile.load("cpu2")), budget)
+        found = RematPlan(CapturedPlanner(step, MachineProfile.load("cpu2")), budget)
     return found, in_bytes(budget, found.plain_bytes) - found.peak_bytes + step.base_bytes
 
 

@@ -26,7 +26,7 @@ class State(threading.local):
         self.records = True
         self.scope: Any = None  # the running module's Scope
         self.phase = "forward"
-        self.recompute: tuple[str, ...] = ()  # modules whose cheap values backward makes again
+        self.recompute: Any = None  # what backward makes again: a remat.passes RecomputeRequest
         self.region: Any = None  # of a checkpoint: its number
         self.saved_hooks: Any = None  # (pack, unpack) of what the tape saves
         self.thread = next(thread_numbers)  # unlike idents, never given again

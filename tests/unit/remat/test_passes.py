@@ -1,19 +1,28 @@
 """Elementwise recomputation: what is dropped, and that values stay."""
 
+import functools
+import operator
+import pickle
+
 import numpy as np
 import pytest
 
 import glasshouse as gh
-from glasshouse.base import having
 from glasshouse.base.flags import flags
 from glasshouse.capture.split import split
 from glasshouse.dispatch.bind import state
 from glasshouse.graph.graph import graph_of, needed_nodes, run, verify
 from glasshouse.graph.record import recorder
 from glasshouse.graph.simplify import PASSES
-from glasshouse.remat.passes.names import names_of
 from glasshouse.remat.passes.recompute import recompute
-from glasshouse.remat.passes.rerun import is_backward, rerun, within
+from glasshouse.remat.passes.request import (
+    ElementwiseWork,
+    RecomputeRequest,
+    ValueName,
+    requesting,
+)
+from glasshouse.remat.passes.rerun import is_backward, is_within, rerun
+from glasshouse.remat.passes.values import names_of
 
 
 class Net(gh.nn.Module):
@@ -43,9 +52,13 @@ def recording():
     return found, graph, grads
 
 
+def elementwise(*paths: str) -> RecomputeRequest:
+    return RecomputeRequest(elementwise=tuple(map(ElementwiseWork, paths)))
+
+
 def test_values_are_the_same():
     found, graph, grads = recording()
-    thrifty = recompute(graph, ("Sequential",))
+    thrifty = recompute(graph, elementwise("Sequential"))
     verify(thrifty)
     arrays = [leaf.value for leaf in found.leaves]
     plain, again = (run(g, arrays, found.scalars) for g in (graph, thrifty))
@@ -55,7 +68,7 @@ def test_values_are_the_same():
 
 def test_products_are_not_computed_again():
     _, graph, _grads = recording()
-    thrifty = recompute(graph, ("Sequential",))
+    thrifty = recompute(graph, elementwise("Sequential"))
     count = [sum(n.op == "matmul" for n in g.nodes) for g in (graph, thrifty)]
     assert count[0] == count[1]
     again = [n for n in thrifty.nodes if n.origin.phase == "recompute"]
@@ -73,7 +86,7 @@ def test_scores_of_attention_are_made_again_and_values_stay():
     graph = graph_of(found)
     for _, rewrite in PASSES:
         graph = rewrite(graph)
-    thrifty = recompute(graph, ("MultiheadAttention",))
+    thrifty = recompute(graph, elementwise("MultiheadAttention"))
     verify(thrifty)
     again = [n for n in thrifty.nodes if n.origin.phase == "recompute"]
     assert [n.shape for n in again if n.op == "matmul"] == [(2, 2, 96, 96)]
@@ -88,8 +101,10 @@ def test_scores_of_attention_are_made_again_and_values_stay():
 
 def test_other_modules_are_left_alone():
     _, graph, _grads = recording()
-    assert recompute(graph, ()) is graph and recompute(graph, ("Other",)) is graph
-    half = recompute(graph, ("Sequential.0",))
+    assert (
+        recompute(graph, elementwise()) is graph and recompute(graph, elementwise("Other")) is graph
+    )
+    half = recompute(graph, elementwise("Sequential.0"))
     modules = {n.origin.module for n in half.nodes if n.origin.phase == "recompute"}
     assert modules and all(m.startswith("Sequential.0") for m in modules)
 
@@ -97,7 +112,7 @@ def test_other_modules_are_left_alone():
 @pytest.mark.parametrize("modules", [("Sequential",), ("Sequential.1",)])
 def test_training_is_the_same_compiled(modules):
     results = []
-    for chosen in ((), modules):
+    for chosen in (None, elementwise(*modules)):
         gh.random.seed(0)
         model = gh.nn.Sequential(Net(), Net())
         opt = gh.optim.SGD(model.parameters(), lr=0.1)
@@ -112,7 +127,7 @@ def test_training_is_the_same_compiled(modules):
                     opt.step()
                 results.append([loss.numpy(), *(p.numpy() for p in model.parameters())])
         finally:
-            state.recompute = ()
+            state.recompute = None
     for a, b in zip(*results, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
@@ -131,9 +146,9 @@ def test_whole_modules_compute_again_as_checkpoints_do(whole):
     copies = [n for n in again.nodes if n.origin.phase == "recompute"]
     ours = [w for w in whole if w != "Other"]
     assert {n.origin.module.rpartition(".")[0] for n in copies if n.op == "matmul"} <= set(ours)
-    assert all(within(n.origin.module, whole) for n in copies) and bool(copies) == bool(ours)
+    assert all(is_within(n.origin.module, whole) for n in copies) and bool(copies) == bool(ours)
     for home in whole:
-        ours = [n for n in again.nodes if within(n.origin.module, (home,)) and n.inputs]
+        ours = [n for n in again.nodes if is_within(n.origin.module, (home,)) and n.inputs]
         read = [x for n in ours if is_backward(n) for x in n.inputs]
         assert not [x for x in read if x in ours and not is_backward(x)]
 
@@ -141,14 +156,15 @@ def test_whole_modules_compute_again_as_checkpoints_do(whole):
 def test_named_values_are_made_of_what_is_kept():
     found, graph, grads = recording()
     names = {name: n for n, name in names_of(needed_nodes(graph)).items()}
-    first = "Sequential.0.a:matmul#0"
+    first = ValueName("Sequential.0.a", "matmul", 0)
     assert first in names and len(names) == len(set(names.values()))
-    with having(state, recompute=(first,)):
+    with requesting(RecomputeRequest(remade=(first,))):
         thrifty = recompute(graph)
     assert all(map(np.array_equal, computed(graph, found), computed(thrifty, found))) and grads
     count = [sum(n.op == "matmul" for n in g.nodes) for g in (graph, thrifty)]
     assert count[1] == count[0] + 1
-    with having(state, recompute=("Sequential.0:add#0", first + "=")):
+    behind = ValueName("Sequential.0", "add", 0)
+    with requesting(RecomputeRequest(remade=(behind,), kept=(first,))):
         kept = recompute(graph)
     assert all(map(np.array_equal, computed(graph, found), computed(kept, found)))
 
@@ -181,8 +197,41 @@ def test_long_chains_are_made_again():
     y.sum().backward()
     found = recorder.take()
     graph = graph_of(found)
-    names = [n for n in names_of(needed_nodes(graph)).values() if ":sin#" in n]
-    with having(state, recompute=tuple(names[1:])):
+    names = [n for n in names_of(needed_nodes(graph)).values() if n.primitive == "sin"]
+    with requesting(RecomputeRequest(remade=tuple(names[1:]))):
         thrifty = recompute(graph)
     assert len(thrifty.nodes) >= len(graph.nodes) + 1400 and x.grad is not None
     assert all(map(np.array_equal, computed(graph, found), computed(thrifty, found)))
+
+
+def test_requests_are_values():
+    """Equal, hashed, pickled and printed by what they ask for: they are part of a Program's key."""
+    value = ValueName("Model.0", "mul", 1)
+    parts = {
+        "modules": ("Model.1",),
+        "elementwise": (ElementwiseWork("Model", 40), ElementwiseWork("")),
+        "remade": (value,),
+        "kept": (value._replace(number=0),),
+    }
+    whole = RecomputeRequest(**parts)
+    same = pickle.loads(pickle.dumps(whole))
+    assert same == whole and hash(same) == hash(whole) and repr(same) == repr(whole)
+    assert {whole: 1}[same] == 1 and eval(repr(whole)) == whole
+    assert bool(whole) and not RecomputeRequest()
+    singles = [RecomputeRequest(**{name: part}) for name, part in parts.items()]
+    assert len({RecomputeRequest(), whole, *singles}) == 6 and all(singles)
+    assert functools.reduce(operator.or_, singles) == whole
+    assert str(whole) == (
+        "compute again: all of Model.1, elementwise work and convolutions up to 40 FLOPs a byte of "
+        "Model, elementwise work of the whole graph, the value Model.0:mul#1, with Model.0:mul#0 kept"
+    )
+
+
+def test_a_thread_asks_for_nothing_unless_it_is_told_to():
+    first, second = RecomputeRequest(("a",)), RecomputeRequest(("b",))
+    assert state.recompute is None
+    with requesting(RecomputeRequest()):
+        assert state.recompute is None
+    with requesting(first), requesting(second):
+        assert state.recompute == RecomputeRequest(("a", "b"))
+    assert state.recompute is None

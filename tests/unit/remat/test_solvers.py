@@ -6,15 +6,22 @@ import numpy as np
 import pytest
 
 from glasshouse.remat.planner.chain import Option, Stage, cheapest
-from glasshouse.remat.planner.solvers import Flow, Value, cut_at, exact, min_cut, needed
+from glasshouse.remat.planner.solvers import (
+    FlowNetwork,
+    SolverValue,
+    cut_at,
+    exact,
+    min_cut,
+    without_needless,
+)
 
 BACKWARD = 2  # a backward pass takes about twice as long as a forward pass
 
 
-def network(rng, count: int, chain: bool) -> list[Value]:
+def network(rng, count: int, chain: bool) -> list[SolverValue]:
     """A forward pass of elementwise work and products, all of it read by its backward pass or by
     what follows; products cost a hundred times as much a byte."""
-    values: list[Value] = []
+    values: list[SolverValue] = []
     for i in range(count):
         nbytes = int(rng.integers(1, 64)) << 16
         is_product = rng.random() < 0.3
@@ -24,7 +31,7 @@ def network(rng, count: int, chain: bool) -> list[Value]:
         parents = tuple(sorted(rng.choice(before, size, replace=False).tolist())) if i else ()
         read = rng.random() < 0.7 or i == count - 1
         reads = (float(2 * count - i - 1), float(2 * count - i)) if read else None
-        values.append(Value(nbytes, ns if i else None, parents, reads))
+        values.append(SolverValue(nbytes, ns if i else None, parents, reads))
     return values
 
 
@@ -37,8 +44,8 @@ def brute(values, room: int) -> float | None:
     costs = []
     for bits in itertools.product((False, True), repeat=len(values)):
         kept = {i for i, bit in enumerate(bits) if bit}
-        found = needed(values, kept, set(range(len(values))) - kept)
-        if found.nbytes <= room and all(values[i].ns is not None for i in found.made):
+        found = without_needless(values, kept, set(range(len(values))) - kept)
+        if found.nbytes <= room and all(values[i].ns is not None for i in found.remade):
             costs.append(found.ns)
     return min(costs, default=None)
 
@@ -128,19 +135,23 @@ def test_chains_are_solved_to_the_exact_optimum():
 def test_what_is_made_again_counts_while_it_is_alive():
     """A chain of which only the ends can be kept: made at once, it is all there at once."""
     pytest.importorskip("scipy")
-    values = [Value(1, None, (), (9.0, 9.0))]
-    values += [Value(10, 1.0, (i,), (8.0 - i, 9.0 - i)) for i in range(6)]
-    assert exact(values, 1).made == frozenset(range(1, 7))
-    assert exact(values, 1, [(3.0, 61)]).made == frozenset(range(1, 7))
+    values = [SolverValue(1, None, (), (9.0, 9.0))]
+    values += [SolverValue(10, 1.0, (i,), (8.0 - i, 9.0 - i)) for i in range(6)]
+    assert exact(values, 1).remade == frozenset(range(1, 7))
+    assert exact(values, 1, [(3.0, 61)]).remade == frozenset(range(1, 7))
     assert exact(values, 1, [(3.0, 45)]) is None
     half = exact(values, 21, [(3.0, 45)])
     assert half is not None and half.ns < 6
 
 
 def test_a_cut_is_a_minimum():
-    flow = Flow(4)
+    flow = FlowNetwork(4)
     for a, b, capacity in ((0, 1, 3.0), (0, 2, 2.0), (1, 2, 1.0), (1, 3, 2.0), (2, 3, 4.0)):
         flow.add(a, b, capacity)
     assert flow.cut(0, 3) == [True, False, False, False]
-    values = [Value(8, None), Value(8, 1.0, (0,), (1.0, 2.0)), Value(None, 5.0, (1,), (0.0, 1.0))]
-    assert cut_at(values, 0.0).kept == {1} and cut_at(values, 0.0).made == {2}
+    values = [
+        SolverValue(8, None),
+        SolverValue(8, 1.0, (0,), (1.0, 2.0)),
+        SolverValue(None, 5.0, (1,), (0.0, 1.0)),
+    ]
+    assert cut_at(values, 0.0).kept == {1} and cut_at(values, 0.0).remade == {2}

@@ -1,64 +1,79 @@
 """Whole modules that compute again: what a checkpoint does, in a graph of both passes.
 
-The backward pass of a module that was asked for ("Model.blocks.3!") reads copies of what the
-forward pass made inside of it, computed just before from what stands outside. They draw the same
-random numbers, for keys come from outside, and update nothing, for updates are results."""
+The backward pass of a module that was asked for reads copies of what the forward pass made inside
+of it, computed just before from what stands outside. They draw the same random numbers, for keys
+come from outside, and update nothing, for updates are results."""
 
-from functools import cache
-
-from glasshouse.dispatch import state
 from glasshouse.graph.graph import Graph, Node, Origin, needed_nodes
 
 BEHIND = ("backward", "recompute", "optimizer")  # the passes behind the forward pass
 
 
 def is_backward(node: Node) -> bool:
+    """Whether a node belongs to a pass behind the forward pass."""
     return node.origin.phase in BEHIND
 
 
-def within(path: str, modules: tuple[str, ...]) -> bool:
-    return any(path == m or path.startswith(m + ".") for m in modules)
-
-
-def whole_modules() -> tuple[str, ...]:
-    return tuple(m[:-1] for m in state.recompute if m.endswith("!"))
+def is_within(path: str, modules: tuple[str, ...]) -> bool:
+    """Whether a path is that of one of the modules, or of a module in them."""
+    return any(path == module or path.startswith(module + ".") for module in modules)
 
 
 def rerun(graph: Graph, paths: tuple[str, ...]) -> Graph:
     """The graph whose backward pass computes these modules a second time."""
-    new = Graph()
-    made: dict[int, Node] = {}
-    again: dict[int, Node] = {}
-    begun: dict[str, int] = {}  # modules by the order in which they compute again
+    return ModuleRerun(graph, paths).rewritten()
 
-    @cache
-    def home_of(module: str) -> str | None:
-        return next((p for p in paths if within(module, (p,))), None)
 
-    def is_inside(x: Node, home: str) -> bool:
-        return x.op != "input" and not is_backward(x) and home_of(x.origin.module) == home
+class ModuleRerun:
+    """The rewriting of a graph in which modules run a second time.
 
-    def remade(x: Node, home: str | None) -> Node:
-        """What a backward node of a module reads for x."""
-        if home is None or not is_inside(x, home):
-            return made[x.number]
-        number, missing, stack = begun.setdefault(home, len(begun) + 1), {}, [x]
+    copies     by number in the old graph, the nodes of the new one
+    second     the same of what runs a second time
+    order      the modules that have begun to run a second time, numbered from 1"""
+
+    def __init__(self, graph: Graph, paths: tuple[str, ...]):
+        self.old, self.new, self.paths = graph, Graph(), paths
+        self.copies: dict[int, Node] = {}
+        self.second: dict[int, Node] = {}
+        self.order: dict[str, int] = {}
+        self.homes: dict[str, str | None] = {}
+
+    def home_of(self, module: str) -> str | None:
+        """Which of the modules that run twice a path is in."""
+        if module not in self.homes:
+            homes = (path for path in self.paths if is_within(module, (path,)))
+            self.homes[module] = next(homes, None)
+        return self.homes[module]
+
+    def is_inside(self, x: Node, home: str) -> bool:
+        """Whether the forward pass of a module makes x."""
+        return x.op != "input" and not is_backward(x) and self.home_of(x.origin.module) == home
+
+    def operand(self, x: Node, home: str | None) -> Node:
+        """What a backward node of a module reads for x; computed a second time if it is inside."""
+        if home is None or not self.is_inside(x, home):
+            return self.copies[x.number]
+        run = self.order.setdefault(home, len(self.order) + 1)
+        missing, stack = {}, [x]
         while stack:
             y = stack.pop()
-            if y.number not in again and y.number not in missing:
+            if y.number not in self.second and y.number not in missing:
                 missing[y.number] = y
-                stack.extend(z for z in y.inputs if is_inside(z, home))
-        for at in sorted(missing):
-            y = missing[at]
-            inputs = tuple(again.get(z.number) or made[z.number] for z in y.inputs)
-            new.origin = Origin(y.origin.module, "recompute", y.origin.place, number)
-            again[at] = new.emit(y.op, inputs, y.attrs, y.spec, y.host)
-        return again[x.number]
+                stack.extend(z for z in y.inputs if self.is_inside(z, home))
+        for number in sorted(missing):
+            y = missing[number]
+            inputs = tuple(self.second.get(z.number) or self.copies[z.number] for z in y.inputs)
+            self.new.origin = Origin(y.origin.module, "recompute", y.origin.place, run)
+            self.second[number] = self.new.emit(y.op, inputs, y.attrs, y.spec, y.host)
+        return self.second[x.number]
 
-    for node in needed_nodes(graph):
-        home = home_of(node.origin.module) if is_backward(node) else None
-        inputs = tuple([remade(x, home) for x in node.inputs])
-        new.origin = node.origin._replace(again=node.origin.again + len(begun))
-        made[node.number] = new.emit(node.op, inputs, node.attrs, node.spec, node.host)
-    new.outputs = [made[node.number] for node in graph.outputs]
-    return new
+    def rewritten(self) -> Graph:
+        """The new graph."""
+        for node in needed_nodes(self.old):
+            home = self.home_of(node.origin.module) if is_backward(node) else None
+            inputs = tuple([self.operand(x, home) for x in node.inputs])
+            self.new.origin = node.origin._replace(again=node.origin.again + len(self.order))
+            copy = self.new.emit(node.op, inputs, node.attrs, node.spec, node.host)
+            self.copies[node.number] = copy
+        self.new.outputs = [self.copies[node.number] for node in self.old.outputs]
+        return self.new

@@ -9,14 +9,16 @@ Source: the chains of Beaumont et al. 2019, arXiv:1911.13214 (Rotor), with ways 
 
 from functools import cache
 from itertools import accumulate
+from math import inf
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from glasshouse.analyze.step import StepAnalysis, occupancy
 from glasshouse.compile.plan_memory import aligned_bytes
 from glasshouse.profile.counter import prefixes
 
-LIKE = (0.15, 0.01)  # by which bytes in use and time of equal blocks may differ
-UNITS = 1000  # into which the longest time is divided: costs are compared to that
+USED_TOLERANCE, TIME_TOLERANCE = 0.15, 0.01  # parts by which equal blocks may differ
+TIME_STEPS = 1000  # into which the longest time is divided: costs are compared to that
 
 
 class Stage(NamedTuple):
@@ -28,9 +30,11 @@ class Stage(NamedTuple):
 
     def is_like(self, other: "Stage") -> bool:
         """Whether two blocks hold the same and differ by a little in what they use and take."""
-        pairs = (self.used_bytes, other.used_bytes), (self.ns, other.ns)
-        near = all(abs(a - b) <= part * b for (a, b), part in zip(pairs, LIKE, strict=True))
-        return self.held_bytes == other.held_bytes and near
+        return (
+            self.held_bytes == other.held_bytes
+            and abs(self.used_bytes - other.used_bytes) <= USED_TOLERANCE * other.used_bytes
+            and abs(self.ns - other.ns) <= TIME_TOLERANCE * other.ns
+        )
 
 
 class Option(NamedTuple):
@@ -58,7 +62,7 @@ class Chain(NamedTuple):
         return sum(stage.ns for stage in (*self.stages.values(), self.other))
 
 
-class Passes(NamedTuple):
+class BlockPasses(NamedTuple):
     """The steps in which a block runs: first and last of its forward pass, first after that."""
 
     first: int
@@ -67,50 +71,82 @@ class Passes(NamedTuple):
 
 
 class Course:
-    """When the blocks of an analysis run and what lies in memory then; `order` lists those that run
-    forward and then backward, `turn` is the first step of their backward passes."""
+    """When the blocks of an analysis run, and what lies in memory then.
 
-    def __init__(self, found: StepAnalysis, paths: list[str], root: str):
-        run = max(found.runs, key=lambda run: run.allocated_bytes)
+    used      bytes in use at each step
+    spans     for each buffer, the first and the last step in which it is in use
+    owners    for each step, the path of its block; None outside of them
+    passes    the steps of each block that runs forward and then backward
+    order     paths of those blocks in the order in which they run
+    turn      the first step of their backward passes"""
+
+    def __init__(self, analysis: StepAnalysis, paths: list[str], root: str):
+        run = max(analysis.runs, key=lambda run: run.allocated_bytes)
         self.used, self.spans = occupancy(run.plan)
-        self.homes = {f"{root}.{path}" if path else root: path for path in paths}
+        self.paths = {f"{root}.{path}" if path else root: path for path in paths}
         self.owners: list[str | None] = []
-        steps: dict[str | None, tuple[list[int], list[int]]] = {path: ([], []) for path in paths}
-        turned, home_of = False, cache(self.home_of)
-        for i, info in enumerate(run.plan.step_infos() if self.used else ()):
-            module, phase = info.origins[-1][:2]
-            turned = turned or phase == "backward"
-            self.owners.append(home_of(module))
-            if self.owners[-1] is not None:
-                steps[self.owners[-1]][turned].append(i)
-        self.passes = {p: Passes(a[0], a[-1], b[0]) for p, (a, b) in steps.items() if a and b}
+        forward_steps: dict[str, list[int]] = {path: [] for path in paths}
+        backward_steps: dict[str, list[int]] = {path: [] for path in paths}
+        has_turned, owner_of = False, cache(self.owner_of)
+        for step, info in enumerate(run.plan.step_infos() if self.used else ()):
+            origin = info.origins[-1]
+            has_turned = has_turned or origin.phase == "backward"
+            owner = owner_of(origin.module)
+            self.owners.append(owner)
+            if owner is not None:
+                (backward_steps if has_turned else forward_steps)[owner].append(step)
+        self.passes = {
+            path: BlockPasses(steps[0], steps[-1], backward_steps[path][0])
+            for path, steps in forward_steps.items()
+            if steps and backward_steps[path]
+        }
         self.order = sorted(self.passes, key=lambda path: self.passes[path].first)
         self.turn = min((own.back for own in self.passes.values()), default=-1)
 
-    def home_of(self, module: str) -> str | None:
-        return next((self.homes[p] for p in prefixes(module) if p in self.homes), None)
+    def owner_of(self, module: str) -> str | None:
+        """The path of the block that a module of the analysis is in."""
+        return next((self.paths[p] for p in prefixes(module) if p in self.paths), None)
+
+    def held_bytes(self) -> tuple[dict[str | None, int], int]:
+        """Of what waits between the passes: bytes by the block that made it, and of all else."""
+        held: dict[str | None, int] = {}
+        for buffer, (first, last) in self.spans.items():
+            if first < self.turn <= last:
+                owner = self.owners[first]
+                held[owner] = held.get(owner, 0) + aligned_bytes(buffer)
+        return held, held.pop(None, 0)
+
+    def used_beside(self, held: dict[str | None, int], rest: int) -> dict[str | int, int]:
+        """The most that is in use beside what blocks hold and the rest: by block while it runs,
+        and while none runs, by how many hold something."""
+        held_changes, count_changes = [0] * (len(self.used) + 1), [0] * (len(self.used) + 1)
+        for path in self.order:
+            own = self.passes[path]
+            for changes, amount in ((held_changes, held.get(path, 0)), (count_changes, 1)):
+                changes[own.last + 1] += amount
+                changes[own.back] -= amount
+        holding = zip(accumulate(held_changes), accumulate(count_changes), strict=True)
+        most: dict[str | int, int] = {}
+        for used, owner, (held_now, count) in zip(self.used, self.owners, holding, strict=False):
+            key = owner if owner in self.passes else count
+            most[key] = max(most.get(key, 0), used - held_now - rest)
+        return most
 
 
-def chain_of(found: StepAnalysis, paths: list[str], root: str) -> Chain:
+def chain_of(analysis: StepAnalysis, paths: list[str], root: str) -> Chain:
     """The chain of an analysis; `paths` are those of the blocks in the model `root`."""
-    course = Course(found, paths, root)
-    used, order, owners, passes = course.used, course.order, course.owners, course.passes
-    held, rest = held_bytes(owners, course.spans, course.turn)
-    beside, count = [0] * (len(used) + 1), [0] * (len(used) + 1)
-    for path in order:
-        for table, n in ((beside, held.get(path, 0)), (count, 1)):
-            table[passes[path].last + 1] += n
-            table[passes[path].back] -= n
-    most: dict[Any, int] = {}
-    for i, (n, b, holding) in enumerate(zip(used, accumulate(beside), accumulate(count))):
-        key = holding if owners[i] not in order else owners[i]
-        most[key] = max(most.get(key, 0), n - b - rest)
+    course = Course(analysis, paths, root)
+    held, rest = course.held_bytes()
+    most = course.used_beside(held, rest)
     ns: dict[str | None, float] = {}
-    for kernel in found.kernels:
-        path = course.home_of(kernel.module)
+    for kernel in analysis.kernels:
+        path = course.owner_of(kernel.module)
         ns[path] = ns.get(path, 0.0) + kernel.ns
-    stages = {p: Stage(held.get(p, 0), most.get(p, 0), ns.pop(p, 0.0)) for p in order}
-    around = [most.get(k, 0) for k in range(len(order) + 1)]
+    stages = {
+        path: Stage(held.get(path, 0), most.get(path, 0), ns.pop(path, 0.0))
+        for path in course.order
+    }
+    around = [most.get(count, 0) for count in range(len(course.order) + 1)]
     return Chain(stages, around, Stage(rest, 0, sum(ns.values())))
 
 
@@ -118,19 +154,17 @@ def widened(short: Chain, plain: Chain, whole: Chain, left_out: dict[str, str]) 
     """The chain with the blocks that were left out, for which others stand. `plain` lacks them too,
     and is known as a `whole`: what is outside of blocks differs from it as it does from `plain`."""
     stages = {path: short.stages[left_out.get(path, path)] for path in whole.stages}
-    there = accumulate((path not in left_out for path in whole.stages), initial=0)
-    others = zip(short.other[::2], whole.other[::2], plain.other[::2], strict=True)
-    held, ns = (b + w - p for b, w, p in others)
-    return Chain(stages, [short.around[n] for n in there], Stage(held, 0, ns))
+    counts = accumulate((path not in left_out for path in whole.stages), initial=0)
+    other = Stage(
+        held_bytes=short.other.held_bytes + whole.other.held_bytes - plain.other.held_bytes,
+        ns=short.other.ns + whole.other.ns - plain.other.ns,
+    )
+    return Chain(stages, [short.around[count] for count in counts], other)
 
 
-def held_bytes(owners: list, spans: dict, turn: int) -> tuple[dict, int]:
-    """Of what is alive at a step: bytes by the block that made it, and of all else."""
-    held: dict[str | None, int] = {}
-    for buffer, (first, last) in spans.items():
-        if first < turn <= last:
-            held[owners[first]] = held.get(owners[first], 0) + aligned_bytes(buffer)
-    return held, held.pop(None, 0)
+# Options for the first blocks of a chain: their time in steps, the bytes that they hold, and which.
+Partial = tuple[int, int, tuple]
+time_and_bytes = itemgetter(0, 1)
 
 
 def cheapest(options: list[list[Option]], around: list[int], room: int) -> list | None:
@@ -139,23 +173,37 @@ def cheapest(options: list[list[Option]], around: list[int], room: int) -> list 
 
     Source: the dynamic program over (bytes held, time), of which the best of each stay.
     """
-    unit = max((o.stage.ns for own in options for o in own), default=0.0) / UNITS or 1.0
-    fronts: list[list[tuple[int, int, tuple]]] = [[] for _ in range(len(options) + 1)]
-    fronts[0].append((0, 0, ()))  # time, bytes held, choices
-    for i, own in enumerate(options):
-        for ns, held, chosen in best_of(fronts[i]):
-            for what, stage, span in own if held + around[i] <= room else ():
-                if held + stage.used_bytes <= room:
-                    entry = ns + round(stage.ns / unit), held + stage.held_bytes, (*chosen, what)
-                    fronts[i + span].append(entry)
-    fits = [entry for entry in fronts[-1] if entry[1] + around[-1] <= room]
-    return list(min(fits, key=lambda x: x[:2])[2]) if fits else None
+    longest_ns = max((option.stage.ns for own in options for option in own), default=0.0)
+    ns_per_step = longest_ns / TIME_STEPS or 1.0
+    fronts: list[list[Partial]] = [[] for _ in range(len(options) + 1)]
+    fronts[0].append((0, 0, ()))
+    for at, own in enumerate(options):
+        for time, held_bytes, chosen in best_of(fronts[at]):
+            if held_bytes + around[at] > room:
+                continue
+            for what, stage, span in own:
+                if held_bytes + stage.used_bytes <= room:
+                    longer = time + round(stage.ns / ns_per_step)
+                    more_bytes = held_bytes + stage.held_bytes
+                    fronts[at + span].append((longer, more_bytes, (*chosen, what)))
+    fits = [
+        (time, held_bytes, chosen)
+        for time, held_bytes, chosen in fronts[-1]
+        if held_bytes + around[-1] <= room
+    ]
+    if not fits:
+        return None
+    _, _, chosen = min(fits, key=time_and_bytes)
+    return list(chosen)
 
 
-def best_of(entries: list[tuple[int, int, tuple]]) -> list[tuple[int, int, tuple]]:
+def best_of(entries: list[Partial]) -> list[Partial]:
     """Those that no other is better than: what takes longer is to hold less."""
-    front: list[tuple[int, int, tuple]] = []
-    for entry in sorted(entries, key=lambda x: x[:2]):
-        if not front or entry[1] < front[-1][1]:
+    front: list[Partial] = []
+    least_bytes = inf
+    for entry in sorted(entries, key=time_and_bytes):
+        _, held_bytes, _ = entry
+        if held_bytes < least_bytes:
             front.append(entry)
+            least_bytes = held_bytes
     return front

@@ -18,10 +18,11 @@ import numpy as np
 from glasshouse.base.errors import OptionError
 
 PRICES = 24  # halvings in the search for the price of a byte
+SPENT = 1e-9  # an edge with no more capacity is full
 TIMES = 12  # of the backward pass at which the integer program looks at what is alive
 
 
-class Value(NamedTuple):
+class SolverValue(NamedTuple):
     """A value of the forward pass: bytes to keep it and ns to make it again (None: it cannot be),
     of which others it is made, and when the backward pass reads it first and last, if it does."""
 
@@ -31,79 +32,88 @@ class Value(NamedTuple):
     reads: tuple[float, float] | None = None
 
 
-class Saved(NamedTuple):
-    """A choice: which values are kept, which made again, bytes of the former, ns of the latter."""
+class ValueChoice(NamedTuple):
+    """Which values are kept, which made again, bytes of the former, ns of the latter."""
 
     kept: frozenset[int]
-    made: frozenset[int]
+    remade: frozenset[int]
     nbytes: int
     ns: float
 
 
-def saved(values: list[Value], kept, made) -> Saved:
+def choice_of(values: list[SolverValue], kept, remade) -> ValueChoice:
+    """The choice that keeps and makes again these values."""
     nbytes = sum(values[i].nbytes or 0 for i in kept)
-    return Saved(frozenset(kept), frozenset(made), nbytes, sum(values[i].ns or 0.0 for i in made))
+    ns = sum(values[i].ns or 0.0 for i in remade)
+    return ValueChoice(frozenset(kept), frozenset(remade), nbytes, ns)
 
 
-def min_cut(values: list[Value], room: int) -> Saved | None:
+def min_cut(values: list[SolverValue], room: int) -> ValueChoice | None:
     """A cheap choice that keeps at most `room` bytes; None if none was found."""
-    low, high, best = 0.0, None, cut_at(values, 0.0)
+    best = cut_at(values, 0.0)
     if best.nbytes <= room:
         return best
-    longest = max((v.ns for v in values if v.ns), default=0.0)
-    price, best = longest / max(1, room) + 1e-12, None
+    longest_ns = max((v.ns for v in values if v.ns), default=0.0)
+    low, high, price, best = 0.0, None, longest_ns / max(1, room) + 1e-12, None
     for _ in range(PRICES):
-        found = cut_at(values, price)
-        if found.nbytes <= room:
-            high, best = price, found if best is None or found.ns < best.ns else best
+        choice = cut_at(values, price)
+        if choice.nbytes <= room:
+            high = price
+            best = choice if best is None or choice.ns < best.ns else best
         else:
             low = price
         price = 8 * price if high is None else (low + high) / 2
     return None if best is None else refined(values, best, room)
 
 
-def refined(values: list[Value], found: Saved, room: int) -> Saved:
+def refined(values: list[SolverValue], choice: ValueChoice, room: int) -> ValueChoice:
     """A choice with values kept as long as there is room: what a single price leaves unused."""
-    best: Saved | None = found
-    while best is not None:
-        found, keepable = best, [i for i in best.made if values[i].nbytes is not None]
-        trials = [needed(values, found.kept | {i}, found.made - {i}) for i in keepable]
-        better = (x for x in trials if x.nbytes <= room and x.ns < found.ns)
-        best = min(better, key=lambda x: x.ns, default=None)
-    return found
+    better: ValueChoice | None = choice
+    while better is not None:
+        choice = better
+        trials = [
+            without_needless(values, choice.kept | {i}, choice.remade - {i})
+            for i in choice.remade
+            if values[i].nbytes is not None
+        ]
+        cheaper = [x for x in trials if x.nbytes <= room and x.ns < choice.ns]
+        better = min(cheaper, key=lambda x: x.ns, default=None)
+    return choice
 
 
-def needed(values: list[Value], kept, made) -> Saved:
+def without_needless(values: list[SolverValue], kept, remade) -> ValueChoice:
     """The choice without what nobody needs: the backward pass, or a value that is made again."""
     wanted = {i for i, v in enumerate(values) if v.reads is not None}
     for i in range(len(values) - 1, -1, -1):
-        if i in wanted and i in made:
+        if i in wanted and i in remade:
             wanted.update(values[i].parents)
-    return saved(values, wanted & set(kept), wanted & set(made))
+    return choice_of(values, wanted & set(kept), wanted & set(remade))
 
 
-def cut_at(values: list[Value], price: float) -> Saved:
+def cut_at(values: list[SolverValue], price: float) -> ValueChoice:
     """The choice with the least ns, where each byte that is kept costs `price`. Of each value is
     decided whether it is there, and made again; implications are edges that cannot be cut."""
-    flow = Flow(2 * len(values) + 2)
+    network = FlowNetwork(2 * len(values) + 2)
     source, sink = 2 * len(values), 2 * len(values) + 1
     for i, v in enumerate(values):
-        there, again = 2 * i, 2 * i + 1
+        there, remade = 2 * i, 2 * i + 1
         keeping = inf if v.nbytes is None else price * v.nbytes
         making = inf if v.ns is None else v.ns
         if v.reads is not None:
-            flow.add(source, there, inf)
-        # Kept: there and not again. Again implies there, and that all it is made of are there.
-        flow.add(there, again, keeping)
-        flow.add(again, sink, making)
-        for p in (i, *v.parents):
-            flow.add(again, 2 * p, inf)
-    side = flow.cut(source, sink)
-    kept = {i for i in range(len(values)) if side[2 * i] and not side[2 * i + 1]}
-    return saved(values, kept, {i for i in range(len(values)) if side[2 * i + 1]})
+            network.add(source, there, inf)
+        # Kept: there and not remade. Remade implies there, and that all it is made of are there.
+        network.add(there, remade, keeping)
+        network.add(remade, sink, making)
+        for parent in (i, *v.parents):
+            network.add(remade, 2 * parent, inf)
+    side = network.cut(source, sink)
+    is_there, is_remade = side[: 2 * len(values) : 2], side[1 : 2 * len(values) : 2]
+    remade_values = {i for i in range(len(values)) if is_remade[i]}
+    kept_values = {i for i in range(len(values)) if is_there[i]} - remade_values
+    return choice_of(values, kept_values, remade_values)
 
 
-class Flow:
+class FlowNetwork:
     """A network in which a minimum cut is found.
 
     Source: Dinic 1970
@@ -112,62 +122,68 @@ class Flow:
     def __init__(self, count: int):
         self.edges: list[list] = [[] for _ in range(count)]  # [to, capacity, number of the reverse]
 
-    def add(self, a: int, b: int, capacity: float) -> None:
-        self.edges[a].append([b, capacity, len(self.edges[b])])
-        self.edges[b].append([a, 0.0, len(self.edges[a]) - 1])
+    def add(self, tail: int, head: int, capacity: float) -> None:
+        """An edge; its reverse begins with no capacity."""
+        self.edges[tail].append([head, capacity, len(self.edges[head])])
+        self.edges[head].append([tail, 0.0, len(self.edges[tail]) - 1])
 
     def levels(self, source: int) -> list[int]:
         """How far each node is from the source; -1 where it cannot be reached."""
         level = [-1] * len(self.edges)
         level[source], queue = 0, deque([source])
         while queue:
-            a = queue.popleft()
-            for b, capacity, _ in self.edges[a]:
-                if capacity > 1e-9 and level[b] < 0:
-                    level[b] = level[a] + 1
-                    queue.append(b)
+            tail = queue.popleft()
+            for head, capacity, _ in self.edges[tail]:
+                if capacity > SPENT and level[head] < 0:
+                    level[head] = level[tail] + 1
+                    queue.append(head)
         return level
 
     def cut(self, source: int, sink: int) -> list[bool]:
+        """For each node, whether a minimum cut leaves it with the source."""
         while True:
             level = self.levels(source)
             if level[sink] < 0:
-                return [n >= 0 for n in level]
-            at = [0] * len(self.edges)
-            while self.push(source, sink, level, at):
+                return [distance >= 0 for distance in level]
+            next_edge = [0] * len(self.edges)  # of each node: those before are dead ends
+            while self.push(source, sink, level, next_edge):
                 pass
 
-    def push(self, source: int, sink: int, level: list[int], at: list[int]) -> bool:
+    def push(self, source: int, sink: int, level: list[int], next_edge: list[int]) -> bool:
         """Send flow along one path; whether there was one."""
-        path, a = [], source
-        while a != sink:
-            edges = self.edges[a]
-            while at[a] < len(edges):
-                b, capacity, _ = edges[at[a]]
-                if capacity > 1e-9 and level[b] == level[a] + 1:
+        path, tail = [], source
+        while tail != sink:
+            edges = self.edges[tail]
+            while next_edge[tail] < len(edges):
+                head, capacity, _ = edges[next_edge[tail]]
+                if capacity > SPENT and level[head] == level[tail] + 1:
                     break
-                at[a] += 1
-            if at[a] < len(edges):
-                path.append(edges[at[a]])
-                a = path[-1][0]
+                next_edge[tail] += 1
+            if next_edge[tail] < len(edges):
+                path.append(edges[next_edge[tail]])
+                tail = path[-1][0]
             elif not path:
                 return False
             else:  # a dead end
-                edge = path.pop()
-                a = self.edges[edge[0]][edge[2]][0]
-                at[a] += 1
-        flow = min(edge[1] for edge in path)
-        assert flow < inf, "saving: a value is read, and can be neither kept nor made"
+                head, _, reverse = path.pop()
+                tail = self.edges[head][reverse][0]
+                next_edge[tail] += 1
+        flow = min(capacity for _, capacity, _ in path)
+        assert flow < inf, "min-cut: a value is read, and can be neither kept nor made"
         for edge in path:
+            head, _, reverse = edge
             edge[1] -= flow
-            self.edges[edge[0]][edge[2]][1] += flow
+            self.edges[head][reverse][1] += flow
         return True
 
 
 def exact(
-    values: list[Value], room: int, beside: list[tuple[float, int]] = (), limit_s: float = 20.0
-) -> Saved | None:
-    """The cheapest choice that keeps at most `room` bytes, and at each time of `beside` (time,
+    values: list[SolverValue],
+    room: int,
+    limits: list[tuple[float, int]] = (),
+    limit_s: float = 20.0,
+) -> ValueChoice | None:
+    """The cheapest choice that keeps at most `room` bytes, and at each time of `limits` (time,
     room) has no more alive; None if there is none, or none was found in `limit_s`.
 
     Raises: OptionError where scipy is not installed
@@ -178,72 +194,81 @@ def exact(
     except ImportError:
         fix = "Install glasshouse[plan], or take solver='min-cut'."
         raise OptionError("plan", "scipy for solver='exact'", "none", fix) from None
-    rows = Rows(values, room, beside)
-    lower, upper = rows.bounds()
-    data, row, column = zip(*rows.entries, strict=True) if rows.entries else ((), (), ())
-    matrix = csr_array((data, (row, column)), shape=(len(rows.most), rows.count))
-    integral = np.r_[np.ones(2 * len(values)), np.zeros(rows.count - 2 * len(values))]
-    found = milp(
-        rows.costs,
-        integrality=integral,
+    program, count = IntegerProgram(values, room, limits), len(values)
+    lower, upper = program.bounds()
+    factors, rows, columns = zip(*program.entries, strict=True) if program.entries else ((), (), ())
+    matrix = csr_array((factors, (rows, columns)), shape=(len(program.most), program.count))
+    is_integer = np.r_[np.ones(2 * count), np.zeros(program.count - 2 * count)]
+    solution = milp(
+        program.costs,
+        integrality=is_integer,
         bounds=Bounds(lower, upper),
-        constraints=LinearConstraint(matrix, -inf, rows.most),
+        constraints=LinearConstraint(matrix, -inf, program.most),
         options={"time_limit": limit_s},
     )
-    if found.x is None:
+    if solution.x is None:
         return None
-    there, again = (found.x[k : 2 * len(values) : 2] > 0.5 for k in (0, 1))
-    made = {i for i in range(len(values)) if again[i]}
-    return needed(values, {i for i in range(len(values)) if there[i]} - made, made)
+    is_there, is_remade = (solution.x[: 2 * count].reshape(count, 2) > 0.5).T
+    remade = {i for i in range(count) if is_remade[i]}
+    return without_needless(values, {i for i in range(count) if is_there[i]} - remade, remade)
 
 
-class Rows:
-    """The integer program: variables 2i (value i is there) and 2i + 1 (it is made again), and for
-    each time whether it was made by then; each row says that a sum is at most `most`."""
+class IntegerProgram:
+    """Variables 2i (value i is there) and 2i + 1 (it is made again), and for each time whether it
+    was made by then; each row says that a sum is at most `most`. An entry is (factor, row,
+    variable)."""
 
-    def __init__(self, values: list[Value], room: int, beside):
-        self.values, self.entries, self.most = values, list[tuple[float, int, int]](), list[float]()
+    def __init__(self, values: list[SolverValue], room: int, limits):
+        self.values = values
+        self.entries: list[tuple[float, int, int]] = []
+        self.most: list[float] = []
         self.scale = max([v.nbytes or 0 for v in values] + [1])
         for i, v in enumerate(values):
-            for p in (i, *v.parents):
-                self.add([(1, 2 * i + 1), (-1, 2 * p)], 0)
-        self.add([x for i in range(len(values)) for x in self.kept(i)], room / self.scale)
+            for parent in (i, *v.parents):
+                self.add([(1, 2 * i + 1), (-1, 2 * parent)], 0)
+        self.add([term for i in range(len(values)) for term in self.kept(i)], room / self.scale)
         self.count = 2 * len(values)
-        for time, bytes_then in beside:
-            self.look_at(time, bytes_then)
+        for time, room_then in limits:
+            self.limit_at(time, room_then)
 
     def add(self, terms, most: float) -> None:
-        self.entries += [(n, len(self.most), at) for n, at in terms]
+        """A row: the sum of factor times variable is at most `most`."""
+        self.entries += [(factor, len(self.most), variable) for factor, variable in terms]
         self.most.append(most)
 
     def kept(self, i: int) -> list[tuple[float, int]]:
+        """Terms for the bytes of a value that is kept: there, and not made again."""
         share = (self.values[i].nbytes or 0) / self.scale
         return [(share, 2 * i), (-share, 2 * i + 1)] if share else []
 
-    def look_at(self, time: float, room: int) -> None:
+    def limit_at(self, time: float, room: int) -> None:
         """Nothing more than `room` is alive then. What is made again is so from when the backward
         pass first reads it, or something that was made of it by then, until it last does."""
-        first, terms = self.count, []
+        made_by_then, terms = self.count, []  # the first of new variables, one for each value
         self.count += len(self.values)
         for i, v in enumerate(self.values):
             if v.reads is not None:
-                if v.reads[0] <= time:
-                    self.add([(1, 2 * i + 1), (-1, first + i)], 0)
-                if time <= v.reads[1]:
+                first, last = v.reads
+                if first <= time:
+                    self.add([(1, 2 * i + 1), (-1, made_by_then + i)], 0)
+                if time <= last:
                     share = (v.nbytes or 0) / self.scale
-                    terms += [*self.kept(i), (share, first + i)]
-            for p in v.parents:  # made by then, so what it is made of was, if it is made at all
-                self.add([(1, first + i), (1, 2 * p + 1), (-1, first + p)], 1)
+                    terms += [*self.kept(i), (share, made_by_then + i)]
+            for parent in v.parents:  # made by then, if it is made again at all
+                row = [(1, made_by_then + i), (1, 2 * parent + 1), (-1, made_by_then + parent)]
+                self.add(row, 1)
         self.add(terms, room / self.scale)
 
     @property
     def costs(self) -> np.ndarray:
-        unit = max([v.ns or 0.0 for v in self.values] + [1e-9])
+        """What each variable costs, in parts of the longest time."""
+        longest_ns = max([v.ns or 0.0 for v in self.values] + [1e-9])
         costs = np.zeros(self.count)
-        costs[1 : 2 * len(self.values) : 2] = [(v.ns or 0.0) / unit for v in self.values]
+        costs[1 : 2 * len(self.values) : 2] = [(v.ns or 0.0) / longest_ns for v in self.values]
         return costs
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """The least and the most of each variable."""
         lower, upper = np.zeros(self.count), np.ones(self.count)
         for i, v in enumerate(self.values):
             lower[2 * i] = v.reads is not None
