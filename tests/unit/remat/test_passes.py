@@ -223,7 +223,8 @@ def test_requests_are_values():
     assert functools.reduce(operator.or_, singles) == whole
     assert str(whole) == (
         "compute again: all of Model.1, elementwise work and convolutions up to 40 FLOPs a byte of "
-        "Model, elementwise work of the whole graph, the value Model.0:mul#1, with Model.0:mul#0 kept"
+        "Model, elementwise work of the whole graph, the value Model.0:mul#1, "
+        "with Model.0:mul#0 kept"
     )
 
 
