@@ -18,10 +18,10 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 WITH_EXAMPLES = [page for page in PAGES if ">>> " in page.read_text()]
 
 
-def run(code: str, source: Path) -> str:
+def run(code: str, source: Path, **flags: str) -> str:
     """What a fresh interpreter prints that imports glasshouse from `source`."""
     path = os.pathsep.join([str(source), str(ROOT / "tests" / "conformance")])
-    environment = {**os.environ, "PYTHONPATH": path}
+    environment = {**os.environ, "PYTHONPATH": path, **flags}
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment
     )
@@ -67,6 +67,16 @@ for case in smooth:
     test_cards.test_gradient_under_vmap_is_the_loop(case)
     test_cards.test_gradient_while_recording_is_the_gradient(case)
     test_cards.test_rules_get_specs_for_what_they_do_not_read(case)
+
+from test_compiled_cards import WAYS, compiled, forward
+real = [c for c in own if "complex" not in c.dtype]
+gh.backends.load("lazy").strict = True
+for case, (got,) in zip(real, compiled(forward, real), strict=True):
+    test_cards.close(got, case.card.ref(*case.arrays()), case.dtype)
+gh.backends.load("lazy").strict = False
+for way in WAYS:
+    results = compiled(way, [c for c in smooth if c.dtype in ("float64", "complex128")])
+    assert all(np.isfinite(y).all() for ys in results for y in ys)
 test_cards.test_card_is_complete(gh.primitives["cosh"])
 test_cards.test_wrong_operands_are_refused(gh.primitives["cosh"])
 print(len(own) > 10, len(smooth) > 2)
@@ -78,6 +88,28 @@ def test_the_primitive_of_the_guide_works_in_every_way(source):
     assert run(CHECK_COSH, source) == "True True"
 
 
+USE_OWN_CARDS = """
+x = gh.tensor(np.linspace(-2, 2, 8).astype(np.float32), requires_grad=True)
+y = gh.exp(softsign(x)) + leaky(x, slope=0.25)
+y.sum().backward()
+a = x.numpy()
+s, up = softsign.ref(a), np.where(a > 0, 1, 0.25)
+print(
+    np.allclose(y.numpy(), np.exp(s) + leaky.ref(a, slope=0.25)),
+    np.allclose(x.grad.numpy(), np.exp(s) * (1 - abs(s)) ** 2 + up),
+    gh.backends.current().fallbacks,
+)
+"""
+
+
+def test_the_cards_outside_the_package_are_compiled():
+    """In strict: none of them is a step of the host."""
+    (block,) = blocks_of(ROOT / "docs" / "add_a_primitive.md")
+    code = f"import glasshouse as gh\n{block}\n{USE_OWN_CARDS}"
+    got = run(code, ROOT / "src", GH_COMPILE="always", GH_STRICT="1", GH_BACKEND="lazy")
+    assert got == "True True no fallbacks"
+
+
 USE_PRECISE = """
 import numpy as np, glasshouse as gh
 assert "precise" in gh.backends.available()
@@ -86,6 +118,8 @@ with gh.backends.use("precise") as backend:
     total = x.sum()
     total.backward()
     print(abs(total.item() - 1000.0) < 1e-3, x.grad.sum().item(), backend.fallbacks["sum"])
+    (x @ x).item()
+    assert "run of matmul: no kernel for float32" in str(backend.fallbacks), backend.fallbacks
 
 import test_cards
 from cases import cases
