@@ -303,7 +303,7 @@ class TrainingStep:
             manager, outside_bytes = backend.manager, self.outside_bytes(inputs)
             for _ in range(steps):
                 backend.runs.clear()
-                manager.counts.peak_allocated_bytes = manager.stats().allocated_bytes
+                manager.reset_peak()
                 kinds, modules = self.owners(optimizer)
                 with FlopCounter() as counter:
                     self.run(optimizer, inputs)

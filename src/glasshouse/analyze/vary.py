@@ -108,7 +108,7 @@ def peaks_of(events, sizes: dict[int, int]) -> list[int]:
     for kind, at in events:
         if kind == "step":
             peaks.append(manager.counts.peak_allocated_bytes)
-            manager.counts.peak_allocated_bytes = manager.stats().allocated_bytes
+            manager.reset_peak()
         elif kind == "free":
             del held[at]
         else:

@@ -10,6 +10,7 @@ from glasshouse.memory.manager import (
     Tag,
     current,
     limit,
+    reset_peak,
     stats,
 )
 from glasshouse.memory.manager import use_manager as use

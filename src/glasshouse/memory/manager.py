@@ -209,7 +209,7 @@ class MemoryManager:
         try:
             with held, self.lock:
                 if self.ended:
-                    self.settle()
+                    self.give_back_ended()
                 address, size, block = self.take(max(1, nbytes))
                 counts = self.counts
                 counts.allocations += 1
@@ -239,7 +239,7 @@ class MemoryManager:
             if is_ours:
                 buffer.freed = True
                 self.ended.append(self.leases[buffer.address])
-                self.settle()
+                self.give_back_ended()
         self.tell()
         if not is_ours:
             what = "was freed already" if buffer.manager is self else "another manager made"
@@ -250,7 +250,8 @@ class MemoryManager:
                 "Free each buffer once, where it comes from.",
             )
 
-    def settle(self) -> None:
+    def give_back_ended(self) -> None:
+        """Take the memory of buffers that died; the lock is held."""
         while self.ended:
             lease = self.ended.popleft()
             del self.live[lease.address], self.leases[lease.address]
@@ -262,16 +263,25 @@ class MemoryManager:
     def stats(self) -> MemoryStats:
         """A snapshot of the counts."""
         with held, self.lock:
-            self.settle()
+            self.give_back_ended()
             self.counts.largest_free_bytes = self.largest_free()
             counts = replace(self.counts)
         self.tell()
         return counts
 
+    def reset_peak(self) -> None:
+        """Have the peaks begin anew, with what is in use now."""
+        with held, self.lock:
+            self.give_back_ended()
+            counts = self.counts
+            counts.peak_allocated_bytes = counts.allocated_bytes
+            counts.peak_reserved_bytes = counts.reserved_bytes
+        self.tell()
+
     def empty_cache(self) -> None:
         """Return all memory that is not in use to the system."""
         with held, self.lock:
-            self.settle()
+            self.give_back_ended()
             self.release_cached()
         self.tell()
 
@@ -285,7 +295,7 @@ class MemoryManager:
 
     def catch_up(self) -> None:
         with held, self.lock:
-            self.settle()
+            self.give_back_ended()
         self.tell()
 
     # -- what subclasses call ------------------------------------------------------------------
@@ -462,3 +472,14 @@ class use_manager(having):
 def stats() -> MemoryStats:
     """The counts of the manager in use."""
     return current().stats()
+
+
+def reset_peak() -> None:
+    """Have the peaks of the manager in use begin anew, with what is in use now.
+
+    Example:
+        >>> reset_peak()
+        >>> stats().peak_allocated_bytes == stats().allocated_bytes
+        True
+    """
+    current().reset_peak()

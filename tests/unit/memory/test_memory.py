@@ -157,6 +157,22 @@ def test_fragmentation_is_counted():
     assert kept.nbytes == 2 * MB and "internal fragmentation" in str(stats)
 
 
+@pytest.mark.parametrize("name", ["direct", "caching"])
+def test_peaks_begin_anew(name):
+    with gh.memory.use(name) as manager:
+        kept, large = manager.alloc(3 * MB), manager.alloc(40 * MB)
+        del large
+        assert gh.memory.stats().peak_allocated_bytes >= 43 * MB
+        gh.memory.reset_peak()
+        after = gh.memory.stats()
+        assert after.peak_allocated_bytes == after.allocated_bytes < 4 * MB
+        assert after.peak_reserved_bytes == after.reserved_bytes
+        more = manager.alloc(8 * MB)
+        del more
+        assert 11 * MB <= gh.memory.stats().peak_allocated_bytes < 12 * MB
+        assert kept.nbytes == 3 * MB
+
+
 def test_the_limit_and_what_the_error_says():
     manager = CachingManager()
     with memory.limit(20 * MB):
