@@ -32,6 +32,7 @@ class FallbackCounter(Counter):
     Example:
         >>> counter = FallbackCounter()
         >>> counter.count(Fallback("sort", "no kernel for it", "train.py:12"))
+        True
         >>> counter
         FallbackCounter({'sort': 1})
         >>> print(counter)

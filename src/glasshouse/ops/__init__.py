@@ -1,6 +1,5 @@
 """The primitive cards, by family. Importing this fills the registry."""
 
-from glasshouse.dispatch.primitive import primitives
 from glasshouse.ops import (
     cast,
     compare,
@@ -15,5 +14,4 @@ from glasshouse.ops import (
     sort,
     window,
 )
-
-BUILT_IN = frozenset(primitives)  # names of the cards of this package; all others are users'
+from glasshouse.ops.built_in import BUILT_IN

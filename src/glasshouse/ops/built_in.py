@@ -1,0 +1,33 @@
+"""Which cards are the library's own: those of the families here; all others are users'."""
+
+from glasshouse.dispatch.primitive import primitives
+from glasshouse.ops import (
+    cast,
+    compare,
+    contract,
+    create,
+    elementwise,
+    index,
+    linalg,
+    movement,
+    random,
+    reduce,
+    sort,
+    window,
+)
+
+FAMILIES = (
+    cast,
+    compare,
+    contract,
+    create,
+    elementwise,
+    index,
+    linalg,
+    movement,
+    random,
+    reduce,
+    sort,
+    window,
+)
+BUILT_IN = frozenset(primitives)  # names; the families are imported by now
