@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
+import glasshouse.backends.lazy
 import glasshouse.ops  # noqa: F401  fills the registry
 from glasshouse.base.dtype import as_dtype
 from glasshouse.base.shape import Spec
+from glasshouse.compile.missing_kernels import computed_by
 from glasshouse.dispatch import LINEAR, primitives
 from glasshouse.dispatch.primitive import DTYPE_GROUPS
 
@@ -26,7 +28,10 @@ replaced by its tangent; "none" if there is no derivative. Below a table stand t
 before the semicolon and static attributes behind it. Dtype groups: numeric = all but bool, real =
 integers and floats, inexact = floats and complex, linalg = the inexact of 32 bits and more per
 part, ordered = all but complex, bitwise = booleans and integers. FLOPs are those of one sample, a
-multiply-add being 2.
+multiply-add being 2. "Computed by" says what computes a call in Programs on the default backend, of
+real numbers and where that has a way for its dtype; the rest, and all complex numbers, the host
+computes by the card's reference. A kernel text is the C of one element; its cost is in cycles for a
+vector of results, an addition being 1 (`docs/add_a_primitive.md`).
 """
 
 
@@ -69,6 +74,16 @@ def cost(card) -> str:
     return "0 FLOPs"
 
 
+def kernel(card) -> str:
+    """What computes the card in Programs, with its kernel text."""
+    by = f"computed by {computed_by(card)}"
+    if card.kernel is None:
+        return by
+    *texts, effort = card.kernel.lines()
+    shown = ", ".join(f"`{text.partition('  ')[0]}`" for text in texts if "{" in text)
+    return f"{by}{' ' * bool(shown)}{shown}, {effort}"
+
+
 def page() -> str:
     """The whole document."""
     parts = [INTRO.format(count=len(primitives))]
@@ -84,7 +99,7 @@ def page() -> str:
         for card in group:
             parts.append(
                 f"\n`{operands(card)}`: dtypes {dtype_group(card)}; {cost(card)}; "
-                f"source: {card.source}.\n"
+                f"{kernel(card)}; source: {card.source}.\n"
             )
     return "".join(parts)
 

@@ -7,15 +7,18 @@ from rich.syntax import Syntax
 from rich.table import Column, Table
 from rich.text import Text
 
+import glasshouse.backends.lazy  # noqa: F401  sets the target that cards are computed on
 from glasshouse.base import Spec, as_dtype, check_known, from_numpy_dtype
 from glasshouse.cli.source import source_text
+from glasshouse.compile.missing_kernels import computed_by
 from glasshouse.dispatch import DTYPE_GROUPS, LINEAR, Arr, Primitive, primitives
 
 TEXT_FIELDS = ("doc", "why", "source", "kind", "dtypes", "traits", "num_outputs")
 CODE_FIELDS = ("infer", "ref", "vjp", "jvp", "batch", "flops", "bytes")
 SAMPLE_FIELDS = ("samples", "error_samples")
 PYTHON = Syntax("", "python", theme="ansi_dark", background_color="default")
-FIELDS = (*TEXT_FIELDS, *CODE_FIELDS, *SAMPLE_FIELDS)
+KERNEL_FIELDS = ("kernel", "composition")
+FIELDS = (*TEXT_FIELDS, *KERNEL_FIELDS, *CODE_FIELDS, *SAMPLE_FIELDS)
 
 
 def families() -> dict[str, list[Primitive]]:
@@ -73,7 +76,7 @@ def show_card(console: Console, card: Primitive) -> None:
 def show_entry(console: Console, label: Text, field: str, card: Primitive) -> None:
     """Print a label and a field's content: beside it if it is one line of text, else below it."""
     lines = describe(field, card)
-    if field in TEXT_FIELDS:
+    if field in (*TEXT_FIELDS, *KERNEL_FIELDS) and len(lines) < 2 or field == "kernel":
         table = Table(Column(width=16), "", box=None, show_header=False, padding=(0, 2, 0, 0))
         table.add_row(label, Text("\n".join(lines)))
         console.print(Padding(table, (0, 0, 0, 2)))
@@ -94,6 +97,10 @@ def describe(field: str, card: Primitive) -> list[str]:
     if field == "error_samples":
         lines = [f"{call_text(card, s)}  # {s.error.__name__}: … {s.text} …" for s in value]
         return lines or ["none"]
+    if field == "kernel":
+        return [f"computed by {computed_by(card)}", *(card.kernel.lines() if card.kernel else [])]
+    if field == "composition":
+        return ["none"] if value is None else source_text(value).splitlines()
     if field in ("vjp", "jvp"):
         return rule_lines(value)
     return (source_text(value) if field in CODE_FIELDS else str(value)).splitlines()

@@ -5,7 +5,7 @@ from glasshouse.compile.emitted import MissingKernel
 from glasshouse.compile.lower import FUSED_KINDS, MOVEMENT, REDUCTIONS
 from glasshouse.compile.lowerer import claim_nodes, graph_of_node
 from glasshouse.compile.target import current_target
-from glasshouse.dispatch.primitive import primitives
+from glasshouse.dispatch.primitive import Primitive, primitives
 from glasshouse.graph import composition
 from glasshouse.ops import BUILT_IN
 
@@ -17,6 +17,22 @@ ALWAYS_WRITTEN = frozenset(
     or primitives[name].kernel is not None
     and name not in ("cast", "bitcast")
 )
+
+CREATED = ("full", "iota", "random_bits", "bitcast")  # those that are in most dtypes
+
+
+def computed_by(card: Primitive) -> str:
+    """What computes a card in Programs, where its dtypes, shapes and attrs allow it."""
+    labels = dict.fromkeys(lowerer.label for lowerer in current_target().lowerers_of(card.name))
+    if card.name == "constant":
+        return "nobody: it is an input"
+    if card.composition is not None:
+        return "other cards, by its composition"
+    if card.kernel is not None:
+        return "fused kernels, by its kernel text"
+    if card.name in (*ALWAYS_WRITTEN, *CREATED):
+        return "fused kernels"
+    return f"steps of kind {' or '.join(labels)}" if labels else "the host, by its reference"
 
 
 def missing_kernel(node) -> MissingKernel | None:

@@ -47,6 +47,20 @@ class KernelText:
         last = operands[-1]
         return self.text.get(last.name, self.text.get(last.kind))
 
+    def lines(self) -> list[str]:
+        """What people read of it: the text, by dtype where it differs, the cost, the helpers."""
+        text = self.text
+        if isinstance(text, Mapping):
+            kinds: dict[str, list[str]] = {}
+            for key, each in text.items():
+                kinds.setdefault(each, []).append(key)
+            lines = [f"{each}  ({', '.join(keys)})" for each, keys in kinds.items()]
+        else:
+            lines = [text] if isinstance(text, str) else ["by its operands' and result's dtypes"]
+        rounding = ", exact in 16-bit floats" if self.exact else ""
+        lines.append(f"cost {self.cost}{rounding}")
+        return lines + self.helpers.strip().splitlines()
+
     @classmethod
     def of(cls, kernel) -> "KernelText | None":
         """A card's kernel as it may be given: a KernelText, its text alone, or None."""

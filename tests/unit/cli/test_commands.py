@@ -48,6 +48,12 @@ def test_rules_are_shown_as_written():
     assert "numpy.add" in run("ops", "add")
 
 
+def test_ops_shows_kernel_text_and_cost():
+    text = run("ops", "div")
+    assert "{x} / {y}  (float)" in text and "gh_div_{suffix}" in text and "cost 4" in text
+    assert "onednn" in run("ops", "matmul") and "the host" in run("ops", "sort")
+
+
 def test_info_names_machine_versions_and_backends():
     text = run("info")
     assert all(word in text for word in ("processor", "cores", "memory", "BLAS", "python"))
