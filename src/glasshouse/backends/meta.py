@@ -17,6 +17,7 @@ from glasshouse.compile.target import current_target
 from glasshouse.dispatch.bind import state
 from glasshouse.graph.graph import graph_of
 from glasshouse.graph.record import Lazy, Recorder, Recording, computed
+from glasshouse.targets.cpu import CPU
 
 
 class MetaArray:
@@ -41,6 +42,7 @@ class MetaBackend(RecordingBackend):
     """Records and plans. `runs` lists what would have run; `manager` is the simulated manager."""
 
     name = "meta"
+    target = CPU  # what would be compiled for where no other target is in use
     checks_indices = computes = False
 
     def __init__(self, device: str = "cpu"):
