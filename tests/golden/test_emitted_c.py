@@ -75,7 +75,7 @@ def emitted(name: str) -> str:
     assemble(plan)
     del results
     steps = "\n".join(f"// {line}" for line in describe_steps(plan).splitlines())
-    return f"{steps}\n\n{describe_c(plan.sources)}\n"
+    return f"{steps}\n\n{describe_c(plan.sources, plan.sizes)}"
 
 
 @pytest.mark.parametrize("name", GRAPHS)

@@ -57,7 +57,7 @@ def text_of(program: Program, stage: str) -> tuple[str, str]:
     if stage == "steps":
         return describe_steps(program.plan), "text"
     if stage == "c":
-        return describe_c(program.sources), "c"
+        return describe_c(program.sources, program.sizes), "c"
     graph = program.recorded
     for _, rewrite in PASSES[: STAGES.index(stage)]:
         graph = rewrite(graph)

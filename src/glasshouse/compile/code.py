@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 from glasshouse import memory
 from glasshouse.base import Spec
 from glasshouse.compile.emitted import CKernel, HostCall
+from glasshouse.compile.kernel_cache import sizes_of
 from glasshouse.compile.plan import Plan, tag_of
 from glasshouse.compile.source_map import StepInfo
 
-ARENA, INPUT, OUTPUT, SCALAR, ERROR = range(5)  # what an argument means, as in native/runner.c
+# What an argument means, as in native/runner.c.
+ARENA, INPUT, OUTPUT, SCALAR, ERROR, SIZE = range(6)
 
 
 class OutputSpec(NamedTuple):
@@ -56,6 +58,7 @@ def assemble(plan: Plan) -> ProgramCode:
             sources[i] = what = dialect.adapted(what)
         steps.append(StepCode([coded(arg) for arg in args], what))
     plan.sources = sources
+    plan.sizes = {i: sizes_of(kernel, steps[i].args) for i, kernel in sources.items()}
     made = [OutputSpec(b.spec, tag_of(b), b.source.at if b.source else None) for b in plan.made]
     outputs = [(buffer.at, spec.shape) for buffer, spec in plan.outputs]
     return ProgramCode(steps, made, outputs, plan.owns, plan.arena_bytes, packed(plan.step_infos()))
@@ -68,6 +71,8 @@ def coded(arg) -> int:
         return SCALAR << 56 | number
     if what == "error":
         return ERROR << 56
+    if what == "size":
+        return SIZE << 56 | number & (1 << 56) - 1
     nbytes = number * what.dtype.itemsize
     kind = {"arena": ARENA, "input": INPUT, "output": OUTPUT}[what.place]
     return (kind << 56 | what.at) + (nbytes if what.place == "arena" else nbytes << 16)

@@ -5,7 +5,12 @@ are shared out to the cores. A kernel that reduces the innermost axis sweeps eac
 dependent reduction, while the row is in cache; one that reduces outer axes adds rows up block by
 block. Sums of float32 go in float32 over at most `BLOCK` rows or `CHUNK` elements, and from there
 in float64. Their order depends on the shape alone, not on the number of threads or on what else the
-kernel computes, and no product is fused into a sum: a value has the same bits in every kernel."""
+kernel computes, and no product is fused into a sum: a value has the same bits in every kernel.
+
+Sizes are arguments, so that kernels which differ in them alone have one text: `n_i` is how many
+positions the loop over i has, `step0` a number of elements between two of them in memory,
+`parallel` whether the cores share the work. How a row is cut stands in the text. kernel_cache.py
+decides for which of the sizes a text is compiled."""
 
 import re
 from contextlib import ExitStack, contextmanager
@@ -28,6 +33,7 @@ from glasshouse.compile.c_text import (
 )
 from glasshouse.compile.emitted import CKernel, EmittedStep
 from glasshouse.compile.expr import Expr, walk
+from glasshouse.compile.kernel_cache import IF_PARALLEL
 from glasshouse.compile.steps import FusedKernel, PlannedBuffer, Root, kernel_order
 from glasshouse.compile.view import View
 
@@ -37,6 +43,8 @@ PARALLEL_WORK = 20_000  # cycles or so below which starting the other cores cost
 CHUNK = 4096  # elements that one thread takes at a time from a row without outer axes
 LANES = 16  # sums that the elements of a row go to in turn, a power of two
 BLOCK = 128  # rows that are added up in float32 before going on in float64
+MAX_WHOLE = 1 << 53  # whole numbers that a float64 has exactly
+MAX_BLOCKS = 256  # of rows whose sums are added up apart
 MAX_PARTIALS = 1 << 20  # elements of partial results that a kernel may keep
 SCRATCH_BYTES = 1 << 16  # of a row that is kept between two sweeps
 SCRATCH_COST = 8  # an expression this costly is kept between sweeps
@@ -50,6 +58,7 @@ class KernelEmitter:
     def __init__(self, kernel: FusedKernel):
         self.kernel = kernel
         self.args: list = []
+        self.sizes: dict[str, int] = {}  # arguments by name
         self.lines: list[str] = []
         self.names: dict[int, str] = {}  # expression -> C name, in the open scopes
         self.scopes: list[list[int]] = []
@@ -92,10 +101,29 @@ class KernelEmitter:
         for loop in (*self.kept, *self.summed, *self.inner):
             step = loop.stride(view)
             if step:
-                terms.append(loop.name if step == 1 else f"{loop.name} * {step}LL")
+                terms.append(loop.name if step == 1 else f"{loop.name} * {self.distance(step)}")
         if view.base is None and view.offset:
-            terms.append(str(view.offset))
+            terms.append(self.distance(view.offset))
         return " + ".join(terms) or "0"
+
+    def distance(self, elements: int) -> str:
+        """A number of elements in memory; equal ones are one argument."""
+        steps = [name for name in self.sizes if name.startswith("step")]
+        equal = (name for name in steps if self.sizes[name] == elements)
+        return next(equal, None) or self.size(f"step{len(steps)}", elements)
+
+    def extent(self, loop: "Loop") -> str:
+        """How many positions a loop has."""
+        return self.size(f"n_{loop.name}", loop.size)
+
+    def size(self, name: str, value: int) -> str:
+        """An argument of this name; 1 and -1 as they are."""
+        if abs(value) == 1:
+            return str(value)
+        while self.sizes.get(name, value) != value:
+            name += "_"
+        self.sizes[name] = value
+        return name
 
     # -- text ----------------------------------------------------------------------------------
 
@@ -151,6 +179,10 @@ class KernelEmitter:
         else:
             self.emit_split()
         head = []
+        for k, (name, value) in enumerate(self.sizes.items(), len(self.args)):
+            # A multiple of the vector's length needs no loop over what is left.
+            known = f" & -{LANES}" if name == "n_i" and value % LANES == 0 else ""
+            head.append(size_line(name, k, known))
         for k, what in enumerate(self.args):
             if isinstance(what[0], PlannedBuffer):
                 head.append(f"  {memory_type(what[0].dtype)} *b{k} = a[{k}];")
@@ -160,7 +192,8 @@ class KernelEmitter:
                 head.append(f"  int64_t *b{k} = a[{k}];")
         text = canonical("\n".join([*head, *self.lines]) + "\n")
         helpers = "".join(map(guarded, self.helpers))
-        return EmittedStep([w[:2] for w in self.args], CKernel(text, helpers))
+        args = [*(what[:2] for what in self.args), *(("size", n) for n in self.sizes.values())]
+        return EmittedStep(args, CKernel(text, helpers))
 
     def scalar_text(self, k: int, dtype: DType) -> str:
         """A scalar argument as a local constant of its dtype."""
@@ -196,7 +229,7 @@ class KernelEmitter:
         if op == "load":
             return loaded(f"{self.pointer(expr.view)}[{self.index(expr.view)}]", dtype)
         if op == "full":
-            return literal(expr.value, dtype)
+            return self.constant(expr.value, dtype)
         if op == "scalar":
             return self.arg(("scalar", expr.value, dtype))
         if op == "reduced":
@@ -214,11 +247,21 @@ class KernelEmitter:
             self.helpers[kernel_of(op).helpers] = None
         return text_of_call(call_of_expr(expr), args)
 
+    def constant(self, value, dtype: DType) -> str:
+        """A number; whole ones that may count something are arguments."""
+        if dtype.is_bool:
+            return literal(value, dtype)
+        number = int(value) if dtype.is_integer else float(dtype.np.type(value))
+        if not (LANES <= abs(number) < MAX_WHOLE and number == int(number)):
+            return literal(value, dtype)
+        return f"(({compute_type(dtype)}){self.size(f'count{len(self.sizes)}', int(number))})"
+
     def gather_text(self, expr: Expr, position: str) -> str:
         stride, size = expr.value
         error, table = self.arg(("error", 0)), self.pointer(expr.view)
-        at = f"gh_index((int64_t){position}, {size}LL, {error})"
-        element = f"{table}[{self.index(expr.view)} + {stride}LL * {at}]"
+        rows = self.size(f"rows{table[1:]}", size)
+        at = f"gh_index((int64_t){position}, {rows}, {error})"
+        element = f"{table}[{self.index(expr.view)} + {self.distance(stride)} * {at}]"
         return loaded(element, expr.dtype)
 
     def store(self, root: Root, name: str, only="") -> None:
@@ -246,31 +289,56 @@ class KernelEmitter:
             sweeps[at].append(root)
         return [sweep for sweep in sweeps if sweep]
 
+    def shared(self, collapsed: str = "") -> str:
+        """The pragma of a loop that cores share if there is enough work."""
+        self.sizes["parallel"] = int(self.parallel)
+        return f"#pragma omp {PARALLEL}{collapsed}{IF_PARALLEL}"
+
     @contextmanager
     def rows(self, parallel: bool):
-        """The loop over all rows, with the index of each kept axis."""
-        rows = prod(loop.size for loop in self.kept)
-        with self.loop("p", rows, pragma=PARALLEL if parallel and rows > 1 else ""):
-            self.decode("p", self.kept)
+        """The loops over all rows, which cores share."""
+        if parallel and self.kept:
+            self.put(self.shared(f" collapse({len(self.kept)})" if len(self.kept) > 1 else ""))
+        with ExitStack() as nest:
+            for loop in self.kept:
+                nest.enter_context(self.loop(loop.name, self.extent(loop)))
+            if not self.kept:
+                nest.enter_context(self.block(""))
             yield
 
-    def decode(self, flat: str, loops) -> None:
-        for line in decoded(flat, [(loop.name, loop.size) for loop in loops]):
-            self.put(line)
+    @contextmanager
+    def rows_between(self, first: str, last: str, loops):
+        """The loop over rows by their number, with the index of each loop: counted, not divided."""
+        if len(loops) < 2:
+            with self.loop(loops[0].name if loops else "u", last, first):
+                yield
+            return
+        self.put(f"int64_t rest = {first};")
+        for loop in reversed(loops[1:]):
+            self.put(f"int64_t {loop.name} = rest % {self.extent(loop)};")
+            self.put(f"rest /= {self.extent(loop)};")
+        self.put(f"int64_t {loops[0].name} = rest;")
+        following = f"{loops[0].name}++;"
+        for loop in loops[1:]:
+            name = loop.name
+            following = f"if (++{name} == {self.extent(loop)}) {{ {name} = 0; {following} }}"
+        with self.loop("u", last, first):
+            yield
+            self.put(following)
 
     def emit_map(self) -> None:
         """No reduction: every row by itself; a single long row in chunks."""
         (inner,) = self.inner
         roots = [root for sweep in self.sweeps for root in sweep]
+        n = self.extent(inner)
         if not self.kept and inner.size > CHUNK:
-            chunks = -(-inner.size // CHUNK)
-            with self.loop("p", chunks, pragma=PARALLEL if self.parallel else ""):
-                end = f"(p + 1) * {CHUNK}LL"
-                self.put(f"const int64_t end = {end} < {inner.size} ? {end} : {inner.size};")
-                self.row_of_stores(roots, f"p * {CHUNK}LL", "end")
+            step = f"lo += {CHUNK}"
+            self.put(self.shared())
+            with self.block(f"for (int64_t lo = 0; lo < {n}; {step})"):
+                self.row_of_stores(roots, *self.part_of(CHUNK, n))
         else:
-            with self.rows(self.parallel):
-                self.row_of_stores(roots, "0", inner.size)
+            with self.rows(True):
+                self.row_of_stores(roots, "0", n)
 
     def row_of_stores(self, roots, lo, hi) -> None:
         exprs = [root.expr for root in roots]
@@ -280,14 +348,14 @@ class KernelEmitter:
 
     def emit_rows(self) -> None:
         """Reductions along the row: one sweep after the other, while the row is in cache."""
-        with self.rows(self.parallel):
+        with self.rows(True):
             self.plan_scratch()
             for sweep in self.sweeps:
                 self.emit_sweep(sweep)
 
     def plan_scratch(self) -> None:
         """Rows of costly values that a later sweep needs again."""
-        inner = self.inner[0].size
+        inner, count = self.inner[0].size, self.extent(self.inner[0])
         if self.summed or len(self.sweeps) < 2:
             return
         seen: set[int] = set()
@@ -299,7 +367,7 @@ class KernelEmitter:
                 wanted = expr.number in stop and expr.number not in self.scratch
                 if wanted and fits and self.is_inner(expr):
                     name = self.scratch[expr.number] = f"kept{expr.number}"
-                    self.put(f"{compute_type(expr.dtype)} {name}[{inner}];")
+                    self.put(f"{compute_type(expr.dtype)} {name}[{count}];")
             seen |= {e.number for e in walk(exprs)}
 
     def emit_sweep(self, sweep) -> None:
@@ -310,19 +378,19 @@ class KernelEmitter:
             self.put(f"{total_type(root)} t{root.number} = {start(root)};")
         with ExitStack() as nest:
             for loop in self.summed:
-                nest.enter_context(self.loop(loop.name, loop.size))
+                nest.enter_context(self.loop(loop.name, self.extent(loop)))
             self.sums_of_row(sweep, exprs, reductions)
         for root in reductions:
             self.finish(root)
 
     def sums_of_row(self, sweep, exprs, reductions) -> None:
         """The sums of a row, so much of it at a time as is added up in float32."""
-        end = self.inner[0].size
+        end = self.extent(self.inner[0])
         if not reductions:
             with self.block(""):
                 self.row_of_stores(sweep, "0", end)
-        elif end <= CHUNK:
-            self.sums_of_part(sweep, exprs, reductions, "0", str(end))
+        elif self.inner[0].size <= CHUNK:
+            self.sums_of_part(sweep, exprs, reductions, "0", end)
         else:
             with self.block(f"for (int64_t lo = 0; lo < {end}; lo += {CHUNK})"):
                 self.sums_of_part(sweep, exprs, reductions, *self.part_of(CHUNK, end))
@@ -340,10 +408,11 @@ class KernelEmitter:
                 c, begin = compute_type(root.expr.dtype), f"{{[0 ... {lanes - 1}] = {start(root)}}}"
                 self.put(f"{c} s{root.number}[{lanes}] = {begin};")
             with self.block(f"for (int64_t at = {lo}; at < {hi}; at += {lanes})"):
-                self.put(f"const int met = at + {lanes} <= {hi} ? 0 : at + {lanes} - {hi};")
+                if fresh:
+                    self.put(f"const int met = at + {lanes} <= {hi} ? 0 : at + {lanes} - {hi};")
                 self.put("#pragma omp simd")
                 with self.block(f"for (int k = 0; k < {lanes}; k++)"):
-                    self.put("const int64_t i = at - met + k;")
+                    self.put(f"const int64_t i = at {'- met ' if fresh else ''}+ k;")
                     self.take_in(sweep, exprs, "[k]", fresh)
             for root in reductions:
                 t, s = f"t{root.number}", f"s{root.number}"
@@ -384,7 +453,7 @@ class KernelEmitter:
         if not root.local:
             self.store(root, f"r{number}")
 
-    def add_blocks(self, reductions, blocks: int, at: str) -> None:
+    def add_blocks(self, reductions, blocks: str, at: str) -> None:
         """The totals of the blocks' partial results, added in order."""
         for root in reductions:
             self.put(f"{total_type(root)} t{root.number} = {start(root)};")
@@ -394,23 +463,25 @@ class KernelEmitter:
 
     def emit_split(self) -> None:
         """Reductions that leave few rows: each row in blocks, whose results are added in order."""
-        inner = self.inner[0].size
-        outer = prod(loop.size for loop in self.summed)
-        units = outer if self.summed else -(-inner // CHUNK)
-        blocks = min(units, 256)
+        inner = self.extent(self.inner[0])
+        count = prod(loop.size for loop in self.summed)
+        count = count if self.summed else -(-self.inner[0].size // CHUNK)
+        units = self.size("units", count)
+        blocks = self.size("blocks", min(count, MAX_BLOCKS))
         (sweep,) = self.sweeps
         reductions = [root for root in sweep if root.reduce]
         exprs = [root.expr for root in sweep]
         with self.rows(False):
             for root in reductions:
-                self.put(f"{total_type(root)} part{root.number}[{blocks}];")
-            with self.loop("block", blocks, pragma=PARALLEL if self.parallel else ""):
+                self.put(f"{total_type(root)} part{root.number}[{MAX_BLOCKS}];")
+            self.put(self.shared())
+            with self.loop("block", blocks):
                 for root in reductions:
                     self.put(f"{total_type(root)} t{root.number} = {start(root)};")
-                last = f"(block + 1) * {units} / {blocks}"
-                with self.loop("u", last, f"block * {units} / {blocks}"):
+                self.put(f"const int64_t first = block * {units} / {blocks};")
+                self.put(f"const int64_t last = (block + 1) * {units} / {blocks};")
+                with self.rows_between("first", "last", self.summed):
                     if self.summed:
-                        self.decode("u", self.summed)
                         self.sums_of_row(sweep, exprs, reductions)
                     else:
                         self.put(f"const int64_t lo = u * {CHUNK}LL;")
@@ -423,24 +494,27 @@ class KernelEmitter:
     def emit_columns(self) -> None:
         """Reductions along outer axes: rows are added up, in blocks that cores share out."""
         (sweep,) = self.sweeps
-        inner, rows = self.inner[0].size, prod(loop.size for loop in self.summed)
-        shared = not self.has_rows
-        blocks = max(1, min(64, -(-rows // BLOCK), MAX_PARTIALS // inner)) if shared else 1
+        inner, count = self.extent(self.inner[0]), prod(loop.size for loop in self.summed)
+        rows, shared = self.size("rows", count), not self.has_rows
+        most = min(64, -(-count // BLOCK), MAX_PARTIALS // self.inner[0].size)
+        blocks = self.size("blocks", max(1, most)) if shared else "1"
         reductions = [root for root in sweep if root.reduce]
-        with self.rows(self.parallel and not shared):
+        with self.rows(not shared):
             for root in reductions:
                 c = total_type(root)
-                self.put(f"{c} *part{root.number} = malloc(sizeof({c}) * {blocks * inner});")
-            with self.loop("block", blocks, pragma=PARALLEL if self.parallel and shared else ""):
+                self.put(f"{c} *part{root.number} = malloc(sizeof({c}) * {blocks} * {inner});")
+            if shared:
+                self.put(self.shared())
+            with self.loop("block", blocks):
                 self.block_of_columns(sweep, reductions, rows, blocks)
             with self.loop("i", inner, pragma="simd"):
                 self.add_blocks(reductions, blocks, f"block * {inner} + i")
             for root in reductions:
                 self.put(f"free(part{root.number});")
 
-    def block_of_columns(self, sweep, reductions, rows: int, blocks: int) -> None:
+    def block_of_columns(self, sweep, reductions, rows: str, blocks: str) -> None:
         """The rows of one block: short runs of them in a row of accumulators."""
-        inner = self.inner[0].size
+        inner = self.extent(self.inner[0])
         exprs = [root.expr for root in sweep]
         each = f"for (int64_t i = 0; i < {inner}; i++)"
         for root in reductions:
@@ -454,8 +528,7 @@ class KernelEmitter:
             self.part_of(BLOCK, "last")
             for root in reductions:
                 self.put(f"{each} s{root.number}[i] = {start(root)};")
-            with self.loop("u", "hi", "lo"):
-                self.decode("u", self.summed)
+            with self.rows_between("lo", "hi", self.summed):
                 self.declare(exprs, False)
                 with self.loop("i", inner, pragma="simd"):
                     self.take_in(sweep, exprs, "[i]")
@@ -464,6 +537,11 @@ class KernelEmitter:
                     self.add(root, f"t{root.number}[i]", f"s{root.number}[i]")
         for root in reductions:
             self.put(f"free(s{root.number});")
+
+
+def size_line(name: str, number: int, known: str = "") -> str:
+    """The line of a kernel that takes a size."""
+    return f"  const int64_t {name} = (int64_t)a[{number}]{known};"
 
 
 def canonical(text: str) -> str:

@@ -16,8 +16,9 @@ class StaleCode(Exception):
 
 class EmittedStep(NamedTuple):
     """A step as it runs: `what` is a `CKernel`, a `NativeCall` or a `HostCall`. An argument is
-    (buffer, offset in elements), ("scalar", number) or ("error", 0). Offsets are no part of a
-    kernel's text, so that one function serves all slices of a value."""
+    (buffer, offset in elements), ("scalar", number), ("error", 0) or ("size", number). Offsets and
+    sizes are no part of a kernel's text, so that one function serves all slices of a value, and
+    values of all sizes."""
 
     args: list[tuple[Any, Any]]
     what: Any

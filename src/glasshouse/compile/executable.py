@@ -13,6 +13,7 @@ from glasshouse.base.errors import BackendError
 from glasshouse.compile import toolchain
 from glasshouse.compile.code import ProgramCode, StepCode
 from glasshouse.compile.emitted import BufferPlace, CKernel, HostCall, NativeCall
+from glasshouse.compile.kernel_cache import sizes_of
 from glasshouse.compile.plan import ARENA_TAG, SMALL_BYTES, Plan
 from glasshouse.compile.replay import load_replay
 from glasshouse.compile.source_map import StepInfo
@@ -96,13 +97,14 @@ class RunTable:
 
 class Program:
     """Compiled code: it runs. `sources` has the C of each kernel by its step, `lines` the user's
-    line of the calls at some positions of the recording, where capture knows it."""
+    line of the calls at some positions of the recording, where capture knows it. `generality` is
+    how many Programs of the structure came before, with other sizes."""
 
     backend: TensorBackend | None = None  # that is told of fallbacks; None: the current one
     plan: Plan | None = None  # what it was made from, kept to be shown
     recorded: Graph | None = None  # the graph before the passes, kept to be shown
 
-    def __init__(self, code: ProgramCode, target: Target | None = None):
+    def __init__(self, code: ProgramCode, generality: int = 0, target: Target | None = None):
         self.target = target or current_target()
         self.count, self.arena_bytes, self.owns = len(code.steps), code.arena_bytes, code.owns
         self.outputs, self.infos = code.outputs, code.infos
@@ -115,34 +117,42 @@ class Program:
         self.sources = {i: what for i, what in whats if isinstance(what, CKernel)}
         self.lock = threading.Lock()
         self.keep: list = []  # what the steps point to
+        self.args: list = []  # the coded arguments of each
         self.runner = NativeRunner.get()
-        self.steps = self.make_steps(code.steps)
+        self.steps = self.make_steps(code.steps, generality)
         self.arena: memory.Buffer | None = None  # while it runs
         self.run_table: RunTable | None = None
         self.lines: dict[int, str] = {}
         self.nbytes = bytes_of(code)
 
-    def make_steps(self, steps: list[StepCode]):
+    def make_steps(self, steps: list[StepCode], generality: int):
         """The table that the runner reads; compiles the kernels. A step without a function is the
         host's.
 
         Raises: CompileError; StaleCode where what it would run on differs from when it was made.
         """
-        kernels = self.target.build(self.sources.values())
-        self.sources = {i: kernels[kernel].kernel for i, kernel in self.sources.items()}
-        self.keep.extend(kernels.values())
+        given = [(kernel, steps[i].args) for i, kernel in self.sources.items()]
+        built = self.target.build(given, generality)
+        kernels = dict(zip(self.sources, built, strict=True))
+        self.sources = {i: made.kernel for i, made in kernels.items()}
+        self.keep.extend(set(built))
         table = (RunnerStep * len(steps))()
-        for entry, step in zip(table, steps, strict=True):
+        for i, (entry, step) in enumerate(zip(table, steps, strict=True)):
             args = (ctypes.c_int64 * max(1, len(step.args)))(*step.args)
-            self.keep.append(args)
-            entry.count, entry.args = len(step.args), ctypes.cast(args, ctypes.c_void_p)
+            self.args.append(args)
+            entry.count, entry.args = len(step.args), ctypes.addressof(args)
             if isinstance(step.what, CKernel):
-                entry.function = kernels[step.what].address
+                entry.function = kernels[i].address
             elif isinstance(step.what, NativeCall):
                 loaded = step.what.load()
                 self.keep.append(loaded)
                 entry.function, entry.extra = loaded.function, loaded.extra
         return table
+
+    @property
+    def sizes(self) -> dict[int, dict[str, int]]:
+        """The sizes that kernels take as arguments, by step."""
+        return {i: sizes_of(text, self.args[i]) for i, text in self.sources.items()}
 
     def step_infos(self) -> list[StepInfo]:
         """What each step computes, for whom, and what it costs."""

@@ -1,11 +1,17 @@
 """Compiled kernels, found by their own text: in this process, on disk, or else compiled.
 
-A new Program compiles only the kernels that no Program had before, several of them in one library.
-A kernel is unloaded, with its library, when no Program uses it any more."""
+A new Program compiles only kernels that no Program had before, several of them in one library. A
+kernel is unloaded, with its library, when no Program uses it any more.
+
+Sizes are arguments of a kernel's text. Loops are up to a third faster where the compiler knows
+them, so the first Program of its structure is compiled for its sizes: they become constants of the
+text. Where the same structure comes with other sizes, only small ones do (channels, classes,
+windows), and from its third Program on none: then new sizes compile nothing."""
 
 import ctypes
 import functools
 import os
+import re
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -20,6 +26,10 @@ from glasshouse.compile.disk_cache import (
 from glasshouse.compile.emitted import CKernel, Dialect
 
 SHARD_KERNELS = 12  # kernels that one call of the C compiler gets at least
+SMALL = 16  # sizes below are constants for longer
+PARALLEL_SIZE, IF_PARALLEL = "parallel", " if(parallel)"
+SIZE = re.compile(r"^  const int64_t (\w+) = \(int64_t\)a\[(\d+)\](?: & -\d+)?;\n", re.M)
+SHARED_LINE = re.compile(rf"^ *#pragma .*{re.escape(IF_PARALLEL)}\n", re.M)
 
 
 class CompiledKernel:
@@ -29,29 +39,89 @@ class CompiledKernel:
 
     def __init__(self, kernel: CKernel, library: ctypes.CDLL, name: str):
         self.kernel, self.library = kernel, library
-        self.address = ctypes.cast(library[name], ctypes.c_void_p).value or 0
+        # A cast would make a cycle, which keeps the library until the next collection.
+        function = library[name]
+        self.address = ctypes.c_void_p.from_address(ctypes.addressof(function)).value or 0
 
 
 loaded_kernels: WeakValueDictionary[tuple, CompiledKernel] = WeakValueDictionary()
 
 
-def compile_kernels(wanted, dialect: Dialect) -> dict[CKernel, CompiledKernel]:
-    """Each kernel as compiled in a dialect; equal ones are compiled once.
+def compile_kernels(
+    steps: list[tuple[CKernel, list[int]]], dialect: Dialect, generality: int = 0
+) -> list[CompiledKernel]:
+    """The kernels of steps, each given with its coded arguments; equal ones are compiled once.
+    `generality` Programs of the structure came before, with other sizes.
 
     Raises: CompileError
     """
-    kernels, missing = {}, []
-    for kernel in dict.fromkeys(wanted):
-        made = loaded_kernels.get((kernel, dialect)) or load_kernel(kernel, dialect)
-        if made is None:
-            missing.append(kernel)
-        else:
-            kernels[kernel] = made
-    for made in build_kernels(missing, dialect) if missing else ():
-        kernels[made.kernel] = made
-    for kernel, made in kernels.items():
-        kernels[kernel] = loaded_kernels.setdefault((kernel, dialect), made)
-    return kernels
+    chosen: list[CKernel] = []
+    kernels: dict[CKernel, CompiledKernel] = {}
+    missing: dict[CKernel, None] = {}
+    for general, args in steps:
+        forms = forms_of(general, args)[: generality + 1]
+        form = next((form for form in forms if form in kernels or form in missing), None)
+        if form is None:
+            made = find_kernel(forms, dialect)
+            if made is None:
+                form = forms[-1]
+                missing[form] = None
+            else:
+                form = made.kernel
+                kernels[form] = made
+        chosen.append(form)
+    for made in build_kernels(list(missing), dialect) if missing else ():
+        kernels[made.kernel] = loaded_kernels.setdefault((made.kernel, dialect), made)
+    return [kernels[form] for form in chosen]
+
+
+def find_kernel(forms: list[CKernel], dialect: Dialect) -> CompiledKernel | None:
+    """The first of these kernels that is loaded, else the first that lies on disk."""
+    for form in forms:
+        made = loaded_kernels.get((form, dialect))
+        if made is not None:
+            return made
+    for form in forms:
+        made = load_kernel(form, dialect)
+        if made is not None:
+            return loaded_kernels.setdefault((form, dialect), made)
+    return None
+
+
+def forms_of(kernel: CKernel, args: list[int]) -> list[CKernel]:
+    """A kernel with all sizes as constants, with small ones, and with none, where they differ."""
+    sizes, text = sizes_of(kernel, args), kernel.text
+    small = {name: n for name, n in sizes.items() if abs(n) < SMALL and name != PARALLEL_SIZE}
+    forms = dict.fromkeys((fixed(text, sizes), fixed(text, small), text))
+    return [kernel._replace(text=form) for form in forms]
+
+
+def sizes_of(kernel: CKernel, args) -> dict[str, int]:
+    """The sizes that a kernel takes as arguments, from the coded ones of a step."""
+    return {match[1]: coded_size(args[int(match[2])]) for match in SIZE.finditer(kernel.text)}
+
+
+def coded_size(code: int) -> int:
+    """The size that a coded argument of a step is: 56 bits with their sign."""
+    rest = code & (1 << 56) - 1
+    return rest - (1 << 56) if rest >> 55 else rest
+
+
+def fixed(text: str, sizes: dict[str, int]) -> str:
+    """The text with these sizes as constants."""
+    shared = sizes.get(PARALLEL_SIZE)
+    if shared:
+        text = text.replace(IF_PARALLEL, "")
+    elif shared == 0:
+        text = SHARED_LINE.sub("", text)
+
+    def constant(match):
+        name = match[1]
+        if name not in sizes:
+            return match[0]
+        return "" if name == PARALLEL_SIZE else f"  enum {{ {name} = {sizes[name]} }};\n"
+
+    return SIZE.sub(constant, text)
 
 
 def name_of(kernel: CKernel, dialect: Dialect) -> str:

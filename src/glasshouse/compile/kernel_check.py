@@ -16,7 +16,7 @@ from glasshouse.compile.c_text import (
     text_of_call,
 )
 from glasshouse.compile.code import assemble
-from glasshouse.compile.kernel_cache import name_of
+from glasshouse.compile.kernel_cache import forms_of, name_of
 from glasshouse.compile.plan import Plan
 from glasshouse.compile.toolchain import CompileError, CompilerFailed
 from glasshouse.graph.graph import Graph
@@ -55,9 +55,12 @@ def explained(error: CompileError, graph: Graph) -> CompileError:
     if not isinstance(error, CompilerFailed):
         return error
     plan = Plan(graph)
-    assemble(plan)
-    names = {i: name_of(kernel, plan.target.dialect) for i, kernel in plan.sources.items()}
-    failed = [i for i, name in names.items() if name in str(error)]
+    steps, dialect = assemble(plan).steps, plan.target.dialect
+    failed = [
+        i
+        for i, kernel in plan.sources.items()
+        if any(name_of(form, dialect) in str(error) for form in forms_of(kernel, steps[i].args))
+    ]
     infos = plan.step_infos() if failed else []
     told = ", ".join(f"kernel {i}, {infos[i].name}" for i in failed)
     return CompilerFailed(f"{told}: {error}") if told else error

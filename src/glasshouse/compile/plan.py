@@ -27,7 +27,8 @@ class Plan:
     `schedule` lists the steps; `arena_bytes` is the peak of the values in between; `made` are the
     buffers that a run hands out, by number."""
 
-    sources: dict[int, CKernel] = {}  # the C of each fused kernel, once it is emitted
+    sources: dict[int, CKernel] = {}  # the C of each fused kernel, once it is emitted …
+    sizes: dict[int, dict[str, int]] = {}  # … and the sizes that it takes as arguments
 
     def __init__(self, graph: Graph):
         self.graph, self.target = graph, current_target()
@@ -101,10 +102,16 @@ def place_of(buffer: PlannedBuffer) -> str:
     return f"b{buffer.number}@{buffer.place}:{buffer.at}"
 
 
-def describe_c(sources: dict[int, CKernel]) -> str:
-    """The C of every kernel by its step, equal ones once."""
-    kernels: dict[CKernel, list[int]] = {}
+def describe_c(sources: dict[int, CKernel], sizes: dict[int, dict[str, int]]) -> str:
+    """The C of every kernel by its step, equal ones once, with the sizes that steps give them."""
+    kernels: dict[CKernel, dict[str, list[int]]] = {}
     for i, kernel in sources.items():
-        kernels.setdefault(kernel, []).append(i)
-    named = [(kernel.named(f"kernel{i[0]}"), i) for kernel, i in kernels.items()]
-    return "\n".join(f"/* steps {', '.join(map(str, i))} */\n{text}" for text, i in named)
+        given = ", ".join(f"{name} = {n}" for name, n in sizes[i].items())
+        kernels.setdefault(kernel, {}).setdefault(given, []).append(i)
+    shown = []
+    for kernel, steps in kernels.items():
+        for given, numbers in steps.items():
+            named = f"steps {', '.join(map(str, numbers))}"
+            shown.append(f"/* {named}{f': {given}' if given else ''} */\n")
+        shown.append(kernel.named(f"kernel{min(map(min, steps.values()))}") + "\n")
+    return "".join(shown).rstrip("\n") + "\n"

@@ -69,6 +69,7 @@ class Entry:
 
 programs: dict[tuple, Entry] = {}
 uses = count()  # numbers the runs
+structures: dict[int, int] = {}  # how many Programs of a structure were made
 
 
 def run_recording(recording: Recording, backend) -> None:
@@ -139,13 +140,32 @@ def compiled_graph(graph: Graph) -> Program:
 
     Raises: CompileError
     """
+    structure = hash(tuple((n.op, *(x.number for x in n.inputs)) for n in graph.nodes))
+    generality = count_structure(structure)
     with let_through(), no_collection():
         try:
-            return Program(assemble(Plan(graph)))
+            return Program(assemble(Plan(graph)), generality)
         except CompileError as error:
             if not find_faults(graph):
                 raise explained(error, graph) from error
-            return Program(assemble(Plan(graph)))
+            return Program(assemble(Plan(graph)), generality)
+
+
+def structure_of(recording: Recording) -> int:
+    """What a recording computes, whatever its sizes."""
+    return hash(
+        tuple(
+            (node.signature.name, *(x.index if x.value is None else -1 for x in node.inputs))
+            for node in recording.nodes
+        )
+    )
+
+
+def count_structure(structure: int) -> int:
+    """How many Programs of a structure were made before this one."""
+    before = structures.get(structure, 0)
+    structures[structure] = before + 1
+    return before
 
 
 def settle(recording: Recording, outputs, owns: list[bool]) -> None:
@@ -285,22 +305,23 @@ def make_program(recording: Recording) -> Program:
     begin_ns = perf_counter_ns() if watchers else 0
     shown = kept.plans or flags.debug >= 3 or flags.verify
     key = "" if shown else store.key_of(recording)
-    program = load_program(key)
+    generality = count_structure(structure_of(recording))
+    program = load_program(key, generality)
     if program is None:
         with let_through(), no_collection():
             try:
-                program = make_anew(recording, key)
+                program = make_anew(recording, key, generality)
             except CompileError as error:
                 graph = rewritten(graph_of(recording))
                 if not find_faults(graph):
                     raise explained(error, graph) from error
-                program = make_anew(recording, key)  # without the kernel texts at fault
+                program = make_anew(recording, key, generality)  # without the texts at fault
     if begin_ns:
         tell("region", "compile", begin_ns)
     return program
 
 
-def make_anew(recording: Recording, key: str) -> Program:
+def make_anew(recording: Recording, key: str, generality: int) -> Program:
     """Compile a recording, and store its code under the key if it has one. Such code is then read
     as by another process, and what held the graph goes back to the system: made beside the graph,
     code would keep most of its pages in use."""
@@ -308,25 +329,25 @@ def make_anew(recording: Recording, key: str) -> Program:
     plan = Plan(rewritten(recorded))
     code = assemble(plan)
     show("steps", describe_steps(plan))
-    show("c", describe_c(plan.sources))
+    show("c", describe_c(plan.sources, plan.sizes))
     if not (data := store.packed(code) if key else b""):
-        program = Program(code)
+        program = Program(code, generality)
         if kept.plans:
             program.plan, program.recorded = plan, recorded
         return program
     del recorded, plan, code
-    gc.collect()
-    program = Program(pickle.loads(data))
+    gc.collect(0)  # all of it is young, for collection was off
+    program = Program(pickle.loads(data), generality)
     store.save(key, data)
     trim(0)
     return program
 
 
-def load_program(key: str) -> Program | None:
+def load_program(key: str, generality: int) -> Program | None:
     """The Program that a process stored, if what it runs on is still as it was then."""
     code = store.load(key)
     try:
-        return None if code is None else Program(code)
+        return None if code is None else Program(code, generality)
     except StaleCode:
         return None
 

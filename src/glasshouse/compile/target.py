@@ -75,12 +75,15 @@ class Target:
         """The time, as the ends of steps are told."""
         return perf_counter_ns()
 
-    def build(self, kernels) -> dict[CKernel, CompiledKernel]:
-        """The compiled kernels, with their addresses; equal ones are compiled once.
+    def build(
+        self, steps: list[tuple[CKernel, list[int]]], generality: int
+    ) -> list[CompiledKernel]:
+        """The compiled kernels of steps, which are given with their coded arguments; equal ones are
+        compiled once. `generality` Programs of the structure came before, with other sizes.
 
         Raises: CompileError
         """
-        return compile_kernels(kernels, self.dialect)
+        return compile_kernels(steps, self.dialect, generality)
 
     def __repr__(self):
         return f"<target {self.name}>"

@@ -2,14 +2,15 @@
 
    A step has a function and coded arguments. The upper byte of an argument says what it is: an
    offset in the arena, the number (16 bits) of an input or output and an offset in it, the number
-   of a scalar, the error flag. A kernel takes their addresses; with `extra`, the function is a
-   target's, which takes that as well and returns 0 where all is well. A step without a function
-   stops the run: it is the host's. The caller does it, and goes on behind it. */
+   of a scalar, the error flag, or a size, which is itself the argument. A kernel takes them; with
+   `extra`, the function is a target's, which takes that as well and returns 0 where all is well. A
+   step without a function stops the run: it is the host's. The caller does it, and goes on behind
+   it. */
 #include <stddef.h>
 #include <stdint.h>
 #include <time.h>
 
-enum { ARENA, INPUT, OUTPUT, SCALAR, ERROR };
+enum { ARENA, INPUT, OUTPUT, SCALAR, ERROR, SIZE };
 
 typedef void (*Kernel)(void **args);
 typedef int (*Call)(void *extra, void **args, int32_t count);
@@ -35,6 +36,7 @@ static void *address(int64_t code, char *arena, void **inputs, void **outputs, i
     case INPUT: return (char *)inputs[rest & 0xFFFF] + (rest >> 16);
     case OUTPUT: return (char *)outputs[rest & 0xFFFF] + (rest >> 16);
     case SCALAR: return scalars + rest;
+    case SIZE: return (void *)((int64_t)((uint64_t)code << 8) >> 8);
     default: return error;
   }
 }

@@ -1,8 +1,9 @@
 // # arena: 0 bytes
 //    0 kernel over (100, 10): map where: b0@input:0 b1@input:1 -> b2@output:0
 
-/* steps 0 */
+/* steps 0: n_i = 1000 */
 void kernel0(void **a) {
+  const int64_t n_i = (int64_t)a[9];
   float *b0 = a[0];
   uint32_t *b1 = a[1];
   uint32_t *b2 = a[2];
@@ -12,13 +13,13 @@ void kernel0(void **a) {
   const float b6 = (float)*(double *)a[6];
   const float b7 = (float)*(double *)a[7];
   float *b8 = a[8];
-  for (int64_t p = 0; p < 1; p++) {
+   {
     const uint32_t v0 = b1[0];
     const uint32_t v1 = b2[0];
     const uint32_t v2 = b3[0];
     const uint32_t v3 = b4[0];
     #pragma omp simd
-    for (int64_t i = 0; i < 1000; i++) {
+    for (int64_t i = 0; i < n_i; i++) {
       const uint32_t v4 = gh_random((uint64_t)(i), v0, v1, v2, v3);
       const int32_t v5 = gh_bitcast(uint32_t, int32_t, v4);
       const int32_t v6 = gh_shift_right_i32(v5, ((int32_t)8LL));
@@ -33,4 +34,3 @@ void kernel0(void **a) {
     }
   }
 }
-

@@ -1,25 +1,30 @@
 // # arena: 0 bytes
 //    0 kernel over (100000,): sum sum: b0@input:0 -> b1@output:0
 
-/* steps 0 */
+/* steps 0: n_i = 100000, units = 25, blocks = 25, parallel = 1 */
 void kernel0(void **a) {
+  const int64_t n_i = (int64_t)a[2] & -16;
+  const int64_t units = (int64_t)a[3];
+  const int64_t blocks = (int64_t)a[4];
+  const int64_t parallel = (int64_t)a[5];
   float *b0 = a[0];
   float *b1 = a[1];
-  for (int64_t p = 0; p < 1; p++) {
-    double part0[25];
-    #pragma omp parallel for schedule(static)
-    for (int64_t block = 0; block < 25; block++) {
+   {
+    double part0[256];
+    #pragma omp parallel for schedule(static) if(parallel)
+    for (int64_t block = 0; block < blocks; block++) {
       double t1 = 0;
-      for (int64_t u = block * 25 / 25; u < (block + 1) * 25 / 25; u++) {
+      const int64_t first = block * units / blocks;
+      const int64_t last = (block + 1) * units / blocks;
+      for (int64_t u = first; u < last; u++) {
         const int64_t lo = u * 4096LL;
-        const int64_t hi = lo + 4096 < 100000 ? lo + 4096 : 100000;
+        const int64_t hi = lo + 4096 < n_i ? lo + 4096 : n_i;
          {
           float s2[16] = {[0 ... 15] = 0};
           for (int64_t at = lo; at < hi; at += 16) {
-            const int met = at + 16 <= hi ? 0 : at + 16 - hi;
             #pragma omp simd
             for (int k = 0; k < 16; k++) {
-              const int64_t i = at - met + k;
+              const int64_t i = at + k;
               const float v3 = b1[i];
               s2[k] = s2[k] + v3;
             }
@@ -31,11 +36,10 @@ void kernel0(void **a) {
       part0[block] = t1;
     }
     double t1 = 0;
-    for (int64_t block = 0; block < 25; block++) {
+    for (int64_t block = 0; block < blocks; block++) {
       t1 = t1 + part0[block];
     }
     const float r4 = (float)t1;
     b0[0] = r4;
   }
 }
-

@@ -1,22 +1,25 @@
 // # arena: 0 bytes
 //    0 kernel over (300, 200): sum sum: b0@input:0 -> b1@output:0
 
-/* steps 0 */
+/* steps 0: parallel = 1, n_p0 = 300, n_i = 200, step0 = 200 */
 void kernel0(void **a) {
+  const int64_t parallel = (int64_t)a[2];
+  const int64_t n_p0 = (int64_t)a[3];
+  const int64_t n_i = (int64_t)a[4];
+  const int64_t step0 = (int64_t)a[5];
   float *b0 = a[0];
   float *b1 = a[1];
-  #pragma omp parallel for schedule(static)
-  for (int64_t p = 0; p < 300; p++) {
-    const int64_t p0 = p;
+  #pragma omp parallel for schedule(static) if(parallel)
+  for (int64_t p0 = 0; p0 < n_p0; p0++) {
     double t0 = 0;
      {
       float s1[16] = {[0 ... 15] = 0};
-      for (int64_t at = 0; at < 200; at += 16) {
-        const int met = at + 16 <= 200 ? 0 : at + 16 - 200;
+      for (int64_t at = 0; at < n_i; at += 16) {
+        const int met = at + 16 <= n_i ? 0 : at + 16 - n_i;
         #pragma omp simd
         for (int k = 0; k < 16; k++) {
           const int64_t i = at - met + k;
-          const float v2 = b1[p0 * 200LL + i];
+          const float v2 = b1[p0 * step0 + i];
           s1[k] = k >= met ? s1[k] + v2 : s1[k];
         }
       }
@@ -27,4 +30,3 @@ void kernel0(void **a) {
     b0[p0] = r3;
   }
 }
-

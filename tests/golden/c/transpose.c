@@ -1,20 +1,24 @@
 // # arena: 0 bytes
 //    0 kernel over (30, 20): map add: b0@input:0 b1@input:1 -> b2@output:0
 
-/* steps 0 */
+/* steps 0: n_i = 20, parallel = 0, n_p0 = 30, step0 = 30, step1 = 20 */
 void kernel0(void **a) {
+  const int64_t n_i = (int64_t)a[3];
+  const int64_t parallel = (int64_t)a[4];
+  const int64_t n_p0 = (int64_t)a[5];
+  const int64_t step0 = (int64_t)a[6];
+  const int64_t step1 = (int64_t)a[7];
   float *b0 = a[0];
   float *b1 = a[1];
   float *b2 = a[2];
-  for (int64_t p = 0; p < 30; p++) {
-    const int64_t p0 = p;
+  #pragma omp parallel for schedule(static) if(parallel)
+  for (int64_t p0 = 0; p0 < n_p0; p0++) {
     #pragma omp simd
-    for (int64_t i = 0; i < 20; i++) {
-      const float v0 = b1[p0 + i * 30LL];
-      const float v1 = b2[p0 * 20LL + i];
+    for (int64_t i = 0; i < n_i; i++) {
+      const float v0 = b1[p0 + i * step0];
+      const float v1 = b2[p0 * step1 + i];
       const float v2 = v0 + v1;
-      b0[p0 * 20LL + i] = v2;
+      b0[p0 * step1 + i] = v2;
     }
   }
 }
-

@@ -85,9 +85,9 @@ def test_code_is_made_when_the_graph_is_gone(empty, monkeypatch):
         graphs.append(weakref.ref(graph))
         return Plan(graph)
 
-    def made(code):
+    def made(code, generality):
         alive.extend(ref() is not None for ref in graphs)
-        return Program(code)
+        return Program(code, generality)
 
     Plan, Program = program.Plan, program.Program
     monkeypatch.setattr(program, "Plan", planned)

@@ -258,7 +258,7 @@ class PrimitiveCall(NativeCall):
         run = PrimitiveRun(
             primitive.pointer.value,
             dnnl.stream.value,
-            ctypes.cast(table, c_void_p),
+            ctypes.addressof(table),
             ctypes.cast(dnnl.dll.dnnl_memory_set_data_handle, c_void_p),
             ctypes.cast(dnnl.dll.dnnl_primitive_execute, c_void_p),
         )
