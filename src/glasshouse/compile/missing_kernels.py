@@ -13,12 +13,10 @@ from glasshouse.ops import BUILT_IN
 ALWAYS_WRITTEN = frozenset(
     name
     for name in BUILT_IN
-    if name in (*MOVEMENT, *REDUCTIONS, "pad", "concatenate", "gather")
+    if name in (*MOVEMENT, *REDUCTIONS, "pad", "concatenate", "gather", "bitcast")
     or primitives[name].kernel is not None
-    and name not in ("cast", "bitcast")
 )
-
-CREATED = ("full", "iota", "random_bits", "bitcast")  # those that are in most dtypes
+CREATED = ("full", "iota", "random_bits")
 
 
 def computed_by(card: Primitive) -> str:

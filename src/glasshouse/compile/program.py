@@ -246,7 +246,9 @@ def lines_of(program: Program, recording: Recording, backend) -> dict[int, str]:
 def missing_of(node, backend) -> tuple[MissingKernel | None, str]:
     """Why no kernel computes a recorded call, None if one does; and the user's line, if known."""
     signature = node.signature
-    if signature.name in ALWAYS_WRITTEN and not node.inputs[0].spec.dtype.is_complex:
+    if signature.name in ALWAYS_WRITTEN and not (
+        node.inputs[0].spec.dtype.is_complex or node.spec.dtype.is_complex
+    ):
         return None, ""
     return backend.missing_of(signature, [x.spec for x in node.inputs], node.spec)
 

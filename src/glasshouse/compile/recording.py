@@ -1,5 +1,8 @@
 """What backends that record share: payloads are nodes, computed when a value is needed."""
 
+from collections import defaultdict
+from typing import Any
+
 import numpy as np
 
 from glasshouse.base import DeviceError, Spec, from_numpy_dtype, user_line
@@ -7,8 +10,8 @@ from glasshouse.base.flags import flags
 from glasshouse.compile.emitted import MissingKernel
 from glasshouse.compile.missing_kernels import ALWAYS_WRITTEN, missing_kernel
 from glasshouse.compile.program import run_recording
-from glasshouse.compile.target import current_target
 from glasshouse.dispatch.backend import Replacement, TensorBackend
+from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.fallback import Fallback
 from glasshouse.dispatch.primitive import Primitive
 from glasshouse.graph import record
@@ -42,8 +45,8 @@ class RecordingBackend(TensorBackend):
         self.recorder = record.recorder
         self.replaced: dict[str, object] = {}
         self.known = {}
-        # By signature and operands' specs: why there is no kernel, and the user's line.
-        self.missing: dict[tuple, tuple[MissingKernel | None, str]] = {}
+        # By target, then by signature and operands' specs: why there is no kernel, the user's line.
+        self.missing: defaultdict[Any, dict] = defaultdict(dict)
 
     def run(self, primitive: Primitive, data, attrs: dict, spec):
         """A node for the call; `constant` and `full` have their own kinds."""
@@ -56,8 +59,11 @@ class RecordingBackend(TensorBackend):
         if name in record.INDEXED and self.checks_indices:
             check_indices(name, data, attrs)
         signature = record.signature_of(name, len(data), attrs, self.replaced.get(name))
-        if name not in ALWAYS_WRITTEN or data[0].spec.dtype.is_complex:
-            self.note_missing(signature, tuple([x.spec for x in data]), spec)
+        if name not in ALWAYS_WRITTEN or data[0].spec.dtype.is_complex or spec.dtype.is_complex:
+            specs = [x.spec for x in data]
+            found = self.missing[state.compile_target].get((signature, *specs))
+            if found is None or found[0] is not None:
+                self.note_missing(signature, specs, spec)
         node = self.recorder.record(signature, data, spec)
         if self.recorder.is_full():
             self.evaluate()
@@ -77,15 +83,15 @@ class RecordingBackend(TensorBackend):
 
     def missing_of(self, signature, specs, spec, line=str) -> tuple[MissingKernel | None, str]:
         """Why no kernel computes a call, or None; and what `line()` gave the first time."""
-        key = signature.number, current_target().variant(), *specs
-        if key not in self.missing:
+        known, key = self.missing[state.compile_target], (signature, *specs)
+        found = known.get(key)
+        if found is None:
             operands = tuple(Node("input", (), {}, s, -1) for s in specs)
             node = Node(signature.name, operands, signature.attrs, spec, -1, signature.host)
-            found = missing_kernel(node)
-            if len(self.missing) >= MOST_MISSING:
-                self.missing.clear()
-            self.missing[key] = found, line()
-        return self.missing[key]
+            if len(known) >= MOST_MISSING:
+                known.clear()
+            found = known[key] = missing_kernel(node), line()
+        return found
 
     def replace(self, name: str, kernel) -> Replacement:
         """Make `kernel(*arrays, **attrs)`, on NumPy arrays, compute the primitive from now on."""
