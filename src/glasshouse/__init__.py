@@ -22,6 +22,7 @@ from glasshouse import (
     ops,
     optim,
     speech,
+    targets,
     text,
     vision,
 )

@@ -149,7 +149,7 @@ class GlasshouseFront(FrontEnd):
 
     def ambient(self, tracer):
         base = tracer.guards.source("const", None, state, "state")
-        for name in ("records", "backend"):
+        for name in ("records", "backend", "compile_target"):
             source = tracer.guards.source("attr", base, name)
             tracer.guards.add("is", source, getattr(state, name))
         modes = tracer.guards.source("attr", base, "modes")

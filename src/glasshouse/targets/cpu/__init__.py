@@ -1,3 +1,10 @@
 """The target `cpu`: kernels in C with OpenMP, products and convolutions through oneDNN."""
 
+from glasshouse.targets.cpu.fused import FusedKernels
+from glasshouse.targets.cpu.host import HostCalls
+from glasshouse.targets.cpu.onednn_convolutions import OnednnConvolutions
+from glasshouse.targets.cpu.onednn_products import OnednnProducts
+from glasshouse.targets.cpu.scatter import ScatterKernels
 from glasshouse.targets.cpu.target import CPU
+from glasshouse.targets.cpu.windows import WindowKernels
+from glasshouse.targets.cpu.winograd import WinogradConvolutions
