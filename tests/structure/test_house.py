@@ -20,7 +20,7 @@ PACKAGE = ROOT / "src" / "glasshouse"
 FILES = sorted(PACKAGE.rglob("*.py"))
 SNAPSHOT = Path(__file__).with_name("public_names.txt")
 PACKAGES = ("", "autograd", "backends", "data", "dispatch", "interop", "linalg", "metrics", "nn",
-            "nn.functional", "nn.init", "optim", "random", "transforms")  # fmt: skip
+            "nn.functional", "nn.init", "optim", "random", "targets", "transforms")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
