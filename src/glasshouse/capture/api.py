@@ -14,6 +14,7 @@ from glasshouse.capture import bytecode
 from glasshouse.capture import tracer as tracing
 from glasshouse.capture.budget import BudgetCompiler
 from glasshouse.capture.config import config, counters
+from glasshouse.capture.export import ExportedGraph
 from glasshouse.capture.glasshouse_front import GlasshouseFront
 from glasshouse.capture.native import native
 from glasshouse.capture.program_compiler import compile_to_program
@@ -21,13 +22,9 @@ from glasshouse.capture.recording_interpreter import eager
 from glasshouse.capture.report import Explanation
 from glasshouse.capture.reproduce import Reproduction
 from glasshouse.capture.session import Capture
-from glasshouse.capture.values import ValueSource
 from glasshouse.compile.program import warn_once
 from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch import backend as backends
-from glasshouse.ir.graph import IRGraph
-from glasshouse.ir.graph_module import GraphModule
-from glasshouse.ir.node import IRNode
 from glasshouse.nn.module import Module
 
 front = GlasshouseFront()
@@ -82,14 +79,42 @@ def compiler_of(compiler):
 
 
 def is_target(x) -> bool:
-    """Whether something is to be captured, rather than a compiler (whose second parameter is
-    called example_inputs)."""
+    """Whether something is to be captured, rather than a compiler: a function that is registered as
+    one, or whose parameters are those of one."""
     if isinstance(x, (Module, types.MethodType)):
         return True
     if not isinstance(x, types.FunctionType):
         return False
-    names = list(inspect.signature(x).parameters)
-    return not (len(names) == 2 and names[1].startswith("example"))
+    first, second, *_ = (*inspect.signature(x).parameters.values(), None, None)
+    if not may_be_compiler(x) or first is None or second is None:
+        return x not in compilers.values()
+    of_graph = first.name in ("gm", "graph_module") or "GraphModule" in str(first.annotation)
+    return not (of_graph or second.name.startswith("example") or x in compilers.values())
+
+
+def may_be_compiler(fn) -> bool:
+    """Whether a function takes two arguments, and needs both."""
+    if not isinstance(fn, types.FunctionType):
+        return False
+    parameters = inspect.signature(fn).parameters.values()
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [p for p in parameters if p.kind in kinds and p.default is p.empty]
+    return len(needed) == len(parameters) == 2
+
+
+class UnfitCall:
+    """What a call does whose arguments a captured function of two does not take: `optimize` may
+    have been given a compiler, and this is its use as a decorator. Otherwise fn says so."""
+
+    def __init__(self, fn: types.FunctionType, capture: Capture):
+        self.fn, self.capture = fn, capture
+
+    def __call__(self, *args, **kwargs):
+        if len(args) == 1 and not kwargs and isinstance(args[0], (types.FunctionType, Module)):
+            old = self.capture
+            made = Capture(self.fn, old.front, old.nopython, old.dynamic)
+            return OptimizeDecorator(made)(args[0])
+        return self.fn(*args, **kwargs)
 
 
 def optimize(
@@ -103,8 +128,9 @@ def optimize(
 
     A decorator, with or without arguments, and a context inside which the functions that are called
     are captured. `compiler` is a name (`list_compilers`) or fn(graph_module, example_inputs) ->
-    callable. With `nopython` a graph break is an error; with `dynamic` numbers and sizes may vary
-    from the start.
+    callable; a function counts as one if it is registered, if its first parameter is called gm or
+    graph_module or its second begins with example, or if it is used as a decorator. With `nopython`
+    a graph break is an error; with `dynamic` numbers and sizes may vary from the start.
 
     `memory_budget` has graphs that train compute activations again in their backward pass, at the
     least cost for which a call stays within: bytes (int), or a part (float) of the peak without.
@@ -131,7 +157,12 @@ def optimize(
             raise OptionError("optimize", what, repr(compiler), "Leave one of them out.")
         chosen = BudgetCompiler(memory_budget)
     made = OptimizeDecorator(Capture(chosen, frontend or front, nopython, dynamic))
-    return made if target is None else made(target)
+    if target is None:
+        return made
+    captured = made(target)
+    if may_be_compiler(target) and captured is not target:
+        captured.on_unfit_call = UnfitCall(target, made.capture)
+    return captured
 
 
 class OptimizeDecorator(ContextDecorator):
@@ -421,7 +452,8 @@ def innermost_name(fn) -> str:
 def export(fn, *args, **kwargs):
     """(graph module, guards) of fn as one graph for these arguments.
 
-    The graph module takes fn's tensors in the order of its signature and gives what fn gives.
+    The graph module takes the tensors among fn's arguments in the order of its signature, used or
+    not, and gives what fn gives. Other tensors that fn reads belong to the module.
 
     Raises: CaptureError if there is a break
     """
@@ -429,36 +461,9 @@ def export(fn, *args, **kwargs):
     capture.exporting = True
     captured = OptimizeDecorator(capture)(fn)
     captured(*args, **kwargs)
-    entry = capture.entries[0] if capture.entries else None
-    if entry is None or entry.graph is None:
+    trace = capture.entries[0].exported if capture.entries else None
+    if trace is None:
         what = "a function that computes with tensors"
         raise CaptureError("export", what, "no graph", "Check it.")
-    return exported(entry), [str(guard) for guard in entry.guards]
-
-
-def exported(entry) -> GraphModule:
-    """The graph with the inputs and the result of the function."""
-    graph, new = IRGraph(), {}
-    made = {name: graph.placeholder(name) for name, x in entry.slots.items() if front.is_tensor(x)}
-    for node in entry.graph.graph:
-        if node.op == "placeholder" and node.target in made:
-            new[node] = made[node.target]
-        elif node.op != "output":
-            graph.copy_node(node, new)
-    graph.output(shown(entry.outcome, new, made))
-    return GraphModule(entry.graph, graph)
-
-
-def shown(var, new, made):
-    """A result as the operand of an output node."""
-    origin, value = var.origin, var.value
-    if isinstance(origin, IRNode):
-        return new[origin]
-    if isinstance(origin, ValueSource) and origin.kind == "slot" and origin.text in made:
-        return made[origin.text]
-    if isinstance(value, (list, tuple)) and var.items is not None:
-        items = [shown(x, new, made) for x in var.items]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    if type(value) is dict and var.items is not None:
-        return {k: shown(v, new, made) for k, (_, v) in var.items.items()}
-    return value
+    graph = ExportedGraph(trace, innermost(fn), front).build()
+    return graph, [str(guard) for guard in trace.guards]

@@ -17,6 +17,7 @@ from glasshouse.base.interrupts import hold, let_through, release
 from glasshouse.capture.bytecode import GENERATORS, slot_names
 from glasshouse.capture.config import config, counters
 from glasshouse.capture.emit import END_OF_LOOP, ReplacementEmitter, handling, is_work, loop_end
+from glasshouse.capture.export import ExportedTrace
 from glasshouse.capture.frame import (
     CapturedGenerator,
     CapturedIterator,
@@ -63,8 +64,7 @@ class EntryInfo:
         self.source = ""
         self.reason = self.where = ""  # of the break that it ends with
         self.capture_ns = self.compile_ns = 0
-        self.outcome: Var | None = None  # for export: the result, and the arguments by name
-        self.slots: dict = {}
+        self.exported: ExportedTrace | None = None  # for export
 
 
 def entries_of(dispatcher) -> list:
@@ -394,9 +394,16 @@ class CaptureSession:
         """What goes on behind a graph whose results are there."""
         tracer, capture = self.tracer, self.capture
         if broke is None:
-            if capture.exporting:
-                info.outcome = outcome
-                info.slots = dict(zip(slot_names(self.fn.__code__), self.slots, strict=False))
+            if capture.exporting and info.graph is not None:
+                code = self.fn.__code__
+                count = code.co_argcount + code.co_kwonlyargcount
+                count += bool(code.co_flags & 4) + bool(code.co_flags & 8)
+                arguments = dict(zip(slot_names(code)[:count], self.slots, strict=False))
+                inputs = {
+                    node: (getattr(var.origin, "text", None), value)
+                    for (node, var), value in zip(self.tracer.inputs, self.values, strict=True)
+                }
+                info.exported = ExportedTrace(info, inputs, arguments, outcome)
             return partial(returned, real(outcome))
         tracer.front.end(tracer)
         native().set_hook(self.callback)

@@ -432,7 +432,8 @@ static PyObject *dispatch(PyObject *self, PyObject *const *args, size_t nargsf, 
     Py_INCREF(d);
     if (!bind(fn, args, PyVectorcall_NARGS(nargsf), kwnames, slots, made)) {
         PyErr_Clear();
-        result = PyObject_Vectorcall(d->fn, args, nargsf, kwnames); /* says what is wrong */
+        PyObject *unfit = d->dict ? PyDict_GetItemString(d->dict, "on_unfit_call") : NULL;
+        result = PyObject_Vectorcall(unfit ? unfit : d->fn, args, nargsf, kwnames); /* says what is wrong */
     } else {
         for (Py_ssize_t i = 0; i < cells; i++) slots[n + i] = PyTuple_GET_ITEM(fn->func_closure, i);
         result = on_slots(d, slots, n + cells);
