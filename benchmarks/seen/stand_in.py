@@ -19,12 +19,12 @@ from glasshouse.compile.executable import Program
 from glasshouse.compile.plan import Plan, rewritten
 from glasshouse.compile.program import settle
 from glasshouse.compile.recording import RecordingBackend
-from glasshouse.compile.source_map import Source, StepInfo
+from glasshouse.compile.source_map import StepInfo
 from glasshouse.compile.work import COLLECTIVE, COPY
 from glasshouse.dispatch.bind import watchers
 from glasshouse.dispatch.call import call_of
 from glasshouse.dispatch.watch import DeviceTimes, ProgramRun, tell
-from glasshouse.graph.graph import Origin, graph_of
+from glasshouse.graph.graph import Node, Origin, graph_of
 
 COMPUTE, COPIES, COLLECTIVES = 7, 13, 20  # numbers of the streams
 
@@ -166,7 +166,7 @@ class Backend(RecordingBackend):
         def waited():
             launches.stream.wait()
             spec = gh.asarray(flat).spec
-            add = Source(call_of(gh.primitives["add"], (spec, spec), {}, spec), Origin())
+            add = Node(call_of(gh.primitives["add"], (spec, spec), {}, spec))
             info = StepInfo(
                 "AllReduce_sum_float32",
                 COLLECTIVE,

@@ -182,11 +182,11 @@ class Profiler(Interpreter):
 def storage(data) -> Any:
     """The payload whose memory a payload is a view of; None for what needs no memory."""
     while data is not None and getattr(data, "value", None) is None and data.inputs:
-        if data.signature.name not in VIEWS:
+        if data.op not in VIEWS:
             return data
         data = data.inputs[0]
-    signature = getattr(data, "signature", None)
-    return None if signature is not None and signature.name in UNSTORED else data
+    call = getattr(data, "call", None)
+    return None if call is not None and call.name in UNSTORED else data
 
 
 def alone(x: Value) -> Value:

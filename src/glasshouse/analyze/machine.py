@@ -16,11 +16,12 @@ import numpy as np
 
 from glasshouse.base.errors import OptionError, suggest
 from glasshouse.base.flags import flags
-from glasshouse.compile.source_map import Source, StepInfo
+from glasshouse.compile.source_map import StepInfo
 from glasshouse.compile.work import FLAT, StepKind
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.call import Call
-from glasshouse.graph.graph import Origin
+from glasshouse.dispatch.scope import Origin
+from glasshouse.graph.node import Node
 from glasshouse.ops.contract import conv, conv_data_grad, conv_weight_grad
 from glasshouse.ops.window import window_scatter, window_select
 from glasshouse.profile.profiler import profile
@@ -80,7 +81,7 @@ class MachineProfile:
     def ns_of_call(self, call: Call) -> float:
         """The time of a call as a kernel of its own."""
         place, nbytes = Origin(), call.cost.bytes
-        return self.ns(StepInfo("", StepKind(), [Source(call, place)], place, nbytes, 0, 0))
+        return self.ns(StepInfo("", StepKind(), [Node(call, (), place)], place, nbytes, 0, 0))
 
     def rates(self, primitive: str, dtype: str) -> list[tuple[float, float]]:
         """The rates of a matrix primitive: its own, or those that stand in for it."""

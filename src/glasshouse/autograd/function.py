@@ -1,6 +1,6 @@
 """User-defined operations with their own backward."""
 
-from glasshouse.autograd.tape import Node, TapeMode, recording, settle
+from glasshouse.autograd.tape import TapeEntry, TapeMode, attach, recording
 from glasshouse.base.errors import GradError, ShapeError, TransformError, type_name
 from glasshouse.dispatch import Value, box, state, zeros
 from glasshouse.dispatch.value import levels
@@ -23,8 +23,10 @@ class Context:
         return self.kept
 
 
-class FunctionNode(Node):
-    __slots__ = ("function", "ctx", "out_data")
+class FunctionEntry(TapeEntry):
+    """The tape's entry of one call of a user's Function."""
+
+    __slots__ = ("function", "ctx", "specs", "out_specs", "out_data")
 
     def pull(self, cotangents, create_graph: bool):
         self.ctx.kept = tuple(map(self.relink, self.ctx.kept))
@@ -120,13 +122,14 @@ class Function:
             out = cls.forward(ctx, *args)
         outputs = out if isinstance(out, tuple) else (out,)
         results = tuple(fresh(y, mode) for y in outputs)
-        node = FunctionNode()
-        node.function, node.ctx = cls, ctx
+        entry = FunctionEntry()
+        entry.function, entry.ctx = cls, ctx
         pairs = zip(values, needs, strict=True)
-        node.parents = tuple((v.node, v.slot) if n else None for v, n in pairs)
-        node.specs = [None if v is None else v.spec for v in values]
-        node.out_data = [y.payload for y in results]
-        settle(node, results, mode)
+        entry.parents = tuple((v.node, v.slot) if n else None for v, n in pairs)
+        entry.specs = [None if v is None else v.spec for v in values]
+        entry.out_specs = [y.spec for y in results]
+        entry.out_data = [y.payload for y in results]
+        attach(entry, results, mode)
         return results if isinstance(out, tuple) else results[0]
 
 

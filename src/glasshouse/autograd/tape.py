@@ -1,8 +1,8 @@
-"""The tape: one node per recorded primitive call, and the walk that pulls cotangents back.
+"""The tape: one entry per recorded primitive call, and the walk that pulls cotangents back.
 
-A node keeps payload snapshots, not tensors, and only those that its rules read. Values being
-functional, writing to a tensor rebinds its handle and never harms a node. A `TapeMode` is a tape of
-its own for one gh.grad or gh.vjp: a mode whose values wrap the values below."""
+An entry keeps payload snapshots, not tensors, and only those that its rules read. Values being
+functional, writing to a tensor rebinds its handle and never harms an entry. A `TapeMode` is a tape
+of its own for one gh.grad or gh.vjp: a mode whose values wrap the values below."""
 
 import heapq
 import itertools
@@ -13,6 +13,8 @@ from time import perf_counter_ns
 from glasshouse.base import GradError, Spec, having
 from glasshouse.base.flags import flags
 from glasshouse.dispatch import Level, box, hooks, state, tell, timers, zeros
+from glasshouse.dispatch.call import Call, call_of
+from glasshouse.dispatch.hooks import Tape
 
 sequence = itertools.count()
 
@@ -35,36 +37,46 @@ class Leaf:
             tensor.grad = cotangent if tensor.grad is None else tensor.grad + cotangent
 
 
-class Node:
-    """One recorded call: its operands' places on the tape, and what its rules will read."""
+class TapeEntry:
+    """One step back: `parents` are the places (entry, slot) of its operands on the tape, None for
+    those not tracked. `scope` is the module that ran; `seq` counts all entries."""
 
-    __slots__ = ("primitive", "attrs", "parents", "specs", "saved", "out_specs", "saved_out",
-                 "backend", "mode", "seq", "freed", "grad_hooks", "scope",
-                 "known", "mask",  # of the door in C: the call, and which operands are tracked
-                 "__weakref__")  # fmt: skip
+    __slots__ = ("parents", "mode", "seq", "freed", "grad_hooks", "scope", "__weakref__")
+
+
+class CallEntry(TapeEntry):
+    """One recorded call: the places of its operands, and what its rules will read."""
+
+    __slots__ = ("call", "saved", "saved_out", "backend")
+    call: Call
+    saved: tuple  # payloads of operands, or None
+    saved_out: tuple  # payloads of results, or None
+
+    @property
+    def out_specs(self) -> tuple:
+        """Of the results."""
+        return self.call.outs
 
     def pull(self, cotangents, create_graph: bool, useful=None):
         """[(parent, cotangent)] of tracked operands (in `useful`, if given), given one a result."""
-        primitive, attrs = self.primitive, self.attrs
-        g = [
-            zeros(spec) if c is None else c
-            for c, spec in zip(cotangents, self.out_specs, strict=True)
-        ]
-        results = enumerate(zip(self.saved_out, self.out_specs, strict=True))
+        call = self.call
+        primitive, specs, outs = call.primitive, call.specs, call.outs
+        g = [zeros(spec) if c is None else c for c, spec in zip(cotangents, outs, strict=True)]
+        results = enumerate(zip(self.saved_out, outs, strict=True))
         y = [self.revive(data, spec, (self, i), create_graph) for i, (data, spec) in results]
         if primitive.num_outputs == 1:
             (g,), (y,) = g, y
-        kept = zip(self.saved, self.specs, self.parents, strict=True)
+        kept = zip(self.saved, specs, self.parents, strict=True)
         operands = [self.revive(data, spec, parent, create_graph) for data, spec, parent in kept]
         pulled = []
         for i, parent in enumerate(self.parents):
             if parent is None or (useful is not None and parent[0] not in useful):
                 continue
             rule = primitive.vjp_rule(i)
-            cotangent = rule and rule.fn(g, y, *operands, **attrs)
+            cotangent = rule and rule.fn(g, y, *operands, **call.attrs)
             if cotangent is not None:
                 if flags.verify:
-                    check_cotangent(primitive, i, cotangent, self.specs[i])
+                    check_cotangent(primitive, i, cotangent, specs[i])
                 pulled.append((parent, cotangent))
         return pulled
 
@@ -96,27 +108,25 @@ def check_cotangent(primitive, i: int, cotangent, spec: Spec) -> None:
         )
 
 
-def record(primitive, args, attrs, specs, result, mode=None) -> None:
+def record(call: Call, args, result, mode=None) -> None:
     """Put a call on the tape and mark its inexact results as coming from it."""
-    outputs = result if primitive.num_outputs > 1 else (result,)
+    outputs = result if call.primitive.num_outputs > 1 else (result,)
     if not any(out.spec.dtype.is_inexact for out in outputs):
         return
-    keep_out, keep = primitive.kept(tuple([arg.node is not None for arg in args]))
-    node = Node()
-    node.primitive, node.attrs = primitive, attrs
-    node.parents = tuple([None if arg.node is None else (arg.node, arg.slot) for arg in args])
-    node.specs = specs
-    node.saved = tuple([arg.payload if k else None for arg, k in zip(args, keep, strict=True)])
-    node.saved_out = [out.payload if keep_out else None for out in outputs]
-    node.backend = outputs[0].backend
+    keep_out, keep = call.kept(tuple([arg.node is not None for arg in args]))
+    entry = CallEntry()
+    entry.call = call
+    entry.parents = tuple([None if arg.node is None else (arg.node, arg.slot) for arg in args])
+    entry.saved = tuple([arg.payload if k else None for arg, k in zip(args, keep, strict=True)])
+    entry.saved_out = tuple([out.payload if keep_out else None for out in outputs])
+    entry.backend = outputs[0].backend
     if state.saved_hooks is not None and mode is None:
-        node.saved = packed(args, node.saved)
-        node.saved_out = list(packed(outputs, node.saved_out))
-    node.known = None
-    settle(node, outputs, mode)
+        entry.saved = packed(args, entry.saved)
+        entry.saved_out = packed(outputs, entry.saved_out)
+    attach(entry, outputs, mode)
 
 
-hooks.record, hooks.tape = record, (Node, sequence)
+hooks.tape = Tape(record, CallEntry, sequence)
 
 
 class Packed:
@@ -135,7 +145,7 @@ class Packed:
 
 
 def packed(tensors, kept) -> tuple:
-    """What a node saves of its operands or results, packed by the hooks in force; leaves, the
+    """What an entry saves of its operands or results, packed by the hooks in force; leaves, the
     parameters, stay as they are."""
     pack, unpack = state.saved_hooks
     return tuple(
@@ -167,62 +177,59 @@ def saved_tensors_hooks(pack, unpack):
 
 
 class Walk:
-    """One backward pass: visits nodes from the newest to the oldest, summing cotangents."""
+    """One backward pass: visits entries from the newest to the oldest, summing cotangents."""
 
     def __init__(self, retain_graph: bool | None, create_graph: bool, useful=None):
         self.retain_graph = create_graph if retain_graph is None else retain_graph
         self.create_graph = create_graph
-        self.useful = useful  # nodes that lead to a target, or None for all
+        self.useful = useful  # entries that lead to a target, or None for all
         self.heap: list = []
         self.pending: dict = {}
 
     def seed(self, place, cotangent) -> None:
-        """Add `cotangent` to what has arrived at `place` = (node, slot)."""
-        node, slot = place
-        if self.useful is not None and node not in self.useful:
+        """Add `cotangent` to what has arrived at `place` = (entry, slot)."""
+        entry, slot = place
+        if self.useful is not None and entry not in self.useful:
             return
-        slots = self.pending.get(node)
+        slots = self.pending.get(entry)
         if slots is None:
-            slots = self.pending[node] = {}
-            heapq.heappush(self.heap, (-node.seq, id(node), node))
+            slots = self.pending[entry] = {}
+            heapq.heappush(self.heap, (-entry.seq, id(entry), entry))
         slots[slot] = slots[slot] + cotangent if slot in slots else cotangent
 
     def run(self, arrive, seeds=()) -> None:
-        """Visit every node; `arrive(node, slots)` sees the sums, and says whether to go on."""
+        """Visit every entry; `arrive(entry, slots)` sees the sums, and says whether to go on."""
         for place, cotangent in seeds:
             self.seed(place, cotangent)
         while self.heap:
-            *_, node = heapq.heappop(self.heap)
-            slots = self.pending.pop(node)
-            if node.freed:
+            *_, entry = heapq.heappop(self.heap)
+            slots = self.pending.pop(entry)
+            if entry.freed:
                 raise freed_error()
-            if node.grad_hooks:
-                run_hooks(node, slots)
-            if arrive(node, slots) and not isinstance(node, Leaf):
-                state.scope, state.seq = getattr(node, "scope", None), node.seq
+            if entry.grad_hooks:
+                run_hooks(entry, slots)
+            if arrive(entry, slots) and not isinstance(entry, Leaf):
+                state.scope, state.seq = getattr(entry, "scope", None), entry.seq
                 begin_ns = perf_counter_ns() if timers else 0
-                for place, cotangent in self.pull(node, slots):
+                for place, cotangent in self.pull(entry, slots):
                     self.seed(place, cotangent)
                 if begin_ns:
-                    tell("pull", node, begin_ns)
+                    tell("pull", entry, begin_ns)
                 if not self.retain_graph:
-                    node.release()
+                    entry.release()
 
-    def pull(self, node, slots):
-        """[(parent, cotangent)]: as recorded for such a call before, or by the card's rules."""
-        cotangents = [slots.get(i) for i in range(len(node.out_specs))]
-        useful = self.useful if type(node) is Node else None
-        if useful is not None and any(p and p[0] not in useful for p in node.parents):
-            return node.pull(cotangents, self.create_graph, useful)
-        if hooks.pull is not None:
-            pulled = hooks.pull(node, slots, self.create_graph)
-            if pulled is not None:
-                return pulled
-        return node.pull(cotangents, self.create_graph)
+    def pull(self, entry, slots):
+        """[(parent, cotangent)]: replayed, or by the card's rules."""
+        cotangents = [slots.get(i) for i in range(len(entry.out_specs))]
+        useful = self.useful if type(entry) is CallEntry else None
+        if useful is not None and any(p and p[0] not in useful for p in entry.parents):
+            return entry.pull(cotangents, self.create_graph, useful)
+        pulled = hooks.pull(entry, slots, self.create_graph)
+        return entry.pull(cotangents, self.create_graph) if pulled is None else pulled
 
 
-def run_hooks(node, slots) -> None:
-    for slot, hook in list(node.grad_hooks.values()):
+def run_hooks(entry, slots) -> None:
+    for slot, hook in list(entry.grad_hooks.values()):
         if slot in slots:
             replaced = hook(slots[slot])
             if replaced is not None:
@@ -238,14 +245,13 @@ def freed_error():
     )
 
 
-def settle(node, outputs, mode) -> None:
-    """Put a node on the tape, with its inexact results as coming from it."""
-    node.mode, node.out_specs = mode, [y.spec for y in outputs]
-    node.scope, node.seq = state.scope, next(sequence)
-    node.freed, node.grad_hooks = False, None
+def attach(entry, outputs, mode) -> None:
+    """Put an entry on the tape, with its inexact results as coming from it."""
+    entry.mode, entry.scope, entry.seq = mode, state.scope, next(sequence)
+    entry.freed, entry.grad_hooks = False, None
     for slot, y in enumerate(outputs):
         if y.dtype.is_inexact:
-            y.node, y.slot = node, slot
+            y.node, y.slot = entry, slot
 
 
 @contextmanager
@@ -345,5 +351,6 @@ class TapeMode(Level):
             and any(arg.node is not None for arg in args if arg.mode is self)
         ):
             own = [arg if arg.mode is self else self.constant(arg) for arg in args]
-            record(primitive, own, attrs, [arg.spec for arg in own], lifted, mode=self)
+            call = call_of(primitive, [arg.spec for arg in own], attrs)
+            record(call, own, lifted, mode=self)
         return lifted

@@ -16,7 +16,8 @@ from glasshouse.compile.source_map import References
 from glasshouse.compile.target import current_target
 from glasshouse.dispatch.bind import state
 from glasshouse.graph.graph import graph_of
-from glasshouse.graph.record import Lazy, Recorder, Recording, computed
+from glasshouse.graph.node import Node, computed
+from glasshouse.graph.record import Recorder, Recording
 from glasshouse.targets.cpu import CPU
 
 
@@ -94,13 +95,13 @@ class MetaBackend(RecordingBackend):
         allocated = self.manager.stats().allocated_bytes
         self.runs.append(MetaRun(plan, dict(self.manager.live), allocated, tuple(donated)))
 
-    def leaf(self, spec: Spec, owned: bool = True) -> Lazy:
+    def leaf(self, spec: Spec, owned: bool = True) -> Node:
         """A payload that counts as computed; `owned` ones lie in the manager's memory."""
         managed = owned and spec.nbytes >= planned.SMALL_BYTES
         buffer = self.manager.alloc(spec.nbytes, memory.Tag()) if managed else None
         return computed(MetaArray(spec, buffer), spec, owned)
 
-    def to_numpy(self, data: Lazy) -> np.ndarray:
+    def to_numpy(self, data: Node) -> np.ndarray:
         """The array of a constant.
 
         Raises: BackendError for all else, with the line that asked.

@@ -14,7 +14,7 @@ from glasshouse.capture.payload_places import (
 from glasshouse.capture.tape_nodes import ProgramNode, reached_targets, without_hooks
 from glasshouse.dispatch.bind import box
 from glasshouse.dispatch.scope import phase
-from glasshouse.graph.record import Lazy
+from glasshouse.graph.node import Node
 from glasshouse.tensor import Tensor
 
 
@@ -22,13 +22,13 @@ class RecordedGradients:
     """What the recording of a backward pass leaves for compiling it: gradients by the number of the
     tensor, and the cotangents that they were recorded for."""
 
-    def __init__(self, gradients: dict[int, Tensor], cotangents: list[Lazy]):
+    def __init__(self, gradients: dict[int, Tensor], cotangents: list[Node]):
         self.gradients, self.cotangents = gradients, cotangents
         self.places = {
             id(x): PayloadPlace(PlaceKind.COTANGENT, number) for number, x in enumerate(cotangents)
         }
 
-    def missing(self) -> list[Lazy]:
+    def missing(self) -> list[Node]:
         """The gradients that are still to be computed."""
         payloads = [g.payload for g in self.gradients.values()]
         return [x for x in payloads if x.value is None]
@@ -82,14 +82,14 @@ class BackwardProgram:
 
     def compile(self, recorded, gradients: RecordedGradients, places, constants, interpreter):
         """Make the Program of what was recorded; None needs none."""
-        nodes: list[Lazy] = []
+        nodes: list[Node] = []
         if recorded is not None:
             known = {**places, **gradients.places}
             self.program = BoundProgram(recorded, known, constants, interpreter)
             nodes = [recorded.nodes[at] for at in recorded.outputs]
         self.place_gradients(nodes, gradients, places)
 
-    def place_gradients(self, outputs: list[Lazy], gradients: RecordedGradients, places) -> None:
+    def place_gradients(self, outputs: list[Node], gradients: RecordedGradients, places) -> None:
         """Note where each gradient comes from; the Program makes these outputs."""
         computed_here = {
             id(node): PayloadPlace(PlaceKind.BACKWARD_OUTPUT, k) for k, node in enumerate(outputs)

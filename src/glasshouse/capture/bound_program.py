@@ -12,7 +12,8 @@ from glasshouse.compile.source_map import counts_of
 from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch.bind import timers
 from glasshouse.dispatch.watch import Tally
-from glasshouse.graph.record import Lazy, Recording, computed, pack
+from glasshouse.graph.node import Node, computed, pack
+from glasshouse.graph.record import Recording
 
 
 class NotCompilable(Exception):
@@ -30,7 +31,7 @@ class BoundProgram:
         self,
         recorded: Recording,
         places: dict[int, PayloadPlace],
-        constants: dict[int, Lazy],
+        constants: dict[int, Node],
         interpreter,
         half: GraphHalf | None = None,
     ):
@@ -52,7 +53,7 @@ class BoundProgram:
         ]
         counts = counts_of(recorded)
         if half is not None:
-            counts = [count for count in counts if half.is_first == (count[2] == "forward")]
+            counts = [count for count in counts if half.is_first == (count[1].phase == "forward")]
         self.tally = Tally(counts)
         self.specs = [recorded.nodes[at].spec for at in recorded.outputs]
         self.events = [-1] * len(recorded.nodes)
@@ -72,7 +73,7 @@ class BoundProgram:
             for number, packed, kind in self.scalars
         ]
 
-    def run(self, payloads: list[Lazy], scalars, donated=(), first: bool = False) -> list:
+    def run(self, payloads: list[Node], scalars, donated=(), first: bool = False) -> list:
         """The results as arrays. The calls of a first run were counted as they were recorded."""
         arrays = []
         for x in payloads:
@@ -86,13 +87,13 @@ class BoundProgram:
         run = partial(self.program.run, arrays, scalars, donated)
         return run_timed(self.program, self.events, run)
 
-    def run_to_payloads(self, payloads: list[Lazy], scalars, donated=(), first: bool = False):
+    def run_to_payloads(self, payloads: list[Node], scalars, donated=(), first: bool = False):
         """The results as payloads."""
         arrays, owns = self.run(payloads, scalars, donated, first), self.program.owns
         return [computed(v, s, o) for v, s, o in zip(arrays, self.specs, owns, strict=True)]
 
 
-def place_of(leaf: Lazy, places: dict, constants: dict) -> PayloadPlace | None:
+def place_of(leaf: Node, places: dict, constants: dict) -> PayloadPlace | None:
     """Where a payload is found in later runs; None if nothing is known of it."""
     if id(leaf) in places:
         return places[id(leaf)]

@@ -20,7 +20,8 @@ from glasshouse.capture.payload_places import (
 )
 from glasshouse.capture.tape_nodes import SpentNode
 from glasshouse.dispatch.bind import box
-from glasshouse.graph.record import Lazy, is_unshared
+from glasshouse.graph.node import Node
+from glasshouse.graph.record import is_unshared
 from glasshouse.ir.graph_module import GraphModule
 from glasshouse.nn.module import Module
 from glasshouse.tensor import Tensor
@@ -151,7 +152,7 @@ class CapturedProgram:
             if sys.getrefcount(gradient) > 3 or getweakrefcount(gradient):
                 return False
             payload = gradient.payload
-            if type(payload) is not Lazy or payload.value is None:
+            if type(payload) is not Node or payload.value is None:
                 return False
             count = 3  # the gradient, the name, the argument
         else:
@@ -167,11 +168,11 @@ class CapturedProgram:
         return payload.owned and sys.getrefcount(payload) <= count and is_unshared(payload)
 
 
-def computed_payloads(tensors: list[Tensor], backend) -> list[Lazy]:
+def computed_payloads(tensors: list[Tensor], backend) -> list[Node]:
     """The payloads of tensors, which are on the backend from then on."""
     for t in tensors:
         payload = t.payload
-        if type(payload) is not Lazy or payload.value is None:
+        if type(payload) is not Node or payload.value is None:
             bring_to_backend(t, backend)
     return [t.payload for t in tensors]
 

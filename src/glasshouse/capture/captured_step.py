@@ -14,6 +14,7 @@ from glasshouse.base.errors import OptionError
 from glasshouse.capture.split import split
 from glasshouse.compile.plan import ARENA_TAG, SMALL_BYTES, no_collection, rewritten, tag_of
 from glasshouse.compile.plan import Plan as MemoryPlan
+from glasshouse.dispatch.scope import outermost_scopes
 from glasshouse.graph.graph import Graph, graph_of
 from glasshouse.graph.record import Recording
 from glasshouse.remat.passes.request import requesting
@@ -120,15 +121,12 @@ def check_budget(budget) -> None:
 
 def has_both_passes(recording: Recording) -> bool:
     """Whether gradients are part of a recording: else nothing is kept for later."""
-    return any(node.phase in BEHIND[:2] for node in recording.nodes)
+    return any(node.origin.phase in BEHIND[:2] for node in recording.nodes)
 
 
 def outermost_of(recording: Recording):
     """The outermost module in which most of a recording was called; None where there is none."""
-    count: Counter = Counter(node.scope for node in recording.nodes if node.scope is not None)
-    found: Counter = Counter()
-    for scope, n in count.items():
-        while scope.parent is not None:
-            scope = scope.parent
-        found[scope] += n
-    return found.most_common(1)[0][0].module() if found else None
+    roots = outermost_scopes()
+    count = Counter(roots.get(id(node.origin)) for node in recording.nodes)
+    del count[None]
+    return count.most_common(1)[0][0].module() if count else None

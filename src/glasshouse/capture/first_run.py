@@ -24,23 +24,17 @@ from glasshouse.capture.recording_interpreter import RecordingInterpreter
 from glasshouse.capture.split import GraphHalf, split
 from glasshouse.capture.tape_nodes import is_open, is_spent
 from glasshouse.compile.program import settle
-from glasshouse.dispatch.bind import timers, watchers
-from glasshouse.graph.record import (
-    Lazy,
-    Recording,
-    computed,
-    describe,
-    donated_leaves,
-    forget,
-    is_unshared,
-)
+from glasshouse.dispatch.hooks import hooks
+from glasshouse.dispatch.watch import unwatched
+from glasshouse.graph.node import Node, computed
+from glasshouse.graph.record import Recording, describe, donated_leaves, is_unshared
 from glasshouse.tensor import Tensor
 
 
 class TensorBefore(NamedTuple):
     """What a tensor was before the run."""
 
-    payload: Lazy
+    payload: Node
     gradient: Tensor | None
     tape_place: tuple  # (node, slot)
 
@@ -58,7 +52,7 @@ class FirstRun:
         captured: CapturedProgram,
         inputs: list,
         adopt: Callable[[tuple], None] | None,
-        trace: list[Lazy],
+        trace: list[Node],
     ):
         self.captured, self.inputs, self.adopt, self.trace = captured, inputs, adopt, trace
         self.recorder = captured.backend.recorder
@@ -122,7 +116,7 @@ class FirstRun:
                 places.setdefault(id(gradient.payload), PayloadPlace(PlaceKind.GRADIENT, i))
         return places
 
-    def record(self) -> tuple[RecordedGradients | None, list[Lazy], list[Lazy]]:
+    def record(self) -> tuple[RecordedGradients | None, list[Node], list[Node]]:
         """Run the graph on lazy tensors, and its backward pass where results wait for one: what
         that was recorded as, and the nodes of both passes."""
         captured, interpreter, began = self.captured, self.interpreter, next(sequence)
@@ -149,7 +143,7 @@ class FirstRun:
         self.recorder.forget()
         return gradients, pending[:mark], pending[mark:]
 
-    def wanted(self) -> list[Lazy]:
+    def wanted(self) -> list[Node]:
         """The payloads that are still to be computed for the outputs, tensors and gradients."""
         payloads = [x.payload for x in self.outs if isinstance(x, Tensor)]
         payloads += [self.tensors[i].payload for i in self.changed]
@@ -159,7 +153,7 @@ class FirstRun:
 
     # -- compiling -------------------------------------------------------------------------------
 
-    def compile_forward(self, early: list[Lazy], constants) -> Recording | None:
+    def compile_forward(self, early: list[Node], constants) -> Recording | None:
         """Make the forward Program; what is to run now."""
         recorded = describe(early, self.wanted())
         early.clear()
@@ -312,7 +306,7 @@ class FirstRun:
         if captured.backward is None:
             captured.dropped_gradients = [i for i in self.regraded if i not in read]
 
-    def attach_backward(self, nodes: list[Lazy]) -> None:
+    def attach_backward(self, nodes: list[Node]) -> None:
         """Put a node on the tape for the backward pass outside, which reads outputs of the forward
         Program."""
         keys = [key for _, key in self.interpreter.draws]
@@ -328,14 +322,14 @@ class FirstRun:
         """Let go of what the run replaces: its memory is free, or serves the run."""
         if self.adopt is not None:
             self.adopt(self.outs)
-            forget(self.trace)
+            hooks.release(self.trace)
             self.adopt = None
         self.before.clear()
         self.tensors.clear()
         for i in self.captured.replaced_inputs:
             self.inputs[i] = None
 
-    def run_forward(self, recorded: Recording) -> list[Lazy]:
+    def run_forward(self, recorded: Recording) -> list[Node]:
         """Run the forward Program of a recording; its outputs as payloads."""
         forward = self.captured.forward
         assert forward is not None
@@ -353,14 +347,3 @@ class FirstRun:
 
 def is_gradient(place: PayloadPlace | None) -> bool:
     return place is not None and place.kind is PlaceKind.GRADIENT
-
-
-@contextmanager
-def unwatched():
-    """Inside, nobody is told of calls: they are recorded for later."""
-    told = watchers[:], timers[:]
-    watchers.clear(), timers.clear()
-    try:
-        yield
-    finally:
-        watchers[:], timers[:] = told

@@ -18,7 +18,8 @@ from glasshouse.capture.tape_nodes import walk_tape
 from glasshouse.capture.values import Break, Recipe, ValueSource, Var, constant
 from glasshouse.dispatch.autocast import autocast
 from glasshouse.dispatch.backend import TensorBackend, current
-from glasshouse.dispatch.bind import hooks, state, timers, watchers
+from glasshouse.dispatch.bind import Watchers, state
+from glasshouse.dispatch.hooks import hooks
 from glasshouse.dispatch.primitive import Primitive
 from glasshouse.dispatch.scope import in_module, phase, scope_of
 from glasshouse.dispatch.value import Value
@@ -190,8 +191,7 @@ class GlasshouseFront(FrontEnd):
     def begin(self, tracer):
         current().sync()  # what waits is no part of the trace
         tracer.sequence_at = next(sequence)
-        tracer.told = watchers[:], timers[:]
-        watchers.clear(), timers.clear()  # the compiled graph is what counts
+        tracer.told, state.watchers = state.watchers, Watchers([], [])  # the compiled graph counts
         tracer.draws = []
         tracer.outer_scope = state.scope
         random.observers.append(tracer.draws)
@@ -202,7 +202,7 @@ class GlasshouseFront(FrontEnd):
             random.observers[:] = [x for x in random.observers if x is not tracer.draws]
         if tracer.told is not None:
             state.scope = tracer.outer_scope
-            watchers[:], timers[:] = tracer.told
+            state.watchers = tracer.told
             tracer.told = None
 
     stop = end

@@ -3,7 +3,7 @@
 from weakref import WeakKeyDictionary
 
 from glasshouse.dispatch.bind import state
-from glasshouse.dispatch.watch import Watcher
+from glasshouse.dispatch.watch import Watcher, also_told
 
 
 class LineRecorder(Watcher):
@@ -18,7 +18,7 @@ class LineRecorder(Watcher):
         self.known: WeakKeyDictionary = WeakKeyDictionary()
         self.forward: dict[int, str] = {}  # by number on the tape
 
-    def op(self, primitive, specs, attrs, out, result, begin_ns):
+    def op(self, call, result, begin_ns):
         line = self.forward.get(state.seq, self.now)
         for tensor in result if type(result) is tuple else (result,):
             self.known[tensor.payload] = line
@@ -31,8 +31,9 @@ class LineRecorder(Watcher):
         return {place: line for place, line in lines if line}
 
     def __enter__(self):
-        self.watch()
+        self.told = also_told(self)
+        self.told.__enter__()
         return self
 
     def __exit__(self, *exc_info):
-        self.unwatch()
+        self.told.__exit__(*exc_info)

@@ -3,7 +3,7 @@
 from enum import Enum
 from typing import NamedTuple
 
-from glasshouse.graph.record import Lazy, computed
+from glasshouse.graph.node import Node, computed
 from glasshouse.tensor import Tensor
 
 
@@ -24,7 +24,7 @@ class PayloadPlace(NamedTuple):
 
     kind: PlaceKind
     number: int = -1
-    payload: Lazy | None = None
+    payload: Node | None = None
 
 
 class TensorUpdate(NamedTuple):
@@ -60,12 +60,12 @@ class RunPayloads:
 
     __slots__ = ("tensors", "handles", "keys", "outputs", "backend", "cotangents")
 
-    def __init__(self, tensors: list[Lazy], handles: list[Tensor], keys: list[Tensor], backend):
+    def __init__(self, tensors: list[Node], handles: list[Tensor], keys: list[Tensor], backend):
         self.tensors, self.handles, self.keys, self.backend = tensors, handles, keys, backend
-        self.outputs: list[Lazy] = []
-        self.cotangents: list[Lazy] = []
+        self.outputs: list[Node] = []
+        self.cotangents: list[Node] = []
 
-    def get(self, place: PayloadPlace) -> Lazy:
+    def get(self, place: PayloadPlace) -> Node:
         kind, number, payload = place
         if kind is PlaceKind.TENSOR:
             return self.tensors[number]
@@ -90,7 +90,7 @@ def bring_to_backend(tensor: Tensor, backend) -> None:
 
 def separate_payloads(handles: list[Tensor], backend) -> None:
     """Have tensors and their gradients computed, each with a payload of its own."""
-    taken: dict[int, Lazy] = {}
+    taken: dict[int, Node] = {}
     with_gradients = (t for h in handles for t in (h, h.__dict__.get("grad")) if t is not None)
     tensors = unique_objects(with_gradients)
     backend.evaluate(tuple(t.payload for t in tensors if t.backend is backend))

@@ -12,7 +12,7 @@ from glasshouse.capture.bound_program import NotCompilable
 from glasshouse.capture.captured_program import CapturedProgram
 from glasshouse.capture.first_run import FirstRun
 from glasshouse.dispatch import backend as backends
-from glasshouse.graph.record import Lazy
+from glasshouse.graph.node import Node
 from glasshouse.ir.graph_module import GraphModule
 from glasshouse.tensor import Tensor
 
@@ -69,7 +69,7 @@ class CompiledGraph:
         """What tells Programs apart: the shapes, where they vary."""
         return tuple(x.spec.shape for x in inputs if isinstance(x, Tensor)) if self.sized else ()
 
-    def make_program(self, key: tuple, inputs: list, adopt=None, trace: list[Lazy] | None = None):
+    def make_program(self, key: tuple, inputs: list, adopt=None, trace: list[Node] | None = None):
         """Run the graph on lazy tensors, and keep the Program; the outputs."""
         made: CapturedProgram | None = CapturedProgram(self.module, backends.current(), self.budget)
         first = FirstRun(made, inputs, adopt, trace or [])

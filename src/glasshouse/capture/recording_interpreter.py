@@ -5,7 +5,7 @@ from weakref import WeakKeyDictionary
 from glasshouse.capture.front import VARYING
 from glasshouse.capture.lines import LineRecorder
 from glasshouse.dispatch.bind import state, watchers
-from glasshouse.graph.record import Lazy
+from glasshouse.graph.node import Node
 from glasshouse.ir.graph_module import GraphModule, Interpreter
 from glasshouse.tensor import random
 
@@ -44,10 +44,10 @@ class RecordingInterpreter(ScopedInterpreter):
         super().__init__(module)
         self.recorder = recorder
         # The number of the input for a recorded scalar; a reference here would make it an output.
-        self.scalar_inputs: WeakKeyDictionary[Lazy, int] = WeakKeyDictionary()
+        self.scalar_inputs: WeakKeyDictionary[Node, int] = WeakKeyDictionary()
         self.fixed: set[int] = set()
         self.draws: list = []
-        self.imported: list[Lazy] = []
+        self.imported: list[Node] = []
         self.lines = LineRecorder()
         self.order = {n: i for i, n in enumerate(module.graph.find("placeholder"))}
 

@@ -34,7 +34,7 @@ class GraphHalf:
             return self.give(node, HalfInput(node.attrs["number"]))
         self.graph.origin = node.origin
         inputs = tuple([self.made[x.number] for x in node.inputs])
-        made = self.graph.emit(node.op, inputs, node.attrs, node.spec, node.host)
+        made = self.graph.emit_call(node.call, inputs)
         self.made[node.number] = made
         if node.number in self.whole.stored:
             self.graph.stored.add(made.number)

@@ -34,9 +34,10 @@ from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch.backend import quiet
 from glasshouse.dispatch.bind import state, timers, watchers
 from glasshouse.dispatch.fallback import WHOLE, Fallback
+from glasshouse.dispatch.hooks import hooks
 from glasshouse.dispatch.watch import ProgramRun, tell
 from glasshouse.graph.graph import Graph, graph_of
-from glasshouse.graph.record import InC, Recording, compute, forget
+from glasshouse.graph.record import Recording, compute
 
 # Recordings shorter than `store.LARGE_NODES` are compiled once their references have taken about as
 # long as compiling does.
@@ -155,7 +156,7 @@ def structure_of(recording: Recording) -> int:
     """What a recording computes, whatever its sizes."""
     return hash(
         tuple(
-            (node.signature.name, *(x.index if x.value is None else -1 for x in node.inputs))
+            (node.op, *(x.number if x.value is None else -1 for x in node.inputs))
             for node in recording.nodes
         )
     )
@@ -172,7 +173,7 @@ def settle(recording: Recording, outputs, owns: list[bool]) -> None:
     for place, value in enumerate(outputs):
         node = recording.nodes[recording.outputs[place]]
         node.value, node.owned = value, bool(owns) and owns[place]
-    (InC.forget or forget)(recording.nodes)
+    hooks.release(recording.nodes)
 
 
 def run_program(program: Program, recording: Recording, ends_ns=None):
@@ -245,12 +246,11 @@ def lines_of(program: Program, recording: Recording, backend) -> dict[int, str]:
 
 def missing_of(node, backend) -> tuple[MissingKernel | None, str]:
     """Why no kernel computes a recorded call, None if one does; and the user's line, if known."""
-    signature = node.signature
-    if signature.name in ALWAYS_WRITTEN and not (
+    if node.op in ALWAYS_WRITTEN and not (
         node.inputs[0].spec.dtype.is_complex or node.spec.dtype.is_complex
     ):
         return None, ""
-    return backend.missing_of(signature, [x.spec for x in node.inputs], node.spec)
+    return backend.missing_of(node.call)
 
 
 def tell_references(entry: Entry, recording: Recording, backend) -> None:
@@ -260,7 +260,7 @@ def tell_references(entry: Entry, recording: Recording, backend) -> None:
     Raises: BackendError where `strict` is set, unless just compiling is not yet worth it
     """
     if entry.missing is None:
-        found = ((node.signature.name, *missing_of(node, backend)) for node in recording.nodes)
+        found = ((node.op, *missing_of(node, backend)) for node in recording.nodes)
         entry.missing = [
             (Fallback(name, why.reason, line), why.fix)
             for name, why, line in found

@@ -12,10 +12,10 @@ from glasshouse.compile.missing_kernels import ALWAYS_WRITTEN, missing_kernel
 from glasshouse.compile.program import run_recording
 from glasshouse.dispatch.backend import Replacement, TensorBackend
 from glasshouse.dispatch.bind import state
+from glasshouse.dispatch.call import Call, call_of, input_call, pick_call
 from glasshouse.dispatch.fallback import Fallback
-from glasshouse.dispatch.primitive import Primitive
 from glasshouse.graph import record
-from glasshouse.graph.graph import Node
+from glasshouse.graph.node import Node, computed
 from glasshouse.ops.index import checked
 
 MOST_MISSING = 1 << 14  # kinds of calls of which is kept whether a kernel computes them
@@ -43,55 +43,54 @@ class RecordingBackend(TensorBackend):
             raise DeviceError(self.name, "device 'cpu'", repr(device), f"Use {self.name!r}.")
         super().__init__(device)
         self.recorder = record.recorder
-        self.replaced: dict[str, object] = {}
-        self.known = {}
-        # By target, then by signature and operands' specs: why there is no kernel, the user's line.
+        self.replaced: dict[str, object] = {}  # users' functions
+        self.replays = {}
+        # By target, then by call: why there is no kernel, the user's line.
         self.missing: defaultdict[Any, dict] = defaultdict(dict)
 
-    def run(self, primitive: Primitive, data, attrs: dict, spec):
+    def run(self, call: Call, data, attrs: dict):
         """A node for the call; `constant` and `full` have their own kinds."""
-        name = primitive.name
+        name = call.name
         if not data:
             if name == "constant":
                 return self.from_numpy(attrs["value"])
             if name == "full" and name not in self.replaced:
-                return record.record_full(self.recorder, spec, attrs["value"])
+                return record.record_full(self.recorder, call, attrs["value"])
         if name in record.INDEXED and self.checks_indices:
             check_indices(name, data, attrs)
-        signature = record.signature_of(name, len(data), attrs, self.replaced.get(name))
-        if name not in ALWAYS_WRITTEN or data[0].spec.dtype.is_complex or spec.dtype.is_complex:
-            specs = [x.spec for x in data]
-            found = self.missing[state.compile_target].get((signature, *specs))
-            if found is None or found[0] is not None:
-                self.note_missing(signature, specs, spec)
-        node = self.recorder.record(signature, data, spec)
+        if name in self.replaced:
+            call = call_of(call.primitive, call.specs, attrs, call.out, self.replaced[name])
+        if name not in ALWAYS_WRITTEN or data[0].spec.dtype.is_complex or call.out.dtype.is_complex:
+            missing = self.missing[state.compile_target].get(call)
+            if missing is None or missing[0] is not None:
+                self.note_missing(call)
+        node = self.recorder.record(call, data)
         if self.recorder.is_full():
             self.evaluate()
-        if primitive.num_outputs == 1:
+        if call.primitive.num_outputs == 1:
             return node
-        picks = (record.signature_of("pick", 1, {"number": i}) for i in range(len(spec)))
-        return tuple(self.recorder.record(pick, (node,), part) for pick, part in zip(picks, spec))
+        picks = [pick_call(call, i) for i in range(len(call.outs))]
+        return tuple([self.recorder.record(pick, (node,)) for pick in picks])
 
-    def note_missing(self, signature, specs, spec) -> None:
+    def note_missing(self, call: Call) -> None:
         """Note the user's line of a call that no kernel computes.
 
         Raises: BackendError where `strict` is set, at the call
         """
-        missing, _ = self.missing_of(signature, specs, spec, user_line)
+        missing, _ = self.missing_of(call, user_line)
         if missing is not None and (self.strict or flags.strict) and self.computes:
-            self.refuse(Fallback(signature.name, missing.reason, user_line()), missing.fix)
+            self.refuse(Fallback(call.name, missing.reason, user_line()), missing.fix)
 
-    def missing_of(self, signature, specs, spec, line=str) -> tuple[MissingKernel | None, str]:
+    def missing_of(self, call: Call, line=str) -> tuple[MissingKernel | None, str]:
         """Why no kernel computes a call, or None; and what `line()` gave the first time."""
-        known, key = self.missing[state.compile_target], (signature, *specs)
-        found = known.get(key)
-        if found is None:
-            operands = tuple(Node("input", (), {}, s, -1) for s in specs)
-            node = Node(signature.name, operands, signature.attrs, spec, -1, signature.host)
-            if len(known) >= MOST_MISSING:
-                known.clear()
-            found = known[key] = missing_kernel(node), line()
-        return found
+        by_call = self.missing[state.compile_target]
+        missing = by_call.get(call)
+        if missing is None:
+            operands = [Node(input_call(0, spec)) for spec in call.specs]
+            if len(by_call) >= MOST_MISSING:
+                by_call.clear()
+            missing = by_call[call] = missing_kernel(Node(call, operands)), line()
+        return missing
 
     def replace(self, name: str, kernel) -> Replacement:
         """Make `kernel(*arrays, **attrs)`, on NumPy arrays, compute the primitive from now on."""
@@ -119,24 +118,24 @@ class RecordingBackend(TensorBackend):
     def sync(self) -> None:
         self.evaluate()
 
-    def to_numpy(self, data: record.Lazy) -> np.ndarray:
+    def to_numpy(self, data: Node) -> np.ndarray:
         """The value of a node, computed now if it was not yet."""
         if data.value is None:
             self.evaluate((data,))
         return data.value
 
-    def exported(self, data: record.Lazy) -> np.ndarray:
+    def exported(self, data: Node) -> np.ndarray:
         return self.to_numpy(data)
 
-    def from_numpy(self, array) -> record.Lazy:
+    def from_numpy(self, array) -> Node:
         """A node for an array from outside, which must not change any more."""
         array = np.asarray(array)
         spec = Spec(array.shape, from_numpy_dtype(array.dtype))
         self.recorder.held_bytes += array.nbytes
-        node = record.computed(array, spec, owned=False)
+        node = computed(array, spec, owned=False)
         if self.recorder.imported is not None:
             self.recorder.imported.append(node)
         return node
 
-    def spec_of(self, data: record.Lazy):
+    def spec_of(self, data: Node):
         return data.spec

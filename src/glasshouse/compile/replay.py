@@ -1,12 +1,19 @@
-"""The door in C, and rules whose calls are known: what the first time does in Python, again.
+"""Replay: calls that were made before are recorded by C, without the Python that made them.
 
-The first call of a kind, and the first pull of a rule for it, go through dispatch/bind.py and the
-card. What they recorded is remembered with the primitive, the specs and the attrs, and recorded
-anew by native/replay.c when the same comes again. A rule has to make the same calls for the same
-specs and attrs, as cards do; one that reads a value, or makes a constant, is run each time."""
+What a call of a primitive records, what a composed function calls, and what the derivative of a
+call calls, depends on specs, attrs and what is in force, not on contents. The first time all of it
+runs in Python (dispatch/bind.py, the cards' rules), and a `CallCollector` notes the calls. From
+then on native/replay.c appends the same calls to the recording and to the tape. A rule has to make
+the same calls for the same specs and attrs, as cards do; what reads a value, or makes a constant,
+runs each time.
+
+Three things are kept: with a backend, in `replays`, a `ReplayedFunction` for each composed function
+or primitive with such arguments; with a `Call`, in `pulls`, a `ReplayedPull` for each pattern of
+tracked operands. None, or an empty one, says that it has to run each time. C finds the slots of the
+classes that it fills, and the fields of the tuples that it reads, by declarations that are
+generated from the classes (`declarations`)."""
 
 from contextlib import contextmanager
-from threading import get_ident
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
@@ -14,156 +21,188 @@ from glasshouse.base import DType
 from glasshouse.base.flags import flags
 from glasshouse.compile import toolchain
 from glasshouse.dispatch.backend import Default
-from glasshouse.dispatch.bind import hooks, run, state, timers, watchers
-from glasshouse.dispatch.call import Call, call_of
-from glasshouse.dispatch.compose import run_composed
-from glasshouse.dispatch.watch import Watcher
+from glasshouse.dispatch.bind import Watchers, run, state
+from glasshouse.dispatch.call import Call
+from glasshouse.dispatch.hooks import PythonReplay, hooks
+from glasshouse.dispatch.scope import origin_of
+from glasshouse.dispatch.watch import Watcher, also_told
 from glasshouse.graph import record
-from glasshouse.graph.record import INDEXED, Lazy
+from glasshouse.graph.node import Node
+from glasshouse.graph.record import INDEXED
 
-MOST_KNOWN = 1 << 14  # calls that a backend remembers; then it begins anew
+MOST_REPLAYS = 1 << 14  # that a backend keeps; then it begins anew
 MOST_CALLS = 400  # of a composed function
 
 
-class Door:
+class ReplayedEntry(NamedTuple):
+    """What the tape keeps of a replayed call: places of the operands' entries, or None; places of
+    the payloads that its rules read, or None; whether they read the result."""
+
+    parents: tuple[int | None, ...]
+    saved: tuple[int | None, ...]
+    keeps_result: bool
+
+
+class ReplayedCall(NamedTuple):
+    """A call to be made with operands from `places`: i is the result of the i-th call, -1 - i the
+    i-th payload that is given. `scalar` is the value of a `full` from outside: packed, or ... for
+    the one that varies; `entry` is None for what is not on the tape."""
+
+    call: Call
+    places: tuple[int, ...]
+    scalar: Any
+    entry: ReplayedEntry | None
+
+
+class ReplayedPull(NamedTuple):
+    """The calls of the rules of one call, on the cotangent, the result and the operands, and the
+    `places` of the cotangents that they give; `parents` has the numbers of their operands."""
+
+    calls: tuple[ReplayedCall, ...]
+    places: tuple[int, ...]
+    parents: tuple[int, ...]
+    specs: tuple
+
+
+class ReplayedFunction(NamedTuple):
+    """The calls of a composed function on the tensors among its arguments, and its results: (place,
+    whether it is tracked)."""
+
+    calls: tuple[ReplayedCall, ...]
+    results: tuple[tuple[int, bool], ...]
+    is_single: bool  # one result, not a tuple
+
+
+class Native:
     """native/replay.c, once it is loaded."""
 
-    native: Any = None
+    module: Any = None
+
+
+def declarations() -> str:
+    """C that says where native/replay.c finds slots and fields: for each class a struct of its
+    slots' offsets, to be filled in, and their names; for each tuple the numbers of its fields."""
+    lines = ["#define PY_SSIZE_T_CLEAN", "#include <Python.h>"]
+    for cls in (Call, Node, hooks.tape.entry):
+        slots = [
+            s for base in cls.__mro__ for s in base.__dict__.get("__slots__", ()) if s[0] != "_"
+        ]
+        lines.append(f"static struct {{ Py_ssize_t {', '.join(slots)}; }} {cls.__name__}_at;")
+        names = ", ".join(f'"{slot}"' for slot in slots)
+        lines.append(f"static const char *const {cls.__name__}_slots[] = {{{names}}};")
+    for fields in (Watchers, ReplayedEntry, ReplayedCall, ReplayedPull, ReplayedFunction):
+        numbers = ", ".join(f"{fields.__name__}_{field}" for field in fields._fields)
+        lines.append(f"enum {{ {numbers} }};")
+    return "\n".join([*lines, ""])
 
 
 def load_replay() -> None:
-    """From now on calls that were seen are recorded by C, where it compiles: it needs Python's
-    headers too."""
-    if Door.native is not None or flags.replay == "python":
+    """From now on calls that were made before are replayed by C, where it compiles: it needs
+    Python's headers too."""
+    if Native.module is not None or flags.replay == "python":
         return
     try:
-        native = toolchain.extension(toolchain.NATIVE / "replay.c")
+        native = toolchain.extension(toolchain.NATIVE / "replay.c", declarations())
     except toolchain.CompileError as error:
         if flags.debug:
             print(f"[gh] calls are recorded by Python: {error}")
         return
-    node, numbers = hooks.tape
     native.setup(
         state=state,
         flags=flags,
         defaults=Default,
-        watchers=watchers,
-        timers=timers,
         clock_ns=perf_counter_ns,
-        slow=run,
-        learn=learn,
-        run_rules=run_rules,
-        numbers=numbers,
+        run_in_python=run,
+        collect_function=collect_function,
+        collect_pull=collect_pull,
+        origin_of=origin_of,
+        numbers=hooks.tape.numbers,
         dtype=DType,
         tensor=hooks.tensor_class,
-        lazy=Lazy,
-        node=node,
+        call=Call,
+        node=Node,
+        entry=hooks.tape.entry,
     )
-    Door.native = native
+    Native.module = native
     set_limits(record.MAX_PENDING, record.MAX_HELD_BYTES)
-    use(native.run, native.pull, native.compose, native.needed, native.forget)
+    hooks.replay_by(native)
 
 
 def set_limits(pending: int, held_bytes: int) -> None:
     """Cut recordings at so many nodes, and bytes of arrays from outside."""
     record.MAX_PENDING, record.MAX_HELD_BYTES = pending, held_bytes
-    if Door.native is not None:
-        Door.native.limits(pending, held_bytes)
-
-
-def use(run, pull, compose, needed, forget) -> None:
-    hooks.run, hooks.pull, hooks.compose = run, pull, compose
-    record.InC.needed, record.InC.forget = needed, forget
+    if Native.module is not None:
+        Native.module.set_limits(pending, held_bytes)
 
 
 @contextmanager
 def in_python():
     """Inside, calls are recorded by Python alone: the slow twin."""
-    nested = Door.native is not None and hooks.run is run
-    use(run, None, run_composed, None, None)
+    is_inner = Native.module is not None and hooks.run is run
+    hooks.replay_by(PythonReplay)
     try:
         yield
     finally:
-        if Door.native is not None and not nested:
-            native = Door.native
-            use(native.run, native.pull, native.compose, native.needed, native.forget)
+        if Native.module is not None and not is_inner:
+            hooks.replay_by(Native.module)
 
 
-def call_again(again: tuple) -> Call:
-    """The call that one of `Seen.again` is, with its cost."""
-    _, _, out, _, primitive, specs, attrs, _ = again
-    return call_of(primitive, specs, attrs, out)
-
-
-class Template(NamedTuple):
-    """The calls that a rule makes, and where its cotangents are. Place i is the result of call i,
-    place -1 - i the i-th payload that is given: the cotangent, the result, the operands."""
-
-    calls: tuple  # as `Seen.again` gives them
-    places: tuple[int, ...]  # of the cotangents
-    parents: tuple[int, ...]  # whose they are, as numbers of operands
-    specs: tuple
-
-
-class Composition(NamedTuple):
-    """The calls that a composed function makes, and where its results are: (place, whether it is
-    tracked); place -1 - i is the i-th tensor among the arguments."""
-
-    calls: tuple
-    results: tuple[tuple[int, bool], ...]
-    single: bool  # one result, not a tuple
-
-
-class Seen(Watcher):
-    """The calls that pass the door in this thread while something runs, so as to be made again."""
+class CallCollector(Watcher):
+    """The calls that this thread makes while something runs, so as to be replayed. `given` are the
+    payloads that it works on."""
 
     wants_begin = False
 
     def __init__(self, backend, given):
-        self.backend, self.calls = backend, []
+        self.backend, self.made = backend, []  # [(payload, entry on the tape)]
         self.places = {id(x): -1 - i for i, x in enumerate(given) if x is not None}
-        self.on_tape: dict[tuple[int, int], int] = {}
+        self.entries: dict[tuple[int, int], int] = {}  # places of entries on the tape, by slot
         self.pending, self.begin = backend.recorder.pending, len(backend.recorder.pending)
-        self.thread, self.sound = get_ident(), True
+        self.can_be_replayed = True
 
-    def op(self, primitive, specs, attrs, out, result, begin_ns):
-        if get_ident() != self.thread:
-            return
-        if primitive.num_outputs != 1 or primitive.kind == "random" or primitive.name in INDEXED:
-            self.sound = False
-            return
-        data, node = result.payload, result.node
-        self.calls.append((primitive, tuple(specs), attrs, out, data, node))
+    def op(self, call, result, begin_ns):
+        card = call.primitive
+        if card.num_outputs != 1 or card.kind == "random" or card.name in INDEXED:
+            self.can_be_replayed = False
+        else:
+            self.made.append((result.payload, result.node))
 
     def is_whole(self) -> bool:
-        """Whether all that was recorded is known, and nothing was computed meanwhile."""
-        made = self.pending[self.begin :]
+        """Whether all that was recorded is here, and nothing was computed meanwhile."""
+        nodes = self.pending[self.begin :]
         return (
-            self.sound
+            self.can_be_replayed
             and self.backend.recorder.pending is self.pending
-            and len(made) == len(self.calls)
-            and all(x is call[4] for x, call in zip(made, self.calls))
+            and len(nodes) == len(self.made)
+            and all(x is payload for x, (payload, _) in zip(nodes, self.made))
         )
 
-    def again(self, scalar: bytes | None = None) -> tuple:
-        """The calls as native/replay.c makes them: (signature, places, spec, scalar, primitive,
-        specs, attrs, about the tape). `scalar` is the one that varies.
+    def calls(self, scalar: bytes | None = None) -> tuple[ReplayedCall, ...]:
+        """The calls; `scalar` is the one that varies.
 
         Raises: KeyError for an operand that is not given, such as a constant.
         """
-        made = []
-        for number, (primitive, specs, attrs, spec, data, node) in enumerate(self.calls):
-            places = tuple(self.places[id(x)] for x in data.inputs)
-            packed = ... if scalar is not None and data.scalar == scalar else data.scalar
-            known = remember(self.backend.known, (data.signature, specs), {})
-            about = None if node is None else self.about(node, known)
-            made.append((data.signature, places, spec, packed, primitive, specs, attrs, about))
-            self.places.setdefault(id(data), number)
-            if node is not None:
-                self.on_tape[id(node), 0] = number
-        if not self.is_whole():  # a finalizer evaluated meanwhile: operands are forgotten
+        calls = []
+        for number, (node, entry) in enumerate(self.made):
+            places = tuple(self.places[id(x)] for x in node.inputs)
+            packed = ... if scalar is not None and node.scalar == scalar else node.scalar
+            replayed = None if entry is None else self.replayed_entry(entry)
+            calls.append(ReplayedCall(node.call, places, packed, replayed))
+            self.places.setdefault(id(node), number)
+            if entry is not None:
+                self.entries[id(entry), 0] = number
+        if not self.is_whole():  # a finalizer evaluated meanwhile: nodes let go of their operands
             raise KeyError
-        return tuple(made)
+        return tuple(calls)
+
+    def replayed_entry(self, entry) -> ReplayedEntry:
+        """Where the parts of an entry come from.
+
+        Raises: KeyError
+        """
+        parents = tuple(x and self.entries[id(x[0]), x[1]] for x in entry.parents)
+        saved = tuple(None if x is None else self.places[id(x)] for x in entry.saved)
+        return ReplayedEntry(parents, saved, entry.saved_out[0] is not None)
 
     def place_of(self, x, tensors) -> tuple[int, bool]:
         """Where a result is, and whether it is on the tape.
@@ -174,85 +213,70 @@ class Seen(Watcher):
             if x is given:
                 return -1 - i, False
         place = self.places[id(x.payload)]
-        tracked = x.node is not None
-        if place < 0 or x.mode is not None or tracked and x.node is not self.calls[place][5]:
+        is_tracked = x.node is not None
+        if place < 0 or x.mode is not None or is_tracked and x.node is not self.made[place][1]:
             raise KeyError
-        return place, tracked
-
-    def about(self, node, known: dict) -> tuple:
-        """(parents, saved, whether the result is kept, templates of the rules, which operands are
-        tracked) of a place on the tape."""
-        parents = tuple(None if x is None else self.on_tape[id(x[0]), x[1]] for x in node.parents)
-        saved = tuple(None if x is None else self.places[id(x)] for x in node.saved)
-        mask = sum(1 << i for i, x in enumerate(parents) if x is not None)
-        return parents, saved, node.saved_out[0] is not None, known, mask
+        return place, is_tracked
 
 
-def run_rules(node, g, given, key) -> list:
-    """[(parent, cotangent)] by the card's rules, whose calls are known from now on; where they
-    cannot be (a rule makes a constant, or has a value computed), an empty template says so."""
-    with seeing(Seen(node.backend, given)) as seen:
-        pulled = node.pull([g], False)
-    node.known[key] = template_of(node, pulled, seen) or ()
+def collect_pull(entry, cotangent, given, key) -> list:
+    """[(parent, cotangent)] by the card's rules, whose calls are replayed from now on; where they
+    cannot be (a rule makes a constant, or has a value computed), an empty entry says so."""
+    collector = CallCollector(entry.backend, given)
+    with also_told(collector):
+        pulled = entry.pull([cotangent], False)
+    entry.call.pulls[key] = replayed_pull(entry, pulled, collector) or ()
     return pulled
 
 
-def template_of(node, pulled, seen: Seen) -> Template | None:
-    """What the rules of a call did, to be done again; None if it cannot be."""
-    got = {id(parent): cotangent for parent, cotangent in pulled}
-    found = [(i, got[id(x)]) for i, x in enumerate(node.parents) if x and id(x) in got]
-    if not seen.is_whole():
+def replayed_pull(entry, pulled, collector: CallCollector) -> ReplayedPull | None:
+    """What the rules of a call did, to be replayed; None if it cannot be."""
+    by_parent = {id(parent): cotangent for parent, cotangent in pulled}
+    given = [(i, by_parent[id(x)]) for i, x in enumerate(entry.parents) if x and id(x) in by_parent]
+    if not collector.is_whole():
         return None
     try:
-        calls = seen.again()
-        places = tuple(seen.places[id(c.payload)] for _, c in found)
+        calls = collector.calls()
+        places = tuple(collector.places[id(x.payload)] for _, x in given)
     except KeyError:
         return None
-    return Template(calls, places, tuple(i for i, _ in found), tuple(c.spec for _, c in found))
+    return ReplayedPull(calls, places, tuple(i for i, _ in given), tuple(x.spec for _, x in given))
 
 
-@contextmanager
-def seeing(seen: Seen):
-    """Inside, `seen` is told."""
-    watchers.append(seen)
-    try:
-        yield seen
-    finally:
-        watchers.remove(seen)
-
-
-def learn(fn, args, named, backend, key, tensors, scalar):
+def collect_function(fn, args, named, backend, key, tensors, scalar):
     """fn(*args, **named), for the first time with such arguments."""
     given = [x.payload for x in tensors]
-    with seeing(Seen(backend, given)) as seen:
+    collector = CallCollector(backend, given)
+    with also_told(collector):
         result = fn(*args, **named)
-    untouched = all(x.payload is data for x, data in zip(tensors, given))
-    made = composition(seen, tensors, scalar, result) if untouched else None
-    remember(backend.known, key, made)
+    is_pure = all(x.payload is data for x, data in zip(tensors, given))
+    made = replayed_function(collector, tensors, scalar, result) if is_pure else None
+    keep_replay(backend.replays, key, made)
     return result
 
 
-def remember(known: dict, key, value):
-    """What is known by the key from now on. Where there is too much, all is forgotten first: it is
-    of sizes that never come again, as a rule."""
-    if len(known) >= MOST_KNOWN:
-        known.clear()
-    return known.setdefault(key, value)
+def keep_replay(replays: dict, key, made) -> None:
+    """Keep what was made for the key. Where there are too many, all go first: they are of sizes
+    that never come again, as a rule."""
+    if len(replays) >= MOST_REPLAYS:
+        replays.clear()
+    replays[key] = made
 
 
-def composition(seen: Seen, tensors, scalar, result) -> Composition | None:
-    """What a composed function did, to be done again; None if it cannot be."""
-    if not seen.is_whole() or len(seen.calls) > MOST_CALLS:
+def replayed_function(collector: CallCollector, tensors, scalar, result) -> ReplayedFunction | None:
+    """What a composed function did, to be replayed; None if it cannot be."""
+    if not collector.is_whole() or len(collector.made) > MOST_CALLS:
         return None
-    single = not isinstance(result, tuple)
+    is_single = not isinstance(result, tuple)
     for i, x in enumerate(tensors):
         if x.node is not None:
-            seen.on_tape[id(x.node), x.slot] = -1 - i
+            collector.entries[id(x.node), x.slot] = -1 - i
     try:
-        calls = seen.again(scalar)
-        results = tuple(seen.place_of(x, tensors) for x in ((result,) if single else result))
+        calls = collector.calls(scalar)
+        outputs = (result,) if is_single else result
+        results = tuple(collector.place_of(x, tensors) for x in outputs)
     except (KeyError, AttributeError):
         return None
-    if scalar is not None and sum(call[3] is ... for call in calls) != 1:
+    if scalar is not None and sum(call.scalar is ... for call in calls) != 1:
         return None
-    return Composition(calls, results, single)
+    return ReplayedFunction(calls, results, is_single)

@@ -5,19 +5,13 @@ from typing import Any, NamedTuple
 
 from glasshouse.compile.lowerer import StepDescription
 from glasshouse.compile.work import REFERENCE, StepKind, StepWork
-from glasshouse.dispatch.call import Call, call_of
+from glasshouse.dispatch.call import PICK, Call
 from glasshouse.dispatch.primitive import primitives
-from glasshouse.graph.graph import Node, Origin
+from glasshouse.dispatch.scope import NOWHERE, Origin
+from glasshouse.graph.node import Node
 from glasshouse.graph.record import Recording
 
 NAME_OPS = 6  # primitives that the name of a kernel lists at most
-
-
-class Source(NamedTuple):
-    """One primitive that a step computes, and where it comes from."""
-
-    call: Call
-    origin: Origin
 
 
 class StepInfo(NamedTuple):
@@ -29,7 +23,7 @@ class StepInfo(NamedTuple):
 
     name: str
     step_kind: StepKind
-    sources: list[Source]
+    sources: list[Node]  # the calls that it computes, without their operands
     origin: Origin
     read_bytes: int
     written_bytes: int
@@ -141,9 +135,9 @@ def computed_in(own: list[Node], homes) -> list[Node]:
     return [found[number] for number in sorted(found)]
 
 
-def source_of(node: Node) -> Source:
-    specs = tuple(x.spec for x in node.inputs)
-    return Source(call_of(primitives[node.op], specs, node.attrs, node.spec), node.origin)
+def source_of(node: Node) -> Node:
+    """The node without its operands."""
+    return Node(node.call, (), node.origin)
 
 
 def views_of(step) -> dict[Any, set]:
@@ -162,23 +156,16 @@ def bytes_of(views: set) -> int:
     return min(base.spec.nbytes, shown * base.dtype.itemsize)
 
 
-def calls_of(recording: Recording) -> list[Source | None]:
-    made: list[Source | None] = []
-    for place, node in enumerate(recording.nodes):
-        name = node.signature.name
-        if name == "pick":
-            made.append(None)
-            continue
-        specs = tuple(x.spec for x in node.inputs)
-        call = call_of(primitives[name], specs, node.signature.attrs, node.spec)
-        path = "" if node.scope is None else node.scope.path
-        made.append(Source(call, Origin(path, node.phase, place)))
-    return made
+def calls_of(recording: Recording) -> list[Node]:
+    """The nodes of a recording without their operands; their origins have their places."""
+    places = enumerate(recording.nodes)
+    return [Node(node.call, (), node.origin._replace(place=i)) for i, node in places]
 
 
-def counts_of(recording: Recording) -> list[tuple[Call, str, str]]:
-    """(Call, module, pass) of each call, for who counts runs that do not pass the door."""
-    return [(s.call, s.origin.module, s.origin.phase) for s in calls_of(recording) if s]
+def counts_of(recording: Recording) -> list[tuple[Call, Origin]]:
+    """Each call and where it comes from, for who counts runs whose calls are not told."""
+    nodes = (node for node in recording.nodes if node.call.primitive is not PICK)
+    return [(node.call, node.origin) for node in nodes]
 
 
 class References:
@@ -194,11 +181,10 @@ class References:
         return [info_of(source, i) for i, source in enumerate(self.calls)]
 
 
-def info_of(source: Source | None, number: int) -> StepInfo:
-    if source is None:
-        return StepInfo("pick", REFERENCE, [], Origin(), 0, 0, number)
+def info_of(source: Node, number: int) -> StepInfo:
+    """The step that computes one call."""
     call = source.call
-    outs = call.out if isinstance(call.out, tuple) else (call.out,)
-    read, written = (sum(spec.nbytes for spec in specs) for specs in (call.specs, outs))
-    name = call.primitive.name
-    return StepInfo(name, REFERENCE, [source], source.origin, read, written, number)
+    if call.primitive is PICK:
+        return StepInfo("pick", REFERENCE, [], NOWHERE, 0, 0, number)
+    read, written = (sum(spec.nbytes for spec in specs) for specs in (call.specs, call.outs))
+    return StepInfo(call.name, REFERENCE, [source], source.origin, read, written, number)

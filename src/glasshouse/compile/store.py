@@ -17,6 +17,7 @@ from glasshouse.compile.code import ProgramCode
 from glasshouse.compile.target import current_target
 from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch.bind import state
+from glasshouse.dispatch.call import Call
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.graph.record import Recording
 from glasshouse.ops import BUILT_IN
@@ -54,20 +55,20 @@ def key_of(recording: Recording) -> str:
 def described(recording: Recording) -> list[str]:
     """The recording in words that mean the same in every process."""
     leaf = {id(x): -1 - i for i, x in enumerate(recording.leaves)}
-    numbers: dict[int, int] = {}
+    numbers: dict[Call, int] = {}
     lines, calls = [], []
     for node in recording.nodes:
-        signature = node.signature
-        number = numbers.get(signature.number)
+        call = node.call
+        number = numbers.get(call)
         if number is None:
-            number = numbers[signature.number] = len(numbers)
-            if signature.host is not None:
+            number = numbers[call] = len(numbers)
+            if call.host is not None:
                 raise Unwritten
-            attrs = ", ".join(f"{k}={written(v)}" for k, v in signature.attrs.items())
-            lines.append(f"{signature.name}({attrs}){written_card(node)}")
-        operands = [x.index if x.value is None else leaf[id(x)] for x in node.inputs]
-        path = "" if node.scope is None else node.scope.path
-        calls.append((number, operands, node.scalar is not None, path, node.phase))
+            attrs = ", ".join(f"{k}={written(v)}" for k, v in call.attrs.items())
+            lines.append(f"{call.name}({attrs}){written_card(node)}")
+        operands = [x.number if x.value is None else leaf[id(x)] for x in node.inputs]
+        origin = node.origin
+        calls.append((number, operands, node.scalar is not None, origin.module, origin.phase))
     lines += [repr(x.spec) for x in recording.leaves]
     return [*lines, repr(calls), repr(recording.outputs)]
 
@@ -77,7 +78,7 @@ def written_card(node) -> str:
 
     Raises: Unwritten for what only running it tells
     """
-    card = primitives.get(node.signature.name)
+    card = primitives.get(node.op)
     if card is None or card.name in BUILT_IN:
         return ""
     if card.composition is not None or card.kernel is not None and callable(card.kernel.text):

@@ -132,13 +132,13 @@ def compile_one(source: str, more: tuple[str, ...] = ()) -> ctypes.CDLL:
     return library(key, source, more)
 
 
-def extension(path: Path):
-    """The extension module of a C file.
+def extension(path: Path, declarations: str = ""):
+    """The extension module of a C file, in front of which these declarations stand.
 
     Raises: CompileError, also where headers are missing
     """
     more = (f"-I{sysconfig.get_path('include')}", "-Wno-deprecated-declarations")
-    made = compile_one(path.read_text(), more)
+    made = compile_one(declarations + path.read_text(), more)
     loader = importlib.machinery.ExtensionFileLoader(path.stem, made._name)
     spec = importlib.util.spec_from_loader(path.stem, loader)
     module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]

@@ -1,9 +1,10 @@
-"""The door: primitives, `bind`, modes, values with operators, and the backend protocol."""
+"""Calls: primitives, `bind`, modes, values with operators, and the backend protocol."""
 
 from glasshouse.dispatch.autocast import autocast, is_autocast_enabled
 from glasshouse.dispatch.backend import TensorBackend, quiet
-from glasshouse.dispatch.bind import bind, box, hooks, state, timers, watchers
+from glasshouse.dispatch.bind import bind, box, state, timers, watchers
 from glasshouse.dispatch.call import Cost, cost_of
+from glasshouse.dispatch.hooks import hooks
 from glasshouse.dispatch.kernel_text import KernelText
 from glasshouse.dispatch.mode import Level, Mode, active_modes
 from glasshouse.dispatch.primitive import (

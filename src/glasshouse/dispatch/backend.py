@@ -11,8 +11,9 @@ import numpy as np
 
 from glasshouse.base import BackendError, OptionError, Spec, suggest, user_line
 from glasshouse.base.flags import flags
-from glasshouse.dispatch.bind import hooks, state
+from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.fallback import Fallback, FallbackCounter
+from glasshouse.dispatch.hooks import hooks
 from glasshouse.dispatch.primitive import find, primitives
 
 
@@ -49,16 +50,17 @@ class TensorBackend:
     `fallbacks` counts those runs and lists them, and `strict` makes one an error."""
 
     name = "abstract"
-    known: dict | None = None  # calls seen, where calls are recorded: kept by the door in C
+    replays: dict | None = None  # where calls are recorded: how they are replayed
 
     def __init__(self, device: str = "cpu"):
         self.device, self.kernels = device, Kernels(self)
         self.fallbacks = FallbackCounter()
         self.strict = flags.strict
 
-    def run(self, primitive, data, attrs: dict, spec):
-        """The payload (or tuple of payloads) of a call whose result has `spec`."""
-        return self.kernels[primitive.name](*data, **attrs)
+    def run(self, call, data, attrs: dict):
+        """The payload (or tuple of payloads) of a call, whose result has the spec `call.out`. The
+        `attrs` are those of the call, with the value of a `constant` or `full`."""
+        return self.kernels[call.name](*data, **attrs)
 
     def evaluate(self, payloads=()) -> None:
         """Have the payloads, and all that was put off so far, computed; here at once."""

@@ -1,19 +1,31 @@
-"""The one door: every primitive call goes through `bind`, past the modes, to tape and backend.
+"""Binding: every primitive call goes through `bind`, past the modes, to tape and backend.
 
 `bind` hands the call to the topmost mode with that mode taken off the stack, so whatever the mode
-calls goes on downwards; `below` is `bind` itself. With no mode left, `run` infers the spec, lets
+calls goes on downwards; `below` is `bind` itself. With no mode left, `run` looks up the call, lets
 the current backend compute, and has the autograd tape record a call with a tracked operand."""
 
 import itertools
 import threading
-from collections.abc import Callable
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, NamedTuple
 
 from glasshouse.base.errors import DTypeError, TransformError, type_name
 from glasshouse.base.flags import flags
+from glasshouse.dispatch.call import call_of, calls, source_call
+from glasshouse.dispatch.hooks import PythonReplay, hooks
 
 thread_numbers = itertools.count()
+
+
+class Watchers(NamedTuple):
+    """Who is told of what a thread does, see dispatch/watch.py."""
+
+    all: list
+    timed: list  # those of them that want to know when a call began
+
+
+watchers: list = []  # of all threads
+timers: list = []
 
 
 class State(threading.local):
@@ -32,26 +44,10 @@ class State(threading.local):
         self.thread = next(thread_numbers)  # unlike idents, never given again
         self.seq = -1  # number on the tape of the call that is being differentiated
         self.values_hidden = False  # while capture traces: a look at a value is an error
+        self.watchers = Watchers(watchers, timers)
 
 
 state = State()
-
-
-class Hooks:
-    """The places where a higher storey plugs in, when it is imported or first needed."""
-
-    tensor_class: type  # set by `tensor`: the class that boxes a backend's result
-    record: Callable  # set by `autograd`: record(primitive, args, attrs, specs, result)
-    tape: tuple  # set by `autograd`: the class of the tape's nodes, and what numbers them
-    run: Callable  # `run`; from the first Program on, what native/replay.c has in its place
-    pull: Callable | None = None  # set with it: pull(node, slots, create_graph)
-    compose: Callable  # compose((fn, scalars), args, named), see dispatch/compose.py
-    default_backend: Callable  # set by `dispatch.backend`: () -> TensorBackend
-
-
-hooks = Hooks()
-watchers: list = []  # see dispatch/watch.py
-timers: list = []  # those of them that want to know when a call began
 
 
 def bind(primitive, args, attrs):
@@ -68,8 +64,9 @@ def bind(primitive, args, attrs):
 
 def run(primitive, args, attrs):
     """Compute on the current backend; the bottom of the stack."""
-    begin_ns = perf_counter_ns() if timers else 0
-    backend = state.backend or hooks.default_backend()
+    now = state.__dict__
+    begin_ns = perf_counter_ns() if now["watchers"][1] else 0
+    backend = now["backend"] or hooks.default_backend()
     try:
         specs = [arg.spec for arg in args]
     except AttributeError:
@@ -79,23 +76,27 @@ def run(primitive, args, attrs):
             ", ".join(map(type_name, args)),
             "Convert with gh.asarray, or call the array function gh.<name>.",
         ) from None
-    spec = primitive.infer(*specs, **attrs)
+    call = calls.get((primitive, None, *specs)) if not attrs else None
+    if call is None:
+        call = call_of(primitive, specs, attrs) if specs else source_call(primitive, attrs)
     data = [arg.payload if arg.backend is backend else move(arg, backend) for arg in args]
-    out = backend.run(primitive, data, attrs, spec)
+    out = backend.run(call, data, attrs)
     if flags.verify:
-        check_result(primitive, backend, out, spec)
-    result = box(out, spec, backend) if primitive.num_outputs == 1 else box_all(out, spec, backend)
-    if state.records and primitive.vjp is not None:
+        check_result(call, backend, out)
+    single = primitive.num_outputs == 1
+    result = box(out, call.out, backend) if single else box_all(out, call.out, backend)
+    if now["records"] and primitive.vjp is not None:
         for arg in args:
             if arg.node is not None:
-                hooks.record(primitive, args, attrs, specs, result)
+                hooks.tape.record(call, args, result)
                 break
-    for watcher in watchers:
-        watcher.op(primitive, specs, attrs, spec, result, begin_ns)
+    for watcher in now["watchers"][0]:
+        watcher.op(call, result, begin_ns)
     return result
 
 
-hooks.run = run
+PythonReplay.run = staticmethod(run)
+hooks.replay_by(PythonReplay)
 
 
 def box(data, spec, backend):
@@ -128,11 +129,11 @@ def move(arg, backend):
     return arg.payload
 
 
-def check_result(primitive, backend, out, spec):
-    pairs = [(out, spec)] if primitive.num_outputs == 1 else list(zip(out, spec, strict=True))
-    for data, expected in pairs:
+def check_result(call, backend, out):
+    results = (out,) if call.primitive.num_outputs == 1 else out
+    for data, expected in zip(results, call.outs, strict=True):
         got = backend.spec_of(data)
         if got != expected:
             fix = "Mend the backend's kernel or the card's infer."
-            where = f"{primitive.name} on {backend.name}"
+            where = f"{call.name} on {backend.name}"
             raise AssertionError(f"{where}: expected a result {expected}; got {got}. {fix}")

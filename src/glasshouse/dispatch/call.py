@@ -1,18 +1,42 @@
-"""What calls cost: FLOPs and bytes from the cards, worked out once for each kind of call.
+"""Calls: one object for each kind of call of a primitive, and what follows from the kind alone.
 
-A `Call` is a primitive with the specs of its operands and its attrs; equal calls are one object.
-Three counts are kept apart: `flops` as the kernel is defined (zeros of a padding included),
+A `Call` is a primitive with the specs of its operands and its attrs; `call_of` gives the same
+object for equal ones. So what depends on these alone is worked out once and kept there: the specs
+of the results, the cost, what backward passes read, how its derivative is replayed. All that speaks
+of calls shares it: tape, recordings, graphs, Programs, counters and profiles.
+
+Besides the cards there are two pseudo-primitives, which only recordings and graphs have: `input`,
+an array from outside, and `pick`, one of the results of a call with several. The value of a
+`constant` and of most `full`s may be another one each time, so it is no part of the call, and None
+there.
+
+Three counts of work are kept apart: `flops` as the kernel is defined (zeros of a padding included),
 `matrix_flops` the part of it in products and convolutions (what papers and other counters report),
 and `exact_flops` without the work on padding. Operations on complex numbers count as the real ones
 that they take."""
 
-from functools import cached_property
-from typing import Any, NamedTuple
+import itertools
+import sys
+from typing import NamedTuple
+
+import numpy as np
 
 from glasshouse.base.shape import Spec
-from glasshouse.dispatch.primitive import Primitive
 
 MATRIX = ("matmul", "conv", "conv_data_grad", "conv_weight_grad")
+# Values of `full` that rewriting rules know; all others come from outside, so that a learning rate
+# may change without a new Program.
+STATIC_SCALARS = frozenset(repr(v) for n in range(-4, 17) for v in (n, float(n))) | {
+    "True",
+    "False",
+    "0.5",
+    "-0.0",
+    "inf",
+    "-inf",
+    "nan",
+}
+# Types of which equal values may differ: 0.0 and -0.0.
+INEXACT = {float, complex, np.float16, np.float32, np.float64, np.complex64, np.complex128}
 
 
 class Cost(NamedTuple):
@@ -24,55 +48,209 @@ class Cost(NamedTuple):
     bytes: int
 
 
-class Call:
-    """A kind of call: `primitive` on operands of `specs` with `attrs`, which gives `out`."""
+class PseudoPrimitive:
+    """What stands for a primitive where a recording or graph has what is no card's."""
 
-    by_number: list["Call"] = []
+    kind, num_outputs, vjp, exact_flops, complex_flops = "pseudo", 1, None, None, 1
 
-    def __init__(self, primitive: Primitive, specs, attrs: dict, out):
-        self.primitive, self.specs, self.attrs, self.out = primitive, tuple(specs), attrs, out
-        self.number = len(self.by_number)
-        self.by_number.append(self)
+    def __init__(self, name: str, ref):
+        self.name, self.ref = name, ref
 
-    @cached_property
-    def cost(self) -> Cost:
-        card = self.primitive
-        flops = int(card.flops(*self.specs, **self.attrs)) if self.specs else 0
-        exact = flops
-        if self.specs and card.exact_flops is not None:
-            exact = int(card.exact_flops(*self.specs, **self.attrs))
-        outs = self.out if isinstance(self.out, tuple) else (self.out,)
-        times = card.complex_flops if any(s.dtype.is_complex for s in (*self.specs, *outs)) else 1
-        matrix = flops * times if card.name in MATRIX else 0
-        moved = card.bytes(*self.specs, **self.attrs) if self.specs else outs[0].nbytes
-        return Cost(flops * times, matrix, exact * times, int(moved))
+    def flops(self, *specs, **attrs) -> int:
+        return 0
 
-    def __reduce__(self):
-        return call_of, (self.primitive, self.specs, self.attrs, self.out)
+    bytes = flops
 
     def __repr__(self):
-        return f"{self.primitive.name}({', '.join(map(repr, self.specs))})"
+        return f"<pseudo-primitive {self.name}>"
+
+    def __reduce__(self):
+        return pseudo_primitives.__getitem__, (self.name,)
 
 
-known: dict[Any, Call] = {}
+INPUT = PseudoPrimitive("input", None)
+PICK = PseudoPrimitive("pick", lambda results, *, number: results[number])
+pseudo_primitives = {"input": INPUT, "pick": PICK}
 
 
-def key_of(primitive: Primitive, specs, attrs: dict, out) -> Any:
-    """What tells a call from others: hashed by C alone, for it is asked at each call watched."""
-    return (primitive, *specs, *attrs.values()) if specs else (primitive, out)
+class Call:
+    """A kind of call: `primitive` on operands of `specs` with `attrs`, which gives `out`, a spec or
+    a tuple of them. `host` is a user's function that computes it in place of the card's reference.
+    `number` is never given twice."""
+
+    __slots__ = (
+        "primitive",
+        "name",
+        "specs",
+        "attrs",
+        "out",
+        "host",
+        "number",
+        "reads",
+        "pulls",
+        "cached_cost",
+        "__weakref__",
+    )
+
+    def __init__(self, primitive, specs: tuple, attrs: dict, out, host=None):
+        self.primitive, self.name = primitive, primitive.name
+        self.specs, self.attrs, self.out, self.host = specs, attrs, out, host
+        self.number = next(numbers)
+        self.reads: dict[tuple[bool, ...], tuple] = {}  # by which operands are tracked
+        self.pulls: dict = {}  # how its derivative is replayed, see compile/replay.py
+        self.cached_cost: Cost | None = None
+
+    @property
+    def outs(self) -> tuple:
+        """The specs of the results, also of one."""
+        return self.out if isinstance(self.out, tuple) else (self.out,)
+
+    @property
+    def cost(self) -> Cost:
+        """FLOPs and bytes."""
+        if self.cached_cost is None:
+            self.cached_cost = work_out_cost(self)
+        return self.cached_cost
+
+    def kept(self, needs: tuple[bool, ...]) -> tuple[bool, tuple[bool, ...]]:
+        """(keep the result?, keep each operand?) for a backward to the operands in `needs`."""
+        kept = self.reads.get(needs)
+        if kept is None:
+            kept = self.reads[needs] = self.primitive.kept(needs)
+        return kept
+
+    def compute(self, *operands):
+        """The result(s) as arrays: by the user's function, or by the card's reference."""
+        return (self.host or self.primitive.ref)(*operands, **self.attrs)
+
+    def __reduce__(self):
+        return restored_call, (self.primitive, self.specs, self.attrs, self.out, self.host)
+
+    def __repr__(self):
+        return f"{self.name}({', '.join(map(repr, self.specs))})"
 
 
-def call_of(primitive: Primitive, specs, attrs: dict, out) -> Call:
-    key = key_of(primitive, specs, attrs, out)
+numbers = itertools.count()
+
+
+def work_out_cost(call: Call) -> Cost:
+    card, specs, attrs = call.primitive, call.specs, call.attrs
+    flops = int(card.flops(*specs, **attrs)) if specs else 0
+    exact = flops
+    if specs and card.exact_flops is not None:
+        exact = int(card.exact_flops(*specs, **attrs))
+    times = 1
+    if card.complex_flops != 1 and any(s.dtype.is_complex for s in (*specs, *call.outs)):
+        times = card.complex_flops
+    matrix = flops * times if card.name in MATRIX else 0
+    moved = card.bytes(*specs, **attrs) if specs else call.outs[0].nbytes
+    return Cost(flops * times, matrix, exact * times, int(moved))
+
+
+calls: dict[tuple, Call] = {}  # all calls by what tells them from others
+MOST_CALLS = 1 << 14  # then those that nobody refers to go, and there may be twice as many as stay
+
+
+class CallLimit:
+    """How many calls there may be."""
+
+    now = MOST_CALLS
+
+
+def add_call(key: tuple, primitive, specs: tuple, attrs: dict, out, host) -> Call:
+    """The call of a key, made unless another thread was faster; `out` is inferred if None."""
+    if out is None:
+        out = primitive.infer(*specs, **attrs)
+    if len(calls) >= CallLimit.now:
+        drop_unused_calls()
+    return calls.setdefault(key, Call(primitive, specs, attrs, out, host))
+
+
+def drop_unused_calls() -> None:
+    """Forget the calls that nobody refers to."""
+    entries = list(calls.items())
+    while entries:
+        key, call = entries.pop()
+        if sys.getrefcount(call) <= 3:  # in `calls`, in `call`, in the argument
+            del calls[key]
+        del call
+    CallLimit.now = max(MOST_CALLS, 2 * len(calls))
+
+
+def call_of(primitive, specs, attrs: dict, out=None, host=None) -> Call:
+    """The one call of `primitive` on operands of `specs` with `attrs`, computed by `host` if given.
+    `out`, the specs of its results, is inferred if it is not given. Attrs that cannot be hashed
+    make a call of their own each time.
+
+    Example:
+        >>> x = Spec((2, 3), gh.float32)
+        >>> call = call_of(gh.primitives["add"], (x, x), {})
+        >>> call is call_of(gh.primitives["add"], (x, x), {}), call.out
+        (True, float32[2, 3])
+    """
+    if not attrs:
+        key = (primitive, host, *specs)
+    else:
+        values = attrs.values()
+        types = (*map(type, values),)
+        if not INEXACT.isdisjoint(types):
+            values = map(repr, values)  # type: ignore[assignment]
+        key = (primitive, host, *specs, *attrs, *values, *types)
     try:
-        found = known.get(key)
-    except TypeError:  # attrs that cannot be hashed
-        key = repr(key)
-        found = known.get(key)
-    return found or known.setdefault(key, Call(primitive, specs, attrs, out))
+        call = calls.get(key)
+    except TypeError:
+        if out is None:
+            out = primitive.infer(*specs, **attrs)
+        return Call(primitive, tuple(specs), attrs, out, host)
+    return call or add_call(key, primitive, tuple(specs), attrs, out, host)
 
 
-def cost_of(primitive: Primitive, specs, attrs: dict, out: Spec | tuple | None = None) -> Cost:
+def restored_call(primitive, specs, attrs: dict, out, host) -> Call:
+    """The call that was pickled."""
+    if primitive is INPUT:
+        return input_call(attrs["number"], out)
+    if is_static_source(primitive, attrs):
+        return call_of(primitive, specs, attrs, out, host)
+    return call_from_outside(primitive, attrs, out, host)
+
+
+def source_call(primitive, attrs: dict) -> Call:
+    """The call of a primitive without operands, whose value may be no part of it."""
+    if is_static_source(primitive, attrs):
+        return call_of(primitive, (), attrs)
+    return call_from_outside(primitive, attrs, primitive.infer(**attrs))
+
+
+def is_static_source(primitive, attrs: dict) -> bool:
+    """Whether a call gives the same each time. Another `constant` or `full` with these attrs may
+    have another value, but for numbers that rewriting rules know."""
+    if primitive.name not in ("constant", "full") or "number" in attrs:
+        return True
+    value = attrs["value"]
+    if primitive.name == "constant" or value is None:
+        return False
+    return isinstance(value, complex) or repr(value) in STATIC_SCALARS or attrs["dtype"].is_complex
+
+
+def call_from_outside(primitive, attrs: dict, out: Spec, host=None) -> Call:
+    """The call of a `constant` or `full` whose value is no part of it."""
+    key = (primitive, host, out)
+    call = calls.get(key)
+    return call or add_call(key, primitive, (), {**attrs, "value": None}, out, host)
+
+
+def input_call(number: int, spec: Spec) -> Call:
+    """The call that stands for an input of a graph: the array from outside with this number."""
+    key = (INPUT, number, spec)
+    return calls.get(key) or add_call(key, INPUT, (), {"number": number}, spec, None)
+
+
+def pick_call(of: Call, number: int) -> Call:
+    """The call that gives one of the results of a call with several."""
+    return call_of(PICK, (of.out,), {"number": number}, of.out[number])
+
+
+def cost_of(primitive, specs, attrs: dict, out: Spec | tuple | None = None) -> Cost:
     """What a call costs; `out` is inferred if it is not given.
 
     Example:
@@ -80,6 +258,4 @@ def cost_of(primitive: Primitive, specs, attrs: dict, out: Spec | tuple | None =
         >>> cost_of(gh.primitives["matmul"], (x, Spec((3, 4), gh.float32)), {})
         Cost(flops=48, matrix_flops=48, exact_flops=48, bytes=104)
     """
-    if out is None:
-        out = primitive.infer(*specs, **attrs)
     return call_of(primitive, specs, attrs, out).cost

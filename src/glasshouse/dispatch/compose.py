@@ -1,20 +1,12 @@
 """Composed functions: pure compositions of cards, whose calls need not be made anew each time.
 
 What a pure function of tensors and static arguments calls depends on the specs of the tensors, on
-the arguments and on what is in force, never on contents. Once a call was seen, the door in C
-(native/replay.c) makes the same primitive calls again without running the Python between them."""
+the arguments and on what is in force, never on contents. Once such a call was made, it is replayed:
+native/replay.c makes the same primitive calls without running the Python between them."""
 
 import functools
 
-from glasshouse.dispatch.bind import hooks
-
-
-def run_composed(what, args: tuple, named: dict):
-    """The function itself: what a composed function does until there is the door in C."""
-    return what[0](*args, **named)
-
-
-hooks.compose = run_composed
+from glasshouse.dispatch.hooks import hooks
 
 
 def composed(fn=None, *, scalars: bool = False):

@@ -153,7 +153,6 @@ class Primitive:
     kernel: KernelText | None = None
     composition: Callable | None = None
     parsed_rules: dict[int, Rule | None] = field(default_factory=dict, init=False)
-    kept_cache: dict = field(default_factory=dict, init=False)
 
     def __call__(self, *operands, **attrs):
         return bind(self, operands, attrs)
@@ -176,11 +175,9 @@ class Primitive:
 
     def kept(self, needs: tuple[bool, ...]) -> tuple[bool, tuple[bool, ...]]:
         """(keep the result?, keep each operand?) for a backward to the operands in `needs`."""
-        if needs not in self.kept_cache:
-            rules = [r for i, need in enumerate(needs) if need and (r := self.vjp_rule(i))]
-            operands = tuple(any(r.reads_operand(i) for r in rules) for i in range(len(needs)))
-            self.kept_cache[needs] = (any(r.reads_y for r in rules), operands)
-        return self.kept_cache[needs]
+        rules = [r for i, need in enumerate(needs) if need and (r := self.vjp_rule(i))]
+        operands = tuple(any(r.reads_operand(i) for r in rules) for i in range(len(needs)))
+        return any(r.reads_y for r in rules), operands
 
 
 primitives: dict[str, Primitive] = {}

@@ -7,56 +7,102 @@ scope is that of the forward call that is being differentiated."""
 import weakref
 from contextlib import contextmanager
 from time import perf_counter_ns
+from typing import NamedTuple
 
 from glasshouse.base import having
 from glasshouse.dispatch.bind import state, watchers
 from glasshouse.dispatch.watch import tell
 
 
-class Scope:
-    """A running module within the one that called it; equal nestings share one Scope.
-    `path`, found on demand, is the outermost module's class and the names down: ResNet.layer1.0."""
+class Origin(NamedTuple):
+    """Where a call comes from: path of the calling module, pass, position in the recording;
+    `rerun` counts the runs of checkpointed regions up to there."""
 
-    __slots__ = ("module", "parent", "kind", "found", "inner", "__weakref__")
+    module: str = ""
+    phase: str = ""
+    place: int = -1
+    rerun: int = 0
+
+
+NOWHERE = Origin()
+
+
+class Origins(dict):
+    """The origin of calls in one module, by pass."""
+
+    def __init__(self, module: str):
+        super().__init__()
+        self.module = module
+
+    def __missing__(self, phase: str) -> Origin:
+        return self.setdefault(phase, Origin(self.module, phase))
+
+
+class Scope:
+    """A running module within the one that called it; equal nestings share one Scope. `path`,
+    worked out on demand, is the outermost module's class and the names down: ResNet.layer1.0."""
+
+    __slots__ = ("module", "parent", "kind", "full_name", "inner", "origins", "__weakref__")
 
     def __init__(self, module, parent: "Scope | None"):
         self.module = weakref.ref(module)
         self.parent, self.kind = parent, type(module).__name__
-        self.found: str | None = None
+        self.full_name: str | None = None
         self.inner: dict[int, Scope] = {}
+        self.origins: Origins | None = None
 
     @property
     def path(self) -> str:
-        if self.found is None:
+        if self.full_name is None:
             parent = self.parent
             name = None if parent is None else name_within(parent.module(), self.module())
-            self.found = self.kind if parent is None else f"{parent.path}.{name or self.kind}"
-        return self.found
+            self.full_name = self.kind if parent is None else f"{parent.path}.{name or self.kind}"
+        return self.full_name
 
 
 outermost: dict[int, Scope] = {}
+outside = Origins("")
+
+
+def origin_of(scope: Scope | None, phase: str) -> Origin:
+    """The origin of calls there, one object for each module and pass."""
+    if scope is None:
+        return outside[phase]
+    if scope.origins is None:
+        scope.origins = Origins(scope.path)
+    return scope.origins[phase]
+
+
+def outermost_scopes() -> dict[int, Scope]:
+    """The outermost scope of the module of each origin, by the id of that origin."""
+    found, stack = {}, [(scope, scope) for scope in tuple(outermost.values())]
+    while stack:
+        scope, root = stack.pop()
+        found.update({id(origin): root for origin in tuple((scope.origins or {}).values())})
+        stack.extend((inner, root) for inner in tuple(scope.inner.values()))
+    return found
 
 
 def scope_of(module, parent: Scope | None) -> Scope:
-    known = outermost if parent is None else parent.inner
-    scope = known.get(id(module))
+    siblings = outermost if parent is None else parent.inner
+    scope = siblings.get(id(module))
     if scope is None or scope.module() is not module:
-        scope = known[id(module)] = Scope(module, parent)
+        scope = siblings[id(module)] = Scope(module, parent)
         weakref.finalize(module, forget, weakref.ref(scope), id(module)).atexit = False
     return scope
 
 
 def forget(ref, key: int) -> None:
     scope = ref()
-    known = scope.parent.inner if scope and scope.parent else outermost
-    if scope is not None and known.get(key) is scope:
-        del known[key]
+    siblings = scope.parent.inner if scope and scope.parent else outermost
+    if scope is not None and siblings.get(key) is scope:
+        del siblings[key]
 
 
 def name_within(parent, module) -> str | None:
     if parent is None or module is None:
         return None
-    return next((name for name, found in parent.named_modules() if found is module), None)
+    return next((name for name, inner in parent.named_modules() if inner is module), None)
 
 
 def path_of(scope: Scope | None) -> str:

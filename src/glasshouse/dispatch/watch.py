@@ -1,18 +1,19 @@
-"""Watching: who is told of each call at the door, each module, pass and Program run.
+"""Watching: who is told of each primitive call, each module, pass and Program run.
 
-A watcher changes nothing. While `watchers` is empty nothing is told and no clock is read. They are
-told by all threads, each in its own."""
+A watcher changes nothing. With none, nothing is told and no clock is read. `watch` has a watcher
+told by all threads. Each thread tells those in `state.watchers`: the list of all threads, but that
+it may have one of its own for a while (`also_told`, `unwatched`), which leaves other threads as
+they are."""
 
 from collections import defaultdict
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 from glasshouse.base.errors import OptionError, check_least, type_name
 from glasshouse.base.interrupts import Living
-from glasshouse.dispatch.bind import timers, watchers
-from glasshouse.dispatch.call import call_of
+from glasshouse.dispatch.bind import Watchers, state, timers, watchers
 
 
 class DeviceTimes(NamedTuple):
@@ -41,10 +42,14 @@ class ProgramRun(NamedTuple):
 
 
 class Watcher:
-    """What can be told; times are `time.perf_counter_ns`, a call's end is now."""
+    """What can be told; times are `time.perf_counter_ns`, a call's end is now.
+
+    `replayed` says what native/replay.c does in place of `op` for calls that it replays: an object
+    of `hooks.events` writes an event, (thread, counts) counts them in the thread of that
+    number, `counts` having [number] by (call, origin). None: `op` is told of them too."""
 
     wants_begin = True  # False: `op` is told no time; nor is it told of pulls and Program runs
-    writer: Any = None  # what native/replay.c does for `op` with calls that it makes again
+    replayed: Any = None
 
     def watch(self) -> None:
         watchers.append(self)
@@ -52,12 +57,12 @@ class Watcher:
             timers.append(self)
 
     def unwatch(self) -> None:
-        for told in (watchers, timers):
-            if self in told:
-                told.remove(self)
+        for list_of_them in (watchers, timers):
+            if self in list_of_them:
+                list_of_them.remove(self)
 
-    def op(self, primitive, specs, attrs, out, result, begin_ns: int) -> None:
-        """A primitive was computed, or recorded."""
+    def op(self, call, result, begin_ns: int) -> None:
+        """A call of a primitive was computed, or recorded."""
 
     def module(self, scope, begin_ns: int) -> None:
         """A module's forward ended."""
@@ -68,7 +73,7 @@ class Watcher:
     def annotation(self, name: str, begin_ns: int) -> None:
         """A region that the user named ended."""
 
-    def pull(self, node, begin_ns: int) -> None:
+    def pull(self, entry, begin_ns: int) -> None:
         """The cotangents of one call on the tape were pulled back."""
 
     def program(self, run: ProgramRun) -> None:
@@ -76,8 +81,8 @@ class Watcher:
 
 
 class Tally:
-    """How often each thread ran a captured Program, whose calls do not pass the door: always
-    counted, for that is next to free. `counts` is what a run counts: [(Call, module, pass)]."""
+    """How often each thread ran a captured Program, whose calls are not told one by one: always
+    counted, for that is next to free. `counts` is what a run counts: [(call, origin)]."""
 
     def __init__(self, counts: list):
         self.counts, self.runs = counts, defaultdict(int)  # type: ignore[var-annotated]
@@ -91,24 +96,60 @@ kept: dict[int, dict[Tally, int]] = {}  # by id: those that a counter holds on t
 
 
 def tell(what: str, *args) -> None:
-    for watcher in tuple(watchers):
+    """Tell this thread's watchers."""
+    for watcher in tuple(state.watchers.all):
         getattr(watcher, what)(*args)
 
 
-class OpCall(NamedTuple):
-    """A call at the door, as an op callback sees it."""
+@contextmanager
+def told(own: list, own_timers: list) -> Iterator[None]:
+    """Inside, this thread tells only these watchers, of which `own_timers` want times."""
+    before, state.watchers = state.watchers, Watchers(own, own_timers)
+    try:
+        yield
+    finally:
+        state.watchers = before
 
-    primitive: Any
-    specs: list
-    attrs: dict
-    out: Any
+
+def unwatched():
+    """A context in which this thread tells nobody."""
+    return told([], [])
+
+
+def also_told(watcher: Watcher):
+    """A context in which this thread tells one more watcher, who wants no times."""
+    return told([*state.watchers.all, watcher], state.watchers.timed)
+
+
+class OpCall(NamedTuple):
+    """A primitive call, as an op callback sees it."""
+
+    call: Any
     begin_ns: int
     end_ns: int
 
     @property
+    def primitive(self):
+        return self.call.primitive
+
+    @property
+    def specs(self) -> tuple:
+        """Of the operands."""
+        return self.call.specs
+
+    @property
+    def attrs(self) -> dict:
+        return self.call.attrs
+
+    @property
+    def out(self):
+        """The spec of the result, or a tuple of them."""
+        return self.call.out
+
+    @property
     def cost(self):
         """FLOPs and bytes of the call."""
-        return call_of(self.primitive, self.specs, self.attrs, self.out).cost
+        return self.call.cost
 
 
 class OpCallback(Watcher, AbstractContextManager):
@@ -118,11 +159,11 @@ class OpCallback(Watcher, AbstractContextManager):
         self.fn, self.every, self.left = fn, every, every
         self.watch()
 
-    def op(self, primitive, specs, attrs, out, result, begin_ns):
+    def op(self, call, result, begin_ns):
         self.left -= 1
         if not self.left:
             self.left = self.every
-            self.fn(OpCall(primitive, specs, attrs, out, begin_ns, perf_counter_ns()))
+            self.fn(OpCall(call, begin_ns, perf_counter_ns()))
 
     remove = Watcher.unwatch
 

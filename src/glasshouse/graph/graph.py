@@ -1,52 +1,19 @@
 """A graph of primitives: what a recording looks like to the passes that rewrite it.
 
-Nodes are in topological order. Besides the cards there are three kinds of node: `input` (an array
-from outside), `full` with value None (a scalar from outside) and `pick` (one result of a card with
-several). A graph prints as Python that runs, and `run` computes it by the cards' references."""
+Nodes are in topological order. Besides the cards there are three kinds of call: `input` (an array
+from outside), `full` with value None (a scalar from outside, the `number`-th) and `pick` (one
+result of a card with several). A graph prints as Python that runs, and `run` computes it by the
+cards' references."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from glasshouse.dispatch.call import Call, call_of, input_call, pseudo_primitives
 from glasshouse.dispatch.primitive import primitives
-from glasshouse.graph.record import Recording, unpack
-
-
-class Origin(NamedTuple):
-    """Where a node comes from: path of the calling module, pass, position in the recording; `again`
-    counts the runs of checkpointed regions up to there."""
-
-    module: str = ""
-    phase: str = ""
-    place: int = -1
-    again: int = 0
-
-
-NOWHERE = Origin()
-
-
-class Node:
-    """One operation: `op` is a card's name, `number` counts in order of creation.
-    `host` is a user's function that computes it instead of the card."""
-
-    __slots__ = ("op", "inputs", "attrs", "spec", "number", "host", "origin")
-
-    def __init__(
-        self, op: str, inputs: tuple, attrs: dict, spec, number: int, host=None, origin=NOWHERE
-    ):
-        self.op, self.inputs, self.attrs, self.spec = op, inputs, attrs, spec
-        self.number, self.host, self.origin = number, host, origin
-
-    @property
-    def shape(self):
-        return self.spec.shape
-
-    @property
-    def dtype(self):
-        return self.spec.dtype
-
-    def __repr__(self):
-        return f"%{self.number} = {self.op}({', '.join(f'%{x.number}' for x in self.inputs)})"
+from glasshouse.dispatch.scope import NOWHERE, Origin
+from glasshouse.graph.node import Node
+from glasshouse.graph.record import Recording, fill_scalar
 
 
 class Graph:
@@ -56,25 +23,25 @@ class Graph:
     def __init__(self):
         self.nodes: list[Node] = []
         self.outputs: list[Node] = []
-        self.known: dict[Any, Node] = {}
+        self.by_key: dict[tuple, Node] = {}
         self.origin = NOWHERE  # of the nodes that are made now
         self.stored: set[int] = set()  # numbers of nodes that are to have memory in any case
 
     def emit(self, op: str, inputs=(), attrs=None, spec=None, host=None) -> Node:
         """A node for the call; `spec` is inferred from the card if it is not given."""
-        attrs = attrs or {}
-        again = self.origin.again + 1 if self.origin.phase == "recompute" and inputs else 0
-        key = (op, again, host, *[x.number for x in inputs])
-        if attrs:
-            key += (*attrs, *attrs.values())
-            if "value" in attrs:
-                key += (repr(attrs["value"]),)
-        node = self.known.get(key)
+        if op == "input":
+            return self.emit_call(input_call(attrs["number"], spec), ())
+        primitive = primitives.get(op) or pseudo_primitives[op]
+        call = call_of(primitive, [x.spec for x in inputs], attrs or {}, spec, host)
+        return self.emit_call(call, inputs)
+
+    def emit_call(self, call: Call, inputs) -> Node:
+        """The node of a call on operands of its specs."""
+        rerun = self.origin.rerun + 1 if self.origin.phase == "recompute" and inputs else 0
+        key = (call, rerun, *[x.number for x in inputs])
+        node = self.by_key.get(key)
         if node is None:
-            if spec is None:
-                spec = primitives[op].infer(*(x.spec for x in inputs), **attrs)
-            node = Node(op, tuple(inputs), attrs, spec, len(self.nodes), host, self.origin)
-            self.known[key] = node
+            node = self.by_key[key] = Node(call, tuple(inputs), self.origin, len(self.nodes))
             self.nodes.append(node)
         return node
 
@@ -88,23 +55,22 @@ class Graph:
 def graph_of(recording: Recording) -> Graph:
     """The graph of a recording; the number of an input is that of its leaf."""
     graph = Graph()
-    number_of: dict[int, Node] = {}
-    for i, leaf in enumerate(recording.leaves):
-        number_of[id(leaf)] = graph.emit("input", (), {"number": i}, leaf.spec)
+    leaves = {
+        id(leaf): graph.emit_call(input_call(i, leaf.spec), ())
+        for i, leaf in enumerate(recording.leaves)
+    }
     made: list[Node] = []
-    scalars, again, phase = 0, 0, ""
-    for place, lazy in enumerate(recording.nodes):
-        operands = [made[x.index] if x.value is None else number_of[id(x)] for x in lazy.inputs]
-        signature = lazy.signature
-        attrs = signature.attrs
-        path = "" if lazy.scope is None else lazy.scope.path
-        again += lazy.phase == "recompute" != phase
-        phase = lazy.phase
-        graph.origin = Origin(path, phase, place, again)
-        if lazy.scalar is not None:
-            attrs = {**attrs, "number": scalars}
+    scalars, reruns, phase = 0, 0, ""
+    for place, node in enumerate(recording.nodes):
+        operands = [made[x.number] if x.value is None else leaves[id(x)] for x in node.inputs]
+        reruns += node.origin.phase == "recompute" != phase
+        phase = node.origin.phase
+        graph.origin = Origin(node.origin.module, phase, place, reruns)
+        call = node.call
+        if node.scalar is not None:
+            call = call_of(call.primitive, (), {**call.attrs, "number": scalars}, call.out)
             scalars += 1
-        made.append(graph.emit(signature.name, operands, attrs, lazy.spec, signature.host))
+        made.append(graph.emit_call(call, operands))
     graph.outputs = [made[i] for i in recording.outputs]
     return graph
 
@@ -149,15 +115,12 @@ def run(graph: Graph, arrays, scalars=()):
 
 
 def run_node(node: Node, operands, arrays, scalars):
+    """The result(s) of one node."""
     if node.op == "input":
         return arrays[node.attrs["number"]]
-    if node.op == "pick":
-        return operands[0][node.attrs["number"]]
-    attrs = node.attrs
-    if "number" in attrs:
-        value = unpack(scalars[attrs["number"]], node.spec.dtype.kind)
-        attrs = {"shape": attrs["shape"], "value": value, "dtype": attrs["dtype"]}
-    return (node.host or primitives[node.op].ref)(*operands, **attrs)
+    if node.op == "full" and "number" in node.attrs:
+        return fill_scalar(node, scalars[node.attrs["number"]])
+    return node.call.compute(*operands)
 
 
 def print_graph(graph: Graph) -> str:

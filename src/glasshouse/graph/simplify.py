@@ -6,6 +6,7 @@ Every rule is exact, or changes only the order of a sum's additions. A rule is a
 from math import prod
 
 from glasshouse.base.shape import Spec
+from glasshouse.dispatch.call import call_of
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.graph.composition import composed_node
 from glasshouse.graph.graph import Graph, Node, transform
@@ -28,7 +29,7 @@ def simplest(graph: Graph, node: Node, inputs) -> Node:
             found = at_smaller_shape(graph, node, inputs)
         if found is not None:
             return found
-    return graph.emit(node.op, inputs, node.attrs, node.spec, node.host)
+    return graph.emit_call(node.call, inputs)
 
 
 # -- what results tell ------------------------------------------------------------------------
@@ -54,7 +55,7 @@ def reuse_results(graph: Graph) -> Graph:
     def rule(new: Graph, node: Node, inputs):
         pairs = zip(node.inputs, inputs, strict=True)
         inputs = tuple(renewed.get(x.number, made) for x, made in pairs)
-        made = new.emit(node.op, inputs, node.attrs, node.spec, node.host)
+        made = new.emit_call(node.call, inputs)
         if relu_operand(node) is not None:
             condition, zero = node.inputs[0], inputs[1]
             parts = [new.emit(op, (made, zero), {}, condition.spec) for op in ("less", "equal")]
@@ -86,8 +87,8 @@ def is_static(node: Node, value) -> bool:
 
 
 def make(graph: Graph, op: str, *inputs: Node, **attrs) -> Node:
-    spec = primitives[op].infer(*(x.spec for x in inputs), **attrs)
-    return simplest(graph, Node(op, inputs, attrs, spec, -1), inputs)
+    call = call_of(primitives[op], [x.spec for x in inputs], attrs)
+    return simplest(graph, Node(call, inputs), inputs)
 
 
 def reshaped(graph: Graph, x: Node, shape) -> Node:
@@ -268,7 +269,9 @@ def at_smaller_shape(graph: Graph, node: Node, inputs):
         return None
     small = [shrunk(graph, x, common) for x in inputs]
     shape = tuple(1 if i in common else n for i, n in enumerate(node.shape))
-    result = Node(node.op, tuple(small), node.attrs, Spec(shape, node.dtype), -1)
+    spec = Spec(shape, node.dtype)
+    call = call_of(primitives[node.op], [x.spec for x in small], node.attrs, spec)
+    result = Node(call, tuple(small))
     return expanded(graph, simplest(graph, result, tuple(small)), node.shape)
 
 

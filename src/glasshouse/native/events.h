@@ -1,12 +1,12 @@
-/* Events of a profile, written by C: what `writer_of_calls` of profile/record.py writes for a call that
-   was seen before, without the objects between. What an event says of such a call is asked once, and
-   kept for all profiles by the call, the module and the pass. */
+/* Events of a profile, written by C: what `writer_of_calls` of profile/record.py writes for a call,
+   without the objects between. What an event says of a call is asked once, and kept for all profiles
+   by the call and its origin. */
 enum { MOST_ABOUT = 1 << 14 };
 
 typedef struct { int64_t begin_ns, end_ns; uint64_t what; int64_t seq; uint64_t rest; } Event;
-typedef struct { PyObject *by[3]; uint64_t what, rest; } About; /* by call, scope, phase */
+typedef struct { PyObject *call, *origin; uint64_t what, rest; } About;
 
-static struct { Py_ssize_t used; About places[2 * MOST_ABOUT]; } known_about;
+static struct { Py_ssize_t used; About places[2 * MOST_ABOUT]; } all_about;
 
 typedef struct {
     PyObject_HEAD
@@ -27,7 +27,7 @@ static void free_events(Events *e) {
     Py_DECREF(type);
 }
 
-/* Events(table, numbers, threads, first, about): `about(call, scope, phase)` says the fields `what` and
+/* Events(table, numbers, threads, first, about): `about(call, origin)` says the fields `what` and
    `scope` as one number and `stack` to `phase` as another, `threads[ident]` a thread's number. */
 static PyObject *new_events(PyTypeObject *type, PyObject *args, PyObject *named) {
     (void)named;
@@ -43,35 +43,37 @@ static PyObject *new_events(PyTypeObject *type, PyObject *args, PyObject *named)
     return (PyObject *)e;
 }
 
-static void forget_about(void) {
-    for (About *x = known_about.places; x < known_about.places + 2 * MOST_ABOUT; x++)
-        if (x->by[0]) {
-            for (int j = 0; j < 3; j++) Py_DECREF(x->by[j]);
-            x->by[0] = NULL;
+static void clear_about(void) {
+    for (About *x = all_about.places; x < all_about.places + 2 * MOST_ABOUT; x++)
+        if (x->call) {
+            Py_DECREF(x->call);
+            Py_DECREF(x->origin);
+            x->call = NULL;
         }
-    known_about.used = 0;
+    all_about.used = 0;
 }
 
-/* What is known of a call here, asked for if need be; NULL with an error. */
-static About *about_call(Events *e, PyObject *by[3]) {
-    size_t at = ((size_t)by[0] >> 4) * 31 + ((size_t)by[1] >> 4) * 17 + ((size_t)by[2] >> 4);
-    About *found = &known_about.places[at % (2 * MOST_ABOUT)];
-    for (; found->by[0]; found = &known_about.places[++at % (2 * MOST_ABOUT)])
-        if (!memcmp(found->by, by, sizeof found->by)) return found;
-    Py_ssize_t used = known_about.used;
-    About made;
-    PyObject *told = PyObject_CallFunctionObjArgs(e->about, by[0], by[1], by[2], NULL);
+/* What events say of a call, asked for if need be; NULL with an error. */
+static About *about_call(Events *e, PyObject *call, PyObject *origin) {
+    size_t at = ((size_t)call >> 4) * 31 + ((size_t)origin >> 4) * 17;
+    About *place = &all_about.places[at % (2 * MOST_ABOUT)];
+    for (; place->call; place = &all_about.places[++at % (2 * MOST_ABOUT)])
+        if (place->call == call && place->origin == origin) return place;
+    Py_ssize_t used = all_about.used;
+    About made = {call, origin, 0, 0};
+    PyObject *told = PyObject_CallFunctionObjArgs(e->about, call, origin, NULL);
     int failed = !told || !PyArg_ParseTuple(told, "KK", &made.what, &made.rest);
     Py_XDECREF(told);
     if (failed) return NULL;
-    if (known_about.used != used) return about_call(e, by); /* a collection ran other calls */
-    for (int j = 0; j < 3; j++) made.by[j] = Py_NewRef(by[j]);
-    known_about.used++;
-    *found = made;
-    return found;
+    if (all_about.used != used) return about_call(e, call, origin); /* a collection ran other calls */
+    Py_INCREF(call);
+    Py_INCREF(origin);
+    all_about.used++;
+    *place = made;
+    return place;
 }
 
-static int see_thread(Events *e, PyObject *thread) {
+static int set_thread(Events *e, PyObject *thread) {
     if (thread == e->thread) return 0;
     PyObject *number = PyObject_GetItem(e->threads, thread);
     if (!number) return -1;
@@ -83,13 +85,13 @@ static int see_thread(Events *e, PyObject *thread) {
 
 /* The event of a call that ends now: its number, for the node; NULL without an error where there is no
    room. */
-static PyObject *write_event(Events *e, PyObject *by[3], PyObject *thread, int64_t begin_ns, int64_t seq, PyObject *clock_ns) {
+static PyObject *write_event(Events *e, PyObject *call, PyObject *origin, PyObject *thread, int64_t begin_ns, int64_t seq, PyObject *clock_ns) {
     PyObject *number = PyIter_Next(e->numbers), *end;
     Py_ssize_t i = number ? PyLong_AsSsize_t(number) : 0;
     Py_XDECREF(number);
-    if (!number || (i + 1) * (Py_ssize_t)sizeof(Event) > e->table.len || see_thread(e, thread)) return NULL;
-    if (known_about.used == MOST_ABOUT) forget_about();
-    About *about = about_call(e, by);
+    if (!number || (i + 1) * (Py_ssize_t)sizeof(Event) > e->table.len || set_thread(e, thread)) return NULL;
+    if (all_about.used == MOST_ABOUT) clear_about();
+    About *about = about_call(e, call, origin);
     if (!about || !(end = PyObject_CallNoArgs(clock_ns))) return NULL;
     Event event = {begin_ns, PyLong_AsLongLong(end), about->what, seq, about->rest | e->of_thread};
     Py_DECREF(end);
@@ -98,5 +100,5 @@ static PyObject *write_event(Events *e, PyObject *by[3], PyObject *thread, int64
 }
 
 static PyType_Slot events_slots[] = {{Py_tp_new, new_events}, {Py_tp_dealloc, free_events}, {0, NULL}};
-static PyType_Spec events_spec = {"replay.Events", sizeof(Events), 0, Py_TPFLAGS_DEFAULT, events_slots};
+static PyType_Spec events_spec = {"replay.events", sizeof(Events), 0, Py_TPFLAGS_DEFAULT, events_slots};
 static PyTypeObject *events_type;

@@ -1,12 +1,10 @@
-/* The door in C: what dispatch/bind.py, compile/recording.py and autograd/tape.py do with a call that
-   was seen before, and the same again for a rule whose calls are known.
+/* Replay: what dispatch/bind.py, compile/recording.py and autograd/tape.py do with calls that were made
+   before, done here without Python. compile/replay.py says when that may be, and what is kept; the
+   declarations that it generates from the classes stand in front of this file.
 
-   A call is known by its primitive, the specs of its operands and its attrs. What is not known, or is
-   not the common case (another backend, a replaced primitive, several results, values of a
-   transform), goes to `slow`, the door in Python; `learn` notes what it did, to be done here next
-   time. Objects of Python's classes with slots are filled in place. */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+   What was not made before, or is not the common case (another backend, a replaced primitive, several
+   results, values of a transform), runs in Python. Objects of Python's classes with slots are filled in
+   place. */
 #include <math.h>
 #include <stddef.h>
 #include <structmember.h>
@@ -14,39 +12,39 @@
 #include "events.h"
 
 enum {
-    MOST = 8,  /* tensors among the arguments of a known call */
-    ITEMS = 48 /* parts of its key */
+    MOST_TENSORS = 8, /* among the arguments of a call that is replayed */
+    MOST_ITEMS = 48   /* parts of its key */
 };
 
 /* Given once, by `setup`. */
-static PyObject *state, *flags, *defaults, *watchers, *timers, *clock_ns, *slow, *learn, *run_rules, *numbers, *zero;
-static PyTypeObject *dtype_type, *tensor_type, *lazy_type, *node_type;
+static PyObject *state, *flags, *defaults, *clock_ns, *run_in_python, *collect_function, *collect_pull,
+    *origin_of, *numbers, *zero;
+static PyTypeObject *dtype_type, *tensor_type, *call_type, *node_type, *entry_type;
 static Py_ssize_t most_pending, most_held_bytes;
 
-#define NAMES(X) X(spec) X(payload) X(backend) X(node) X(slot) X(mode) X(known) X(recorder) X(replaced) X(seq) X(thread) X(writer) \
-    X(verify) X(evaluate) X(pending) X(held_bytes) X(records) X(scope) X(phase) X(op) \
-    X(key) X(name) X(modes) X(values_hidden) X(varying) X(imported) X(saved_hooks) X(__dict__)
+/* Names of attributes. */
+#define NAMES(X) X(spec) X(payload) X(backend) X(node) X(slot) X(mode) X(replays) X(recorder) X(replaced) X(seq) \
+    X(thread) X(replayed) X(verify) X(evaluate) X(pending) X(held_bytes) X(records) X(scope) X(phase) X(op) \
+    X(key) X(name) X(modes) X(values_hidden) X(varying) X(imported) X(saved_hooks) X(watchers) X(__dict__)
 #define DECLARE(name) static PyObject *s_##name;
 NAMES(DECLARE)
-
-/* Where the slots of Lazy and of the tape's Node lie. */
-static struct { Py_ssize_t signature, inputs, spec, value, scalar, owned, index, scope, phase, event; } lazy;
-static struct {
-    Py_ssize_t primitive, attrs, parents, specs, saved, out_specs, saved_out, backend, mode, seq, freed,
-        grad_hooks, scope, known, mask;
-} tape;
 
 static inline void put(PyObject *o, Py_ssize_t offset, PyObject *value) {
     *(PyObject **)((char *)o + offset) = value;
 }
 static inline PyObject *get(PyObject *o, Py_ssize_t offset) { return *(PyObject **)((char *)o + offset); }
 static inline PyObject *new(PyObject *o) { return Py_NewRef(o); }
+#define FIELD(tuple, name) PyTuple_GET_ITEM(tuple, name)
 
 /* ---------------------------------------------------------------- this thread's state */
 
 /* The dicts of this thread's part of `state` and of a recorder: threading.local looks them up anew
    at each attribute. They are borrowed, for they live as long as thread and recorder do. */
-static __thread struct { uint64_t thread; PyObject *recorder, *state_dict, *recorder_dict; } here;
+static __thread struct {
+    uint64_t thread;
+    PyObject *recorder, *state_dict, *recorder_dict;
+    PyObject *scope, *phase, *origin; /* the origin of the calls made last */
+} here;
 
 static PyObject *dict_of(PyObject *local) {
     PyObject *dict = PyObject_GetAttr(local, s___dict__);
@@ -58,6 +56,9 @@ static int look_at_state(void) {
     if (here.thread == thread) return 0;
     here.thread = 0;
     Py_CLEAR(here.recorder);
+    Py_CLEAR(here.scope);
+    Py_CLEAR(here.phase);
+    Py_CLEAR(here.origin);
     if (!(here.state_dict = dict_of(state))) return -1;
     here.thread = thread;
     return 0;
@@ -79,59 +80,61 @@ static PyObject *now(PyObject *dict, PyObject *name) { /* borrowed; NULL without
     return PyDict_GetItemWithError(dict, name);
 }
 
+/* Where calls come from that are made now; borrowed. */
+static PyObject *origin_here(void) {
+    PyObject *scope = now(here.state_dict, s_scope), *phase = now(here.state_dict, s_phase);
+    if (here.origin && here.scope == scope && here.phase == phase) return here.origin;
+    PyObject *origin = PyObject_CallFunctionObjArgs(origin_of, scope, phase, NULL);
+    if (!origin) return NULL;
+    Py_XSETREF(here.scope, new(scope));
+    Py_XSETREF(here.phase, new(phase));
+    Py_XSETREF(here.origin, origin);
+    return origin;
+}
+
 /* ---------------------------------------------------------------- recording */
 
-/* A node that waits, and is in the list; takes `inputs`. The list is looked up late: the collector of
-   garbage, a watcher or a finalizer may have had everything computed, and another list begun. */
-static PyObject *waiting(PyObject *signature, PyObject *inputs, PyObject *spec, PyObject *scalar,
-                         PyObject *scope, PyObject *phase) {
-    PyObject *made = lazy_type->tp_alloc(lazy_type, 0);
+/* Append a node that waits; takes `inputs`. The list is looked up late: the collector of garbage, a
+   watcher or a finalizer may have had everything computed, and another list begun. */
+static PyObject *append_node(PyObject *call, PyObject *inputs, PyObject *scalar, PyObject *origin) {
+    PyObject *made = node_type->tp_alloc(node_type, 0);
     if (!made) { Py_DECREF(inputs); return NULL; }
-    put(made, lazy.signature, new(signature));
-    put(made, lazy.inputs, inputs);
-    put(made, lazy.spec, new(spec));
-    put(made, lazy.value, new(Py_None));
-    put(made, lazy.scalar, new(scalar));
-    put(made, lazy.owned, new(Py_False));
-    put(made, lazy.index, PyLong_FromLong(-1));
-    put(made, lazy.scope, new(scope));
-    put(made, lazy.phase, new(phase));
+    put(made, Node_at.call, new(call));
+    put(made, Node_at.inputs, inputs);
+    put(made, Node_at.spec, new(get(call, Call_at.out)));
+    put(made, Node_at.origin, new(origin));
+    put(made, Node_at.number, PyLong_FromLong(-1));
+    put(made, Node_at.value, new(Py_None));
+    put(made, Node_at.scalar, new(scalar));
+    put(made, Node_at.owned, new(Py_False));
     if (PyList_Append(now(here.recorder_dict, s_pending), made)) Py_CLEAR(made);
     return made;
 }
 
 /* A tensor around a payload. */
-static PyObject *boxed(PyObject *data, PyObject *spec, PyObject *backend) {
+static PyObject *boxed(PyObject *payload, PyObject *spec, PyObject *backend) {
     PyObject *made = tensor_type->tp_alloc(tensor_type, 0);
-    if (made && (PyObject_SetAttr(made, s_payload, data) || PyObject_SetAttr(made, s_spec, spec) ||
+    if (made && (PyObject_SetAttr(made, s_payload, payload) || PyObject_SetAttr(made, s_spec, spec) ||
                  PyObject_SetAttr(made, s_backend, backend)))
         Py_CLEAR(made);
     return made;
 }
 
-/* Fill a new node of the tape; takes `parents` and `saved`. */
-static int fill(PyObject *made, PyObject *primitive, PyObject *attrs, PyObject *parents, PyObject *specs,
-                PyObject *saved, PyObject *spec, PyObject *saved_out, PyObject *backend, PyObject *scope,
-                PyObject *known, PyObject *mask) {
-    PyObject *specs_out = PyList_New(1), *results = PyList_New(1), *seq = PyIter_Next(numbers);
-    put(made, tape.parents, parents);
-    put(made, tape.saved, saved);
-    put(made, tape.out_specs, specs_out);
-    put(made, tape.saved_out, results);
-    put(made, tape.seq, seq);
-    if (!specs_out || !results || !seq) return -1;
-    PyList_SET_ITEM(specs_out, 0, new(spec));
-    PyList_SET_ITEM(results, 0, new(saved_out));
-    put(made, tape.primitive, new(primitive));
-    put(made, tape.attrs, new(attrs));
-    put(made, tape.specs, new(specs));
-    put(made, tape.backend, new(backend));
-    put(made, tape.mode, new(Py_None));
-    put(made, tape.freed, new(Py_False));
-    put(made, tape.grad_hooks, new(Py_None));
-    put(made, tape.scope, new(scope));
-    put(made, tape.known, new(known));
-    put(made, tape.mask, new(mask));
+/* Fill a new entry of the tape; takes `parents` and `saved`. */
+static int fill_entry(PyObject *made, PyObject *call, PyObject *parents, PyObject *saved, PyObject *result,
+                      PyObject *backend) {
+    PyObject *saved_out = PyTuple_Pack(1, result), *seq = PyIter_Next(numbers);
+    put(made, CallEntry_at.parents, parents);
+    put(made, CallEntry_at.saved, saved);
+    put(made, CallEntry_at.saved_out, saved_out);
+    put(made, CallEntry_at.seq, seq);
+    if (!saved_out || !seq) return -1;
+    put(made, CallEntry_at.call, new(call));
+    put(made, CallEntry_at.backend, new(backend));
+    put(made, CallEntry_at.mode, new(Py_None));
+    put(made, CallEntry_at.freed, new(Py_False));
+    put(made, CallEntry_at.grad_hooks, new(Py_None));
+    put(made, CallEntry_at.scope, new(now(here.state_dict, s_scope)));
     return 0;
 }
 
@@ -144,9 +147,9 @@ static int cut_if_full(PyObject *backend) {
     return done ? 0 : -1;
 }
 
-/* The backend that computes here, if it records, and calls that were seen may be recorded at once:
+/* The backend that computes here, if it records, and calls may be replayed at once:
    nothing is replaced or verified. NULL without an error if not. */
-static PyObject *recording_backend(PyObject **memo) {
+static PyObject *recording_backend(PyObject **replays) {
     PyObject *verify = PyObject_GetAttr(flags, s_verify);
     if (!verify) return NULL;
     Py_DECREF(verify);
@@ -159,24 +162,24 @@ static PyObject *recording_backend(PyObject **memo) {
         Py_XDECREF(backend);
         return NULL;
     }
-    *memo = PyObject_GetAttr(backend, s_known);
-    PyObject *replaced = *memo && *memo != Py_None ? PyObject_GetAttr(backend, s_replaced) : NULL;
+    *replays = PyObject_GetAttr(backend, s_replays);
+    PyObject *replaced = *replays && *replays != Py_None ? PyObject_GetAttr(backend, s_replaced) : NULL;
     int usable = replaced && !PyDict_GET_SIZE(replaced) && !look_at_recorder(backend);
     Py_XDECREF(replaced);
     if (!usable) {
-        Py_CLEAR(*memo);
+        Py_CLEAR(*replays);
         Py_CLEAR(backend);
     }
     return backend;
 }
 
-/* ---------------------------------------------------------------- the same calls again */
+/* ---------------------------------------------------------------- replaying calls */
 
-/* The calls of a template (compile/replay.py) that are being made: place i is the i-th of them, place
-   -1 - i the i-th payload or tensor that is given. */
+/* Calls that are being replayed: place i is the i-th of them, place -1 - i the i-th payload or tensor
+   that is given. */
 typedef struct {
     PyObject *backend, *calls, *given, *tensors, *scalar; /* `tensors`: NULL where nothing is tracked */
-    PyObject **nodes, **tape;                             /* by call: the payload, its place on the tape */
+    PyObject **nodes, **entries;                          /* by call: its payload, its entry on the tape */
     Py_ssize_t made;
 } Replay;
 
@@ -185,36 +188,33 @@ static inline PyObject *payload_at(Replay *r, PyObject *place) {
     return i >= 0 ? r->nodes[i] : PyTuple_GET_ITEM(r->given, -1 - i);
 }
 
-/* (node, slot) of an operand that is on the tape. */
+/* (entry, slot) of an operand that is on the tape. */
 static PyObject *parent_at(Replay *r, PyObject *place) {
     if (place == Py_None) return new(place);
     Py_ssize_t i = PyLong_AsSsize_t(place);
-    if (i >= 0) return Py_BuildValue("(Oi)", r->tape[i], 0);
-    PyObject *x = PyTuple_GET_ITEM(r->tensors, -1 - i), *found = NULL;
-    PyObject *node = PyObject_GetAttr(x, s_node), *slot = PyObject_GetAttr(x, s_slot);
-    if (node && slot) found = PyTuple_Pack(2, node, slot);
-    Py_XDECREF(node);
+    if (i >= 0) return PyTuple_Pack(2, r->entries[i], zero);
+    PyObject *x = PyTuple_GET_ITEM(r->tensors, -1 - i), *parent = NULL;
+    PyObject *entry = PyObject_GetAttr(x, s_node), *slot = PyObject_GetAttr(x, s_slot);
+    if (entry && slot) parent = PyTuple_Pack(2, entry, slot);
+    Py_XDECREF(entry);
     Py_XDECREF(slot);
-    return found;
+    return parent;
 }
 
-/* The place on the tape of the call that was just made: `about` is (parents, saved, keeps its result,
-   known, mask). */
-static PyObject *tape_again(Replay *r, PyObject **call, PyObject *about, PyObject *out, PyObject *scope) {
-    PyObject *places = PyTuple_GET_ITEM(about, 0), *kept = PyTuple_GET_ITEM(about, 1);
+/* The entry on the tape of the call that was just made; `about` is a ReplayedEntry. */
+static PyObject *replay_entry(Replay *r, PyObject *call, PyObject *about, PyObject *node) {
+    PyObject *places = FIELD(about, ReplayedEntry_parents), *reads = FIELD(about, ReplayedEntry_saved);
     Py_ssize_t n = PyTuple_GET_SIZE(places);
-    PyObject *made = node_type->tp_alloc(node_type, 0), *parents = PyTuple_New(n), *saved = PyTuple_New(n);
+    PyObject *made = entry_type->tp_alloc(entry_type, 0), *parents = PyTuple_New(n), *saved = PyTuple_New(n);
     if (!made || !parents || !saved) goto failed;
     for (Py_ssize_t i = 0; i < n; i++) {
-        PyObject *parent = parent_at(r, PyTuple_GET_ITEM(places, i)), *place = PyTuple_GET_ITEM(kept, i);
+        PyObject *parent = parent_at(r, PyTuple_GET_ITEM(places, i)), *place = PyTuple_GET_ITEM(reads, i);
         if (!parent) goto failed;
         PyTuple_SET_ITEM(parents, i, parent);
         PyTuple_SET_ITEM(saved, i, new(place == Py_None ? place : payload_at(r, place)));
     }
-    if (fill(made, call[4], call[6], parents, call[5], saved, call[2],
-             PyTuple_GET_ITEM(about, 2) == Py_True ? out : Py_None, r->backend, scope,
-             PyTuple_GET_ITEM(about, 3), PyTuple_GET_ITEM(about, 4)))
-        Py_CLEAR(made);
+    PyObject *result = FIELD(about, ReplayedEntry_keeps_result) == Py_True ? node : Py_None;
+    if (fill_entry(made, call, parents, saved, result, r->backend)) Py_CLEAR(made);
     return made;
 failed:
     Py_XDECREF(made);
@@ -224,91 +224,95 @@ failed:
 }
 
 /* Write the event of the call that was just made, and note it on the node. */
-static int write_again(Replay *r, Events *events, PyObject *template, PyObject *begin_ns) {
-    PyObject *by[] = {template, now(here.state_dict, s_scope), now(here.state_dict, s_phase)};
-    PyObject *node = r->tape[r->made], *seq = now(here.state_dict, s_seq);
-    int64_t number = PyLong_AsLongLong(seq);
-    if (number < 0 && node) number = PyLong_AsLongLong(get(node, tape.seq));
-    PyObject *event = write_event(events, by, now(here.state_dict, s_thread), PyLong_AsLongLong(begin_ns), number, clock_ns);
-    if (event) put(r->nodes[r->made], lazy.event, event);
+static int write_replayed(Replay *r, Events *events, PyObject *begin_ns) {
+    PyObject *node = r->nodes[r->made], *entry = r->entries[r->made];
+    int64_t seq = PyLong_AsLongLong(now(here.state_dict, s_seq));
+    if (seq < 0 && entry) seq = PyLong_AsLongLong(get(entry, CallEntry_at.seq));
+    PyObject *event = write_event(events, get(node, Node_at.call), get(node, Node_at.origin), now(here.state_dict, s_thread),
+                                  PyLong_AsLongLong(begin_ns), seq, clock_ns);
+    if (event) put(node, Node_at.event, event);
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* Count the call that was just made. The writer is (thread, counts, new): counts has lists that begin
-   with a number by (address of the call, scope, phase), and new(call, scope, phase) makes one. */
-static int count_again(PyObject *writer, PyObject *template) {
-    PyObject *scope = now(here.state_dict, s_scope), *phase = now(here.state_dict, s_phase);
-    PyObject *counts = PyTuple_GET_ITEM(writer, 1), *thread = now(here.state_dict, s_thread);
-    if (PyLong_AsLongLong(PyTuple_GET_ITEM(writer, 0)) != PyLong_AsLongLong(thread)) return 0;
-    PyObject *key = Py_BuildValue("(nOO)", (Py_ssize_t)template, scope, phase);
-    PyObject *found = key ? Py_XNewRef(PyDict_GetItemWithError(counts, key)) : NULL;
-    if (found) {
-        PyObject *more = PyLong_FromLongLong(PyLong_AsLongLong(PyList_GET_ITEM(found, 0)) + 1);
-        if (more) PyList_SetItem(found, 0, more);
+/* Count the call that was just made: `counter` is (thread, counts), where counts has [number] by
+   (call, origin). */
+static int count_replayed(PyObject *counter, PyObject *node) {
+    PyObject *counts = PyTuple_GET_ITEM(counter, 1), *thread = now(here.state_dict, s_thread);
+    if (PyLong_AsLongLong(PyTuple_GET_ITEM(counter, 0)) != PyLong_AsLongLong(thread)) return 0;
+    PyObject *key = PyTuple_Pack(2, get(node, Node_at.call), get(node, Node_at.origin));
+    PyObject *count = key ? Py_XNewRef(PyDict_GetItemWithError(counts, key)) : NULL;
+    if (count) {
+        PyObject *more = PyLong_FromLongLong(PyLong_AsLongLong(PyList_GET_ITEM(count, 0)) + 1);
+        if (more) PyList_SetItem(count, 0, more);
     } else if (key && !PyErr_Occurred()) {
-        found = PyObject_CallFunctionObjArgs(PyTuple_GET_ITEM(writer, 2), template, scope, phase, NULL);
-        if (found) PyDict_SetItem(counts, key, found);
+        count = Py_BuildValue("[i]", 1);
+        if (count) PyDict_SetItem(counts, key, count);
     }
     Py_XDECREF(key);
-    Py_XDECREF(found);
+    Py_XDECREF(count);
     return PyErr_Occurred() ? -1 : 0;
 }
 
 /* Tell a watcher of the call that was just made; `result` is made for the first that is told. */
-static int tell_one(Replay *r, PyObject *watcher, PyObject **call, PyObject **result, PyObject *begin_ns) {
-    PyObject *node = r->tape[r->made];
+static int tell_one(Replay *r, PyObject *watcher, PyObject **result, PyObject *begin_ns) {
+    PyObject *node = r->nodes[r->made], *entry = r->entries[r->made];
     if (!*result) {
-        *result = boxed(r->nodes[r->made], call[2], r->backend);
-        if (!*result || (node && PyObject_SetAttr(*result, s_node, node))) return -1;
+        *result = boxed(node, get(node, Node_at.spec), r->backend);
+        if (!*result || (entry && PyObject_SetAttr(*result, s_node, entry))) return -1;
     }
-    PyObject *told = PyObject_CallMethodObjArgs(watcher, s_op, call[4], call[5], call[6], call[2], *result, begin_ns, NULL);
+    PyObject *told = PyObject_CallMethodObjArgs(watcher, s_op, get(node, Node_at.call), *result, begin_ns, NULL);
     Py_XDECREF(told);
     return told ? 0 : -1;
 }
 
-static int tell_again(Replay *r, PyObject *template, PyObject *begin_ns) {
+static int tell_all(Replay *r, PyObject *watchers, PyObject *begin_ns) {
     PyObject *result = NULL;
     int failed = 0;
     for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(watchers); i++) {
-        PyObject *watcher = new(PyList_GET_ITEM(watchers, i)), *writer = PyObject_GetAttr(watcher, s_writer);
-        if (writer && Py_IS_TYPE(writer, events_type)) failed = write_again(r, (Events *)writer, template, begin_ns);
-        else if (writer && PyTuple_Check(writer)) failed = count_again(writer, template);
-        else failed = !writer || tell_one(r, watcher, &PyTuple_GET_ITEM(template, 0), &result, begin_ns);
-        Py_XDECREF(writer);
+        PyObject *watcher = new(PyList_GET_ITEM(watchers, i)), *replayed = PyObject_GetAttr(watcher, s_replayed);
+        if (replayed && Py_IS_TYPE(replayed, events_type)) failed = write_replayed(r, (Events *)replayed, begin_ns);
+        else if (replayed && PyTuple_Check(replayed)) failed = count_replayed(replayed, r->nodes[r->made]);
+        else failed = !replayed || tell_one(r, watcher, &result, begin_ns);
+        Py_XDECREF(replayed);
         Py_DECREF(watcher);
     }
     Py_XDECREF(result);
     return failed;
 }
 
-/* Make all calls; `nodes` and `tape` have room for them. */
+/* Make all calls; `nodes` and `entries` have room for them. */
 static int replay(Replay *r) {
     if (look_at_state() || look_at_recorder(r->backend)) return -1;
-    PyObject *scope = now(here.state_dict, s_scope), *phase = now(here.state_dict, s_phase);
-    for (Py_ssize_t n = PyTuple_GET_SIZE(r->calls); r->made < n; r->made++) {
-        PyObject *template = PyTuple_GET_ITEM(r->calls, r->made), **call = &PyTuple_GET_ITEM(template, 0), *places = call[1];
+    PyObject *origin = Py_XNewRef(origin_here());
+    PyObject *told = new(now(here.state_dict, s_watchers));
+    PyObject *watchers = FIELD(told, Watchers_all), *timers = FIELD(told, Watchers_timed);
+    int failed = !origin;
+    for (Py_ssize_t n = PyTuple_GET_SIZE(r->calls); !failed && r->made < n; r->made++) {
+        PyObject *replayed = PyTuple_GET_ITEM(r->calls, r->made);
+        PyObject *call = FIELD(replayed, ReplayedCall_call), *places = FIELD(replayed, ReplayedCall_places);
+        PyObject *scalar = FIELD(replayed, ReplayedCall_scalar), *about = FIELD(replayed, ReplayedCall_entry);
         PyObject *inputs = PyTuple_New(PyTuple_GET_SIZE(places));
         PyObject *begin_ns = PyList_GET_SIZE(timers) ? PyObject_CallNoArgs(clock_ns) : new(zero);
-        if (!inputs || !begin_ns) { Py_XDECREF(inputs); return -1; }
+        failed = 1;
+        if (!inputs || !begin_ns) { Py_XDECREF(inputs); Py_XDECREF(begin_ns); break; }
         for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(places); i++)
             PyTuple_SET_ITEM(inputs, i, new(payload_at(r, PyTuple_GET_ITEM(places, i))));
-        PyObject *scalar = call[3] == Py_Ellipsis ? r->scalar : call[3];
-        PyObject *out = waiting(call[0], inputs, call[2], scalar, scope, phase);
-        if (!out) { Py_DECREF(begin_ns); return -1; }
-        r->nodes[r->made] = out, r->tape[r->made] = NULL;
-        int failed = r->tensors && call[7] != Py_None &&
-                     !(r->tape[r->made] = tape_again(r, call, call[7], out, scope));
-        failed = failed || (PyList_GET_SIZE(watchers) && tell_again(r, template, begin_ns));
+        PyObject *node = append_node(call, inputs, scalar == Py_Ellipsis ? r->scalar : scalar, origin);
+        if (!node) { Py_DECREF(begin_ns); break; }
+        r->nodes[r->made] = node, r->entries[r->made] = NULL;
+        failed = r->tensors && about != Py_None && !(r->entries[r->made] = replay_entry(r, call, about, node));
+        failed = failed || (PyList_GET_SIZE(watchers) && tell_all(r, watchers, begin_ns));
         Py_DECREF(begin_ns);
-        if (failed) { r->made++; return -1; }
     }
-    return cut_if_full(r->backend);
+    Py_XDECREF(origin);
+    Py_DECREF(told);
+    return failed ? -1 : cut_if_full(r->backend);
 }
 
 static void end_replay(Replay *r) {
     while (r->made) {
         Py_DECREF(r->nodes[--r->made]);
-        Py_XDECREF(r->tape[r->made]);
+        Py_XDECREF(r->entries[r->made]);
     }
 }
 
@@ -319,38 +323,46 @@ static int is_traced(void) {
 }
 
 /* What the rules of a call are given: its cotangent, its result, its operands, as payloads; and, as a
-   number, which operands are tracked and which payloads are one. */
-static PyObject *given_to_rules(PyObject *node, PyObject *g, PyObject **key) {
-    PyObject *saved = get(node, tape.saved), *data = PyObject_GetAttr(g, s_payload);
-    Py_ssize_t n = 2 + PyTuple_GET_SIZE(saved), bit = MOST;
-    PyObject *given = data ? PyTuple_New(n) : NULL;
-    if (!given) { Py_XDECREF(data); return NULL; }
-    PyTuple_SET_ITEM(given, 0, data);
-    PyTuple_SET_ITEM(given, 1, new(PyList_GET_ITEM(get(node, tape.saved_out), 0)));
-    for (Py_ssize_t i = 2; i < n; i++) PyTuple_SET_ITEM(given, i, new(PyTuple_GET_ITEM(saved, i - 2)));
-    uint64_t bits = (uint64_t)PyLong_AsLong(get(node, tape.mask));
-    for (Py_ssize_t i = 1; i < n; i++)
+   number, which operands are tracked and which payloads are one. NULL without an error where a payload
+   is none of ours: what the tape saved is packed. */
+static PyObject *given_to_rules(PyObject *entry, PyObject *g, PyObject **key) {
+    PyObject *saved = get(entry, CallEntry_at.saved), *parents = get(entry, CallEntry_at.parents);
+    PyObject *payload = PyObject_GetAttr(g, s_payload), *result = PyTuple_GET_ITEM(get(entry, CallEntry_at.saved_out), 0);
+    Py_ssize_t n = 2 + PyTuple_GET_SIZE(saved), bit = MOST_TENSORS;
+    PyObject *given = payload ? PyTuple_New(n) : NULL;
+    if (!given) { Py_XDECREF(payload); return NULL; }
+    PyTuple_SET_ITEM(given, 0, payload);
+    PyTuple_SET_ITEM(given, 1, new(result));
+    uint64_t bits = 0;
+    for (Py_ssize_t i = 2; i < n; i++) {
+        PyTuple_SET_ITEM(given, i, new(PyTuple_GET_ITEM(saved, i - 2)));
+        bits |= (uint64_t)(PyTuple_GET_ITEM(parents, i - 2) != Py_None) << (i - 2);
+    }
+    int ours = 1;
+    for (Py_ssize_t i = 1; i < n; i++) {
+        PyObject *x = PyTuple_GET_ITEM(given, i);
+        if (x == Py_None) { bit += i; continue; }
+        ours = ours && Py_IS_TYPE(x, node_type);
         for (Py_ssize_t j = 0; j < i; j++, bit++)
-            if (PyTuple_GET_ITEM(given, i) != Py_None && PyTuple_GET_ITEM(given, i) == PyTuple_GET_ITEM(given, j))
-                bits |= (uint64_t)1 << bit;
-    *key = PyLong_FromUnsignedLongLong(bits);
-    if (!*key) Py_CLEAR(given);
+            if (x == PyTuple_GET_ITEM(given, j)) bits |= (uint64_t)1 << bit;
+    }
+    if (!ours || !(*key = PyLong_FromUnsignedLongLong(bits))) Py_CLEAR(given);
     return given;
 }
 
-/* [(parent, cotangent)] of a node whose rules' calls are known. */
-static PyObject *pull_again(PyObject *node, PyObject *backend, PyObject *template, PyObject *given) {
-    PyObject *calls = PyTuple_GET_ITEM(template, 0), *places = PyTuple_GET_ITEM(template, 1), *results = NULL;
-    PyObject *parents = PyTuple_GET_ITEM(template, 2), *specs = PyTuple_GET_ITEM(template, 3);
+/* [(parent, cotangent)] of an entry whose rules' calls are replayed: `made` is a ReplayedPull. */
+static PyObject *replay_pull(PyObject *entry, PyObject *backend, PyObject *made, PyObject *given) {
+    PyObject *calls = FIELD(made, ReplayedPull_calls), *places = FIELD(made, ReplayedPull_places), *results = NULL;
+    PyObject *parents = FIELD(made, ReplayedPull_parents), *specs = FIELD(made, ReplayedPull_specs);
     Py_ssize_t n = PyTuple_GET_SIZE(calls);
-    PyObject *nodes[n + 1], *on[n + 1];
-    Replay r = {.backend = backend, .calls = calls, .given = given, .nodes = nodes, .tape = on};
+    PyObject *nodes[n + 1], *entries[n + 1];
+    Replay r = {.backend = backend, .calls = calls, .given = given, .nodes = nodes, .entries = entries};
     if (!replay(&r)) results = PyList_New(PyTuple_GET_SIZE(places));
     for (Py_ssize_t i = 0; results && i < PyTuple_GET_SIZE(places); i++) {
         Py_ssize_t number = PyLong_AsSsize_t(PyTuple_GET_ITEM(parents, i));
-        PyObject *parent = PyTuple_GET_ITEM(get(node, tape.parents), number);
-        PyObject *data = payload_at(&r, PyTuple_GET_ITEM(places, i));
-        PyObject *x = boxed(data, PyTuple_GET_ITEM(specs, i), backend), *pair = x ? PyTuple_Pack(2, parent, x) : NULL;
+        PyObject *parent = PyTuple_GET_ITEM(get(entry, CallEntry_at.parents), number);
+        PyObject *payload = payload_at(&r, PyTuple_GET_ITEM(places, i));
+        PyObject *x = boxed(payload, PyTuple_GET_ITEM(specs, i), backend), *pair = x ? PyTuple_Pack(2, parent, x) : NULL;
         Py_XDECREF(x);
         if (!pair) Py_CLEAR(results);
         else PyList_SET_ITEM(results, i, pair);
@@ -359,40 +371,39 @@ static PyObject *pull_again(PyObject *node, PyObject *backend, PyObject *templat
     return results;
 }
 
-/* Whether the cotangent is as the call's result, and nothing else is in force than when rules were
-   seen. */
-static int is_usual(PyObject *node, PyObject *g, PyObject *backend) {
-    if (backend != get(node, tape.backend) || is_traced()) return 0;
-    if (get(node, tape.mode) != Py_None || PyTuple_GET_SIZE(now(here.state_dict, s_modes))) return 0;
+/* Whether the cotangent is as the call's result, and nothing else is in force than when the calls of
+   rules were collected. */
+static int is_usual(PyObject *entry, PyObject *g, PyObject *backend) {
+    if (backend != get(entry, CallEntry_at.backend) || is_traced()) return 0;
+    if (get(entry, CallEntry_at.mode) != Py_None || PyTuple_GET_SIZE(now(here.state_dict, s_modes))) return 0;
     PyObject *spec = PyObject_GetAttr(g, s_spec), *place = PyObject_GetAttr(g, s_backend);
     PyErr_Clear();
     Py_XDECREF(spec);
     Py_XDECREF(place);
-    return place == backend && spec == PyList_GET_ITEM(get(node, tape.out_specs), 0);
+    return place == backend && spec == get(get(entry, CallEntry_at.call), Call_at.out);
 }
 
-/* pull(node, slots, create_graph) -> [(parent, cotangent)], or None where the rules have to run. */
+/* pull(entry, cotangents, create_graph) -> [(parent, cotangent)], or None where the rules have to run. */
 static PyObject *pull(PyObject *self, PyObject *const *in, Py_ssize_t count) {
     (void)self;
     if (count != 3) return PyErr_Format(PyExc_TypeError, "pull: expected 3 arguments; got %zd.", count);
-    PyObject *node = in[0], *memo = NULL, *key = NULL, *given = NULL, *result = NULL;
-    if (!Py_IS_TYPE(node, node_type) || !PyDict_CheckExact(get(node, tape.known)) ||
-        PyTuple_GET_SIZE(get(node, tape.saved)) > MOST || in[2] != Py_False)
+    PyObject *entry = in[0], *replays = NULL, *key = NULL, *given = NULL, *result = NULL;
+    if (!Py_IS_TYPE(entry, entry_type) || PyTuple_GET_SIZE(get(entry, CallEntry_at.saved)) > MOST_TENSORS ||
+        in[2] != Py_False)
         Py_RETURN_NONE;
-    PyObject *g = PyDict_GetItemWithError(in[1], zero), *backend = recording_backend(&memo);
-    if (!backend || !g || !is_usual(node, g, backend)) {
+    PyObject *g = PyDict_GetItemWithError(in[1], zero), *backend = recording_backend(&replays);
+    if (!backend || !g || !is_usual(entry, g, backend) || !(given = given_to_rules(entry, g, &key))) {
         if (!PyErr_Occurred()) result = new(Py_None);
         goto done;
     }
-    if (!(given = given_to_rules(node, g, &key))) goto done;
-    PyObject *template = Py_XNewRef(PyDict_GetItemWithError(get(node, tape.known), key));
-    if (!template && !PyErr_Occurred())
-        result = PyObject_CallFunctionObjArgs(run_rules, node, g, given, key, NULL);
-    else if (template)
-        result = PyTuple_GET_SIZE(template) ? pull_again(node, backend, template, given) : new(Py_None);
-    Py_XDECREF(template);
+    PyObject *made = Py_XNewRef(PyDict_GetItemWithError(get(get(entry, CallEntry_at.call), Call_at.pulls), key));
+    if (!made && !PyErr_Occurred())
+        result = PyObject_CallFunctionObjArgs(collect_pull, entry, g, given, key, NULL);
+    else if (made)
+        result = PyTuple_GET_SIZE(made) ? replay_pull(entry, backend, made, given) : new(Py_None);
+    Py_XDECREF(made);
 done:
-    Py_XDECREF(memo);
+    Py_XDECREF(replays);
     Py_XDECREF(backend);
     Py_XDECREF(given);
     Py_XDECREF(key);
@@ -403,19 +414,20 @@ done:
 
 /* A call, of a composed function or a primitive: the parts of its key, owned, and its tensors. */
 typedef struct {
-    PyObject *backend, *memo, *items[ITEMS], *tensors[MOST], *nodes[MOST], *data[MOST], *scalar;
-    Py_ssize_t size, seen;
+    PyObject *backend, *replays, *items[MOST_ITEMS], *scalar;
+    PyObject *tensors[MOST_TENSORS], *entries[MOST_TENSORS], *payloads[MOST_TENSORS];
+    Py_ssize_t size, count; /* of items, of tensors */
     int takes_scalars;
 } Request;
 
 static int add_item(Request *r, PyObject *item) { /* takes it */
     if (!item) return -1;
-    if (r->size == ITEMS) { Py_DECREF(item); return 0; }
+    if (r->size == MOST_ITEMS) { Py_DECREF(item); return 0; }
     r->items[r->size++] = item;
     return 1;
 }
 
-/* Scalars that rewriting rules know, as STATIC_SCALARS of graph/record.py. */
+/* Scalars that rewriting rules know, as STATIC_SCALARS of dispatch/call.py. */
 static int is_static(double x) {
     return (x == floor(x) && x >= -4 && x <= 16) || x == 0.5 || isinf(x) || isnan(x);
 }
@@ -429,10 +441,10 @@ static int is_plain(PyObject *x) { /* of integers, strings, None and tuples of t
 }
 
 /* How a tensor is the same as an earlier one: the handle 1, its payload 2, its place on the tape 4. */
-static int same_as(Request *r, Py_ssize_t i, PyObject *x, PyObject *data, PyObject *node) {
+static int same_as(Request *r, Py_ssize_t i, PyObject *x, PyObject *payload, PyObject *entry) {
     PyObject *before = r->tensors[i];
-    int same = (before == x) | (r->data[i] == data) << 1;
-    if (node == Py_None || r->nodes[i] != node) return same;
+    int same = (before == x) | (r->payloads[i] == payload) << 1;
+    if (entry == Py_None || r->entries[i] != entry) return same;
     PyObject *slot = PyObject_GetAttr(x, s_slot), *earlier = PyObject_GetAttr(before, s_slot);
     Py_XDECREF(slot);
     Py_XDECREF(earlier);
@@ -440,25 +452,25 @@ static int same_as(Request *r, Py_ssize_t i, PyObject *x, PyObject *data, PyObje
 }
 
 static int add_tensor(Request *r, PyObject *x) {
-    if (r->seen == MOST) return 0;
+    if (r->count == MOST_TENSORS) return 0;
     PyObject *backend = PyObject_GetAttr(x, s_backend), *mode = PyObject_GetAttr(x, s_mode);
     Py_XDECREF(backend);
     Py_XDECREF(mode);
     if (!backend || !mode) return -1;
     if (backend != r->backend || mode != Py_None) return 0;
-    PyObject *node = PyObject_GetAttr(x, s_node), *data = node ? PyObject_GetAttr(x, s_payload) : NULL;
-    Py_XDECREF(node);
-    if (!data) return -1;
-    for (Py_ssize_t i = 0; i < r->seen; i++) {
-        int same = same_as(r, i, x, data, node);
+    PyObject *entry = PyObject_GetAttr(x, s_node), *payload = entry ? PyObject_GetAttr(x, s_payload) : NULL;
+    Py_XDECREF(entry);
+    if (!payload) return -1;
+    for (Py_ssize_t i = 0; i < r->count; i++) {
+        int same = same_as(r, i, x, payload, entry);
         if (same && (add_item(r, new(Py_Ellipsis)) <= 0 || add_item(r, PyLong_FromSsize_t(8 * i + same)) <= 0)) {
-            Py_DECREF(data);
+            Py_DECREF(payload);
             return 0;
         }
     }
-    r->tensors[r->seen] = x, r->nodes[r->seen] = node, r->data[r->seen++] = data;
+    r->tensors[r->count] = x, r->entries[r->count] = entry, r->payloads[r->count++] = payload;
     int added = add_item(r, PyObject_GetAttr(x, s_spec));
-    return added > 0 ? add_item(r, PyBool_FromLong(node != Py_None)) : added;
+    return added > 0 ? add_item(r, PyBool_FromLong(entry != Py_None)) : added;
 }
 
 /* Add an argument to the key. 1: done; 0: it is none of those that a key can hold; -1: an error. */
@@ -499,35 +511,35 @@ static int add_named(Request *r, PyObject *named) {
 }
 
 static int read_request(Request *r, PyObject *what, PyObject *args, PyObject *named) {
-    if (!(r->backend = recording_backend(&r->memo))) return PyErr_Occurred() ? -1 : 0;
+    if (!(r->backend = recording_backend(&r->replays))) return PyErr_Occurred() ? -1 : 0;
     r->takes_scalars = PyTuple_GET_ITEM(what, 1) == Py_True;
     int added = add_item(r, new(PyTuple_GET_ITEM(what, 0)));
     if (added > 0) added = add_state(r);
     for (Py_ssize_t i = 0; added > 0 && i < PyTuple_GET_SIZE(args); i++)
         added = add_argument(r, PyTuple_GET_ITEM(args, i));
     if (added > 0) added = add_named(r, named);
-    return added <= 0 ? added : r->seen > 0;
+    return added <= 0 ? added : r->count > 0;
 }
 
-/* The results of a template: one, or a tuple of them; `outs` has (place, whether it is tracked). */
-static PyObject *results_of(Replay *r, PyObject *outs, PyObject *single) {
-    PyObject *results = PyTuple_New(PyTuple_GET_SIZE(outs));
-    for (Py_ssize_t i = 0; results && i < PyTuple_GET_SIZE(outs); i++) {
-        PyObject *out = PyTuple_GET_ITEM(outs, i), *result, *node;
-        Py_ssize_t place = PyLong_AsSsize_t(PyTuple_GET_ITEM(out, 0));
+/* The results of a composed function: one, or a tuple of them; `places` has (place, whether it is
+   tracked). */
+static PyObject *results_of(Replay *r, PyObject *places, PyObject *is_single) {
+    PyObject *results = PyTuple_New(PyTuple_GET_SIZE(places));
+    for (Py_ssize_t i = 0; results && i < PyTuple_GET_SIZE(places); i++) {
+        PyObject *pair = PyTuple_GET_ITEM(places, i), *result, *entry;
+        Py_ssize_t place = PyLong_AsSsize_t(PyTuple_GET_ITEM(pair, 0));
         if (place < 0)
             result = new(PyTuple_GET_ITEM(r->tensors, -1 - place));
         else {
-            PyObject *spec = PyTuple_GET_ITEM(PyTuple_GET_ITEM(r->calls, place), 2);
-            result = boxed(r->nodes[place], spec, r->backend);
-            node = PyTuple_GET_ITEM(out, 1) == Py_True ? r->tape[place] : NULL;
-            if (result && node && (PyObject_SetAttr(result, s_node, node) || PyObject_SetAttr(result, s_slot, zero)))
+            result = boxed(r->nodes[place], get(r->nodes[place], Node_at.spec), r->backend);
+            entry = PyTuple_GET_ITEM(pair, 1) == Py_True ? r->entries[place] : NULL;
+            if (result && entry && (PyObject_SetAttr(result, s_node, entry) || PyObject_SetAttr(result, s_slot, zero)))
                 Py_CLEAR(result);
         }
         if (!result) Py_CLEAR(results);
         else PyTuple_SET_ITEM(results, i, result);
     }
-    if (results && single == Py_True) Py_SETREF(results, new(PyTuple_GET_ITEM(results, 0)));
+    if (results && is_single == Py_True) Py_SETREF(results, new(PyTuple_GET_ITEM(results, 0)));
     return results;
 }
 
@@ -537,41 +549,42 @@ static PyObject *tuple_of(PyObject **items, Py_ssize_t n) {
     return made;
 }
 
-/* The calls of a composed function that is known. */
-static PyObject *compose_again(Request *q, PyObject *template) {
-    PyObject *calls = PyTuple_GET_ITEM(template, 0), *results = NULL;
+/* The result of a composed function: `made` is a ReplayedFunction. */
+static PyObject *replay_function(Request *q, PyObject *made) {
+    PyObject *calls = FIELD(made, ReplayedFunction_calls), *results = NULL;
     Py_ssize_t n = PyTuple_GET_SIZE(calls);
-    PyObject *nodes[n + 1], *on[n + 1];
-    Replay r = {.backend = q->backend, .calls = calls, .scalar = q->scalar, .nodes = nodes, .tape = on};
-    r.given = tuple_of(q->data, q->seen), r.tensors = tuple_of(q->tensors, q->seen);
+    PyObject *nodes[n + 1], *entries[n + 1];
+    Replay r = {.backend = q->backend, .calls = calls, .scalar = q->scalar, .nodes = nodes, .entries = entries};
+    r.given = tuple_of(q->payloads, q->count), r.tensors = tuple_of(q->tensors, q->count);
     if (r.given && r.tensors && !replay(&r))
-        results = results_of(&r, PyTuple_GET_ITEM(template, 1), PyTuple_GET_ITEM(template, 2));
+        results = results_of(&r, FIELD(made, ReplayedFunction_results), FIELD(made, ReplayedFunction_is_single));
     end_replay(&r);
     Py_XDECREF(r.given);
     Py_XDECREF(r.tensors);
     return results;
 }
 
-/* The call again, if it is known (`usual`: it has a key); else fn(*args, **named), which is noted. */
-static PyObject *again_or_new(Request *r, int usual, PyObject *fn, PyObject *args, PyObject *named) {
-    PyObject *result = NULL, *key = NULL, *template = NULL, *tensors = NULL;
+/* The call replayed, if that can be (`usual`: it has a key); else fn(*args, **named), whose calls are
+   collected the first time. */
+static PyObject *replay_or_run(Request *r, int usual, PyObject *fn, PyObject *args, PyObject *named) {
+    PyObject *result = NULL, *key = NULL, *made = NULL, *tensors = NULL;
     if (usual < 0 || (usual && !(key = tuple_of(r->items, r->size)))) goto done;
-    template = key ? Py_XNewRef(PyDict_GetItemWithError(r->memo, key)) : NULL;
-    if (template && template != Py_None)
-        result = compose_again(r, template);
-    else if (key && !template && !PyErr_Occurred() && (tensors = tuple_of(r->tensors, r->seen)))
-        result = PyObject_CallFunctionObjArgs(learn, fn, args, named, r->backend, key, tensors,
+    made = key ? Py_XNewRef(PyDict_GetItemWithError(r->replays, key)) : NULL;
+    if (made && made != Py_None)
+        result = replay_function(r, made);
+    else if (key && !made && !PyErr_Occurred() && (tensors = tuple_of(r->tensors, r->count)))
+        result = PyObject_CallFunctionObjArgs(collect_function, fn, args, named, r->backend, key, tensors,
                                               r->scalar ? r->scalar : Py_None, NULL);
     else if (!PyErr_Occurred())
         result = PyObject_Call(fn, args, named);
 done:
     while (r->size) Py_DECREF(r->items[--r->size]);
-    while (r->seen) Py_DECREF(r->data[--r->seen]);
+    while (r->count) Py_DECREF(r->payloads[--r->count]);
     Py_XDECREF(r->backend);
-    Py_XDECREF(r->memo);
+    Py_XDECREF(r->replays);
     Py_XDECREF(r->scalar);
     Py_XDECREF(key);
-    Py_XDECREF(template);
+    Py_XDECREF(made);
     Py_XDECREF(tensors);
     return result;
 }
@@ -581,13 +594,13 @@ static PyObject *compose(PyObject *self, PyObject *const *in, Py_ssize_t count) 
     (void)self;
     if (count != 3) return PyErr_Format(PyExc_TypeError, "compose: expected 3 arguments; got %zd.", count);
     Request r = {.size = 0};
-    return again_or_new(&r, read_request(&r, in[0], in[1], in[2]), PyTuple_GET_ITEM(in[0], 0), in[1], in[2]);
+    return replay_or_run(&r, read_request(&r, in[0], in[1], in[2]), PyTuple_GET_ITEM(in[0], 0), in[1], in[2]);
 }
 
 /* The key of a primitive's call, whose operands are tensors. */
 static int read_call(Request *r, PyObject *primitive, PyObject *args, PyObject *attrs) {
     if (!PyTuple_CheckExact(args) || !PyDict_CheckExact(attrs) || !PyTuple_GET_SIZE(args)) return 0;
-    if (!(r->backend = recording_backend(&r->memo))) return PyErr_Occurred() ? -1 : 0;
+    if (!(r->backend = recording_backend(&r->replays))) return PyErr_Occurred() ? -1 : 0;
     if (is_traced()) return 0;
     int added = add_item(r, new(primitive));
     if (added > 0) added = add_item(r, new(now(here.state_dict, s_records)));
@@ -598,14 +611,14 @@ static int read_call(Request *r, PyObject *primitive, PyObject *args, PyObject *
     return added > 0 ? add_named(r, attrs) : added;
 }
 
-/* run(primitive, args, attrs) -> the result, as `slow` gives it. */
+/* run(primitive, args, attrs) -> the result, as dispatch/bind.py gives it. */
 static PyObject *run(PyObject *self, PyObject *const *in, Py_ssize_t count) {
     (void)self;
     if (count != 3) return PyErr_Format(PyExc_TypeError, "run: expected 3 arguments; got %zd.", count);
     Request r = {.size = 0};
     int usual = read_call(&r, in[0], in[1], in[2]);
     PyObject *args = tuple_of((PyObject **)in, 3), *named = args ? PyDict_New() : NULL, *result = NULL;
-    if (named) result = again_or_new(&r, usual, slow, args, named);
+    if (named) result = replay_or_run(&r, usual, run_in_python, args, named);
     Py_XDECREF(args);
     Py_XDECREF(named);
     return result;
@@ -613,12 +626,12 @@ static PyObject *run(PyObject *self, PyObject *const *in, Py_ssize_t count) {
 
 /* ---------------------------------------------------------------- what was recorded */
 
-static inline int waits(PyObject *node) { return get(node, lazy.value) == Py_None; }
-static inline Py_ssize_t index_of(PyObject *node) { return PyLong_AsSsize_t(get(node, lazy.index)); }
-static int set_index(PyObject *node, Py_ssize_t i) {
-    PyObject *before = get(node, lazy.index), *number = PyLong_FromSsize_t(i);
+static inline int waits(PyObject *node) { return get(node, Node_at.value) == Py_None; }
+static inline Py_ssize_t number_of(PyObject *node) { return PyLong_AsSsize_t(get(node, Node_at.number)); }
+static int set_number(PyObject *node, Py_ssize_t i) {
+    PyObject *before = get(node, Node_at.number), *number = PyLong_FromSsize_t(i);
     if (!number) return -1;
-    put(node, lazy.index, number);
+    put(node, Node_at.number, number);
     Py_XDECREF(before);
     return 0;
 }
@@ -628,13 +641,13 @@ static int set_index(PyObject *node, Py_ssize_t i) {
 static int count_uses(PyObject *pending, Py_ssize_t *uses) {
     Py_ssize_t size = PyList_GET_SIZE(pending);
     for (Py_ssize_t i = 0; i < size; i++)
-        if (set_index(PyList_GET_ITEM(pending, i), i)) return -1;
+        if (set_number(PyList_GET_ITEM(pending, i), i)) return -1;
     for (Py_ssize_t i = 0; i < size; i++) {
-        PyObject *inputs = get(PyList_GET_ITEM(pending, i), lazy.inputs);
+        PyObject *inputs = get(PyList_GET_ITEM(pending, i), Node_at.inputs);
         for (Py_ssize_t j = 0; j < PySequence_Fast_GET_SIZE(inputs); j++) {
             PyObject *operand = PySequence_Fast_GET_ITEM(inputs, j);
             if (!waits(operand)) continue;
-            Py_ssize_t at = index_of(operand);
+            Py_ssize_t at = number_of(operand);
             if (at < 0 || at >= size || PyList_GET_ITEM(pending, at) != operand) return 0;
             uses[at]++;
         }
@@ -643,50 +656,47 @@ static int count_uses(PyObject *pending, Py_ssize_t *uses) {
 }
 
 /* Per node 2 if it is referred to from outside (or is wanted: 2 already), 1 if another needs it. */
-static void mark_needed(PyObject *pending, const Py_ssize_t *uses, char *needed) {
+static void mark(PyObject *pending, const Py_ssize_t *uses, char *needed) {
     for (Py_ssize_t i = PyList_GET_SIZE(pending) - 1; i >= 0; i--) {
-        PyObject *node = PyList_GET_ITEM(pending, i), *inputs = get(node, lazy.inputs);
+        PyObject *node = PyList_GET_ITEM(pending, i), *inputs = get(node, Node_at.inputs);
         if (!waits(node)) { needed[i] = 0; continue; }
         if (Py_REFCNT(node) - uses[i] > 1) needed[i] = 2;
         for (Py_ssize_t j = 0; needed[i] && j < PySequence_Fast_GET_SIZE(inputs); j++) {
             PyObject *operand = PySequence_Fast_GET_ITEM(inputs, j);
-            if (waits(operand) && !needed[index_of(operand)]) needed[index_of(operand)] = 1;
+            if (waits(operand) && !needed[number_of(operand)]) needed[number_of(operand)] = 1;
         }
     }
 }
 
-/* needed(pending, wanted) -> bytes, one per node; None if an operand waits elsewhere. */
-static PyObject *needed(PyObject *self, PyObject *const *in, Py_ssize_t count) {
+/* mark_needed(pending, wanted) -> bytes, one per node; None if an operand waits elsewhere. */
+static PyObject *mark_needed(PyObject *self, PyObject *const *in, Py_ssize_t count) {
     (void)self;
-    if (count != 2) return PyErr_Format(PyExc_TypeError, "needed: expected 2 arguments; got %zd.", count);
+    if (count != 2) return PyErr_Format(PyExc_TypeError, "mark_needed: expected 2 arguments; got %zd.", count);
     Py_ssize_t size = PyList_GET_SIZE(in[0]), *uses = PyMem_Calloc((size_t)size + 1, sizeof *uses);
-    PyObject *found = PyBytes_FromStringAndSize(NULL, size);
-    int sound = uses && found ? count_uses(in[0], uses) : -1;
+    PyObject *marked = PyBytes_FromStringAndSize(NULL, size);
+    int sound = uses && marked ? count_uses(in[0], uses) : -1;
     if (sound > 0) {
-        char *marks = PyBytes_AS_STRING(found);
+        char *marks = PyBytes_AS_STRING(marked);
         memset(marks, 0, (size_t)size);
         for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(in[1]); i++) {
             PyObject *node = PySequence_Fast_GET_ITEM(in[1], i);
-            if (waits(node)) marks[index_of(node)] = 2;
+            if (waits(node)) marks[number_of(node)] = 2;
         }
-        mark_needed(in[0], uses, marks);
+        mark(in[0], uses, marks);
     }
     PyMem_Free(uses);
-    if (sound <= 0) Py_CLEAR(found);
-    return sound ? found : new(Py_None);
+    if (sound <= 0) Py_CLEAR(marked);
+    return sound ? marked : new(Py_None);
 }
 
-/* forget(nodes): computed, or no longer needed, they let go of their operands and modules. */
-static PyObject *forget(PyObject *self, PyObject *nodes) {
+/* release(nodes): computed, or no longer needed, they let go of their operands. */
+static PyObject *release(PyObject *self, PyObject *nodes) {
     (void)self;
     PyObject *empty = PyTuple_New(0);
     for (Py_ssize_t i = 0; empty && i < PyList_GET_SIZE(nodes); i++) {
-        PyObject *node = PyList_GET_ITEM(nodes, i);
-        PyObject *inputs = get(node, lazy.inputs), *scope = get(node, lazy.scope);
-        put(node, lazy.inputs, new(empty));
-        put(node, lazy.scope, new(Py_None));
+        PyObject *node = PyList_GET_ITEM(nodes, i), *inputs = get(node, Node_at.inputs);
+        put(node, Node_at.inputs, new(empty));
         Py_XDECREF(inputs);
-        Py_XDECREF(scope);
     }
     Py_XDECREF(empty);
     Py_RETURN_NONE;
@@ -694,52 +704,52 @@ static PyObject *forget(PyObject *self, PyObject *nodes) {
 
 /* ---------------------------------------------------------------- the module */
 
-static int offset_of(PyTypeObject *type, const char *name, Py_ssize_t *offset) {
-    PyObject *descr = PyObject_GetAttrString((PyObject *)type, name);
-    if (!descr) return -1;
-    int is_slot = Py_IS_TYPE(descr, &PyMemberDescr_Type);
-    if (is_slot) *offset = ((PyMemberDescrObject *)descr)->d_member->offset;
-    else PyErr_Format(PyExc_TypeError, "replay: expected %s to be a slot of %s.", name, type->tp_name);
-    Py_DECREF(descr);
-    return is_slot ? 0 : -1;
+/* Find where the slots of a class lie: `offsets` are those of its declaration. */
+static int find_slots(PyTypeObject *type, const char *const *names, size_t count, Py_ssize_t *offsets) {
+    for (size_t i = 0; i < count; i++) {
+        PyObject *descr = PyObject_GetAttrString((PyObject *)type, names[i]);
+        if (!descr) return -1;
+        int is_slot = Py_IS_TYPE(descr, &PyMemberDescr_Type);
+        if (is_slot) offsets[i] = ((PyMemberDescrObject *)descr)->d_member->offset;
+        else PyErr_Format(PyExc_TypeError, "replay: expected %s to be a slot of %s.", names[i], type->tp_name);
+        Py_DECREF(descr);
+        if (!is_slot) return -1;
+    }
+    return 0;
 }
+#define FIND_SLOTS(type, name) \
+    find_slots(type, name##_slots, sizeof name##_slots / sizeof *name##_slots, (Py_ssize_t *)&name##_at)
 
 /* setup(**names): the objects that this works on; to be called once. */
 static PyObject *setup(PyObject *self, PyObject *args, PyObject *named) {
     (void)self;
-    static char *names[] = {"state", "flags", "defaults", "watchers", "timers", "clock_ns", "slow", "learn",
-                            "run_rules", "numbers", "dtype", "tensor", "lazy", "node", NULL};
-    if (!PyArg_ParseTupleAndKeywords(args, named, "OOOOOOOOOOOOOO", names, &state, &flags, &defaults,
-            &watchers, &timers, &clock_ns, &slow, &learn, &run_rules, &numbers, &dtype_type, &tensor_type, &lazy_type, &node_type))
+    static char *names[] = {"state", "flags", "defaults", "clock_ns", "run_in_python", "collect_function",
+                            "collect_pull", "origin_of", "numbers", "dtype", "tensor", "call", "node", "entry", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, named, "OOOOOOOOOOOOOO", names, &state, &flags, &defaults, &clock_ns,
+            &run_in_python, &collect_function, &collect_pull, &origin_of, &numbers, &dtype_type, &tensor_type,
+            &call_type, &node_type, &entry_type))
         return NULL;
-    PyObject *kept[] = {state, flags, defaults, watchers, timers, clock_ns, slow, learn, run_rules, numbers,
-                        (PyObject *)dtype_type, (PyObject *)tensor_type, (PyObject *)lazy_type, (PyObject *)node_type};
-    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) Py_INCREF(kept[i]);
-#define FIND(type, where, name) if (offset_of(type, #name, &where.name)) return NULL;
-#define LAZY(name) FIND(lazy_type, lazy, name)
-#define TAPE(name) FIND(node_type, tape, name)
-    LAZY(signature) LAZY(inputs) LAZY(spec) LAZY(value) LAZY(scalar) LAZY(owned) LAZY(index) LAZY(scope)
-    LAZY(phase) LAZY(event)
-    TAPE(primitive) TAPE(attrs) TAPE(parents) TAPE(specs) TAPE(saved) TAPE(out_specs) TAPE(saved_out)
-    TAPE(backend) TAPE(mode) TAPE(seq) TAPE(freed) TAPE(grad_hooks) TAPE(scope) TAPE(known) TAPE(mask)
+    Py_INCREF(args); /* for as long as the process runs */
+    Py_INCREF(named);
+    if (FIND_SLOTS(call_type, Call) || FIND_SLOTS(node_type, Node) || FIND_SLOTS(entry_type, CallEntry)) return NULL;
     Py_RETURN_NONE;
 }
 
-/* limits(nodes, bytes): from where on a recording is cut. */
-static PyObject *limits(PyObject *self, PyObject *args) {
+/* set_limits(nodes, bytes): from where on a recording is cut. */
+static PyObject *set_limits(PyObject *self, PyObject *args) {
     (void)self;
     if (!PyArg_ParseTuple(args, "nn", &most_pending, &most_held_bytes)) return NULL;
     Py_RETURN_NONE;
 }
 
 static PyMethodDef functions[] = {
-    {"limits", limits, METH_VARARGS, "From where on a recording is cut."},
+    {"set_limits", set_limits, METH_VARARGS, "From where on a recording is cut."},
     {"setup", (PyCFunction)(void (*)(void))setup, METH_VARARGS | METH_KEYWORDS, "What this works on."},
-    {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL, "One call through the door."},
-    {"pull", (PyCFunction)(void (*)(void))pull, METH_FASTCALL, "The calls of a rule once more."},
+    {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL, "One call, with no mode left."},
+    {"pull", (PyCFunction)(void (*)(void))pull, METH_FASTCALL, "The cotangents of one call."},
     {"compose", (PyCFunction)(void (*)(void))compose, METH_FASTCALL, "A composed function."},
-    {"needed", (PyCFunction)(void (*)(void))needed, METH_FASTCALL, "Which nodes are needed."},
-    {"forget", forget, METH_O, "Let nodes go of their operands."},
+    {"mark_needed", (PyCFunction)(void (*)(void))mark_needed, METH_FASTCALL, "Which nodes are needed."},
+    {"release", release, METH_O, "Let nodes go of their operands."},
     {NULL},
 };
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "replay", NULL, -1, functions};
@@ -750,6 +760,6 @@ PyMODINIT_FUNC PyInit_replay(void) {
     if (!(zero = PyLong_FromLong(0))) return NULL;
     PyObject *made = PyModule_Create(&module);
     events_type = (PyTypeObject *)PyType_FromSpec(&events_spec);
-    if (!made || !events_type || PyModule_AddObjectRef(made, "Events", (PyObject *)events_type)) return NULL;
+    if (!made || !events_type || PyModule_AddObjectRef(made, "events", (PyObject *)events_type)) return NULL;
     return made;
 }

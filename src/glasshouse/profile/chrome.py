@@ -18,7 +18,6 @@ from typing import NamedTuple
 import numpy as np
 
 from glasshouse.base.errors import OptionError
-from glasshouse.dispatch.call import Call
 from glasshouse.profile import record as recorded
 from glasshouse.profile.text import writable
 from glasshouse.profile.trace import Trace
@@ -108,7 +107,7 @@ class Exporter:
         return made
 
     def call_args(self, e) -> dict:
-        trace, call = self.trace, Call.by_number[e["what"]]
+        trace, call = self.trace, recorded.calls[e["what"]]
         cost = call.cost
         args = {"FLOPs": cost.flops, "bytes": cost.bytes, "pass": trace.phases[e["phase"]]}
         if e["scope"]:

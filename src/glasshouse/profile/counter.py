@@ -1,14 +1,12 @@
-"""The FLOP counter: what every primitive call at the door costs, by operator, module and pass."""
+"""The FLOP counter: what every primitive call costs, by operator, module and pass."""
 
 from collections import Counter
 from threading import get_ident
 from typing import NamedTuple
 
 from glasshouse.base.errors import OptionError, check_known, type_name
-from glasshouse.compile.replay import call_again
 from glasshouse.dispatch.bind import state, watchers
-from glasshouse.dispatch.call import call_of, key_of
-from glasshouse.dispatch.scope import path_of
+from glasshouse.dispatch.scope import origin_of
 from glasshouse.dispatch.watch import Tally, Watcher, kept, tallies
 from glasshouse.profile.text import percent, scaled, table
 
@@ -68,10 +66,9 @@ class FlopCounter(Watcher):
         if model is not None and not hasattr(model, "named_modules"):
             raise OptionError("FlopCounter", "a Module", type_name(model), "Leave it out.")
         self.model, self.multiply_add, self.display = model, multiply_add, display
-        self.counts: dict[tuple, list] = {}  # [calls, Call, module, pass]
+        self.counts: dict[tuple, list[int]] = {}  # [number] by (call, origin)
         self.since: dict[Tally, int] = {}  # runs of captured Programs that are counted already
         self.called: set[int] = set()
-        self.again: list[tuple] = []  # calls whose addresses are keys of `counts`
 
     def __enter__(self):
         if self in watchers:
@@ -83,7 +80,7 @@ class FlopCounter(Watcher):
             )
         self.thread = get_ident()
         self.op = counting(self.counts, state.thread)
-        self.writer = state.thread, self.counts, self.first_again
+        self.replayed = state.thread, self.counts
         kept[id(self.since)] = self.since
         self.since |= {tally: tally.runs.get(self.thread, 0) for tally in tallies}
         self.watch()
@@ -91,18 +88,13 @@ class FlopCounter(Watcher):
 
     def __exit__(self, *exc_info):
         self.unwatch()
-        del self.op, self.writer, kept[id(self.since)]
+        del self.op, self.replayed, kept[id(self.since)]
         self.digest()
         self.since.clear()
         if self.display:
             print(self)
 
     # -- counting ------------------------------------------------------------------------------
-
-    def first_again(self, again: tuple, scope, phase: str) -> list:
-        """What is counted of a call as `Seen.again` of compile/replay.py gives it."""
-        self.again.append(again)
-        return [1, call_again(again), path_of(scope), phase]
 
     def module(self, scope, begin_ns):
         self.called.add(id(scope.module()))
@@ -111,12 +103,11 @@ class FlopCounter(Watcher):
         for tally, before in tuple(self.since.items()):
             now = self.since[tally] = tally.runs.get(self.thread, 0)
             for key in tally.counts if now > before else ():
-                self.counts.setdefault(key, [0, *key])[0] += now - before
+                self.counts.setdefault(key, [0])[0] += now - before
 
     def reset(self) -> None:
         self.digest()
         self.counts.clear()
-        self.again.clear()
         self.called.clear()
 
     # -- results -------------------------------------------------------------------------------
@@ -126,14 +117,14 @@ class FlopCounter(Watcher):
         check_one_of("view", view, VIEWS)
         self.digest()
         sums = Sums()
-        for calls, call, path, phase in tuple(self.counts.values()):
-            cost = call.cost
+        for (call, origin), (calls,) in tuple(self.counts.items()):
+            cost, phase = call.cost, origin.phase
             flops = cost.matrix_flops if view == "matrix" else cost.flops
             exact = cost.exact_flops if view == "all" or cost.matrix_flops else 0
             if self.multiply_add == 1 and cost.matrix_flops:
                 flops, exact = flops // 2, exact // 2
             once = 0 if phase == "recompute" else calls
-            key = path or OUTSIDE, phase, call.primitive.name
+            key = origin.module or OUTSIDE, phase, call.name
             added = (calls, flops * once, exact * once, flops * calls, cost.bytes * calls)
             sums.add(key, *added)
         return [Counted(*key, *values) for key, values in sums.items()]
@@ -247,21 +238,15 @@ class FlopCounter(Watcher):
 def counting(counts: dict, thread: int):
     """The counter's `op`: a function with all that it needs bound, for it runs at each call."""
 
-    def op(primitive, specs, attrs, out, result, begin_ns):
+    def op(call, result, begin_ns):
         now = state.__dict__
-        if now["thread"] != thread:
-            return
-        scope, phase = now["scope"], now["phase"]
-        key = key_of(primitive, specs, attrs, out), scope, phase
-        try:
-            found = counts.get(key)
-        except TypeError:  # attrs that cannot be hashed
-            key = call_of(primitive, specs, attrs, out), scope, phase
-            found = counts.get(key)
-        if found is None:
-            counts[key] = [1, call_of(primitive, specs, attrs, out), path_of(scope), phase]
-        else:
-            found[0] += 1
+        if now["thread"] == thread:
+            key = call, origin_of(now["scope"], now["phase"])
+            count = counts.get(key)
+            if count is None:
+                counts[key] = [1]
+            else:
+                count[0] += 1
 
     return op
 

@@ -17,14 +17,14 @@ import numpy as np
 
 from glasshouse import memory
 from glasshouse.compile import toolchain
-from glasshouse.compile.replay import Door, call_again
 from glasshouse.dispatch import backend as backends
-from glasshouse.dispatch.bind import bind, hooks, state
-from glasshouse.dispatch.call import call_of, key_of
+from glasshouse.dispatch.bind import bind, state
+from glasshouse.dispatch.call import Call
 from glasshouse.dispatch.compose import CALL
-from glasshouse.dispatch.scope import path_of
+from glasshouse.dispatch.hooks import hooks
+from glasshouse.dispatch.scope import Origin, origin_of, path_of
 from glasshouse.dispatch.watch import DeviceTimes, ProgramRun, Watcher
-from glasshouse.graph.record import Lazy, Numbers
+from glasshouse.graph.node import Node
 
 KINDS = ("recorded", "computed", "module", "region", "annotation", "pull", "step")
 RECORDED, COMPUTED, MODULE, REGION, ANNOTATION, PULL, STEP = range(len(KINDS))
@@ -60,12 +60,20 @@ PACK_MEMORY = struct.Struct("<qqqqqiB").pack
 MEMORY_KINDS = ("alloc", "free", "map", "unmap", "oom")
 PHASES = ("forward", "backward", "recompute", "optimizer", "other")
 MAX_FRAMES = 64  # of a stack that are kept, as in native/stack.c
-DOOR = bind.__code__.co_filename
+BIND = bind.__code__.co_filename
+
+
+class Numbers(dict):
+    """A number for each key, in the order in which they come."""
+
+    def __missing__(self, key):
+        return self.setdefault(key, len(self))
 
 
 # The same in all recordings: native/events.h keeps what it is told.
 scopes = Numbers({"": 0})
 phases = Numbers({name: i for i, name in enumerate(PHASES)})
+calls: dict[int, Call] = {}  # those that events name, by number
 
 
 class Threads(Numbers):
@@ -127,16 +135,16 @@ class EventRecorder(Watcher):
             self.before, self.live = self.manager.stats(), dict(self.manager.live)
             self.subscription = self.manager.subscribe(self.allocation)
         self.op = writer_of_calls(self)
-        if Door.native is not None and not self.with_stack:
+        if hooks.events is not None and not self.with_stack:
             own = (self.table, self.numbers, self.threads, self.first)
-            self.writer = Door.native.Events(*own, about_again)
+            self.replayed = hooks.events(*own, about)
         self.watch()
         return self
 
     def stop(self) -> None:
         self.unwatch()
         del self.op
-        self.writer = None
+        self.replayed = None
         if self.subscription is not None:
             self.manager.tell()
             self.subscription.remove()
@@ -175,10 +183,10 @@ class EventRecorder(Watcher):
     def annotation(self, name, begin_ns):
         self.write(ANNOTATION, self.names[name], begin_ns)
 
-    def pull(self, node, begin_ns):
-        primitive = getattr(node, "primitive", None)
-        name = primitive.name if primitive is not None else type(node).__name__
-        self.write(PULL, self.names[name], begin_ns, getattr(node, "scope", None), node.seq)
+    def pull(self, entry, begin_ns):
+        call = getattr(entry, "call", None)
+        name = call.name if call is not None else type(entry).__name__
+        self.write(PULL, self.names[name], begin_ns, getattr(entry, "scope", None), entry.seq)
 
     def program(self, run: ProgramRun):
         self.kernels += len(run.ends_ns)
@@ -217,14 +225,10 @@ class EventRecorder(Watcher):
         return found
 
 
-def about(call, scope, phase: str) -> tuple[int, int]:
+def about(call: Call, origin: Origin) -> tuple[int, int]:
     """Of a call's event `what` and `scope` as one number; `kind` and `phase` as another one."""
-    return call.number | scopes[path_of(scope)] << 32, phases[phase] << 56
-
-
-def about_again(again: tuple, scope, phase: str) -> tuple[int, int]:
-    """The same of a call as `Seen.again` of compile/replay.py gives it."""
-    return about(call_again(again), scope, phase)
+    calls[call.number] = call
+    return call.number | scopes[origin.module] << 32, phases[origin.phase] << 56
 
 
 def writer_of_calls(recorder: EventRecorder):
@@ -232,33 +236,30 @@ def writer_of_calls(recorder: EventRecorder):
     following, room, buffer = recorder.numbers.__next__, recorder.room, recorder.buffer
     first_event = recorder.first
     stacks, stack_of = recorder.stacks, fast_stack_key() if recorder.with_stack else None
-    known: dict[tuple, tuple[int, int]] = {}  # what an event says of a call, by all that decides it
+    fields: dict[
+        tuple, tuple[int, int]
+    ] = {}  # what an event says of a call, by all that decides it
 
-    def op(primitive, specs, attrs, out, result, begin_ns):
+    def op(call, result, begin_ns):
         i = following()
         if i >= room:
             return
         now = state.__dict__
         first = result[0] if type(result) is tuple else result
-        seq, node, data, kind = now["seq"], first.node, first.payload, IS_COMPUTED
-        if seq < 0 and node is not None:
-            seq = node.seq
-        if type(data) is Lazy:
+        seq, entry, payload, kind = now["seq"], first.node, first.payload, IS_COMPUTED
+        if seq < 0 and entry is not None:
+            seq = entry.seq
+        if type(payload) is Node:
             kind = 0
-            data.event = event = first_event + i
+            payload.event = event = first_event + i
             if first is not result:
                 mark_parts(result, event)
-        place = now["scope"], now["phase"], now["thread"]
-        key = key_of(primitive, specs, attrs, out), place
-        try:
-            found = known.get(key)
-        except TypeError:  # attrs that cannot be hashed
-            key = call_of(primitive, specs, attrs, out), place
-            found = known.get(key)
-        if found is None:
-            what, rest = about(call_of(primitive, specs, attrs, out), *place[:2])
-            found = known[key] = what, rest | recorder.threads[place[2]] << 32
-        what, rest = found
+        key = call, now["scope"], now["phase"], now["thread"]
+        own = fields.get(key)
+        if own is None:
+            what, rest = about(call, origin_of(now["scope"], now["phase"]))
+            own = fields[key] = what, rest | recorder.threads[now["thread"]] << 32
+        what, rest = own
         stack = stacks[stack_of(1)] if stack_of is not None else 0
         PACK_CALL(buffer, i * SIZE, begin_ns, perf_counter_ns(), what, seq, rest | kind | stack)
 
@@ -286,13 +287,13 @@ class Stacks(dict):
 
 
 def of_caller(stack: list[tuple]) -> list[tuple]:
-    """A stack without the door, and without the inside of composed functions and of rules, which
-    run only where their calls are not known yet."""
-    inside = (CALL, hooks.tape[0].pull.__code__)
-    known = [i for i, (code, _) in enumerate(stack) if code in inside]
-    if known:
-        return stack[known[-1] + 1 :]
-    own = next((i for i, (c, _) in enumerate(stack) if c.co_filename != DOOR), len(stack))
+    """A stack without `bind`, and without the inside of composed functions and of rules, which run
+    only where they are not replayed."""
+    inside = (CALL, hooks.tape.entry.pull.__code__)
+    ends = [i for i, (code, _) in enumerate(stack) if code in inside]
+    if ends:
+        return stack[ends[-1] + 1 :]
+    own = next((i for i, (c, _) in enumerate(stack) if c.co_filename != BIND), len(stack))
     return stack[own:]
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from glasshouse.base.errors import check_known
 from glasshouse.dispatch.call import Call
+from glasshouse.profile import record as recorded
 from glasshouse.profile.counter import OUTSIDE, Sums, ordered, prefixes
 from glasshouse.profile.record import COMPUTED, MODULE, REGION, STEP
 from glasshouse.profile.text import milliseconds, percent, scaled, table
@@ -184,14 +185,14 @@ def label_of(trace: Trace, event, shapes: bool, stack_n: int) -> tuple[str, str,
     name = "ProfilerStep" if event["kind"] == STEP else trace.name_of(event)
     if event["kind"] == MODULE:
         name = trace.scopes[event["scope"]]
-    operands = listed(Call.by_number[event["what"]]) if shapes and is_op else ""
+    operands = listed(recorded.calls[event["what"]]) if shapes and is_op else ""
     frames = "\n    ".join(trace.frames(event["stack"])[:stack_n]) if stack_n else ""
     return name, kind, operands, frames
 
 
 def costs_of(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
     numbers, inverse = np.unique(trace.events["what"][trace.is_op], return_inverse=True)
-    costs = [Call.by_number[number].cost for number in numbers.tolist()]
+    costs = [recorded.calls[number].cost for number in numbers.tolist()]
     found = np.zeros((2, len(trace.events)))
     found[:, trace.is_op] = np.array([(c.flops, c.bytes) for c in costs]).reshape(-1, 2)[inverse].T
     return found[0], found[1]

@@ -141,7 +141,7 @@ class Trace:
         return self.names[what] + "_backward" * (kind == recorded.PULL)
 
     def call_name(self, what: int) -> str:
-        return Call.by_number[what].primitive.name
+        return recorded.calls[what].primitive.name
 
     def name_of_share(self, share: Share) -> str:
         if share.call is not None:
@@ -170,7 +170,7 @@ class Trace:
     def event_list(self) -> list[TraceEvent]:
         kernel, made = self.kernel_ns_of_events, []
         for i, e in enumerate(self.events):
-            call = Call.by_number[e["what"]] if e["kind"] <= recorded.COMPUTED else None
+            call = recorded.calls[e["what"]] if e["kind"] <= recorded.COMPUTED else None
             cost = call.cost if call else None
             made.append(
                 TraceEvent(

@@ -15,7 +15,8 @@ from glasshouse.base.dtype import as_dtype, by_name
 from glasshouse.base.errors import CaptureError, DeviceError, DTypeError, GradError
 from glasshouse.dispatch import Value, as_value, broadcast_to, cast, primitives
 from glasshouse.dispatch import backend as backends
-from glasshouse.dispatch.bind import bind, box, hooks, state
+from glasshouse.dispatch.bind import bind, box, state
+from glasshouse.dispatch.hooks import hooks
 from glasshouse.dispatch.value import ordinary
 from glasshouse.tensor import contract, index, printing
 

@@ -5,7 +5,7 @@ import itertools
 
 from glasshouse.autograd.backward import seeds_of
 from glasshouse.autograd.function import fresh
-from glasshouse.autograd.tape import Leaf, Node, TapeMode, Walk, recording, sequence, settle
+from glasshouse.autograd.tape import Leaf, TapeEntry, TapeMode, Walk, attach, recording, sequence
 from glasshouse.base import flatten, having, unflatten
 from glasshouse.dispatch import Level, Value, bind, phase, primitives, state, zeros
 from glasshouse.dispatch.autocast import autocast_again, autocast_modes
@@ -30,10 +30,10 @@ class InsideWalk(Walk):
             self.pulled.append((outside, cotangent))
 
 
-class RegionNode(Node):
-    """The tape's node of one checkpointed call: it runs the region again when pulled."""
+class RegionEntry(TapeEntry):
+    """The tape's entry of one checkpointed call: it runs the region a second time when pulled."""
 
-    __slots__ = ("rerun",)
+    __slots__ = ("rerun", "out_specs")
     reaches_everything = True  # what the region closed over is known only after running it again
 
     def pull(self, cotangents, create_graph: bool):
@@ -76,7 +76,7 @@ def checkpoint(fn):
         before = random.default_generator().state()
         with recording(tape, False):
             out = fn(*args, **kwargs)
-        return attach(fn, leaves, treedef, out, tape, before)
+        return put_on_tape(fn, leaves, treedef, out, tape, before)
 
     return region
 
@@ -93,11 +93,11 @@ def tape_in_force():
     return (levels[-1], True) if isinstance(levels[-1], TapeMode) else (None, False)
 
 
-def attach(fn, leaves, treedef, out, tape, before):
+def put_on_tape(fn, leaves, treedef, out, tape, before):
     outputs, out_def = flatten(out)
-    node = RegionNode()
+    entry = RegionEntry()
     tracked = [isinstance(x, Value) and x.mode is tape and x.node is not None for x in leaves]
-    node.parents = tuple((x.node, x.slot) if t else None for x, t in zip(leaves, tracked))
+    entry.parents = tuple((x.node, x.slot) if t else None for x, t in zip(leaves, tracked))
     autocasts = autocast_modes()
 
     def rerun(create_graph: bool):
@@ -113,9 +113,11 @@ def attach(fn, leaves, treedef, out, tape, before):
             generator.set_state(after)
         return inputs, [y for y in again if isinstance(y, Value)]
 
-    node.rerun = rerun
+    entry.rerun = rerun
     results = [fresh(y, tape) if isinstance(y, Value) else y for y in outputs]
-    settle(node, [y for y in results if isinstance(y, Value)], tape)
+    values = [y for y in results if isinstance(y, Value)]
+    entry.out_specs = [y.spec for y in values]
+    attach(entry, values, tape)
     return unflatten(out_def, results)
 
 

@@ -1,4 +1,4 @@
-"""The door in C records what the door in Python records: nodes, tape, values and events."""
+"""What C replays is what Python records: nodes, tape, values and events."""
 
 import gc
 import threading
@@ -13,15 +13,16 @@ from glasshouse.base.errors import GradError, IndexOutOfRangeError, ShapeError
 from glasshouse.base.flags import flags
 from glasshouse.compile import replay
 from glasshouse.compile.executable import NativeRunner
-from glasshouse.dispatch.bind import hooks
+from glasshouse.dispatch.bind import run
 from glasshouse.dispatch.compose import composed
+from glasshouse.dispatch.hooks import hooks
 from glasshouse.dispatch.watch import Watcher
 from glasshouse.graph.record import recorder
 from glasshouse.nn import functional
 
 NativeRunner.get()
 F = functional
-needs_replay = pytest.mark.skipif(replay.Door.native is None, reason="the door in C is not there")
+needs_replay = pytest.mark.skipif(replay.Native.module is None, reason="replay in C is not there")
 RNG = np.random.default_rng(0)
 
 
@@ -72,11 +73,11 @@ def recorded(program, tracked):
     places = {id(n): i for i, n in enumerate(recorder.pending)}
     nodes = [
         (
-            n.signature.name,
-            repr(n.signature.attrs),
+            n.op,
+            repr(n.attrs),
             n.spec,
             n.scalar,
-            n.phase,
+            n.origin.phase,
             [places.get(id(y), y.spec) for y in n.inputs],
         )
         for n in recorder.pending
@@ -87,10 +88,10 @@ def recorded(program, tracked):
 @needs_replay
 @pytest.mark.parametrize("tracked", ["", "x", "w", "xw"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_both_doors_record_the_same(name, tracked):
+def test_replay_records_the_same(name, tracked):
     with replay.in_python():
         nodes, values = recorded(PROGRAMS[name], tracked)
-    for _ in range(4):  # unknown, half known, known
+    for _ in range(4):  # all new, partly replayed, replayed
         again, found = recorded(PROGRAMS[name], tracked)
         assert again == nodes
         assert len(found) == len(values)
@@ -222,9 +223,9 @@ def test_scalars_that_vary_need_no_new_calls_and_stay_themselves():
     x, before = data(5, 7), None
     for i in range(300):
         np.testing.assert_array_equal((x * (0.3 + i)).numpy(), x.numpy() * np.float32(0.3 + i))
-        known = len(gh.backends.current().known)
-        assert before is None or known == before or i < 4 or 0.3 + i in (0.5,)
-        before = known
+        count = len(gh.backends.current().replays)
+        assert before is None or count == before or i < 4 or 0.3 + i in (0.5,)
+        before = count
     for special in (0.0, -0.0, float("inf"), float("nan"), 0.5, 2, True, 10**6):
         for _ in range(3):
             found = (gh.asarray([1.0, -1.0]) * special).numpy()
@@ -289,17 +290,20 @@ def test_a_finalizer_may_evaluate_in_the_middle_of_a_call():
 
 
 @needs_replay
-def test_a_call_is_not_known_if_it_is_evaluated_while_it_is_learnt(monkeypatch):
-    def remember(known, key, value):  # as where a collection comes here
-        gh.backends.current().evaluate()
-        return known.setdefault(key, value)
+def test_calls_that_are_evaluated_while_they_are_collected_are_not_replayed(monkeypatch):
+    find_out = replay.CallCollector.is_whole
 
-    x, known = gh.ones((3, 11)), gh.backends.current().known
-    F.softmax(x, dim=-1)  # the calls within are known, the whole is to be learnt
-    for key in [k for k, v in known.items() if isinstance(v, replay.Composition) and v.calls[1:]]:
-        del known[key]
+    def is_whole(self):  # as where a collection comes right behind
+        whole = find_out(self)
+        gh.backends.current().evaluate()
+        return whole
+
+    x, replays = gh.ones((3, 11)), gh.backends.current().replays
+    F.softmax(x, dim=-1)  # the calls within are replayed, those of the whole are to be collected
+    for key in [k for k, v in replays.items() if v is not None and v.calls[1:]]:
+        del replays[key]
     with monkeypatch.context() as patched:
-        patched.setattr(replay, "remember", remember)
+        patched.setattr(replay.CallCollector, "is_whole", is_whole)
         F.softmax(x, dim=-1)
     assert F.softmax(x, dim=-1).sum().item() == pytest.approx(3)
 
@@ -309,7 +313,7 @@ def test_a_watcher_may_evaluate_in_the_middle_of_a_call():
     class Reads(Watcher):
         seen: ClassVar[list] = []
 
-        def op(self, primitive, specs, attrs, out, result, begin_ns):
+        def op(self, call, result, begin_ns):
             self.seen.append(result.numpy().size)
 
     x, layer, reads = gh.ones((4, 4)), nn.LayerNorm(4), Reads()
@@ -416,13 +420,13 @@ def test_threads_record_for_themselves():
 
 @needs_replay
 def test_many_sizes_do_not_pile_up(monkeypatch):
-    monkeypatch.setattr(replay, "MOST_KNOWN", 64)
+    monkeypatch.setattr(replay, "MOST_REPLAYS", 64)
     for n in range(1, 120):
         assert F.softmax(data(n, 3), dim=-1).sum().item() == pytest.approx(n)
-        assert len(gh.backends.current().known) <= 64, n
+        assert len(gh.backends.current().replays) <= 64, n
 
 
-def test_without_the_door_all_goes_through_python():
+def test_without_replay_all_goes_through_python():
     with replay.in_python():
         assert flags.replay in ("auto", "python")
         x = data(3).requires_grad_()
@@ -435,5 +439,5 @@ def test_python_within_python_stays_python():
     with replay.in_python():
         with replay.in_python():
             pass
-        assert hooks.pull is None
-    assert hooks.pull is replay.Door.native.pull
+        assert hooks.run is run
+    assert hooks.run is replay.Native.module.run

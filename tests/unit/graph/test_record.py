@@ -12,6 +12,7 @@ from glasshouse.base.flags import flags
 from glasshouse.compile import program, replay
 from glasshouse.graph import record
 from glasshouse.graph.graph import graph_of, print_graph, run, verify
+from glasshouse.graph.node import Node, unpack
 from glasshouse.graph.record import recorder
 from glasshouse.graph.simplify import PASSES
 
@@ -120,13 +121,13 @@ def test_long_recordings_are_cut_and_do_not_leak():
         assert len(recorder.pending) <= record.MAX_PENDING
     assert x.tolist() == [100_000.0] * 4
     gc.collect()
-    before = sum(type(o) is record.Lazy for o in gc.get_objects())
+    before = sum(type(o) is Node for o in gc.get_objects())
     for _ in range(30_000):  # nobody ever reads
         gh.ones((4,)) * 2
     assert len(recorder.pending) <= record.MAX_PENDING
     gh.backends.current().evaluate()
     gc.collect()
-    assert sum(type(o) is record.Lazy for o in gc.get_objects()) <= before + 100
+    assert sum(type(o) is Node for o in gc.get_objects()) <= before + 100
 
 
 def test_memory_held_by_inputs_cuts_a_recording(request):
@@ -227,7 +228,7 @@ def test_graphs_print_as_python_that_runs_and_passes_keep_their_meaning():
     graph = graph_of(recording)
     arrays = [leaf.value for leaf in recording.leaves]
     expected = run(graph, arrays, recording.scalars)
-    scalars = [record.unpack(s, "float") for s in recording.scalars]
+    scalars = [unpack(s, "float") for s in recording.scalars]
     for _, rewrite in (("recorded", lambda g: g), *PASSES):
         graph = rewrite(graph)
         verify(graph)

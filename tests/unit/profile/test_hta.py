@@ -8,11 +8,11 @@ from tests.unit.profile.test_profiler import prof  # noqa: F401  a fixture
 
 import glasshouse as gh
 from glasshouse.base import Spec
-from glasshouse.compile.source_map import Source, StepInfo
+from glasshouse.compile.source_map import StepInfo
 from glasshouse.compile.work import COLLECTIVE, COPY, StepKind
 from glasshouse.dispatch.call import call_of
 from glasshouse.dispatch.watch import DeviceTimes, ProgramRun, tell
-from glasshouse.graph.graph import Origin
+from glasshouse.graph.graph import Node, Origin
 from glasshouse.profile import chrome, hta
 from glasshouse.profile.report import timeline_data
 
@@ -23,7 +23,7 @@ MS = 1_000_000
 def info(name: str, kind: StepKind, nbytes: int = 4 * ELEMENTS, **more) -> StepInfo:
     """A step as a device's Program describes it."""
     spec = Spec((ELEMENTS,), gh.float32)
-    call = Source(call_of(gh.primitives["add"], (spec, spec), {}, spec), Origin("Net", "forward"))
+    call = Node(call_of(gh.primitives["add"], (spec, spec), {}, spec), (), Origin("Net", "forward"))
     sources = [call] if kind is not COPY else []
     return StepInfo(name, kind, sources, Origin(), nbytes, nbytes, 0, **more)
 

@@ -429,9 +429,9 @@ def test_events_by_c_are_those_by_python():
         step(), step()
         with gh.profile(record_shapes=True) as p:
             if slow:
-                gh.profile.running.recorder.writer = None
+                gh.profile.running.recorder.replayed = None
             else:
-                assert gh.profile.running.recorder.writer is not None
+                assert gh.profile.running.recorder.replayed is not None
             step(), step()
         first = min(e.sequence for e in p.events() if e.sequence >= 0)
         return [

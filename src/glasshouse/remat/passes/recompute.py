@@ -191,7 +191,7 @@ class Remaking:
                 self.remake(x) if x.number in remade else self.copies[x.number] for x in node.inputs
             )
             self.new.origin = node.origin
-            copy = self.new.emit(node.op, inputs, node.attrs, node.spec, node.host)
+            copy = self.new.emit_call(node.call, inputs)
             self.copies[node.number] = copy
         self.new.outputs = [self.copies[node.number] for node in self.old.outputs]
         self.new.stored = {self.copies[number].number for number in stored}
@@ -230,7 +230,7 @@ class Remaking:
                     continue
                 self.new.origin = Origin(y.origin.module, "recompute", y.origin.place)
                 inputs = tuple(map(self.available, y.inputs))
-                self.remade[y.number] = self.new.emit(y.op, inputs, y.attrs, y.spec, y.host)
+                self.remade[y.number] = self.new.emit_call(y.call, inputs)
             stack.pop()
         return self.available(x)
 
@@ -332,7 +332,7 @@ def waits_for_region(node: Node, users) -> bool:
     if node.origin.phase != "backward" or nbytes_of(node) < FREE_BYTES or not is_cheap(node):
         return False
     terms = {x.number for x in node.inputs if 2 * nbytes_of(x) >= nbytes_of(node)}
-    return len(terms) > 1 and bool(users) and all(u.origin.again > node.origin.again for u in users)
+    return len(terms) > 1 and bool(users) and all(u.origin.rerun > node.origin.rerun for u in users)
 
 
 def holds_dropped(node: Node, users: dict[int, list[Node]], dropped: set[int]) -> bool:

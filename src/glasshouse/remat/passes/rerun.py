@@ -64,7 +64,7 @@ class ModuleRerun:
             y = missing[number]
             inputs = tuple(self.second.get(z.number) or self.copies[z.number] for z in y.inputs)
             self.new.origin = Origin(y.origin.module, "recompute", y.origin.place, run)
-            self.second[number] = self.new.emit(y.op, inputs, y.attrs, y.spec, y.host)
+            self.second[number] = self.new.emit_call(y.call, inputs)
         return self.second[x.number]
 
     def rewritten(self) -> Graph:
@@ -72,8 +72,8 @@ class ModuleRerun:
         for node in needed_nodes(self.old):
             home = self.home_of(node.origin.module) if is_backward(node) else None
             inputs = tuple([self.operand(x, home) for x in node.inputs])
-            self.new.origin = node.origin._replace(again=node.origin.again + len(self.order))
-            copy = self.new.emit(node.op, inputs, node.attrs, node.spec, node.host)
+            self.new.origin = node.origin._replace(rerun=node.origin.rerun + len(self.order))
+            copy = self.new.emit_call(node.call, inputs)
             self.copies[node.number] = copy
         self.new.outputs = [self.copies[node.number] for node in self.old.outputs]
         return self.new

@@ -6,7 +6,6 @@ from typing import NamedTuple
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.step import StepAnalysis, occupancy
 from glasshouse.compile.plan_memory import aligned_bytes
-from glasshouse.dispatch.call import call_of
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.graph.graph import Node, needed_nodes
 from glasshouse.remat.passes.recompute import LIGHT_FLOPS, is_cheap, is_kept, is_view
@@ -89,7 +88,7 @@ class StepValues:
         is_ours = not self.root or is_within(node.origin.module, (self.root,))
         if card is None or node.host is not None or not is_ours:
             return None
-        call = call_of(card, tuple(x.spec for x in node.inputs), node.attrs, node.spec)
+        call = node.call
         is_light = is_cheap(node) or call.cost.flops <= LIGHT_FLOPS * node.spec.nbytes
         return self.machine.ns_of_call(call) if is_light or self.solver == "exact" else None
 

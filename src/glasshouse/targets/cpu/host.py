@@ -28,7 +28,7 @@ class HostCalls(Lowerer):
 
     def emit(self, step) -> EmittedStep:
         node = step.node
-        alone = Node(node.op, (), node.attrs, node.spec, node.number, node.host, node.origin)
+        alone = Node(node.call, (), node.origin)
         sources = [BufferPlace.of(view) for view in step.sources]
         results = [BufferPlace.of(buffer.view()) for buffer in step.results]
         return EmittedStep([], HostCall(alone, sources, results, missing_of(node)))

@@ -16,8 +16,7 @@ from glasshouse.compile.emitted import CKernel, EmittedStep
 from glasshouse.compile.lowerer import Claim, GraphUsers, Lowerer, StepDescription
 from glasshouse.compile.view import View
 from glasshouse.compile.work import product_of
-from glasshouse.dispatch.call import Call, call_of
-from glasshouse.dispatch.primitive import primitives
+from glasshouse.dispatch.call import Call
 from glasshouse.graph.graph import Node
 from glasshouse.targets.cpu.epilogues import with_epilogue
 from glasshouse.targets.cpu.layouts import channels_last, channels_last_view
@@ -71,7 +70,7 @@ class WinogradConvolutions(Lowerer):
             made = plan_conv(lowering, node, view, relu)
         text, reads, target, scratches = made
         views = [*reads[:2], target.view(), *(b.view() for b in scratches), *reads[2:]]
-        planned = PlannedConvolution(text, views, call_of_node(node).cost.flops - flops_of(node))
+        planned = PlannedConvolution(text, views, node.call.cost.flops - flops_of(node))
         more = {"scratch": scratches, "computes": claim.nodes}
         lowering.add_step(self, node, reads, [target], planned, **more)
         lowering.hand_out(claim.last, [target])
@@ -195,11 +194,6 @@ def flops_of(node: Node) -> int:
     """What the products take, fewer than those of the definition."""
     images, _, *size = (node.inputs[1] if node.op == "conv_weight_grad" else node).shape
     return 2 * PLACES * tiles_of(images, *size) * prod(weight_of(node)[:2])
-
-
-def call_of_node(node: Node) -> Call:
-    specs = tuple(x.spec for x in node.inputs)
-    return call_of(primitives[node.op], specs, node.attrs, node.spec)
 
 
 # -- text -------------------------------------------------------------------------------------

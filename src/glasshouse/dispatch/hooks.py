@@ -1,0 +1,72 @@
+"""The places where lower storeys call upper ones without importing them: five, all here.
+
+| hook | set by | called by |
+| --- | --- | --- |
+| `tensor_class` | `tensor` | `box`: the class of the tensor around a result |
+| `tape` | `autograd` | `run` and replay: puts calls with a tracked operand on the tape |
+| `default_backend` | `dispatch.backend` | `run`: the backend of a thread that chose none |
+| replay (six) | `compile.replay` | `bind`, composed functions, tape, recordings, profiler |
+| `state.watchers` | who watches | `run`, `tell`, replay: see dispatch/watch.py |
+
+The first three are set when their storey is imported, replay when the first Program is made.
+Watchers belong to a thread; all other hooks serve all threads."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Tape(NamedTuple):
+    """What the tape gives to those below it."""
+
+    record: Callable  # record(call, args, result)
+    entry: type  # of a recorded call, whose slots replay fills
+    numbers: Any  # what numbers the entries
+
+
+class Hooks:
+    """All hooks. Those of replay, in force until native/replay.c is loaded and after that in
+    `compile.replay.in_python()`, replay nothing: all runs in Python."""
+
+    tensor_class: type
+    tape: Tape
+    default_backend: Callable
+
+    run: Callable  # run(primitive, args, attrs) -> the result, with no mode left
+    compose: Callable  # compose((fn, scalars), args, named), see dispatch/compose.py
+    pull: Callable  # pull(entry, cotangents, create_graph) -> [(parent, cotangent)] | None
+    mark_needed: Callable  # mark_needed(pending, wanted) -> which nodes are needed | None
+    release: Callable  # release(nodes): computed, they let go of their operands
+    events: Any  # the class of what writes a profile's events of replayed calls | None
+
+    def replay_by(self, source) -> None:
+        """Replay as a module or class says."""
+        for name in REPLAY:
+            setattr(self, name, getattr(source, name))
+
+
+REPLAY = ("run", "compose", "pull", "mark_needed", "release", "events")
+hooks = Hooks()
+
+
+class PythonReplay:
+    """What replays nothing, and has Python do all: the slow clear twin of native/replay.c."""
+
+    run: Callable  # set by dispatch/bind.py
+    events = None
+
+    @staticmethod
+    def compose(what, args: tuple, named: dict):
+        return what[0](*args, **named)
+
+    @staticmethod
+    def pull(entry, cotangents: dict, create_graph: bool):
+        return
+
+    @staticmethod
+    def mark_needed(pending: list, wanted):
+        return
+
+    @staticmethod
+    def release(nodes: list) -> None:
+        for node in nodes:
+            node.inputs = ()
