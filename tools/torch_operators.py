@@ -2,19 +2,20 @@
 
     GH_COMPILE=never python tools/torch_operators.py [--only add softmax …] [--dtypes float32 …]
 
-Every sample input of `op_db`, PyTorch's own list of operators, is traced to ATen, run by our table
-and compared with eager at PyTorch's tolerances: forward, and for float dtypes backward. The table
-lists by operator what differs, what PyTorch computed itself, and what could not be traced."""
+Every sample input of `op_db`, PyTorch's own list of operators, goes through AOTAutograd and our
+table, and is compared with eager at PyTorch's tolerances: forward, and for float dtypes backward.
+The table lists by operator what differs, and which operators PyTorch computed itself."""
 
 import argparse
 import collections
+import itertools
 import json
 import signal
 import sys
 import warnings
 
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
+from functorch.compile import aot_function
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
 
@@ -33,37 +34,58 @@ def flat_tensors(x) -> list[torch.Tensor]:
     return [y for y in pytree.tree_leaves(x) if isinstance(y, torch.Tensor)]
 
 
-def trace(function, tensors):
-    """The graph of ATen's operators of a function of tensors, without mutation."""
-    pure = torch.func.functionalize(function, remove="mutations")
-    return make_fx(pure, decomposition_table=decompositions(), tracing_mode="fake")(*tensors)
+def compile_function(function, graphs: list):
+    """The function through AOTAutograd and our table; its graphs are added to the list."""
+
+    def compiler(phase: str):
+        def compile_graph(module, _inputs):
+            graphs.append(TorchGraphProgram(module, phase, {"strict": True}))
+            return graphs[-1]
+
+        return compile_graph
+
+    return aot_function(
+        function, compiler("forward"), compiler("backward"), decompositions=decompositions()
+    )
 
 
-def compare(function, tensors) -> tuple[str, dict]:
-    """("same", …) or what differs, and the operators that PyTorch computed itself."""
+def gradients(outs, tensors) -> list[torch.Tensor]:
+    """Those of the sum of all results, with respect to the tensors that want one."""
+    outs = [y for y in outs if y.requires_grad]
+    wanted = [x for x in tensors if x.requires_grad]
+    if not outs or not wanted:
+        return []
+    torch.manual_seed(1)
+    seeds = [torch.randn_like(y) for y in outs]
+    found = torch.autograd.grad(outs, wanted, seeds, allow_unused=True)
+    return [g for g in found if g is not None]
+
+
+def results_of(function, tensors) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """What a function of fresh copies gives, and the gradients of that."""
     torch.manual_seed(0)
-    expected = flat_tensors(function(*(x.detach().clone() for x in tensors)))
-    try:
-        graph = trace(function, [x.detach().clone() for x in tensors])
-    except Exception as error:
-        return f"untraced: {type(error).__name__}", {}
-    compiled = TorchGraphProgram(graph, "forward", {})
-    args = [x.detach().clone() for x in tensors]
-    found = flat_tensors(compiled(args))
-    (variant,) = compiled.variants.values()
-    if len(found) != len(expected):
-        return f"{len(found)} results for {len(expected)}", variant.unknown
-    for ours, theirs in zip(found, expected):
-        if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
-            got = f"{ours.dtype} {tuple(ours.shape)}"
-            return f"got {got} for {theirs.dtype} {tuple(theirs.shape)}", variant.unknown
-        tolerance = {} if theirs.dtype != torch.bfloat16 else {"rtol": 0.03, "atol": 0.02}
-        torch.testing.assert_close(ours, theirs, equal_nan=True, check_stride=False, **tolerance)
-    return "same", variant.unknown
+    fresh = [x.detach().clone().requires_grad_(x.requires_grad) for x in tensors]
+    outs = flat_tensors(function(*fresh))
+    return outs, gradients(outs, fresh)
 
 
-def functions_of(op, sample, backward: bool):
-    """(function of the sample's tensors, those tensors) of an operator, or of its gradient."""
+def difference(ours, theirs) -> str:
+    """What is not the same in two lists of tensors; "" if all is."""
+    if len(ours) != len(theirs):
+        return f"{len(ours)} results for {len(theirs)}"
+    for x, y in zip(ours, theirs):
+        if x.dtype != y.dtype or x.shape != y.shape:
+            return f"got {x.dtype} {tuple(x.shape)} for {y.dtype} {tuple(y.shape)}"
+        tolerance = {"rtol": 0.03, "atol": 0.02} if y.dtype == torch.bfloat16 else {}
+        try:
+            torch.testing.assert_close(x, y, equal_nan=True, **tolerance)
+        except AssertionError as error:
+            return " ".join(str(error).strip().splitlines()[:4])[:150]
+    return ""
+
+
+def function_of(op, sample):
+    """(function of the sample's tensors, those tensors)."""
     leaves, tree = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
     places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
 
@@ -74,58 +96,50 @@ def functions_of(op, sample, backward: bool):
         first, args, named = pytree.tree_unflatten(given, tree)
         return op.op(first, *args, **named)
 
-    tensors = [leaves[i] for i in places]
-    if not backward:
-        return forward, tensors
-    tracked = [i for i, x in enumerate(tensors) if x.requires_grad]
+    return forward, [leaves[i] for i in places]
 
-    def gradient(*given):
-        def of_tracked(*chosen):
-            full = list(given)
-            for i, x in zip(tracked, chosen):
-                full[i] = x
-            outs = flat_tensors(forward(*full))
-            return [y for y in outs if y.dtype.is_floating_point or y.dtype.is_complex]
 
-        outs, pull = torch.func.vjp(of_tracked, *(given[i] for i in tracked))
-        return pull([torch.ones_like(y) for y in outs])
-
-    return gradient, tensors if tracked else []
+def compare_sample(op, sample) -> dict[str, str]:
+    """How "forward" and "backward" of a sample differ from eager ("" if they do not), and, by
+    their names, the operators that PyTorch computed itself."""
+    function, tensors = function_of(op, sample)
+    expected, expected_grads = results_of(function, tensors)
+    graphs: list = []
+    found, grads = results_of(compile_function(function, graphs), tensors)
+    unknown = {name for graph in graphs for v in graph.variants.values() for name in v.unknown}
+    ways = {"forward": difference(found, expected)}
+    if expected_grads:
+        ways["backward"] = difference(grads, expected_grads)
+    return {**ways, **dict.fromkeys(unknown, "")}
 
 
 def alarm(*_):
     raise TimedOut
 
 
-def run_operator(
-    op, dtype: torch.dtype, found: collections.Counter, notes: dict, most: int
-) -> None:
-    backward = dtype.is_floating_point and op.supports_autograd
+def run_operator(op, dtype: torch.dtype, found: collections.Counter, notes: dict, most: int):
+    """Compare the samples of one operator in one dtype, forward and backward."""
     if dtype not in op.supported_dtypes("cpu"):
         return
-    for number, sample in enumerate(op.sample_inputs("cpu", dtype, requires_grad=backward)):
-        if number >= most:
-            return
-        for way in (False, True) if backward else (False,):
-            function, tensors = functions_of(op, sample, way)
-            if way and not tensors:
+    backward = dtype.is_floating_point and op.supports_autograd
+    samples = op.sample_inputs("cpu", dtype, requires_grad=backward)
+    for sample in itertools.islice(samples, most):
+        signal.alarm(SECONDS)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                results = compare_sample(op, sample)
+        except (Exception, TimedOut) as error:
+            text = " ".join(str(error).split())[:150]
+            results = {"forward": f"{type(error).__name__}: {text}"}
+        signal.alarm(0)
+        for way, result in results.items():
+            if way not in ("forward", "backward"):
+                found[f"in PyTorch: {way}"] += 1
                 continue
-            signal.alarm(SECONDS)
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    result, unknown = compare(function, tensors)
-            except (Exception, TimedOut) as error:
-                lines = str(error).strip().splitlines() or [""]
-                result, unknown = f"{type(error).__name__}: {' '.join(lines[:4])[:160]}", {}
-            signal.alarm(0)
-            kind = result.partition(":")[0] if result.startswith("untraced") else result
-            found[kind if kind in ("same", "untraced") else "different"] += 1
-            key = f"{op.name} {str(dtype)[6:]}{' backward' if way else ''}"
-            if result != "same":
-                notes.setdefault(key, []).append(result)
-            for name in unknown:
-                found[f"in PyTorch: {name}"] += 1
+            found["different" if result else "same"] += 1
+            if result:
+                notes.setdefault(f"{op.name} {str(dtype)[6:]} {way}", []).append(result)
 
 
 def main() -> None:

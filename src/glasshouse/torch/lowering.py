@@ -11,19 +11,21 @@ import torch
 from torch.fx import Node as FxNode
 from torch.utils import _pytree as pytree
 
-from glasshouse.base import BackendError, Spec, having
+from glasshouse.base import BackendError, DTypeError, Spec, having
 from glasshouse.base.flags import flags
 from glasshouse.compile.recording import RecordingBackend
 from glasshouse.dispatch.bind import box, state
 from glasshouse.dispatch.value import Value, cast
 from glasshouse.graph import record
 from glasshouse.ops.movement import inverse_permutation, permute
+from glasshouse.targets.cpu import CPU
 from glasshouse.torch import aten  # noqa: F401  (fills the table)
 from glasshouse.torch.draws import KeyInputs, keys_from
 from glasshouse.torch.dtypes import FROM_TORCH, spec_of, to_array
 from glasshouse.torch.host import DONE, call_in_torch
 from glasshouse.torch.table import TABLE, call_entry, name_of
 
+STRIDED = ("as_strided.default", "as_strided_scatter.default")
 VIEWS = frozenset(
     f"{name}.{overload}"
     for name, overload in (
@@ -59,6 +61,7 @@ class TraceBackend(RecordingBackend):
     """Records what a graph asks for; computes nothing."""
 
     name = "trace"
+    target = CPU  # what Programs are compiled for where no other target is in use
     checks_indices = False
 
     def __init__(self):
@@ -76,6 +79,9 @@ class TraceBackend(RecordingBackend):
     def input(self, spec: Spec) -> Value:
         """A value that a run is given."""
         return box(record.computed(InputArray(spec), spec, owned=False), spec, self)
+
+
+trace_backend = TraceBackend()  # one for all: each thread has its own recorder there
 
 
 class ModuleScope(NamedTuple):
@@ -122,7 +128,7 @@ class LoweredGraph(NamedTuple):
 
 class Output(NamedTuple):
     """A result: `kind` is "value" (number among the recording's outputs), "input" (its number),
-    "view" (the number of the input that it is a view of) or "constant" (anything else)."""
+    "view" (the number of the input that it is a view of), "empty" or "constant" (anything else)."""
 
     kind: str
     what: Any
@@ -138,7 +144,7 @@ class GraphLowering:
 
     def __init__(self, module: torch.fx.GraphModule, inputs, phase: str):
         self.module, self.given, self.phase = module, inputs, phase
-        self.backend = TraceBackend()
+        self.backend = trace_backend
         self.values: dict[FxNode, Any] = {}
         self.inputs: dict[int, int] = {}  # a leaf's identity -> the number of the input
         self.constants: dict[int, Any] = {}
@@ -204,6 +210,8 @@ class GraphLowering:
         target = node.target
         if target is torch.ops.higher_order.with_effects:
             return self.with_effects(node, *args, **named)
+        if isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:
+            raise LookupError(f"{target}, which writes to its operands")
         if not isinstance(target, torch._ops.OpOverload):
             return plain_call(target, args, named)
         if str(target) in SIZES:
@@ -221,13 +229,27 @@ class GraphLowering:
         if entry is not None:
             args, named = in_order(target, args, named)
             try:
+                if name_of(target) in STRIDED:
+                    return self.operate_on_memory(node, entry, args, named)
                 fakes = pytree.tree_map(fake_of, (node.args, node.kwargs))
                 fake_args, fake_named = in_order(target, *fakes)
                 found = call_entry(entry, args, named, (*fake_args, *fake_named.values()))
                 return self.promised(node, found)
-            except NotImplementedError:
+            except (NotImplementedError, DTypeError):  # what the table has no composition for
                 pass
         return self.in_torch(target, args, named, node.meta.get("val"))
+
+    def operate_on_memory(self, node: FxNode, entry, args, named: dict):
+        """An operator that names elements by their places in memory: its operand is handed over in
+        the order in which PyTorch has it there."""
+        x, *rest = args
+        layout = layout_of(node.args[0].meta["val"])
+        if not layout.dense or node.args[0].meta["val"].storage_offset():
+            raise LookupError(f"{node.target} of a view with gaps")
+        found = entry.compute(permute(x, axes=layout.order) if x.ndim else x, *rest, **named)
+        if node.target is torch.ops.aten.as_strided_scatter.default and x.ndim:
+            found = permute(found, axes=inverse_permutation(layout.order))
+        return self.promised(node, found)
 
     def with_effects(self, node: FxNode, token, target, *args, **named):
         """(token, results) of an operator that PyTorch calls for its effect, such as a check."""
@@ -339,11 +361,15 @@ class GraphLowering:
             layout = layout_of(fake)
         if layout.order != tuple(range(value.ndim)):
             value = permute(value, axes=layout.order)
+        if value.size == 0:
+            return Output(
+                "empty", None, None, tuple(x.meta["val"].shape), (), 0, torch_dtype(fake, value)
+            )
         if value.payload.value is not None:  # a leaf, or a constant: a node of its own
             value = copied(value)
         strides = strides_in(layout, value.shape)
         sizes = tuple(value.shape[layout.order.index(i)] for i in range(value.ndim))
-        return Output("value", value, layout, sizes, strides, 0, TORCH_OF(fake, value))
+        return Output("value", value, layout, sizes, strides, 0, torch_dtype(fake, value))
 
     def view_source(self, node: FxNode) -> int | None:
         """The number of the input that a node is a view of."""
@@ -362,7 +388,7 @@ def static(fake) -> bool:
 def copied(value: Value) -> Value:
     """The value as a node that is computed."""
     card = record.primitives["reshape"]
-    return card(card(value, shape=(value.size,)), shape=value.shape) if value.size else value
+    return card(card(value, shape=(1, value.size)), shape=value.shape)
 
 
 def strides_in(layout: InputLayout, sizes) -> tuple[int, ...]:
@@ -374,7 +400,7 @@ def strides_in(layout: InputLayout, sizes) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def TORCH_OF(fake, value: Value) -> torch.dtype:
+def torch_dtype(fake, value: Value) -> torch.dtype:
     """The dtype that PyTorch gives a value."""
     if isinstance(fake, torch.Tensor):
         return fake.dtype

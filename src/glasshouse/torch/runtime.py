@@ -77,6 +77,8 @@ class CompiledVariant:
             return out.what
         if out.kind == "input":
             return args[out.what]
+        if out.kind == "empty":
+            return torch.empty(out.sizes, dtype=out.dtype)
         if out.kind == "view":
             return args[out.what].detach().as_strided(out.sizes, out.strides, out.offset)
         tensor = from_array(arrays[out.what])
@@ -96,7 +98,7 @@ class ReferenceProgram:
         """The outputs for these inputs."""
         for leaf, array in zip(self.recording.leaves, arrays):
             leaf.value = array
-        return [np.array(x) for x in quiet.run(record.compute, self.recording)]
+        return [np.array(x, order="C") for x in quiet.run(record.compute, self.recording)]
 
 
 def compile_recording(recording: record.Recording):
@@ -124,7 +126,8 @@ class EagerVariant:
 
     def run(self, args) -> list:
         """The results, as of a compiled graph."""
-        return list(self.module(*args))
+        found = self.module(*args)
+        return list(found) if isinstance(found, (tuple, list)) else [found]
 
 
 class TorchGraphProgram:

@@ -114,4 +114,7 @@ def eye_of(n, m, dtype=None, **_):
 
 @aten("linspace")
 def linspace(start, end, steps, dtype=None, **_):
-    return gh.linspace(start, end, steps, dtype=dtype_of(dtype, 0.0 if dtype is None else start))
+    wanted = dtype_of(dtype)
+    if wanted.is_integer:
+        raise NotImplementedError  # PyTorch rounds each place in a way of its own
+    return gh.linspace(start, end, steps, dtype=wanted)

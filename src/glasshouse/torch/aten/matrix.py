@@ -20,6 +20,8 @@ def product(a, b):
 
 def combined(x: Value, product: Value, beta, alpha) -> Value:
     """beta · x + alpha · product, in the dtype of the product."""
+    if product.dtype.is_integer:
+        beta, alpha = int(beta), int(alpha)
     if alpha != 1:
         product = product * alpha
     if beta == 0:

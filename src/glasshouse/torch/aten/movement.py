@@ -88,7 +88,7 @@ def written(x: Value, source: Value, axis: int, start: int, stop: int, step: int
         return x
     if step == 1:
         parts = [section(x, axis, 0, start), source, section(x, axis, stop, x.shape[axis])]
-        return gh.concat([part for part in parts if part.size], axis=axis)
+        return gh.concat([part for part in parts if part.size] or [x], axis=axis)
     last = start + (count - 1) * step + 1
     widths = [(0, 0, 0)] * x.ndim
     widths[axis] = (start, x.shape[axis] - last, step - 1)
