@@ -177,3 +177,18 @@ def test_files_that_are_named_exist(page):
     named = set(re.findall(r"`([\w/]+\.(?:py|c|h|md|toml|txt))`", page.read_text()))
     lost = [name for name in sorted(named) if not any(file.endswith(f"/{name}") for file in files)]
     assert lost == []
+
+
+GUIDES = {"add_a_lowerer.md": 5, "add_a_target.md": 3, "add_a_pass.md": 2}
+
+
+@pytest.mark.parametrize("document", GUIDES)
+def test_guides_show_what_stands_in_the_examples(document):
+    """Each block that names a file is part of it, but for how far it is indented."""
+    text = (ROOT / "docs" / document).read_text()
+    blocks = re.findall(r"```python\n# (\S+)\n(.*?)```", text, re.S)
+    assert len(blocks) == GUIDES[document]
+    for name, code in blocks:
+        lines = [line.strip() for line in (ROOT / name).read_text().splitlines()]
+        shown = [line.strip() for line in code.strip().splitlines()]
+        assert any(lines[i : i + len(shown)] == shown for i in range(len(lines))), code

@@ -17,11 +17,11 @@ from glasshouse.base.flags import flags
 from glasshouse.capture.report import Explanation
 from glasshouse.capture.session import Capture
 from glasshouse.compile.executable import Program
-from glasshouse.compile.plan import PASSES, describe_c, describe_steps
+from glasshouse.compile.plan import PASSES, describe_c, describe_steps, passes_of
 from glasshouse.compile.program import plans_kept, programs
 from glasshouse.dispatch.backend import current
 
-STAGES = ("recorded", *(name for name, _ in PASSES), "steps", "c")
+STAGES = ("recorded", *(name for name, _ in PASSES), "a pass of yours", "steps", "c")
 
 
 @contextmanager
@@ -58,8 +58,13 @@ def text_of(program: Program, stage: str) -> tuple[str, str]:
         return describe_steps(program.plan), "text"
     if stage == "c":
         return describe_c(program.sources, program.sizes), "c"
+    passes = passes_of(program.target)
+    stages = ["recorded", *(name for name, _ in passes)]
+    if stage not in stages:
+        known = ", ".join([*stages, "steps", "c"])
+        raise click.BadParameter(f"expected one of {known}; got {stage!r}.", param_hint="--stage")
     graph = program.recorded
-    for _, rewrite in PASSES[: STAGES.index(stage)]:
+    for _, rewrite in passes[: stages.index(stage)]:
         graph = rewrite(graph)
     return str(graph), "python"
 
@@ -86,7 +91,7 @@ def show_programs(console: Console, made: list[Program]) -> None:
 @click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--program", "number", type=int, help="Which Program, by its number in the table.")
-@click.option("--stage", type=click.Choice(STAGES), help="What to print of it.  [default: steps]")
+@click.option("--stage", metavar="STAGE", help=f"What to print of it: {', '.join(STAGES)}.")
 def show(script, arguments, number, stage):
     """Run SCRIPT and show its compiled Programs: a table, or one of them at one stage.
     Stages: the graph as recorded and after each pass, as Python that runs; the steps with their

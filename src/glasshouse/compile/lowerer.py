@@ -105,13 +105,18 @@ class Lowerer(StepKind):
     def identity(self) -> str | None:
         """What code made by this lowerer depends on beside this package and the C compiler, the
         same in each process; None where that cannot be said, and code is not stored."""
-        try:
-            path = Path(inspect.getfile(type(self)))
-            if path.is_relative_to(PACKAGE):
-                return f"{type(self).__qualname__} {vars(self)!r}"
-            return f"{type(self).__qualname__} {vars(self)!r} {digest(path.read_bytes())}"
-        except (OSError, TypeError):
-            return None
+        return identity_of(type(self), f"{vars(self)!r}")
+
+
+def identity_of(made, settings: str) -> str | None:
+    """What a class or function is, the same in each process: its name, its settings and, outside of
+    this package, the digest of its file; None where it has no file."""
+    try:
+        path = Path(inspect.getfile(made))
+        own = "" if path.is_relative_to(PACKAGE) else digest(path.read_bytes())
+        return f"{made.__qualname__} {settings} {own}"
+    except (OSError, TypeError, AttributeError):
+        return None
 
 
 def claim_nodes(graph: Graph, lowerers) -> dict[int, Claim]:

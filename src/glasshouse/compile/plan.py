@@ -11,7 +11,7 @@ from glasshouse.compile.lower import Lowering
 from glasshouse.compile.plan_memory import plan_memory
 from glasshouse.compile.source_map import StepInfo, step_infos
 from glasshouse.compile.steps import PlannedBuffer
-from glasshouse.compile.target import current_target
+from glasshouse.compile.target import Target, current_target
 from glasshouse.graph.graph import Graph, verify
 from glasshouse.graph.simplify import PASSES as SIMPLER
 from glasshouse.remat.passes.recompute import recompute
@@ -71,10 +71,15 @@ def no_collection():
             gc.enable()
 
 
+def passes_of(target: Target) -> list:
+    """(name, pass) of the compiler, then of the user."""
+    return [*PASSES, *((rewrite.__name__, rewrite) for rewrite in target.passes)]
+
+
 def rewritten(graph: Graph) -> Graph:
     """The graph after all passes, each checked and printed if wanted."""
     show("recorded", graph)
-    for name, rewrite in PASSES:
+    for name, rewrite in passes_of(current_target()):
         graph = rewrite(graph)
         if flags.verify:
             verify(graph)

@@ -6,6 +6,7 @@ are kept apart by it, in the process and on disk. `docs/add_a_target.md` builds 
 
 import copy
 import os
+from collections.abc import Callable
 from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import Any
@@ -16,9 +17,10 @@ from glasshouse.base.flags import having
 from glasshouse.compile import toolchain
 from glasshouse.compile.emitted import CKernel, Dialect
 from glasshouse.compile.kernel_cache import CompiledKernel, compile_kernels
-from glasshouse.compile.lowerer import Lowerer
+from glasshouse.compile.lowerer import Lowerer, identity_of
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import state
+from glasshouse.graph.graph import Graph
 
 
 class Target:
@@ -32,13 +34,14 @@ class Target:
         self.name, self.dialect = name, dialect or Dialect()
         self.fused, self.host = fused, host
         self.lowerers: list[Lowerer] = [*lowerers, fused, host]
-        self.extended: dict[Lowerer, Target] = {}
+        self.passes: tuple[Callable[[Graph], Graph], ...] = ()  # of a user's, after the compiler's
+        self.extended: dict[Any, Target] = {}
 
     # -- which code it makes -------------------------------------------------------------------
 
     def variant(self) -> Any:
         """What Programs depend on beside their recording, to be told apart in this process."""
-        return (self.name, self.dialect, *self.lowerers, *self.settings())
+        return (self.name, self.dialect, self.passes, *self.lowerers, *self.settings())
 
     def settings(self) -> tuple:
         """What flags choose."""
@@ -48,6 +51,7 @@ class Target:
         """What stored code depends on beside its recording, the same in each process: None where
         that cannot be said, and code is not stored."""
         parts = [lowerer.identity() for lowerer in self.lowerers]
+        parts += [identity_of(rewrite, "") for rewrite in self.passes]
         if None in parts:
             return None
         own = (self.name, self.dialect, os.cpu_count(), self.settings())
@@ -55,10 +59,18 @@ class Target:
 
     def with_lowerer(self, lowerer: Lowerer) -> "Target":
         """This target with a lowerer in front of its own; the same one each time."""
-        found = self.extended.get(lowerer)
+        return self.extension(lowerer, lowerers=[lowerer, *self.lowerers])
+
+    def with_pass(self, rewrite: Callable[[Graph], Graph]) -> "Target":
+        """This target with a pass over graphs behind the compiler's; the same one each time."""
+        return self.extension(rewrite, passes=(*self.passes, rewrite))
+
+    def extension(self, key, **changes) -> "Target":
+        """A copy with other attributes, made once for a key."""
+        found = self.extended.get(key)
         if found is None:
-            found = self.extended[lowerer] = copy.copy(self)
-            found.lowerers, found.extended = [lowerer, *self.lowerers], {}
+            found = self.extended[key] = copy.copy(self)
+            vars(found).update(changes, extended={})
         return found
 
     def lowerers_of(self, op: str) -> list[Lowerer]:
@@ -124,4 +136,17 @@ def use_lowerer(lowerer: Lowerer):
         fix = "Pass an instance of a subclass of glasshouse.targets.Lowerer."
         raise OptionError("use_lowerer", "a Lowerer", type_name(lowerer), fix)
     with use_target(current_target().with_lowerer(lowerer)) as target:
+        yield target
+
+
+@contextmanager
+def use_pass(rewrite: Callable[[Graph], Graph]):
+    """Inside, graphs are rewritten by this function too, after the compiler's own passes.
+
+    Raises: OptionError for what is no function
+    """
+    if not callable(rewrite):
+        fix = "Pass a function from a Graph to a Graph."
+        raise OptionError("use_pass", "a function", type_name(rewrite), fix)
+    with use_target(current_target().with_pass(rewrite)) as target:
         yield target

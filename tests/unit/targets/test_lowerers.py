@@ -235,6 +235,24 @@ def test_an_earlier_lowerer_has_the_first_pick(rms):
     assert own is gh.targets.CPU.with_lowerer(rms.RmsNormKernels()) and y is not None
 
 
+def test_a_pass_of_the_users_rewrites_graphs_inside(fresh, example):
+    own = example("division_pass")
+    x = drawn(40, 30)
+    plain = own.standardised(x).numpy()
+    with gh.targets.use_pass(own.reciprocals_first):
+        found = own.standardised(x).numpy()
+    assert (own.standardised(x).numpy() == plain).all() and len(program.programs) == 2
+    np.testing.assert_allclose(found, plain, rtol=0, atol=1e-6)
+    script = str(EXAMPLES / "division_pass.py")
+    command = ["show", "--program", "1", "--stage", "reciprocals_first", script]
+    shown = CliRunner().invoke(main, command).output
+    assert shown.count("primitives['div']") == 2 and "program(v0" in shown
+    wrong = CliRunner().invoke(main, ["show", "--stage", "reciprocals", script])
+    assert wrong.exit_code == 2 and "reuse_results" in wrong.output
+    with pytest.raises(OptionError, match="a function"), gh.targets.use_pass("mine"):
+        pass
+
+
 # -- a target ---------------------------------------------------------------------------------
 
 
