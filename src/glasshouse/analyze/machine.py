@@ -221,8 +221,8 @@ def measure_all(name: str, smoke: bool) -> MachineProfile:
     bandwidth = []
     for size in [1 << n for n in ((12, 16, 20) if smoke else (12, 16, 19, 22, 25))]:
         pairs = [(full(size), full(size)) for _ in range(4 if size < 1 << 24 else 2)]
-        _, nbytes, ns = measured(lambda pairs=pairs: [x + y for x, y in pairs])
-        bandwidth.append((nbytes, 1e9 * nbytes / ns))
+        sums = measured(lambda pairs=pairs: [x + y for x, y in pairs])
+        bandwidth.append((sums.nbytes, 1e9 * sums.nbytes / sums.ns))
     matrix: dict[str, list[tuple[float, float]]] = {}
     for dtype in ("float32", "bfloat16"):
         for size in (64, 128, 256) if smoke else (64, 128, 256, 512, 1024, 2048):

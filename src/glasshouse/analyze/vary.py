@@ -19,6 +19,7 @@ from glasshouse.analyze.update import is_separable, places_of, with_update
 from glasshouse.base.dtype import uint8
 from glasshouse.base.errors import OptionError
 from glasshouse.base.shape import Spec
+from glasshouse.base.units import parse_bytes
 from glasshouse.compile.plan import ARENA_TAG, Plan, no_collection
 from glasshouse.compile.plan_memory import Life, aligned_bytes, lives_of, place_all
 from glasshouse.compile.steps import PlannedBuffer
@@ -271,21 +272,22 @@ def is_alike(lhs, rhs) -> bool:
 
 
 def max_batch(
-    model, loss, optimizer, inputs, budget_bytes: int, *, limit: int = 1 << 16, **options
+    model, loss, optimizer, inputs, budget_bytes: int | str, *, limit: int = 1 << 16, **options
 ):
-    """The largest batch whose step stays within `budget_bytes`: that one fits, the next does not.
+    """The largest batch whose step stays within `budget_bytes`, a whole number or a text such as
+    "4GiB": that one fits, the next does not.
 
     The first axis of every input is the batch.
 
     Raises: OptionError, with the least that is needed, if not even one example fits
     """
-    options = {"dtypes": (), **options}
+    options, budget_bytes = {"dtypes": (), **options}, parse_bytes("max_batch", budget_bytes)
     costs = vary(model, loss, optimizer, lambda batch: with_batch(inputs, batch), **options)
     if (least := costs(1).peak_bytes) > budget_bytes:
         raise OptionError(
             "max_batch",
             f"a budget of at least {least:,} bytes, for one example",
-            f"{budget_bytes:,}",
+            f"{budget_bytes:,} bytes",
             "Use gh.checkpoint, autocast or a smaller model.",
         )
     low, high = 1, 2

@@ -52,7 +52,7 @@ class Flag:
                 pass
         raise OptionError(
             self.variable,
-            f"a value of type {self.kind.__name__}",
+            getattr(self.kind, "expected", f"a value of type {self.kind.__name__}"),
             repr(text),
             f"Unset it or use e.g. {str(self.default)!r}.",
         )
@@ -68,7 +68,7 @@ declared = (
     Flag("compile", str, "auto", "auto: Programs seen again or large; always; never"),
     Flag("debug", int, 0, "1 prints fallbacks and moves between backends; 3 the passes"),
     Flag("memory", str, "caching", "memory manager used at start: caching, direct"),
-    Flag("memory_limit", int, 0, "bytes that a memory manager may reserve; 0: no limit"),
+    Flag("memory_limit", ByteCount, 0, "most bytes that a memory manager may reserve; 0: no limit"),
     Flag("onednn", str, "", "oneDNN's shared library; empty: the one installed beside Python"),
     Flag(
         "program_bytes",

@@ -1,14 +1,21 @@
-"""Numbers of bytes as people write them: 1.5GiB, 800MB, 4096."""
+"""Sizes of memory as people write them: 1.5GiB, 800MB, 60%, 4096.
+
+A whole number is bytes, in Python and as text; a text may name a unit. Where a part of a whole
+makes sense, it is a float of at most 1, or a percentage. What could mean two things is refused."""
 
 import math
 import re
+from dataclasses import dataclass
+
+from glasshouse.base.errors import OptionError
 
 UNITS = {"": 1, "B": 1} | {
     f"{letter}{infix}B": base**power
     for infix, base in (("", 1000), ("i", 1024))
     for power, letter in enumerate("KMGT", 1)
 }
-SPELLINGS = {unit.lower(): factor for unit, factor in UNITS.items()}
+FACTORS = {unit.lower(): factor for unit, factor in UNITS.items()}
+NUMBER = re.compile(r"(\d+\.?\d*|\.\d+)\s*([A-Za-z]*|%)", re.ASCII)
 
 
 class ByteCount(int):
@@ -24,6 +31,8 @@ class ByteCount(int):
         800MB 3MiB
     """
 
+    expected = "a number of bytes such as 1.5GiB, 800MB or 4096"
+
     def __new__(cls, value):
         return super().__new__(cls, parsed(value) if isinstance(value, str) else value)
 
@@ -31,12 +40,102 @@ class ByteCount(int):
         return format_bytes(self)
 
 
+@dataclass(frozen=True)
+class MemoryBudget:
+    """A limit of memory: bytes, or a part of a whole; prints as it was written."""
+
+    words: str
+    nbytes: int | None = None
+    part: float = 0.0
+
+    def bytes_of(self, whole_bytes: int) -> int:
+        """The bytes of the limit, if the whole has so many."""
+        return int(self.part * whole_bytes) if self.nbytes is None else self.nbytes
+
+    def __str__(self):
+        return self.words
+
+
 def parsed(text: str) -> int:
-    match = re.fullmatch(r"([0-9.]+)\s*([A-Za-z]*)", text.strip())
-    factor = SPELLINGS.get(match[2].lower()) if match else None
-    if match is None or factor is None:
-        raise ValueError(f"{text!r} is no number of bytes such as 1.5GiB or 800MB")
-    return math.floor(float(match[1]) * factor)
+    """The bytes that a text stands for.
+
+    Raises: ValueError with what to write
+    """
+    match = NUMBER.fullmatch(text.strip())
+    number, unit = match.groups() if match else ("", "?")
+    factor = FACTORS.get(unit.lower())
+    if factor is not None and (unit or "." not in number):
+        return (
+            math.floor(float(number) * factor) if unit and "." in number else int(number) * factor
+        )
+    problem = f"{text!r} is no number of bytes such as 1.5GiB or 800MB"
+    if unit in ("", "K", "M", "G", "T", "k", "m", "g", "t"):
+        letter = unit.upper() or "G"
+        problem += f": write {number}{letter}iB (powers of 1024) or {number}{letter}B (of 1000)"
+    raise ValueError(problem)
+
+
+def parse_bytes(where: str, value) -> ByteCount:
+    """A number of bytes: an int, or a text such as "1.5GiB".
+
+    Raises: OptionError for all else, and for what is not above 0
+
+    Example:
+        >>> int(parse_bytes("limit", "2KiB"))
+        2048
+    """
+    if isinstance(value, str) or hasattr(value, "__index__") and not isinstance(value, bool):
+        try:
+            nbytes = ByteCount(value)
+        except ValueError as error:
+            raise OptionError(where, ByteCount.expected, repr(value), f"{error}.") from None
+        if nbytes > 0:
+            return nbytes
+    fix = 'Write a whole number of bytes, or a text with a unit such as "1.5GiB".'
+    raise OptionError(where, f"{ByteCount.expected}, above 0", repr(value), fix)
+
+
+def parse_budget(where: str, value) -> MemoryBudget:
+    """A limit: bytes as for `parse_bytes`, or a part of a whole above 0 and at most 1: a float, or
+    a text such as "60%".
+
+    Raises: OptionError for all else
+
+    Example:
+        >>> parse_budget("plan", "60%").bytes_of(1000), parse_budget("plan", 0.25).bytes_of(1000)
+        (600, 250)
+        >>> print(parse_budget("plan", "1.5 GiB"), "or", parse_budget("plan", 1_600_000_000))
+        1.5 GiB or 1,600,000,000 bytes
+    """
+    if isinstance(value, MemoryBudget):
+        return value
+    words, part = part_in(value)
+    if part is None:
+        nbytes = int(parse_bytes(where, value))
+        has_unit = isinstance(value, str) and not value.strip().isdigit()
+        return MemoryBudget(value.strip() if has_unit else f"{nbytes:,} bytes", nbytes)
+    if 0 < part <= 1:
+        return MemoryBudget(words, part=part)
+    expected = 'bytes (1610612736, "1.5GiB"), or a part above 0 and at most 1 (0.6, "60%")'
+    fix = 'Write 0.5 or "50%" for half of the peak.'
+    if part >= 10_000:
+        fix = f"Write {int(part)} for bytes."
+    elif part > 1 and not words.endswith("%"):
+        fix = f'Write "{words}GiB" for that many GiB, a whole number for bytes.'
+    raise OptionError(where, expected, repr(value), fix)
+
+
+def part_in(value) -> tuple[str, float | None]:
+    """The part of a whole that a float, a percentage or a text such as "0.6" names, after its
+    words; None where it is no such thing."""
+    if not isinstance(value, str):
+        is_real = hasattr(value, "__float__") and not hasattr(value, "__index__")
+        return (str(value), float(value)) if is_real else ("", None)
+    match = NUMBER.fullmatch(value.strip())
+    number, unit = match.groups() if match else ("", "")
+    if unit == "%":
+        return value.strip(), float(number) / 100
+    return number, float(number) if "." in number and not unit else None
 
 
 def format_bytes(nbytes: int) -> str:

@@ -122,7 +122,7 @@ def optimize(
     nopython: bool = False,
     dynamic: bool = False,
     frontend=None,
-    memory_budget: int | float | None = None,
+    memory_budget: int | float | str | None = None,
 ):
     """Capture functions, methods and Modules, unmodified: calls run as compiled graphs.
 

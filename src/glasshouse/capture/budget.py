@@ -1,11 +1,7 @@
 """The compiler of `optimize(memory_budget=…)`: the default one, within a plan."""
 
-from glasshouse.capture.captured_step import (
-    CapturedStep,
-    check_budget,
-    has_both_passes,
-    plan_captured,
-)
+from glasshouse.base.units import MemoryBudget, parse_budget
+from glasshouse.capture.captured_step import CapturedStep, has_both_passes, plan_captured
 from glasshouse.capture.program_compiler import CompiledGraph
 from glasshouse.remat.planner.blocks import RematBlock
 from glasshouse.remat.planner.plan import RematPlan
@@ -14,9 +10,9 @@ from glasshouse.remat.planner.plan import RematPlan
 class BudgetCompiler:
     """A budget for graphs that train, and the plans that were made for it."""
 
-    def __init__(self, budget: int | float):
-        check_budget(budget)
-        self.budget, self.plans = budget, list[RematPlan]()
+    def __init__(self, budget: int | float | str | MemoryBudget):
+        self.budget = parse_budget("optimize(memory_budget=…)", budget)
+        self.plans: list[RematPlan] = []
 
     def __call__(self, graph_module, example_inputs) -> CompiledGraph:
         """The callable that runs a captured graph within the budget."""

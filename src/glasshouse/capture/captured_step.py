@@ -10,7 +10,7 @@ from typing import NamedTuple
 from glasshouse import memory
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.step import StepAnalysis
-from glasshouse.base.errors import OptionError
+from glasshouse.base.units import MemoryBudget
 from glasshouse.capture.split import split
 from glasshouse.compile.plan import ARENA_TAG, SMALL_BYTES, no_collection, rewritten, tag_of
 from glasshouse.compile.plan import Plan as MemoryPlan
@@ -21,7 +21,7 @@ from glasshouse.remat.passes.request import requesting
 from glasshouse.remat.passes.rerun import BEHIND
 from glasshouse.remat.planner.blocks import RematBlock, candidates_of, request_of
 from glasshouse.remat.planner.chain import Chain, Option
-from glasshouse.remat.planner.plan import RematPlan, in_bytes
+from glasshouse.remat.planner.plan import RematPlan
 from glasshouse.remat.planner.planner import Planner
 
 
@@ -91,11 +91,11 @@ class CapturedPlanner(Planner):
         return {}
 
 
-def plan_captured(step: CapturedStep, budget: int | float) -> tuple[RematPlan, int]:
+def plan_captured(step: CapturedStep, budget: MemoryBudget) -> tuple[RematPlan, int]:
     """The plan of a captured call, and the most bytes that may be in use when a call begins."""
     with no_collection():
         found = RematPlan(CapturedPlanner(step, MachineProfile.load("cpu2")), budget)
-    return found, in_bytes(budget, found.plain_bytes) - found.peak_bytes + step.base_bytes
+    return found, found.budget_bytes - found.peak_bytes + step.base_bytes
 
 
 def in_use() -> int:
@@ -109,14 +109,6 @@ def allocated_bytes(nbytes: int) -> int:
     found = manager.stats().allocated_bytes
     del kept
     return found
-
-
-def check_budget(budget) -> None:
-    """Raise unless it is bytes, or a part of a peak."""
-    fits = isinstance(budget, (int, float)) and not isinstance(budget, bool) and budget > 0
-    if not fits or isinstance(budget, float) and budget > 1:
-        expected = "memory_budget to be bytes, or a part of the peak above 0 and at most 1"
-        raise OptionError("optimize", expected, repr(budget), "Write 0.5 for half of the peak.")
 
 
 def has_both_passes(recording: Recording) -> bool:

@@ -12,6 +12,7 @@ from glasshouse.analyze import MachineProfile, calibrate, plan, symbolic_profile
 from glasshouse.analyze.meta import specs_of
 from glasshouse.analyze.step import step, with_batch
 from glasshouse.base.errors import OptionError, check_known
+from glasshouse.base.units import parse_budget
 from glasshouse.cli.bench_worker import CASES, Ours
 from glasshouse.nn.functional import cross_entropy
 
@@ -77,7 +78,7 @@ def show_nodes(
 @click.option("--optimizer", type=click.Choice(sorted(OPTIMIZERS)), default="sgd")
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32")
 @click.option("--machine", default="cpu2", help="cpu2, h200, or a file of `calibrate`.")
-@click.option("--budget", type=float, help="Plan recomputation: GiB, or a part below 1.")
+@click.option("--budget", help="Plan recomputation: 1.5GiB, 800MB, bytes, or 60% of the peak.")
 @click.option("--convention", type=click.Choice(["exact", "colossal"]), default="exact")
 @click.option("--sort", help="Column to sort the nodes by.")
 @click.option("--depth", type=click.IntRange(1), default=3, help="Levels of modules to print.")
@@ -97,7 +98,7 @@ def analyze(
     options = {"autocast": None if dtype == "float32" else dtype, "machine": machine}
     made = OPTIMIZERS[optimizer](model.model.parameters(), lr=1e-3)
     if budget is not None:
-        size = budget if budget < 1 else int(budget * 2**30)
+        size = parse_budget("--budget", budget)
         found = plan(model.model, model.loss, made, inputs, size, **options)
         click.echo(f"{found.table()}\n{found.code()}")
     else:

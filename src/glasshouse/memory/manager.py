@@ -18,6 +18,7 @@ import numpy as np
 from glasshouse.base import BackendError, OptionError, OutOfMemoryError, ShapeError, check_known
 from glasshouse.base.flags import flags, having
 from glasshouse.base.interrupts import held
+from glasshouse.base.units import parse_bytes
 
 BACKLOG = 1000  # events that may wait for a slow listener before a thread that allocates does too
 
@@ -394,21 +395,19 @@ class Limit:
 
 
 class limit(having):
-    """Let managers reserve at most `nbytes` (None: no limit); as a context, until its end.
+    """Let managers reserve at most `nbytes`: a whole number, or a text such as "8GiB"; None for no
+    limit. As a context, until its end.
 
     Raises: OptionError unless nbytes is positive.
     Example:
-        >>> with limit(1 << 30):
+        >>> with limit("1GiB"):
         ...     Limit.nbytes
         1073741824
     """
 
-    def __init__(self, nbytes: int | None):
-        if nbytes is not None and (not isinstance(nbytes, int) or nbytes <= 0):
-            raise OptionError(
-                "limit", "a positive number of bytes or None", repr(nbytes), "Write e.g. 8 * 2**30."
-            )
-        super().__init__(Limit, nbytes=nbytes)
+    def __init__(self, nbytes: int | str | None):
+        parsed = None if nbytes is None else int(parse_bytes("limit", nbytes))
+        super().__init__(Limit, nbytes=parsed)
 
 
 class CurrentManager:

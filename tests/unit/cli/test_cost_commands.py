@@ -71,6 +71,11 @@ def test_analyze_prints_nodes_steps_and_plans():
     assert "peak" in step and "on h200" in step
     assert json.loads(run("analyze", "asr", "--smoke", "--train", "--json"))["peak_bytes"] > 0
     assert "compute again" in run("analyze", "vit_b_16", "--smoke", "--budget", "0.95")
+    shown = run("analyze", "vit_b_16", "--smoke", "--budget", "95%")
+    assert "budget 95% of the peak" in shown and "AppliedBlocks(model, blocks)" in shown
+    peak = int(shown.split("peak ")[1].split(" ")[0].replace(",", ""))
+    assert f"budget {peak:,} bytes" in run("analyze", "vit_b_16", "--smoke", "--budget", str(peak))
+    assert '"1.5GiB"' in run("analyze", "vit_b_16", "--smoke", "--budget", "1.5", code=2)
 
 
 def test_a_users_model_is_analysed(tmp_path, monkeypatch):

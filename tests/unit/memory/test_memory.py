@@ -175,7 +175,7 @@ def test_peaks_begin_anew(name):
 
 def test_the_limit_and_what_the_error_says():
     manager = CachingManager()
-    with memory.limit(20 * MB):
+    with memory.limit("20MiB"):
         kept = manager.alloc(12 * MB, Tag("conv", "layer1.0", "forward"))
         manager.alloc(6 * MB)  # cached: given back to the system when there is need
         other = manager.alloc(7 * MB)

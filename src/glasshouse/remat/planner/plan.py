@@ -4,6 +4,7 @@ from contextlib import AbstractContextManager
 
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.base.errors import OptionError, check_known, type_name
+from glasshouse.base.units import MemoryBudget, parse_budget
 from glasshouse.nn.module import Module
 from glasshouse.profile.text import milliseconds, percent, scaled, table
 from glasshouse.remat.planner.blocks import AppliedBlocks, Means, RematBlock, candidates_of
@@ -16,16 +17,19 @@ SOLVERS = ("auto", "chain", "exact", "min-cut")
 class RematPlan:
     """What a step computes again, and what that comes to.
 
+    budget        what the step is to stay within, and
+    budget_bytes  that in bytes
     blocks        those chosen, with their estimated savings and costs
     peak_bytes    the planned peak of a step with them; at most the budget
     plain_bytes   that without
     plain_ns      the predicted time of a step without
     extra_ns      by how much it grows"""
 
-    def __init__(self, planner: Planner, budget: int | float):
-        plain = planner.check([])
+    def __init__(self, planner: Planner, budget: int | float | str | MemoryBudget):
+        self.budget, plain = parse_budget("plan", budget), planner.check([])
         self.plain_bytes, self.plain_ns = plain.peak_bytes, plain.ns
-        choice = planner.search(in_bytes(budget, self.plain_bytes))
+        self.budget_bytes = self.budget.bytes_of(self.plain_bytes)
+        choice = planner.search(self.budget_bytes)
         self.blocks, self.peak_bytes = choice.blocks, choice.peak_bytes
         self.extra_ns, self.root = choice.ns - self.plain_ns, planner.root
 
@@ -43,6 +47,9 @@ class RematPlan:
         """The plan as text."""
         more = percent(self.extra_ns, self.plain_ns) or "0.0%"
         head = f"peak {self.plain_bytes:,} -> {self.peak_bytes:,} bytes, {more} more time predicted"
+        head += f"\nbudget {self.budget}"
+        if self.budget.nbytes is None:
+            head += f" of the peak: {self.budget_bytes:,} bytes"
         names, rows = ["compute again", "", "saves about", "takes"], self.rows()
         chosen = table(names, rows, left=2) if rows else "nothing is computed again"
         return f"{head}\n{chosen}\n"
@@ -74,19 +81,20 @@ def estimates(blocks: list[RematBlock]) -> list[str]:
 class Plan(RematPlan, AbstractContextManager):
     """What to compute again: in this thread from `apply()` to `remove()`, or in a `with` block."""
 
-    def __init__(self, planner: Planner, budget: int | float):
+    def __init__(self, planner: Planner, budget: int | float | str):
         super().__init__(planner, budget)
         self.planner, self.model = planner, planner.model
         self.applied: AppliedBlocks | None = None
 
-    def at(self, budget: int | float) -> "Plan":
+    def at(self, budget: int | float | str) -> "Plan":
         """The plan for another budget; what was analysed for this one is not analysed again."""
         return Plan(self.planner, budget)
 
-    def estimate(self, budget: int | float) -> float | None:
+    def estimate(self, budget: int | float | str) -> float | None:
         """About the ns that a plan for a budget adds to a step, in milliseconds and without an
         analysis; None if none seems to fit."""
-        planner, limit = self.planner, in_bytes(budget, self.plain_bytes)
+        planner = self.planner
+        limit = parse_budget("estimate", budget).bytes_of(self.plain_bytes)
         choices = [planner.choice(n, limit) for n in range(len(planner.chains) - 1)]
         times = [choice.ns for choice in (planner.best(limit), *choices) if choice is not None]
         return min(times) - self.plain_ns if times else None
@@ -115,7 +123,7 @@ def plan(
     loss,
     optimizer,
     inputs,
-    budget: int | float,
+    budget: int | float | str,
     *,
     blocks=None,
     autocast: str | None = None,
@@ -124,7 +132,8 @@ def plan(
 ) -> Plan:
     """What to compute again so that a training step's memory stays within a budget.
 
-    budget  bytes; or a part of the peak without a plan, above 0 and at most 1
+    budget  bytes: a whole number, or a text such as "1.5GiB" or "800MB"; or a part of the peak
+            without a plan: a float above 0 and at most 1, or a text such as "60%"
     blocks  paths of modules that may be computed again; the repeating ones unless given
     solver  "chain", a dynamic program over blocks; "exact", a mixed-integer program over single
             values, for graphs in which it ends in time (needs scipy); "min-cut", a heuristic over
@@ -150,22 +159,9 @@ def plan(
     if not isinstance(model, Module):
         raise OptionError("plan", "a Module", type_name(model), "Pass the model.")
     check_known("plan", f"a solver of {', '.join(SOLVERS)}", solver, SOLVERS)
+    budget = parse_budget("plan", budget)
     profile = MachineProfile.load(machine)
     for path in blocks or ():
         check_known("plan", "paths of modules", path, dict(model.named_modules()))
     step = ModelStep(model, loss, optimizer, inputs, autocast)
     return Plan(Planner(step, list(blocks or candidates_of(model)), profile, solver), budget)
-
-
-def in_bytes(budget: int | float, whole: int) -> int:
-    """A budget in bytes; one that is a float is a part of the whole."""
-    if not isinstance(budget, float):
-        return budget
-    if not 0 < budget <= 1:
-        raise OptionError(
-            "plan",
-            "a part above 0 and at most 1, or bytes",
-            repr(budget),
-            "Write 0.5 for half of the peak.",
-        )
-    return int(budget * whole)

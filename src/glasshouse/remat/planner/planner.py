@@ -32,6 +32,7 @@ MAX_CHECKS = 8  # choices that are analysed for a budget
 MAX_FAILS = 2  # blocks that a choice is tried without in vain
 SMALL_GAIN = 0.003  # of the time of a step: not worth an analysis
 LEAST_STEP = 200  # a part of a budget by which another choice is to take less
+TINY_BYTES = 1 << 16  # a budget that was perhaps meant in another unit
 MIN_ROW = 5  # equal blocks of which some stand for the others
 MAX_VALUES = 2000  # of a forward pass, among which a minimum cut is found in half a second
 EVERYWHERE = RematBlock("", Means.ELEMENTWISE)  # elementwise work of all of it
@@ -129,7 +130,10 @@ class Planner:
         choice = self.attempt(budget)
         if choice is None:
             least = f"a budget of at least {self.lowest():,} bytes, the least peak that was found"
-            raise OptionError("plan", least, f"{budget:,}", "Use a smaller batch or autocast.")
+            fix = "Use a smaller batch or autocast."
+            if budget < TINY_BYTES:
+                fix = f'{fix} A size may have a unit, as in "4GiB".'
+            raise OptionError("plan", least, f"{budget:,} bytes", fix)
         return choice
 
     def lowest(self) -> int:
