@@ -1,6 +1,6 @@
 """What the lazy backend costs in Python: recording a node, and finding a recorded step again.
 
-Aim: at most 3 µs to record a node beyond the cost of the door, at most 2 µs a node to look up.
+Aim: at most 3 µs to record a node beyond the cost of dispatch, at most 2 µs a node to look up.
 """
 
 import time
@@ -60,13 +60,13 @@ def main() -> None:
             looked_up.append((time.perf_counter() - start) / len(recording.nodes))
     results = summarize(
         {
-            "record, door included": [t / NODES for t in times["lazy"]],
-            "the door alone (stub backend)": [t / NODES for t in times["stub"]],
+            "record, dispatch included": [t / NODES for t in times["lazy"]],
+            "dispatch alone (stub backend)": [t / NODES for t in times["stub"]],
             "look up": looked_up,
         }
     )
     rows = [[name, f"{1e6 * entry['median_s']:.2f}"] for name, entry in results.items()]
-    rows.append(["record, beyond the door", f"{micro['lazy'] - micro['stub']:.2f}"])
+    rows.append(["record, beyond dispatch", f"{micro['lazy'] - micro['stub']:.2f}"])
     show("recording", ["", "µs a node"], rows, f"a step of {len(nodes)} nodes; aim: 3 and 2")
     print(save("recording", results, options))
 

@@ -317,6 +317,6 @@ def test_rules_get_specs_for_what_they_do_not_read(case):
         read = any(rule.reads_operand(i) for rule in rules)
         assert (saved is not None) == read, f"{case.card.name}: operand {i}"
         if not read:
-            assert isinstance(node.revive(saved, node.specs[i], None, False), Spec)
+            assert isinstance(node.revive(saved, node.call.specs[i], None, False), Spec)
     assert (node.saved_out[0] is not None) == any(rule.reads_y for rule in rules)
     assert case.card.kept(needs)[1] == tuple(s is not None for s in node.saved)

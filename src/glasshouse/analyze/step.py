@@ -1,6 +1,6 @@
 """A training step, ahead of time: peak memory, FLOPs and time before anything is allocated.
 
-The step runs on meta tensors through the same door, tape, compiler and memory manager as in
+The step runs on meta tensors through the same dispatch, tape, compiler and memory manager as in
 earnest, up to the plan of each Program; so what is planned here is what a run allocates."""
 
 from collections import Counter

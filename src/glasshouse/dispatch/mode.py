@@ -7,8 +7,8 @@ from glasshouse.dispatch.bind import box, state
 
 
 class Mode:
-    """One layer of the door. Subclasses override `process`. A mode that does no more than change
-    which cards are called says how it does so in `key`, equal for equal ways.
+    """One layer that calls pass. Subclasses override `process`. A mode that does no more than
+    change which cards are called says how it does so in `key`, equal for equal ways.
 
     Example:
         >>> class Count(Mode):

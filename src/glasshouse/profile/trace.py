@@ -72,7 +72,7 @@ class Share(NamedTuple):
 
 
 class Unseen(NamedTuple):
-    """A call that kernels computed and that did not pass the door while this was recorded, for its
+    """A call that kernels computed and that was not told while this was recorded, for its
     function is captured: its kernels' time, over all runs."""
 
     share: Share
@@ -373,7 +373,7 @@ def weight(call: Call) -> float:
 
 
 def where(trace: Trace, origin, events) -> tuple[str, str]:
-    """Module and pass of a recorded call: as the door saw it now, else as it was compiled."""
+    """Module and pass of a recorded call: as it was told now, else as it was compiled."""
     if 0 <= origin.place < len(events) and events[origin.place] >= 0:
         event = trace.events[events[origin.place]]
         return trace.scopes[event["scope"]], trace.phases[event["phase"]]

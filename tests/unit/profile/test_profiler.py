@@ -95,7 +95,7 @@ def test_what_waited_before_a_recording_is_not_taken_for_its_events():
         thread.join()
     assert p.key_averages().find("mul").calls == 1
     assert all(e.kernel_ns == 0 for e in p.events() if e.name == "matmul")
-    assert "matmul" in p.key_averages().table()  # as a call that the door did not see
+    assert "matmul" in p.key_averages().table()  # as a call that was not told
 
 
 def test_a_recording_computes_what_its_steps_recorded():

@@ -1,0 +1,55 @@
+"""The glossary of docs/architecture.md names what is there, and what is retired stays away."""
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "glasshouse"
+SOURCES = sorted(p for p in PACKAGE.rglob("*") if p.suffix in (".py", ".c", ".h"))
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+GLOSSARY = PAGE.partition("## Glossary\n")[2].partition("\n## ")[0]
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in GLOSSARY.splitlines()
+    if line.startswith("| ") and not line.startswith(("| term", "| ---"))
+]
+CLASSES = [name for row in ROWS for name in re.findall(r"`(\w+)`", row[1])]
+RETIRED = re.findall(r"`(\w+)`", GLOSSARY.partition("Retired: ")[2])
+
+
+def defined_classes() -> Counter:
+    """How often `src` defines a class of each name."""
+    return Counter(
+        node.name
+        for path in SOURCES
+        if path.suffix == ".py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    )
+
+
+def test_each_class_of_the_glossary_is_defined_once():
+    defined = defined_classes()
+    assert len(CLASSES) > 20
+    assert {name: defined[name] for name in CLASSES} == dict.fromkeys(CLASSES, 1)
+
+
+def test_each_term_is_told_in_one_sentence():
+    assert len({row[0] for row in ROWS}) == len(ROWS) > 20
+    for term, _, meaning in ROWS:
+        assert meaning.endswith(".") and ". " not in meaning, (term, meaning)
+
+
+@pytest.mark.parametrize("word", RETIRED)
+def test_retired_names_occur_nowhere_in_the_sources(word):
+    pattern = re.compile(rf"\b{word}\b")
+    found = [str(path.relative_to(PACKAGE)) for path in SOURCES if pattern.search(path.read_text())]
+    assert not found
+
+
+def test_some_names_are_retired():
+    assert {"door", "Lazy"} <= set(RETIRED)
