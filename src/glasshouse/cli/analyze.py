@@ -14,6 +14,7 @@ from glasshouse.analyze.step import step, with_batch
 from glasshouse.base.errors import OptionError, check_known
 from glasshouse.base.units import parse_budget
 from glasshouse.cli.bench_worker import CASES, Ours
+from glasshouse.cli.command import Command, echo, progress
 from glasshouse.nn.functional import cross_entropy
 
 OPTIMIZERS = {"sgd": gh.optim.SGD, "adamw": gh.optim.AdamW, "adam": gh.optim.Adam}
@@ -65,13 +66,17 @@ def load(name: str):
 def show_nodes(
     model: AnalyzedModel, inputs, convention: str, sort: str | None, as_json: bool
 ) -> None:
-    gm = symbolic_trace(model.model, [inputs[0]])
-    found = symbolic_profile(gm, inputs[0], convention=convention)
+    with progress("tracing"):
+        gm = symbolic_trace(model.model, [inputs[0]])
+        found = symbolic_profile(gm, inputs[0], convention=convention)
     found = found.sorted(sort) if sort else found
-    click.echo(found.to_json() if as_json else f"{found.table()}\n{found.modules()}")
+    if as_json:
+        click.echo(found.to_json())
+    else:
+        echo(lambda: f"{found.table()}\n{found.modules()}")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name", metavar="MODEL")
 @click.option("--batch", type=click.IntRange(1), help="Batch size.")
 @click.option("--train", is_flag=True, help="A whole training step: peak memory, FLOPs, time.")
@@ -90,7 +95,8 @@ def analyze(
     """Say what a MODEL costs without running it: a built-in one, or module:function.
     The function returns (model, inputs) or (model, inputs, loss); inputs are tensors, or pairs of
     shape and dtype, the model's input first. Without --train: every node of the forward."""
-    model = AnalyzedModel(name, smoke)
+    with progress(f"{name}: building"):
+        model = AnalyzedModel(name, smoke)
     inputs = with_batch(model.inputs, batch) if batch else model.inputs
     if not train and budget is None:
         show_nodes(model, inputs, convention, sort, as_json)
@@ -99,19 +105,26 @@ def analyze(
     made = OPTIMIZERS[optimizer](model.model.parameters(), lr=1e-3)
     if budget is not None:
         size = parse_budget("--budget", budget)
-        found = plan(model.model, model.loss, made, inputs, size, **options)
-        click.echo(f"{found.table()}\n{found.code()}")
-    else:
+        with progress(f"{name}: planning"):
+            found = plan(model.model, model.loss, made, inputs, size, **options)
+        echo(found.table)
+        click.echo(found.code())
+        return
+    with progress(f"{name}: analysing a step"):
         found = step(model.model, model.loss, made, inputs, **options)
-        click.echo(json.dumps(found.to_dict()) if as_json else found.table(depth))
+    if as_json:
+        click.echo(json.dumps(found.to_dict()))
+    else:
+        echo(lambda: found.table(depth))
 
 
-@click.command("calibrate")
+@click.command(cls=Command, name="calibrate")
 @click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--smoke", is_flag=True, help="Small sizes only, to try the command.")
 def calibrate_command(path, smoke):
     """Measure this machine in some seconds, and write its profile to PATH."""
-    found: MachineProfile = calibrate(path.stem, smoke)
+    with progress("measuring this machine"):
+        found: MachineProfile = calibrate(path.stem, smoke)
     found.save(path)
     for name, points in found.matrix.items():
         rates = ", ".join(f"{rate / 1e9:,.0f}" for _, rate in points)

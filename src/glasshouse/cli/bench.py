@@ -24,6 +24,7 @@ from rich.text import Text
 import glasshouse as gh
 from glasshouse.base.errors import BackendError, check_known
 from glasshouse.cli.bench_worker import CASES, Ours
+from glasshouse.cli.command import Command, progress
 from glasshouse.profile import FlopCounter
 
 CAPTURED = "captured"  # ours, under gh.optimize
@@ -201,15 +202,18 @@ def is_ours(record: dict) -> bool:
     return record["framework"] == "glasshouse" and record["mode"] != CAPTURED
 
 
-def show(console: Console, records: list[dict], limits: dict) -> None:
+def show(console: Console, records: list[dict], limits: dict, smoke: bool) -> None:
+    """Print the records; of a smoke run no ratios, for its sizes and steps say nothing of speed."""
     table = Table(box=None, show_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    headings = ("model", "", "step", "/ ours", "first step", "peak", "GFLOP/s", "of limit")
-    for i, heading in enumerate(headings):
+    headings = ["model", "", "step", "/ ours", "first step", "peak", "GFLOP/s", "of limit"]
+    ratios = ("/ ours", "of limit")
+    shown = [heading for heading in headings if not (smoke and heading in ratios)]
+    for i, heading in enumerate(shown):
         table.add_column(heading, justify="right" if i > 1 else "left", no_wrap=i < 2)
     ours = our_steps(records)
     for r in records:
         mine = is_ours(r)
-        table.add_row(
+        cells = (
             r["model"] if mine else "",
             f"{r['framework']}, {r['mode']}",
             f"{r['step_s']:.3f} s",
@@ -218,19 +222,23 @@ def show(console: Console, records: list[dict], limits: dict) -> None:
             f"{r['peak_bytes'] / 2**30:.2f} GiB",
             f"{r['gflops_per_s']:.0f}",
             f"{r['fraction_of_limit']:.0%}",
-            style="bold" if mine else "",
         )
+        row = [cell for heading, cell in zip(headings, cells, strict=True) if heading in shown]
+        table.add_row(*row, style="bold" if mine else "")
     console.print(table)
+    if smoke:
+        console.print("[dim]a smoke run: tiny models and few steps, which say nothing of speed[/]")
+        return
     theirs: dict[str, float] = {}
     for r in records:
         if r["framework"] == "pytorch":
             theirs[r["model"]] = min(r["step_s"], theirs.get(r["model"], math.inf))
-    ratios = [theirs[model] / ours[model] for model in ours if model in theirs]
-    if ratios:
-        mean = math.prod(ratios) ** (1 / len(ratios))
+    factors = [theirs[model] / ours[model] for model in ours if model in theirs]
+    if factors:
+        mean = math.prod(factors) ** (1 / len(factors))
         console.print(
             f"\nPyTorch's best mode takes {mean:.2f} times our time (geometric mean); at "
-            f"least {min(ratios):.2f}"
+            f"least {min(factors):.2f}"
         )
     flops, copy = limits["flops"] / 1e9, limits["copy"] / 1e9
     console.print(
@@ -294,7 +302,7 @@ def modes_for(model: str, modes: list[str]) -> list[str]:
     return list(dict.fromkeys("eager" if mode == "channels_last" else mode for mode in modes))
 
 
-@click.command("bench")
+@click.command(cls=Command, name="bench")
 @click.argument("models", nargs=-1, metavar=f"[{' | '.join(CASES)}]…")
 @click.option(
     "--dtype",
@@ -332,7 +340,8 @@ def bench(models, dtype, against, steps, json_path, chart, smoke):
     console = Console(highlight=False, width=None if fits else 100)
     modes = chosen_modes(against, dtype, smoke)
     frameworks = ["glasshouse", *["pytorch"] * any(mode != CAPTURED for mode in modes)]
-    limits = measure_limits(frameworks, dtype, smoke)
+    with progress("measuring the machine's limits"):
+        limits = measure_limits(frameworks, dtype, smoke)
     records: list[dict] = []
     wanted = list(dict.fromkeys(models)) or list(CASES)
     for model in wanted:
@@ -349,7 +358,7 @@ def bench(models, dtype, against, steps, json_path, chart, smoke):
         json_path.parent.mkdir(parents=True, exist_ok=True)
         json_path.write_text(json.dumps(records, indent=1) + "\n")  # also if a later model fails
     if records:
-        show(console, records, limits)
+        show(console, records, limits, smoke)
         picture = chart or json_path.with_suffix(".png")
         saved = f", {picture}" if save_chart(records, picture) else ""
         console.print(f"saved: {json_path}{saved}", soft_wrap=True)

@@ -7,6 +7,7 @@ import click
 
 from glasshouse.base.flags import flags
 from glasshouse.base.units import ByteCount, format_bytes
+from glasshouse.cli.command import Command
 from glasshouse.compile.disk_cache import (
     CacheEntry,
     cache_folder,
@@ -30,7 +31,7 @@ class ByteCountType(click.ParamType):
             self.fail(f"{error}.", param, ctx)
 
 
-@click.command("cache")
+@click.command(cls=Command, name="cache")
 @click.option("--to", "most_bytes", type=ByteCountType(), help="Prune to this size, e.g. 200MB.")
 @click.option("--clear", is_flag=True, help="Remove all compiled code.")
 def cache(most_bytes: int | None, clear: bool) -> None:

@@ -15,6 +15,7 @@ from glasshouse.base.flags import declared, flags
 from glasshouse.cli.analyze import analyze, calibrate_command
 from glasshouse.cli.bench import bench
 from glasshouse.cli.cache import cache
+from glasshouse.cli.command import Command
 from glasshouse.cli.info import show_info
 from glasshouse.cli.profile import flops, profile
 from glasshouse.cli.show_ops import FIELDS, show_card, show_field, show_table
@@ -27,6 +28,8 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
 class Group(click.Group):
     """A click group that suggests the nearest command and shows our errors without a traceback."""
+
+    command_class = Command
 
     def resolve_command(self, ctx, args):
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):

@@ -10,6 +10,7 @@ from click.core import ParameterSource
 import glasshouse as gh
 from glasshouse.base.errors import check_known
 from glasshouse.cli.bench_worker import CASES, Ours
+from glasshouse.cli.command import Command, echo, progress
 from glasshouse.cli.show_program import as_main
 from glasshouse.profile import Comparison, FlopCounter
 from glasshouse.profile.chrome import ENDINGS
@@ -53,17 +54,19 @@ def run_steps(target, arguments, prof, steps: int, batch, dtype: str, smoke: boo
         with as_main(target, arguments) as run, prof:
             run()
         return
-    model = ProfiledModel(target, batch, dtype, smoke)
-    model.settle()
-    for _ in range(2):
-        model.train().item()
-    with prof:
+    with progress(f"{target}: building") as tell:
+        model = ProfiledModel(target, batch, dtype, smoke)
+        model.settle()
+        for _ in range(2):
+            tell(f"{target}: compiling")
+            model.train().item()
+    with prof:  # nothing else runs beside what is profiled
         for _ in range(steps):
             model.train().item()
             prof.step()
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(cls=Command, context_settings={"ignore_unknown_options": True})
 @click.argument("target", metavar="SCRIPT|MODEL")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--steps", type=click.IntRange(1), default=3, help="Steps of a MODEL.  [default: 3]")
@@ -113,15 +116,15 @@ def profile(
             show(prof, depth, report, against, trace, hta, json_path)
     if before:
         compared = Comparison(before, data_of(prof.trace))
-        click.echo(compared.table())
+        echo(compared.table)
         if fail_above is not None and compared.is_slower(fail_above):
             sys.exit(SLOWER)
 
 
 def show(prof, depth: int, report, against, trace, hta: bool, json_path) -> None:
-    click.echo(prof.modules().table(depth))
-    click.echo(kernel_table(prof.trace))
-    click.echo(prof.memory().table(10))
+    echo(lambda: prof.modules().table(depth))
+    echo(lambda: kernel_table(prof.trace))
+    echo(lambda: prof.memory().table(10))
     if report:
         click.echo(f"report: {prof.report(report, against)}")
     if trace:
@@ -130,7 +133,7 @@ def show(prof, depth: int, report, against, trace, hta: bool, json_path) -> None
         prof.export_json(json_path)
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(cls=Command, context_settings={"ignore_unknown_options": True})
 @click.argument("target", metavar="SCRIPT|MODEL")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--batch", type=click.IntRange(1), help="Batch size of a MODEL.")
@@ -148,8 +151,9 @@ def flops(target, arguments, batch, depth, everything, macs, smoke):
             with as_main(found, arguments) as run, counter:
                 run()
         else:
-            model = ProfiledModel(found, batch, "float32", smoke)
-            with counter:
-                model.loss().backward()
+            with progress(f"{found}: counting"):
+                model = ProfiledModel(found, batch, "float32", smoke)
+                with counter:
+                    model.loss().backward()
     finally:
-        click.echo(counter.table(depth, "all" if everything else "matrix"))
+        echo(lambda: counter.table(depth, "all" if everything else "matrix"))

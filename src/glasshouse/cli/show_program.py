@@ -16,6 +16,7 @@ from glasshouse.base.errors import BackendError
 from glasshouse.base.flags import flags
 from glasshouse.capture.report import Explanation
 from glasshouse.capture.session import Capture
+from glasshouse.cli.command import Command, echo
 from glasshouse.compile.executable import Program
 from glasshouse.compile.plan import PASSES, describe_c, describe_steps, passes_of
 from glasshouse.compile.program import plans_kept, programs
@@ -87,7 +88,7 @@ def show_programs(console: Console, made: list[Program]) -> None:
     console.print(table)
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(cls=Command, context_settings={"ignore_unknown_options": True})
 @click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--program", "number", type=int, help="Which Program, by its number in the table.")
@@ -119,7 +120,7 @@ def show(script, arguments, number, stage):
         click.echo(text)
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(cls=Command, context_settings={"ignore_unknown_options": True})
 @click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--guards", is_flag=True, help="Print the guards of each entry as well.")
@@ -136,7 +137,7 @@ def explain(script: Path, arguments, guards: bool, graphs: bool) -> None:
     if not found:
         click.echo("nothing was captured: no function under gh.optimize was called")
     for explanation in found:
-        click.echo(explanation)
+        echo(explanation.__str__)
         for entry in explanation.entries:
             if graphs and entry.graph is not None:
                 click.echo(f"\ngraph of {entry.name}\n{entry.graph.code}")

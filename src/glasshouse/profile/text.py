@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+from glasshouse.base import having
 from glasshouse.base.errors import OptionError
 
+SHORTEST = 12  # characters that a name is shortened to before columns are left out
 UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -54,12 +56,54 @@ def percent(part: float, whole: float) -> str:
     return f"{part / whole:.1%}" if whole else ""
 
 
+class CurrentWidth:
+    columns: int | None = None  # of the lines of tables; None: as wide as they are
+
+
+def within(columns: int | None) -> having:
+    """Context: tables are made to fit lines of so many characters."""
+    return having(CurrentWidth, columns=columns)
+
+
 def table(headings: list[str], rows: list[list[str]], left: int = 1, limit: int = 60) -> str:
-    """Aligned columns, the first `left` of them to the left and at most `limit` wide."""
-    cells = [headings, *([str(cell) for cell in row] for row in rows)]
-    for row in cells:
-        row[:left] = [shortened(cell, limit) for cell in row[:left]]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    """Aligned columns, the first `left` of them to the left and at most `limit` wide. Where lines
+    have a width, names are shortened to fit; the last columns that still do not are named below."""
+    cells = [list(headings), *([str(cell) for cell in row] for row in rows)]
+    cells = [[*(shortened(cell, limit) for cell in row[:left]), *row[left:]] for row in cells]
+    if CurrentWidth.columns is None:
+        return aligned(cells, left)
+    cells, left_out = fitted(cells, left, CurrentWidth.columns)
+    note = f"not shown in {CurrentWidth.columns} columns: {', '.join(left_out)}"
+    return "\n".join([aligned(cells, left), *[note] * bool(left_out)])
+
+
+def fitted(cells: list[list[str]], left: int, columns: int) -> tuple[list[list[str]], list[str]]:
+    """The cells that fit, and the headings of the columns that do not."""
+    widths = widths_of(cells)
+    left_out: list[str] = []
+    while len(widths) > left + 1:
+        rest = columns - sum(width + 2 for width in widths[left:])  # for the names
+        if rest >= sum(min(width, SHORTEST) + 2 for width in widths[:left]) - 2:
+            break
+        left_out.insert(0, cells[0][len(widths) - 1])
+        widths.pop()
+    names = widths[:left]
+    while sum(width + 2 for width in widths) - 2 > columns and max(names) > SHORTEST:
+        names[names.index(max(names))] -= 1  # the longest gives way
+        widths[:left] = names
+    fits = [
+        [*(shortened(cell, width) for cell, width in zip(row, names)), *row[left : len(widths)]]
+        for row in cells
+    ]
+    return fits, left_out
+
+
+def widths_of(cells: list[list[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*cells, strict=True)]
+
+
+def aligned(cells: list[list[str]], left: int) -> str:
+    widths = widths_of(cells)
     lines = [
         "  ".join(
             cell.ljust(width) if i < left else cell.rjust(width)

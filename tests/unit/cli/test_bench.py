@@ -83,7 +83,7 @@ def test_a_smoke_run_prints_a_table_and_saves_records(tmp_path):
         assert np.isfinite(record["first_loss"])
     assert records[0]["mode"] == gh.backends.current().name
     assert "GFLOP/s" in text and "glasshouse" in text
-    assert ("geometric mean" in text) == HAS_TORCH
+    assert "geometric mean" not in text and "nothing of speed" in text
     if importlib.util.find_spec("matplotlib") is not None:
         assert (tmp_path / "bench.png").stat().st_size > 5000
 

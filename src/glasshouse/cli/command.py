@@ -1,0 +1,56 @@
+"""What all commands share: errors with a command's own usage, the screen's width, progress."""
+
+import contextlib
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+
+import click
+from rich.console import Console
+
+from glasshouse.base.errors import OptionError
+from glasshouse.profile.text import within
+
+PIPED_COLUMNS = 100  # where neither a terminal nor COLUMNS says how wide lines may be
+
+
+class Command(click.Command):
+    """A command whose wrong options are told with its own usage, not the group's."""
+
+    def invoke(self, ctx):
+        try:
+            return super().invoke(ctx)
+        except OptionError as error:
+            raise click.UsageError(str(error), ctx) from error
+
+
+def screen_columns() -> int:
+    """How wide lines may be."""
+    if "COLUMNS" in os.environ or sys.stdout.isatty():
+        return shutil.get_terminal_size().columns
+    return PIPED_COLUMNS
+
+
+def echo(make: Callable[[], str]) -> None:
+    """Print a text whose tables are made to fit the screen; its longer lines are folded."""
+    columns = screen_columns()
+    with within(columns):
+        lines = make().split("\n")
+    for line in lines:
+        folded = (
+            textwrap.wrap(line, columns, subsequent_indent="    ") if len(line) > columns else []
+        )
+        click.echo("\n".join(folded) or line)
+
+
+@contextlib.contextmanager
+def progress(text: str) -> Iterator[Callable[[str], None]]:
+    """Context: shows on a terminal what is being done; what it gives changes the text."""
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield lambda text: None
+        return
+    with console.status(f"{text} …") as status:
+        yield lambda text: status.update(f"{text} …")
