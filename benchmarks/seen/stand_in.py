@@ -16,8 +16,8 @@ import numpy as np
 import glasshouse as gh
 from glasshouse.compile.code import assemble
 from glasshouse.compile.executable import Program
-from glasshouse.compile.plan import Plan, rewritten
-from glasshouse.compile.program import settle
+from glasshouse.compile.plan import ProgramPlan, rewritten
+from glasshouse.compile.program import deliver_results
 from glasshouse.compile.recording import RecordingBackend
 from glasshouse.compile.source_map import StepInfo
 from glasshouse.compile.work import COLLECTIVE, COPY
@@ -127,13 +127,13 @@ class Backend(RecordingBackend):
         events = [getattr(node, "event", -1) for node in recording.nodes]
         program = self.programs.get(recording.key)
         if program is None:
-            program = StreamProgram(assemble(Plan(rewritten(graph_of(recording)))))
+            program = StreamProgram(assemble(ProgramPlan(rewritten(graph_of(recording)))))
             program.stream, self.programs[recording.key] = self.streams[COMPUTE], program
         begin_ns = perf_counter_ns()
         arrays = [np.ascontiguousarray(leaf.value) for leaf in recording.leaves]
         outputs = program.run(arrays, recording.scalars, ())
         program.launches.tell(program, begin_ns, events)
-        settle(recording, outputs, program.owns)
+        deliver_results(recording, outputs, program.owns)
 
     def copied(self, array: np.ndarray):
         """A batch, copied to the device."""

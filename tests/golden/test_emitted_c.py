@@ -8,7 +8,7 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.compile.code import assemble
-from glasshouse.compile.plan import Plan, describe_c, describe_steps
+from glasshouse.compile.plan import ProgramPlan, describe_c, describe_steps
 from glasshouse.graph import record
 from glasshouse.graph.graph import graph_of
 from glasshouse.graph.simplify import PASSES
@@ -71,7 +71,7 @@ def emitted(name: str) -> str:
     graph = graph_of(recording)
     for _, rewrite in PASSES:
         graph = rewrite(graph)
-    plan = Plan(graph)
+    plan = ProgramPlan(graph)
     assemble(plan)
     del results
     steps = "\n".join(f"// {line}" for line in describe_steps(plan).splitlines())

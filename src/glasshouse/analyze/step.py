@@ -15,7 +15,7 @@ from glasshouse.analyze.meta import address_of, meta_backend, placed, specs_of, 
 from glasshouse.base.errors import OptionError, type_name
 from glasshouse.base.flags import having
 from glasshouse.base.shape import Spec
-from glasshouse.compile.plan import Plan, no_collection
+from glasshouse.compile.plan import ProgramPlan, no_collection
 from glasshouse.compile.plan_memory import aligned_bytes
 from glasshouse.dispatch import autocast as autocast_to
 from glasshouse.dispatch.bind import state
@@ -107,7 +107,9 @@ class StepAnalysis:
     @cached_property
     def resident(self) -> dict[str, int]:
         """What the process grows by: the peak, what NumPy holds, and about what running takes."""
-        counts = [len(run.plan.graph.nodes) for run in self.runs if isinstance(run.plan, Plan)]
+        counts = [
+            len(run.plan.graph.nodes) for run in self.runs if isinstance(run.plan, ProgramPlan)
+        ]
         return {
             "memory manager": self.peak_bytes,
             "arrays from NumPy": self.outside_bytes,

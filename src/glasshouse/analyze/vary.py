@@ -20,7 +20,7 @@ from glasshouse.base.dtype import uint8
 from glasshouse.base.errors import OptionError
 from glasshouse.base.shape import Spec
 from glasshouse.base.units import parse_bytes
-from glasshouse.compile.plan import ARENA_TAG, Plan, no_collection
+from glasshouse.compile.plan import ARENA_TAG, ProgramPlan, no_collection
 from glasshouse.compile.plan_memory import Life, aligned_bytes, lives_of, place_all
 from glasshouse.compile.steps import PlannedBuffer
 from glasshouse.optim.rules import SGD
@@ -58,7 +58,7 @@ def taken_apart(found: StepAnalysis, tape: list) -> Record:
                 at[item.address] = len(events)
                 numbers += [] if arena else [item.nbytes]
             events.append(("arena" if arena else item.kind, at[item.address]))
-        elif isinstance(getattr(item, "plan", None), Plan):
+        elif isinstance(getattr(item, "plan", None), ProgramPlan):
             plans.append(item.plan)
     different = list(dict.fromkeys(plans))
     lives = [sorted(lives_of(p.schedule), key=lambda x: x.buffers[0].number) for p in different]

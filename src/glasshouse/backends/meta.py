@@ -12,7 +12,7 @@ from glasshouse.base import BackendError, Spec, user_line
 from glasshouse.compile import plan as planned
 from glasshouse.compile import program
 from glasshouse.compile.recording import RecordingBackend
-from glasshouse.compile.source_map import References
+from glasshouse.compile.source_map import ReferenceSteps
 from glasshouse.compile.target import current_target
 from glasshouse.dispatch.bind import state
 from glasshouse.graph.graph import graph_of
@@ -33,7 +33,7 @@ class MetaArray:
 class MetaRun(NamedTuple):
     """A Program that would have run: its plan, what was in use then, by address, and the bytes."""
 
-    plan: planned.Plan | References
+    plan: planned.ProgramPlan | ReferenceSteps
     live: dict[int, tuple[int, memory.Tag]]
     allocated_bytes: int
     donated: tuple[int, ...] = ()  # numbers of the inputs whose memory results may take
@@ -54,28 +54,28 @@ class MetaBackend(RecordingBackend):
         """Forget what would have run, and begin with no memory in use."""
         self.recorder = Recorder()  # of its own: what others recorded is to be computed
         self.manager = memory.current().simulate()
-        self.entries: dict[tuple, program.Entry] = {}
+        self.entries: dict[tuple, program.ProgramEntry] = {}
         self.runs: list[MetaRun] = []
 
     def execute(self, recording: Recording) -> None:
         """Plan what was recorded; the results have their specs, and memory in the simulation."""
         key = (recording.key, state.recompute, current_target().variant())
-        entry = self.entries.setdefault(key, program.Entry())
+        entry = self.entries.setdefault(key, program.ProgramEntry())
         if entry.program is None and program.is_worth_compiling(entry, recording):
-            entry.program = planned.Plan(planned.rewritten(graph_of(recording)))
+            entry.program = planned.ProgramPlan(planned.rewritten(graph_of(recording)))
         specs = [recording.nodes[at].spec for at in recording.outputs]
         if entry.program is None:
-            entry.references = entry.references or References(recording)
+            entry.references = entry.references or ReferenceSteps(recording)
             self.note(entry.references)
-            program.settle(recording, [MetaArray(spec) for spec in specs], [])
+            program.deliver_results(recording, [MetaArray(spec) for spec in specs], [])
             return
         plan = entry.program
         outputs = self.allocate(plan, recording)
         made = [MetaArray(spec, outputs[base.at]) for base, spec in plan.outputs]
         del outputs
-        program.settle(recording, made, plan.owns)
+        program.deliver_results(recording, made, plan.owns)
 
-    def allocate(self, plan: planned.Plan, recording: Recording) -> list:
+    def allocate(self, plan: planned.ProgramPlan, recording: Recording) -> list:
         """The memory of the outputs, taken beside the arena as a run does."""
         arena = self.manager.alloc(plan.arena_bytes, planned.ARENA_TAG)
         outputs = []

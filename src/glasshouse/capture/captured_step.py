@@ -12,8 +12,14 @@ from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.step import StepAnalysis
 from glasshouse.base.units import MemoryBudget
 from glasshouse.capture.split import split
-from glasshouse.compile.plan import ARENA_TAG, SMALL_BYTES, no_collection, rewritten, tag_of
-from glasshouse.compile.plan import Plan as MemoryPlan
+from glasshouse.compile.plan import (
+    ARENA_TAG,
+    SMALL_BYTES,
+    ProgramPlan,
+    no_collection,
+    rewritten,
+    tag_of,
+)
 from glasshouse.dispatch.scope import outermost_scopes
 from glasshouse.graph.graph import Graph, graph_of
 from glasshouse.graph.record import Recording
@@ -28,7 +34,7 @@ from glasshouse.remat.planner.planner import Planner
 class CapturedRun(NamedTuple):
     """The plan of a graph, and the bytes that are in use when it runs."""
 
-    plan: MemoryPlan
+    plan: ProgramPlan
     allocated_bytes: int
 
 
@@ -59,9 +65,9 @@ class CapturedStep:
     def analyse(self, steps: int, machine: MachineProfile) -> StepAnalysis:
         """Memory and time of a later call."""
         graph = self.rewritten()
-        plan = MemoryPlan(graph)
+        plan = ProgramPlan(graph)
         halves = split(graph, self.count) if self.count is not None else ()
-        parts = [MemoryPlan(half.graph) for half in halves] or [plan]
+        parts = [ProgramPlan(half.graph) for half in halves] or [plan]
         manager, kept, peak_bytes = memory.current().simulate(), [], 0
         for part in parts:
             if part is not parts[0]:  # gradients of the results are given

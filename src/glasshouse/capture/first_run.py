@@ -23,7 +23,7 @@ from glasshouse.capture.payload_places import (
 from glasshouse.capture.recording_interpreter import RecordingInterpreter
 from glasshouse.capture.split import GraphHalf, split
 from glasshouse.capture.tape_nodes import is_open, is_spent
-from glasshouse.compile.program import settle
+from glasshouse.compile.program import deliver_results
 from glasshouse.dispatch.hooks import hooks
 from glasshouse.dispatch.watch import unwatched
 from glasshouse.graph.node import Node, computed
@@ -341,7 +341,7 @@ class FirstRun:
         nodes = [recorded.nodes[at] for at in recorded.outputs[: self.count]]
         more = zip(values, forward.specs, owns, strict=True)
         handed_over = [computed(v, s, o) for v, s, o in list(more)[len(nodes) :]]
-        settle(recorded, values[: self.count], owns)
+        deliver_results(recorded, values[: self.count], owns)
         return [*nodes, *handed_over]
 
 

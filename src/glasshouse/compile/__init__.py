@@ -1,1 +1,1 @@
-"""From a recording to a Program: layout, fusion, schedule, memory plan, C and oneDNN."""
+"""From a recording to a Program: lowering, fusion, schedule, memory plan, C, cache, source map."""

@@ -10,7 +10,7 @@ from glasshouse import memory
 from glasshouse.base import Spec
 from glasshouse.compile.emitted import CKernel, HostCall
 from glasshouse.compile.kernel_cache import sizes_of
-from glasshouse.compile.plan import Plan, tag_of
+from glasshouse.compile.plan import ProgramPlan, tag_of
 from glasshouse.compile.source_map import StepInfo
 
 # What an argument means, as in native/runner.c.
@@ -49,7 +49,7 @@ class ProgramCode(NamedTuple):
         return isinstance(self.infos, bytes) and not any(hosts)
 
 
-def assemble(plan: Plan) -> ProgramCode:
+def assemble(plan: ProgramPlan) -> ProgramCode:
     """The code of a plan; the C of its kernels is emitted."""
     steps, sources, dialect = [], {}, plan.target.dialect
     for i, step in enumerate(plan.schedule):

@@ -14,7 +14,7 @@ from glasshouse.compile import toolchain
 from glasshouse.compile.code import ProgramCode, StepCode
 from glasshouse.compile.emitted import BufferPlace, CKernel, HostCall, NativeCall
 from glasshouse.compile.kernel_cache import sizes_of
-from glasshouse.compile.plan import ARENA_TAG, SMALL_BYTES, Plan
+from glasshouse.compile.plan import ARENA_TAG, SMALL_BYTES, ProgramPlan
 from glasshouse.compile.replay import load_replay
 from glasshouse.compile.source_map import StepInfo
 from glasshouse.compile.target import Target, current_target
@@ -101,7 +101,7 @@ class Program:
     how many Programs of the structure came before, with other sizes."""
 
     backend: TensorBackend | None = None  # that is told of fallbacks; None: the current one
-    plan: Plan | None = None  # what it was made from, kept to be shown
+    plan: ProgramPlan | None = None  # what it was made from, kept to be shown
     recorded: Graph | None = None  # the graph before the passes, kept to be shown
 
     def __init__(self, code: ProgramCode, generality: int = 0, target: Target | None = None):

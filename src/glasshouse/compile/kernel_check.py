@@ -17,7 +17,7 @@ from glasshouse.compile.c_text import (
 )
 from glasshouse.compile.code import assemble
 from glasshouse.compile.kernel_cache import forms_of, name_of
-from glasshouse.compile.plan import Plan
+from glasshouse.compile.plan import ProgramPlan
 from glasshouse.compile.toolchain import CompileError, CompilerFailed
 from glasshouse.graph.graph import Graph
 from glasshouse.ops import BUILT_IN
@@ -54,7 +54,7 @@ def explained(error: CompileError, graph: Graph) -> CompileError:
     """The error with what the kernel computes that the compiler did not take, if it says which."""
     if not isinstance(error, CompilerFailed):
         return error
-    plan = Plan(graph)
+    plan = ProgramPlan(graph)
     steps, dialect = assemble(plan).steps, plan.target.dialect
     failed = [
         i

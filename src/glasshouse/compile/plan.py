@@ -21,7 +21,7 @@ ARENA_TAG = memory.Tag("arena")
 SMALL_BYTES = 1 << 12  # outputs below this are NumPy's own: a manager would cost more than it tells
 
 
-class Plan:
+class ProgramPlan:
     """The steps that compute the outputs of a graph, and where each value lies; nothing is made.
 
     `schedule` lists the steps; `arena_bytes` is the peak of the values in between; `made` are the
@@ -92,7 +92,7 @@ def show(name: str, what) -> None:
         print(f"# -- {name}\n{what}\n")
 
 
-def describe_steps(plan: Plan) -> str:
+def describe_steps(plan: ProgramPlan) -> str:
     """A line for each step: what it computes, from which buffers into which, and where they lie."""
     lines = [f"# arena: {plan.arena_bytes:,} bytes"]
     for i, step in enumerate(plan.schedule):

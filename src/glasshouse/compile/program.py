@@ -21,14 +21,14 @@ from glasshouse.compile.executable import IndexErrorInside, Program
 from glasshouse.compile.kernel_check import explained, find_faults
 from glasshouse.compile.missing_kernels import ALWAYS_WRITTEN
 from glasshouse.compile.plan import (
-    Plan,
+    ProgramPlan,
     describe_c,
     describe_steps,
     no_collection,
     rewritten,
     show,
 )
-from glasshouse.compile.source_map import References
+from glasshouse.compile.source_map import ReferenceSteps
 from glasshouse.compile.target import current_target
 from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch.backend import quiet
@@ -49,7 +49,7 @@ SMALL_ENTRIES = 512  # after so many new structures their bytes are counted
 trim = getattr(ctypes.CDLL(None), "malloc_trim", bool)  # of glibc: gives free pages back
 
 
-class Entry:
+class ProgramEntry:
     """What is known of a structure: about how long its references took, and its Program."""
 
     __slots__ = ("spent_s", "program", "failed", "references", "used", "key_bytes", "missing")
@@ -59,7 +59,7 @@ class Entry:
         self.failed = ""  # why it could not be compiled
         self.missing: list[tuple] | None = None  # calls without a kernel, once references ran
         self.program: Program | None = None
-        self.references: References | None = None  # made when a run without Program is watched
+        self.references: ReferenceSteps | None = None  # made when a run without Program is watched
         self.used, self.key_bytes = 0, key_bytes
 
     @property
@@ -68,7 +68,7 @@ class Entry:
         return self.key_bytes + (0 if self.program is None else self.program.nbytes)
 
 
-programs: dict[tuple, Entry] = {}
+programs: dict[tuple, ProgramEntry] = {}
 uses = count()  # numbers the runs
 structures: dict[int, int] = {}  # how many Programs of a structure were made
 
@@ -81,17 +81,17 @@ def run_recording(recording: Recording, backend) -> None:
     if program is None:
         tell_references(entry, recording, backend)
     if program is None and not timers:
-        settle(recording, quiet.run(compute, recording), [])
+        deliver_results(recording, quiet.run(compute, recording), [])
         return
     with held:  # a Program overwrites what is donated: its results have to get where they belong
         if timers or program is None:
             outputs = run_watched(entry, program, recording)
         else:
             outputs = run_program(program, recording)
-        settle(recording, outputs, program.owns if program is not None else [])
+        deliver_results(recording, outputs, program.owns if program is not None else [])
 
 
-def entry_of(recording: Recording) -> Entry:
+def entry_of(recording: Recording) -> ProgramEntry:
     key: tuple = recording.key
     variant = current_target().variant()
     if state.recompute or variant:
@@ -101,15 +101,15 @@ def entry_of(recording: Recording) -> Entry:
     return entry
 
 
-def add_entry(key: tuple, key_bytes: int) -> Entry:
+def add_entry(key: tuple, key_bytes: int) -> ProgramEntry:
     """An entry for a new structure; now and then others are evicted."""
-    entry = programs.setdefault(key, Entry(key_bytes))
+    entry = programs.setdefault(key, ProgramEntry(key_bytes))
     if len(programs) % SMALL_ENTRIES == 0:
         evict_programs(entry)
     return entry
 
 
-def evict_programs(kept_entry: Entry) -> None:
+def evict_programs(kept_entry: ProgramEntry) -> None:
     """Forget what was used longest ago, until all entries are within GH_PROGRAM_BYTES.
 
     What runs meanwhile goes on: who runs a Program refers to it."""
@@ -145,11 +145,11 @@ def compiled_graph(graph: Graph) -> Program:
     generality = count_structure(structure)
     with let_through(), no_collection():
         try:
-            return Program(assemble(Plan(graph)), generality)
+            return Program(assemble(ProgramPlan(graph)), generality)
         except CompileError as error:
             if not find_faults(graph):
                 raise explained(error, graph) from error
-            return Program(assemble(Plan(graph)), generality)
+            return Program(assemble(ProgramPlan(graph)), generality)
 
 
 def structure_of(recording: Recording) -> int:
@@ -169,7 +169,7 @@ def count_structure(structure: int) -> int:
     return before
 
 
-def settle(recording: Recording, outputs, owns: list[bool]) -> None:
+def deliver_results(recording: Recording, outputs, owns: list[bool]) -> None:
     for place, value in enumerate(outputs):
         node = recording.nodes[recording.outputs[place]]
         node.value, node.owned = value, bool(owns) and owns[place]
@@ -188,13 +188,13 @@ def run_program(program: Program, recording: Recording, ends_ns=None):
         return quiet.run(compute, recording)  # raises with the index
 
 
-def run_watched(entry: Entry, program: Program | None, recording: Recording):
+def run_watched(entry: ProgramEntry, program: Program | None, recording: Recording):
     """Run a recording and tell the watchers when each step ended."""
     events = [getattr(node, "event", -1) for node in recording.nodes]
     if program is not None:
         return run_timed(program, events, lambda ends_ns: run_program(program, recording, ends_ns))
     if entry.references is None:
-        entry.references = References(recording)
+        entry.references = ReferenceSteps(recording)
     ends_ns: list[int] = []
     begin_ns = perf_counter_ns()
     outputs = quiet.run(compute, recording, ends_ns)
@@ -211,7 +211,7 @@ def run_timed(program: Program, events: list[int], run):
     return outputs
 
 
-def program_for(entry: Entry, recording: Recording, backend) -> Program | None:
+def program_for(entry: ProgramEntry, recording: Recording, backend) -> Program | None:
     """The Program to run; None where the references do it."""
     if entry.program is None and not entry.failed and is_worth_compiling(entry, recording):
         try:
@@ -253,7 +253,7 @@ def missing_of(node, backend) -> tuple[MissingKernel | None, str]:
     return backend.missing_of(node.call)
 
 
-def tell_references(entry: Entry, recording: Recording, backend) -> None:
+def tell_references(entry: ProgramEntry, recording: Recording, backend) -> None:
     """Tell the backend that a recording runs on references: which of its calls have no kernel, and
     why the others are not compiled.
 
@@ -275,7 +275,7 @@ def tell_references(entry: Entry, recording: Recording, backend) -> None:
         backend.fallbacks.uncompiled[UNCOMPILED.get(flags.compile, NOT_YET)] += 1
 
 
-def is_worth_compiling(entry: Entry, recording: Recording) -> bool:
+def is_worth_compiling(entry: ProgramEntry, recording: Recording) -> bool:
     """Whether this run should be a compiled one: long, or much work, also summed over all runs.
 
     The estimate depends on the recordings alone, so that equal programs run equally."""
@@ -328,7 +328,7 @@ def make_anew(recording: Recording, key: str, generality: int) -> Program:
     as by another process, and what held the graph goes back to the system: made beside the graph,
     code would keep most of its pages in use."""
     recorded = graph_of(recording)
-    plan = Plan(rewritten(recorded))
+    plan = ProgramPlan(rewritten(recorded))
     code = assemble(plan)
     show("steps", describe_steps(plan))
     show("c", describe_c(plan.sources, plan.sizes))

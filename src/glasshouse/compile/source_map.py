@@ -168,7 +168,7 @@ def counts_of(recording: Recording) -> list[tuple[Call, Origin]]:
     return [(node.call, node.origin) for node in nodes]
 
 
-class References:
+class ReferenceSteps:
     """The steps of a recording that the cards' references compute, one by one: no arena, no C."""
 
     schedule, sources, lines, arena_bytes = (), {}, {}, 0  # type: ignore[var-annotated]

@@ -83,14 +83,14 @@ def test_code_is_made_when_the_graph_is_gone(empty, monkeypatch):
 
     def planned(graph):
         graphs.append(weakref.ref(graph))
-        return Plan(graph)
+        return ProgramPlan(graph)
 
     def made(code, generality):
         alive.extend(ref() is not None for ref in graphs)
         return Program(code, generality)
 
-    Plan, Program = program.Plan, program.Program
-    monkeypatch.setattr(program, "Plan", planned)
+    ProgramPlan, Program = program.ProgramPlan, program.Program
+    monkeypatch.setattr(program, "ProgramPlan", planned)
     monkeypatch.setattr(program, "Program", made)
     with flags.override(verify=False):
         model().item()

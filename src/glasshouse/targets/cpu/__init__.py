@@ -1,7 +1,7 @@
 """The target `cpu`: kernels in C with OpenMP, products and convolutions through oneDNN."""
 
-from glasshouse.targets.cpu.fused import FusedKernels
-from glasshouse.targets.cpu.host import HostCalls
+from glasshouse.targets.cpu.fused import FusedLowerer
+from glasshouse.targets.cpu.host import HostLowerer
 from glasshouse.targets.cpu.onednn_convolutions import OnednnConvolutions
 from glasshouse.targets.cpu.onednn_products import OnednnProducts
 from glasshouse.targets.cpu.scatter import ScatterKernels

@@ -7,7 +7,7 @@ from glasshouse.compile.lowerer import Claim, GraphUsers, Lowerer, StepDescripti
 from glasshouse.graph.graph import Node
 
 
-class FusedKernels(Lowerer):
+class FusedLowerer(Lowerer):
     """Everything that a kernel of loops over a domain can compute."""
 
     label = "kernel"

@@ -7,7 +7,7 @@ from glasshouse.compile.work import REFERENCE
 from glasshouse.graph.graph import Node
 
 
-class HostCalls(Lowerer):
+class HostLowerer(Lowerer):
     """Whatever has no kernel: the runner stops, and Python goes on."""
 
     label = "host"

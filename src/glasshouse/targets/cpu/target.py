@@ -4,8 +4,8 @@ from pathlib import Path
 
 from glasshouse.base.flags import flags
 from glasshouse.compile.target import DefaultTarget, Dialect, Target
-from glasshouse.targets.cpu.fused import FusedKernels
-from glasshouse.targets.cpu.host import HostCalls
+from glasshouse.targets.cpu.fused import FusedLowerer
+from glasshouse.targets.cpu.host import HostLowerer
 from glasshouse.targets.cpu.onednn_convolutions import OnednnConvolutions
 from glasshouse.targets.cpu.onednn_products import OnednnProducts
 from glasshouse.targets.cpu.scatter import ScatterKernels
@@ -34,8 +34,8 @@ CPU = CpuTarget(
         WindowKernels(),
         ScatterKernels(),
     ],
-    fused=FusedKernels(),
-    host=HostCalls(),
+    fused=FusedLowerer(),
+    host=HostLowerer(),
     dialect=Dialect(f'#include "gh_kernel.h"\n{HEADER}\n'),
 )
 DefaultTarget.target = CPU
