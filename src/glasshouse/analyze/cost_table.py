@@ -212,7 +212,7 @@ def tape_behind(outputs) -> list:
 def time_of(counter: FlopCounter, machine: MachineProfile) -> float:
     """ns of what was counted, each call a kernel of its own."""
     counter.digest()
-    return sum(n * machine.ns_of_call(call) for n, call, *_ in counter.counts.values())
+    return sum(n * machine.ns_of_call(call) for (call, _), (n,) in counter.counts.items())
 
 
 # -- ColossalAI's convention --------------------------------------------------------------------
