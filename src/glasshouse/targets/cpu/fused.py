@@ -13,7 +13,7 @@ class FusedLowerer(Lowerer):
     label = "kernel"
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
-        return Claim([node]) if node.host is None and is_fusable(node) else None
+        return Claim([node], reads=()) if node.host is None and is_fusable(node) else None
 
     def plan(self, lowering, claim: Claim) -> bool:
         lowering.plan_fused(claim.last)

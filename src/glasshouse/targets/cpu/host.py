@@ -15,7 +15,7 @@ class HostLowerer(Lowerer):
     is_copy_alone = False
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
-        return Claim([node])
+        return Claim([node], reads=node.inputs)
 
     def plan(self, lowering, claim: Claim) -> bool:
         node = claim.last
