@@ -47,8 +47,8 @@ class Case:
 
 @functools.cache
 def cases(dtypes=None) -> list[Case]:
-    """Every sample of every card in its dtypes (or those of them given); cards that are defined later
-    are not among them."""
+    """Every sample of every card in its dtypes (or those of them given); cards that are defined
+    later are not among them."""
     found = []
     for card in primitives.values():
         for dtype in card.dtypes:
@@ -155,8 +155,8 @@ def draw(rng, like):
 
 
 def numeric_gradient(fn, x, eps=1e-6):
-    """dfn/dx by central differences, of all elements in one batched call of `fn`, which gives a real
-    number; for complex x, d/dRe + i d/dIm."""
+    """dfn/dx by central differences, of all elements in one batched call of `fn`, which gives a
+    real number; for complex x, d/dRe + i d/dIm."""
     units = (1, 1j) if np.iscomplexobj(x) else (1,)
     steps = np.concatenate([eps * unit * np.eye(x.size, dtype=x.dtype) for unit in units])
     steps = steps.reshape(-1, *x.shape)
