@@ -26,9 +26,9 @@ from glasshouse.analyze import (
     compare,
     plan,
     step,
+    sweep,
     symbolic_profile,
     symbolic_trace,
-    vary,
 )
 from glasshouse.analyze.step import with_batch
 from glasshouse.base.errors import OptionError
@@ -161,7 +161,7 @@ def what_ifs(name: str, smoke: bool) -> list[dict]:
 
     arguments = built.model, built.loss_of, built.optimizer
     start = time.perf_counter()
-    costs = vary(*arguments, inputs)
+    costs = sweep(*arguments, inputs)
     costs(size)
     first = time.perf_counter() - start
     costs.prepare((5 * size // 4, 3 * size // 2, 2 * size), (None,))

@@ -13,4 +13,4 @@ from glasshouse.analyze.trace import (
     register_shape_rule,
     symbolic_trace,
 )
-from glasshouse.analyze.vary import Costs, max_batch, vary
+from glasshouse.analyze.sweep import Costs, max_batch, sweep, vary

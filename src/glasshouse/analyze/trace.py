@@ -15,7 +15,7 @@ from itertools import count
 from typing import Any
 
 from glasshouse.analyze.meta import is_spec, meta_backend, placed, specs_in, without_storage
-from glasshouse.analyze.spelling import spelled
+from glasshouse.analyze.patching import patched_calls
 from glasshouse.base.errors import OptionError, check_known, type_name, user_line
 from glasshouse.base.flags import having
 from glasshouse.base.shape import Spec
@@ -314,7 +314,7 @@ def symbolic_trace(
         for name in [name for name in bound.arguments if name not in concrete]:
             stars = STARS.get(bound.signature.parameters[name].kind, "")
             bound.arguments[name] = tracer.argument(stars + name, bound.arguments[name])
-        with tracer, spelled(model, tracer, primitives):
+        with tracer, patched_calls(model, tracer, primitives):
             out = model(*bound.args, **bound.kwargs)
         result = tracer.result_of(out)
         tracer.write_back(model)

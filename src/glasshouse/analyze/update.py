@@ -238,7 +238,7 @@ def place_in(kernel, made) -> tuple[str, Any]:
 
 def with_update(record, plain: Optimizer, other: Optimizer, steps: int, known: dict):
     """The record with another optimizer in place of plain descent, or None; `known` caches."""
-    places, work = record.shape[-1], record.shape[3]
+    places, work = record.shape.updates, record.shape.work
     if len(places) != len(plain.parameters()):
         return None
     if places not in known:
@@ -249,7 +249,9 @@ def with_update(record, plain: Optimizer, other: Optimizer, steps: int, known: d
     sizes = iter(record.numbers)
     managed = [plain.parameters()[unit[0]].nbytes >= SMALL_BYTES for unit in units]
     frees = sorted((unit[-1], u) for u, unit in enumerate(units) if managed[u])
-    events = list(events_with(record.shape[0], sizes, [u for _, u in frees], after, stored(other)))
+    events = list(
+        events_with(record.shape.events, sizes, [u for _, u in frees], after, stored(other))
+    )
     rest = np.array(list(sizes))
     starts = len(rest) - 1 - sum(len(what) + 1 for what in work)
     at = starts + np.cumsum([0, *(len(what) + 1 for what in work)])
@@ -260,7 +262,7 @@ def with_update(record, plain: Optimizer, other: Optimizer, steps: int, known: d
         rest[np.add.outer(at[own], (0, 1)).ravel()] += np.subtract(new.work, old.work)
     numbers = [nbytes for kind, _, nbytes in events if kind == "alloc"]
     loose = np.zeros(len(numbers) + len(rest), bool)
-    shape = (tuple((kind, key) for kind, key, _ in events), *record.shape[1:])
+    shape = record.shape._replace(events=tuple((kind, key) for kind, key, _ in events))
     return record._replace(shape=shape, numbers=np.array([*numbers, *rest]), loose=loose)
 
 

@@ -64,6 +64,10 @@ class CaptureError(Explained, RuntimeError):
     """A function could not be captured."""
 
 
+class HiddenValueError(CaptureError):
+    """The value of a tensor was asked for while a function is captured, before it is computed."""
+
+
 class CheckpointError(Explained, RuntimeError):
     """A checkpoint is missing, damaged, or does not fit the objects it is loaded into."""
 

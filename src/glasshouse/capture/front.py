@@ -9,6 +9,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from glasshouse.base.errors import HiddenValueError
 from glasshouse.capture.plain import FUNCTIONS, SCALARS
 from glasshouse.capture.values import Break, Recipe, UserError, ValueSource, Var, constant
 from glasshouse.ir.node import IRNode
@@ -56,7 +57,7 @@ class FrontEnd:
     def run(self, fn, args, kwargs):
         """Compute while tracing.
 
-        Raises: HiddenValue if a tensor's value was asked for.
+        Raises: HiddenValueError if a tensor's value was asked for.
         """
         return fn(*args, **kwargs)
 
@@ -253,7 +254,7 @@ class FrontEnd:
         words = {k: v.value for k, v in kwargs.items()}
         try:
             result = self.run(fn, values[1:] if op == "call_method" else values, words)
-        except HiddenValue:
+        except HiddenValueError:
             self.undo(tracer, depth)
             shown = call if op != "call_module" else Var(fn)
             name = target if isinstance(target, str) else getattr(target, "__name__", "a call")
@@ -389,7 +390,3 @@ class FrontEnd:
 def is_number(node: IRNode) -> bool:
     """Whether a node is a Python number: one of the inputs that varies, or a size."""
     return bool(node.meta.get("number") or node.meta.get("scalar"))
-
-
-class HiddenValue(Exception):
-    """A tensor's value was asked for while tracing."""

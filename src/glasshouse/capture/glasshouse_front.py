@@ -9,9 +9,8 @@ import numpy as np
 
 from glasshouse.autograd.tape import Leaf, grad_mode, sequence
 from glasshouse.base.dtype import DType
-from glasshouse.base.errors import CaptureError
 from glasshouse.base.shape import Spec
-from glasshouse.capture.front import FrontEnd, HiddenValue, is_number
+from glasshouse.capture.front import FrontEnd, is_number
 from glasshouse.capture.guards import GuardCheck
 from glasshouse.capture.plain import SCALARS
 from glasshouse.capture.tape_nodes import walk_tape
@@ -227,10 +226,6 @@ class GlasshouseFront(FrontEnd):
         state.values_hidden = True
         try:
             return fn(*args, **kwargs)
-        except CaptureError as error:
-            if str(error).startswith("value:"):
-                raise HiddenValue from None
-            raise
         finally:
             state.values_hidden = False
 

@@ -12,7 +12,7 @@ from glasshouse.autograd.backward import backward
 from glasshouse.autograd.tape import Leaf
 from glasshouse.base import OptionError, ShapeError, TransformError
 from glasshouse.base.dtype import as_dtype, by_name
-from glasshouse.base.errors import CaptureError, DeviceError, DTypeError, GradError
+from glasshouse.base.errors import DeviceError, DTypeError, GradError, HiddenValueError
 from glasshouse.dispatch import Value, as_value, broadcast_to, cast, primitives
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import bind, box, state
@@ -23,7 +23,7 @@ from glasshouse.tensor import contract, index, printing
 
 def check_visible() -> None:
     if state.values_hidden:
-        raise CaptureError(
+        raise HiddenValueError(
             "value", "no look at a tensor's value", "one while tracing", "Return the tensor."
         )
 

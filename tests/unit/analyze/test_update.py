@@ -3,7 +3,7 @@
 import pytest
 
 import glasshouse as gh
-from glasshouse.analyze import step, vary
+from glasshouse.analyze import step, sweep
 from glasshouse.analyze.step import TrainingStep, with_batch
 from glasshouse.base.flags import flags
 from glasshouse.cli.bench_worker import CASES, Ours
@@ -35,7 +35,7 @@ def test_optimizers_of_the_six_models(name, autocast, monkeypatch):
     inputs = [gh.asarray(a) for a in arrays]
     arguments = model, Ours.loss_of
     with flags.override(compile="always"):
-        costs = vary(*arguments, made("SGD", model), lambda n: with_batch(inputs, n))
+        costs = sweep(*arguments, made("SGD", model), lambda n: with_batch(inputs, n))
         n = inputs[0].shape[0]
         costs.prepare((n,), (autocast,))
         whole = {o: step(*arguments, made(o, model), inputs, autocast=autocast) for o in OPTIMIZERS}
@@ -64,7 +64,7 @@ LOSS = gh.nn.functional.mse_loss
 def test_state_that_is_shared_is_seen(name):
     model = Tied()
     with flags.override(compile="always"):
-        costs = vary(model, LOSS, made("SGD", model), lambda n: with_batch(DATA, n))
+        costs = sweep(model, LOSS, made("SGD", model), lambda n: with_batch(DATA, n))
         check(costs(128, made(name, model)), step(model, LOSS, made(name, model), DATA))
 
 
@@ -75,7 +75,7 @@ def test_state_that_is_there_counts():
     LOSS(model(x), x).backward()
     adam.step()
     with flags.override(compile="always"):
-        costs = vary(model, LOSS, sgd, lambda n: with_batch(DATA, n))
+        costs = sweep(model, LOSS, sgd, lambda n: with_batch(DATA, n))
         check(costs(128, adam), step(model, LOSS, adam, DATA))
     assert len(adam.state) == 4 and all(p.grad is not None for p in model.parameters())
 
@@ -83,7 +83,7 @@ def test_state_that_is_there_counts():
 def test_batches_and_dtypes_come_with_it():
     model = gh.nn.Sequential(gh.nn.Linear(64, 256), gh.nn.Tanh(), gh.nn.Linear(256, 64))
     with flags.override(compile="always"):
-        costs = vary(model, LOSS, made("SGD", model), lambda n: with_batch(DATA, n))
+        costs = sweep(model, LOSS, made("SGD", model), lambda n: with_batch(DATA, n))
         for autocast in (None, "bfloat16"):
             for n in (64, 96, 128):
                 costs(n, autocast=autocast)
@@ -107,7 +107,7 @@ def test_optimizers_and_dtypes_are_known_after_the_first_question(name, own, mon
             for kind in (own, "RMSprop")
             for autocast in (None, "bfloat16")
         }
-        costs = vary(*arguments, made(own, model), lambda n: with_batch(inputs, n))
+        costs = sweep(*arguments, made(own, model), lambda n: with_batch(inputs, n))
         check(costs(n), whole[own, None])
         monkeypatch.setattr(TrainingStep, "analyse", None)  # from here on nothing is analysed whole
         check(costs(n, autocast="bfloat16"), whole[own, "bfloat16"])
@@ -128,6 +128,6 @@ class Global(gh.optim.SGD):
 def test_an_optimizer_that_looks_at_all_gradients_is_analysed_whole():
     model = gh.nn.Sequential(gh.nn.Linear(64, 256), gh.nn.Tanh(), gh.nn.Linear(256, 64))
     with flags.override(compile="always"):
-        costs = vary(model, LOSS, made("SGD", model), lambda n: with_batch(DATA, n))
+        costs = sweep(model, LOSS, made("SGD", model), lambda n: with_batch(DATA, n))
         optimizer = Global(model.parameters(), lr=0.1)
         check(costs(128, optimizer), step(model, LOSS, optimizer, DATA))

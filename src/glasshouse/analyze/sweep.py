@@ -5,6 +5,7 @@ numbers (bytes and FLOPs). Where steps for several values have one shape, their 
 polynomials of the value; for a value between them memory is laid out and handed out again with
 its numbers, as compiler and manager do it, and nothing is recorded or compiled."""
 
+import warnings
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import islice, product
@@ -37,58 +38,90 @@ class Costs(NamedTuple):
     predicted_ns: float
 
 
-class Record(NamedTuple):
-    """A step taken apart: what it has in common with steps of other sizes, its sizes, and which of
-    those are, or include, what a library works in: they follow no rule of ours."""
+class StepShape(NamedTuple):
+    """What steps of different sizes have in common.
 
-    shape: tuple
+    events   what the memory manager does: a kind and the place of the allocation in this list
+    plans    for each Program that runs, the number of its plan
+    lives    for each plan, (number, first step, last step) of what lies in its arena
+    work     for each step of each Program, what its time depends on besides sizes
+    updates  where each parameter is updated in plain descent"""
+
+    events: tuple
+    plans: tuple[int, ...]
+    lives: tuple
+    work: tuple
+    updates: tuple
+
+
+class StepRecord(NamedTuple):
+    """A step taken apart: what it has in common with steps of other sizes, its sizes, and which of
+    those are, or include, what a library works in: they follow no rule of ours. The sizes are bytes
+    of allocations, bytes of what lies in arenas, bytes and FLOPs of steps, FLOPs in products."""
+
+    shape: StepShape
     numbers: np.ndarray
     loose: np.ndarray
 
 
-def taken_apart(found: StepAnalysis, tape: list) -> Record:
+def record_step(analysis: StepAnalysis, tape: list) -> StepRecord:
+    """The record of an analysed step, of which the memory manager and the runs are on the tape."""
+    events, allocated, run_plans = read_tape(tape[: len(tape) - tape[::-1].index("step")])
+    plans = list(dict.fromkeys(run_plans))
+    lives = [sorted(lives_of(p.schedule), key=lambda x: x.buffers[0].number) for p in plans]
+    buffers = [life.buffers[0] for own in lives for life in own]
+    work = [info.work for run in analysis.runs for info in run.plan.step_infos()]
+    numbers = [*allocated, *(buffer.spec.nbytes for buffer in buffers)]
+    loose = [False] * len(allocated) + [buffer.node is None for buffer in buffers]
+    for (kind, *_), sizes in work:
+        numbers += sizes
+        loose += [kind.has_scratch, *[False] * (len(sizes) - 1)]  # the first one is bytes
+    numbers.append(analysis.counter.total())
+    loose.append(False)
+    shape = StepShape(
+        tuple(events),
+        tuple(map(plans.index, run_plans)),
+        tuple(tuple((x.buffers[0].number, x.first, x.last) for x in own) for own in lives),
+        tuple(what for what, _ in work),
+        places_of(analysis.runs),
+    )
+    return StepRecord(shape, np.array(numbers, float), np.array(loose))
+
+
+def read_tape(tape: list) -> tuple[list[tuple[str, int]], list[int], list[ProgramPlan]]:
+    """Of a tape: events (kind, place of the allocation), bytes of each allocation but arenas, and
+    the plan of each Program that runs."""
     events: list[tuple[str, int]] = []
-    numbers, plans, at = [], [], {}
-    for item in tape[: len(tape) - tape[::-1].index("step")]:
+    allocated: list[int] = []
+    plans: list[ProgramPlan] = []
+    place_of: dict[int, int] = {}  # by address
+    for item in tape:
         if item == "step":
             events.append((item, 0))
         elif isinstance(item, memory.MemoryEvent) and item.kind in ("alloc", "free"):
-            arena = item.kind == "alloc" and item.tag == ARENA_TAG
-            if item.kind == "alloc":
-                at[item.address] = len(events)
-                numbers += [] if arena else [item.nbytes]
-            events.append(("arena" if arena else item.kind, at[item.address]))
+            kind = item.kind
+            if kind == "alloc":
+                place_of[item.address] = len(events)
+                kind = "arena" if item.tag == ARENA_TAG else kind
+                allocated += [item.nbytes] if kind == "alloc" else []
+            events.append((kind, place_of[item.address]))
         elif isinstance(getattr(item, "plan", None), ProgramPlan):
             plans.append(item.plan)
-    different = list(dict.fromkeys(plans))
-    lives = [sorted(lives_of(p.schedule), key=lambda x: x.buffers[0].number) for p in different]
-    work = [info.work for run in found.runs for info in run.plan.step_infos()]
-    loose = [False] * len(numbers) + [life.buffers[0].node is None for own in lives for life in own]
-    numbers += [life.buffers[0].spec.nbytes for own in lives for life in own]
-    inside = [what[0].has_scratch for what, _ in work]
-    loose += [x and i == 0 for x, (_, n) in zip(inside, work, strict=True) for i in range(len(n))]
-    numbers += [n for _, sizes in work for n in sizes]
-    shape = (
-        tuple(events),
-        tuple(map(different.index, plans)),
-        tuple(tuple((x.buffers[0].number, x.first, x.last) for x in own) for own in lives),
-        tuple(what for what, _ in work),
-        places_of(found.runs),
-    )
-    numbers.append(found.counter.total())
-    return Record(shape, np.array(numbers, float), np.array([*loose, False]))
+    return events, allocated, plans
 
 
-def put_together(record: Record, machine: MachineProfile) -> Costs:
+def costs_of(record: StepRecord, machine: MachineProfile) -> Costs:
     """What a step with this record costs."""
-    events, plans, lives, work, _ = record.shape
+    shape = record.shape
     numbers = iter(np.rint(record.numbers).astype(np.int64).tolist())
-    sizes = {at: next(numbers) for kind, at in events if kind == "alloc"}
-    arenas = [arena_of(own, tuple(islice(numbers, len(own)))) for own in lives]
-    of_runs = iter([arenas[i] for i in plans])
-    sizes |= {at: next(of_runs) for kind, at in events if kind == "arena"}
-    ns = sum(machine.ns_of(what, [next(numbers) for _ in range(len(what) + 1)]) for what in work)
-    peaks = peaks_of(events, sizes)
+    sizes = {place: next(numbers) for kind, place in shape.events if kind == "alloc"}
+    arenas = [arena_of(own, tuple(islice(numbers, len(own)))) for own in shape.lives]
+    of_runs = iter([arenas[i] for i in shape.plans])
+    sizes |= {place: next(of_runs) for kind, place in shape.events if kind == "arena"}
+    ns = 0.0
+    for what in shape.work:
+        ns += machine.ns_of(what, [next(numbers) for _ in range(len(what) + 1)])
+    peaks = peaks_of(shape.events, sizes)
     return Costs(max(peaks), peaks, next(numbers), ns)
 
 
@@ -106,19 +139,19 @@ def life_of(nbytes: int, number: int, first: int, last: int) -> Life:
 def peaks_of(events, sizes: dict[int, int]) -> list[int]:
     """The peak of each step, of a manager that does this."""
     manager, held, peaks = memory.current().simulate(), {}, []
-    for kind, at in events:
+    for kind, place in events:
         if kind == "step":
             peaks.append(manager.counts.peak_allocated_bytes)
             manager.reset_peak()
         elif kind == "free":
-            del held[at]
+            del held[place]
         else:
-            held[at] = manager.alloc(sizes[at])
+            held[place] = manager.alloc(sizes[place])
     return peaks
 
 
-class vary:
-    """How the costs of a training step depend on a number: `costs = vary(…)`, then `costs(n)`.
+class sweep:
+    """How the costs of a training step depend on a number: `costs = sweep(…)`, then `costs(n)`.
 
     A value between others whose steps have one shape takes milliseconds; any other is analysed, and
     is one of those from then on. `inputs` is a function n -> inputs; the arguments are else those
@@ -132,7 +165,7 @@ class vary:
         >>> import glasshouse as gh
         >>> model = gh.nn.Linear(1000, 1000)
         >>> opt = gh.optim.SGD(model.parameters(), lr=0.1)
-        >>> costs = vary(
+        >>> costs = sweep(
         ...     model, gh.nn.functional.mse_loss, opt, lambda n: [((n, 1000), "float32")] * 2
         ... )
         >>> [costs(n).flops for n in (8, 32, 16)]
@@ -151,90 +184,94 @@ class vary:
         machine: MachineProfile | str = "cpu2",
         dtypes=(None, "bfloat16"),
     ):
-        self.trainer = lambda n: TrainingStep(model, loss, optimizer, inputs(n), autocast)
+        self.step_for = lambda n: TrainingStep(model, loss, optimizer, inputs(n), autocast)
         self.machine, self.steps = MachineProfile.load(machine), steps
-        self.records: dict[int, Record] = {}
-        self.known: dict[int, Costs] = {}
+        self.records: dict[int, StepRecord] = {}
+        self.costs: dict[int, Costs] = {}
         self.optimizer, self.autocast, self.dtypes = optimizer, autocast, dtypes
-        self.others: dict[Any, vary] = {}
+        self.sweeps: dict[Any, sweep] = {}
         self.updates: dict[Any, Any] = {}  # of plain descent
         options = {"steps": steps, "machine": self.machine, "dtypes": ()}
-        self.another = lambda opt, dtype: vary(model, loss, opt, inputs, autocast=dtype, **options)
+        self.another = lambda opt, dtype: sweep(model, loss, opt, inputs, autocast=dtype, **options)
 
     def __call__(self, n: int, optimizer=None, autocast: str | None = "") -> Costs:
         if optimizer is not None or autocast not in ("", self.autocast):
             autocast = self.autocast if autocast == "" else autocast
-            return self.otherwise(n, optimizer or self.optimizer, autocast)
+            return self.costs_with(n, optimizer or self.optimizer, autocast)
         if not self.records and self.dtypes:
-            self.analysed(n)
+            self.analyse(n)
             self.prepare((n,), self.dtypes)
-        if n not in self.known:
+        if n not in self.costs:
             record = self.between(n)
             if record is None:
-                return self.analysed(n)
+                return self.analyse(n)
             with no_collection():
-                self.known[n] = put_together(record, self.machine)
-        return self.known[n]
+                self.costs[n] = costs_of(record, self.machine)
+        return self.costs[n]
 
-    def prepare(self, values, dtypes=(None, "bfloat16")) -> "vary":
+    def prepare(self, values, dtypes=(None, "bfloat16")) -> "sweep":
         """Analyse what questions about these values, all optimizers and these dtypes (autocast's;
         None for none) go back to: from then on each takes milliseconds."""
         for n, autocast in product(values, dtypes):
             self(n, autocast=autocast)
             if is_separable(self.optimizer):
                 base = self.descent(self.optimizer, autocast)
-                base.analysed(n)
-                put_together(base.records[n], self.machine)  # places the arena, which is kept
+                base.analyse(n)
+                costs_of(base.records[n], self.machine)  # places the arena, which is kept
         return self
 
-    def descent(self, optimizer, autocast: str | None) -> "vary":
-        """Plain descent of the same parameters; what is known of it stays."""
+    def descent(self, optimizer, autocast: str | None) -> "sweep":
+        """The sweep of plain descent of the same parameters; what was analysed for it stays."""
         key = autocast, *map(id, optimizer.parameters())
-        if key not in self.others:
+        if key not in self.sweeps:
             plain = SGD(optimizer.parameters())
-            known = autocast == self.autocast and is_alike(plain, self.optimizer)
-            self.others[key] = self if known else self.another(plain, autocast)
-        return self.others[key]
+            is_ours = autocast == self.autocast and is_alike(plain, self.optimizer)
+            self.sweeps[key] = self if is_ours else self.another(plain, autocast)
+        return self.sweeps[key]
 
-    def otherwise(self, n: int, optimizer, autocast: str | None) -> Costs:
+    def costs_with(self, n: int, optimizer, autocast: str | None) -> Costs:
         """The costs with another optimizer or dtype: what comes before the update from steps of
         plain descent, where the optimizer allows it."""
         record = self.updated(n, optimizer, autocast) if is_separable(optimizer) else None
         if record is not None:
             with no_collection():
-                return put_together(record, self.machine)
+                return costs_of(record, self.machine)
         key = autocast, id(optimizer)
         if optimizer is not self.optimizer:
             return self.another(optimizer, autocast)(n)
-        if key not in self.others:
-            self.others[key] = self.another(optimizer, autocast)
-        return self.others[key](n)
+        if key not in self.sweeps:
+            self.sweeps[key] = self.another(optimizer, autocast)
+        return self.sweeps[key](n)
 
-    def updated(self, n: int, optimizer, autocast: str | None) -> Record | None:
+    def updated(self, n: int, optimizer, autocast: str | None) -> StepRecord | None:
         """The record of plain descent with another optimizer's update, where that can be put in."""
         base = self.descent(optimizer, autocast)
         with no_collection():
             return with_update(base.record(n), base.optimizer, optimizer, self.steps, base.updates)
 
-    def analysed(self, n: int) -> Costs:
+    def analyse(self, n: int) -> Costs:
         """The costs by an analysis of their own."""
         if n not in self.records:
             tape: list = []
-            found = self.trainer(n).analyse(self.steps, self.machine, tape)
-            self.records[n] = taken_apart(found, tape)
-            flops = found.counter.total()
-            self.known[n] = Costs(found.peak_bytes, found.peaks, flops, found.predicted_ns)
-        return self.known[n]
+            analysis = self.step_for(n).analyse(self.steps, self.machine, tape)
+            self.records[n] = record_step(analysis, tape)
+            self.costs[n] = Costs(
+                analysis.peak_bytes,
+                analysis.peaks,
+                analysis.counter.total(),
+                analysis.predicted_ns,
+            )
+        return self.costs[n]
 
-    def record(self, n: int) -> Record:
+    def record(self, n: int) -> StepRecord:
         """The record for n, told by those around it or of an analysis: always that under autocast,
         where packed operands, which come in steps, are most of what is loose."""
-        found = self.records.get(n) or (None if self.autocast else self.between(n))
-        if found is None:
-            self.analysed(n)
-        return found or self.records[n]
+        record = self.records.get(n) or (None if self.autocast else self.between(n))
+        if record is None:
+            self.analyse(n)
+        return record or self.records[n]
 
-    def between(self, n: int) -> Record | None:
+    def between(self, n: int) -> StepRecord | None:
         """The record for n, if those around it have one shape, and one at least is as a polynomial
         through the others has it; loose numbers that are not are the larger of the two beside n."""
         below = max((m for m in self.records if m < n), default=n)
@@ -249,7 +286,7 @@ class vary:
             off = np.any([np.rint(self.at(m, fit)) != self.at(m, [m]) for m in rest], axis=0)
             if not np.any(off & ~loose):
                 larger = np.maximum(numbers, self.records[above].numbers)
-                return Record(shape, np.where(off, larger, self.at(n, fit)), loose)
+                return StepRecord(shape, np.where(off, larger, self.at(n, fit)), loose)
         return None
 
     def at(self, n: int, values: list[int]) -> np.ndarray:
@@ -259,6 +296,12 @@ class vary:
             weight = np.prod([(n - other) / (m - other) for other in values if other != m])
             total = total + weight * self.records[m].numbers
         return total
+
+
+def vary(*args, **options) -> sweep:
+    """`sweep`, under the name that it had."""
+    warnings.warn("gh.analyze.vary is called sweep now.", DeprecationWarning, stacklevel=2)
+    return sweep(*args, **options)
 
 
 def is_alike(lhs, rhs) -> bool:
@@ -282,7 +325,7 @@ def max_batch(
     Raises: OptionError, with the least that is needed, if not even one example fits
     """
     options, budget_bytes = {"dtypes": (), **options}, parse_bytes("max_batch", budget_bytes)
-    costs = vary(model, loss, optimizer, lambda batch: with_batch(inputs, batch), **options)
+    costs = sweep(model, loss, optimizer, lambda batch: with_batch(inputs, batch), **options)
     if (least := costs(1).peak_bytes) > budget_bytes:
         raise OptionError(
             "max_batch",
@@ -294,13 +337,13 @@ def max_batch(
     while high <= limit and costs(high).peak_bytes <= budget_bytes:
         low, high = high, 2 * high
     # The second time in earnest: polynomials may be wrong where sizes are equal by chance.
-    for told in (costs, costs.analysed):
+    for ask in (costs, costs.analyse):
         first, last = low, min(high, limit + 1)
         while last - first > 1:
             middle = (first + last) // 2
-            fits = told(middle).peak_bytes <= budget_bytes
+            fits = ask(middle).peak_bytes <= budget_bytes
             first, last = (middle, last) if fits else (first, middle)
         ends = [n for n in (first, last) if n <= limit]
-        if all((costs.analysed(n).peak_bytes <= budget_bytes) == (n == first) for n in ends):
+        if all((costs.analyse(n).peak_bytes <= budget_bytes) == (n == first) for n in ends):
             break
     return first

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import glasshouse as gh
-from glasshouse.analyze import max_batch, step, vary
+from glasshouse.analyze import max_batch, step, sweep
 from glasshouse.analyze.step import TrainingStep, with_batch
 from glasshouse.base.errors import OptionError
 from glasshouse.base.flags import flags
@@ -42,7 +42,7 @@ def attention():
 def test_values_in_between_are_told_without_an_analysis(inputs_of, exact, monkeypatch):
     model, loss, opt = attention()
     with flags.override(compile="always"):
-        costs = vary(model, loss, opt, inputs_of)
+        costs = sweep(model, loss, opt, inputs_of)
         for n in (80, 96, 112, 128):
             assert costs(n)[:3] == costs_of(step(model, loss, opt, inputs_of(n)))
         expected = {n: step(model, loss, opt, inputs_of(n)) for n in (81, 100, 111, 127)}
@@ -62,7 +62,7 @@ def test_models_of_other_batches(name):
         return with_batch([gh.asarray(a) for a in arrays], n)
 
     with flags.override(compile="always"):
-        costs = vary(model, Ours.loss_of, opt, inputs_of)
+        costs = sweep(model, Ours.loss_of, opt, inputs_of)
         for n in (16, 24, 32, 20, 28, 30, 18):
             check(costs(n), step(model, Ours.loss_of, opt, inputs_of(n)), name != "vit_b_16")
         assert len(costs.records) < 7
@@ -84,7 +84,7 @@ def test_steps_of_another_shape_are_analysed():
 
     loss = gh.nn.functional.mse_loss
     with flags.override(compile="always"):
-        costs = vary(model, loss, opt, inputs_of)
+        costs = sweep(model, loss, opt, inputs_of)
         for n in (32, 48, 64, 96, 112, 128, 72, 88):
             assert costs(n)[:3] == costs_of(step(model, loss, opt, inputs_of(n)))
     assert set(costs.records) == {32, 48, 64, 96, 112, 128, 72, 88}
@@ -97,7 +97,7 @@ def test_sizes_that_follow_no_polynomial_are_analysed():
     def inputs_of(n):
         return [((1 << n, 64), "float32")] * 2
 
-    costs = vary(model, gh.nn.functional.mse_loss, opt, inputs_of)
+    costs = sweep(model, gh.nn.functional.mse_loss, opt, inputs_of)
     with flags.override(compile="always"):
         for n in (6, 7, 9, 10, 8):
             assert costs(n).flops == 2 * 2 * 64 * 64 << n
@@ -111,8 +111,8 @@ def test_the_largest_batch_is_exact_where_polynomials_mislead(monkeypatch):
         peaks = {n: step(model, loss, opt, with_batch(inputs, n)).peak_bytes for n in (21, 22)}
         budget = int(np.mean([peaks[21], peaks[22]]))
         assert max_batch(model, loss, opt, inputs, budget) == 21
-        right = vary.between
-        monkeypatch.setattr(vary, "between", lambda self, n: wrong(right(self, n)))
+        right = sweep.between
+        monkeypatch.setattr(sweep, "between", lambda self, n: wrong(right(self, n)))
         assert max_batch(model, loss, opt, inputs, budget) == 21
         with pytest.raises(OptionError, match="at least"):
             max_batch(model, loss, opt, inputs, 1000)
@@ -121,3 +121,11 @@ def test_the_largest_batch_is_exact_where_polynomials_mislead(monkeypatch):
 def wrong(record):
     """A record that says less than is true."""
     return record and record._replace(numbers=record.numbers * 0.9)
+
+
+def test_the_former_name_warns_and_works():
+    model, inputs_of = gh.nn.Linear(8, 8), lambda n: [((n, 8), "float32")] * 2
+    opt = gh.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.warns(DeprecationWarning, match="sweep"):
+        costs = gh.analyze.vary(model, gh.nn.functional.mse_loss, opt, inputs_of, dtypes=())
+    assert costs(4) == sweep(model, gh.nn.functional.mse_loss, opt, inputs_of, dtypes=())(4)

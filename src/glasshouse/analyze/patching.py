@@ -1,0 +1,165 @@
+"""Patching of calls while a model is traced: `x.view(…)`, `relu(x)`, `x + y` become one node
+each, as the user wrote them.
+
+Methods of tensors, and those functions of ours that the Python modules of the model's classes name,
+go to the tracer; what they are made of is not looked at. A patched name is the same object for all
+threads, for that is where Python looks names up; so a call asks first whether its own thread
+traces, and is else the plain call. Traces of several threads take turns."""
+
+import functools
+import operator
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FunctionType
+from typing import Any
+
+from glasshouse.analyze.meta import placed
+from glasshouse.dispatch import scope_of
+from glasshouse.dispatch.bind import state
+from glasshouse.dispatch.value import Value
+from glasshouse.ir.node import INFIX, IRNode
+from glasshouse.nn.module import Module
+from glasshouse.tensor import random
+from glasshouse.tensor.handle import Tensor
+
+HOMES = ("glasshouse.tensor.", "glasshouse.nn.functional.")  # of functions that become nodes
+NAMESPACES = (
+    "glasshouse",
+    "glasshouse.nn.functional",
+    "glasshouse.tensor.linalg",
+    "glasshouse.tensor.random",
+)
+CONVERTING = ("asarray", "tensor", "from_dlpack", "eval")  # what they make is a constant
+REBINDING = (
+    "backward",
+    "register_hook",
+    "retain_grad",
+    "store_grad",
+    "rebind",
+    "write",
+    "in_place",
+    "detach",
+)
+OPERATORS = {f"__{fn.__name__.strip('_')}__": fn for fn in (*INFIX, operator.neg, operator.getitem)}
+
+
+def methods() -> Iterator[tuple[str, Any, Any]]:
+    """(name, method, operator or None) of what tensors compute without being changed."""
+    for name, fn in {**vars(Value), **vars(Tensor)}.items():
+        reflected = name.replace("__r", "__", 1) if name.startswith("__r") else name
+        plain = not name.endswith("_") and not name.startswith("_") and name not in REBINDING
+        if isinstance(fn, FunctionType) and (plain or reflected in OPERATORS):
+            yield name, fn, OPERATORS.get(reflected)
+
+
+def functions_in(namespace: dict) -> Iterator[tuple[str, FunctionType]]:
+    """(name, function) of ours that a namespace knows."""
+    for name, fn in list(namespace.items()):
+        ours = isinstance(fn, FunctionType) and fn.__module__.startswith(HOMES)
+        if ours and fn.__name__ not in CONVERTING and not fn.__name__.startswith("_"):
+            yield name, fn
+
+
+class CallPatches:
+    """Replacements of calls in a model's forward, by which they become nodes of a tracer."""
+
+    def __init__(self, model: Module, tracer):
+        self.model, self.tracer, self.graph = model, tracer, tracer.graph
+        leaves = [(path, m) for path, m in model.named_modules() if path and tracer.is_leaf(m)]
+        self.paths = {id(module): path for path, module in leaves}
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether a call of this thread becomes a node: it traces, and is not within a node."""
+        return not self.tracer.depth and self.tracer in state.modes
+
+    def replacement(self, fn, make, run=None):
+        """A function that is one node, which `make(operands, named)` writes; `run` computes it in
+        place of `fn`."""
+
+        @functools.wraps(fn)
+        def call(*args, **kwargs):
+            if not self.is_traced:
+                return fn(*args, **kwargs)
+            return self.tracer.call_whole(fn, args, kwargs, make, run, new_only=True)
+
+        return call
+
+    def function(self, fn):
+        """The replacement of a function."""
+        return self.replacement(fn, functools.partial(self.graph.call_function, fn))
+
+    def method(self, name: str, fn, operator_fn):
+        """The replacement of a method of tensors; one that an operator calls is that operator."""
+        if operator_fn is None:
+            return self.replacement(fn, functools.partial(self.call_method, name))
+        is_reflected = name == f"__r{operator_fn.__name__.strip('_')}__"
+
+        def make(args, kwargs):
+            return self.graph.call_function(
+                operator_fn, args[::-1] if is_reflected else args, kwargs
+            )
+
+        return self.replacement(fn, make)
+
+    def call_method(self, name: str, args, kwargs) -> IRNode:
+        return self.graph.call_method(name, args, kwargs)
+
+    def module_call(self):
+        """The replacement of `Module.__call__`: leaf modules are nodes, with their hooks."""
+        plain_call = Module.__call__
+
+        def call_module(module, *args, **kwargs):
+            def make(operands, named):
+                node = self.graph.call_module(self.paths[id(module)], operands[1:], named)
+                node.meta["module"] = scope_of(module, state.scope).path
+                return node
+
+            if not self.is_traced or id(module) not in self.paths:
+                return plain_call(module, *args, **kwargs)
+            return self.tracer.call_whole(plain_call, (module, *args), kwargs, make)
+
+        return call_module
+
+    def detach(self):
+        """The replacement of `Tensor.detach`: what it gives is a value of its own, so that the
+        tracer can tell it from its operand."""
+        plain_detach = Tensor.detach
+
+        def run(x):
+            is_traced = id(x.payload) in self.tracer.nodes or id(x.payload) in self.tracer.paths
+            return placed(x.spec, x.backend) if is_traced and x.mode is None else plain_detach(x)
+
+        return self.replacement(plain_detach, functools.partial(self.call_method, "detach"), run)
+
+    def places(self, primitives: bool) -> list[tuple[Any, str, Any]]:
+        """What is replaced: (class or module, name, replacement). With `primitives` only calls of
+        leaf modules, `detach` and draws of random bits, which primitives do not tell."""
+        always = [(Module, "__call__", self.module_call()), (Tensor, "detach", self.detach())]
+        if primitives:
+            return [*always, (random, "bits", self.function(random.bits))]
+        modules = {type(module).__module__ for module in self.model.modules()}
+        places = [(Tensor, name, self.method(name, fn, op)) for name, fn, op in methods()]
+        for home in filter(None, map(sys.modules.get, (*modules, *NAMESPACES))):
+            places += [(home, name, self.function(fn)) for name, fn in functions_in(vars(home))]
+        return [*always, *places]
+
+
+@contextmanager
+def patched_calls(model: Module, tracer, primitives: bool):
+    """Inside, the calls of this thread are nodes of the tracer."""
+    with traces_in_turn:
+        places = CallPatches(model, tracer).places(primitives)
+        before = [vars(home).get(name) for home, name, _ in places]
+        try:
+            for home, name, replacement in places:
+                setattr(home, name, replacement)
+            yield
+        finally:
+            for (home, name, _), fn in zip(places, before, strict=True):
+                setattr(home, name, fn) if fn is not None else delattr(home, name)
+
+
+traces_in_turn = threading.RLock()
