@@ -220,12 +220,15 @@ class Walk:
 
     def pull(self, entry, slots):
         """[(parent, cotangent)]: replayed, or by the card's rules."""
-        cotangents = [slots.get(i) for i in range(len(entry.out_specs))]
         useful = self.useful if type(entry) is CallEntry else None
-        if useful is not None and any(p and p[0] not in useful for p in entry.parents):
+        is_partial = useful is not None and any(p and p[0] not in useful for p in entry.parents)
+        pulled = None if is_partial else hooks.pull(entry, slots, self.create_graph)
+        if pulled is not None:
+            return pulled
+        cotangents = [slots.get(i) for i in range(len(entry.out_specs))]
+        if is_partial:
             return entry.pull(cotangents, self.create_graph, useful)
-        pulled = hooks.pull(entry, slots, self.create_graph)
-        return entry.pull(cotangents, self.create_graph) if pulled is None else pulled
+        return entry.pull(cotangents, self.create_graph)
 
 
 def run_hooks(entry, slots) -> None:

@@ -24,7 +24,7 @@ from glasshouse.dispatch.backend import Default
 from glasshouse.dispatch.bind import Watchers, run, state
 from glasshouse.dispatch.call import Call
 from glasshouse.dispatch.hooks import PythonReplay, hooks
-from glasshouse.dispatch.scope import origin_of
+from glasshouse.dispatch.scope import origin_of, outside
 from glasshouse.dispatch.watch import Watcher, also_told
 from glasshouse.graph import record
 from glasshouse.graph.node import Node
@@ -116,6 +116,7 @@ def load_replay() -> None:
         collect_function=collect_function,
         collect_pull=collect_pull,
         origin_of=origin_of,
+        outside=outside,
         numbers=hooks.tape.numbers,
         dtype=DType,
         tensor=hooks.tensor_class,

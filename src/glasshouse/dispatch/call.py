@@ -75,8 +75,8 @@ pseudo_primitives = {"input": INPUT, "pick": PICK}
 
 class Call:
     """A kind of call: `primitive` on operands of `specs` with `attrs`, which gives `out`, a spec or
-    a tuple of them. `host` is a user's function that computes it in place of the card's reference.
-    `number` is never given twice."""
+    a tuple of them; `outs` is a tuple also of one. `host` is a user's function that computes it in
+    place of the card's reference. `number` is never given twice."""
 
     __slots__ = (
         "primitive",
@@ -84,6 +84,7 @@ class Call:
         "specs",
         "attrs",
         "out",
+        "outs",
         "host",
         "number",
         "reads",
@@ -95,15 +96,11 @@ class Call:
     def __init__(self, primitive, specs: tuple, attrs: dict, out, host=None):
         self.primitive, self.name = primitive, primitive.name
         self.specs, self.attrs, self.out, self.host = specs, attrs, out, host
+        self.outs = out if isinstance(out, tuple) else (out,)
         self.number = next(numbers)
         self.reads: dict[tuple[bool, ...], tuple] = {}  # by which operands are tracked
         self.pulls: dict = {}  # how its derivative is replayed, see compile/replay.py
         self.cached_cost: Cost | None = None
-
-    @property
-    def outs(self) -> tuple:
-        """The specs of the results, also of one."""
-        return self.out if isinstance(self.out, tuple) else (self.out,)
 
     @property
     def cost(self) -> Cost:

@@ -18,14 +18,14 @@ enum {
 
 /* Given once, by `setup`. */
 static PyObject *state, *flags, *defaults, *clock_ns, *run_in_python, *collect_function, *collect_pull,
-    *origin_of, *numbers, *zero;
+    *origin_of, *outside, *numbers, *zero;
 static PyTypeObject *dtype_type, *tensor_type, *call_type, *node_type, *entry_type;
 static Py_ssize_t most_pending, most_held_bytes;
 
 /* Names of attributes. */
 #define NAMES(X) X(spec) X(payload) X(backend) X(node) X(slot) X(mode) X(replays) X(recorder) X(replaced) X(seq) \
     X(thread) X(replayed) X(verify) X(evaluate) X(pending) X(held_bytes) X(records) X(scope) X(phase) X(op) \
-    X(key) X(name) X(modes) X(values_hidden) X(varying) X(imported) X(saved_hooks) X(watchers) X(__dict__)
+    X(key) X(name) X(modes) X(values_hidden) X(varying) X(imported) X(saved_hooks) X(watchers) X(origins) X(__dict__)
 #define DECLARE(name) static PyObject *s_##name;
 NAMES(DECLARE)
 
@@ -84,7 +84,11 @@ static PyObject *now(PyObject *dict, PyObject *name) { /* borrowed; NULL without
 static PyObject *origin_here(void) {
     PyObject *scope = now(here.state_dict, s_scope), *phase = now(here.state_dict, s_phase);
     if (here.origin && here.scope == scope && here.phase == phase) return here.origin;
-    PyObject *origin = PyObject_CallFunctionObjArgs(origin_of, scope, phase, NULL);
+    PyObject *origins = scope == Py_None ? new(outside) : PyObject_GetAttr(scope, s_origins), *origin = NULL;
+    if (!origins) return NULL;
+    if (origins != Py_None) origin = Py_XNewRef(PyDict_GetItemWithError(origins, phase));
+    Py_DECREF(origins);
+    if (!origin && !PyErr_Occurred()) origin = PyObject_CallFunctionObjArgs(origin_of, scope, phase, NULL);
     if (!origin) return NULL;
     Py_XSETREF(here.scope, new(scope));
     Py_XSETREF(here.phase, new(phase));
@@ -724,9 +728,9 @@ static int find_slots(PyTypeObject *type, const char *const *names, size_t count
 static PyObject *setup(PyObject *self, PyObject *args, PyObject *named) {
     (void)self;
     static char *names[] = {"state", "flags", "defaults", "clock_ns", "run_in_python", "collect_function",
-                            "collect_pull", "origin_of", "numbers", "dtype", "tensor", "call", "node", "entry", NULL};
-    if (!PyArg_ParseTupleAndKeywords(args, named, "OOOOOOOOOOOOOO", names, &state, &flags, &defaults, &clock_ns,
-            &run_in_python, &collect_function, &collect_pull, &origin_of, &numbers, &dtype_type, &tensor_type,
+                            "collect_pull", "origin_of", "outside", "numbers", "dtype", "tensor", "call", "node", "entry", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, named, "OOOOOOOOOOOOOOO", names, &state, &flags, &defaults, &clock_ns,
+            &run_in_python, &collect_function, &collect_pull, &origin_of, &outside, &numbers, &dtype_type, &tensor_type,
             &call_type, &node_type, &entry_type))
         return NULL;
     Py_INCREF(args); /* for as long as the process runs */
