@@ -18,7 +18,7 @@ from glasshouse.compile.c_text import (
 from glasshouse.compile.code import assemble
 from glasshouse.compile.kernel_cache import forms_of, name_of
 from glasshouse.compile.plan import ProgramPlan
-from glasshouse.compile.toolchain import CompileError, CompilerFailed
+from glasshouse.compile.toolchain import CompileError, CompilerFailed, DiskFull
 from glasshouse.graph.graph import Graph
 from glasshouse.ops import BUILT_IN
 
@@ -42,6 +42,8 @@ def find_faults(graph: Graph) -> list[CardCall]:
         more = helpers if own in helpers else f"{helpers}{own}\n"
         try:
             toolchain.compile_one(probe(call, more), ("-Werror=implicit-function-declaration",))
+        except DiskFull:
+            raise
         except CompileError as error:
             report(call, str(error))
             found.append(call)

@@ -11,7 +11,9 @@ from glasshouse.base.flags import flags
 from glasshouse.compile import c_text, program, store
 from glasshouse.dispatch import KernelText, primitives
 from glasshouse.graph import composition, record
+from glasshouse.graph.graph import graph_of
 from glasshouse.ops.elementwise import elementwise
+from glasshouse.remat.passes.recompute import is_cheap
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 TOLERANCE = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 1e-6, "float64": 1e-14}
@@ -170,6 +172,17 @@ def test_training_through_a_card_of_ones_own(backend):
     card(x @ w).sum().backward()
     z = x.numpy() @ w.numpy()
     assert_close(w.grad, x.numpy().T @ (1 / (1 + np.abs(z)) ** 2), "float32")
+
+
+@pytest.mark.parametrize("kernel", ["{x} / (1 + fabsf({x}))", None])
+def test_only_what_kernels_compute_is_cheap_to_make_again(backend, kernel):
+    """A step of the host is not repeated in the backward pass."""
+    card = define("test_again", softsign, kernel=kernel)
+    y = card(values())
+    graph = graph_of(record.describe(record.recorder.pending))
+    (node,) = [node for node in graph.nodes if node.op == "test_again"]
+    assert is_cheap(node) == (kernel is not None)
+    del y
 
 
 # -- texts at fault ---------------------------------------------------------------------------

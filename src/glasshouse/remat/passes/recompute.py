@@ -249,8 +249,11 @@ def nbytes_of(node: Node) -> int:
 
 
 def is_cheap(node: Node) -> bool:
-    """Whether making a value again is elementwise work."""
-    return node.host is None and kind_of(node) in CHEAP
+    """Whether making a value again is elementwise work, which kernels do."""
+    card = primitives.get(node.op)
+    if node.host is not None or card is None or card.kind not in CHEAP:
+        return False
+    return card.kernel is not None or "elementwise" not in card.traits
 
 
 def is_light(node: Node, elementwise: tuple[ElementwiseWork, ...]) -> bool:
