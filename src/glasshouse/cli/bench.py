@@ -247,7 +247,7 @@ def show(console: Console, records: list[dict], limits: dict, smoke: bool) -> No
     )
     if any(r["fraction_of_limit"] > 1 for r in records):
         console.print(
-            "[dim]above 100%: FLOPs are the definition's; Winograd's convolutions take "
+            "[dim]above 100%: FLOPs are the definition's; some convolutions take "
             "a quarter of them[/]"
         )
 

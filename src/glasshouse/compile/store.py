@@ -2,7 +2,7 @@
 
 An entry lies beside the libraries in the folder of `disk_cache`, private to the user, and is
 checked against its digest before it is read. Its name is the digest of all that code depends on:
-the recording, this package's compiler, the C compiler and processor, and oneDNN with its threads.
+the recording, this package's compiler, and what the target in use says of itself.
 """
 
 import functools
