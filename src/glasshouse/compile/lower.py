@@ -81,8 +81,7 @@ class Lowering:
             for node in claim.nodes:
                 self.plan_without(claim.lowerer, node)
         elif len(claim.nodes) > 1:
-            own = {node.number for node in claim.nodes}
-            self.plan_remaining(claim, own)
+            self.plan_remaining(claim)
 
     def plan_without(self, lowerer, node: Node) -> None:
         """Have a node computed by the first lowerer behind one that takes it alone."""
@@ -93,15 +92,13 @@ class Lowering:
                 return
         raise AssertionError(f"lower: no lowerer of {self.target.name} takes {node!r}")
 
-    def plan_remaining(self, claim: Claim, own: set[int]) -> None:
-        """Have others compute what they need of a claim beside its results."""
-        outside = {n for n in own if n in self.is_output}
-        outside |= {x for x in own if self.uses[x] > self.uses_within(claim)[x]}
+    def plan_remaining(self, claim: Claim) -> None:
+        """Have others compute what is needed of a claim beside its results."""
+        within = Counter(x.number for node in claim.nodes for x in node.inputs)
+        numbers = {node.number for node in claim.nodes}
+        outside = {n for n in numbers if n in self.is_output or self.uses[n] > within[n]}
         for node in remaining_nodes(claim, outside):
             self.plan_without(claim.lowerer, node)
-
-    def uses_within(self, claim: Claim) -> Counter:
-        return Counter(x.number for node in claim.nodes for x in node.inputs)
 
     def plan_fused(self, node: Node) -> None:
         """Make a node part of the fused kernels that use it, or begin one where it needs memory."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from glasshouse.base.errors import BackendError
 from glasshouse.compile.emitted import EmittedStep, MissingKernel
 from glasshouse.compile.toolchain import digest
 from glasshouse.compile.work import StepKind
@@ -134,7 +135,7 @@ def claim_nodes(graph: Graph, lowerers) -> dict[int, Claim]:
         for node in nodes:
             if node.number not in claims:
                 claim = lowerer.claims(used, node)
-                if claim is not None and is_possible(claim, claims, used):
+                if claim is not None and is_possible(lowerer, claim, claims, used):
                     claim.lowerer = lowerer
                     claims.update((n.number, claim) for n in claim.nodes)
     return claims
@@ -147,11 +148,18 @@ def graph_of_node(node: Node) -> Graph:
     return graph
 
 
-def is_possible(claim: Claim, claims: dict[int, Claim], used: GraphUsers) -> bool:
-    """Whether nobody else claimed a node, and none is read from outside before the last."""
+def is_possible(lowerer, claim: Claim, claims: dict[int, Claim], used: GraphUsers) -> bool:
+    """Whether nobody else claimed a node, and none is read from outside before the last.
+
+    Raises: BackendError for nodes in another order
+    """
     if len(claim.nodes) == 1:
         return True
     own = {node.number for node in claim.nodes}
+    if max(own) != claim.last.number or not own.issuperset(n.number for n in claim.results):
+        expected = "a claim that ends with its last node and has its results among its nodes"
+        fix = "Sort nodes by their number."
+        raise BackendError(f"{lowerer.label}: claims", expected, f"{claim.nodes}", fix)
     if not own.isdisjoint(claims):
         return False
     readers = (user.number for node in claim.nodes for user in used.users_of(node))

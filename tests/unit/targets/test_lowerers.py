@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import glasshouse as gh
-from glasshouse.base.errors import OptionError
+from glasshouse.base.errors import BackendError, OptionError
 from glasshouse.base.flags import flags
 from glasshouse.cli import main
 from glasshouse.compile import program, store
@@ -213,6 +213,20 @@ def test_bad_arguments_are_refused():
         pass
     with pytest.raises(OptionError, match="a Target"), gh.targets.use_target("cpu"):
         pass
+
+
+def test_a_claim_in_the_wrong_order_is_told(fresh, rms):
+    class Shuffled(rms.RmsNormKernels):
+        def claims(self, graph, node):
+            claim = super().claims(graph, node)
+            return claim and gh.targets.Claim(claim.nodes[::-1], claim.reads, claim.results)
+
+    y = F.rms_norm(drawn(4, 8), (8,), drawn(8))
+    recording = record.recorder.take()
+    told = pytest.raises(BackendError, match="rms norm: claims.*Sort nodes")
+    with told, gh.targets.use_lowerer(Shuffled()):
+        program.make_program(recording)
+    assert y is not None
 
 
 def test_an_earlier_lowerer_has_the_first_pick(rms):
