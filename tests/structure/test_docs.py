@@ -184,11 +184,13 @@ GUIDES = {"add_a_lowerer.md": 5, "add_a_target.md": 3, "add_a_pass.md": 2}
 
 @pytest.mark.parametrize("document", GUIDES)
 def test_guides_show_what_stands_in_the_examples(document):
-    """Each block that names a file is part of it, but for how far it is indented."""
+    """Each block that names a file is part of it, but for indentation and empty lines."""
     text = (ROOT / "docs" / document).read_text()
     blocks = re.findall(r"```python\n# (\S+)\n(.*?)```", text, re.S)
     assert len(blocks) == GUIDES[document]
     for name, code in blocks:
-        lines = [line.strip() for line in (ROOT / name).read_text().splitlines()]
-        shown = [line.strip() for line in code.strip().splitlines()]
+        lines, shown = (
+            [line.strip() for line in source.splitlines() if line.strip()]
+            for source in ((ROOT / name).read_text(), code)
+        )
         assert any(lines[i : i + len(shown)] == shown for i in range(len(lines))), code

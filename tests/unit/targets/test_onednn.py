@@ -1,0 +1,82 @@
+"""Products and convolutions through oneDNN: what is done where it has no way for a call."""
+
+import numpy as np
+import pytest
+
+import glasshouse as gh
+from glasshouse.base.flags import flags
+from glasshouse.compile import program
+from glasshouse.nn import functional as F
+from glasshouse.targets.cpu import onednn
+from glasshouse.targets.cpu.onednn import Unavailable
+from glasshouse.targets.cpu.onednn_lowerer import PrimitivePlanner
+
+pytestmark = pytest.mark.skipif(onednn.library() is None, reason="oneDNN is not here")
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """No other Programs, and none that others find."""
+    with gh.backends.use("lazy") as backend, flags.override(compile="always", winograd=False):
+        backend.evaluate()
+        monkeypatch.setattr(program, "programs", {})
+        yield
+
+
+def layers():
+    """A linear layer and a convolution, with biases and relus, and their gradients."""
+    rng = np.random.default_rng(0)
+    shapes = ((6, 20), (30, 20), (30,), (2, 8, 9, 9), (12, 8, 3, 3), (12,))
+    tensors = [gh.tensor(rng.standard_normal(shape, np.float32)) for shape in shapes]
+    for tensor in tensors:
+        tensor.requires_grad = True
+    x, w, b, images, kernel, bias = tensors
+    y = F.relu(F.linear(x, w, b))
+    z = F.relu(F.conv2d(images, kernel, bias, padding=1))
+    ((y * y).sum() + (z * z).sum()).backward()
+    return [a.numpy() for a in (y, z, *(t.grad for t in tensors))]
+
+
+def steps() -> list:
+    entries = program.programs.values()
+    return [info for e in entries if e.program for info in e.program.step_infos()]
+
+
+def check(found) -> None:
+    with gh.backends.use("numpy"):
+        expected = layers()
+    for y, z in zip(found, expected, strict=True):
+        np.testing.assert_allclose(y, z, rtol=0, atol=1e-5 * np.abs(z).max())
+
+
+def test_a_bias_is_part_of_the_primitive(alone):
+    check(layers())
+    names = [info.name for info in steps() if info.kind == "onednn"]
+    assert "matmul + add" in names and "conv + add" in names
+
+
+def test_a_primitive_that_takes_no_bias_is_followed_by_a_kernel(alone, monkeypatch):
+    real = PrimitivePlanner.bias
+
+    def none(self, view, shape):
+        if view is not None:
+            raise Unavailable("no bias here")
+        return real(self, view, shape)
+
+    monkeypatch.setattr(PrimitivePlanner, "bias", none)
+    check(layers())
+    names = [info.name for info in steps() if info.kind == "onednn"]
+    assert "matmul" in names and "conv" in names
+    assert not any("add" in name for name in names)
+
+
+def test_what_onednn_has_no_fast_way_for_is_done_on_the_host(alone, monkeypatch):
+    def none(self, *args, **more):
+        raise Unavailable("nothing here")
+
+    monkeypatch.setattr(PrimitivePlanner, "add_step", none)
+    check(layers())
+    hosts = [info for info in steps() if info.kind == "host"]
+    assert {info.name for info in hosts} >= {"matmul", "conv", "conv_weight_grad"}
+    assert all("no fast way" in info.fallback for info in hosts)
+    assert not any(info.kind == "onednn" for info in steps())
