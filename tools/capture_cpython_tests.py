@@ -207,12 +207,23 @@ def run_file(file: str, limit: float) -> dict:
     return found
 
 
+def tell_notes(notes) -> None:
+    """Print what differs, and how."""
+    for file, name, how in notes:
+        print(f"\n{file} {name}")
+        if isinstance(how, str):
+            print(f"    crashed: {how}")
+        else:
+            print(f"    plain {how['plain']}\n    {how['run']} {how['captured']}", flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", help="files, without test_")
     parser.add_argument("--part", type=int, default=0)
     parser.add_argument("--of", type=int, default=1)
     parser.add_argument("--limit", type=float, default=SILENCE)
+    parser.add_argument("--early", action="store_true", help="tell differences behind each file")
     parser.add_argument("--list", action="store_true", help="only name the files")
     options = parser.parse_args()
     files = (options.names or FILES)[options.part :: options.of]
@@ -227,15 +238,14 @@ def main() -> int:
         counts = [found["methods"], found["same"], len(found["different"]), len(found["crashed"])]
         print(f"{file:22}{counts[0]:8}{counts[1]:8}{counts[2]:10}{counts[3]:8}", flush=True)
         total, same, crashed = total + counts[0], same + counts[1], crashed + counts[3]
-        notes += [(file, *note) for note in (*found["different"], *found["crashed"])]
+        own = [(file, *note) for note in (*found["different"], *found["crashed"])]
+        notes += own
+        if options.early:
+            tell_notes(own)
     share = same / max(total, 1)
     print(f"{'all':22}{total:8}{same:8}{len(notes) - crashed:10}{crashed:8}   {share:.2%} the same")
-    for file, name, how in notes:
-        print(f"\n{file} {name}")
-        if isinstance(how, str):
-            print(f"    crashed: {how}")
-        else:
-            print(f"    plain {how['plain']}\n    {how['run']} {how['captured']}")
+    if not options.early:
+        tell_notes(notes)
     return int(crashed > 0 or share < LEAST)
 
 

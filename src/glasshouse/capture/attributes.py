@@ -70,6 +70,8 @@ class AttributeRules:
                 self.fail(AttributeError(f"{kind!r} object has no attribute {name!r}"))
             return self.deliver(then, found)
         if isinstance(value, types.ModuleType):
+            if name == "__dict__":
+                raise Break("the namespace of a module", Var(getattr), [obj, Var(name)])
             if name not in value.__dict__:
                 return self.give(then, self.do(getattr, value, name))
             source = self.entry_source(self.dict_of(obj), name)
@@ -195,11 +197,22 @@ class AttributeRules:
         value = self.do(found.__get__, obj.value, kind)
         if callable(value) and not hasattr(type(found), "__set__"):
             return self.deliver(then, Var(value, Recipe("method", obj, name)))
-        if isinstance(obj.origin, Recipe) and isinstance(obj.value, BaseException):
-            if name == "args" and obj.origin.kind == "call":
-                return self.deliver(then, self.new_tuple(obj.origin.parts[1]))
-            return self.deliver(then, Var(value) if name == "args" else constant(value))
+        if isinstance(obj.origin, Recipe):
+            return self.deliver(then, self.part_of_new(obj, name, value))
         return self.deliver(then, self.load(value, self.sub(obj, "attr", name)))
+
+    def part_of_new(self, obj: Var, name: str, value) -> Var:
+        """What something new has in a place of its own that C code keeps."""
+        if name == "args" and obj.origin.kind == "call" and isinstance(obj.value, BaseException):
+            return self.new_tuple(obj.origin.parts[1])
+        if name == "value" and type(obj.value) is StopIteration and obj.origin.kind == "call":
+            return obj.origin.parts[1][0] if obj.origin.parts[1] else Var(None)
+        known = self.tracked.get(id(value))
+        if known is not None or value is None:
+            return known or Var(None)
+        if isinstance(obj.value, BaseException) and self.is_plain(value):
+            return Var(value) if name == "args" else constant(value)
+        return self.track(Var(value, Recipe("call", Var(getattr), [obj, Var(name)]), {}))
 
     def of_class(self, cls: Var, found) -> Var | None:
         """A static or class method, or a function, as its class sees it; None for other things."""

@@ -8,10 +8,12 @@ from collections import OrderedDict, defaultdict, deque
 
 from glasshouse.capture.frame import (
     CapturedGenerator,
+    CapturedIterator,
     EnumerateIterator,
     ReversedIterator,
     SequenceIterator,
     ZipIterator,
+    type_of,
 )
 from glasshouse.capture.plain import own_method, static_lookup
 from glasshouse.capture.polyfills import (
@@ -69,7 +71,13 @@ def breaking(what: str, is_called: bool = True, hint: str = ""):
 
 def simple(rule):
     """The rule of a builtin that takes no keywords: rule(tracer, args, then)."""
-    return lambda t, fn, args, kwargs, then: rule(t, args, then)
+
+    def checked(t, fn, args, kwargs, then):
+        if kwargs:
+            return t.deliver(then, t.real_call(fn, args, kwargs))  # raises
+        return rule(t, args, then)
+
+    return checked
 
 
 def polyfilled(t, fn, args, kwargs, then):
@@ -83,14 +91,14 @@ def on_isinstance(t, fn, args, kwargs, then):
         if isinstance(check, types.FunctionType) and check.__module__ not in SAFE_CHECKS:
             raise Break("isinstance with a check of its own", fn, args)
     value = t.typed(args[0])
-    if isinstance(value, CapturedGenerator):
-        return t.give(then, issubclass(types.GeneratorType, kinds))
+    if isinstance(value, (CapturedGenerator, CapturedIterator)):
+        return t.give(then, t.do(issubclass, type_of(value), kinds))
     return t.give(then, t.do(isinstance, value, kinds))
 
 
 def on_type(t, fn, args, kwargs, then):
     if len(args) == 1:
-        return t.give(then, type(t.typed(args[0])))
+        return t.give(then, type_of(t.typed(args[0])))
     raise Break("a class is made", fn, args, kwargs)
 
 
@@ -144,8 +152,12 @@ def on_sequence(make):
     """list(x), tuple(x), set(x)."""
 
     def handler(t, fn, args, kwargs, then):
+        if kwargs or len(args) > 1:
+            return t.deliver(then, t.real_call(fn, args, kwargs))  # raises
         if not args:
             return t.deliver(then, make(t, []))
+        if fn.value is tuple and type(args[0].value) is tuple:
+            return t.deliver(then, args[0])
         items = t.sequence(args[0])
         if items is not None:
             return t.deliver(then, make(t, list(items)))

@@ -364,7 +364,6 @@ def make_resume(code: types.CodeType, offset: int, nulls: tuple[bool, ...], boun
         co_kwonlyargcount=0,
         co_nlocals=len(names),
         co_flags=code.co_flags & ~(0x04 | 0x08 | GENERATORS),
-        co_name=name,
         co_qualname=f"{code.co_qualname}.{name}",
         co_linetable=lines + code.co_linetable,
         co_stacksize=max(code.co_stacksize, len(nulls) + 2) + 2,

@@ -119,6 +119,7 @@ class CallRules:
         for frame in self.frames:
             decoded(original_of(frame.root)[0]).unknown = frame.code.unknown = reason
         self.stop_learning(reason)
+        self.hands_over = False  # a call of a resume function holds its arguments
         return self.call(fn, args, kwargs, then)
 
     def real_call(self, fn: Var, args, kwargs) -> Var:
@@ -232,6 +233,8 @@ class CallRules:
             site = self.site()
             make = functools.partial(called_natively, NATIVES.get(f, f), args, kwargs)
             made = CapturedGenerator(frame, site, type(self).untraced, make)
+            if isinstance(NATIVES.get(f), type):
+                made.kind = NATIVES[f]
             frame.generator = made
             return self.deliver(then, self.track(Var(made, Recipe("generator", site))))
         frame.then, frame.init = then, init

@@ -26,6 +26,7 @@ from glasshouse.capture.values import (
 )
 from glasshouse.ir.node import IRNode
 
+MAX_NESTED = 100  # of new things in one another
 LITERALS = (int, bool, str, type(None))
 
 
@@ -103,6 +104,8 @@ class ReplacementEmitter:
             return self.number(var, origin)
         if id(var) in self.busy:
             raise CannotRebuild("something new that contains itself")
+        if len(self.busy) > MAX_NESTED:
+            raise CannotRebuild("something new that is deeply nested")
         self.busy.add(id(var))
         try:
             name = getattr(self, f"make_{origin.kind}")(var, *origin.parts)
@@ -500,6 +503,8 @@ class ReplacementEmitter:
         if (frame.handled or self.tracer.began_handling) and extra != "e":
             error = self.name(frame.handled[-1]) if frame.handled else "None"
             return f"{self.pool(handling)}({error}, {called}, {', '.join(words)})"
+        if frame is self.tracer.frames[0]:  # called when the replacement is gone
+            return f"{self.pool(native().tail_call)}({called}, {', '.join(words)})"
         return f"{called}({', '.join(words)})"
 
     def is_fixed(self, frame: CaptureFrame) -> bool:

@@ -124,8 +124,10 @@ def iterator_of(values, index: int, size: int):
     if len(values) != size:
         return changed_size(values)
     it = iter(values)
-    for _ in range(index):
+    for _ in range(min(index, size)):
         next(it)
+    if index > size:  # it has ended, and stays so
+        next(it, None)
     return it
 
 
@@ -189,6 +191,13 @@ def plain_value(var: Var):
     )
 
 
+def type_of(value) -> type:
+    """The type that plain Python would have of a value: of our iterators and generators its own."""
+    if isinstance(value, CapturedGenerator):
+        return value.kind
+    return type(value.native()) if isinstance(value, CapturedIterator) else type(value)
+
+
 def going_on(made: "CapturedGenerator"):
     """A generator of what is left of one that the interpreter began."""
     return (yield from made)
@@ -200,6 +209,7 @@ class CapturedGenerator:
     def __init__(self, frame: CaptureFrame, site, make_tracer, make_native):
         self.frame, self.site, self.make_tracer = frame, site, make_tracer
         self.make_native, self.started = make_native, False
+        self.kind: type = types.GeneratorType
         self.finished = self.running = self.closing = False
         self.then = None  # what gets the values while it runs
 

@@ -1,7 +1,13 @@
 """Iterators and generators: made, stepped, closed."""
 
 from glasshouse.capture.bytecode import VERSION
-from glasshouse.capture.frame import END, CapturedGenerator, CapturedIterator, SequenceIterator
+from glasshouse.capture.frame import (
+    END,
+    CapturedGenerator,
+    CapturedIterator,
+    SequenceIterator,
+    plain_value,
+)
 from glasshouse.capture.plain import own_method
 from glasshouse.capture.polyfills import iterate
 from glasshouse.capture.values import Break, Recipe, UserError, Var, pending
@@ -29,7 +35,7 @@ class IterationRules:
 
             def after(tracer, x, result=None):
                 if x is END:
-                    tracer.fail(StopIteration())
+                    tracer.fail(tracer.stop_error(result))
                 return tracer.deliver(then, x)
 
             self.enter_generator(made, after)
@@ -44,11 +50,18 @@ class IterationRules:
 
         def after(tracer, x, result=None):
             if x is END:
-                value = None if result is None else result.value
-                tracer.fail(StopIteration() if value is None else StopIteration(value))
+                tracer.fail(tracer.stop_error(result))
             return tracer.deliver(then, x)
 
         return after
+
+    def stop_error(self, result: Var | None) -> StopIteration:
+        """What says that an iterator has ended, with what a generator returned."""
+        if result is None or result.value is None:
+            return StopIteration()
+        error = StopIteration(plain_value(result))
+        self.track(Var(error, Recipe("call", Var(StopIteration), [result], {}), {}))
+        return error
 
     def delegate_of(self, made: CapturedGenerator) -> Var | None:
         """What a generator that stands in a `yield from` takes its values from."""
@@ -185,7 +198,7 @@ class IterationRules:
                 return tracer.deliver(then, x)
             if default is not None:
                 return tracer.deliver(then, default)
-            return tracer.fail(StopIteration() if result is None else StopIteration(result.value))
+            return tracer.fail(tracer.stop_error(result))
 
         return self.step(iterator, after, sent)
 

@@ -51,7 +51,11 @@ class MethodRules:
             if isinstance(value, BaseException) and this.is_new:
                 self.do(getattr(BaseException, name), value, *(x.value for x in args))
                 this.origin = Recipe("exception", type(value), args)
+            elif name == "__init__" and self.is_plain_init(fn.value):
+                self.do(object.__init__, value, *map(plain_value, args))  # may raise
             return self.give(then, None)
+        if name in ("__setattr__", "__delattr__") and isinstance(value, type):
+            raise Break(f"{name} of a class", fn, args, kwargs)
         if name == "__setattr__" and len(args) == 2:
             return self.set_plain(this, self.known(args[0]), args[1], then)
         if name == "__delattr__":
@@ -92,6 +96,9 @@ class MethodRules:
             return self.next_of(this, None, then)
         raise Break(f"method {name} of a {type(value).__name__}", fn, args, kwargs)
 
+    def is_plain_init(self, fn) -> bool:
+        return getattr(fn, "__objclass__", None) is object
+
     def join(self, fn: Var, this: Var, parts: Var, then):
         """str.join."""
         items = self.sequence(parts)
@@ -118,9 +125,13 @@ class MethodRules:
         value = this.value
         self.typed(this)
         if name in ("extend", "update", "__ior__", "__iadd__", "__init__"):
-            if not args and not kwargs:
+            if not args and not kwargs and (name != "__init__" or isinstance(value, dict)):
                 return self.give(then, None)
             how = "extend" if isinstance(value, list) else "update"
+            if name == "__init__" and not isinstance(value, dict):
+                self.container_method(this, "clear", [])
+            if not args and not kwargs:
+                return self.give(then, None)
             return self.extend(this, how, *args, then=lambda t, v: t.give(then, None), **kwargs)
         if name == "sort" and isinstance(value, list):
             return self.sort(this, kwargs, then)

@@ -17,6 +17,7 @@ from glasshouse.capture.values import NULL, Break, Recipe, UserError, Var
 CONVERT = (None, str, repr, ascii)
 FUNCTION_PARTS = {8: "closure", 4: "annotations", 2: "kwdefaults", 1: "defaults"}
 SEES_FRAMES = {"locals", "_getframe", "eval", "exec", "currentframe"}  # of the frame that runs
+SEES_LIFETIMES = {"weakref", "getrefcount"}  # which are not as in Python while it is captured
 
 
 def formatted(value, conversion, spec):
@@ -34,6 +35,12 @@ def drawn(iterable):
 
 def call_with(fn, iterable):
     return fn(*iterable)
+
+
+def type_name(cls: type) -> str:
+    """A type's name as Python's own messages have it."""
+    heap = cls.__flags__ & 1 << 9 or cls.__module__ == "builtins"
+    return cls.__name__ if heap else f"{cls.__module__}.{cls.__name__}"
 
 
 def is_error(value) -> bool:
@@ -469,6 +476,11 @@ class OpcodeHandlers:
 
     def op_BEFORE_WITH(self, f, ins):
         manager = f.stack.pop()
+        for name, missed in (("__enter__", ""), ("__exit__", " (missed __exit__ method)")):
+            if not hasattr(type(manager.value), name):
+                kind = type_name(type(manager.value))
+                text = f"'{kind}' object does not support the context manager protocol{missed}"
+                self.fail(TypeError(text))
 
         def entered(tracer, enter):
             try:
@@ -646,6 +658,7 @@ def unknown_operation(code: types.CodeType) -> str:
     found = decoded(code)
     if found.unknown is None:
         operations = (x.op for x in found.instructions if not is_handled(x))
-        names = (name for name in code.co_names if name in SEES_FRAMES)
+        seen = SEES_FRAMES | SEES_LIFETIMES
+        names = (name for name in code.co_names if name in seen)
         found.unknown = next(operations, "") or next(names, "")
     return found.unknown

@@ -243,6 +243,8 @@ class OperatorRules:
             if fn is not plain and type(a) is list:
                 self.extend(lhs, "extend", rhs)
                 return lhs
+            if type(a) is tuple and not (a and b):
+                return lhs if a else rhs
             joined = [*self.sequence(lhs), *self.sequence(rhs)]
             return self.new_list(joined) if type(a) is list else self.new_tuple(joined)
         if fn is operator.iadd and type(a) is list and self.sequence(rhs) is not None:
@@ -251,6 +253,8 @@ class OperatorRules:
         if plain is operator.mul:
             seq, times = (lhs, rhs) if isinstance(a, (list, tuple)) else (rhs, lhs)
             counted = isinstance(times.value, int) and self.foldable(times)
+            if type(seq.value) is tuple and counted and self.known(times) == 1:
+                return seq
             if type(seq.value) in (list, tuple) and counted:
                 items = self.sequence(seq) * self.known(times)
                 if fn is not plain and seq is lhs and type(seq.value) is list:
@@ -431,6 +435,8 @@ class OperatorRules:
             items, raw = self.sequence(obj), self.known(key)
             if isinstance(raw, slice):
                 make = self.new_list if isinstance(value, list) else self.new_tuple
+                if type(value) is tuple and raw == slice(None):
+                    return self.deliver(then, obj)
                 return self.deliver(then, make(items[raw]))
             self.do(operator.getitem, value, raw)
             return self.deliver(then, items[raw])

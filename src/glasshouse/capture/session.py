@@ -14,7 +14,7 @@ from typing import Any
 
 from glasshouse.base.errors import CaptureError, OptionError
 from glasshouse.base.interrupts import hold, let_through, release
-from glasshouse.capture.bytecode import GENERATORS, slot_names
+from glasshouse.capture.bytecode import GENERATORS, original_of, slot_names
 from glasshouse.capture.config import config, counters
 from glasshouse.capture.emit import END_OF_LOOP, ReplacementEmitter, handling, is_work, loop_end
 from glasshouse.capture.export import ExportedTrace
@@ -22,6 +22,7 @@ from glasshouse.capture.frame import (
     CapturedGenerator,
     CapturedIterator,
     CaptureFrame,
+    code_of,
     plain_value,
     resume_call,
     resume_function,
@@ -39,7 +40,7 @@ from glasshouse.capture.native import native
 from glasshouse.capture.opcodes import unknown_operation
 from glasshouse.capture.reproduce import Reproduction
 from glasshouse.capture.tracebacks import behind_frame, raise_as_it_is, users_part
-from glasshouse.capture.tracer import INTERRUPTED, CaptureTracer, Raised
+from glasshouse.capture.tracer import HANDED_OVER, INTERRUPTED, CaptureTracer, Raised
 from glasshouse.capture.values import (
     NULL,
     Break,
@@ -164,11 +165,24 @@ def miss(dispatcher, *slots):
         raise
     try:
         go_on = go_on()
+        fn = getattr(go_on, "func", None)
+        if (
+            type(fn) is types.FunctionType
+            and fn is not given
+            or isinstance(fn, native().Dispatcher)
+        ):
+            return native().tail_call(fn, *go_on.args)
         return go_on()
     finally:
         if callback is not None:
             hook.set_skip(code, False)
         hook.set_hook(callback)
+
+
+def goes_on(fn) -> bool:
+    """Whether a function is a resume function, captured or not."""
+    code = code_of(fn) if isinstance(fn, (types.FunctionType, native().Dispatcher)) else None
+    return code is not None and original_of(code)[0] is not code
 
 
 def captured(dispatcher, slots, callback):
@@ -281,6 +295,7 @@ class CaptureSession:
         self.fn = dispatcher.fn
         self.final: dict[int, Any] = {}  # values of Vars behind a break, where they differ
         self.tracer = CaptureTracer(capture.front, config)
+        self.tracer.hands_over = True
         self.tracer.dynamic = capture.varying
         self.tracer.dispatcher_type = native().Dispatcher
         self.tracer.all_dynamic = capture.dynamic or config.dynamic
@@ -301,7 +316,8 @@ class CaptureSession:
                 return self.raised(outcome.var)
             if tracer.live:
                 return self.finish(outcome)
-            return partial(returned, self.given_up(outcome))
+            self.note_given_up()
+            return self.went_on(outcome)
         except BaseException:
             self.leave_contexts()
             raise
@@ -339,13 +355,21 @@ class CaptureSession:
 
     behind = False  # whether Python goes on from here
 
-    def given_up(self, outcome: Var):
-        """The trace could not be kept; the result is there all the same."""
+    def went_on(self, outcome):
+        """What gives the result where nothing was kept: it is there, or Python goes on."""
+        if outcome is not HANDED_OVER:
+            return partial(returned, plain_value(outcome))
+        rest = Break("nothing is learnt any more")
+        self.to_python()
+        self.finalize(rest)
+        return partial(self.tail, 0, rest)
+
+    def note_given_up(self) -> None:
+        """The trace could not be kept."""
         counters.add("fallbacks")
         self.note_break(self.tracer.why_stopped, "", "")
         if self.tracer.why_stopped != INTERRUPTED:
             self.hopeful()
-        return plain_value(outcome)
 
     def hopeful(self) -> None:
         """Count traces without an entry; after a few, stop trying."""
@@ -365,7 +389,7 @@ class CaptureSession:
                 raise
             self.tracer.stop_learning(INTERRUPTED)
             self.tracer.unwind(error)
-            return partial(returned, plain_value(self.tracer.run()))
+            return self.went_on(self.tracer.run())
 
     def kept(self, outcome):
         """`finish`, if nothing interrupts it."""
@@ -392,9 +416,8 @@ class CaptureSession:
 
     def behind_graph(self, outcome, broke, info):
         """What goes on behind a graph whose results are there."""
-        tracer, capture = self.tracer, self.capture
         if broke is None:
-            if capture.exporting and info.graph is not None:
+            if self.capture.exporting and info.graph is not None:
                 code = self.fn.__code__
                 count = code.co_argcount + code.co_kwonlyargcount
                 count += bool(code.co_flags & 4) + bool(code.co_flags & 8)
@@ -405,11 +428,15 @@ class CaptureSession:
                 }
                 info.exported = ExportedTrace(info, inputs, arguments, outcome)
             return partial(returned, real(outcome))
-        tracer.front.end(tracer)
-        native().set_hook(self.callback)
-        self.behind = True
+        self.to_python()
         self.finalize(broke)
         return partial(self.tail, 0, broke)
+
+    def to_python(self) -> None:
+        """Python goes on: what it calls is seen again."""
+        self.tracer.front.end(self.tracer)
+        native().set_hook(self.callback)
+        self.behind = True
 
     def raised(self, var: Var):
         """Install an entry that raises; raise."""
@@ -477,7 +504,7 @@ class CaptureSession:
             return partial(self.tail, 0, outcome)
         if outcome.fn is not None:
             tracer.in_python(tracer.frames[-1], outcome)
-        return partial(returned, plain_value(tracer.run()))
+        return self.went_on(tracer.run())
 
     def note_break(self, reason: str, where: str, hint: str) -> None:
         counters.add("breaks")

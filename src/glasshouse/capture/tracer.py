@@ -13,10 +13,16 @@ from typing import NamedTuple
 from glasshouse.base.errors import CaptureError
 from glasshouse.base.interrupts import came, deliver
 from glasshouse.capture.attributes import AttributeRules
-from glasshouse.capture.bytecode import VERSION, DecodedCode, slot_names
+from glasshouse.capture.bytecode import VERSION, DecodedCode, original_of, slot_names
 from glasshouse.capture.calls import CallRules
 from glasshouse.capture.containers import ContainerRules
-from glasshouse.capture.frame import END, CapturedGenerator, CaptureFrame, LastInstruction
+from glasshouse.capture.frame import (
+    END,
+    CapturedGenerator,
+    CapturedIterator,
+    CaptureFrame,
+    LastInstruction,
+)
 from glasshouse.capture.guards import GuardSet
 from glasshouse.capture.iteration import IterationRules, OrElse
 from glasshouse.capture.methods import MethodRules
@@ -32,6 +38,7 @@ from glasshouse.capture.values import (
     UserError,
     ValueSource,
     Var,
+    discarded,
 )
 from glasshouse.ir.graph import IRGraph
 
@@ -42,6 +49,9 @@ LOOKS = {"RESUME", "JUMP"}  # where Python looks for signals, which is not betwe
 def raise_error(error: BaseException, *more):
     """Raise a new exception like `error`."""
     raise type(error)(*error.args)
+
+
+HANDED_OVER = object()  # what `run` gives where Python goes on in resume functions
 
 
 class TraceFinished(Exception):
@@ -64,6 +74,7 @@ class CaptureTracer(
 
     def __init__(self, front, config):
         self.front, self.config = front, config
+        self.hands_over = False  # whether Python may go on where nothing is learnt any more
         self.live = True  # whether anything is still being learnt
         self.graph = IRGraph()
         self.guards = GuardSet()
@@ -109,7 +120,7 @@ class CaptureTracer(
             at = i if i < count else len(names) - free + i - count
             source = self.guards.source("slot", None, i, names[at])
             frame.locals[at] = self.load(value, source)
-        if code.co_name.startswith("__resume_at_") and sys.exc_info()[1] is not None:
+        if original_of(code)[0] is not code and sys.exc_info()[1] is not None:
             frame.handled = [self.track(Var(sys.exc_info()[1], Recipe("handled")))]
             self.began_handling = True
         self.frames.append(frame)
@@ -120,6 +131,8 @@ class CaptureTracer(
             f = self.frames[-1]
             ins = f.code.instructions[f.ip]
             f.at, f.saved = f.ip, f.stack[:]
+            if not self.live and self.hands_over and self.can_hand_over(ins):
+                return HANDED_OVER
             f.ip += 1
             depth = len(self.frames)
             problem = None
@@ -158,6 +171,18 @@ class CaptureTracer(
                     uncaught, problem = None, found.error
                 if uncaught is not None:
                     return uncaught
+
+    def can_hand_over(self, ins) -> bool:
+        """Whether Python can go on here in all frames, where nothing is learnt any more."""
+        if ins.op == "CALL" or self.frames[-1].kw_names:
+            return False
+        more = 0
+        for f in reversed(self.frames):
+            plain = f.generator is None and f.then in (None, discarded)
+            if not plain or f.code.depth_at(f.ip) != len(f.stack) + more:
+                return False
+            more = int(f.then is not discarded)
+        return True
 
     def interrupt(self) -> None:
         """Have the handlers of signals run that waited for the end of an instruction."""
@@ -261,6 +286,7 @@ class CaptureTracer(
             return
         self.live = False
         self.why_stopped = reason
+        self.make_native()
         for var in self.tracked.values():  # what is in them is looked at again when it is needed
             var.items = var.origin = None
         made = self.tracked.items()  # what else is in there may end its life
@@ -269,6 +295,48 @@ class CaptureTracer(
             scope.items = {}
         self.class_items.clear()
         self.front.stop(self)
+
+    def make_native(self) -> None:
+        """Put Python's own iterators where ours are: real code sees them from here on."""
+        seen: set[int] = set()
+        for var in list(self.tracked.values()):
+            self.nativise(var, seen)
+        for f in self.frames:
+            for var in (*f.locals, *f.stack, *f.saved):
+                if var is not None:
+                    self.nativise(var, seen)
+
+    def nativise(self, var: Var, seen: set[int]) -> bool:
+        """Whether a Var, or something in it, had an iterator of ours; it has Python's own now."""
+        if id(var) in seen:
+            return False
+        seen.add(id(var))
+        value, items = var.value, var.items
+        started = isinstance(value, CapturedGenerator) and (value.started or value.running)
+        if isinstance(value, (CapturedIterator, CapturedGenerator)) and not started:
+            var.value = value.native()
+            return True
+        if isinstance(value, (list, tuple)) and isinstance(items, list):
+            changed = [self.nativise(x, seen) for x in items if isinstance(x, Var)]
+            if True not in changed:
+                return False
+            values = [x.value if isinstance(x, Var) else x for x in items]
+            if isinstance(value, list):
+                value[:] = values
+            elif type(value) is tuple:
+                var.value = tuple(values)
+            return True
+        if isinstance(value, dict) and isinstance(items, dict):
+            for key, pair in items.items():
+                if isinstance(pair, tuple) and self.nativise(pair[1], seen):
+                    dict.__setitem__(value, key, pair[1].value)
+        elif isinstance(items, dict) and not isinstance(value, (set, frozenset)):
+            for name, part in items.items():
+                if isinstance(part, Var) and self.nativise(part, seen):
+                    object.__setattr__(value, name, part.value)
+        elif isinstance(items, Var) and self.nativise(items, seen):
+            value.cell_contents = items.value
+        return False
 
     def yield_value(self, f: CaptureFrame, var: Var) -> None:
         made: CapturedGenerator = f.generator

@@ -331,6 +331,25 @@ enum { ON, RUN_ONLY, OFF };
 static _Thread_local int mode = ON;
 static _Thread_local PyObject *callback; /* of the frame hook */
 
+/* What a replacement, or `miss`, gives where all that is left to do is a call of a resume function:
+   whoever called the dispatcher's C does it. So a loop with breaks in it takes no more of the stack
+   with each round, and a traceback has one frame for one function. */
+typedef struct { PyObject_VAR_HEAD PyObject *items[1]; } TailCall; /* the function, its arguments */
+static void tail_dealloc(TailCall *t) {
+    for (Py_ssize_t i = 0; i < Py_SIZE(t); i++) Py_XDECREF(t->items[i]);
+    PyObject_Free(t);
+}
+static PyTypeObject TailType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "glasshouse.TailCall", .tp_basicsize = offsetof(TailCall, items),
+    .tp_itemsize = sizeof(PyObject *), .tp_flags = Py_TPFLAGS_DEFAULT, .tp_dealloc = (destructor)tail_dealloc};
+static PyObject *tail_call(PyObject *m, PyObject *const *args, Py_ssize_t n) {
+    if (n < 1) { PyErr_SetString(PyExc_TypeError, "tail_call: expected a function"); return NULL; }
+    TailCall *t = PyObject_NewVar(TailCall, &TailType, n);
+    if (!t) return NULL;
+    for (Py_ssize_t i = 0; i < n; i++) t->items[i] = Py_NewRef(args[i]);
+    return (PyObject *)t;
+}
+
 static int count_slots(PyCodeObject *co) {
     return co->co_argcount + co->co_kwonlyargcount + ((co->co_flags & CO_VARARGS) != 0)
            + ((co->co_flags & CO_VARKEYWORDS) != 0);
@@ -416,7 +435,7 @@ static int renew(Dispatcher *d, PyObject *code) {
 
 #define SMALL 40
 
-static PyObject *dispatch(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+static PyObject *dispatch_once(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
     Dispatcher *d = (Dispatcher *)self;
     PyFunctionObject *fn = (PyFunctionObject *)d->fn;
     PyCodeObject *co = (PyCodeObject *)fn->func_code;
@@ -443,6 +462,23 @@ static PyObject *dispatch(PyObject *self, PyObject *const *args, size_t nargsf, 
     if (room != small) PyMem_Free(room);
     Py_DECREF(d);
     return result;
+}
+
+static PyTypeObject DispatcherType;
+
+/* The result of what is left to do, and of what that leaves. */
+static PyObject *finish_tail(PyObject *result) {
+    while (result && Py_TYPE(result) == &TailType) {
+        TailCall *t = (TailCall *)result;
+        PyObject *fn = t->items[0];
+        if (PyObject_TypeCheck(fn, &DispatcherType)) result = dispatch_once(fn, t->items + 1, Py_SIZE(t) - 1, NULL);
+        else result = PyObject_Vectorcall(fn, t->items + 1, Py_SIZE(t) - 1, NULL);
+        Py_DECREF(t);
+    }
+    return result;
+}
+static PyObject *dispatch(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+    return finish_tail(dispatch_once(self, args, nargsf, kwnames));
 }
 
 static PyObject *dispatcher_new(PyTypeObject *type, PyObject *a, PyObject *kw) {
@@ -560,7 +596,7 @@ static PyObject *hook(PyThreadState *ts, _PyInterpreterFrame *f, int throwflag) 
     if (room) {
         for (Py_ssize_t i = 0; i < n; i++) room[i + 1] = f->localsplus[i];
         for (Py_ssize_t i = 0; i < cells; i++) room[n + i + 1] = PyTuple_GET_ITEM(closure, i);
-        result = on_slots((Dispatcher *)found, room + 1, n + cells);
+        result = finish_tail(on_slots((Dispatcher *)found, room + 1, n + cells));
         PyMem_Free(room);
     } else PyErr_NoMemory();
     Py_DECREF(found);
@@ -622,6 +658,7 @@ static PyObject *call_handling(PyObject *m, PyObject *a) {
     return result;
 }
 static PyMethodDef functions[] = {
+    {"tail_call", (PyCFunction)(void (*)(void))tail_call, METH_FASTCALL, "What a replacement returns to have a function called when it is gone."},
     {"call_handling", call_handling, METH_VARARGS, "Call while an exception (or none) is being handled."},
     {"set_hook", set_hook, METH_O, "Have frames of this thread shown to a callback; the one before."},
     {"set_mode", set_mode, METH_O, "0 on, 1 run only, 2 off, in this thread; the mode before."},
@@ -634,7 +671,7 @@ PyMODINIT_FUNC PyInit_frame_hook(void) {
     extra_index = ExtraIndex(NULL);
     str_shape = PyUnicode_InternFromString("shape");
     str_dtype = PyUnicode_InternFromString("dtype");
-    if (extra_index < 0 || PyType_Ready(&EntryType) < 0 || PyType_Ready(&DispatcherType) < 0) return NULL;
+    if (extra_index < 0 || PyType_Ready(&EntryType) < 0 || PyType_Ready(&DispatcherType) < 0 || PyType_Ready(&TailType) < 0) return NULL;
     PyObject *m = PyModule_Create(&module), *names = PyDict_New();
     if (!m || !names) return NULL;
     PyDict_SetItemString(names, "__builtins__", PyEval_GetBuiltins());
