@@ -43,10 +43,13 @@ def aten(*names: str, promotion: Kind | Callable | None = None) -> Callable:
 
 
 def name_of(target) -> str:
-    """The name of an overload in the table; "" for what is no operator of ATen's."""
-    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+    """The name of an overload in the table; "" for what is no operator of ATen's or its prims'."""
+    if not isinstance(target, torch._ops.OpOverload):
         return ""
-    return f"{target._schema.name.partition('::')[2]}.{target._overloadname}"
+    name = target._schema.name.partition("::")[2]
+    if target.namespace == "prims":
+        return f"prims.{name}"
+    return f"{name}.{target._overloadname}" if target.namespace == "aten" else ""
 
 
 def promoted_dtypes(kind: Kind, fakes) -> tuple[DType, DType]:
