@@ -117,8 +117,8 @@ class KernelEmitter:
         return self.size(f"n_{loop.name}", loop.size)
 
     def size(self, name: str, value: int) -> str:
-        """An argument of this name; 1 and -1 as they are."""
-        if abs(value) == 1:
+        """An argument of this name; a single position, and a step of one, as they are."""
+        if abs(value) == 1 and name.startswith(("n_", "step")):
             return str(value)
         while self.sizes.get(name, value) != value:
             name += "_"

@@ -13,7 +13,7 @@ from glasshouse.base.errors import BackendError
 from glasshouse.compile import toolchain
 from glasshouse.compile.code import ProgramCode, StepCode
 from glasshouse.compile.emitted import BufferPlace, CKernel, HostCall, NativeCall
-from glasshouse.compile.kernel_cache import sizes_of
+from glasshouse.compile.kernel_cache import CommonSizes, sizes_of
 from glasshouse.compile.plan import ARENA_TAG, SMALL_BYTES, ProgramPlan
 from glasshouse.compile.replay import load_replay
 from glasshouse.compile.source_map import StepInfo
@@ -97,14 +97,16 @@ class RunTable:
 
 class Program:
     """Compiled code: it runs. `sources` has the C of each kernel by its step, `lines` the user's
-    line of the calls at some positions of the recording, where capture knows it. `generality` is
-    how many Programs of the structure came before, with other sizes."""
+    line of the calls at some positions of the recording, where capture knows it. `common`
+    are the sizes that Programs of the same structure have in common."""
 
     backend: TensorBackend | None = None  # that is told of fallbacks; None: the current one
     plan: ProgramPlan | None = None  # what it was made from, kept to be shown
     recorded: Graph | None = None  # the graph before the passes, kept to be shown
 
-    def __init__(self, code: ProgramCode, generality: int = 0, target: Target | None = None):
+    def __init__(
+        self, code: ProgramCode, common: CommonSizes | None = None, target: Target | None = None
+    ):
         self.target = target or current_target()
         self.count, self.arena_bytes, self.owns = len(code.steps), code.arena_bytes, code.owns
         self.outputs, self.infos = code.outputs, code.infos
@@ -119,20 +121,20 @@ class Program:
         self.keep: list = []  # what the steps point to
         self.args: list = []  # the coded arguments of each
         self.runner = NativeRunner.get()
-        self.steps = self.make_steps(code.steps, generality)
+        self.steps = self.make_steps(code.steps, common or CommonSizes())
         self.arena: memory.Buffer | None = None  # while it runs
         self.run_table: RunTable | None = None
         self.lines: dict[int, str] = {}
         self.nbytes = bytes_of(code)
 
-    def make_steps(self, steps: list[StepCode], generality: int):
+    def make_steps(self, steps: list[StepCode], common: CommonSizes):
         """The table that the runner reads; compiles the kernels. A step without a function is the
         host's.
 
         Raises: CompileError; StaleCode where what it would run on differs from when it was made.
         """
         given = [(kernel, steps[i].args) for i, kernel in self.sources.items()]
-        built = self.target.build(given, generality)
+        built = self.target.build(given, common)
         kernels = dict(zip(self.sources, built, strict=True))
         self.sources = {i: made.kernel for i, made in kernels.items()}
         self.keep.extend(set(built))

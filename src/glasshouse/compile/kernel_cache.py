@@ -5,8 +5,8 @@ kernel is unloaded, with its library, when no Program uses it any more.
 
 Sizes are arguments of a kernel's text. Loops are up to a third faster where the compiler knows
 them, so the first Program of its structure is compiled for its sizes: they become constants of the
-text. Where the same structure comes with other sizes, only small ones do (channels, classes,
-windows), and from its third Program on none: then new sizes compile nothing."""
+text. Where the same structure comes with other sizes, those that differ stay arguments, and from
+then on such sizes compile nothing."""
 
 import ctypes
 import functools
@@ -26,10 +26,35 @@ from glasshouse.compile.disk_cache import (
 from glasshouse.compile.emitted import CKernel, Dialect
 
 SHARD_KERNELS = 12  # kernels that one call of the C compiler gets at least
-SMALL = 16  # sizes below are constants for longer
 PARALLEL_SIZE, IF_PARALLEL = "parallel", " if(parallel)"
 SIZE = re.compile(r"^  const int64_t (\w+) = \(int64_t\)a\[(\d+)\](?: & -\d+)?;\n", re.M)
 SHARED_LINE = re.compile(rf"^ *#pragma .*{re.escape(IF_PARALLEL)}\n", re.M)
+
+
+class CommonSizes:
+    """The sizes that all Programs of one structure have in common: `values` of any kernel, and by
+    the place of a kernel and the name of a size its value, None where Programs differ."""
+
+    def __init__(self):
+        self.values: set[int] | None = None
+        self.places: dict[tuple[int, str], int | None] = {}
+
+    def constants(self, given: list[dict[str, int]]) -> list[dict[str, int]]:
+        """Of the sizes that a further Program gives its kernels those that it has in common with
+        all before. Both are asked, for a number may be in all of them by chance, and a kernel may
+        stand at another place."""
+        values = {size for sizes in given for size in sizes.values()}
+        self.values = values if self.values is None else self.values & values
+        constants: list[dict[str, int]] = []
+        for place, sizes in enumerate(given):
+            for name, size in sizes.items():
+                if self.places.setdefault((place, name), size) != size:
+                    self.places[place, name] = None
+            common = {name: size for name, size in sizes.items() if size in self.values}
+            constants.append(
+                {name: n for name, n in common.items() if self.places[place, name] == n}
+            )
+        return constants
 
 
 class CompiledKernel:
@@ -48,18 +73,22 @@ loaded_kernels: WeakValueDictionary[tuple, CompiledKernel] = WeakValueDictionary
 
 
 def compile_kernels(
-    steps: list[tuple[CKernel, list[int]]], dialect: Dialect, generality: int = 0
+    steps: list[tuple[CKernel, list[int]]], dialect: Dialect, common: CommonSizes
 ) -> list[CompiledKernel]:
-    """The kernels of steps, each given with its coded arguments; equal ones are compiled once.
-    `generality` Programs of the structure came before, with other sizes.
+    """The kernels of steps, each with its coded arguments; equal ones are compiled once. `common`
+    are the sizes of Programs of the same structure.
 
     Raises: CompileError
     """
     chosen: list[CKernel] = []
     kernels: dict[CKernel, CompiledKernel] = {}
     missing: dict[CKernel, None] = {}
-    for general, args in steps:
-        forms = forms_of(general, args)[: generality + 1]
+    given = [sizes_of(kernel, args) for kernel, args in steps]
+    for (kernel, _), sizes, constants in zip(steps, given, common.constants(given), strict=True):
+        forms = [fixed(kernel, sizes)]  # for these sizes alone, if that was compiled
+        if len(constants) < len(sizes):
+            constants.pop(PARALLEL_SIZE, None)
+            forms.append(fixed(kernel, constants))
         form = next((form for form in forms if form in kernels or form in missing), None)
         if form is None:
             made = find_kernel(forms, dialect)
@@ -88,14 +117,6 @@ def find_kernel(forms: list[CKernel], dialect: Dialect) -> CompiledKernel | None
     return None
 
 
-def forms_of(kernel: CKernel, args: list[int]) -> list[CKernel]:
-    """A kernel with all sizes as constants, with small ones, and with none, where they differ."""
-    sizes, text = sizes_of(kernel, args), kernel.text
-    small = {name: n for name, n in sizes.items() if abs(n) < SMALL and name != PARALLEL_SIZE}
-    forms = dict.fromkeys((fixed(text, sizes), fixed(text, small), text))
-    return [kernel._replace(text=form) for form in forms]
-
-
 def sizes_of(kernel: CKernel, args) -> dict[str, int]:
     """The sizes that a kernel takes as arguments, from the coded ones of a step."""
     return {match[1]: coded_size(args[int(match[2])]) for match in SIZE.finditer(kernel.text)}
@@ -107,9 +128,9 @@ def coded_size(code: int) -> int:
     return rest - (1 << 56) if rest >> 55 else rest
 
 
-def fixed(text: str, sizes: dict[str, int]) -> str:
-    """The text with these sizes as constants."""
-    shared = sizes.get(PARALLEL_SIZE)
+def fixed(kernel: CKernel, sizes: dict[str, int]) -> CKernel:
+    """The kernel with these sizes as constants."""
+    text, shared = kernel.text, sizes.get(PARALLEL_SIZE)
     if shared:
         text = text.replace(IF_PARALLEL, "")
     elif shared == 0:
@@ -121,7 +142,7 @@ def fixed(text: str, sizes: dict[str, int]) -> str:
             return match[0]
         return "" if name == PARALLEL_SIZE else f"  enum {{ {name} = {sizes[name]} }};\n"
 
-    return SIZE.sub(constant, text)
+    return kernel._replace(text=SIZE.sub(constant, text))
 
 
 def name_of(kernel: CKernel, dialect: Dialect) -> str:

@@ -16,7 +16,7 @@ from glasshouse.compile.c_text import (
     text_of_call,
 )
 from glasshouse.compile.code import assemble
-from glasshouse.compile.kernel_cache import forms_of, name_of
+from glasshouse.compile.kernel_cache import fixed, name_of, sizes_of
 from glasshouse.compile.plan import ProgramPlan
 from glasshouse.compile.toolchain import CompileError, CompilerFailed, DiskFull
 from glasshouse.graph.graph import Graph
@@ -61,7 +61,7 @@ def explained(error: CompileError, graph: Graph) -> CompileError:
     failed = [
         i
         for i, kernel in plan.sources.items()
-        if any(name_of(form, dialect) in str(error) for form in forms_of(kernel, steps[i].args))
+        if name_of(fixed(kernel, sizes_of(kernel, steps[i].args)), dialect) in str(error)
     ]
     infos = plan.step_infos() if failed else []
     told = ", ".join(f"kernel {i}, {infos[i].name}" for i in failed)

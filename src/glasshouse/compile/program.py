@@ -18,6 +18,7 @@ from glasshouse.compile import store
 from glasshouse.compile.code import assemble
 from glasshouse.compile.emitted import MissingKernel, StaleCode
 from glasshouse.compile.executable import IndexErrorInside, Program
+from glasshouse.compile.kernel_cache import CommonSizes
 from glasshouse.compile.kernel_check import explained, find_faults
 from glasshouse.compile.missing_kernels import ALWAYS_WRITTEN
 from glasshouse.compile.plan import (
@@ -45,6 +46,7 @@ COMPILE_S, NODE_S, ELEMENT_S = 0.1, 3e-6, 3e-9
 NOT_YET = "compiling them is not yet worth it (GH_COMPILE=always does it at once)"
 UNCOMPILED = {"never": "GH_COMPILE=never"}
 KEY_BYTES = 40  # of a recording's key, for each of its numbers: a place in a tuple and an integer
+MOST_STRUCTURES = 512  # of which common sizes are known, some 50 KB for a large model
 SMALL_ENTRIES = 512  # after so many new structures their bytes are counted
 trim = getattr(ctypes.CDLL(None), "malloc_trim", bool)  # of glibc: gives free pages back
 
@@ -70,7 +72,7 @@ class ProgramEntry:
 
 programs: dict[tuple, ProgramEntry] = {}
 uses = count()  # numbers the runs
-structures: dict[int, int] = {}  # how many Programs of a structure were made
+structures: dict[int, CommonSizes] = {}
 
 
 def run_recording(recording: Recording, backend) -> None:
@@ -142,14 +144,14 @@ def compiled_graph(graph: Graph) -> Program:
     Raises: CompileError
     """
     structure = hash(tuple((n.op, *(x.number for x in n.inputs)) for n in graph.nodes))
-    generality = count_structure(structure)
+    common = common_sizes(structure)
     with let_through(), no_collection():
         try:
-            return Program(assemble(ProgramPlan(graph)), generality)
+            return Program(assemble(ProgramPlan(graph)), common)
         except CompileError as error:
             if not find_faults(graph):
                 raise explained(error, graph) from error
-            return Program(assemble(ProgramPlan(graph)), generality)
+            return Program(assemble(ProgramPlan(graph)), common)
 
 
 def structure_of(recording: Recording) -> int:
@@ -162,11 +164,11 @@ def structure_of(recording: Recording) -> int:
     )
 
 
-def count_structure(structure: int) -> int:
-    """How many Programs of a structure were made before this one."""
-    before = structures.get(structure, 0)
-    structures[structure] = before + 1
-    return before
+def common_sizes(structure: int) -> CommonSizes:
+    """The sizes that the Programs of a structure have in common."""
+    if structure not in structures and len(structures) >= MOST_STRUCTURES:
+        structures.clear()
+    return structures.setdefault(structure, CommonSizes())
 
 
 def deliver_results(recording: Recording, outputs, owns: list[bool]) -> None:
@@ -307,23 +309,23 @@ def make_program(recording: Recording) -> Program:
     begin_ns = perf_counter_ns() if watchers else 0
     shown = kept.plans or flags.debug >= 3 or flags.verify
     key = "" if shown else store.key_of(recording)
-    generality = count_structure(structure_of(recording))
-    program = load_program(key, generality)
+    common = common_sizes(structure_of(recording))
+    program = load_program(key, common)
     if program is None:
         with let_through(), no_collection():
             try:
-                program = make_anew(recording, key, generality)
+                program = make_anew(recording, key, common)
             except CompileError as error:
                 graph = rewritten(graph_of(recording))
                 if not find_faults(graph):
                     raise explained(error, graph) from error
-                program = make_anew(recording, key, generality)  # without the texts at fault
+                program = make_anew(recording, key, common)  # without the texts at fault
     if begin_ns:
         tell("region", "compile", begin_ns)
     return program
 
 
-def make_anew(recording: Recording, key: str, generality: int) -> Program:
+def make_anew(recording: Recording, key: str, common: CommonSizes) -> Program:
     """Compile a recording, and store its code under the key if it has one. Such code is then read
     as by another process, and what held the graph goes back to the system: made beside the graph,
     code would keep most of its pages in use."""
@@ -333,23 +335,23 @@ def make_anew(recording: Recording, key: str, generality: int) -> Program:
     show("steps", describe_steps(plan))
     show("c", describe_c(plan.sources, plan.sizes))
     if not (data := store.packed(code) if key else b""):
-        program = Program(code, generality)
+        program = Program(code, common)
         if kept.plans:
             program.plan, program.recorded = plan, recorded
         return program
     del recorded, plan, code
     gc.collect(0)  # all of it is young, for collection was off
-    program = Program(pickle.loads(data), generality)
+    program = Program(pickle.loads(data), common)
     store.save(key, data)
     trim(0)
     return program
 
 
-def load_program(key: str, generality: int) -> Program | None:
+def load_program(key: str, common: CommonSizes) -> Program | None:
     """The Program that a process stored, if what it runs on is still as it was then."""
     code = store.load(key)
     try:
-        return None if code is None else Program(code, generality)
+        return None if code is None else Program(code, common)
     except StaleCode:
         return None
 

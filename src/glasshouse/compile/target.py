@@ -16,7 +16,7 @@ from glasshouse.base.errors import OptionError, type_name
 from glasshouse.base.flags import having
 from glasshouse.compile import toolchain
 from glasshouse.compile.emitted import CKernel, Dialect
-from glasshouse.compile.kernel_cache import CompiledKernel, compile_kernels
+from glasshouse.compile.kernel_cache import CommonSizes, CompiledKernel, compile_kernels
 from glasshouse.compile.lowerer import Lowerer, identity_of
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import state
@@ -88,14 +88,14 @@ class Target:
         return perf_counter_ns()
 
     def build(
-        self, steps: list[tuple[CKernel, list[int]]], generality: int
+        self, steps: list[tuple[CKernel, list[int]]], common: CommonSizes
     ) -> list[CompiledKernel]:
         """The compiled kernels of steps, which are given with their coded arguments; equal ones are
-        compiled once. `generality` Programs of the structure came before, with other sizes.
+        compiled once. `common` are the sizes of Programs of the same structure.
 
         Raises: CompileError
         """
-        return compile_kernels(steps, self.dialect, generality)
+        return compile_kernels(steps, self.dialect, common)
 
     def __repr__(self):
         return f"<target {self.name}>"

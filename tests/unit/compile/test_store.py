@@ -85,9 +85,9 @@ def test_code_is_made_when_the_graph_is_gone(empty, monkeypatch):
         graphs.append(weakref.ref(graph))
         return ProgramPlan(graph)
 
-    def made(code, generality):
+    def made(code, common):
         alive.extend(ref() is not None for ref in graphs)
-        return Program(code, generality)
+        return Program(code, common)
 
     ProgramPlan, Program = program.ProgramPlan, program.Program
     monkeypatch.setattr(program, "ProgramPlan", planned)

@@ -2,11 +2,13 @@
 
 from math import prod
 
+from glasshouse.compile.emit_c import PARALLEL, PARALLEL_WORK, size_line
 from glasshouse.compile.emitted import CKernel, EmittedStep
+from glasshouse.compile.kernel_cache import IF_PARALLEL, PARALLEL_SIZE
 from glasshouse.compile.lowerer import Claim, GraphUsers
 from glasshouse.compile.view import View
 from glasshouse.graph.graph import Node
-from glasshouse.targets.cpu.handwritten import HandwrittenKernels, parallel, pointers
+from glasshouse.targets.cpu.handwritten import HandwrittenKernels, pointers
 
 COLUMN_CHUNK = 256  # columns of a scatter that one thread takes at a time
 
@@ -38,25 +40,36 @@ class ScatterKernels(HandwrittenKernels):
 def emit_updates(node, indices: View, updates: View, out: View) -> EmittedStep:
     """scatter_add or scatter_set: out (pre, size, post), updates (pre, count, post)."""
     axis, shape = node.attrs["axis"], node.shape
-    pre, size, post = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
-    count = prod(indices.shape)
     added = "|=" if node.dtype.is_bool else "+="
     sign = added if node.op == "scatter_add" else "="
-    lines = [*pointers(indices, updates, out), "int64_t *b3 = a[3];"]
+    post, count = prod(shape[axis + 1 :]), prod(indices.shape)
     chunks = -(-post // COLUMN_CHUNK)
-    lines += parallel(count * post) if chunks > 1 else []
-    lines += [
-        f"for (int64_t c = 0; c < {chunks}; c++) {{",
-        f"const int64_t lo = c * {COLUMN_CHUNK};",
-        f"const int64_t hi = lo + {COLUMN_CHUNK} < {post} ? lo + {COLUMN_CHUNK} : {post};",
-        f"for (int64_t p = 0; p < {pre}; p++)",
-        f"for (int64_t j = 0; j < {count}; j++) {{",
-        f"const int64_t row = gh_index((int64_t)b0[j], {size}LL, b3);",
-        "#pragma omp simd",
-        "for (int64_t i = lo; i < hi; i++)",
-        f"b2[(p * {size}LL + row) * {post} + i] {sign} b1[(p * {count}LL + j) * {post} + i];",
-        "}",
-        "}",
-    ]
+    sizes = {
+        "pre": prod(shape[:axis]),
+        "rows": shape[axis],
+        "post": post,
+        "count": count,
+        "chunks": chunks,
+        PARALLEL_SIZE: int(chunks > 1 and count * post > PARALLEL_WORK),
+    }
+    taken = "".join(size_line(name, k) + "\n" for k, name in enumerate(sizes, 4))
+    declared = "".join(f"  {line}\n" for line in pointers(indices, updates, out))
+    text = f"""\
+{taken}{declared}\
+  int64_t *b3 = a[3];
+  #pragma omp {PARALLEL}{IF_PARALLEL}
+  for (int64_t c = 0; c < chunks; c++) {{
+    const int64_t lo = c * {COLUMN_CHUNK};
+    const int64_t hi = lo + {COLUMN_CHUNK} < post ? lo + {COLUMN_CHUNK} : post;
+    for (int64_t p = 0; p < pre; p++)
+      for (int64_t j = 0; j < count; j++) {{
+        const int64_t row = gh_index((int64_t)b0[j], rows, b3);
+        #pragma omp simd
+        for (int64_t i = lo; i < hi; i++)
+          b2[(p * rows + row) * post + i] {sign} b1[(p * count + j) * post + i];
+      }}
+  }}
+"""
     args = [(v.base, v.offset) for v in (indices, updates, out)]
-    return EmittedStep([*args, ("error", 0)], CKernel("\n".join(lines) + "\n"))
+    given = [("size", size) for size in sizes.values()]
+    return EmittedStep([*args, ("error", 0), *given], CKernel(text))

@@ -1,0 +1,136 @@
+"""One structure with many sizes: the same bits, and kernels that are compiled once."""
+
+import numpy as np
+import pytest
+
+import glasshouse as gh
+from glasshouse.base.flags import flags
+from glasshouse.compile import kernel_cache, program
+from glasshouse.compile.code import coded
+from glasshouse.nn import functional as F
+
+
+@pytest.fixture(autouse=True)
+def empty(tmp_path):
+    """An empty cache, no Program and no structure in memory."""
+    gh.backends.load("lazy").evaluate()
+    forget()
+    settings = {"cache": str(tmp_path / "cache"), "compile": "always"}
+    with flags.override(**settings), gh.backends.use("lazy"):
+        yield
+    forget()
+
+
+def forget():
+    program.programs.clear()
+    program.structures.clear()
+
+
+def draw(*shape, dtype="float32"):
+    rng = np.random.default_rng(len(shape))
+    return gh.asarray(rng.standard_normal(shape).astype("float32")).astype(dtype)
+
+
+def attention(n: int):
+    q = gh.tensor(draw(2, n, 8).numpy(), requires_grad=True)
+    weights = F.softmax(q @ gh.permute_dims(q, (0, 2, 1)), dim=-1)
+    (weights @ q * draw(2, n, 8)).sum().backward()
+    return weights.detach(), q.grad
+
+
+def norms(n: int):
+    x = gh.tensor(draw(n, 5, 32).numpy(), requires_grad=True)
+    y = F.layer_norm(x, (32,), draw(32), draw(32)) + F.softmax(x, dim=0)
+    y.backward(draw(n, 5, 32))
+    return y.detach(), x.grad
+
+
+def columns(n: int):
+    x = draw(n, 3, 40)
+    return x.sum(axis=0), x.sum(axis=(0, 2)), x.max(axis=1), gh.exp(x).sum(), x.mean(axis=(0, 1))
+
+
+def images(n: int):
+    x = gh.tensor(draw(3, 4, n, n).numpy(), requires_grad=True)
+    y = F.avg_pool2d(F.batch_norm(x, None, None, draw(4), draw(4), training=True), 2)
+    y.sum().backward()
+    return y.detach(), x.grad
+
+
+def moves(n: int):
+    x = draw(n, 6, 20)
+    turned = gh.permute_dims(x, (2, 0, 1)) * 2 + gh.flip(draw(20, n, 6), axis=0)
+    table = gh.tensor(draw(n, 7).numpy(), requires_grad=True)
+    taken = F.embedding(gh.asarray(np.arange(3 * n) % n), table)
+    (taken * draw(3 * n, 7)).sum().backward()
+    return turned, taken.detach(), table.grad, gh.concat([x, x + 1], axis=1), gh.arange(n) * 3
+
+
+FUNCTIONS = (attention, norms, columns, images, moves)
+SIZES = (6, 40, 17, 16, 130, 31, 64)  # short, even and uneven rows
+
+
+def bits(results) -> list[bytes]:
+    return [x.numpy().tobytes() for x in results]
+
+
+@pytest.mark.parametrize("fn", FUNCTIONS)
+def test_kernels_for_all_sizes_give_the_bits_of_those_for_one(fn):
+    together = [bits(fn(n)) for n in SIZES]
+    assert any(hasattr(e.program, "sizes") and any(e.program.sizes.values()) for e in entries())
+    for n, expected in zip(SIZES, together, strict=True):
+        forget()
+        assert bits(fn(n)) == expected
+        assert not any(any(entry.program.sizes.values()) for entry in entries())
+
+
+def entries():
+    return [entry for entry in program.programs.values() if entry.program is not None]
+
+
+def test_a_reference_agrees():
+    for n in SIZES:
+        for value, expected in zip(attention(n), run_numpy(attention, n), strict=True):
+            np.testing.assert_allclose(value.numpy(), expected, rtol=2e-4, atol=2e-5)
+
+
+def run_numpy(fn, n):
+    with gh.backends.use("numpy"):
+        return [x.numpy() for x in fn(n)]
+
+
+@pytest.mark.parametrize("fn", FUNCTIONS)
+def test_further_sizes_compile_less_than_one_program(fn, monkeypatch):
+    """Only ways to cut a row that no size before took: even and uneven, in chunks or not."""
+    gh.eval(*fn(18))
+    gh.eval(*fn(34))
+    first, built, real = len(entries()[-1].program.sources), [], kernel_cache.build_kernels
+
+    def counted(kernels, dialect):
+        built.extend(kernels)
+        return real(kernels, dialect)
+
+    monkeypatch.setattr(kernel_cache, "build_kernels", counted)
+    for n in range(36, 76, 4):  # windows of 2 x 2 fit into all of them
+        gh.eval(*fn(n))
+    assert len(built) <= first
+
+
+def test_sizes_that_stay_are_constants():
+    for n in (10, 20, 30):
+        gh.eval(F.softmax(draw(n, 33), dim=-1))
+    last = entries()[-1].program
+    (source,), (sizes,) = last.sources.values(), last.sizes.values()
+    assert "enum { n_i = 33 };" in source.text and "int64_t n_p0 = (int64_t)a[" in source.text
+    assert sizes["n_p0"] == 30 and "n_i" not in sizes
+
+
+def test_the_first_program_is_compiled_for_its_sizes():
+    gh.eval(F.softmax(draw(12, 33), dim=-1))
+    (entry,) = entries()
+    assert not any(entry.program.sizes.values())
+
+
+@pytest.mark.parametrize("size", [0, 1, -1, 5, 1 << 40, -(1 << 54), (1 << 55) - 1])
+def test_sizes_are_coded_with_their_sign(size):
+    assert kernel_cache.coded_size(coded(("size", size))) == size
