@@ -38,11 +38,11 @@ class Compared:
         if trace.with_memory:
             peak = measured.memory().peak_bytes
             self.totals.append(Line("peak bytes", prediction.peak_bytes, peak))
-        found = {(r.program, r.step): r for r in runs}
+        measured_kernels = {(r.program, r.step): r for r in runs}
         self.kernels = []
         if len(trace.programs) == len(prediction.runs):
             for k in prediction.kernels:
-                row = found.get((k.program, k.step))
+                row = measured_kernels.get((k.program, k.step))
                 if row is not None and row.name == k.name:
                     name = f"{k.kind} {k.name} {k.module} {k.phase}".strip()
                     self.kernels.append(Line(name, k.ns, row.time_ns / row.runs))

@@ -86,8 +86,8 @@ class MachineProfile:
     def rates(self, primitive: str, dtype: str) -> list[tuple[float, float]]:
         """The rates of a matrix primitive: its own, or those that stand in for it."""
         plain = primitive.partition(" ")[0]
-        known = (f"{primitive} {dtype}", f"{plain} {dtype}", f"matmul {dtype}", f"{plain} float32")
-        return self.matrix[next((key for key in known if key in self.matrix), "matmul float32")]
+        keys = (f"{primitive} {dtype}", f"{plain} {dtype}", f"matmul {dtype}", f"{plain} float32")
+        return self.matrix[next((key for key in keys if key in self.matrix), "matmul float32")]
 
     def save(self, path) -> None:
         """Write the profile as JSON."""
@@ -175,9 +175,9 @@ def measured(make, name: str = "") -> Measured:
     with flags.override(compile="always"):
         backends.current().evaluate([y.payload for y in make()])
         for _ in range(REPEATS):
-            made = make()
+            results = make()
             with profile() as prof:
-                backends.current().evaluate([y.payload for y in made])
+                backends.current().evaluate([y.payload for y in results])
             trace = prof.trace
             for program, step, begin, end in zip(*trace.steps[:2], *trace.steps[3:5], strict=True):
                 info = trace.info(int(program), int(step))
@@ -185,8 +185,8 @@ def measured(make, name: str = "") -> Measured:
                     work = (int(step), info.executed_flops, info.bytes)
                     times.setdefault(work, []).append(end - begin)
                     infos[work] = info
-    found = sorted((min(ns), flops, nbytes, step) for (step, flops, nbytes), ns in times.items())
-    ns, flops, nbytes, step = found[len(found) // 2]
+    works = sorted((min(ns), flops, nbytes, step) for (step, flops, nbytes), ns in times.items())
+    ns, flops, nbytes, step = works[len(works) // 2]
     return Measured(float(flops), float(nbytes), float(ns), infos[step, flops, nbytes])
 
 

@@ -74,8 +74,8 @@ def specs_in(where: str, x) -> Any:
     def of(part):
         return spec_of(where, part) if is_spec(part) else with_parts(part, of)
 
-    found = of(x)
-    return found if all_of(Spec, found) else spec_of(where, x)
+    specs = of(x)
+    return specs if all_of(Spec, specs) else spec_of(where, x)
 
 
 def specs_of(inputs) -> list:
@@ -103,13 +103,13 @@ def address_of(tensor: Value | None) -> int | None:
 
 def contents_of(containers: list) -> list[tuple[Any, Any]]:
     """These and the containers in them, each with a copy of what it holds."""
-    found: dict[int, tuple[Any, Any]] = {}
+    contents: dict[int, tuple[Any, Any]] = {}
     while containers:
         x = containers.pop()
-        if id(x) not in found and type(x) in (*CONTAINERS, tuple):
-            found[id(x)] = x, copy(x)
+        if id(x) not in contents and type(x) in (*CONTAINERS, tuple):
+            contents[id(x)] = x, copy(x)
             containers += x.values() if isinstance(x, dict) else x
-    return list(found.values())
+    return list(contents.values())
 
 
 @contextmanager

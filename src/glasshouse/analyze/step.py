@@ -130,8 +130,8 @@ class StepAnalysis:
             for row in rows:
                 sums[row.kind, row.module] += row.nbytes
         rounding = run.allocated_bytes - sum(sums.values())
-        found = [MemoryRow(*key, nbytes) for key, nbytes in sums.items()]
-        return [*sorted(found, key=lambda r: -r.nbytes), MemoryRow("rounding", "", rounding)]
+        rows = [MemoryRow(*key, nbytes) for key, nbytes in sums.items()]
+        return [*sorted(rows, key=lambda r: -r.nbytes), MemoryRow("rounding", "", rounding)]
 
     @cached_property
     def memory_by_kind(self) -> dict[str, int]:
@@ -143,24 +143,24 @@ class StepAnalysis:
     @cached_property
     def timeline(self) -> list[Moment]:
         """Bytes in use at each step of each Program: what lies in the arena, and all else."""
-        found = []
+        moments = []
         for number, run in enumerate(self.runs):
             outside = run.allocated_bytes - run.plan.arena_bytes
             infos = run.plan.step_infos()
             inside = occupancy(run.plan)[0] or [0] * len(infos)  # references have no arena
             for i, (info, used) in enumerate(zip(infos, inside, strict=True)):
-                found.append(Moment(number, i, info.name, outside + used))
-        return found
+                moments.append(Moment(number, i, info.name, outside + used))
+        return moments
 
     @cached_property
     def kernels(self) -> list[KernelCost]:
         with no_collection():
-            found = []
+            kernels = []
             for number, run in enumerate(self.runs):
                 for i, info in enumerate(run.plan.step_infos()):
                     what = (info.name, info.kind, *info.origins[-1][:2], info.flops, info.bytes)
-                    found.append(KernelCost(number, i, *what, self.machine.ns(info)))
-            return found
+                    kernels.append(KernelCost(number, i, *what, self.machine.ns(info)))
+            return kernels
 
     @property
     def predicted_ns(self) -> float:

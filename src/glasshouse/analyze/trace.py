@@ -168,8 +168,8 @@ class Tracer(Mode):
         """Nodes that leave in members and inputs what the forward has left in them."""
         now = [(name, x, self.began.get(name)) for name, x in members_of(model)]
         for place, x, before in (*now, *self.inputs):
-            made = self.nodes.get(id(x.payload))
-            if before is not x.payload and made is not None and made.op != "get_attr":
+            node = self.nodes.get(id(x.payload))
+            if before is not x.payload and node is not None and node.op != "get_attr":
                 self.write(self.read(place, x) if isinstance(place, str) else place, x)
 
     def result_of(self, x) -> Any:
@@ -258,14 +258,16 @@ def arguments_of(model: Module, meta_args, concrete: dict) -> BoundArguments:
     free = [p for name, p in what.parameters.items() if name not in concrete]
     free = [p.replace(kind=max(p.kind, p.POSITIONAL_OR_KEYWORD)) for p in free]  # all have names
     try:
-        found = what.replace(parameters=free).bind(*args, **named).arguments
+        arguments = what.replace(parameters=free).bind(*args, **named).arguments
     except TypeError as error:
         expected = f"arguments of {type(model).__name__}.forward{what}"
         raise OptionError(where, expected, error, "Give them by name.") from None
     plain = (bool, int, float, str, type(None))
-    found = {k: x if isinstance(x, plain) else specs_in(where, x) for k, x in found.items()}
-    found |= concrete
-    return BoundArguments(what, OrderedDict((n, found[n]) for n in what.parameters if n in found))
+    arguments = {k: x if isinstance(x, plain) else specs_in(where, x) for k, x in arguments.items()}
+    arguments |= concrete
+    return BoundArguments(
+        what, OrderedDict((n, arguments[n]) for n in what.parameters if n in arguments)
+    )
 
 
 def symbolic_trace(

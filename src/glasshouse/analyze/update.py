@@ -41,7 +41,7 @@ class Update(NamedTuple):
         return Update(other.frees_gradient, tuple(numbers[:at]), tuple(numbers[at:]))
 
 
-class Place(NamedTuple):
+class UpdatePlace(NamedTuple):
     """The step that updates a parameter, and how its kernel gets at the gradient: "loads", "makes",
     or "computes" it. `gradient` names the buffer of a stored one, where `values` tensors lie."""
 
@@ -99,44 +99,44 @@ def updates_of(optimizer: Optimizer, places, steps: int) -> list[list[Update]] |
     pairs = zip(units, kinds_of(optimizer, places, units), strict=True)
     for number, (unit, kind) in enumerate(pairs):
         kinds.setdefault(kind, {}).setdefault(params[unit[0]].size, []).append(number)
-    for picked in ({kind: three_of(sizes) for kind, sizes in kinds.items()}, kinds):
-        wanted = [kinds[kind][size][0] for kind, sizes in picked.items() for size in sizes]
-        some = [([params[i] for i in units[u]], places[units[u][0]]) for u in wanted]
-        found = analysed(optimizer, some, steps)
-        if found is None:
+    for picked in ({kind: least_middle_most(sizes) for kind, sizes in kinds.items()}, kinds):
+        numbers = [kinds[kind][size][0] for kind, sizes in picked.items() for size in sizes]
+        chosen = [([params[i] for i in units[u]], places[units[u][0]]) for u in numbers]
+        updates = analyse_units(optimizer, chosen, steps)
+        if updates is None:
             return None
-        rows = [dict(zip(wanted, step, strict=True)) for step in found]
-        alike = [follow(row, sizes) for row in rows for sizes in kinds.values()]
+        rows = [dict(zip(numbers, step, strict=True)) for step in updates]
+        alike = [interpolate(row, sizes) for row in rows for sizes in kinds.values()]
         if all(alike):
             break
     return [[row[u] for u in range(len(units))] for row in rows]
 
 
-def three_of(sizes) -> list[int]:
-    found = sorted(sizes)
-    return sorted({found[0], found[len(found) // 2], found[-1]})
+def least_middle_most(sizes) -> list[int]:
+    ascending = sorted(sizes)
+    return sorted({ascending[0], ascending[len(ascending) // 2], ascending[-1]})
 
 
-def follow(known: dict[int, Update], units: dict[int, list[int]]) -> bool:
-    """Give the updates of all units of a kind, by size, from those that are known, in proportion;
-    whether those that are known lie on the line through the least and the largest."""
-    own = {size: known[numbers[0]] for size, numbers in units.items() if numbers[0] in known}
+def interpolate(updates: dict[int, Update], units: dict[int, list[int]]) -> bool:
+    """Give the updates of all units of a kind, by size, from those that are there, in proportion;
+    whether those that are there lie on the line through the least and the largest."""
+    own = {size: updates[numbers[0]] for size, numbers in units.items() if numbers[0] in updates}
     least, most = own[min(own)], own[max(own)]
-    alike = len({(len(u.allocated), len(u.work)) for u in own.values()}) == 1
+    on_line = len({(len(u.allocated), len(u.work)) for u in own.values()}) == 1
     for size, numbers in units.items():
-        made = own.get(size)
-        if alike:
+        update = own.get(size)
+        if on_line:
             part = (size - min(own)) / max(1, max(own) - min(own))
-            between = least.between(most, part)
-            alike = made is None or made[1:] == between[1:]
-            made = made or between
-        known.update((number, made) for number in numbers if made is not None)
-    return alike
+            expected = least.between(most, part)
+            on_line = update is None or update[1:] == expected[1:]
+            update = update or expected
+        updates.update((number, update) for number in numbers if update is not None)
+    return on_line
 
 
-def analysed(optimizer: Optimizer, units, steps: int) -> list[list[Update]] | None:
+def analyse_units(optimizer: Optimizer, units, steps: int) -> list[list[Update]] | None:
     """For each step, the update of each of a few units (parameters, the place of the first)."""
-    found: list[list[Update]] = []
+    updates: list[list[Update]] = []
     events: list = []
     with alone(optimizer, [p for params, _ in units for p in params]) as backend:
         backend.manager.subscribe(events.append)
@@ -154,13 +154,15 @@ def analysed(optimizer: Optimizer, units, steps: int) -> list[list[Update]] | No
             before = set().union(*payloads_of(optimizer))
             backend.runs.clear()
             optimizer.step()
-            counts = [len(own - before) for own in payloads_of(optimizer)]
-            made = dict(zip(map(id, optimizer.parameters()), counts, strict=True))
-            own = parts_of(backend.runs, made, [[id(p) for p in params] for params, _ in units])
-            if own is None:
+            counts = [len(parts - before) for parts in payloads_of(optimizer)]
+            results = dict(zip(map(id, optimizer.parameters()), counts, strict=True))
+            ids = [[id(p) for p in params] for params, _ in units]
+            parts = parts_of(backend.runs, results, ids)
+            if parts is None:
                 return None
-            found.append([Update(at in freed, *part) for at, part in zip(kept, own, strict=True)])
-    return found
+            pairs = zip(kept, parts, strict=True)
+            updates.append([Update(address in freed, *part) for address, part in pairs])
+    return updates
 
 
 def payloads_of(optimizer: Optimizer) -> list[set[int]]:
@@ -170,33 +172,36 @@ def payloads_of(optimizer: Optimizer) -> list[set[int]]:
 
 
 def gradient_of(leaf: Value, backend, how: str) -> Value:
-    """A gradient made in the run of the update: by a step of the host, by a kernel, or as what all
-    who read it compute, which an output is that only changes a shape."""
+    """A gradient that the run of the update makes: by a step of the host, by a kernel, or as what
+    all who read it compute, which an output is that only changes a shape."""
     shape = leaf.shape[1:]
     if how != "computes":
         leaf = bind(primitives["reshape"], (leaf,), {"shape": shape})
     with backend.replace("neg", abs):
-        made = bind(primitives["neg"], (leaf,), {})
+        gradient = bind(primitives["neg"], (leaf,), {})
     if how != "loads":
-        made = bind(primitives["mul"], (made, made), {})
-    return bind(primitives["reshape"], (made,), {"shape": shape}) if how == "computes" else made
+        gradient = bind(primitives["mul"], (gradient, gradient), {})
+    if how == "computes":
+        gradient = bind(primitives["reshape"], (gradient,), {"shape": shape})
+    return gradient
 
 
-def parts_of(runs, made: dict[int, int], units) -> list[tuple] | None:
-    """(allocations, work) of each unit in a run of updates; `made` counts results by parameter."""
+def parts_of(runs, counts: dict[int, int], units) -> list[tuple] | None:
+    """(allocations, work) of each unit in a run of updates; `counts`
+    has the number of results by parameter."""
     if len(runs) != 1:
         return None
-    plan, donated, parts, seen = runs[0].plan, runs[0].donated, [], set()
+    plan, donated, parts, taken = runs[0].plan, runs[0].donated, [], set()
     updated = iter([b for b, _ in plan.outputs if is_updated(b)])
-    results = {p: list(islice(updated, count)) for p, count in made.items()}
+    results = {p: list(islice(updated, count)) for p, count in counts.items()}
     writers, infos = writers_of(plan), plan.step_infos()
     for unit in units:
         own = list(dict.fromkeys(b for p in unit for b in results[p]))
         steps = sorted({writers[b] for b in own})
         fused = all(isinstance(plan.schedule[i], FusedKernel) for i in steps)
-        if seen.intersection(steps) or not fused:
+        if taken.intersection(steps) or not fused:
             return None
-        seen.update(steps)
+        taken.update(steps)
         sizes = tuple(b.spec.nbytes for b in own if plan.source_of(b, donated) is None)
         parts.append((sizes, tuple(n for i in steps for n in (infos[i].bytes, infos[i].flops))))
     return parts if next(updated, None) is None else None
@@ -210,40 +215,41 @@ def writers_of(plan) -> dict[Any, int]:
     return {buffer: i for i, step in enumerate(plan.schedule) for buffer in step.writes()}
 
 
-def places_of(runs) -> tuple[Place, ...]:
+def places_of(runs) -> tuple[UpdatePlace, ...]:
     """Where each parameter is updated in plain descent; steps are numbered through all runs."""
     places, before = [], 0
     for run in runs:
         writers = writers_of(run.plan) if hasattr(run.plan, "made") else {}
-        for made in filter(is_updated, getattr(run.plan, "made", ())):
-            how, gradient = place_in(run.plan.schedule[writers[made]], made)
+        for parameter in filter(is_updated, getattr(run.plan, "made", ())):
+            how, gradient = place_in(run.plan.schedule[writers[parameter]], parameter)
             values = sum(base is gradient for base, _ in run.plan.outputs)
             key = None if gradient is None else (before, gradient.at)
-            places.append(Place(before + writers[made], how, key, values))
+            places.append(UpdatePlace(before + writers[parameter], how, key, values))
         before += len(run.plan.schedule)
     return tuple(places)
 
 
-def place_in(kernel, made) -> tuple[str, Any]:
+def place_in(kernel, parameter) -> tuple[str, Any]:
     """How a kernel that makes a parameter comes by the gradient, and its buffer if it is stored."""
-    read = [b for b in kernel.reads() if b.place == "output" and b.spec == made.spec]
+    read = [b for b in kernel.reads() if b.place == "output" and b.spec == parameter.spec]
     if read:
         return "loads", min(read, key=lambda b: b.at)
-    roots = takewhile(lambda root: root.store.base is not made, getattr(kernel, "roots", ()))
+    roots = takewhile(lambda root: root.store.base is not parameter, getattr(kernel, "roots", ()))
     for base in (root.store.base for root in roots):
-        if base.spec == made.spec and not is_updated(base):
+        if base.spec == parameter.spec and not is_updated(base):
             return "makes", base if base.place == "output" else None
     return "computes", None
 
 
-def with_update(record, plain: Optimizer, other: Optimizer, steps: int, known: dict):
-    """The record with another optimizer in place of plain descent, or None; `known` caches."""
+def with_update(record, plain: Optimizer, other: Optimizer, steps: int, cache: dict):
+    """The record with another optimizer in place of plain descent, or None; `cache` keeps the
+    updates of plain descent, by their places."""
     places, work = record.shape.updates, record.shape.work
     if len(places) != len(plain.parameters()):
         return None
-    if places not in known:
-        known[places] = updates_of(plain, places, steps)
-    before, after, units = known[places], updates_of(other, places, steps), units_of(places)
+    if places not in cache:
+        cache[places] = updates_of(plain, places, steps)
+    before, after, units = cache[places], updates_of(other, places, steps), units_of(places)
     if before is None or after is None:
         return None
     sizes = iter(record.numbers)
@@ -298,10 +304,10 @@ def events_with(events, sizes, frees: list[int], updates, state: list[int]) -> I
 
 def last_arenas(events) -> dict:
     """Of each arena, whether it is the last of its step: the Program that updates."""
-    found, own = {}, None
-    for kind, at in events:
+    is_last, latest = {}, None
+    for kind, arena in events:
         if kind == "arena":
-            found[at], own = False, at
+            is_last[arena], latest = False, arena
         elif kind == "step":
-            found[own] = True
-    return found
+            is_last[latest] = True
+    return is_last

@@ -116,18 +116,18 @@ class IRGraph:
         """The nodes of an op, and of a target if one is given."""
         return [n for n in self.nodes if n.op == op and (target is None or n.target == target)]
 
-    def copy_node(self, node: IRNode, made: dict[IRNode, Any]) -> IRNode:
-        """A node like that of another graph, reading what was `made` of that one's operands."""
-        args, kwargs = (map_nodes(x, made.__getitem__) for x in (node.args, node.kwargs))
-        made[node] = self.create_node(node.op, node.target, args, kwargs, node.name)
-        made[node].meta = dict(node.meta)
-        return made[node]
+    def copy_node(self, node: IRNode, copies: dict[IRNode, Any]) -> IRNode:
+        """A node like that of another graph, reading the `copies` of that one's operands."""
+        args, kwargs = (map_nodes(x, copies.__getitem__) for x in (node.args, node.kwargs))
+        copies[node] = self.create_node(node.op, node.target, args, kwargs, node.name)
+        copies[node].meta = dict(node.meta)
+        return copies[node]
 
     def copy(self) -> "IRGraph":
         """A graph like this one, with nodes of its own."""
-        new, made = IRGraph(), dict[IRNode, Any]()
+        new, copies = IRGraph(), dict[IRNode, Any]()
         for node in self.nodes:
-            new.copy_node(node, made)
+            new.copy_node(node, copies)
         return new
 
     # -- passes --------------------------------------------------------------------------------
@@ -142,41 +142,41 @@ class IRGraph:
 
     def eliminate_common_subexpressions(self) -> bool:
         """Compute equal primitive calls and reads once; whether anything changed."""
-        known: dict[tuple, IRNode] = {}
+        first_equal: dict[tuple, IRNode] = {}
         changed = False
         for node in list(self.nodes):
             if node.writes:
-                known.clear()
+                first_equal.clear()
             pure = isinstance(node.target, Primitive) or node.op == "get_attr"
             if not pure or "checkpoint" in node.meta or any(user.writes for user in node.users):
                 continue
             key = (node.op, node.target, repr((node.args, node.kwargs)))
-            same = known.setdefault(key, node)
-            if same is not node:
-                node.replace_all_uses_with(same)
+            first = first_equal.setdefault(key, node)
+            if first is not node:
+                node.replace_all_uses_with(first)
                 self.erase_node(node)
                 changed = True
         return changed
 
     def lint(self) -> None:
         """Raise AssertionError unless the graph is well formed: order, names, users, one output."""
-        seen: dict[IRNode, None] = {}
+        computed: dict[IRNode, None] = {}
         names = [node.name for node in self.nodes]
         assert len(set(names)) == len(names), "ir: two nodes have one name"
         for node in self.nodes:
             assert node.op in OPS and node.graph is self, f"ir: {node.format_node()} is not ours"
             for x in node.all_input_nodes:
-                assert x in seen, f"ir: {node.format_node()} reads {x} before it is computed"
+                assert x in computed, f"ir: {node.format_node()} reads {x} before it is computed"
                 assert node in x.users, f"ir: {x} does not know that {node} reads it"
-            seen[node] = None
+            computed[node] = None
         outputs = [node for node in self.nodes if node.op == "output"]
         assert len(outputs) == 1 and self.nodes[-1].op == "output", "ir: expected one output, last"
 
     # -- printing ------------------------------------------------------------------------------
 
     def rows(self) -> list[list[str]]:
-        found = ((n, target_name(n.target)) for n in self.nodes)
-        return [[n.op, n.name, target, str(n.args), str(n.kwargs)] for n, target in found]
+        pairs = ((n, target_name(n.target)) for n in self.nodes)
+        return [[n.op, n.name, target, str(n.args), str(n.kwargs)] for n, target in pairs]
 
     def print_tabular(self) -> None:
         """Print the nodes as a table."""

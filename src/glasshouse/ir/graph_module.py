@@ -52,25 +52,25 @@ class GraphModule(Module):
 
         Raises: OptionError.
         """
-        found: Any = self
+        member: Any = self
         for part in path.split("."):
-            found = getattr(found, part, None)
-            if found is None:
+            member = getattr(member, part, None)
+            if member is None:
                 raise OptionError(
                     "GraphModule",
                     f"a root with {path!r}",
                     "one without",
                     "Register it before the graph names it.",
                 )
-        return found
+        return member
 
     def recompile(self) -> "GraphModule":
         """Make `code` and `forward` of the graph as it is now."""
         self.graph.lint()
-        made = self.graph.python_code()
-        names = {k: checkpoint if x is None else x for k, x in made.names.items()}
-        exec(compile(made.text, "<graph module>", "exec"), names)
-        self.__dict__["code"] = made.text
+        source = self.graph.python_code()
+        names = {k: checkpoint if x is None else x for k, x in source.names.items()}
+        exec(compile(source.text, "<graph module>", "exec"), names)
+        self.__dict__["code"] = source.text
         self.__dict__["run"] = names["forward"]
         return self
 
@@ -93,11 +93,11 @@ class Named(str):
 
 
 def rebuild(fields: dict, rows: list[tuple]) -> GraphModule:
-    graph, made = IRGraph(), dict[str, IRNode]()
+    graph, nodes = IRGraph(), dict[str, IRNode]()
     for name, op, target, args, kwargs, meta in rows:
-        operands = (map_nodes(x, lambda known: made[str(known)], Named) for x in (args, kwargs))
-        made[name] = graph.create_node(op, target, *operands, name)
-        made[name].meta = meta
+        operands = (map_nodes(x, lambda at: nodes[str(at)], Named) for x in (args, kwargs))
+        nodes[name] = graph.create_node(op, target, *operands, name)
+        nodes[name].meta = meta
     module = GraphModule.__new__(GraphModule)
     module.__dict__.update(fields, graph=graph)
     return module.recompile()
@@ -128,8 +128,8 @@ class Interpreter:
 
     def placeholder(self, target, args, kwargs):
         if target[0] == "*":
-            found = tuple(self.arguments)
-            return self.named | dict(*found) if target[1] == "*" else found
+            rest = tuple(self.arguments)
+            return self.named | dict(*rest) if target[1] == "*" else rest
         return self.named.pop(target) if target in self.named else next(self.arguments, *args)
 
     def get_attr(self, target, args, kwargs):
@@ -170,9 +170,9 @@ class Transformer(Interpreter):
         return GraphModule(self.module, self.new)
 
     def run_node(self, node: IRNode):
-        made = super().run_node(node)
-        if isinstance(made, IRNode) and not made.meta:
-            made.meta = dict(node.meta)
-        return made
+        result = super().run_node(node)
+        if isinstance(result, IRNode) and not result.meta:
+            result.meta = dict(node.meta)
+        return result
 
     placeholder, get_attr, call_function, call_method, call_module, output = map(remade, OPS)

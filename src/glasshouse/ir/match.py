@@ -19,7 +19,7 @@ def find_matches(graph: IRGraph, pattern: IRGraph) -> list[Match]:
     """Where `pattern` fits, without overlaps. Inner results may have no reader outside of it, and
     nothing is written in place between its nodes."""
     result = pattern.nodes[-1].args[0]
-    found: list[Match] = []
+    matches: list[Match] = []
     taken: set[IRNode] = set()
     for node in graph.nodes:
         match = Match(node, {}, {})
@@ -30,9 +30,9 @@ def find_matches(graph: IRGraph, pattern: IRGraph) -> list[Match]:
             if all(user in matched for n in matched - {node} for user in n.users) and not any(
                 n.writes and n not in matched for n in between
             ):
-                found.append(match)
+                matches.append(match)
                 taken |= matched
-    return found
+    return matches
 
 
 def fits(pattern, x, match: Match) -> bool:
@@ -43,8 +43,8 @@ def fits(pattern, x, match: Match) -> bool:
             return same and all(fits(p, y, match) for p, y in zip(pattern, x, strict=True))
         return not isinstance(x, IRNode) and x == pattern
     if pattern.op == "placeholder":
-        known = match.placeholders.setdefault(pattern, x)
-        return known is x or (not isinstance(x, IRNode) and known == x)
+        bound = match.placeholders.setdefault(pattern, x)
+        return bound is x or (not isinstance(x, IRNode) and bound == x)
     if pattern in match.nodes:
         return match.nodes[pattern] is x
     if not isinstance(x, IRNode) or (x.op, x.target) != (pattern.op, pattern.target):
@@ -65,9 +65,9 @@ def replace_pattern(graph: IRGraph, pattern: IRGraph, replacement: IRGraph) -> l
     for match in matches:
         values = [map_nodes(match.placeholders[n], lambda x: replaced.get(x, x)) for n in arguments]
         with graph.inserting_before(match.anchor):
-            made = insert(graph, replacement, values)
-        match.anchor.replace_all_uses_with(made)
-        replaced[match.anchor] = made
+            result = insert(graph, replacement, values)
+        match.anchor.replace_all_uses_with(result)
+        replaced[match.anchor] = result
         for node in reversed([n for n in graph.nodes if n in match.nodes.values()]):
             graph.erase_node(node)
     return matches
@@ -75,12 +75,12 @@ def replace_pattern(graph: IRGraph, pattern: IRGraph, replacement: IRGraph) -> l
 
 def insert(graph: IRGraph, other: IRGraph, values: list) -> Any:
     arguments = iter(values)
-    made: dict[IRNode, Any] = {}
+    copies: dict[IRNode, Any] = {}
     for node in other.nodes:
         if node.op == "placeholder":
-            made[node] = next(arguments)
+            copies[node] = next(arguments)
         elif node.op == "output":
-            return map_nodes(node.args[0], made.__getitem__)
+            return map_nodes(node.args[0], copies.__getitem__)
         else:
-            graph.copy_node(node, made)
+            graph.copy_node(node, copies)
     return None

@@ -35,13 +35,15 @@ def with_parts(x: Any, fn: Callable) -> Any:
     parts = parts_of(x)
     if parts is None:
         return x
-    made = {k: fn(v) for k, v in parts.items()}
+    new_parts = {k: fn(v) for k, v in parts.items()}
     if isinstance(x, (list, tuple)):
-        return type(x)(*made.values()) if hasattr(x, "_fields") else type(x)(made.values())
-    if type(x) is dict or all(made[k] is v for k, v in parts.items()):
-        return made if type(x) is dict else x
+        return (
+            type(x)(*new_parts.values()) if hasattr(x, "_fields") else type(x)(new_parts.values())
+        )
+    if type(x) is dict or all(new_parts[k] is v for k, v in parts.items()):
+        return new_parts if type(x) is dict else x
     new = copy(x)
-    for k, v in made.items():
+    for k, v in new_parts.items():
         new.__setitem__(k, v) if isinstance(x, dict) else object.__setattr__(new, k, v)
     return new
 
@@ -57,14 +59,14 @@ def map_nodes(x: Any, fn: Callable, kind=None) -> Any:
 
 def all_of(kind: type, x: Any) -> list:
     """What is of a kind in `x`, in order."""
-    found: list = []
+    parts: list = []
 
     def visit(part):
-        found.append(part)
+        parts.append(part)
         return part
 
     map_nodes(x, visit, kind)
-    return found
+    return parts
 
 
 class IRNode:

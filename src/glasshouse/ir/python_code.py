@@ -41,14 +41,14 @@ class PythonCode:
     def plain(self, nodes: list[IRNode]) -> list[str]:
         lines = []
         for within, run in groupby(nodes, lambda node: node.meta.get("within", ())):
-            made = [f"{name}({', '.join(map(repr, args))})" for name, *args in within]
-            if made:
-                name = self.known_as("gh", sys.modules.get("glasshouse"))
-                lines.append(f"with {', '.join(f'{name}.{x}' for x in made)}:")
+            contexts = [f"{name}({', '.join(map(repr, args))})" for name, *args in within]
+            if contexts:
+                name = self.global_name("gh", sys.modules.get("glasshouse"))
+                lines.append(f"with {', '.join(f'{name}.{x}' for x in contexts)}:")
             for node in run:
                 spec = node.meta.get("spec")
                 note = "" if spec is None else f"  # {spec}"
-                lines.append("    " * bool(made) + self.statement(node) + note)
+                lines.append("    " * bool(contexts) + self.statement(node) + note)
         return lines
 
     def region(self, nodes: list[IRNode], name: str) -> list[str]:
@@ -61,7 +61,7 @@ class PythonCode:
         names = ", ".join(map(str, reads))
         returned = ", ".join(map(str, results))
         body = [f"    {line}" for line in [*self.plain(nodes), f"return {returned}"]]
-        call = f"{self.known_as('checkpoint', None)}({name})({names})"
+        call = f"{self.global_name('checkpoint', None)}({name})({names})"
         return [f"def {name}({names}):", *body, f"{returned} = {call}" if results else call]
 
     def statement(self, node: IRNode) -> str:
@@ -93,7 +93,7 @@ class PythonCode:
         ends = ["" if end is None else self.text_of(end) for end in (x.start, x.stop, x.step)]
         return ":".join(ends if x.step is not None else ends[:2])
 
-    def known_as(self, wanted: str, x) -> str:
+    def global_name(self, wanted: str, x) -> str:
         """The name of a global that is `x`."""
         name = re.sub(r"\W+", "_", wanted).strip("_")
         while name in self.taken or self.names.setdefault(name, x) is not x:
@@ -103,13 +103,13 @@ class PythonCode:
     def function(self, fn) -> str:
         """A function, class or dtype in the source: ours as people write them, others global."""
         if isinstance(fn, Primitive):
-            return f"{self.known_as('primitives', primitives)}[{fn.name!r}]"
+            return f"{self.global_name('primitives', primitives)}[{fn.name!r}]"
         name = getattr(fn, "__name__", getattr(fn, "name", ""))
         for short, home in SHORT.items():
             module = sys.modules.get(home)
             if short not in self.taken and getattr(module, str(name), None) is fn:
-                return f"{self.known_as(short, module)}.{name}"
-        return self.known_as(getattr(fn, "__qualname__", type(fn).__name__), fn)
+                return f"{self.global_name(short, module)}.{name}"
+        return self.global_name(getattr(fn, "__qualname__", type(fn).__name__), fn)
 
     def text_of(self, x) -> str:
         if isinstance(x, IRNode):
@@ -127,7 +127,7 @@ class PythonCode:
             return repr(x)
         if hasattr(x, "name"):
             return self.function(x)
-        return self.known_as(f"constant_{len(self.names)}", x)
+        return self.global_name(f"constant_{len(self.names)}", x)
 
     def container(self, x, parts: dict) -> str:
         """A list, tuple, dict or dataclass of parts, which are text."""
@@ -140,8 +140,8 @@ class PythonCode:
         if type(x) in (dict, defaultdict):
             return keys
         if not isinstance(x, (dict, tuple)):
-            made = [f.name for f in fields(x) if f.init]
-            inner = ", ".join(f"{k}={v}" for k, v in parts.items() if k in made)
+            arguments = [f.name for f in fields(x) if f.init]
+            inner = ", ".join(f"{k}={v}" for k, v in parts.items() if k in arguments)
         return f"{self.function(type(x))}({keys if isinstance(x, dict) else inner})"
 
 
