@@ -15,6 +15,7 @@ from glasshouse.base import BackendError, DTypeError, Spec, having
 from glasshouse.base.flags import flags
 from glasshouse.compile.recording import RecordingBackend
 from glasshouse.dispatch.bind import box, state
+from glasshouse.dispatch.scope import Scope
 from glasshouse.dispatch.value import Value, cast
 from glasshouse.graph import record
 from glasshouse.ops.movement import inverse_permutation, permute
@@ -84,10 +85,14 @@ class TraceBackend(RecordingBackend):
 trace_backend = TraceBackend()  # one for all: each thread has its own recorder there
 
 
-class ModuleScope(NamedTuple):
-    """Where in a model a call stands, as profiles and reports print it."""
+class ModuleScope(Scope):
+    """Where in a model of PyTorch's a call stands, as profiles and reports print it."""
 
-    path: str
+    __slots__ = ()
+
+    def __init__(self, path: str):
+        self.module, self.parent, self.kind = (lambda: None), None, path
+        self.full_name, self.inner, self.origins = path, {}, None
 
 
 class InputLayout(NamedTuple):
@@ -152,6 +157,7 @@ class GraphLowering:
         self.keys = KeyInputs(self.backend.input)
         self.unknown: dict[str, int] = {}  # operators without an entry, and how often
         self.input_number: dict[FxNode, int] = {}
+        self.scopes: dict[str, ModuleScope] = {}
         self.effects: list[Value] = []  # of operators that have no result
 
     def run(self) -> LoweredGraph:
@@ -216,9 +222,14 @@ class GraphLowering:
             return plain_call(target, args, named)
         if str(target) in SIZES:
             return SIZES[str(target)](*args)
-        scope = module_path(node)
-        with having(state, scope=ModuleScope(scope) if scope else None):
+        with having(state, scope=self.scope_at(module_path(node))):
             return self.operate(node, target, args, named)
+
+    def scope_at(self, path: str) -> ModuleScope | None:
+        """The scope of a module, one for each path; None outside of all."""
+        if path and path not in self.scopes:
+            self.scopes[path] = ModuleScope(path)
+        return self.scopes.get(path)
 
     def value_of(self, x):
         return self.values[x] if isinstance(x, FxNode) else x
