@@ -22,6 +22,8 @@ class LineRecorder(Watcher):
         line = self.forward.get(state.seq, self.now)
         for tensor in result if type(result) is tuple else (result,):
             self.known[tensor.payload] = line
+            if type(result) is tuple:  # each of several results picks from the call's node
+                self.known |= dict.fromkeys(tensor.payload.inputs, line)
             if tensor.node is not None:
                 self.forward.setdefault(tensor.node.seq, line)
 

@@ -207,6 +207,19 @@ def test_profile_report_trace_and_explain_show_the_same_list(backend, tmp_path):
     assert explained.fallbacks.lines() == [line] and f"fallbacks\n  {line}" in str(explained)
 
 
+def test_captured_functions_fall_back_with_their_line(backend, told):
+    def step(x):
+        y = gh.exp(x)
+        return gh.sort(y) * 2
+
+    captured, x = gh.optimize(step), draw(61)
+    for _ in range(3):
+        captured(x).numpy()
+    ((row, runs),) = told().rows.items()
+    assert row.card == "sort" and runs == 3
+    assert row.line == f"{__file__}:{step.__code__.co_firstlineno + 2}"
+
+
 def test_a_counter_tells_what_is_new():
     counter = FallbackCounter()
     assert counter.count(Fallback("sort", "why")) and not counter.count(Fallback("sort", "why"))
