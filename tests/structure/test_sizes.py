@@ -17,13 +17,13 @@ LONG_FILES = {
     "capture/glasshouse_front.py": "to be split: guards and attributes of our tensors and modules",
     "capture/opcodes.py": "a table: one short method for each opcode",
     "capture/session.py": "to be split: entries, guards' results and what is kept of a function",
+    "capture/tracer.py": "one class: the loop over instructions and what all operations share",
     "compile/emit_c.py": "to be split: loops of fused kernels, which share one writer",
     "native/frame_hook.c": "a C extension is one translation unit",
     "native/replay.c": "a C extension is one translation unit",
     "nn/module.py": "one class, Module, and what its methods share",
     "ops/linalg.py": "cards: a table of factorisations with their derivatives",
     "tensor/elementwise.py": "a table of array functions",
-    "tensor/index.py": "reading and writing by one plan",
     "tensor/manipulate.py": "a table of array functions",
 }
 LONG_FUNCTIONS: dict[str, str] = {}

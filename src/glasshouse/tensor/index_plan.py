@@ -1,0 +1,196 @@
+"""What a key of indexing means for a shape, by NumPy's rules.
+
+A key is read once into an `IndexPlan`: the part that slices alone do (`starts`, `stops`, `steps`,
+`flips` per axis), and the index arrays."""
+
+import operator
+from collections import namedtuple
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from glasshouse.base import DTypeError, IndexOutOfRangeError, ShapeError, int64, type_name
+from glasshouse.base.shape import Shape
+from glasshouse.dispatch import value as values
+from glasshouse.dispatch.value import Value, as_value, cast
+from glasshouse.ops import index as cards
+
+
+@dataclass
+class IndexPlan:
+    """What a key means for one shape: bounds for every axis, then index arrays for some."""
+
+    starts: list[int] = field(default_factory=list)
+    stops: list[int] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    flips: list[int] = field(default_factory=list)
+    dropped: list[int] = field(default_factory=list)  # axes indexed by one integer
+    shape: list[int] = field(default_factory=list)  # of the basic part, with new axes
+    arrays: dict[int, object] = field(default_factory=dict)  # axis of `shape` → indices
+    origins: dict[int, int] = field(default_factory=dict)  # axis of `shape` → axis of the source
+    adjacent: bool = True
+
+    def cover(self, start: int, stop: int, step: int) -> int:
+        """Add an axis with these bounds; the number of elements it keeps."""
+        if step < 0:
+            count = max(0, -(-(start - stop) // -step))
+            self.flips.append(len(self.starts))
+            first = start + (count - 1) * step if count else 0
+            start, stop, step = first, first + (count - 1) * -step + 1 if count else 0, -step
+        stop = max(start, stop)
+        self.starts.append(start)
+        self.stops.append(stop)
+        self.steps.append(step)
+        return -(-(stop - start) // step)
+
+
+def expand_key(key, ndim: int) -> list:
+    """The key with an entry for every axis: slices after `...`, indices in place of masks."""
+    items: list = []
+    for item in key if isinstance(key, tuple) else (key,):
+        if isinstance(item, (list, tuple, range)):
+            item = listed(item)
+        if isinstance(item, (bool, np.bool_)) or is_mask(item):
+            items.extend(mask_indices(item))
+        else:
+            items.append(item)
+    added = (type(None), type(Ellipsis), LoneMask)  # what takes no axis of the value
+    used = sum(not isinstance(item, added) for item in items)
+    rests = [i for i, item in enumerate(items) if item is Ellipsis]
+    if len(rests) > 1:
+        raise IndexOutOfRangeError(
+            "index", "at most one '...'", len(rests), "Write the other axes as ':'."
+        )
+    if used > ndim:
+        raise IndexOutOfRangeError(
+            "index",
+            f"at most {ndim} indices, one per axis",
+            used,
+            "Remove some, or add axes with None.",
+        )
+    place = rests[0] + 1 if rests else len(items)
+    items[place:place] = [slice(None)] * (ndim - used)
+    return items
+
+
+# One axis of a boolean mask: the positions of its true elements, and the size it must have.
+MaskPart = namedtuple("MaskPart", "indices size")
+# A 0-d mask: it adds an axis, and keeps its one element or not.
+LoneMask = namedtuple("LoneMask", "indices")
+
+
+def listed(item):
+    if not len(item):
+        return np.zeros(0, np.int64)
+    if any(isinstance(i, Value) for i in item):
+        return as_value(list(item), where="index")
+    return values.to_array(item, "index")
+
+
+def is_mask(item) -> bool:
+    return isinstance(item, (np.ndarray, Value)) and item.dtype == "bool"
+
+
+def mask_indices(mask) -> list:
+    """The index arrays that a boolean mask stands for; a lone bool adds an axis of size 0 or 1."""
+    mask = np.asarray(mask.numpy() if isinstance(mask, Value) else mask)
+    if mask.ndim == 0:
+        return [LoneMask(np.zeros(int(mask), np.int64))]
+    return [MaskPart(i, size) for i, size in zip(np.nonzero(mask), mask.shape, strict=True)]
+
+
+def plan_key(key, shape: Shape) -> IndexPlan:
+    plan = IndexPlan()
+    places: list[int] = []
+    for item in expand_key(key, len(shape)):
+        if item is None:
+            plan.shape.append(1)
+        elif item is Ellipsis:
+            places.append(-1)  # index arrays on its two sides are apart, even if it holds no axis
+        elif isinstance(item, LoneMask):
+            plan.arrays[len(plan.shape)] = item.indices
+            places.append(len(plan.shape))
+            plan.shape.append(1)
+        else:
+            axis = len(plan.starts)
+            plan_axis(plan, item, axis, shape[axis], places)
+    finish_integers(plan, places)
+    return plan
+
+
+def plan_axis(plan: IndexPlan, item, axis: int, size: int, places: list[int]) -> None:
+    if isinstance(item, slice):
+        try:
+            plan.shape.append(plan.cover(*item.indices(size)))
+        except TypeError:
+            raise DTypeError(
+                "index", "integers or None in a slice", item, "Use integer bounds."
+            ) from None
+        return
+    number = as_integer(item)
+    if number is not None:
+        if not -size <= number < size:
+            raise IndexOutOfRangeError(
+                "index",
+                f"an index from {-size} to {size - 1} for axis {axis} of size {size}",
+                number,
+                "Check the index against the shape.",
+            )
+        number += size if number < 0 else 0
+        plan.cover(number, number + 1, 1)
+        plan.dropped.append(len(plan.shape))
+        plan.shape.append(1)
+        places.append(len(plan.shape) - 1)
+        return
+    plan.cover(0, size, 1)
+    plan.arrays[len(plan.shape)] = index_array(item, axis, size)
+    plan.origins[len(plan.shape)] = axis
+    places.append(len(plan.shape))
+    plan.shape.append(size)
+
+
+def as_integer(item) -> int | None:
+    """`item` as an int if it is one, else None; a 0-d tensor is an index array, and not read."""
+    if isinstance(item, Value):
+        return None
+    try:
+        return operator.index(item)
+    except TypeError:
+        return None
+
+
+def index_array(item, axis: int, size: int):
+    if isinstance(item, MaskPart):
+        if item.size != size:
+            raise ShapeError(
+                "index",
+                f"a mask of size {size} on axis {axis}",
+                item.size,
+                "A mask has the shape of the axes it indexes.",
+            )
+        return item.indices
+    if not isinstance(item, (np.ndarray, Value)):
+        raise DTypeError(
+            "index",
+            "integers, slices, None, '...' or arrays",
+            f"{type_name(item)} {item!r}",
+            "Convert it to an integer.",
+        )
+    kind = item.dtype.kind
+    if kind not in ("i", "u", "int", "uint"):
+        name = getattr(item.dtype, "name", item.dtype)
+        raise DTypeError("index", "integers or booleans", name, "Cast them.")
+    is_value = isinstance(item, Value)
+    return cast(item, int64) if is_value else cards.checked("index", item, size, axis)
+
+
+def finish_integers(plan: IndexPlan, places: list[int]) -> None:
+    """Beside index arrays, single integers are index arrays too, as in NumPy."""
+    if not plan.arrays:
+        return
+    for axis in plan.dropped:
+        plan.arrays[axis] = np.zeros((), np.int64)
+    plan.dropped = []
+    indexed = [place for place in places if place >= 0]
+    first, last = places.index(indexed[0]), len(places) - places[::-1].index(indexed[-1])
+    plan.adjacent = places[first:last] == list(range(indexed[0], indexed[0] + len(indexed)))
