@@ -76,6 +76,7 @@ from glasshouse.capture import (
     reset,
     run,
     skip,
+    verify,
 )
 from glasshouse.dispatch import (
     Mode,

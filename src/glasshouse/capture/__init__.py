@@ -15,6 +15,7 @@ from glasshouse.capture.api import (
     reset,
     run,
     skip,
+    verify,
     write_reproduction,
 )
 from glasshouse.capture.config import config, counters

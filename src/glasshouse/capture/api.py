@@ -9,6 +9,7 @@ from contextlib import ContextDecorator
 from typing import Any
 
 from glasshouse.base.errors import PACKAGE, CaptureError, OptionError, suggest, type_name
+from glasshouse.base.flags import flags
 from glasshouse.base.interrupts import Living
 from glasshouse.capture import bytecode
 from glasshouse.capture import tracer as tracing
@@ -22,6 +23,8 @@ from glasshouse.capture.recording_interpreter import eager
 from glasshouse.capture.report import Explanation
 from glasshouse.capture.reproduce import Reproduction
 from glasshouse.capture.session import Capture
+from glasshouse.capture.verification import Verification, VerifiedFunction, verify_calls
+from glasshouse.capture.world import World
 from glasshouse.compile.program import warn_once
 from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch import backend as backends
@@ -123,6 +126,7 @@ def optimize(
     dynamic: bool = False,
     frontend=None,
     memory_budget: int | float | str | None = None,
+    verify: bool | None = None,
 ):
     """Capture functions, methods and Modules, unmodified: calls run as compiled graphs.
 
@@ -139,8 +143,13 @@ def optimize(
     call, which is captured, may take more. Values and gradients stay. `.memory_plans` of the
     result, and `gh.explain`, tell what is computed again.
 
+    With `verify` (by default: where GH_VERIFY is set) every call runs plain Python beside it, on
+    the NumPy backend and on copies of what it reads; results, errors and effects are compared. The
+    first difference is a CaptureError that says where, and which guard or operation is at fault.
+
     Raises: OptionError for an unknown compiler or a bad budget; later CaptureError for a break with
-        nopython, OptionError for a budget that cannot be met, with the least that can
+        nopython or a difference with verify, OptionError for a budget that cannot be met, with the
+        least that can
     Example:
         >>> import glasshouse as gh
         >>> @gh.optimize("eager")
@@ -157,6 +166,7 @@ def optimize(
             raise OptionError("optimize", what, repr(compiler), "Leave one of them out.")
         chosen = BudgetCompiler(memory_budget)
     made = OptimizeDecorator(Capture(chosen, frontend or front, nopython, dynamic))
+    made.verify = flags.verify if verify is None else verify
     if target is None:
         return made
     captured = made(target)
@@ -167,6 +177,8 @@ def optimize(
 
 class OptimizeDecorator(ContextDecorator):
     """What `optimize` gives: a decorator and a context."""
+
+    verify = False  # whether calls run plain Python beside them
 
     def __init__(self, capture: Capture):
         self.capture = capture
@@ -181,6 +193,13 @@ class OptimizeDecorator(ContextDecorator):
         fn = innermost(fn)
         if available() is None:
             return fn
+        captured = self.captured(fn)
+        if not self.verify or captured is fn:
+            return captured
+        return VerifiedFunction(fn, captured, self.capture.front)
+
+    def captured(self, fn):
+        """The function, method or Module, captured."""
         if isinstance(fn, Module):
             self.capture.name = type(fn).__name__
             return OptimizedModule(fn, self.capture)
@@ -419,6 +438,24 @@ def explain(fn, *args, **kwargs) -> Explanation:
     result = captured(*args, **kwargs)
     backend.evaluate()
     return Explanation(fn, capture, result, backend.fallbacks.since(before))
+
+
+def verify(fn, *args, calls: int = 3, **kwargs) -> Verification:
+    """Whether captured calls of fn(*args, **kwargs) do what plain Python does; printed, what not.
+
+    The calls run on copies: nothing of the caller's changes. Results, errors and effects are
+    compared with those of plain Python on the NumPy backend; then each kernel of the compiled
+    Programs with its primitive's reference, and the first that differs is named, with the user's
+    line, the module and the largest error.
+
+    Example:
+        >>> import glasshouse as gh
+        >>> print(verify(lambda x: gh.exp(x).sum(), gh.ones(3)))
+        <lambda>: 3 captured calls do what plain Python does
+    """
+    capture = Capture(compile_to_program, front)
+    world = World(innermost(fn), args, kwargs)
+    return verify_calls(OptimizeDecorator(capture), front, world, calls)
 
 
 def write_reproduction(fn, *args, compiler="program", path="reproduction.py", **kwargs):

@@ -15,22 +15,26 @@ class LineRecorder(Watcher):
     def __init__(self):
         self.now = ""
         # A reference to a recorded node would make it an output.
-        self.known: WeakKeyDictionary = WeakKeyDictionary()
+        self.line_of_node: WeakKeyDictionary = WeakKeyDictionary()
         self.forward: dict[int, str] = {}  # by number on the tape
 
     def op(self, call, result, begin_ns):
         line = self.forward.get(state.seq, self.now)
         for tensor in result if type(result) is tuple else (result,):
-            self.known[tensor.payload] = line
+            self.line_of_node[tensor.payload] = line
             if type(result) is tuple:  # each of several results picks from the call's node
-                self.known |= dict.fromkeys(tensor.payload.inputs, line)
+                self.line_of_node |= dict.fromkeys(tensor.payload.inputs, line)
             if tensor.node is not None:
                 self.forward.setdefault(tensor.node.seq, line)
 
     def of(self, recorded) -> dict[int, str]:
         """The lines of a recording by the position of the call."""
-        lines = enumerate(map(self.known.get, recorded.nodes))
+        lines = enumerate(map(self.line_of_node.get, recorded.nodes))
         return {place: line for place, line in lines if line}
+
+    def line_of(self, node) -> str:
+        """The line of a recorded node; empty where it is not known."""
+        return self.line_of_node.get(node, "")
 
     def __enter__(self):
         self.told = also_told(self)

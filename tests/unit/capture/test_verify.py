@@ -1,0 +1,169 @@
+"""The mode that checks itself finds seeded faults, and nothing where there is none."""
+
+import numpy as np
+import pytest
+
+import glasshouse as gh
+from glasshouse import nn, optim
+from glasshouse.base.flags import flags
+from glasshouse.capture.emit import ReplacementEmitter
+from glasshouse.capture.guards import GuardSet
+
+X = gh.asarray(np.random.default_rng(0).normal(size=(8, 4)).astype("float32"))
+
+
+def training(optimizer=optim.AdamW):
+    gh.random.seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 2))
+    opt = optimizer(model.parameters(), lr=0.01)
+
+    def step(x):
+        opt.zero_grad()
+        loss = (model(x) ** 2).mean()
+        loss.backward()
+        opt.step()
+        return loss
+
+    return model, step
+
+
+# -- without a fault -------------------------------------------------------------------------------
+
+
+def test_a_training_step_is_verified_and_nothing_of_the_callers_changes():
+    model, step = training()
+    before = [p.numpy().copy() for p in model.parameters()]
+    draws = gh.random.default_generator().state()
+    found = gh.verify(step, X)
+    assert found and found.calls == 3 and "do what plain Python does" in str(found)
+    after = [p.numpy() for p in model.parameters()]
+    assert all(map(np.array_equal, before, after))
+    assert all(p.grad is None for p in model.parameters())
+    assert gh.random.default_generator().state() == draws
+
+
+def test_verified_calls_do_what_captured_ones_do():
+    def run(**options):
+        model, step = training()
+        fast = gh.optimize(step, **options)
+        losses = [fast(X).item() for _ in range(4)]
+        assert fast.hits == 2
+        return losses, [p.numpy() for p in model.parameters()]
+
+    losses, parameters = run()
+    verified_losses, verified = run(verify=True)
+    assert losses == verified_losses
+    assert all(np.array_equal(a, b) for a, b in zip(parameters, verified, strict=True))
+
+
+def test_modules_methods_and_errors():
+    model, _ = training()
+    fast = gh.optimize(model, verify=True)
+    assert fast(X).shape == (8, 2) and len(list(fast.parameters())) == 6
+    assert gh.verify(model, X)
+
+    class Counter:
+        def __init__(self):
+            self.count = 0
+
+        def add(self, x):
+            self.count += 1
+            if self.count == 3:
+                raise ValueError("three")
+            return x + self.count
+
+    counter = Counter()
+    add = gh.optimize(counter.add, verify=True)
+    assert [add(gh.ones(1)).item() for _ in range(2)] == [2.0, 3.0]
+    with pytest.raises(ValueError, match="three"):
+        add(gh.ones(1))
+
+
+def test_the_flag_verifies():
+    with flags.override(verify=True):
+        fast = gh.optimize(lambda x: x * 2)
+    assert type(fast).__name__ == "VerifiedFunction"
+    assert type(gh.optimize(lambda x: x * 2)).__name__ == "Dispatcher"
+
+
+# -- with one --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def wrong_exp():
+    with gh.backends.load("lazy").replace("exp", lambda a: np.exp(a) * np.float32(1.01)):
+        yield
+
+
+class Exponential(nn.Module):
+    def forward(self, x):
+        return gh.exp(x * 2) + 1
+
+
+def test_a_wrong_kernel_is_named_with_line_module_and_error(wrong_exp):
+    model = nn.Sequential(nn.Linear(4, 4), Exponential(), nn.Linear(4, 2))
+    found = gh.verify(model, X)
+    assert not found and found.kernel.primitive == "exp"
+    assert found.kernel.module == "Sequential.1" and found.kernel.max_error == pytest.approx(
+        0.01, rel=1e-3
+    )
+    assert "test_verify.py:" in found.kernel.line and found.kernel.shape == (8, 4)
+
+
+def test_a_wrong_kernel_fails_a_verified_call(wrong_exp):
+    fast = gh.optimize(lambda x: gh.exp(x).sum(), verify=True)
+    with pytest.raises(gh.CaptureError, match=r"(?s)kernel of exp.*test_verify\.py:\d+"):
+        fast(X)
+
+
+def test_a_guard_that_is_missing_is_named(monkeypatch):
+    settings = {"double": False}
+
+    def fn(x):
+        return x * 2 if settings["double"] else x
+
+    fast, add = gh.optimize(fn, verify=True), GuardSet.add
+
+    def without(self, kind, source, value):
+        if "double" not in source.text:
+            add(self, kind, source, value)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GuardSet, "add", without)
+        assert fast(gh.ones(2)).tolist() == [1.0, 1.0]
+    settings["double"] = True
+    with pytest.raises(gh.CaptureError, match=r"(?s)guard should have failed.*settings.*'double'"):
+        fast(gh.ones(2))
+
+
+def test_an_effect_that_is_lost_is_named(monkeypatch):
+    table = {"sum": None}
+
+    def fn(x):
+        table["sum"] = x.sum()
+        return x * 2
+
+    effects = ReplacementEmitter.effects
+    with monkeypatch.context() as patch:
+        patch.setattr(ReplacementEmitter, "effects", lambda self: effects(self) and [])
+        fast = gh.optimize(fn, verify=True)
+        fast(gh.ones(2))
+        with pytest.raises(gh.CaptureError, match=r"(?s)table\['sum'\].*effect is lost"):
+            for n in range(2, 5):
+                fast(gh.ones(2) * n)
+
+
+def test_an_operation_that_is_dropped_is_found(monkeypatch):
+    from glasshouse.capture.glasshouse_front import GlasshouseFront
+
+    adopt = GlasshouseFront.adopt
+
+    def fn(x):
+        return x * 3
+
+    fast = gh.optimize(fn, verify=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(GlasshouseFront, "adopt", lambda self, value, result: adopt(
+            self, value, result * 2))  # fmt: skip
+        with pytest.raises(gh.CaptureError, match=r"(?s)result.*plain Python has 3\.0.*mul"):
+            fast(gh.ones(2))
