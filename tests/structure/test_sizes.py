@@ -16,7 +16,6 @@ LONG_FILES = {
     "capture/emit.py": "to be split: one class writes all of a replacement",
     "capture/glasshouse_front.py": "to be split: guards and attributes of our tensors and modules",
     "capture/opcodes.py": "a table: one short method for each opcode",
-    "capture/session.py": "to be split: entries, guards' results and what is kept of a function",
     "capture/tracer.py": "one class: the loop over instructions and what all operations share",
     "compile/emit_c.py": "to be split: loops of fused kernels, which share one writer",
     "native/frame_hook.c": "a C extension is one translation unit",

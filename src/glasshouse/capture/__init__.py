@@ -8,14 +8,13 @@ from glasshouse.capture.api import (
     explain,
     export,
     graph_break,
-    list_compilers,
     mark_dynamic,
     optimize,
-    register_compiler,
     reset,
     run,
     skip,
     verify,
     write_reproduction,
 )
+from glasshouse.capture.compilers import list_compilers, register_compiler
 from glasshouse.capture.config import config, counters

@@ -1,51 +1,40 @@
-"""From a call that no entry answers to a new entry: trace, compile, install, go on."""
+"""The capture of one call: trace, compile, install, go on."""
 
 import dis
 import re
 import sys
-import types
 import warnings
 import weakref
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
 from glasshouse.base.errors import CaptureError, OptionError
-from glasshouse.base.interrupts import hold, let_through, release
-from glasshouse.capture.bytecode import GENERATORS, original_of, slot_names
+from glasshouse.base.interrupts import let_through
+from glasshouse.capture.break_continuation import BreakContinuation, real, returned
+from glasshouse.capture.bytecode import slot_names
 from glasshouse.capture.config import config, counters
-from glasshouse.capture.emit import END_OF_LOOP, ReplacementEmitter, handling, is_work, loop_end
+from glasshouse.capture.emit import ReplacementEmitter, is_work
+from glasshouse.capture.entries import EntryInfo, EntryRemover, link_to, owner_of
 from glasshouse.capture.export import ExportedTrace
 from glasshouse.capture.frame import (
     CapturedGenerator,
-    CapturedIterator,
     CaptureFrame,
-    code_of,
     plain_value,
-    resume_call,
-    resume_function,
 )
 from glasshouse.capture.guards import (
-    Guard,
     GuardCompiler,
     WeakLink,
-    brief,
-    linked,
-    read_source,
     weakened,
 )
 from glasshouse.capture.native import native
-from glasshouse.capture.opcodes import unknown_operation
 from glasshouse.capture.reproduce import Reproduction
-from glasshouse.capture.tracebacks import behind_frame, raise_as_it_is, users_part
+from glasshouse.capture.tracebacks import raise_as_it_is
 from glasshouse.capture.tracer import HANDED_OVER, INTERRUPTED, CaptureTracer, Raised
 from glasshouse.capture.values import (
-    NULL,
     Break,
     CannotRebuild,
-    Recipe,
     ValueSource,
     Var,
     discarded,
@@ -53,243 +42,14 @@ from glasshouse.capture.values import (
 from glasshouse.compile.plan import no_collection
 from glasshouse.ir.graph_module import GraphModule
 from glasshouse.ir.node import IRNode
-from glasshouse.profile.captured import captures
-
-
-class EntryInfo:
-    """What is told of an entry: its guards, graph, source, how it ended."""
-
-    def __init__(self, name: str, guards: list[Guard], about, owner):
-        self.name, self.guards, self.about, self.owner = name, guards, about, owner
-        self.graph: GraphModule | None = None
-        self.source = ""
-        self.reason = self.where = ""  # of the break that it ends with
-        self.capture_ns = self.compile_ns = 0
-        self.exported: ExportedTrace | None = None  # for export
-
-
-def entries_of(dispatcher) -> list:
-    """The entries of a dispatcher that are alive, newest first."""
-    found = (x() if type(x) is WeakLink else x for x in dispatcher.entries)
-    return [x for x in found if x is not None]
-
-
-class EntryRemover:
-    """Takes an entry off its dispatcher's list when something dies that it cannot do without."""
-
-    __slots__ = ("dispatcher", "entry")
-
-    def __init__(self, dispatcher):
-        self.dispatcher, self.entry = weakref.ref(dispatcher), None
-
-    def __call__(self, link) -> None:
-        dispatcher, entry = self.dispatcher(), self.entry and self.entry()
-        if entry is not None:
-            entry.die()
-        if dispatcher is not None:
-            gone = None, entry
-            dispatcher.entries[:] = [x for x in dispatcher.entries if linked(x) not in gone]
-
-
-class Capture:
-    """One use of `optimize`: the compiler, the entries of all functions, breaks and recompiles."""
-
-    kept: "list[Capture] | None" = None  # gets every Capture, if it is a list
-    name = "captured"
-
-    def __init__(self, compiler, front, nopython: bool = False, dynamic: bool = False):
-        if Capture.kept is not None:
-            Capture.kept.append(self)
-        self.compiler, self.front = compiler, front
-        self.nopython, self.dynamic = nopython, dynamic
-        self.exporting = False
-        self.resumes: dict[tuple, tuple] = {}
-        self.noted: list[weakref.ref[EntryInfo]] = []
-        self.breaks: list[tuple[str, str, str]] = []  # (where, reason, hint)
-        self.recompiles: list[tuple[str, str, str, str]] = []
-        self.varying: set[str] = set()
-        self.reproductions: set[str] = set()  # names of functions of which one was written
-        captures.add(self)
-        self.warned = False
-        self.memory_plans: list = getattr(compiler, "plans", [])  # for a memory budget
-
-    @property
-    def entries(self) -> list[EntryInfo]:
-        """What is told of the entries that are alive, in the order in which they were captured."""
-        return [info for ref in self.noted if (info := ref()) is not None]
-
-    def dispatcher(self, fn: types.FunctionType):
-        """A callable that answers calls of `fn` from entries, and captures what is new."""
-        made = native().Dispatcher(fn, miss)
-        made.capture, made.memory_plans = self, self.memory_plans
-        if not self.resumes and self.name == "captured":
-            self.name = fn.__qualname__
-        for name in ("__name__", "__qualname__", "__doc__", "__module__"):
-            made.__dict__[name] = getattr(fn, name)
-        made.__wrapped__ = fn
-        return made
-
-    def resumer(
-        self, frame: CaptureFrame, code, offset: int, shape: list[Var], live, captured: bool
-    ):
-        """The resume function at an offset of a frame's code: one for all ways that lead there."""
-        cells = frame.closure if frame.code.keeps_closure else ()
-        nulls, own = tuple(x is NULL for x in shape), tuple(id(x.value) for x in cells)
-        key = (id(code), offset, nulls, live, captured, id(frame.globals), own)
-        found = self.resumes.get(key)
-        if found is None:
-            fn = resume_function(frame, code, offset, shape, live)
-            native().set_skip(fn.__code__, True)  # a hook leaves it alone
-            found = self.resumes[key] = code, self.dispatcher(fn) if captured else fn
-        return found[1]
-
 
 UNFINISHED = "a generator that is left unfinished inside with or try"
 
 
-def miss(dispatcher, *slots):
-    """A call that no entry answers. Signals wait while it is captured; `go_on` releases them, and
-    gives what is to be called in the end, when nothing of the capture is kept any more."""
-    hold()
-    hook, code = native(), dispatcher.fn.__code__
-    callback = hook.set_hook(None)
-    try:
-        go_on = captured(dispatcher, slots, callback)
-        if go_on is None:
-            hook.set_skip(code, True)  # the hook is not to bring it here again
-            hook.set_hook(callback)
-            go_on = partial(plainly, dispatcher.fn, slots)
-    except BaseException:
-        hook.set_hook(callback)
-        release()
-        raise
-    try:
-        go_on = go_on()
-        fn = getattr(go_on, "func", None)
-        if (
-            type(fn) is types.FunctionType
-            and fn is not given
-            or isinstance(fn, native().Dispatcher)
-        ):
-            return native().tail_call(fn, *go_on.args)
-        return go_on()
-    finally:
-        if callback is not None:
-            hook.set_skip(code, False)
-        hook.set_hook(callback)
-
-
-def goes_on(fn) -> bool:
-    """Whether a function is a resume function, captured or not."""
-    code = code_of(fn) if isinstance(fn, (types.FunctionType, native().Dispatcher)) else None
-    return code is not None and original_of(code)[0] is not code
-
-
-def captured(dispatcher, slots, callback):
-    """What goes on behind the capture of a call; None if there is none."""
-    capture = dispatcher.capture
-    allowed = native().get_mode() == 0 and capture.front.can_trace()
-    if allowed and may_capture(dispatcher, capture, slots):
-        return CaptureSession(dispatcher, capture, slots, callback).run()
-    return None
-
-
-def plainly(fn: types.FunctionType, slots):
-    """A call of fn with what is in its slots."""
-    release()
-    code = fn.__code__
-    count, named = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
-    has_star = bool(code.co_flags & 4)
-    rest = slots[named] if has_star else ()
-    words = dict(zip(code.co_varnames[count:named], slots[count:named], strict=True))
-    if code.co_flags & 8:
-        words |= slots[named + has_star]
-    return partial(fn, *slots[:count], *rest, **words)
-
-
-def may_capture(dispatcher, capture, slots) -> bool:
-    """Whether another entry may be made; tells why one is needed."""
-    entries = entries_of(dispatcher)
-    code = dispatcher.fn.__code__
-    if code.co_flags & GENERATORS or unknown_operation(code):
-        return False
-    if not entries:
-        return not dispatcher.__dict__.get("hopeless")
-    owner = owner_of(slots)
-    full = dispatcher.__dict__.setdefault("full", [])
-    if any(linked(x) is owner for x in full):
-        return False
-    mine = [e for e in entries if linked(e.info.owner) is owner]
-    for entry in mine:
-        note_failure(capture, entry, slots)
-    if len(mine) < config.cache_limit:
-        return True
-    full.append(link_to(owner))
-    counters.add("limits")
-    _, reason, old, new = capture.recompiles[-1] if capture.recompiles else ("", "?", "?", "?")
-    warnings.warn(
-        f"capture: {dispatcher.fn.__qualname__} has {len(mine)} entries, the limit; new kinds of "
-        f"calls run uncaptured. The last guard that failed: {reason} (was {old}, is {new}). Raise "
-        "gh.capture.config.cache_limit, or pass dynamic=True.",
-        stacklevel=4,
-    )
-    return False
-
-
-def owner_of(slots):
-    """The object whose method is called: entries are counted for each."""
-    first = slots[0] if slots else None
-    return first if type(first).__dictoffset__ and not hasattr(type(first), "shape") else None
-
-
-def link_to(value):
-    """A WeakLink to a value, or the value where there can be none."""
-    return WeakLink(value) if type(value).__weakrefoffset__ else value
-
-
-def note_failure(capture, entry, slots) -> None:
-    """Log which guard of an entry failed, and let the numbers that changed vary from now on."""
-    info, failed = entry.info, entry.check(slots)
-    if failed < 0:
-        return
-    guard = info.about[failed]
-    new = value_at(guard, slots)
-    old = linked(guard.value)
-    if guard.kind == "kind":
-        old, new = ("None", "a tensor", "other")[old[2]], new.get(old[0])
-    line = (info.name, str(guard), brief(old), brief(type(new) if guard.kind == "type" else new))
-    if line not in capture.recompiles:
-        capture.recompiles.append(line)
-        counters.add("recompiles")
-        if config.print_recompiles:
-            changed = f"{guard} failed; was {line[2]}, is {line[3]}"
-            print(f"[capture] {info.name} is captured again: {changed}")
-    for other in info.guards:
-        if other.kind == "eq" and type(other.value) in (int, float):
-            now = value_at(other, slots)
-            if type(now) is type(other.value) and now != other.value:
-                capture.varying.add(other.source.text)
-        elif other.kind == "spec":
-            now = value_at(other, slots)
-            sizes, shape = other.value.shape, getattr(now, "shape", ())
-            if len(sizes) == len(shape):
-                name = other.source.text.removesuffix(".spec")
-                pairs = enumerate(zip(sizes, shape, strict=True))
-                capture.varying |= {f"{name}.shape[{i}]" for i, (a, b) in pairs if a != b}
-
-
-def value_at(guard: Guard, slots):
-    """What is now where a guard looks."""
-    try:
-        return read_source(guard.source, slots)
-    except Exception as error:
-        return error
-
-
-class CaptureSession:
+class CaptureSession(BreakContinuation):
     """One capture."""
 
-    def __init__(self, dispatcher, capture: Capture, slots, callback):
+    def __init__(self, dispatcher, capture, slots, callback):
         self.dispatcher, self.capture = dispatcher, capture
         self.slots, self.callback = slots, callback
         self.fn = dispatcher.fn
@@ -651,122 +411,6 @@ class CaptureSession:
             for var in (*frame.stack, *frame.saved):
                 if var.is_made("method") and var.origin.parts[0] is context:
                     var.value = context.value.__exit__
-
-    # -- behind a break --------------------------------------------------------------------------
-
-    def tail(self, k: int, broke: Break):
-        """What gives the result of frame `k`, from the break on."""
-        frames = self.tracer.frames
-        frame = frames[k]
-        last = k + 1 == len(frames)
-        captured = broke.fn is not None
-        handler, caught = frame.code.handler_at(frame.at), None
-        try:  # an interrupt that comes in here comes to the user's instruction
-            if not last:
-                _, context, var = frames[k + 1].scope or (None, nullcontext, Var(None))
-                with context(self.value(var)):
-                    result = self.tail(k + 1, broke)()
-                go_on = self.behind_step(k, broke, result)
-            elif captured:
-                release()
-                go_on = self.behind_step(k, broke, self.opaque(broke))
-            else:
-                go_on = self.resumption(frame, frame.at, frame.stack, (), False)
-                release()
-        except BaseException as error:
-            error.__traceback__ = behind_frame(frame, users_part(error.__traceback__))
-            if handler is None:
-                raise
-            caught = error
-        if caught is not None:  # outside of `except`: the handler is the user's
-            stack = frame.stack_for(handler)
-            go_on = self.resumption(frame, handler.target, stack, (caught,), captured)
-        return go_on
-
-    def behind_step(self, k: int, broke: Break, result):
-        """What goes on in frame `k` behind the step that Python did."""
-        frames = self.tracer.frames
-        frame, last, captured = frames[k], k + 1 == len(frames), broke.fn is not None
-        if not last and frames[k + 1].init is not None:
-            result = frames[k + 1].init.value
-        if last and broke.jump is not None:
-            at, drop = broke.jump[0 if result else 1]
-            return self.resumption(frame, at, frame.stack[: len(frame.stack) - drop], (), captured)
-        if last and broke.loop is not None and result is END_OF_LOOP:
-            end = loop_end(frame, broke.loop)
-            return self.resumption(frame, end, frame.stack[:-1], (), captured)
-        unwanted = broke.discard if last else frames[k + 1].then is discarded
-        more = () if unwanted else (result,)
-        return self.resumption(frame, frame.ip, frame.stack, more, captured)
-
-    def opaque(self, broke: Break):
-        """What broke the graph, done by Python."""
-        args = [self.value(x) for x in broke.args_]
-        if broke.loop is not None:
-            args.append(END_OF_LOOP)
-        words = {k: self.value(v) for k, v in broke.kwargs.items()}
-        handled = self.tracer.frames[-1].handled
-        if handled or self.tracer.began_handling:
-            error = handled[-1].value if handled else None
-            return handling(error, self.value(broke.fn), *args, **words)
-        return self.value(broke.fn)(*args, **words)
-
-    def value(self, var: Var):
-        """A Var as Python sees it from here on."""
-        return self.final[id(var)] if id(var) in self.final else plain_value(var)
-
-    def finalize(self, broke: Break) -> None:
-        """Put Python's own iterators where ours are, before anything else sees them."""
-        tracked = self.tracer.tracked.values()
-        if not any(isinstance(var.value, (CapturedIterator, CapturedGenerator)) for var in tracked):
-            return
-        frames = self.tracer.frames
-        seen = [x for f in frames for x in (*f.locals, *f.stack, *f.saved) if x is not None]
-        for var in (*seen, *broke.args_, *broke.kwargs.values()):
-            if id(var) not in self.final:
-                self.final[id(var)] = real(var)
-
-    def resumption(
-        self, frame: CaptureFrame, at: int, stack: list[Var], more: tuple, captured: bool
-    ):
-        """What goes on at an instruction: a call without any Python before it."""
-        fn, slots, items = resume_call(frame, at, stack, len(more), captured, self.capture.resumer)
-        words = [None if x is None else self.value(x) for x in slots] or [None]
-        words[0] = (words[0], *more, *map(self.value, items))
-        raising = more and isinstance(more[0], BaseException)
-        if (frame.handled or self.tracer.began_handling) and not raising:
-            error = frame.handled[-1].value if frame.handled else None
-            return partial(native().call_handling, error, fn, tuple(words), {})
-        return partial(fn, *words)
-
-
-def returned(value):
-    """What gives the value, when signals wait no more."""
-    release()
-    return partial(given, value)
-
-
-def given(value):
-    return value
-
-
-def real(var: Var):
-    """A Var's value with Python's own iterators in it."""
-    value = var.value
-    if isinstance(value, (CapturedIterator, CapturedGenerator)):
-        return value.native()
-    if not isinstance(var.origin, Recipe) or var.items is None:
-        return value
-    kind = var.origin.kind
-    if kind == "list":
-        value[:] = [real(x) for x in var.items]
-    elif kind == "tuple" and type(value) is tuple:
-        return tuple([real(x) for x in var.items])
-    elif kind == "dict":
-        for key, (_, x) in var.items.items():
-            if x.origin is not None:
-                value[key] = real(x)
-    return value
 
 
 def explained(broke: Break, at: CaptureFrame) -> str:

@@ -6,15 +6,16 @@ import types
 from typing import NamedTuple
 
 from glasshouse.base.errors import CaptureError
+from glasshouse.capture.dispatching import Capture
+from glasshouse.capture.entries import entries_of
 from glasshouse.capture.guards import Guard
 from glasshouse.capture.kernel_check import RecordedGraph, WrongKernel
 from glasshouse.capture.recording_interpreter import eager
-from glasshouse.capture.session import Capture, entries_of
 from glasshouse.capture.world import (
-    Comparison,
     Difference,
     Outcome,
     World,
+    WorldComparison,
     brief,
     generators_kept,
 )
@@ -152,7 +153,7 @@ def call_object(target, *args, **kwargs):
 def compare_outcomes(want: Outcome, got: Outcome) -> Difference | None:
     """Where two outcomes differ: another result, or another error."""
     if want.error is None and got.error is None:
-        return Comparison().compare("result", want.value, got.value)
+        return WorldComparison().compare("result", want.value, got.value)
     one, two = (x.error and f"{type(x.error).__name__}: {x.error}" for x in (want, got))
     if one == two:
         return None

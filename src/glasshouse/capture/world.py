@@ -87,7 +87,7 @@ class World:
 
     def difference(self, other: "World") -> Difference | None:
         """Where another world, which was this one, is not like it; None if it is."""
-        comparison, mine, theirs = Comparison(), self.roots, other.roots
+        comparison, mine, theirs = WorldComparison(), self.roots, other.roots
         for name in mine:
             found = comparison.compare(name, mine[name], theirs.get(name))
             if found is not None:
@@ -217,7 +217,7 @@ class Copier:
         return made
 
 
-class Comparison:
+class WorldComparison:
     """Compares two values and all that is in them."""
 
     def __init__(self):

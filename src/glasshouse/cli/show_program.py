@@ -14,8 +14,8 @@ from rich.table import Table
 
 from glasshouse.base.errors import BackendError
 from glasshouse.base.flags import flags
+from glasshouse.capture.dispatching import Capture
 from glasshouse.capture.report import Explanation
-from glasshouse.capture.session import Capture
 from glasshouse.cli.command import Command, echo
 from glasshouse.compile.executable import Program
 from glasshouse.compile.plan import PASSES, describe_c, describe_steps, passes_of

@@ -483,7 +483,7 @@ def test_register_compiler():
         assert callable(unnamed)
     finally:
         for name in ("counting_test", "my_own_test", "other_test"):
-            gh.capture.api.compilers.pop(name, None)
+            gh.capture.compilers.compilers.pop(name, None)
 
 
 def test_compiler_gets_graph_and_inputs():

@@ -1,0 +1,146 @@
+"""What goes on behind a break: Python does what broke the graph, then resume functions run."""
+
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+from glasshouse.base.interrupts import release
+from glasshouse.capture.emit import END_OF_LOOP, handling, loop_end
+from glasshouse.capture.frame import (
+    CapturedGenerator,
+    CapturedIterator,
+    CaptureFrame,
+    plain_value,
+    resume_call,
+)
+from glasshouse.capture.native import native
+from glasshouse.capture.tracebacks import behind_frame, users_part
+from glasshouse.capture.tracer import CaptureTracer
+from glasshouse.capture.values import (
+    Break,
+    Recipe,
+    Var,
+    discarded,
+)
+
+
+class BreakContinuation:
+    """The part of a capture that goes on behind a break."""
+
+    tracer: CaptureTracer
+    capture: Any
+    final: dict[int, Any]  # values of Vars behind a break, where they differ
+
+    def tail(self, k: int, broke: Break):
+        """What gives the result of frame `k`, from the break on."""
+        frames = self.tracer.frames
+        frame = frames[k]
+        last = k + 1 == len(frames)
+        captured = broke.fn is not None
+        handler, caught = frame.code.handler_at(frame.at), None
+        try:  # an interrupt that comes in here comes to the user's instruction
+            if not last:
+                _, context, var = frames[k + 1].scope or (None, nullcontext, Var(None))
+                with context(self.value(var)):
+                    result = self.tail(k + 1, broke)()
+                go_on = self.behind_step(k, broke, result)
+            elif captured:
+                release()
+                go_on = self.behind_step(k, broke, self.opaque(broke))
+            else:
+                go_on = self.resumption(frame, frame.at, frame.stack, (), False)
+                release()
+        except BaseException as error:
+            error.__traceback__ = behind_frame(frame, users_part(error.__traceback__))
+            if handler is None:
+                raise
+            caught = error
+        if caught is not None:  # outside of `except`: the handler is the user's
+            stack = frame.stack_for(handler)
+            go_on = self.resumption(frame, handler.target, stack, (caught,), captured)
+        return go_on
+
+    def behind_step(self, k: int, broke: Break, result):
+        """What goes on in frame `k` behind the step that Python did."""
+        frames = self.tracer.frames
+        frame, last, captured = frames[k], k + 1 == len(frames), broke.fn is not None
+        if not last and frames[k + 1].init is not None:
+            result = frames[k + 1].init.value
+        if last and broke.jump is not None:
+            at, drop = broke.jump[0 if result else 1]
+            return self.resumption(frame, at, frame.stack[: len(frame.stack) - drop], (), captured)
+        if last and broke.loop is not None and result is END_OF_LOOP:
+            end = loop_end(frame, broke.loop)
+            return self.resumption(frame, end, frame.stack[:-1], (), captured)
+        unwanted = broke.discard if last else frames[k + 1].then is discarded
+        more = () if unwanted else (result,)
+        return self.resumption(frame, frame.ip, frame.stack, more, captured)
+
+    def opaque(self, broke: Break):
+        """What broke the graph, done by Python."""
+        args = [self.value(x) for x in broke.args_]
+        if broke.loop is not None:
+            args.append(END_OF_LOOP)
+        words = {k: self.value(v) for k, v in broke.kwargs.items()}
+        handled = self.tracer.frames[-1].handled
+        if handled or self.tracer.began_handling:
+            error = handled[-1].value if handled else None
+            return handling(error, self.value(broke.fn), *args, **words)
+        return self.value(broke.fn)(*args, **words)
+
+    def value(self, var: Var):
+        """A Var as Python sees it from here on."""
+        return self.final[id(var)] if id(var) in self.final else plain_value(var)
+
+    def finalize(self, broke: Break) -> None:
+        """Put Python's own iterators where ours are, before anything else sees them."""
+        tracked = self.tracer.tracked.values()
+        if not any(isinstance(var.value, (CapturedIterator, CapturedGenerator)) for var in tracked):
+            return
+        frames = self.tracer.frames
+        seen = [x for f in frames for x in (*f.locals, *f.stack, *f.saved) if x is not None]
+        for var in (*seen, *broke.args_, *broke.kwargs.values()):
+            if id(var) not in self.final:
+                self.final[id(var)] = real(var)
+
+    def resumption(
+        self, frame: CaptureFrame, at: int, stack: list[Var], more: tuple, captured: bool
+    ):
+        """What goes on at an instruction: a call without any Python before it."""
+        fn, slots, items = resume_call(frame, at, stack, len(more), captured, self.capture.resumer)
+        words = [None if x is None else self.value(x) for x in slots] or [None]
+        words[0] = (words[0], *more, *map(self.value, items))
+        raising = more and isinstance(more[0], BaseException)
+        if (frame.handled or self.tracer.began_handling) and not raising:
+            error = frame.handled[-1].value if frame.handled else None
+            return partial(native().call_handling, error, fn, tuple(words), {})
+        return partial(fn, *words)
+
+
+def returned(value):
+    """What gives the value, when signals wait no more."""
+    release()
+    return partial(given, value)
+
+
+def given(value):
+    return value
+
+
+def real(var: Var):
+    """A Var's value with Python's own iterators in it."""
+    value = var.value
+    if isinstance(value, (CapturedIterator, CapturedGenerator)):
+        return value.native()
+    if not isinstance(var.origin, Recipe) or var.items is None:
+        return value
+    kind = var.origin.kind
+    if kind == "list":
+        value[:] = [real(x) for x in var.items]
+    elif kind == "tuple" and type(value) is tuple:
+        return tuple([real(x) for x in var.items])
+    elif kind == "dict":
+        for key, (_, x) in var.items.items():
+            if x.origin is not None:
+                value[key] = real(x)
+    return value

@@ -1,0 +1,81 @@
+"""The compilers of captured graphs, by name, and how they are told from functions."""
+
+import functools
+import inspect
+import types
+from typing import Any
+
+from glasshouse.base.errors import OptionError, suggest
+from glasshouse.capture.program_compiler import compile_to_program
+from glasshouse.capture.recording_interpreter import eager
+from glasshouse.nn.module import Module
+
+
+def printed(graph_module, example_inputs):
+    """The compiler that prints the graph as a table and runs it as it is."""
+    graph_module.graph.print_tabular()
+    return graph_module.forward
+
+
+compilers: dict[str, Any] = {
+    "program": compile_to_program,
+    "eager": eager,
+    "nop": eager,
+    "print": printed,
+}
+COMPILER_ALIASES = {"glass": "program"}  # names from earlier versions
+
+
+def register_compiler(fn=None, *, name: str | None = None):
+    """Register a compiler: fn(graph_module, example_inputs) -> callable; also a decorator."""
+    if fn is None:
+        return functools.partial(register_compiler, name=name)
+    compilers[name or fn.__name__] = fn
+    return fn
+
+
+def list_compilers() -> list[str]:
+    """The names of the compilers that `optimize` knows.
+
+
+    Example:
+        >>> list_compilers()
+        ['eager', 'nop', 'print', 'program']
+    """
+    return sorted(compilers)
+
+
+def compiler_of(compiler):
+    """A compiler by name, or the function itself."""
+    if callable(compiler):
+        return compiler
+    if compiler not in compilers:
+        compiler = COMPILER_ALIASES.get(compiler, compiler)
+    if compiler not in compilers:
+        nearest = suggest(str(compiler), compilers)
+        raise OptionError("optimize", "a compiler", repr(compiler), nearest)
+    return compilers[compiler]
+
+
+def is_target(x) -> bool:
+    """Whether something is to be captured, rather than a compiler: a function that is registered as
+    one, or whose parameters are those of one."""
+    if isinstance(x, (Module, types.MethodType)):
+        return True
+    if not isinstance(x, types.FunctionType):
+        return False
+    first, second, *_ = (*inspect.signature(x).parameters.values(), None, None)
+    if not may_be_compiler(x) or first is None or second is None:
+        return x not in compilers.values()
+    of_graph = first.name in ("gm", "graph_module") or "GraphModule" in str(first.annotation)
+    return not (of_graph or second.name.startswith("example") or x in compilers.values())
+
+
+def may_be_compiler(fn) -> bool:
+    """Whether a function takes two arguments, and needs both."""
+    if not isinstance(fn, types.FunctionType):
+        return False
+    parameters = inspect.signature(fn).parameters.values()
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [p for p in parameters if p.kind in kinds and p.default is p.empty]
+    return len(needed) == len(parameters) == 2

@@ -1,0 +1,193 @@
+"""What `optimize` makes of functions, methods and Modules: captured ones, and contexts."""
+
+import copy
+import copyreg
+import functools
+import inspect
+import types
+from contextlib import ContextDecorator
+
+from glasshouse.base.errors import PACKAGE, OptionError, type_name
+from glasshouse.base.interrupts import Living
+from glasshouse.capture import tracer as tracing
+from glasshouse.capture.config import config
+from glasshouse.capture.dispatching import Capture
+from glasshouse.capture.glasshouse_front import GlasshouseFront
+from glasshouse.capture.native import native
+from glasshouse.capture.verification import VerifiedFunction
+from glasshouse.compile.program import warn_once
+from glasshouse.compile.toolchain import CompileError
+from glasshouse.nn.module import Module
+
+front = GlasshouseFront()
+tracing.CaptureTracer.default_front, tracing.CaptureTracer.default_config = front, config
+dispatchers = Living()
+
+
+class UnfitCall:
+    """What a call does whose arguments a captured function of two does not take: `optimize` may
+    have been given a compiler, and this is its use as a decorator. Otherwise fn says so."""
+
+    def __init__(self, fn: types.FunctionType, capture: Capture):
+        self.fn, self.capture = fn, capture
+
+    def __call__(self, *args, **kwargs):
+        if len(args) == 1 and not kwargs and isinstance(args[0], (types.FunctionType, Module)):
+            old = self.capture
+            made = Capture(self.fn, old.front, old.nopython, old.dynamic)
+            return OptimizeDecorator(made)(args[0])
+        return self.fn(*args, **kwargs)
+
+
+class OptimizeDecorator(ContextDecorator):
+    """What `optimize` gives: a decorator and a context."""
+
+    verify = False  # whether calls run plain Python beside them
+
+    def __init__(self, capture: Capture):
+        self.capture = capture
+        self.before: list = []
+
+    @property
+    def memory_plans(self) -> list:
+        """The plans made for a memory budget, one for each graph that trains."""
+        return self.capture.memory_plans
+
+    def __call__(self, fn):
+        fn = innermost(fn)
+        if available() is None:
+            return fn
+        captured = self.captured(fn)
+        if not self.verify or captured is fn:
+            return captured
+        return VerifiedFunction(fn, captured, self.capture.front)
+
+    def captured(self, fn):
+        """The function, method or Module, captured."""
+        if isinstance(fn, Module):
+            self.capture.name = type(fn).__name__
+            return OptimizedModule(fn, self.capture)
+        if isinstance(fn, types.MethodType):
+            return types.MethodType(self.dispatcher(fn.__func__), fn.__self__)
+        what = "a function, method or Module"
+        if isinstance(fn, type):
+            raise OptionError("optimize", what, "a class", "Decorate a method.")
+        if not isinstance(fn, types.FunctionType):
+            if not callable(fn):
+                raise OptionError("optimize", what, type_name(fn), "Pass one.")
+            return types.MethodType(self.dispatcher(type(fn).__call__), fn)
+        return self.dispatcher(fn)
+
+    def dispatcher(self, fn):
+        if not isinstance(fn, types.FunctionType):
+            return fn
+        made = self.capture.dispatcher(fn)
+        dispatchers.add(made)
+        return made
+
+    def for_frame(self, fn):
+        """The dispatcher of a function that is called inside the context; None to let it run."""
+        if not is_users(fn):
+            return None
+        known = fn.__dict__.setdefault("__gh_captures__", {})
+        if self not in known:
+            known[self] = self.dispatcher(fn)
+        return known[self]
+
+    def __enter__(self):
+        if available() is not None:
+            self.before.append(native().set_hook(self.for_frame))
+        return self
+
+    def __exit__(self, *exc_info):
+        if self.before:
+            native().set_hook(self.before.pop())
+
+
+def innermost(fn):
+    """The user's function inside dispatchers and wrapped modules."""
+    while hasattr(type(fn), "entries") or isinstance(fn, OptimizedModule):
+        fn = fn.fn if hasattr(type(fn), "entries") else fn.__dict__["_module"]
+    return fn
+
+
+def is_users(fn: types.FunctionType) -> bool:
+    """Whether a function is the user's: not ours, nor of the standard library, nor installed."""
+    name = fn.__module__ or ""
+    file = fn.__code__.co_filename
+    marked = id(fn.__code__) in config.disabled or getattr(fn, "__gh_disabled__", False)
+    if marked or name.startswith("glasshouse.") or file.startswith(OURS):
+        return False
+    installed = file.startswith(STANDARD) or "site-packages" in file
+    return not installed and fn.__code__.co_name != "<module>"
+
+
+OURS = (PACKAGE, "<graph module>", "<frozen")
+STANDARD = inspect.__file__.rpartition("/")[0]
+
+
+@functools.cache
+def available():
+    """The native part, or None, with a warning, where it cannot be made."""
+    try:
+        made = native()
+        copyreg.pickle(made.Dispatcher, lambda d: (again, (d.fn, *options(d.capture))))
+        return made
+    except (CompileError, OSError, ImportError) as error:
+        warn_once(error, "capture needs a C compiler and Python's headers")
+        return None
+
+
+class OptimizedModule:
+    """A Module whose calls are captured; everything else is the module's own."""
+
+    def __init__(self, module: Module, capture: Capture):
+        made = capture.dispatcher(call_module)
+        dispatchers.add(made)
+        self.__dict__.update(_module=module, _dispatcher=made, capture=capture)
+        self.__dict__["memory_plans"] = capture.memory_plans
+
+    def __call__(self, *args, **kwargs):
+        return self._dispatcher(self._module, *args, **kwargs)
+
+    def __getattr__(self, name: str):
+        if "_module" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self.__dict__["_module"], name)
+
+    def __reduce_ex__(self, protocol):
+        return again, (self._module, *options(self.capture))
+
+    def __copy__(self):
+        return again(copy.copy(self._module), *options(self.capture))
+
+    def __deepcopy__(self, memo):
+        return again(copy.deepcopy(self._module, memo), *options(self.capture))
+
+    def __setattr__(self, name: str, value) -> None:
+        setattr(self._module, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._module, name)
+
+    def __repr__(self):
+        return f"optimized {self._module!r}"
+
+    @property
+    def __class__(self):
+        return type(self.__dict__["_module"]) if "_module" in self.__dict__ else OptimizedModule
+
+
+def options(capture: Capture) -> tuple:
+    """What `again` needs to capture anew."""
+    return capture.compiler, capture.nopython, capture.dynamic
+
+
+def again(fn, compiler, nopython: bool, dynamic: bool):
+    """A copy of something captured: with the same options, and entries of its own."""
+    return OptimizeDecorator(Capture(compiler, front, nopython, dynamic))(fn)
+
+
+def call_module(module, *args, **kwargs):
+    """What is captured of a Module."""
+    return module(*args, **kwargs)

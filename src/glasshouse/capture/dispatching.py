@@ -1,0 +1,205 @@
+"""Calls of captured functions that no entry answers: which are captured, and how they go on."""
+
+import types
+import warnings
+import weakref
+from functools import partial
+
+from glasshouse.base.interrupts import hold, release
+from glasshouse.capture.break_continuation import given
+from glasshouse.capture.bytecode import GENERATORS
+from glasshouse.capture.config import config, counters
+from glasshouse.capture.entries import EntryInfo, entries_of, link_to, owner_of
+from glasshouse.capture.frame import (
+    CaptureFrame,
+    resume_function,
+)
+from glasshouse.capture.guards import (
+    Guard,
+    brief,
+    linked,
+    read_source,
+)
+from glasshouse.capture.native import native
+from glasshouse.capture.opcodes import unknown_operation
+from glasshouse.capture.session import CaptureSession
+from glasshouse.capture.values import (
+    NULL,
+    Var,
+)
+from glasshouse.profile.captured import captures
+
+
+class Capture:
+    """One use of `optimize`: the compiler, the entries of all functions, breaks and recompiles."""
+
+    kept: "list[Capture] | None" = None  # gets every Capture, if it is a list
+    name = "captured"
+
+    def __init__(self, compiler, front, nopython: bool = False, dynamic: bool = False):
+        if Capture.kept is not None:
+            Capture.kept.append(self)
+        self.compiler, self.front = compiler, front
+        self.nopython, self.dynamic = nopython, dynamic
+        self.exporting = False
+        self.resumes: dict[tuple, tuple] = {}
+        self.noted: list[weakref.ref[EntryInfo]] = []
+        self.breaks: list[tuple[str, str, str]] = []  # (where, reason, hint)
+        self.recompiles: list[tuple[str, str, str, str]] = []
+        self.varying: set[str] = set()
+        self.reproductions: set[str] = set()  # names of functions of which one was written
+        captures.add(self)
+        self.warned = False
+        self.memory_plans: list = getattr(compiler, "plans", [])  # for a memory budget
+
+    @property
+    def entries(self) -> list[EntryInfo]:
+        """What is told of the entries that are alive, in the order in which they were captured."""
+        return [info for ref in self.noted if (info := ref()) is not None]
+
+    def dispatcher(self, fn: types.FunctionType):
+        """A callable that answers calls of `fn` from entries, and captures what is new."""
+        made = native().Dispatcher(fn, miss)
+        made.capture, made.memory_plans = self, self.memory_plans
+        if not self.resumes and self.name == "captured":
+            self.name = fn.__qualname__
+        for name in ("__name__", "__qualname__", "__doc__", "__module__"):
+            made.__dict__[name] = getattr(fn, name)
+        made.__wrapped__ = fn
+        return made
+
+    def resumer(
+        self, frame: CaptureFrame, code, offset: int, shape: list[Var], live, captured: bool
+    ):
+        """The resume function at an offset of a frame's code: one for all ways that lead there."""
+        cells = frame.closure if frame.code.keeps_closure else ()
+        nulls, own = tuple(x is NULL for x in shape), tuple(id(x.value) for x in cells)
+        key = (id(code), offset, nulls, live, captured, id(frame.globals), own)
+        found = self.resumes.get(key)
+        if found is None:
+            fn = resume_function(frame, code, offset, shape, live)
+            native().set_skip(fn.__code__, True)  # a hook leaves it alone
+            found = self.resumes[key] = code, self.dispatcher(fn) if captured else fn
+        return found[1]
+
+
+def miss(dispatcher, *slots):
+    """A call that no entry answers. Signals wait while it is captured; `go_on` releases them, and
+    gives what is to be called in the end, when nothing of the capture is kept any more."""
+    hold()
+    hook, code = native(), dispatcher.fn.__code__
+    callback = hook.set_hook(None)
+    try:
+        go_on = captured(dispatcher, slots, callback)
+        if go_on is None:
+            hook.set_skip(code, True)  # the hook is not to bring it here again
+            hook.set_hook(callback)
+            go_on = partial(plainly, dispatcher.fn, slots)
+    except BaseException:
+        hook.set_hook(callback)
+        release()
+        raise
+    try:
+        go_on = go_on()
+        fn = getattr(go_on, "func", None)
+        if (
+            type(fn) is types.FunctionType
+            and fn is not given
+            or isinstance(fn, native().Dispatcher)
+        ):
+            return native().tail_call(fn, *go_on.args)
+        return go_on()
+    finally:
+        if callback is not None:
+            hook.set_skip(code, False)
+        hook.set_hook(callback)
+
+
+def captured(dispatcher, slots, callback):
+    """What goes on behind the capture of a call; None if there is none."""
+    capture = dispatcher.capture
+    allowed = native().get_mode() == 0 and capture.front.can_trace()
+    if allowed and may_capture(dispatcher, capture, slots):
+        return CaptureSession(dispatcher, capture, slots, callback).run()
+    return None
+
+
+def plainly(fn: types.FunctionType, slots):
+    """A call of fn with what is in its slots."""
+    release()
+    code = fn.__code__
+    count, named = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
+    has_star = bool(code.co_flags & 4)
+    rest = slots[named] if has_star else ()
+    words = dict(zip(code.co_varnames[count:named], slots[count:named], strict=True))
+    if code.co_flags & 8:
+        words |= slots[named + has_star]
+    return partial(fn, *slots[:count], *rest, **words)
+
+
+def may_capture(dispatcher, capture, slots) -> bool:
+    """Whether another entry may be made; tells why one is needed."""
+    entries = entries_of(dispatcher)
+    code = dispatcher.fn.__code__
+    if code.co_flags & GENERATORS or unknown_operation(code):
+        return False
+    if not entries:
+        return not dispatcher.__dict__.get("hopeless")
+    owner = owner_of(slots)
+    full = dispatcher.__dict__.setdefault("full", [])
+    if any(linked(x) is owner for x in full):
+        return False
+    mine = [e for e in entries if linked(e.info.owner) is owner]
+    for entry in mine:
+        note_failure(capture, entry, slots)
+    if len(mine) < config.cache_limit:
+        return True
+    full.append(link_to(owner))
+    counters.add("limits")
+    _, reason, old, new = capture.recompiles[-1] if capture.recompiles else ("", "?", "?", "?")
+    warnings.warn(
+        f"capture: {dispatcher.fn.__qualname__} has {len(mine)} entries, the limit; new kinds of "
+        f"calls run uncaptured. The last guard that failed: {reason} (was {old}, is {new}). Raise "
+        "gh.capture.config.cache_limit, or pass dynamic=True.",
+        stacklevel=4,
+    )
+    return False
+
+
+def note_failure(capture, entry, slots) -> None:
+    """Log which guard of an entry failed, and let the numbers that changed vary from now on."""
+    info, failed = entry.info, entry.check(slots)
+    if failed < 0:
+        return
+    guard = info.about[failed]
+    new = value_at(guard, slots)
+    old = linked(guard.value)
+    if guard.kind == "kind":
+        old, new = ("None", "a tensor", "other")[old[2]], new.get(old[0])
+    line = (info.name, str(guard), brief(old), brief(type(new) if guard.kind == "type" else new))
+    if line not in capture.recompiles:
+        capture.recompiles.append(line)
+        counters.add("recompiles")
+        if config.print_recompiles:
+            changed = f"{guard} failed; was {line[2]}, is {line[3]}"
+            print(f"[capture] {info.name} is captured again: {changed}")
+    for other in info.guards:
+        if other.kind == "eq" and type(other.value) in (int, float):
+            now = value_at(other, slots)
+            if type(now) is type(other.value) and now != other.value:
+                capture.varying.add(other.source.text)
+        elif other.kind == "spec":
+            now = value_at(other, slots)
+            sizes, shape = other.value.shape, getattr(now, "shape", ())
+            if len(sizes) == len(shape):
+                name = other.source.text.removesuffix(".spec")
+                pairs = enumerate(zip(sizes, shape, strict=True))
+                capture.varying |= {f"{name}.shape[{i}]" for i, (a, b) in pairs if a != b}
+
+
+def value_at(guard: Guard, slots):
+    """What is now where a guard looks."""
+    try:
+        return read_source(guard.source, slots)
+    except Exception as error:
+        return error

@@ -1,0 +1,57 @@
+"""The entries of a captured function: what is told of them, how long they live."""
+
+import weakref
+
+from glasshouse.capture.export import ExportedTrace
+from glasshouse.capture.guards import (
+    Guard,
+    WeakLink,
+    linked,
+)
+from glasshouse.ir.graph_module import GraphModule
+
+
+class EntryInfo:
+    """What is told of an entry: its guards, graph, source, how it ended."""
+
+    def __init__(self, name: str, guards: list[Guard], about, owner):
+        self.name, self.guards, self.about, self.owner = name, guards, about, owner
+        self.graph: GraphModule | None = None
+        self.source = ""
+        self.reason = self.where = ""  # of the break that it ends with
+        self.capture_ns = self.compile_ns = 0
+        self.exported: ExportedTrace | None = None  # for export
+
+
+def entries_of(dispatcher) -> list:
+    """The entries of a dispatcher that are alive, newest first."""
+    found = (x() if type(x) is WeakLink else x for x in dispatcher.entries)
+    return [x for x in found if x is not None]
+
+
+class EntryRemover:
+    """Takes an entry off its dispatcher's list when something dies that it cannot do without."""
+
+    __slots__ = ("dispatcher", "entry")
+
+    def __init__(self, dispatcher):
+        self.dispatcher, self.entry = weakref.ref(dispatcher), None
+
+    def __call__(self, link) -> None:
+        dispatcher, entry = self.dispatcher(), self.entry and self.entry()
+        if entry is not None:
+            entry.die()
+        if dispatcher is not None:
+            gone = None, entry
+            dispatcher.entries[:] = [x for x in dispatcher.entries if linked(x) not in gone]
+
+
+def owner_of(slots):
+    """The object whose method is called: entries are counted for each."""
+    first = slots[0] if slots else None
+    return first if type(first).__dictoffset__ and not hasattr(type(first), "shape") else None
+
+
+def link_to(value):
+    """A WeakLink to a value, or the value where there can be none."""
+    return WeakLink(value) if type(value).__weakrefoffset__ else value
