@@ -176,6 +176,10 @@ def test_impossible_budgets_name_the_least_that_works():
         for bad in (0.0, 1.5, -0.1):
             with pytest.raises(OptionError, match="above 0 and at most 1"):
                 plan(model, LOSS, opt, DATA, bad)
+        with pytest.raises(OptionError, match="got 1% of the peak: .* bytes"):
+            plan(model, LOSS, opt, DATA, "1%")
+        with pytest.raises(OptionError, match='got 4 bytes.* "4GiB"'):
+            plan(model, LOSS, opt, DATA, "4")
         with pytest.raises(OptionError, match="paths of modules"):
             plan(model, LOSS, opt, DATA, 0.5, blocks=["7"])
 

@@ -29,9 +29,14 @@ class RematPlan:
         self.budget, plain = parse_budget("plan", budget), planner.check([])
         self.plain_bytes, self.plain_ns = plain.peak_bytes, plain.ns
         self.budget_bytes = self.budget.bytes_of(self.plain_bytes)
-        choice = planner.search(self.budget_bytes)
+        choice = planner.search(self.budget_bytes, self.describe_budget())
         self.blocks, self.peak_bytes = choice.blocks, choice.peak_bytes
         self.extra_ns, self.root = choice.ns - self.plain_ns, planner.root
+
+    def describe_budget(self) -> str:
+        """The budget as it was written; of a part, its bytes too."""
+        whole = f" of the peak: {self.budget_bytes:,} bytes"
+        return f"{self.budget}{whole if self.budget.nbytes is None else ''}"
 
     def code(self) -> str:
         """Python that applies the plan without planning again."""
@@ -47,9 +52,7 @@ class RematPlan:
         """The plan as text."""
         more = percent(self.extra_ns, self.plain_ns) or "0.0%"
         head = f"peak {self.plain_bytes:,} -> {self.peak_bytes:,} bytes, {more} more time predicted"
-        head += f"\nbudget {self.budget}"
-        if self.budget.nbytes is None:
-            head += f" of the peak: {self.budget_bytes:,} bytes"
+        head += f"\nbudget {self.describe_budget()}"
         names, rows = ["compute again", "", "saves about", "takes"], self.rows()
         chosen = table(names, rows, left=2) if rows else "nothing is computed again"
         return f"{head}\n{chosen}\n"

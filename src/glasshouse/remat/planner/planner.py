@@ -122,8 +122,8 @@ class Planner:
 
     # -- the search ----------------------------------------------------------------------------
 
-    def search(self, budget: int) -> StepChoice:
-        """The fastest of those analysed that fit.
+    def search(self, budget: int, words: str = "") -> StepChoice:
+        """The fastest of those analysed that fit a budget, which the user wrote in these words.
 
         Raises: OptionError, with the least peak.
         """
@@ -133,7 +133,7 @@ class Planner:
             fix = "Use a smaller batch or autocast."
             if budget < TINY_BYTES:
                 fix = f'{fix} A size may have a unit, as in "4GiB".'
-            raise OptionError("plan", least, f"{budget:,} bytes", fix)
+            raise OptionError("plan", least, words or f"{budget:,} bytes", fix)
         return choice
 
     def lowest(self) -> int:
