@@ -8,9 +8,11 @@ from glasshouse.optim.optimizer import FRACTION, NON_NEGATIVE, Optimizer, blend,
 
 
 class SGD(Optimizer):
-    """Gradient descent with momentum. g = grad + weight_decay * p b = momentum * b + (1 -
-    dampening) * g (b = g at the first step) p = p - lr * b, or with Nesterov p - lr * (g + momentum
-    * b)
+    """Gradient descent with momentum.
+
+        g = grad + weight_decay * p
+        b = momentum * b + (1 - dampening) * g      (b = g at the first step)
+        p = p - lr * b, or with Nesterov p - lr * (g + momentum * b)
 
     Raises: OptionError for options out of range, or Nesterov without momentum or with dampening.
     Source: Sutskever et al. 2013, "On the importance of initialization and momentum in deep
@@ -68,9 +70,13 @@ class SGD(Optimizer):
 
 
 class Adam(Optimizer):
-    """Steps scaled by running moments of the gradient. m = b1 * m + (1 - b1) * g, v = b2 * v + (1 -
-    b2) * g^2, after t steps p = p - lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps) Weight
-    decay adds weight_decay * p to g; AMSGrad uses the largest v so far.
+    """Steps scaled by running moments of the gradient; after t steps
+
+        m = b1 * m + (1 - b1) * g
+        v = b2 * v + (1 - b2) * g^2
+        p = p - lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
+
+    Weight decay adds weight_decay * p to g; AMSGrad uses the largest v so far.
 
     Raises: OptionError for options out of range.
     Source: Kingma & Ba 2015, arXiv:1412.6980, algorithm 1; AMSGrad: Reddi, Kale, Kumar 2018,
@@ -145,9 +151,11 @@ class AdamW(Adam):
 
 
 class RMSprop(Optimizer):
-    """Steps scaled by the running root mean square of the gradient. v = alpha * v + (1 - alpha) *
-    g^2, centered: v - a^2 with the running mean a of g p = p - lr * g / (sqrt(v) + eps), with
-    momentum: b = momentum * b + g / (…), p = p - lr * b
+    """Steps scaled by the running root mean square of the gradient.
+
+        v = alpha * v + (1 - alpha) * g^2           (centered: v - a^2, a the running mean of g)
+        p = p - lr * g / (sqrt(v) + eps)
+        with momentum: b = momentum * b + g / (sqrt(v) + eps), p = p - lr * b
 
     Raises: OptionError for options out of range.
     Source: Tieleman & Hinton 2012, lecture 6.5; centered: Graves 2013, arXiv:1308.0850, eq. 38-41.
@@ -193,8 +201,10 @@ class RMSprop(Optimizer):
 
 
 class Adagrad(Optimizer):
-    """Steps scaled by the root of the sum of all squared gradients. s = s + g^2, p = p - lr / (1 +
-    (t - 1) * lr_decay) * g / (sqrt(s) + eps)
+    """Steps scaled by the root of the sum of all squared gradients; after t steps
+
+        s = s + g^2
+        p = p - lr / (1 + (t - 1) * lr_decay) * g / (sqrt(s) + eps)
 
     Raises: OptionError for options out of range.
     Source: Duchi, Hazan, Singer 2011, "Adaptive subgradient methods", JMLR 12, sec. 1.1.
