@@ -338,7 +338,7 @@ def test_the_fast_where_is_the_slow_one(dtype):
 @pytest.mark.parametrize("name", ["meta", "numpy", "stub"])
 def test_a_backend_is_the_first_of_a_process(name):
     """None relies on another having been loaded."""
-    code = f"import glasshouse as gh; x = gh.ones((2, 3)) @ gh.ones((3, 4)); print(x.shape)"
+    code = "import glasshouse as gh; x = gh.ones((2, 3)) @ gh.ones((3, 4)); print(x.shape)"
     flags = {**os.environ, "GH_BACKEND": name}
     done = subprocess.run([sys.executable, "-c", code], env=flags, capture_output=True, text=True)
     assert done.stdout == "(2, 4)\n", done.stderr
