@@ -65,12 +65,17 @@ class PseudoPrimitive:
         return f"<pseudo-primitive {self.name}>"
 
     def __reduce__(self):
-        return pseudo_primitives.__getitem__, (self.name,)
+        return find_pseudo_primitive, (self.name,)
 
 
 INPUT = PseudoPrimitive("input", None)
 PICK = PseudoPrimitive("pick", lambda results, *, number: results[number])
 pseudo_primitives = {"input": INPUT, "pick": PICK}
+
+
+def find_pseudo_primitive(name: str) -> PseudoPrimitive:
+    """The one of this name."""
+    return pseudo_primitives[name]
 
 
 class Call:
