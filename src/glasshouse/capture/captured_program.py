@@ -26,6 +26,8 @@ from glasshouse.ir.graph_module import GraphModule
 from glasshouse.nn.module import Module
 from glasshouse.tensor import Tensor
 
+NEW, GIVEN = OutputKind.NEW, OutputKind.TENSOR
+
 
 class Donor(NamedTuple):
     """An input of the Program whose memory a run may overwrite if nobody else refers to it: what is
@@ -57,6 +59,7 @@ class CapturedProgram:
         self.backward: BackwardProgram | None = None
         self.keys: list = []  # generators of the random keys that a run draws
         self.outputs: list[GraphOutput] = []
+        self.gradient_outputs: list[tuple[int, int]] = []  # (place, tensor)
         self.updates: list[TensorUpdate] = []
         self.gradients: list[TensorUpdate] = []
         self.dropped_gradients: list[int] = []  # replaced and not read: their memory serves the run
@@ -113,31 +116,23 @@ class CapturedProgram:
             (number, None if place is None else box(get(place), spec, backend))
             for number, place, spec in self.gradients
         ]
-        made = [self.make_output(out, get) for out in self.outputs]
+        outs: list = []
+        for kind, number, value, place, spec, is_spent in self.outputs:
+            if kind is NEW:
+                tensor = box(get(place), spec, backend)
+                if is_spent:
+                    tensor.node = SpentNode(spec)
+                outs.append(tensor)
+            else:
+                outs.append(tensors[number] if kind is GIVEN else value)
         for number, payload, spec in updates:
             t = tensors[number]
             t.payload, t.spec, t.backend = payload, spec, backend
         for number, gradient in gradients:
             tensors[number].grad = gradient
-        return tuple(
-            new
-            if out.kind is OutputKind.NEW
-            else tensors[out.number]
-            if out.kind is OutputKind.TENSOR
-            else tensors[out.number].grad
-            if out.kind is OutputKind.GRADIENT
-            else out.value
-            for out, new in zip(self.outputs, made, strict=True)
-        )
-
-    def make_output(self, out: GraphOutput, get):
-        """The new tensor of an output; None if it is none."""
-        if out.kind is not OutputKind.NEW:
-            return None
-        tensor = box(get(out.place), out.spec, self.backend)
-        if out.is_spent:
-            tensor.node = SpentNode(out.spec)
-        return tensor
+        for at, number in self.gradient_outputs:
+            outs[at] = tensors[number].grad
+        return tuple(outs)
 
     def donated_inputs(self, run: RunPayloads, holders) -> list[int]:
         """The inputs of the Program whose memory this run may overwrite: nobody else reads them."""

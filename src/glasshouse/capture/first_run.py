@@ -23,6 +23,7 @@ from glasshouse.capture.payload_places import (
 from glasshouse.capture.recording_interpreter import RecordingInterpreter
 from glasshouse.capture.split import GraphHalf, split
 from glasshouse.capture.tape_nodes import is_open, is_spent
+from glasshouse.compile.plan import SMALL_BYTES
 from glasshouse.compile.program import deliver_results
 from glasshouse.dispatch.hooks import hooks
 from glasshouse.dispatch.watch import unwatched
@@ -280,6 +281,11 @@ class FirstRun:
                 place, spent = self.place_of(out), is_spent(out.node)
                 made = GraphOutput(OutputKind.NEW, place=place, spec=out.spec, is_spent=spent)
             captured.outputs.append(made)
+        captured.gradient_outputs = [
+            (at, out.number)
+            for at, out in enumerate(captured.outputs)
+            if out.kind is OutputKind.GRADIENT
+        ]
         captured.updates = [
             TensorUpdate(i, self.place_of(tensors[i]), tensors[i].spec) for i in self.changed
         ]
@@ -300,11 +306,18 @@ class FirstRun:
         captured.donors = [
             Donor(n, place)
             for n, place in enumerate(fetches)
-            if self.is_replaced(place) and place not in results
+            if self.is_replaced(place) and place not in results and self.is_large(place)
         ]
         read = {place.number for place in (*fetches, *results) if is_gradient(place)}
         if captured.backward is None:
             captured.dropped_gradients = [i for i in self.regraded if i not in read]
+
+    def is_large(self, place: PayloadPlace) -> bool:
+        """Whether memory comes from the manager: for less, looking who refers to it takes longer
+        than asking NumPy for more."""
+        before = self.before[place.number]
+        tensor = before.payload if place.kind is PlaceKind.TENSOR else before.gradient
+        return tensor is not None and tensor.spec.nbytes >= SMALL_BYTES
 
     def attach_backward(self, nodes: list[Node]) -> None:
         """Put a node on the tape for the backward pass outside, which reads outputs of the forward

@@ -19,6 +19,10 @@ class PlaceKind(Enum):
     CONSTANT = "a payload that is the same in each run"
 
 
+# Names of the module are read faster than those of an Enum, and every run compares them.
+TENSOR, GRADIENT, KEY, OUTPUT, COTANGENT, *_ = PlaceKind
+
+
 class PayloadPlace(NamedTuple):
     """One place by kind and number; of a constant the payload itself."""
 
@@ -67,17 +71,17 @@ class RunPayloads:
 
     def get(self, place: PayloadPlace) -> Node:
         kind, number, payload = place
-        if kind is PlaceKind.TENSOR:
+        if kind is TENSOR:
             return self.tensors[number]
-        if kind is PlaceKind.OUTPUT:
+        if kind is OUTPUT:
             return self.outputs[number]
-        if kind is PlaceKind.GRADIENT:
+        if kind is GRADIENT:
             gradient = self.handles[number].grad
             bring_to_backend(gradient, self.backend)
             return gradient.payload
-        if kind is PlaceKind.KEY:
+        if kind is KEY:
             return self.keys[number].payload
-        return self.cotangents[number] if kind is PlaceKind.COTANGENT else payload
+        return self.cotangents[number] if kind is COTANGENT else payload
 
 
 def bring_to_backend(tensor: Tensor, backend) -> None:
