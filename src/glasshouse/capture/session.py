@@ -141,7 +141,7 @@ class CaptureSession(BreakContinuation):
     def finish(self, outcome):
         """Install an entry; what gives the result, or goes on behind the break."""
         try:
-            return self.kept(outcome)
+            return self.finish_uninterrupted(outcome)
         except Exception:
             raise
         except BaseException as error:  # a signal, while a compiler ran
@@ -151,7 +151,7 @@ class CaptureSession(BreakContinuation):
             self.tracer.unwind(error)
             return self.went_on(self.tracer.run())
 
-    def kept(self, outcome):
+    def finish_uninterrupted(self, outcome):
         """`finish`, if nothing interrupts it."""
         tracer, capture = self.tracer, self.capture
         broke = outcome if isinstance(outcome, Break) else None
@@ -171,7 +171,7 @@ class CaptureSession(BreakContinuation):
         if lost is not None:
             return self.without_entry(outcome, *lost)
         info = self.install(run, emitter, broke, at)
-        self.settle(emitter, graph)
+        self.run_graph(emitter, graph)
         return self.behind_graph(outcome, broke, info)
 
     def behind_graph(self, outcome, broke, info):
@@ -206,7 +206,7 @@ class CaptureSession(BreakContinuation):
             try:
                 graph, run = self.replacement(emitter, var, None, trace.tb_lineno, raising=True)
                 self.install(run, emitter, None, None)
-                self.settle(emitter, graph)
+                self.run_graph(emitter, graph)
             except CannotRebuild as found:
                 self.note_break(f"{found.what} leaves the function", "", "")
         raise_as_it_is(error)
@@ -348,7 +348,7 @@ class CaptureSession(BreakContinuation):
         tracer.front.keep(first.value, link, entry)
         return link
 
-    def settle(self, emitter: ReplacementEmitter, graph) -> None:
+    def run_graph(self, emitter: ReplacementEmitter, graph) -> None:
         """Have the compiled graph compute what the trace recorded."""
         tracer, front = self.tracer, self.capture.front
         if graph is None:
