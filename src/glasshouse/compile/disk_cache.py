@@ -24,7 +24,7 @@ from glasshouse.base.flags import flags
 DATA_SUFFIXES = (".so", ".code")
 MARK, LINK = ".sha256", ".kernel"
 WORK = "work-"  # how the names of work folders begin …
-TEMPORARY = "glasshouse-"  # … and those of folders that stand in for the cache
+TEMPORARY = "glasshouse-compiled-"  # … and those of folders that stand in for the cache
 LOCK_S = 60  # a folder this young may belong to a process that is about to lock it
 PRUNE_PARTS = 50  # of the limit: what a process writes before it looks at the whole folder again
 FULL = (errno.ENOSPC, errno.EDQUOT)

@@ -137,7 +137,7 @@ def test_a_full_disk_of_the_cache(fresh, monkeypatch):
 
 
 def test_a_full_disk_of_the_temporary_folder_is_not_noticed(fresh, monkeypatch):
-    fill_disk(monkeypatch, "/dev/full", tempfile.gettempdir() + "/glasshouse-")
+    fill_disk(monkeypatch, "/dev/full", tempfile.gettempdir() + "/glasshouse-compiled-")
     monkeypatch.setenv("TMPDIR", "/nowhere")  # the compiler's own files too lie in the cache
     warned(0, "")
     assert entries()
