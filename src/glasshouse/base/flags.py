@@ -78,7 +78,7 @@ declared = (
     ),
     Flag("replay", str, "auto", "auto: calls made before are recorded by C; python: all by Python"),
     Flag("strict", bool, False, "a primitive that falls back to its reference is an error"),
-    Flag("verify", bool, False, "check every backend result and every gradient against its spec"),
+    Flag("verify", bool, False, "check results against specs, captured calls against plain Python"),
     Flag("winograd", bool, True, "3 x 3 convolutions by Winograd's algorithm where that is faster"),
 )
 
