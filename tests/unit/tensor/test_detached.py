@@ -155,13 +155,12 @@ def test_it_moves_between_backends():
         assert p.tolist() == [2.0, -1.0, 4.0] and p.data.backend.name == "numpy"
 
 
-def optimizers_step(model, x):
+def optimizers_step(model, x, momenta):
     """An iteration with an optimizer as PyTorch's users write one."""
     loss = (model(x) ** 2).mean()
     loss.backward()
     for p in model.parameters():
-        state = vars(model).setdefault("momenta", {})
-        momentum = state.setdefault(id(p), p.grad.data * 0)
+        momentum = momenta.setdefault(id(p), p.grad.data * 0)
         momentum.mul_(0.9).add_(p.grad.data)
         p.data.add_(momentum, alpha=-0.1)
         p.grad.data.zero_()
@@ -175,7 +174,8 @@ def trained(step, torch=None):
     model.weight.data = tensor(start)
     model.bias.data.fill_(0.5)
     x = tensor(np.arange(12, dtype="float32").reshape(4, 3) / 12)
-    losses = [float(step(model, x).numpy()) for _ in range(5)]
+    momenta = {}
+    losses = [float(step(model, x, momenta).numpy()) for _ in range(5)]
     return losses, model.weight.data.numpy()
 
 
