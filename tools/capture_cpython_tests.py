@@ -200,7 +200,7 @@ def run_file(file: str, limit: float) -> dict:
             found["crashed"].append((f"number {start}", said[-600:]))
             break
         elif not count:
-            if "ModuleNotFoundError" not in said:
+            if process.returncode and "ModuleNotFoundError" not in said:
                 found["crashed"].append(("the file", said[-600:]))
             break
     found["methods"] = count

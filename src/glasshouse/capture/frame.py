@@ -1,5 +1,6 @@
 """Frames of the interpreter, and iterators that it steps itself."""
 
+import sys
 import types
 from contextlib import suppress
 
@@ -96,6 +97,8 @@ class SequenceIterator(CapturedIterator):
         if self.size >= 0 and len(self.base.value) != self.size:
             kind = "Set" if isinstance(self.base.value, set) else "dictionary"
             tracer.fail_here(RuntimeError(f"{kind} changed size during iteration"))
+        if self.kept is None and type(self.base.value) in (range, str, bytes):
+            return self.step_known(tracer.known(self.base))
         items = tracer.sequence(self.base) if self.kept is None else self.kept
         if self.index >= len(items):
             self.index = max(self.index, 1 << 40)  # stays finished if the list grows
@@ -103,13 +106,23 @@ class SequenceIterator(CapturedIterator):
         self.index += 1
         return items[self.index - 1]
 
+    def step_known(self, values):
+        """The next item of a range or text, which may be of any length."""
+        if self.index > self.base_end or not values[self.index : self.index + 1]:
+            self.index = self.base_end + 1
+            return END
+        self.index += 1
+        return Var(values[self.index - 1])
+
+    base_end = sys.maxsize - 1  # an index behind it: the iterator has ended
+
     def recipe(self):
         if self.size >= 0:
             return iterator_of, self.base, Var(self.index), Var(self.size)
         base = self.base
         if self.kept is not None:
             base = Var([x.value for x in self.kept], Recipe("list"), self.kept)
-        return iterator_at, base, Var(min(self.index, len(base.value)))
+        return iterator_at, base, Var(min(self.index, length_of(base.value)))
 
 
 class ReversedIterator(SequenceIterator):
@@ -136,6 +149,14 @@ def changed_size(values):
     kind = "Set" if isinstance(values, set) else "dictionary"
     raise RuntimeError(f"{kind} changed size during iteration")
     yield
+
+
+def length_of(values) -> int:
+    """len(values); of a range that is too long for len, a number that is no less than any index."""
+    try:
+        return len(values)
+    except OverflowError:
+        return sys.maxsize
 
 
 def iterator_at(values, index: int):

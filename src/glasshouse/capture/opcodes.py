@@ -7,7 +7,6 @@ import importlib
 import operator
 import sys
 import types
-from collections.abc import Mapping, Sequence
 
 from glasshouse.capture.bytecode import VERSION, decoded
 from glasshouse.capture.frame import END
@@ -15,8 +14,10 @@ from glasshouse.capture.operators import BINARY, COMPARE, exact_bool
 from glasshouse.capture.values import NULL, Break, Recipe, UserError, Var
 
 CONVERT = (None, str, repr, ascii)
+IS_SEQUENCE, IS_MAPPING, MATCHES_ITSELF = 1 << 5, 1 << 6, 1 << 22  # flags of a type
 FUNCTION_PARTS = {8: "closure", 4: "annotations", 2: "kwdefaults", 1: "defaults"}
 SEES_FRAMES = {"locals", "_getframe", "eval", "exec", "currentframe"}  # of the frame that runs
+CHANGES_PYTHON = {"builtins", "setrecursionlimit"}  # which the interpreter itself runs on
 SEES_LIFETIMES = {"weakref", "getrefcount"}  # which are not as in Python while it is captured
 
 
@@ -563,15 +564,16 @@ class OpcodeHandlers:
 
     # -- match ---------------------------------------------------------------------------------
 
-    def op_MATCH_SEQUENCE(self, f, ins):
-        value = self.typed(f.stack[-1])
-        text = isinstance(value, (str, bytes, bytearray))
-        f.stack.append(Var(isinstance(value, Sequence) and not text))
+    def match_kind(self, f, flag):
+        f.stack.append(Var(bool(type(self.typed(f.stack[-1])).__flags__ & flag)))
 
     def op_MATCH_KEYS(self, f, ins):
         keys, subject = f.stack[-1], f.stack[-2]
         found = {self.known(k): v for k, v in self.entries(subject)}
         names = self.known(keys)
+        twice = next((k for i, k in enumerate(names) if k in names[:i]), None)
+        if twice is not None:
+            self.fail(ValueError(f"mapping pattern checks duplicate key ({twice!r})"))
         whole = all(k in found for k in names)
         f.stack.append(self.new_tuple([found[k] for k in names]) if whole else Var(None))
 
@@ -580,15 +582,25 @@ class OpcodeHandlers:
         kind = self.known(cls)
         if not isinstance(self.typed(subject), kind):
             return self.push(Var(None))
-        if kind in (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple):
+        if kind.__flags__ & MATCHES_ITSELF:
             wanted = [None] * ins.arg
         else:
-            wanted = list(getattr(kind, "__match_args__", ())[: ins.arg])
+            given = getattr(kind, "__match_args__", ())
+            if type(given) is not tuple:
+                got = type(given).__name__
+                self.fail(TypeError(f"{kind.__name__}.__match_args__ must be a tuple (got {got})"))
+            wanted = list(given[: ins.arg])
             if len(wanted) < ins.arg:
                 text = f"{kind.__name__}() accepts {len(wanted)} positional sub-patterns"
                 self.fail(TypeError(f"{text} ({ins.arg} given)"))
         found = []
-        for name in (*wanted, *names.value):
+        for at, name in enumerate((*wanted, *names.value)):
+            if name is not None and name in (*wanted, *names.value)[:at]:
+                text = f"{kind.__name__}() got multiple sub-patterns for attribute {name!r}"
+                self.fail(TypeError(text))
+            if not isinstance(name, (str, type(None))):
+                got = type(name).__name__
+                self.fail(TypeError(f"__match_args__ elements must be strings (got {got})"))
             var = subject if name is None else self.attribute_now(subject, name)
             if var is None:
                 return self.push(Var(None))
@@ -637,11 +649,12 @@ HANDLERS |= {
     "JUMP_IF_TRUE_OR_POP": lambda t, f, ins: t.jump_if(f, ins, True, keep=True),
     "JUMP_IF_FALSE_OR_POP": lambda t, f, ins: t.jump_if(f, ins, False, keep=True),
     "GET_ITER": lambda t, f, ins: t.get_iter(f.stack.pop()),
-    "GET_LEN": lambda t, f, ins: f.stack.append(Var(len(t.sequence_or_dict(f.stack[-1])))),
+    "GET_LEN": lambda t, f, ins: t.length(f.stack[-1], None),
     "RETURN_VALUE": lambda t, f, ins: t.leave(f.stack.pop()),
     "RETURN_CONST": lambda t, f, ins: t.leave(Var(f.root.co_consts[ins.arg])),
     "YIELD_VALUE": lambda t, f, ins: t.yield_value(f, f.stack.pop()),
-    "MATCH_MAPPING": lambda t, f, ins: t.push(Var(isinstance(t.typed(f.stack[-1]), Mapping))),
+    "MATCH_MAPPING": lambda t, f, ins: t.match_kind(f, IS_MAPPING),
+    "MATCH_SEQUENCE": lambda t, f, ins: t.match_kind(f, IS_SEQUENCE),
 }
 HANDLERS["LOAD_CLASSDEREF"] = HANDLERS["LOAD_DEREF"]
 HANDLERS["GET_YIELD_FROM_ITER"] = HANDLERS["GET_ITER"]
@@ -658,7 +671,7 @@ def unknown_operation(code: types.CodeType) -> str:
     found = decoded(code)
     if found.unknown is None:
         operations = (x.op for x in found.instructions if not is_handled(x))
-        seen = SEES_FRAMES | SEES_LIFETIMES
+        seen = SEES_FRAMES | SEES_LIFETIMES | CHANGES_PYTHON
         names = (name for name in code.co_names if name in seen)
         found.unknown = next(operations, "") or next(names, "")
     return found.unknown

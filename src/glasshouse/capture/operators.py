@@ -369,6 +369,8 @@ class OperatorRules:
         if self.live and not hasattr(type(value), "__len__"):
             kind = type(value.native()) if isinstance(value, CapturedIterator) else type(value)
             self.fail(TypeError(f"object of type {kind.__name__!r} has no len()"))
+        if type(value) in (str, bytes, range):
+            return self.give(then, self.do(len, self.known(x)))
         items = self.sequence(x)
         if items is None:
             raise Break(f"the length of a {type(value).__name__}", Var(len), [x])
