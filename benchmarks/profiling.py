@@ -9,10 +9,10 @@ import json
 import time
 
 from harness import parse_arguments, save, show
-from seen.counts import counts
-from seen.overhead import overheads, tables
-from seen.readers import read_traces
-from seen.steps import steps
+from profiler.counts import counts
+from profiler.overhead import overheads, tables
+from profiler.readers import read_traces
+from profiler.steps import steps
 
 PARTS = {
     "overhead": overheads,

@@ -1,6 +1,6 @@
 """FLOPs by our counter and by PyTorch's, of whole models and of calls that PyTorch miscounts."""
 
-from seen.overhead import import_torch
+from profiler.overhead import import_torch
 
 import glasshouse as gh
 from glasshouse.interop import torch_twins

@@ -9,7 +9,7 @@ import warnings
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
-from seen import stand_in
+from profiler import stand_in
 
 import glasshouse as gh
 from glasshouse.profile import chrome

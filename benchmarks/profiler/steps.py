@@ -4,7 +4,7 @@ import statistics
 import time
 from contextlib import nullcontext
 
-from seen.overhead import import_torch
+from profiler.overhead import import_torch
 
 import glasshouse as gh
 from glasshouse.interop import torch_twins
