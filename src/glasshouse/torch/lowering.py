@@ -4,6 +4,7 @@ Tensors have no storage while that happens, sizes are numbers. An input lies in 
 has it: one with axes in another order is read through a permutation, never copied."""
 
 import operator
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -434,16 +435,15 @@ def fake_of(x):
 
 
 def module_path(node: FxNode) -> str:
-    """The path of the module that called an operator, such as "encoder.layer.3.attention"."""
+    """The names down to the module that called an operator, such as "encoder.layer.3.attention";
+    its class for the model itself."""
     stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
     if not stack:
         return ""
     path, kind = list(stack.values())[-1]
-    name = kind if isinstance(kind, str) else kind.__name__
-    path = (
-        path.replace("L['self']", "").replace("getattr(", "").replace("['", ".").replace("']", "")
-    )
-    return path.strip(".") or name.rpartition(".")[2]
+    words = [w for w in re.findall(r"\w+", path) if w not in ("getattr", "_modules")]
+    names = words[2:] if words[:1] == ["L"] else words  # L['self'] stands for the model
+    return ".".join(names) or (kind if isinstance(kind, str) else kind.__name__)
 
 
 def in_order(target, args, named: dict):

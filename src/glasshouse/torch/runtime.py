@@ -10,8 +10,9 @@ import torch
 from glasshouse.base import having
 from glasshouse.base.flags import flags
 from glasshouse.compile import program as programs
+from glasshouse.compile.executable import IndexErrorInside
 from glasshouse.dispatch.backend import quiet
-from glasshouse.dispatch.bind import state
+from glasshouse.dispatch.bind import state, timers
 from glasshouse.graph import record
 from glasshouse.torch.draws import draw_keys
 from glasshouse.torch.dtypes import from_array, to_array
@@ -27,12 +28,13 @@ class CompiledVariant:
         lowering = GraphLowering(module, inputs, phase)
         lowered: LoweredGraph = lowering.run()
         debug_unknown(lowering.unknown)
-        self.unknown = lowering.unknown
+        self.module, self.unknown = module, lowering.unknown
         self.outputs, self.draws, self.leaves = lowered.outputs, lowered.draws, lowered.leaves
         self.layouts = [layout_of(x) if isinstance(x, torch.Tensor) else None for x in inputs]
         self.scalars, self.program = [], None
         if lowered.recording is not None:
             self.scalars = lowered.recording.scalars
+            self.recorded = len(lowered.recording.nodes)
             self.program = compile_recording(lowered.recording)
         self.shared = self.shared_outputs()
 
@@ -54,8 +56,21 @@ class CompiledVariant:
         if self.program is not None:
             keys = draw_keys(self.draws)
             given = [self.array_of(kind, what, args, keys) for kind, what in self.leaves]
-            arrays = self.program.run(given, self.scalars)
+            try:
+                arrays = self.run_program(given)
+            except IndexErrorInside:  # PyTorch's own words say which
+                return EagerVariant(self.module).run(args)
         return [self.result(i, out, args, arrays) for i, out in enumerate(self.outputs)]
+
+    def run_program(self, given) -> list[np.ndarray]:
+        """The Program's outputs; who watches this thread is told of its steps."""
+        if not timers or isinstance(self.program, ReferenceProgram):
+            return self.program.run(given, self.scalars)
+        return programs.run_timed(
+            self.program,
+            [-1] * self.recorded,
+            lambda ends_ns: self.program.run(given, self.scalars, (), ends_ns),
+        )
 
     def array_of(self, kind: str, what, args, keys) -> np.ndarray:
         """The memory of a leaf, as an array that lies row by row."""

@@ -266,3 +266,22 @@ def test_our_own_tensors_go_on_beside_it():
     x = gh.ones((3, 3)) @ gh.ones((3, 3))
     compiled(lambda x: x + 1)(torch.ones(2))
     assert x.sum().item() == 27
+
+
+def test_an_index_out_of_range_is_pytorchs_error():
+    table = nn.Embedding(4, 2)
+    function = compiled(table)
+    function(torch.tensor([0, 3]))
+    with pytest.raises(IndexError):
+        function(torch.tensor([0, 4]))
+
+
+def test_profiles_name_the_modules():
+    model = Small()
+    function, x = compiled(model), torch.randn(4, 3, 8, 8)
+    function(x).sum().backward()
+    with gh.profile() as prof:
+        function(x).sum().backward()
+    table = str(prof)
+    assert all(f"\n{name} " in table for name in ("conv", "norm", "head", "last"))
+    assert "forward" in table and "backward" in table
