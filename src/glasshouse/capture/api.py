@@ -53,8 +53,9 @@ def optimize(
     result, and `gh.explain`, tell what is computed again.
 
     With `verify` (by default: where GH_VERIFY is set) every call runs plain Python beside it, on
-    the NumPy backend and on copies of what it reads; results, errors and effects are compared. The
-    first difference is a CaptureError that says where, and which guard or operation is at fault.
+    the current backend and on copies of what it reads; results, errors and effects are compared.
+    Both are compiled (GH_COMPILE=always), so that equal Programs give equal bits. The first
+    difference is a CaptureError that says where, and which guard, operation or kernel is at fault.
 
     Raises: OptionError for an unknown compiler or a bad budget; later CaptureError for a break with
         nopython or a difference with verify, OptionError for a budget that cannot be met, with the
@@ -199,8 +200,9 @@ def verify(fn, *args, calls: int = 3, **kwargs) -> Verification:
     """Whether captured calls of fn(*args, **kwargs) do what plain Python does; printed, what not.
 
     The calls run on copies: nothing of the caller's changes. Results, errors and effects are
-    compared with those of plain Python on the NumPy backend; then each kernel of the compiled
-    Programs with its primitive's reference, and the first that differs is named, with the user's
+    compared with those of plain Python on the current backend; both are compiled, so that equal
+    Programs give equal bits. In a call that is captured, the kernel of each primitive is compared
+    with the primitive's NumPy reference too, and the first that differs is named, with the user's
     line, the module and the largest error.
 
     Example:

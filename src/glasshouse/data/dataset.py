@@ -130,8 +130,8 @@ def check_source(where: str, source):
 
 
 class TensorDataset(Dataset):
-    """Samples along the first axis of one or more arrays or tensors, which are read once, here. A
-    sample is a tuple with one entry per array (the entry itself if there is one array only).
+    """Samples along the first axis of one or more arrays or tensors, which are read once, here.
+    A sample is a tuple with one entry per array (the entry itself if there is one array only).
 
     Raises: ShapeError if there is no array, one is 0-d, or their first axes differ.
     """

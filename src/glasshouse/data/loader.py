@@ -7,9 +7,9 @@ from glasshouse.ops.checks import check_integer
 
 
 class DataLoader:
-    """Batches of tensors, epoch after epoch; each `for` loop over it is one epoch. It is
-    BatchDataset over ShuffleDataset, read by PrefetchDataset. The batches depend on the seed and
-    the epoch, not on `num_workers` (threads). `state_dict` holds how far the loop has come; the
+    """Batches of tensors, epoch after epoch; each `for` loop over it is one epoch.
+    It is BatchDataset over ShuffleDataset, read by PrefetchDataset. The batches depend on the seed
+    and the epoch, not on `num_workers` (threads). `state_dict` holds how far the loop has come; the
     first loop after `load_state_dict` goes on from there.
 
     Raises: OptionError for a batch size, worker count or seed out of range.

@@ -127,8 +127,8 @@ class TensorBackend:
         )
 
     def replace(self, name: str, kernel) -> "Replacement":
-        """Make `kernel(*payloads, **attrs)` compute the primitive `name` from now on. Returns a
-        handle: `undo()` puts the old kernel back, as does leaving it as a context.
+        """Make `kernel(*payloads, **attrs)` compute the primitive `name` from now on.
+        Returns a handle: `undo()` puts the old kernel back, as does leaving it as a context.
 
         Raises: OptionError for a name that is no card, BackendError if kernel is not callable.
         """

@@ -49,9 +49,9 @@ def save_checkpoint(
 
 
 def load_checkpoint(path, *, model=None, optimizer=None, scheduler=None, random_state=None) -> dict:
-    """What `save_checkpoint` wrote, loaded into the given objects. Returns a dict with "epoch",
-    "metrics", "random_state", and the states of "model", "optimizer" and "scheduler" as far as the
-    file has them. A generator given as `random_state` is set.
+    """What `save_checkpoint` wrote, loaded into the given objects.
+    Returns a dict with "epoch", "metrics", "random_state", and the states of "model", "optimizer"
+    and "scheduler" as far as the file has them. A generator given as `random_state` is set.
 
     Raises: CheckpointError if the file is missing, damaged or no checkpoint, or does not fit an
         object; then no object is changed.

@@ -22,9 +22,9 @@ CHECKSUM, WIDE_COMPLEX = "glasshouse.sha256", "glasshouse.complex128"
 
 
 def save_safetensors(path, tensors: dict, metadata: dict[str, str] | None = None) -> None:
-    """Write named tensors or arrays to `path`. The file appears under its name when it is complete:
-    a reader sees the old file or the new one, also if this process is killed. `metadata` are
-    strings kept in the file's header.
+    """Write named tensors or arrays to `path`.
+    The file appears under its name when it is complete: a reader sees the old file or the new one,
+    also if this process is killed. `metadata` are strings kept in the file's header.
 
     Dtypes: all; complex128 is stored as pairs of float64.
     Raises: DTypeError for names or metadata that are no strings, or values that are no tensors;

@@ -12,8 +12,8 @@ def import_torch():
 
 
 def to_torch(x):
-    """A PyTorch tensor of the values of `x`, without its gradient history. It shares the memory of
-    `x` where it can: do not write into it, or clone it first.
+    """A PyTorch tensor of the values of `x`, without its gradient history.
+    It shares the memory of `x` where it can: do not write into it, or clone it first.
 
     Raises: DTypeError if x is no Glasshouse tensor, BackendError if PyTorch is not installed.
     """
@@ -28,8 +28,8 @@ def to_torch(x):
 
 
 def from_torch(x):
-    """A tensor of the values of a PyTorch tensor, without its gradient history. It shares the
-    memory of `x` on the CPU: PyTorch's in-place operations on `x` would change it.
+    """A tensor of the values of a PyTorch tensor, without its gradient history.
+    It shares the memory of `x` on the CPU: PyTorch's in-place operations on `x` would change it.
 
     Raises: DTypeError if x is no PyTorch tensor, BackendError if PyTorch is not installed.
     """

@@ -10,9 +10,9 @@ from glasshouse.ops.checks import check_integer
 
 
 class TopK(Metric):
-    """The share of samples whose true class is among the `k` highest scores. Of equal scores the
-    lower class number comes first; a NaN score counts as the lowest, and a true class that scores
-    NaN is a miss.
+    """The share of samples whose true class is among the `k` highest scores.
+    Of equal scores the lower class number comes first; a NaN score counts as the lowest, and a true
+    class that scores NaN is a miss.
 
     Raises: OptionError if k is no integer of 1 or more.
     Example:

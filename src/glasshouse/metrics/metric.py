@@ -74,9 +74,12 @@ def to_labels(where: str, name: str, x) -> np.ndarray:
 
 
 class Average(Metric):
-    """The weighted mean of all observed values, and their variance. mean = sum w x / sum w,
-    variance = sum w (x - mean)^2 / sum w Updated without keeping the values and without
-    cancellation. NaN values give NaN.
+    """The weighted mean of all observed values, and their variance.
+
+        mean = sum w x / sum w
+        variance = sum w (x - mean)^2 / sum w
+
+    Updated without keeping the values and without cancellation. NaN values give NaN.
 
     Source: Chan, Golub, LeVeque 1979, "Updating formulae and a pairwise algorithm", eq. 2.1.
     Example:
@@ -90,8 +93,8 @@ class Average(Metric):
     gathered = {"weight": 0.0, "mean": 0.0, "squares": 0.0}
 
     def update(self, value, weight=1.0) -> None:
-        """Observe `value`: a number, or every element of an array. `weight` is one number for all
-        (e.g. the batch size of a mean loss), or one per element.
+        """Observe `value`: a number, or every element of an array.
+        `weight` is one number for all (e.g. the batch size of a mean loss), or one per element.
 
         Raises: OptionError for negative or infinite weights, ShapeError if their shape differs,
             DTypeError if either is not numeric; nothing is changed then.

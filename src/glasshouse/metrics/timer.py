@@ -72,8 +72,8 @@ class Timer(Metric):
 
 
 class Throughput(Timer):
-    """Items per second: the sum of the updates over the time since it was made or reset. `stop` and
-    `start` leave out time, e.g. that of an evaluation.
+    """Items per second: the sum of the updates over the time since it was made or reset.
+    `stop` and `start` leave out time, e.g. that of an evaluation.
 
     Units: items per second.
     Example:

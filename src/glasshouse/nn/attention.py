@@ -18,10 +18,10 @@ from glasshouse.tensor import where as choose
 
 class MultiheadAttention(Module):
     """Attention of `num_heads` heads: queries, keys and values are projected, each head attends in
-    its part of the features, and the results are projected together. Masks: `attn_mask` (L, S) or
-    (N · heads, L, S), `key_padding_mask` (N, S); boolean ones are True where a query may NOT
-    attend, floating ones are added. `is_causal` without a mask makes one. A query that may attend
-    nowhere gets the bias of the last projection.
+    its part of the features, and the results are projected together.
+    Masks: `attn_mask` (L, S) or (N · heads, L, S), `key_padding_mask` (N, S); boolean ones are True
+    where a query may NOT attend, floating ones are added. `is_causal` without a mask makes one. A
+    query that may attend nowhere gets the bias of the last projection.
 
     Shapes: query (L, N, E), key (S, N, kdim), value (S, N, vdim), or (N, L, E) … if batch_first, or
         without N -> result like query; weights (N, L, S), or (N, heads, L, S) if not averaged, or

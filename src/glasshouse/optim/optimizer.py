@@ -19,11 +19,11 @@ from glasshouse.tensor import Tensor, asarray, zeros_like
 
 
 class Optimizer:
-    """Updates parameters from their gradients. `params` is an iterable of tensors, or of groups:
-    dicts with "params" and options that differ from `defaults`. Options of a group may be changed
-    between steps: `opt.param_groups[0]["lr"]`. Subclasses define `change`, the `ranges` of their
-    numeric options (low <= value < high), and the names of their state: `buffers` are tensors of
-    the parameter's shape.
+    """Updates parameters from their gradients.
+    `params` is an iterable of tensors, or of groups: dicts with "params" and options that differ
+    from `defaults`. Options of a group may be changed between steps: `opt.param_groups[0]["lr"]`.
+    Subclasses define `change`, the `ranges` of their numeric options (low <= value < high), and the
+    names of their state: `buffers` are tensors of the parameter's shape.
 
     Raises: DTypeError for what is no floating or complex tensor, OptionError for no parameters, a
         parameter given twice or an option out of range, GradError for a non-leaf tensor.

@@ -14,8 +14,8 @@ from glasshouse.optim.optimizer import Optimizer
 
 
 class LRScheduler:
-    """Sets the learning rates of an optimizer; call `step()` after `optimizer.step()`. Making one
-    sets the rates of step 0, relative to each group's rate (kept as "initial_lr").
+    """Sets the learning rates of an optimizer; call `step()` after `optimizer.step()`.
+    Making one sets the rates of step 0, relative to each group's rate (kept as "initial_lr").
 
     Raises: DTypeError if `optimizer` is none.
     """
@@ -241,11 +241,11 @@ ANNEAL = {"cos": anneal_cosine, "linear": lambda start, end, share: start + (end
 
 
 class OneCycleLR(LRScheduler):
-    """The rate rises from max_lr / div_factor to max_lr, then falls far below its start. It rises
-    over the share `pct_start` of `total_steps` (or epochs * steps_per_epoch) and falls to max_lr /
-    div_factor / final_div_factor; with `three_phase` it first falls back to its start as fast as it
-    rose. With `cycle_momentum` the momentum (Adam: the first beta) moves the other way, between
-    max_momentum and base_momentum. Steps beyond total_steps are an error.
+    """The rate rises from max_lr / div_factor to max_lr, then falls far below its start.
+    It rises over the share `pct_start` of `total_steps` (or epochs * steps_per_epoch) and falls to
+    max_lr / div_factor / final_div_factor; with `three_phase` it first falls back to its start as
+    fast as it rose. With `cycle_momentum` the momentum (Adam: the first beta) moves the other way,
+    between max_momentum and base_momentum. Steps beyond total_steps are an error.
 
     Raises: OptionError for options out of range, or a momentum to cycle that there is not.
     Source: Smith & Topin 2018, arXiv:1708.07120; phases as in PyTorch.

@@ -43,9 +43,10 @@ class Change(NamedTuple):
 
 
 class Comparison:
-    """The ratio of step times, after to before, with its interval, and changes by part. `ratio` is
-    that of the medians; `low` and `high` bound it with 95 % confidence (bootstrap over the steps).
-    One step a run says nothing about noise: the interval is then the ratio itself.
+    """The ratio of step times, after to before, with its interval, and changes by part.
+    `ratio` is that of the medians; `low` and `high` bound it with 95 % confidence
+    (bootstrap over the steps). One step a run says nothing about noise: the interval is then the
+    ratio itself.
 
     Raises: OptionError for runs without steps.
     Source: Efron & Tibshirani 1993, An introduction to the bootstrap, ch. 13.

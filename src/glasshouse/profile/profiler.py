@@ -62,12 +62,15 @@ def schedule(
 
 class profile:
     """Records what runs inside: operator calls, modules, passes, kernels, memory; in all threads.
-    schedule which steps to record (`schedule(...)`); call `step()` at the end of each
-    on_trace_ready called with this profile when a recording has ended record_shapes show operand
-    shapes in events, traces and grouped tables profile_memory record every allocation, with its
-    owner with_stack record the Python stack of every call with_modules record module calls
-    with_flops show FLOPs in tables and traces (they are always known) max_events how many events to
-    keep; more are dropped, counted and reported rank the number of this process in a merged trace
+    schedule         which steps to record (`schedule(...)`); call `step()` at the end of each
+    on_trace_ready   called with this profile when a recording has ended
+    record_shapes    show operand shapes in events, traces and grouped tables
+    profile_memory   record every allocation, with its owner
+    with_stack       record the Python stack of every call
+    with_modules     record module calls
+    with_flops       show FLOPs in tables and traces (they are always known)
+    max_events       how many events to keep; more are dropped, counted and reported
+    rank             the number of this process in a merged trace
 
     Raises: OptionError for bad options; BackendError if another profile is recording.
     Example:
@@ -135,8 +138,8 @@ class profile:
             profile.running = None
 
     def step(self) -> None:
-        """A step of the training loop has ended; the schedule says what to do in the next one. At
-        the end of a recording, what still waits to be computed is computed first.
+        """A step of the training loop has ended; the schedule says what to do in the next one.
+        At the end of a recording, what still waits to be computed is computed first.
 
         Raises: BackendError if the profile was not started.
         """

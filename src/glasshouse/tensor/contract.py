@@ -36,9 +36,9 @@ def matrix_transpose(x, /):
 
 @composed
 def matmul(x1, x2, /):
-    """The matrix product over the last axis of x1 and the last but one of x2. Leading axes
-    broadcast; an operand with one axis is a row on the left, a column on the right. A matrix on the
-    right is shared by all rows of x1 and never repeated in memory.
+    """The matrix product over the last axis of x1 and the last but one of x2.
+    Leading axes broadcast; an operand with one axis is a row on the left, a column on the right. A
+    matrix on the right is shared by all rows of x1 and never repeated in memory.
 
     Shapes: (..., m, k), (..., k, n) -> (..., m, n).
     Dtypes: numeric, promoted.
@@ -108,8 +108,8 @@ def vecdot(x1, x2, /, *, axis: int = -1):
 
 @composed
 def tensordot(x1, x2, /, *, axes=2):
-    """The sum of products over pairs of axes: the last `axes` of x1 with the first of x2. `axes`
-    may be two lists instead: the axes of x1, and those of x2 they are summed with.
+    """The sum of products over pairs of axes: the last `axes` of x1 with the first of x2.
+    `axes` may be two lists instead: the axes of x1, and those of x2 they are summed with.
 
     Shapes: the others of x1, then of x2.
     Raises: ShapeError if the summed sizes or numbers of axes differ.

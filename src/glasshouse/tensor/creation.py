@@ -198,8 +198,8 @@ def number(where: str, x):
 
 
 def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
-    """The numbers from `start` (0 if only one number is given) up to, without, `stop`. y[i] = start
-    + i · step
+    """The numbers from `start` (0 if only one number is given) up to, without, `stop`.
+    y[i] = start + i · step
 
     Shapes: -> (max(0, ceil((stop - start) / step)),).
     Dtypes: real; int64 for integers, else float32, unless given.
@@ -302,8 +302,9 @@ def triu(x, /, *, k: int = 0):
 
 
 def meshgrid(*arrays, indexing: str = "xy") -> list[Value]:
-    """Coordinate tensors of the grid that the vectors span. With indexing "ij" axis i of the
-    results belongs to vector i; with "xy" the first two axes are exchanged.
+    """Coordinate tensors of the grid that the vectors span.
+    With indexing "ij" axis i of the results belongs to vector i; with "xy" the first two axes are
+    exchanged.
 
     Shapes: (a,), (b,), … -> (b, a, ...), or (a, b, ...) with "ij", each.
     Dtypes: any, each kept.

@@ -181,8 +181,8 @@ rint = rounding("rint", cards.round_, by_parts(cards.round_), "The integer neare
 
 
 def round(x, /, decimals: int = 0):
-    """x rounded to a number of decimals, halves to even; complex numbers by parts. round(x, d) =
-    rint(x · 10^d) / 10^d
+    """x rounded to a number of decimals, halves to even; complex numbers by parts.
+    round(x, d) = rint(x · 10^d) / 10^d
 
     Shapes: x (...) -> (...).
     Dtypes: numeric, kept.
@@ -426,8 +426,8 @@ def where(condition, x1, x2, /):
 
 @composed
 def clip(x, /, min=None, max=None):
-    """x, no smaller than `min` and no larger than `max`; None is no bound. min(max(x, min), max);
-    the derivative is 1 inside and at the bounds
+    """x, no smaller than `min` and no larger than `max`; None is no bound.
+    min(max(x, min), max); the derivative is 1 inside and at the bounds
 
     Shapes: x (...), min (...), max (...) -> their common broadcast shape.
     Dtypes: real; that of x, or float32 for integers clipped by floats.
@@ -497,8 +497,8 @@ def isclose(x1, x2, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool =
 
 
 def allclose(x1, x2, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
-    """Whether x1 and x2 are equal up to rounding everywhere, as a Python bool. |x1 - x2| ≤ atol +
-    rtol · |x2|
+    """Whether x1 and x2 are equal up to rounding everywhere, as a Python bool.
+    |x1 - x2| ≤ atol + rtol · |x2|
 
     Shapes: x1 (...), x2 (...), which broadcast.
     Dtypes: any.

@@ -315,8 +315,9 @@ def unstack(x, /, axis: int = 0) -> tuple[Value, ...]:
 
 @composed
 def split(x, indices_or_sections, /, axis: int = 0) -> tuple[Value, ...]:
-    """x cut along an axis into equal sections, or before the given indices. An integer is a number
-    of sections, as in NumPy (in PyTorch it is their size: gh.chunk, or indices, cut unevenly).
+    """x cut along an axis into equal sections, or before the given indices.
+    An integer is a number of sections, as in NumPy (in PyTorch it is their size: gh.chunk, or
+    indices, cut unevenly).
 
     Shapes: x (..., n, ...) -> (..., n_1, ...), (..., n_2, ...), …
     Dtypes: any, kept.
@@ -382,8 +383,8 @@ def flip(x, /, axis=None):
 
 @composed
 def roll(x, /, shift, axis=None):
-    """x with elements moved on by `shift` places along axes, those at the end to the front. y[(i +
-    shift) mod n] = x[i]; without an axis, of x flattened
+    """x with elements moved on by `shift` places along axes, those at the end to the front.
+    y[(i + shift) mod n] = x[i]; without an axis, of x flattened
 
     Shapes: x (...) -> (...).
     Dtypes: any, kept.
@@ -423,8 +424,8 @@ def rolled(x: Value, shift: int, axis: int) -> Value:
 
 @composed
 def tile(x, repetitions, /):
-    """x repeated as a whole, `repetitions[i]` times along axis i. Missing repetitions count as 1 in
-    front, missing axes of x as size 1 in front.
+    """x repeated as a whole, `repetitions[i]` times along axis i.
+    Missing repetitions count as 1 in front, missing axes of x as size 1 in front.
 
     Shapes: x (a, b, ...), (p, q, ...) -> (a·p, b·q, ...).
     Dtypes: any, kept.
@@ -483,9 +484,10 @@ PAD_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
 
 
 def pad(x, pad_width, mode: str = "constant", constant_values=0):
-    """x with elements added before and after along each axis. `pad_width` is one number, a (before,
-    after) for all axes, or one pair per axis. Modes: constant, edge (the last element), reflect
-    (mirrored without it), symmetric (mirrored with it), wrap (from the other end).
+    """x with elements added before and after along each axis.
+    `pad_width` is one number, a (before, after) for all axes, or one pair per axis. Modes:
+    constant, edge (the last element), reflect (mirrored without it), symmetric (mirrored with it),
+    wrap (from the other end).
 
     Shapes: x (n, ...) -> (before + n + after, ...).
     Dtypes: any, kept.

@@ -174,8 +174,8 @@ def unit(shape, dtype: DType, generator) -> Value:
 
 
 def uniform(shape=(), low=0.0, high=1.0, dtype=float32, generator=None) -> Value:
-    """Numbers uniform in [low, high). Where low and high are tensors, rounding may give `high`
-    itself.
+    """Numbers uniform in [low, high).
+    Where low and high are tensors, rounding may give `high` itself.
 
     Shapes: low and high broadcast to `shape`.
     Raises: OptionError unless low <= high, DTypeError unless dtype is floating.
@@ -248,8 +248,8 @@ def erfinv(y: Value) -> Value:
 
 
 def randint(low, high=None, shape=(), dtype=default_int, generator=None) -> Value:
-    """Integers uniform in [low, high), or in [0, low) if `high` is left out. No integer is likelier
-    than another by more than 2**-23 of its probability.
+    """Integers uniform in [low, high), or in [0, low) if `high` is left out.
+    No integer is likelier than another by more than 2**-23 of its probability.
 
     Raises: OptionError unless low < high, DTypeError unless dtype is an integer type.
     """
@@ -399,8 +399,8 @@ def shuffle(x, axis: int = 0, generator=None) -> Value:
 
 
 def gamma(shape=(), alpha=1.0, scale=1.0, dtype=float32, generator=None) -> Value:
-    """Numbers with the gamma distribution, by 16 rounds of rejection; alpha gets no gradient. A
-    round accepts with probability above 0.95, so that all fail once in 10**20.
+    """Numbers with the gamma distribution, by 16 rounds of rejection; alpha gets no gradient.
+    A round accepts with probability above 0.95, so that all fail once in 10**20.
 
     Raises: OptionError unless alpha is positive, DTypeError unless dtype is floating.
     Source: Marsaglia & Tsang 2000, A simple method for generating gamma variables.

@@ -181,8 +181,8 @@ def std(x, /, axis=None, *, correction=0.0, keepdims: bool = False):
 
 
 def logsumexp(x, /, axis=None, keepdims: bool = False):
-    """The logarithm of the sum of exponentials over axes, without overflow on the way. m +
-    log(sum(exp(x - m))) with m = max(x)
+    """The logarithm of the sum of exponentials over axes, without overflow on the way.
+    m + log(sum(exp(x - m))) with m = max(x)
 
     Shapes: x (...) -> without the axes, or with 1 there.
     Dtypes: floating, kept; integers and booleans become float32.
@@ -253,8 +253,8 @@ cumulative_prod = cumulative(
 
 
 def diff(x, /, n: int = 1, axis: int = -1, *, prepend=None, append=None):
-    """The n-th differences of neighbours along an axis; of booleans, where they change. y[i] = x[i
-    + 1] - x[i], n times
+    """The n-th differences of neighbours along an axis; of booleans, where they change.
+    y[i] = x[i + 1] - x[i], n times
 
     Shapes: x (..., m, ...) -> (..., m - n, ...), m counting `prepend` and `append`.
     Dtypes: any, promoted with those of `prepend` and `append`.

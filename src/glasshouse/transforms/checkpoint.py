@@ -54,9 +54,9 @@ class RegionEntry(TapeEntry):
 
 
 def checkpoint(fn):
-    """A function that computes as `fn`, but saves only its arguments for backward. The inside is
-    computed a second time during backward, with the same random numbers, so values and gradients
-    are those of `fn`.
+    """A function that computes as `fn`, but saves only its arguments for backward.
+    The inside is computed a second time during backward, with the same random numbers, so values
+    and gradients are those of `fn`.
 
     Source: Chen et al. 2016, arXiv:1604.06174.
     Example:

@@ -70,10 +70,10 @@ def tie_to_batch(value):
 
 
 def vmap(fn, in_axes=0, out_axes=0, randomness: str = "error"):
-    """A function that applies `fn` to every example along an axis of its arguments. `in_axes`: per
-    argument the axis that is mapped, None for one that all examples share; a tree prefix of the
-    arguments. `out_axes`: where the axis goes in the results. `randomness`: whether draws inside
-    are an error, 'different' per example, or the 'same'.
+    """A function that applies `fn` to every example along an axis of its arguments.
+    `in_axes`: per argument the axis that is mapped, None for one that all examples share; a tree
+    prefix of the arguments. `out_axes`: where the axis goes in the results. `randomness`: whether
+    draws inside are an error, 'different' per example, or the 'same'.
 
     Raises: ShapeError if mapped sizes differ or nothing is mapped, TransformError where fn needs
         the contents of a mapped value.

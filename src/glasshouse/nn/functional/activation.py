@@ -213,8 +213,8 @@ def mish(input, inplace=False):
 
 @rounded_once
 def gelu(input, approximate="none"):
-    """x · Φ(x), Φ the normal distribution function; or its approximation through tanh. Φ(x) = (1 +
-    erf(x / √2)) / 2 ≈ (1 + tanh(√(2/π) · (x + 0.044715 x³))) / 2
+    """x · Φ(x), Φ the normal distribution function; or its approximation through tanh.
+    Φ(x) = (1 + erf(x / √2)) / 2  ≈  (1 + tanh(√(2/π) · (x + 0.044715 x³))) / 2
 
     Raises: OptionError for another.
     Source: Hendrycks & Gimpel 2016, arXiv:1606.08415, sec. 2.

@@ -19,13 +19,13 @@ BLOCK = 1 << 18  # … of about this many: 1 MiB of float32, the size of a core'
 def scaled_dot_product_attention(
     query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
 ):
-    """softmax(scale · q kᵀ + mask) v, scale = 1 / √E unless given. A boolean mask is True where a
-    query may attend; a floating one is added. A query that may attend nowhere gives 0. `is_causal`
-    lets query i attend to keys 0 … i. `enable_gqa` lets groups of query heads (axis -3) share one
-    key and value head.
+    """softmax(scale · q kᵀ + mask) v, scale = 1 / √E unless given.
+    A boolean mask is True where a query may attend; a floating one is added. A query that may
+    attend nowhere gives 0. `is_causal` lets query i attend to keys 0 … i. `enable_gqa` lets groups
+    of query heads (axis -3) share one key and value head.
 
-    Shapes: query (..., L, E), key (..., S, E), value (..., S, D), attn_mask broadcasting to (...,
-        L, S) -> (..., L, D).
+    Shapes: query (..., L, E), key (..., S, E), value (..., S, D), attn_mask broadcasting to
+        (..., L, S) -> (..., L, D).
     Raises: ShapeError for sizes that do not fit; OptionError for a mask beside is_causal.
     Source: Vaswani et al. 2017, arXiv:1706.03762, eq. 1; Ainslie et al. 2023, arXiv:2305.13245.
     """

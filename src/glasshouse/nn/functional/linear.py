@@ -51,9 +51,9 @@ def embedding(
     *,
     _where="embedding",
 ):
-    """The rows of weight that input names. Row `padding_idx` gets no gradient. `max_norm` first
-    scales the rows in use, in weight itself, to at most that norm. `scale_grad_by_freq` divides
-    gradients by how often their row is used.
+    """The rows of weight that input names.
+    Row `padding_idx` gets no gradient. `max_norm` first scales the rows in use, in weight itself,
+    to at most that norm. `scale_grad_by_freq` divides gradients by how often their row is used.
 
     Shapes: input (...) of integers, weight (V, D) -> (..., D).
     Raises: IndexOutOfRangeError for an index outside [0, V); DTypeError unless they are integers;

@@ -98,8 +98,8 @@ def huber(difference: Value, delta: float) -> Value:
 
 @composed
 def binary_cross_entropy(input, target, weight=None, reduction="mean"):
-    """-weight · (y log x + (1 - y) log(1 - x)) of probabilities x; logarithms end at -100. Prefer
-    `binary_cross_entropy_with_logits`, which keeps its precision near 0 and 1.
+    """-weight · (y log x + (1 - y) log(1 - x)) of probabilities x; logarithms end at -100.
+    Prefer `binary_cross_entropy_with_logits`, which keeps its precision near 0 and 1.
 
     Shapes: input and target equal, weight broadcasting -> ().
     Source: standard; PyTorch (limit).
@@ -135,9 +135,9 @@ def binary_cross_entropy_with_logits(input, target, weight=None, reduction="mean
 
 @composed
 def kl_div(input, target, reduction="mean", log_target=False):
-    """target · (log target - x) of log-probabilities x; 0 where target is 0. `log_target` says that
-    target holds logarithms too. "batchmean" divides the sum by the size of the first axis, which is
-    the divergence's definition; "mean" divides by all elements.
+    """target · (log target - x) of log-probabilities x; 0 where target is 0.
+    `log_target` says that target holds logarithms too. "batchmean" divides the sum by the size of
+    the first axis, which is the divergence's definition; "mean" divides by all elements.
 
     Shapes: two that broadcast -> ().
     Source: Kullback & Leibler 1951.
@@ -206,8 +206,8 @@ def pick_classes(where: str, x: Value, axis: int, target: Value, ignore_index: i
 
 
 def nll_loss(input, target, weight=None, ignore_index=-100, reduction="mean"):
-    """-weight[y] · x[y] of log-probabilities x and class indices y; ignored ones give 0. "mean"
-    divides by the sum of the weights of the classes that count.
+    """-weight[y] · x[y] of log-probabilities x and class indices y; ignored ones give 0.
+    "mean" divides by the sum of the weights of the classes that count.
 
     Shapes: input (N, C, ...) or (C,), target (N, ...) or () -> (), or target's.
     Raises: IndexOutOfRangeError for a class outside [0, C) that is not ignore_index.
@@ -233,11 +233,11 @@ def reduced_by_class(loss, index, counts, weight, reduction):
 def cross_entropy(
     input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0
 ):
-    """-Σ_c weight[c] · p[c] · log softmax(x)[c], p the target distribution. The target is a class
-    index (p is 1 there; `ignore_index` gives 0) or p itself. Smoothing by ε uses (1 - ε) p + ε / C.
-    "mean" divides by the weights of the classes that count, and for a distribution by the number of
-    targets. With z = x - max(x) this is log(Σ exp(z)) · Σ w p - Σ w p z, so that no
-    log-probabilities are stored.
+    """-Σ_c weight[c] · p[c] · log softmax(x)[c], p the target distribution.
+    The target is a class index (p is 1 there; `ignore_index` gives 0) or p itself. Smoothing by ε
+    uses (1 - ε) p + ε / C. "mean" divides by the weights of the classes that count, and for a
+    distribution by the number of targets. With z = x - max(x) this is log(Σ exp(z)) · Σ w p
+    - Σ w p z, so that no log-probabilities are stored.
 
     Shapes: input (N, C, ...) or (C,); target (N, ...) or () of indices, or input's -> ().
     Raises: ShapeError, DTypeError for a target that fits neither; IndexOutOfRangeError for a class

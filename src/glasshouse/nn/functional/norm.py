@@ -73,9 +73,9 @@ def batch_norm(
     *,
     _where="batch_norm",
 ):
-    """(x - mean) / √(var + eps) · weight + bias, per channel (axis 1). While training, mean and
-    biased variance are those of the batch, and the running ones move towards mean and unbiased
-    variance: running ← (1 - momentum) · running + momentum · new.
+    """(x - mean) / √(var + eps) · weight + bias, per channel (axis 1).
+    While training, mean and biased variance are those of the batch, and the running ones move
+    towards mean and unbiased variance: running ← (1 - momentum) · running + momentum · new.
 
     Shapes: input (N, C, ...), the others (C,) -> (N, C, ...).
     Raises: ShapeError for one value per channel while training, or parameters of another size;
@@ -139,8 +139,8 @@ def instance_norm(
     *,
     _where="instance_norm",
 ):
-    """`batch_norm` with a mean and variance for each sample and channel. The running statistics
-    move towards the mean over the samples of theirs.
+    """`batch_norm` with a mean and variance for each sample and channel.
+    The running statistics move towards the mean over the samples of theirs.
 
     Shapes: input (N, C, ...), the others (C,) -> (N, C, ...).
     Source: Ulyanov et al. 2016, arXiv:1607.08022.

@@ -33,8 +33,8 @@ def max_pool(
     """The largest element of each window, the first where several are equal; NaN wins.
 
     With `return_indices`, also its place: the row-major index into the spatial axes. `stride` is
-    the kernel size unless given; `ceil_mode` adds a last window that reaches over the edge. H' = (H
-    + 2·padding - dilation·(kernel - 1) - 1) // stride + 1
+    the kernel size unless given; `ceil_mode` adds a last window that reaches over the edge.
+    H' = (H + 2·padding - dilation·(kernel - 1) - 1) // stride + 1
 
     Raises: OptionError for a padding above half the kernel; ShapeError for a kernel larger than the
         padded input.

@@ -7,8 +7,8 @@ LAYERS_16 = (1, 1, "M", 2, 2, "M", 4, 4, 4, "M", 8, 8, 8, "M", 8, 8, 8, "M")
 
 
 class VGG(nn.Module):
-    """3 × 3 convolutions with ReLU, halved in size by pooling, then three linear layers. `width` is
-    the number of channels of the first stack, `hidden` that of the linear layers.
+    """3 × 3 convolutions with ReLU, halved in size by pooling, then three linear layers.
+    `width` is the number of channels of the first stack, `hidden` that of the linear layers.
 
     Shapes: images (N, 3, H, W), H and W at least 32 -> scores (N, num_classes).
     Source: Simonyan & Zisserman 2015, arXiv:1409.1556, table 1; names as in torchvision.
