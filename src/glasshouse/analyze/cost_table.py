@@ -198,15 +198,15 @@ def alone(x: Value) -> Value:
 
 def tape_behind(outputs) -> list:
     """The nodes and leaves of the tape that outputs depend on."""
-    found: dict[int, Any] = {}
+    reached: dict[int, Any] = {}
     stack = [x.node for x in outputs if x.node is not None]
     while stack:
         place = stack.pop()
-        if id(place) not in found:
-            found[id(place)] = place
+        if id(place) not in reached:
+            reached[id(place)] = place
             parents = () if isinstance(place, Leaf) else place.parents
             stack += [parent[0] for parent in parents if parent is not None]
-    return list(found.values())
+    return list(reached.values())
 
 
 def time_of(counter: FlopCounter, machine: MachineProfile) -> float:
@@ -374,8 +374,8 @@ def symbolic_profile(
         >>> from glasshouse.analyze import symbolic_trace
         >>> spec = ((8, 4), "float32")
         >>> gm = symbolic_trace(gh.nn.Sequential(gh.nn.Linear(4, 2)), [spec])
-        >>> found = symbolic_profile(gm, spec)
-        >>> found.total("forward_flops"), found.total("param")
+        >>> cost_table = symbolic_profile(gm, spec)
+        >>> cost_table.total("forward_flops"), cost_table.total("param")
         (144, 40)
     """
     where = "symbolic_profile"
@@ -392,9 +392,9 @@ def symbolic_profile(
         inputs = map_nodes(specs, lambda spec: placed(spec, backend), Spec)
         profiler = Profiler(gm, convention, MachineProfile.load(machine))
         profiler.run(*inputs)
-    found = CostTable(profiler.finish(), convention, profiler.unknown)
+    cost_table = CostTable(profiler.finish(), convention, profiler.unknown)
     for node, cost in profiler.costs.items():
         node.meta["cost"] = cost
     if verbose:
-        print(found)
-    return found
+        print(cost_table)
+    return cost_table

@@ -287,10 +287,10 @@ def conv_rates(full, smoke: bool, bandwidth) -> dict[str, list[tuple[float, floa
             (conv_weight_grad, [(xs[0], g) for g in gs], {"shape": w.shape[2:]}),
         ):
             call, name = partial(card, **options, **more), card.name
-            found = measured(lambda f=call, pairs=pairs: [f(*p) for p in pairs], name)
-            (kind, key), _ = found.info.work
-            seconds = found.ns / 1e9
+            timing = measured(lambda f=call, pairs=pairs: [f(*p) for p in pairs], name)
+            (kind, key), _ = timing.info.work
+            seconds = timing.ns / 1e9
             if kind.moves_first:
-                seconds = alone(found.ns, found.nbytes, bandwidth)
-            rates.setdefault(key, []).append((found.flops, found.flops / seconds))
+                seconds = alone(timing.ns, timing.nbytes, bandwidth)
+            rates.setdefault(key, []).append((timing.flops, timing.flops / seconds))
     return {name: sorted(points) for name, points in rates.items()}

@@ -375,8 +375,8 @@ def step(
         >>> model = gh.nn.Linear(1000, 1000)
         >>> opt = gh.optim.SGD(model.parameters(), lr=0.1)
         >>> loss = gh.nn.functional.mse_loss
-        >>> found = step(model, loss, opt, [((8, 1000), "float32"), ((8, 1000), "float32")])
-        >>> found.counter.total()
+        >>> analysis = step(model, loss, opt, [((8, 1000), "float32"), ((8, 1000), "float32")])
+        >>> analysis.counter.total()
         32000000
     """
     profile = MachineProfile.load(machine)

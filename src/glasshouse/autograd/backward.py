@@ -121,8 +121,8 @@ def grad(
                 got,
                 "Set requires_grad before computing the outputs.",
             )
-    found = pull_back("grad", outputs, inputs, grad_outputs, retain_graph, create_graph)
-    for i, g in enumerate(found):
+    gradients = pull_back("grad", outputs, inputs, grad_outputs, retain_graph, create_graph)
+    for i, g in enumerate(gradients):
         if g is None and not allow_unused:
             raise GradError(
                 "grad",
@@ -130,7 +130,7 @@ def grad(
                 f"none that depends on input {i}",
                 "Pass allow_unused=True to get None for it.",
             )
-    return tuple(found)
+    return tuple(gradients)
 
 
 def pull_back(where, outputs, inputs, cotangents, retain_graph, create_graph) -> list:
@@ -144,8 +144,8 @@ def pull_back(where, outputs, inputs, cotangents, retain_graph, create_graph) ->
         return True
 
     pull(where, outputs, cotangents, walk, arrive)
-    found = [arrived.get(x.node, {}).get(x.slot) for x in inputs]
+    gradients = [arrived.get(x.node, {}).get(x.slot) for x in inputs]
     return [
         x.mode.constant(g) if g is not None and x.mode is not None and not create_graph else g
-        for x, g in zip(inputs, found, strict=True)
+        for x, g in zip(inputs, gradients, strict=True)
     ]

@@ -119,13 +119,13 @@ def as_dtype(x) -> DType:
     if isinstance(x, str) and x in by_name:
         return by_name[x]
     try:
-        found = by_numpy.get(np.dtype(x))
+        dtype = by_numpy.get(np.dtype(x))
     except (TypeError, ValueError):  # the latter for a dict
-        found = None
-    if found is None or x is None:
+        dtype = None
+    if dtype is None or x is None:
         got = repr(x) if isinstance(x, str) else f"{x!r} ({type_name(x)})"
         raise DTypeError("dtype", "a data type", got, suggest(x, by_name))
-    return found
+    return dtype
 
 
 def from_numpy_dtype(np_dtype) -> DType:
@@ -133,15 +133,15 @@ def from_numpy_dtype(np_dtype) -> DType:
 
     Raises: DTypeError for one that Glasshouse does not have.
     """
-    found = by_numpy.get(np_dtype) or by_numpy.get(np.dtype(np_dtype).newbyteorder("="))
-    if found is None:
+    dtype = by_numpy.get(np_dtype) or by_numpy.get(np.dtype(np_dtype).newbyteorder("="))
+    if dtype is None:
         raise DTypeError(
             "dtype",
             "a boolean or numeric array",
             f"dtype {np_dtype}",
             "Convert it to numbers first.",
         )
-    return found
+    return dtype
 
 
 @functools.cache

@@ -44,10 +44,10 @@ class Held:
         """Have `note` in the place of every handler that is a function. What a collection runs may
         hold as well, after any call: none lies between a handler's being kept and replaced. Nor
         does a branch end the loop's body: CPython 3.13 has such jumps back outside of the `try`."""
-        found = [(number, _signal.getsignal(number)) for number in NUMBERS]
-        found = [x for x in found if callable(x[1]) and x[1] is not note]
+        handlers = [(number, _signal.getsignal(number)) for number in NUMBERS]
+        handlers = [x for x in handlers if callable(x[1]) and x[1] is not note]
         try:
-            for number, handler in found:
+            for number, handler in handlers:
                 self.handlers[number] = handler
                 _signal.signal(number, note)
         except BaseException:  # of a handler that was not held yet

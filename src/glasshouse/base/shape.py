@@ -93,10 +93,10 @@ def check_axes(where: str, axes, ndim: int) -> tuple[int, ...]:
         return tuple(range(ndim))
     if not isinstance(axes, (tuple, list)):
         return (check_axis(where, axes, ndim),)
-    found = tuple(sorted(check_axis(where, axis, ndim) for axis in axes))
-    if len(set(found)) != len(found):
+    sorted_axes = tuple(sorted(check_axis(where, axis, ndim) for axis in axes))
+    if len(set(sorted_axes)) != len(sorted_axes):
         raise ShapeError(where, "distinct axes", tuple(axes), "Remove the repeated axis.")
-    return found
+    return sorted_axes
 
 
 def broadcast_shapes(where: str, *shapes: Shape) -> Shape:

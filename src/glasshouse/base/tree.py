@@ -47,11 +47,11 @@ def flatten(tree):
 
 
 def flatten_into(tree, leaves: list) -> TreeDef:
-    found = children_of(tree)
-    if found is None:
+    keys_and_children = children_of(tree)
+    if keys_and_children is None:
         leaves.append(tree)
         return LEAF
-    keys, children = found
+    keys, children = keys_and_children
     before = len(leaves)
     defs = tuple(flatten_into(child, leaves) for child in children)
     return TreeDef(type(tree), keys, defs, len(leaves) - before)

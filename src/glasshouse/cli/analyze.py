@@ -68,12 +68,12 @@ def show_nodes(
 ) -> None:
     with progress("tracing"):
         gm = symbolic_trace(model.model, [inputs[0]])
-        found = symbolic_profile(gm, inputs[0], convention=convention)
-    found = found.sorted(sort) if sort else found
+        costs = symbolic_profile(gm, inputs[0], convention=convention)
+    costs = costs.sorted(sort) if sort else costs
     if as_json:
-        click.echo(found.to_json())
+        click.echo(costs.to_json())
     else:
-        echo(lambda: f"{found.table()}\n{found.modules()}")
+        echo(lambda: f"{costs.table()}\n{costs.modules()}")
 
 
 @click.command(cls=Command)
@@ -102,20 +102,20 @@ def analyze(
         show_nodes(model, inputs, convention, sort, as_json)
         return
     options = {"autocast": None if dtype == "float32" else dtype, "machine": machine}
-    made = OPTIMIZERS[optimizer](model.model.parameters(), lr=1e-3)
+    optimizer_object = OPTIMIZERS[optimizer](model.model.parameters(), lr=1e-3)
     if budget is not None:
         size = parse_budget("--budget", budget)
         with progress(f"{name}: planning"):
-            found = plan(model.model, model.loss, made, inputs, size, **options)
-        echo(found.table)
-        click.echo(found.code())
+            step_plan = plan(model.model, model.loss, optimizer_object, inputs, size, **options)
+        echo(step_plan.table)
+        click.echo(step_plan.code())
         return
     with progress(f"{name}: analysing a step"):
-        found = step(model.model, model.loss, made, inputs, **options)
+        analysis = step(model.model, model.loss, optimizer_object, inputs, **options)
     if as_json:
-        click.echo(json.dumps(found.to_dict()))
+        click.echo(json.dumps(analysis.to_dict()))
     else:
-        echo(lambda: found.table(depth))
+        echo(lambda: analysis.table(depth))
 
 
 @click.command(cls=Command, name="calibrate")
@@ -124,10 +124,10 @@ def analyze(
 def calibrate_command(path, smoke):
     """Measure this machine in some seconds, and write its profile to PATH."""
     with progress("measuring this machine"):
-        found: MachineProfile = calibrate(path.stem, smoke)
-    found.save(path)
-    for name, points in found.matrix.items():
+        machine_profile: MachineProfile = calibrate(path.stem, smoke)
+    machine_profile.save(path)
+    for name, points in machine_profile.matrix.items():
         rates = ", ".join(f"{rate / 1e9:,.0f}" for _, rate in points)
         click.echo(f"{name}: {rates} GFLOP/s by size")
-    rates = ", ".join(f"{rate / 1e9:,.1f}" for _, rate in found.bandwidth)
+    rates = ", ".join(f"{rate / 1e9:,.1f}" for _, rate in machine_profile.bandwidth)
     click.echo(f"bandwidth: {rates} GB/s by size\nprofile: {path}")

@@ -157,11 +157,11 @@ def count_work(model: str, smoke: bool) -> Work:
 
 def measure_limits(frameworks, dtype: str, smoke: bool) -> dict:
     """The machine's FLOP/s of matrix products and bytes/s of copies: the best that any reaches."""
-    found = []
+    entries = []
     for framework in frameworks:
         with Worker(framework) as worker:
-            found.append(worker.ask("limits", framework=framework, dtype=dtype, smoke=smoke))
-    return {name: max(entry[name] for entry in found) for name in ("flops", "copy")}
+            entries.append(worker.ask("limits", framework=framework, dtype=dtype, smoke=smoke))
+    return {name: max(entry[name] for entry in entries) for name in ("flops", "copy")}
 
 
 def measure_model(model, dtype, modes, steps, smoke, limits, console) -> list[dict]:

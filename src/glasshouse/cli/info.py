@@ -64,10 +64,10 @@ def memory() -> str:
 
 
 def blas() -> str:
-    found = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
+    config = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
     libraries = ("OMP", "OPENBLAS", "MKL")
     named = [name for library in libraries if (name := f"{library}_NUM_THREADS") in os.environ]
-    name = f"{found.get('name', 'unknown')} {found.get('version', '')}".strip()
+    name = f"{config.get('name', 'unknown')} {config.get('version', '')}".strip()
     return ", ".join([name, *(f"{limit}={os.environ[limit]}" for limit in named)])
 
 
@@ -92,29 +92,29 @@ def machine() -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    found = {"glasshouse": gh.__version__}
+    version_of = {"glasshouse": gh.__version__}
     for name in PACKAGES:
-        found[name] = "not installed"
+        version_of[name] = "not installed"
         with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            version_of[name] = version(name)
+    return version_of
 
 
 def backend_states() -> dict[str, str]:
     """Each backend: how many cards it has kernels for, or why it cannot be loaded."""
-    found = {}
+    states = {}
     for name in backends.available():
         try:
             backend = backends.load(name)
         except Exception as error:  # a plug-in may fail in any way; the reason is what is shown
-            found[name] = f"not usable: {error}"
+            states[name] = f"not usable: {error}"
             continue
         own = sum(callable(getattr(backend, card, None)) for card in primitives)
         about = (type(backend).__doc__ or "").partition(";")[0].partition(".\n")[0].strip(". ")
         note = f"kernels for {own} of {len(primitives)} cards" if own else about
-        found[name] = f"{backend.device}, {note[:1].lower()}{note[1:]}"
-    found[backends.current().name] += "  (current)"
-    return found
+        states[name] = f"{backend.device}, {note[:1].lower()}{note[1:]}"
+    states[backends.current().name] += "  (current)"
+    return states
 
 
 def show_info(console: Console) -> None:

@@ -73,10 +73,10 @@ def recipe_option(name: str, kind, text: str):
 
 def console() -> Console:
     """A console on standard output, at most 100 columns wide where nothing limits it."""
-    found = Console(highlight=False)
-    if not found.is_terminal and "COLUMNS" not in os.environ:
-        found.width = 100
-    return found
+    terminal = Console(highlight=False)
+    if not terminal.is_terminal and "COLUMNS" not in os.environ:
+        terminal.width = 100
+    return terminal
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})

@@ -107,10 +107,10 @@ def profile(
     for path, endings in ((report, ("",)), (trace, ENDINGS), (json_path, ("",))):
         if path:
             writable("profile", path, endings)
-    found = target_of(target, arguments)
+    script_or_model = target_of(target, arguments)
     prof = gh.profile(profile_memory=True, record_shapes=True, with_stack=stack)
     try:
-        run_steps(found, arguments, prof, steps, batch, dtype, smoke)
+        run_steps(script_or_model, arguments, prof, steps, batch, dtype, smoke)
     finally:
         if prof.recorded is not None:
             show(prof, depth, report, against, trace, hta, json_path)
@@ -144,15 +144,15 @@ def show(prof, depth: int, report, against, trace, hta: bool, json_path) -> None
 def flops(target, arguments, batch, depth, everything, macs, smoke):
     """Count the FLOPs of a SCRIPT, or of a training step of a MODEL, by module and operator.
     A MODEL is only recorded: nothing is computed. A script's own options stand behind `--`."""
-    found = target_of(target, arguments)
+    script_or_model = target_of(target, arguments)
     counter = FlopCounter(multiply_add=1 if macs else 2)
     try:
-        if isinstance(found, Path):
-            with as_main(found, arguments) as run, counter:
+        if isinstance(script_or_model, Path):
+            with as_main(script_or_model, arguments) as run, counter:
                 run()
         else:
-            with progress(f"{found}: counting"):
-                model = ProfiledModel(found, batch, "float32", smoke)
+            with progress(f"{script_or_model}: counting"):
+                model = ProfiledModel(script_or_model, batch, "float32", smoke)
                 with counter:
                     model.loss().backward()
     finally:

@@ -22,10 +22,10 @@ FIELDS = (*TEXT_FIELDS, *KERNEL_FIELDS, *CODE_FIELDS, *SAMPLE_FIELDS)
 
 
 def families() -> dict[str, list[Primitive]]:
-    found: dict[str, list[Primitive]] = {}
+    cards_of_kind: dict[str, list[Primitive]] = {}
     for card in primitives.values():
-        found.setdefault(card.kind, []).append(card)
-    return found
+        cards_of_kind.setdefault(card.kind, []).append(card)
+    return cards_of_kind
 
 
 def show_table(console: Console) -> None:

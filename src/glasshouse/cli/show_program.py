@@ -131,12 +131,14 @@ def explain(script: Path, arguments, guards: bool, graphs: bool) -> None:
     try:
         with as_main(script, list(arguments)) as run:
             run()
-        found = [Explanation(capture.name, capture) for capture in Capture.kept if capture.entries]
+        explanations = [
+            Explanation(capture.name, capture) for capture in Capture.kept if capture.entries
+        ]
     finally:
         Capture.kept = None
-    if not found:
+    if not explanations:
         click.echo("nothing was captured: no function under gh.optimize was called")
-    for explanation in found:
+    for explanation in explanations:
         echo(explanation.__str__)
         for entry in explanation.entries:
             if graphs and entry.graph is not None:

@@ -48,12 +48,12 @@ def def_text(fn: FunctionType) -> str:
 
 def captured(fn: FunctionType) -> dict:
     """Functions of ours and plain values that `fn` closes over, by the name that it calls them."""
-    found = {}
+    captured_values = {}
     for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
         value = unwrap(cell.cell_contents)
         if isinstance(value, FunctionType | int | float | str | tuple) and value is not fn:
-            found[name] = value
-    return found
+            captured_values[name] = value
+    return captured_values
 
 
 def source_text(fn) -> str:

@@ -146,8 +146,8 @@ def temporary_folder() -> Path:
 
 def remove_stale(parent: Path, prefix: str) -> None:
     """Remove the folders that processes left which were killed."""
-    with suppress(OSError), os.scandir(parent) as found:
-        for entry in found:
+    with suppress(OSError), os.scandir(parent) as folder_entries:
+        for entry in folder_entries:
             if entry.name.startswith(prefix) and entry.is_dir(follow_symlinks=False):
                 remove_if_stale(Path(entry.path))
 
@@ -238,8 +238,8 @@ class Written:
 def list_entries(folder: Path) -> list[CacheEntry]:
     """The entries of the folder, that used longest ago first."""
     entries = []
-    with suppress(OSError), os.scandir(folder) as found:
-        files = {file.name: file for file in found}
+    with suppress(OSError), os.scandir(folder) as folder_entries:
+        files = {file.name: file for file in folder_entries}
         for file in files.values():
             path = Path(file.path)
             if path.suffix not in DATA_SUFFIXES:

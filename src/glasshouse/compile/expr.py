@@ -52,17 +52,17 @@ class Exprs:
         """The expression; `args` are expressions over the same domain."""
         where = None if view is None else (id(view.base), *view[1:])
         key = (op, dtype.name, *(a.number for a in args), where, repr(value))
-        found = self.known.get(key)
-        if found is None:
-            found = self.known[key] = Expr()
-            found.op, found.args, found.dtype = op, tuple(args), dtype
-            found.view, found.value = view, value
-            found.cost = cost_of(op) + sum(a.cost for a in args)
-            found.size = 1 + sum(a.size for a in args)
+        expr = self.known.get(key)
+        if expr is None:
+            expr = self.known[key] = Expr()
+            expr.op, expr.args, expr.dtype = op, tuple(args), dtype
+            expr.view, expr.value = view, value
+            expr.cost = cost_of(op) + sum(a.cost for a in args)
+            expr.size = 1 + sum(a.size for a in args)
             own = (view,) if op in ("load", "gather") else ()
-            found.loads = tuple(dict.fromkeys(chain(own, *(a.loads for a in args))))
-            found.number = len(self.known)
-        return found
+            expr.loads = tuple(dict.fromkeys(chain(own, *(a.loads for a in args))))
+            expr.number = len(self.known)
+        return expr
 
     def load(self, view: View) -> Expr:
         return self.make("load", (), view.base.dtype, view)

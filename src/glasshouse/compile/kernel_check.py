@@ -36,7 +36,7 @@ def find_faults(graph: Graph) -> list[CardCall]:
     except CompileError:  # nothing compiles: it is no text's fault
         return []
     calls = {call_of_node(n): None for n in graph.nodes if n.op not in BUILT_IN and is_written(n)}
-    found, helpers = [], ""
+    faulty, helpers = [], ""
     for call in calls:
         own = kernel_of(call.card).helpers.strip()
         more = helpers if own in helpers else f"{helpers}{own}\n"
@@ -46,10 +46,10 @@ def find_faults(graph: Graph) -> list[CardCall]:
             raise
         except CompileError as error:
             report(call, str(error))
-            found.append(call)
+            faulty.append(call)
         else:
             helpers = more
-    return found
+    return faulty
 
 
 def explained(error: CompileError, graph: Graph) -> CompileError:

@@ -262,10 +262,10 @@ def tell_references(entry: ProgramEntry, recording: Recording, backend) -> None:
     Raises: BackendError where `strict` is set, unless just compiling is not yet worth it
     """
     if entry.missing is None:
-        found = ((node.op, *missing_of(node, backend)) for node in recording.nodes)
+        causes = ((node.op, *missing_of(node, backend)) for node in recording.nodes)
         entry.missing = [
             (Fallback(name, why.reason, line), why.fix)
-            for name, why, line in found
+            for name, why, line in causes
             if why is not None
         ]
     for fallback, fix in entry.missing:

@@ -126,13 +126,13 @@ def homes_of(schedule, told: list[StepDescription]) -> dict[int, list[tuple[int,
 
 def computed_in(own: list[Node], homes) -> list[Node]:
     """The nodes that a step computes: what it stores, and what it needs that is stored nowhere."""
-    found, stack = {node.number: node for node in own}, list(own)
+    computed, stack = {node.number: node for node in own}, list(own)
     while stack:
         for x in stack.pop().inputs:
-            if x.number not in found and x.number not in homes and x.op in primitives:
-                found[x.number] = x
+            if x.number not in computed and x.number not in homes and x.op in primitives:
+                computed[x.number] = x
                 stack.append(x)
-    return [found[number] for number in sorted(found)]
+    return [computed[number] for number in sorted(computed)]
 
 
 def source_of(node: Node) -> Node:

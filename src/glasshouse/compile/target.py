@@ -67,11 +67,11 @@ class Target:
 
     def extension(self, key, **changes) -> "Target":
         """A copy with other attributes, made once for a key."""
-        found = self.extended.get(key)
-        if found is None:
-            found = self.extended[key] = copy.copy(self)
-            vars(found).update(changes, extended={})
-        return found
+        extended = self.extended.get(key)
+        if extended is None:
+            extended = self.extended[key] = copy.copy(self)
+            vars(extended).update(changes, extended={})
+        return extended
 
     def lowerers_of(self, op: str) -> list[Lowerer]:
         """The lowerers that are made for a primitive."""

@@ -155,14 +155,14 @@ def library(key: str, source: str, more: tuple[str, ...]) -> ctypes.CDLL:
 
     Raises: CompileError
     """
-    found = loaded.get(key)
-    if found is None:
+    shared_library = loaded.get(key)
+    if shared_library is None:
         folder = open_cache(cache_folder())
-        found = load_library(folder / f"{key}.so")
-        if found is None:
-            found = build_library(folder, f"{key}.so", source, more)
-        found = loaded.setdefault(key, found)
-    return found
+        shared_library = load_library(folder / f"{key}.so")
+        if shared_library is None:
+            shared_library = build_library(folder, f"{key}.so", source, more)
+        shared_library = loaded.setdefault(key, shared_library)
+    return shared_library
 
 
 def build_library(folder: Path, name: str, source: str, more: tuple[str, ...]) -> ctypes.CDLL:
@@ -190,11 +190,11 @@ def load_library(path: Path) -> ctypes.CDLL | None:
     try:
         if read_entry(path) is None:
             return None
-        found = ctypes.CDLL(str(path))
+        shared_library = ctypes.CDLL(str(path))
     except OSError:
         return None
-    weakref.finalize(found, _ctypes.dlclose, found._handle).atexit = False
-    return found
+    weakref.finalize(shared_library, _ctypes.dlclose, shared_library._handle).atexit = False
+    return shared_library
 
 
 def build(path: Path, source: str, more: tuple[str, ...]) -> ctypes.CDLL:
@@ -230,10 +230,10 @@ def build(path: Path, source: str, more: tuple[str, ...]) -> ctypes.CDLL:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
             raise CompilerFailed(f"{command[0]} failed ({done.returncode}): {done.stderr[:2000]}")
         place_entry(out, path)
-    found = load_library(path)
-    if found is None:
+    shared_library = load_library(path)
+    if shared_library is None:
         raise CompilerFailed(f"{path} does not load")
-    return found
+    return shared_library
 
 
 def is_full(folder: Path) -> bool:

@@ -25,13 +25,13 @@ def collate(samples: list):
         raise ShapeError("collate", "at least one sample", "none", "Check the batch size.")
     columns, structure = [], None
     for position, sample in enumerate(samples):
-        leaves, found = flatten(sample)
-        structure = structure or found
-        if found != structure:
+        leaves, treedef = flatten(sample)
+        structure = structure or treedef
+        if treedef != structure:
             raise ShapeError(
                 "collate",
                 "samples of one structure",
-                f"{structure} at 0 and {found} at {position}",
+                f"{structure} at 0 and {treedef} at {position}",
                 "Return the same nesting for every index.",
             )
         columns.append(leaves)

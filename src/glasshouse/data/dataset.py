@@ -100,7 +100,7 @@ class Dataset:
 def check_index(where: str, index, length: int) -> int:
     """`index` counted from the front."""
     try:
-        found = operator.index(index)
+        position = operator.index(index)
     except TypeError:
         raise DTypeError(
             where,
@@ -108,14 +108,14 @@ def check_index(where: str, index, length: int) -> int:
             f"{index!r} ({type_name(index)})",
             "Use span(start, stop) or resample(indices) for several samples.",
         ) from None
-    if not -length <= found < length:
+    if not -length <= position < length:
         raise IndexOutOfRangeError(
             where,
             f"an index from {-length} to {length - 1}",
-            found,
+            position,
             f"The data set has {length} samples.",
         )
-    return found + length if found < 0 else found
+    return position + length if position < 0 else position
 
 
 def check_source(where: str, source):

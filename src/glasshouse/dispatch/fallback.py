@@ -61,8 +61,8 @@ class FallbackCounter(Counter):
     def lines(self) -> list[str]:
         """A line for each kind of fallback, the most frequent first, and for uncompiled runs."""
         lines = [f"{runs(count)} of {fallback}" for fallback, count in self.rows.most_common()]
-        found = self.uncompiled.most_common()
-        return lines + [f"{runs(count)} by references: {reason}" for reason, count in found]
+        reasons = self.uncompiled.most_common()
+        return lines + [f"{runs(count)} by references: {reason}" for reason, count in reasons]
 
     def __str__(self):
         return "\n".join(self.lines()) or "no fallbacks"

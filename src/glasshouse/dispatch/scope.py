@@ -75,12 +75,12 @@ def origin_of(scope: Scope | None, phase: str) -> Origin:
 
 def outermost_scopes() -> dict[int, Scope]:
     """The outermost scope of the module of each origin, by the id of that origin."""
-    found, stack = {}, [(scope, scope) for scope in tuple(outermost.values())]
+    root_of, stack = {}, [(scope, scope) for scope in tuple(outermost.values())]
     while stack:
         scope, root = stack.pop()
-        found.update({id(origin): root for origin in tuple((scope.origins or {}).values())})
+        root_of.update({id(origin): root for origin in tuple((scope.origins or {}).values())})
         stack.extend((inner, root) for inner in tuple(scope.inner.values()))
-    return found
+    return root_of
 
 
 def scope_of(module, parent: Scope | None) -> Scope:

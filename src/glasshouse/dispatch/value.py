@@ -215,11 +215,11 @@ def as_operand(where: str, x):
 
 
 def common_dtype(where: str, operands) -> DType:
-    found = [x.dtype for x in operands if isinstance(x, Value)]
-    if not found:
+    dtypes = [x.dtype for x in operands if isinstance(x, Value)]
+    if not dtypes:
         raise DTypeError(where, "at least one tensor", "Python scalars only", "Use gh.asarray.")
     scalars = [x for x in operands if not isinstance(x, Value)]
-    return reduce(promote_scalar, scalars, reduce(promote, found))
+    return reduce(promote_scalar, scalars, reduce(promote, dtypes))
 
 
 def full(shape: Shape, value, dtype: DType, where: str = "full"):

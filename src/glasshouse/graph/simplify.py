@@ -24,11 +24,11 @@ def simplest(graph: Graph, node: Node, inputs) -> Node:
             composed = composed_node(card, graph, node, inputs, make)
             if composed is not None:
                 return composed
-        found = RULES[node.op](graph, node, inputs) if node.op in RULES else None
-        if found is None and inputs and is_elementwise(node.op):
-            found = at_smaller_shape(graph, node, inputs)
-        if found is not None:
-            return found
+        simplified = RULES[node.op](graph, node, inputs) if node.op in RULES else None
+        if simplified is None and inputs and is_elementwise(node.op):
+            simplified = at_smaller_shape(graph, node, inputs)
+        if simplified is not None:
+            return simplified
     return graph.emit_call(node.call, inputs)
 
 

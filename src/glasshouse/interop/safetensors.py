@@ -174,7 +174,7 @@ def from_entry(path, name: str, entry: dict) -> np.ndarray:
     return np.frombuffer(entry["data"], dtype=CODES[entry["dtype"]]).reshape(entry["shape"])
 
 
-def damaged(path, found) -> CheckpointError:
+def damaged(path, fault) -> CheckpointError:
     return CheckpointError(
-        "load", f"{path} to be a whole safetensors file", found, "Load an earlier checkpoint."
+        "load", f"{path} to be a whole safetensors file", fault, "Load an earlier checkpoint."
     )

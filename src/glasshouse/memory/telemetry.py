@@ -74,8 +74,8 @@ def live_by(events: list[MemoryEvent], by: str) -> dict[str, np.ndarray]:
     groups = {name: np.cumsum(changes) for name, changes in groups.items()}
     largest = sorted(groups, key=lambda name: -groups[name].max())[:COLOURS]
     rest = np.array([event.allocated_bytes for event in events], float)
-    found = {name: groups[name] for name in largest}
-    return found | {"other": rest - sum(found.values())}
+    bytes_of = {name: groups[name] for name in largest}
+    return bytes_of | {"other": rest - sum(bytes_of.values())}
 
 
 def plot(events, path, by: str = "phase") -> Path:

@@ -9,8 +9,8 @@ from glasshouse.metrics.metric import Metric
 
 class EditDistance(Metric):
     """Fewest insertions, deletions and substitutions that turn the predictions into the targets.
-    value = (insertions + deletions + substitutions) / target length, summed over all updates: the
-    word or character error rate when the sequences are words or characters.
+    value = (insertions + deletions + substitutions) / target length, summed over all updates:
+    the word or character error rate when the sequences are words or characters.
 
     Source: Wagner & Fischer 1974, "The string-to-string correction problem".
     Example:

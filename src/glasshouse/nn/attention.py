@@ -128,7 +128,7 @@ class MultiheadAttention(Module):
                 given[key] = reshape(x, (1, *x.shape))
             elif not self.batch_first:
                 given[key] = permute(x, axes=(1, 0, 2))
-        q, k, v = found = [given[id(x)] for x in inputs]
+        q, k, v = operands = [given[id(x)] for x in inputs]
         if k.shape[:2] != v.shape[:2] or q.shape[0] != k.shape[0]:
             raise ShapeError(
                 "MultiheadAttention",
@@ -136,7 +136,7 @@ class MultiheadAttention(Module):
                 f"(N, length) {q.shape[:2]}, {k.shape[:2]} and {v.shape[:2]}",
                 f"Check batch_first={self.batch_first}.",
             )
-        return ndim == 2, found
+        return ndim == 2, operands
 
     def project(self, query, key, value):
         size, weight, bias = self.embed_dim, self.in_proj_weight, self.in_proj_bias

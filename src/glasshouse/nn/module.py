@@ -108,16 +108,16 @@ class Module:
 
     def _call_with_hooks(self, args, kwargs):
         for hook, with_kwargs in tuple(self._forward_pre_hooks.values()):
-            found = hook(self, args, kwargs) if with_kwargs else hook(self, args)
-            if found is not None and with_kwargs:
-                args, kwargs = found
-            elif found is not None:
-                args = found if isinstance(found, tuple) else (found,)
+            returned = hook(self, args, kwargs) if with_kwargs else hook(self, args)
+            if returned is not None and with_kwargs:
+                args, kwargs = returned
+            elif returned is not None:
+                args = returned if isinstance(returned, tuple) else (returned,)
         result = self.forward(*args, **kwargs)
         for hook, with_kwargs in tuple(self._forward_hooks.values()):
             extra = (kwargs,) if with_kwargs else ()
-            found = hook(self, args, *extra, result)
-            result = result if found is None else found
+            returned = hook(self, args, *extra, result)
+            result = result if returned is None else returned
         return result
 
     def register_forward_pre_hook(self, hook, *, prepend=False, with_kwargs=False) -> Hook:
@@ -368,9 +368,9 @@ class Module:
         """This module with each tensor replaced by `convert` of it, in place and all or none."""
         with no_grad():
             tensors = [*self.parameters(), *self.buffers()]
-            found = [convert(t) for t in tensors]
+            converted = [convert(t) for t in tensors]
             grads = [None if t.grad is None else convert(t.grad) for t in tensors]
-            for tensor, value, grad in zip(tensors, found, grads, strict=True):
+            for tensor, value, grad in zip(tensors, converted, grads, strict=True):
                 if value is not tensor:
                     tensor.rebind(value)
                     tensor.grad = grad
@@ -386,8 +386,8 @@ class Module:
     def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> dict:
         """Parameters and persistent buffers by dotted name, in the order of PyTorch's.
         The tensors are snapshots, off the tape; `keep_vars` gives the parameters themselves."""
-        found = self._named_state(prefix)
-        return {name: value if keep_vars else value.detach() for name, value in found}
+        named_state = self._named_state(prefix)
+        return {name: value if keep_vars else value.detach() for name, value in named_state}
 
     def _named_state(self, prefix: str):
         for name, x in chain(self._parameters.items(), self._buffers.items()):
@@ -405,27 +405,27 @@ class Module:
         Raises: CheckpointError for a tensor of another shape, and, if strict, for missing or
             unexpected names.
         """
-        own, found, wrong = dict(self._named_state("")), {}, []
+        own, loaded, wrong = dict(self._named_state("")), {}, []
         missing = [name for name in own if name not in state_dict]
         unexpected = [name for name in state_dict if name not in own]
         for name in own:
             if name in state_dict:
-                self._check_loaded(name, own[name], state_dict[name], found, wrong)
+                self._check_loaded(name, own[name], state_dict[name], loaded, wrong)
         if wrong or (strict and (missing or unexpected)):
             where = f"{type(self).__name__}.load_state_dict"
             raise load_error(where, missing, unexpected, wrong, strict)
         with no_grad():
-            for name, value in found.items():
+            for name, value in loaded.items():
                 own[name].copy_(value)
         return IncompatibleKeys(missing, unexpected)
 
-    def _check_loaded(self, name: str, own, given, found: dict, wrong: list) -> None:
+    def _check_loaded(self, name: str, own, given, loaded: dict, wrong: list) -> None:
         try:
             value = given if isinstance(given, Value) else adopted(given)
             if value.shape != own.shape:
                 wrong.append(f"{name} of shape {value.shape}, not {own.shape}")
             else:
-                found[name] = cast(value.detach(), own.dtype)
+                loaded[name] = cast(value.detach(), own.dtype)
         except (TypeError, ValueError) as error:
             wrong.append(f"{name} ({error})")
 

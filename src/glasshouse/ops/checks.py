@@ -15,12 +15,12 @@ def check_option(where: str, name: str, value, options):
 
 def check_integer(where: str, name: str, value, least: int = 0) -> int:
     """`value` as a Python integer; raises OptionError unless it is one, of at least `least`."""
-    found = operator.index(value) if hasattr(value, "__index__") else least - 1
-    if isinstance(value, bool) or found < least:
+    number = operator.index(value) if hasattr(value, "__index__") else least - 1
+    if isinstance(value, bool) or number < least:
         raise OptionError(
             where, f"{name} to be an integer >= {least}", repr(value), f"Pass e.g. {max(least, 1)}."
         )
-    return found
+    return number
 
 
 def check_type(where: str, x, kinds, expected: str, fix: str):

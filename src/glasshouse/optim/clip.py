@@ -14,8 +14,10 @@ from glasshouse.tensor import Tensor, asarray
 
 
 def clip_grad_norm_(parameters, max_norm: float, norm_type: float = 2.0, error_if_nonfinite=False):
-    """The norm of all gradients together; they are scaled down in place if it is above max_norm. g
-    = g * min(1, max_norm / (norm + 1e-6)), norm = (sum |g|^norm_type)^(1 / norm_type)
+    """The norm of all gradients together; they are scaled down in place if it is above max_norm.
+
+        norm = (sum |g|^norm_type)^(1 / norm_type)
+        g = g * min(1, max_norm / (norm + 1e-6))
 
     Shapes: -> ().
     Dtypes: floating or complex gradients; the norm is real.
@@ -78,7 +80,7 @@ def clip_grad_value_(parameters, clip_value: float) -> None:
 
 
 def with_grad(where: str, parameters) -> list[Tensor]:
-    found = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    for p in found:
+    tensors = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    for p in tensors:
         check_type(where, p, Tensor, "tensors", "Pass model.parameters().")
-    return [p for p in found if p.grad is not None]
+    return [p for p in tensors if p.grad is not None]

@@ -11,8 +11,8 @@ KEPT = ("growth_factor", "backoff_factor", "growth_interval")  # options that ar
 
 
 class GradScaler:
-    """Scales the loss up, the gradients down, and leaves out steps whose gradients overflowed. The
-    scale grows by `growth_factor` after `growth_interval` good steps and shrinks by
+    """Scales the loss up, the gradients down, and leaves out steps whose gradients overflowed.
+    The scale grows by `growth_factor` after `growth_interval` good steps and shrinks by
     `backoff_factor` after a bad one. A step reads one number from the gradients.
 
     Raises: OptionError for factors that do not grow or shrink.
@@ -43,7 +43,7 @@ class GradScaler:
         self.factor, self.enabled = float(init_scale), enabled
         self.growth_factor, self.backoff_factor = growth_factor, backoff_factor
         self.growth_interval, self.good_steps = growth_interval, 0
-        self.found: dict[int, object] = {}  # by optimizer: a boolean tensor, or None
+        self.overflow_of: dict[int, object] = {}  # by optimizer: a boolean tensor, or None
         self.overflowed = False
 
     def get_scale(self) -> float:
@@ -63,27 +63,27 @@ class GradScaler:
         """
         if not self.enabled:
             return
-        if id(optimizer) in self.found:
+        if id(optimizer) in self.overflow_of:
             raise GradError(
                 "unscale_",
                 "gradients that are still scaled",
                 "ones unscaled since the last update()",
                 "Call it once a step.",
             )
-        found = asarray(False)
+        overflow = asarray(False)
         for p in optimizer.parameters():
             if p.grad is not None:
                 p.grad = cast(p.grad.detach(), p.dtype) / self.factor
-                found = found | any_(logical_not(isfinite(p.grad)))
-        self.found[id(optimizer)] = found
+                overflow = overflow | any_(logical_not(isfinite(p.grad)))
+        self.overflow_of[id(optimizer)] = overflow
 
     def step(self, optimizer, *args):
         """`optimizer.step(*args)` unless a gradient is infinite or NaN."""
         if not self.enabled:
             return optimizer.step(*args)
-        if id(optimizer) not in self.found:
+        if id(optimizer) not in self.overflow_of:
             self.unscale_(optimizer)
-        if bool(self.found[id(optimizer)]):
+        if bool(self.overflow_of[id(optimizer)]):
             self.overflowed = True
             return None
         return optimizer.step(*args)
@@ -101,7 +101,7 @@ class GradScaler:
             if self.good_steps >= self.growth_interval:
                 grown = self.factor * self.growth_factor
                 self.factor, self.good_steps = grown if math.isfinite(grown) else self.factor, 0
-        self.found, self.overflowed = {}, False
+        self.overflow_of, self.overflowed = {}, False
 
     def state_dict(self) -> dict:
         """The scale and its history; empty if not enabled."""

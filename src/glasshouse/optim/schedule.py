@@ -193,8 +193,8 @@ class ExponentialLR(StepLR):
 
 
 class LinearLR(LRScheduler):
-    """The rate grows (or falls) linearly from start_factor to end_factor times initial_lr. Warm-up:
-    reached after `total_iters` steps, and kept from then on.
+    """The rate grows (or falls) linearly from start_factor to end_factor times initial_lr.
+    Warm-up: reached after `total_iters` steps, and kept from then on.
 
     Raises: OptionError for factors outside [0, 1], a start_factor of 0, or total_iters below 1.
     Source: Goyal et al. 2017, arXiv:1706.02677, sec. 2.2 (gradual warm-up).

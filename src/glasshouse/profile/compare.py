@@ -76,7 +76,7 @@ class Comparison:
             f"step {milliseconds(self.before_ns)} -> {milliseconds(self.after_ns)}: "
             f"{self.ratio:.3f} times ({CONFIDENCE:.0%}: {self.low:.3f} to {self.high:.3f})"
         ]
-        for name, found in (("module", self.modules), ("kernel", self.operators)):
+        for name, changes_of_kind in (("module", self.modules), ("kernel", self.operators)):
             lines = [
                 [
                     c.name,
@@ -84,7 +84,7 @@ class Comparison:
                     milliseconds(c.after_ns),
                     ("+" if c.gained_ns > 0 else "") + milliseconds(c.gained_ns),
                 ]
-                for c in found[:row_limit]
+                for c in changes_of_kind[:row_limit]
             ]
             parts.append(table([f"{name}, a step", "before", "after", "change"], lines))
         return "\n\n".join(parts) + "\n"
@@ -104,5 +104,5 @@ def changes(before: dict, after: dict, what: str, steps) -> list[Change]:
                 name = f"{row['kind']} {row['name']} {name}"
             ns = row["kernel_ns"] if what == "modules" else row["time_ns"]
             sums.setdefault(name.strip(), [0.0, 0.0])[place] += ns / len(steps[place])
-    found = [Change(name, *pair) for name, pair in sums.items()]
-    return sorted(found, key=lambda c: -abs(c.gained_ns))
+    all_changes = [Change(name, *pair) for name, pair in sums.items()]
+    return sorted(all_changes, key=lambda c: -abs(c.gained_ns))

@@ -179,11 +179,11 @@ class FlopCounter(Watcher):
 
     def get_flop_counts(self) -> dict[str, dict[str, int]]:
         """Count by module, then by primitive; "Global" holds all."""
-        found: dict[str, Counter] = {"Global": Counter()}
+        counts: dict[str, Counter] = {"Global": Counter()}
         for row in self.rows():
             for path in ("Global", *prefixes(row.module)):
-                found.setdefault(path, Counter())[row.primitive] += row.model
-        return {path: {k: n for k, n in ops.items() if n} for path, ops in found.items()}
+                counts.setdefault(path, Counter())[row.primitive] += row.model
+        return {path: {k: n for k, n in ops.items() if n} for path, ops in counts.items()}
 
     def uncounted(self, view: str = "matrix") -> dict[str, int]:
         """Calls of the primitives that count nothing in this view."""

@@ -81,10 +81,11 @@ class HtaExporter(Exporter):
     def names(self, tracks: set[int]) -> Iterator[dict]:
         steps = self.trace.steps
         yield from super().names({t for t in tracks if t < EXECUTION or t >= 2 * EXECUTION})
-        found = sorted({(int(d), int(s)) for d, s in zip(steps.device, steps.stream) if d >= 0})
+        places = zip(steps.device, steps.stream)
+        device_streams = sorted({(int(d), int(s)) for d, s in places if d >= 0})
         threads = sorted({0, *steps.thread.tolist()})
-        for device, stream in found or [(0, STREAM + thread) for thread in threads]:
-            label = "" if found else " (kernels on the CPU)"
+        for device, stream in device_streams or [(0, STREAM + thread) for thread in threads]:
+            label = "" if device_streams else " (kernels on the CPU)"
             yield self.meta("process_name", 0, {"name": f"glasshouse device {device}"}, device)
             yield self.meta("process_labels", 0, {"labels": f"GPU {device}"}, device)
             yield self.meta("thread_name", stream, {"name": f"stream {stream}{label}"}, device)

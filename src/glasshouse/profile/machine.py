@@ -28,12 +28,12 @@ def count_cores() -> int:
 
 
 def seconds_of(fn: Callable, repeats: int = 5) -> float:
-    found = []
+    seconds = []
     for _ in range(repeats):
         start = time.perf_counter()
         fn()
-        found.append(time.perf_counter() - start)
-    return min(found)
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
 
 
 def measure_matrix_flops(multiplication: Callable, smoke: bool = False) -> float:

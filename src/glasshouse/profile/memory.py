@@ -63,5 +63,5 @@ def alive_after(trace: Trace, count: int) -> list[Alive]:
     sums = Sums()
     for nbytes, tag in held.values():
         sums.add(tag, nbytes, 1)
-    found = [Alive(tag, nbytes, blocks) for tag, (nbytes, blocks) in sums.items()]
-    return sorted(found, key=lambda a: -a.nbytes)
+    alive = [Alive(tag, nbytes, blocks) for tag, (nbytes, blocks) in sums.items()]
+    return sorted(alive, key=lambda a: -a.nbytes)

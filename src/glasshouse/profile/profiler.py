@@ -162,13 +162,13 @@ class profile:
     def action(self) -> ProfilerAction:
         if self.schedule is None:
             return ProfilerAction.RECORD
-        found = self.schedule(self.step_num)
-        if not isinstance(found, ProfilerAction):
+        action = self.schedule(self.step_num)
+        if not isinstance(action, ProfilerAction):
             raise OptionError(
                 "profile: expected the schedule to give a ProfilerAction; got "
-                f"{found!r}. Use gh.profile.schedule(...)."
+                f"{action!r}. Use gh.profile.schedule(...)."
             )
-        return found
+        return action
 
     def enter(self, action: ProfilerAction) -> None:
         if action is not ProfilerAction.NONE and self.recorder is None:

@@ -219,10 +219,10 @@ class EventRecorder(Watcher):
 
     def events(self) -> np.ndarray:
         """What was written, as records; what began before is seen from the begin on."""
-        found = self.table[: min(self.count, self.room) * SIZE].view(EVENT)
-        for times in (found["begin"], found["end"]):
+        events = self.table[: min(self.count, self.room) * SIZE].view(EVENT)
+        for times in (events["begin"], events["end"]):
             np.maximum(times, self.begin_ns, out=times)
-        return found
+        return events
 
 
 def about(call: Call, origin: Origin) -> tuple[int, int]:
@@ -299,11 +299,11 @@ def of_caller(stack: list[tuple]) -> list[tuple]:
 
 def running(skip: int) -> list[tuple]:
     """(code, instruction) of the functions of this thread, the innermost first, without `skip`."""
-    frame, found = sys._getframe(1 + skip), []
-    while frame is not None and len(found) < MAX_FRAMES:
-        found.append((frame.f_code, frame.f_lasti))
+    frame, frames = sys._getframe(1 + skip), []
+    while frame is not None and len(frames) < MAX_FRAMES:
+        frames.append((frame.f_code, frame.f_lasti))
         frame = frame.f_back
-    return found
+    return frames
 
 
 def stack_key(skip: int) -> tuple:

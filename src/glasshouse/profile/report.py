@@ -69,7 +69,7 @@ def best_rate(trace: Trace, rows) -> float:
 def advice(trace: Trace) -> list[str]:
     """What the numbers say would help, each with its evidence; the largest gain first."""
     rows = kernels(trace)
-    found = [
+    gains = [
         (
             trace.compile_ns,
             "Programs are compiled, or read from disk where a run before stored "
@@ -92,7 +92,7 @@ def advice(trace: Trace) -> list[str]:
     ]
     return [
         f"{text} ({milliseconds(ns)}, {ns / trace.wall_ns:.0%} of the time)"
-        for ns, text in sorted(found, reverse=True)
+        for ns, text in sorted(gains, reverse=True)
         if trace.kernel_ns and ns > SHARE * trace.wall_ns
     ]
 
@@ -176,19 +176,19 @@ def folded(trace: Trace, metric: str = "kernel_ns") -> list[tuple[list[str], int
         e = trace.events[i]
         key = int(e["stack"]), int(e["scope"]), int(e["phase"]), int(e["what"])
         sums[key] = sums.get(key, 0) + float(values[i])
-    found: dict[tuple[str, ...], float] = {}
+    ns_of_stack: dict[tuple[str, ...], float] = {}
 
     def add(ns: float, outer: list[str], phase: str, module: str, name: str) -> None:
         path = (*outer, phase, *filter(None, module.split(".")), name)
         frames = tuple(part.replace(";", ",") for part in path)
-        found[frames] = found.get(frames, 0) + ns
+        ns_of_stack[frames] = ns_of_stack.get(frames, 0) + ns
 
     for (stack, scope, phase, what), ns in sums.items():
         outer = [label for _, label in trace.codes(stack)]
         add(ns, outer, trace.phases[phase], trace.scopes[scope], trace.call_name(what))
     for share, ns, _ in trace.unseen if metric == "kernel_ns" else ():
         add(ns, [], share.phase, share.module, trace.name_of_share(share))
-    return [(list(frames), int(ns)) for frames, ns in found.items() if ns >= 1]
+    return [(list(frames), int(ns)) for frames, ns in ns_of_stack.items() if ns >= 1]
 
 
 def speedscope(stacks: list[tuple[list[str], int]]) -> dict:
@@ -263,13 +263,13 @@ def write_report(trace: Trace, path, against=None) -> Path:
     data = data_of(trace)
     data |= {"flame": folded(trace), "timeline": timeline_data(trace)}
     if against is not None:
-        found = Comparison(read_run(against), data)
+        compared = Comparison(read_run(against), data)
         data["comparison"] = {
-            "ratio": found.ratio,
-            "low": found.low,
-            "high": found.high,
-            "modules": found.modules[:100],
-            "kernels": found.operators[:100],
+            "ratio": compared.ratio,
+            "low": compared.low,
+            "high": compared.high,
+            "modules": compared.modules[:100],
+            "kernels": compared.operators[:100],
         }
     path.write_text(page_of(data), encoding="utf-8")
     return path

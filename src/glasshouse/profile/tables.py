@@ -104,11 +104,11 @@ class EventAverages(list):
         return text + "".join(stacks) + "\n" + self.uncounted() + summary(self.trace)
 
     def uncounted(self) -> str:
-        found = Sums()
+        sums = Sums()
         for r in self:
             if r.kind in ("op", "copy") and not r.flops and r.kernel_ns:
-                found.add(r.name, r.calls, r.kernel_ns)
-        parts = [f"{name} {n:,} calls {milliseconds(ns)}" for name, (n, ns) in found.items()]
+                sums.add(r.name, r.calls, r.kernel_ns)
+        parts = [f"{name} {n:,} calls {milliseconds(ns)}" for name, (n, ns) in sums.items()]
         return f"without FLOPs: {', '.join(parts)}\n" if parts and self.flops else ""
 
     def __repr__(self):
@@ -193,9 +193,9 @@ def label_of(trace: Trace, event, shapes: bool, stack_n: int) -> tuple[str, str,
 def costs_of(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
     numbers, inverse = np.unique(trace.events["what"][trace.is_op], return_inverse=True)
     costs = [recorded.calls[number].cost for number in numbers.tolist()]
-    found = np.zeros((2, len(trace.events)))
-    found[:, trace.is_op] = np.array([(c.flops, c.bytes) for c in costs]).reshape(-1, 2)[inverse].T
-    return found[0], found[1]
+    counts = np.zeros((2, len(trace.events)))
+    counts[:, trace.is_op] = np.array([(c.flops, c.bytes) for c in costs]).reshape(-1, 2)[inverse].T
+    return counts[0], counts[1]
 
 
 class KernelRow(NamedTuple):

@@ -109,16 +109,16 @@ class Trace:
         events = self.events
         order = np.lexsort((-events["end"], events["begin"], events["thread"]))
         ends, threads = events["end"][order].tolist(), events["thread"][order].tolist()
-        found, stack, thread = [-1] * len(order), [], -1
+        parent_of, stack, thread = [-1] * len(order), [], -1
         for i, (place, end) in enumerate(zip(order.tolist(), ends, strict=True)):
             if threads[i] != thread:
                 thread, stack = threads[i], []
             while stack and stack[-1][0] < end:
                 stack.pop()
             if stack:
-                found[place] = stack[-1][1]
+                parent_of[place] = stack[-1][1]
             stack.append((end, place))
-        return np.array(found, np.int64)
+        return np.array(parent_of, np.int64)
 
     @cached_property
     def self_ns(self) -> np.ndarray:
@@ -257,12 +257,12 @@ class Trace:
     @cached_property
     def shares(self) -> list[Share]:
         """Whom the steps of each Program work for; the parts of a step add up to 1."""
-        found = []
+        shares = []
         for number, program in enumerate(self.programs):
             events = self.last_events[number]
             for step, info in enumerate(program.step_infos()):
-                found += shares_of(self, number, step, info, events)
-        return found
+                shares += shares_of(self, number, step, info, events)
+        return shares
 
     @cached_property
     def time_of_steps(self) -> dict[tuple[int, int], tuple[int, int]]:
@@ -280,7 +280,7 @@ class Trace:
     def kernel_ns_of_calls(self) -> tuple[np.ndarray, list[Unseen]]:
         """Time of kernels that computed each event's call, and that of calls which are no event;
         that of a fused kernel is shared out."""
-        found = np.zeros(len(self.events))
+        kernel_ns = np.zeros(len(self.events))
         placed: dict[int, list[Share]] = {}
         caller: dict[tuple[int, int], Share] = {}  # whom a copy is for
         for share in self.shares:
@@ -295,7 +295,7 @@ class Trace:
             time = (run.ends_ns - run.begins_ns)[[share.step for share in shares]]
             time = time * [share.part for share in shares]
             event = run.events[[share.place for share in shares]]
-            np.add.at(found, event[event >= 0], time[event >= 0])
+            np.add.at(kernel_ns, event[event >= 0], time[event >= 0])
             for i in np.flatnonzero(event < 0):
                 share = shares[i]
                 if share.call is None:
@@ -305,8 +305,8 @@ class Trace:
                 total[1] += time[i]
                 total[2].add(id(run))
         now = self.events["kind"] == recorded.COMPUTED
-        found[now] = (self.events["end"] - self.events["begin"])[now]
-        return found, [Unseen(share, ns, len(runs)) for share, ns, runs in unseen.values()]
+        kernel_ns[now] = (self.events["end"] - self.events["begin"])[now]
+        return kernel_ns, [Unseen(share, ns, len(runs)) for share, ns, runs in unseen.values()]
 
     @property
     def kernel_ns_of_events(self) -> np.ndarray:
@@ -318,12 +318,12 @@ class Trace:
 
     def line(self, program: int, place: int) -> str:
         """The user's line of a call, "file.py:12": as capture noted it, else from its stack."""
-        found = getattr(self.programs[program], "lines", {}).get(place, "")
+        origin = getattr(self.programs[program], "lines", {}).get(place, "")
         events = self.last_events[program]
-        if not found and self.with_stack and 0 <= place < len(events) and events[place] >= 0:
+        if not origin and self.with_stack and 0 <= place < len(events) and events[place] >= 0:
             frames = self.frames(int(self.events[events[place]]["stack"]))
-            found = frames[0].partition("):")[0].replace("(", ":") if frames else ""
-        return found
+            origin = frames[0].partition("):")[0].replace("(", ":") if frames else ""
+        return origin
 
     @cached_property
     def last_events(self) -> list[np.ndarray]:

@@ -228,7 +228,7 @@ def parse_subscripts(subscripts: str, values):
     rest = [x.ndim - len(t.replace("...", "")) for t, x in zip(terms, values, strict=True)]
     widest = max((r for t, r in zip(terms, rest, strict=True) if "..." in t), default=0)
     dots = [str(i) for i in range(widest)]
-    found = []
+    operand_letters = []
     for term, r, x in zip(terms, rest, values, strict=True):
         if r < 0 or (r and "..." not in term):
             raise ShapeError(
@@ -238,8 +238,8 @@ def parse_subscripts(subscripts: str, values):
                 "Use one letter per axis, or '...'.",
             )
         head, _, tail = term.partition("...")
-        found.append([*head, *(dots[widest - r :] if "..." in term else ()), *tail])
-    letters = [letter for term in found for letter in term]
+        operand_letters.append([*head, *(dots[widest - r :] if "..." in term else ()), *tail])
+    letters = [letter for term in operand_letters for letter in term]
     if arrow:
         head, ellipsis, tail = right.partition("...")
         result = [*head, *(dots if ellipsis else ()), *tail]
@@ -254,7 +254,7 @@ def parse_subscripts(subscripts: str, values):
             f"{wrong[0]!r} in {subscripts!r}",
             "Check the subscripts.",
         )
-    return found, result
+    return operand_letters, result
 
 
 def letter_sizes(subscripts: str, terms, values) -> dict[str, int]:

@@ -124,11 +124,11 @@ def result_type(*arrays_and_dtypes) -> DType:
         glasshouse.int16
     """
     scalars = [x for x in arrays_and_dtypes if type(x) in SCALARS]
-    found = [dtype_of(x) for x in arrays_and_dtypes if type(x) not in SCALARS]
+    dtypes = [dtype_of(x) for x in arrays_and_dtypes if type(x) not in SCALARS]
     if not arrays_and_dtypes:
         raise OptionError("result_type", "arrays or dtypes", "none", "Give one or more.")
-    found = found or [as_dtype(type(scalars[0]))]
-    return reduce(promote_scalar, scalars, reduce(promote, found))
+    dtypes = dtypes or [as_dtype(type(scalars[0]))]
+    return reduce(promote_scalar, scalars, reduce(promote, dtypes))
 
 
 def astype(x, dtype, /, *, copy: bool = True, device=None):

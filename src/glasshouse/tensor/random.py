@@ -349,8 +349,8 @@ def permutation(n, axis: int = 0, generator=None) -> Value:
 
 
 def choice(options, shape=(), replace: bool = True, p=None, axis: int = 0, generator=None) -> Value:
-    """Elements drawn from `options`, a tensor along `axis`, or the integers below a number. Without
-    replacement and with weights `p`, the largest of Gumbel-perturbed log-weights are taken.
+    """Elements drawn from `options`, a tensor along `axis`, or the integers below a number.
+    Without replacement and with weights `p`, the largest of Gumbel-perturbed log-weights are taken.
 
     Shapes: `shape` in place of the axis.
     Raises: ShapeError for more draws than options without replacement, or p of another length.
@@ -411,17 +411,17 @@ def gamma(shape=(), alpha=1.0, scale=1.0, dtype=float32, generator=None) -> Valu
     alpha = broadcast_to(cast(as_value(alpha), float64), shape).detach()
     d = where(alpha < 1, alpha + 1, alpha) - 1 / 3
     c = 1 / cards.sqrt(d * 9)
-    accepted, found = full(shape, 0.0, float64) > 1, d
+    accepted, samples = full(shape, 0.0, float64) > 1, d
     for _ in range(16):
         x = normal(shape, dtype=float64, generator=generator)
         v = (x * c + 1) ** 3
         u = 1 - unit(shape, float64, generator)
         log_v = cards.log(cards.maximum(v, full(shape, 1e-300, float64)))
         good = (v > 0) & (cards.log(u) < 0.5 * x * x + d - d * v + d * log_v)
-        found = where(good & ~accepted, d * v, found)
+        samples = where(good & ~accepted, d * v, samples)
         accepted = accepted | good
     boost = cards.log(1 - unit(shape, float64, generator)) / alpha
-    return cast(where(alpha < 1, found * cards.exp(boost), found) * scale, dtype)
+    return cast(where(alpha < 1, samples * cards.exp(boost), samples) * scale, dtype)
 
 
 def beta(shape=(), a=1.0, b=1.0, dtype=float32, generator=None) -> Value:

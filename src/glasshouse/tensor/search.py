@@ -114,9 +114,9 @@ def runs(where: str, x):
 
 
 def unique_all(x, /) -> UniqueAll:
-    """(values, indices, inverse_indices, counts) of the distinct elements of x, in order. `indices`
-    is where each is first in x flattened; values[inverse_indices] is x. Each NaN counts as
-    distinct. The tensor is read at once, since the results' shapes depend on it.
+    """(values, indices, inverse_indices, counts) of the distinct elements of x, in order.
+    `indices` is where each is first in x flattened; values[inverse_indices] is x. Each NaN counts
+    as distinct. The tensor is read at once, since the results' shapes depend on it.
 
     Shapes: x (...) -> (k,), (k,), (...), (k,).
     Dtypes: any, kept; the others int64.
@@ -152,8 +152,8 @@ def unique_counts(x, /) -> UniqueCounts:
         >>> unique_counts([7, 5, 7]).counts.tolist()
         [1, 2]
     """
-    found = distinct("unique_counts", x)
-    return UniqueCounts(found.values, found.counts)
+    elements = distinct("unique_counts", x)
+    return UniqueCounts(elements.values, elements.counts)
 
 
 def unique_inverse(x, /) -> UniqueInverse:
@@ -164,8 +164,8 @@ def unique_inverse(x, /) -> UniqueInverse:
     Raises: DTypeError for what is not numeric.
     Source: standard.
     """
-    found = distinct("unique_inverse", x)
-    return UniqueInverse(found.values, found.inverse_indices)
+    elements = distinct("unique_inverse", x)
+    return UniqueInverse(elements.values, elements.inverse_indices)
 
 
 def unique_values(x, /):

@@ -36,8 +36,8 @@ def jacobian(fn, argnums=0, mode: str = "reverse"):
     @functools.wraps(fn)
     def derivative(*args, **kwargs):
         chosen = of_arguments("jacobian", fn, numbers, args, kwargs)
-        found = make(chosen, tuple(tree_map(as_value, args[n]) for n in numbers))
-        return found if isinstance(argnums, (tuple, list)) else found[0]
+        derivatives = make(chosen, tuple(tree_map(as_value, args[n]) for n in numbers))
+        return derivatives if isinstance(argnums, (tuple, list)) else derivatives[0]
 
     return derivative
 
@@ -60,7 +60,7 @@ def reverse_columns(fn, primals):
 def forward_columns(fn, primals):
     leaves, treedef = flatten(primals)
     zeros = [x * 0 for x in leaves]
-    found = []
+    jacobians = []
     for i, x in enumerate(leaves):
 
         def push(unit, i=i):
@@ -68,8 +68,8 @@ def forward_columns(fn, primals):
             return jvp(fn, primals, unflatten(treedef, tangents))[1]
 
         columns = vmap(push, out_axes=-1)(basis(x.spec))
-        found.append(tree_map(lambda c, x=x: reshape(c, (*c.shape[:-1], *x.shape)), columns))
-    return unflatten(treedef, found)
+        jacobians.append(tree_map(lambda c, x=x: reshape(c, (*c.shape[:-1], *x.shape)), columns))
+    return unflatten(treedef, jacobians)
 
 
 def hessian(fn, argnums=0):

@@ -59,12 +59,12 @@ class Pullback:
             )
         pairs = [(y, as_value(g, y.dtype)) for y, g in zip(self.outputs, gs, strict=True)]
         tracked = [(y, g) for y, g in pairs if y.node is not None and y.mode is self.mode]
-        found: list = [None] * len(self.inputs)
+        gradients: list = [None] * len(self.inputs)
         if tracked:
             outputs, seeds = zip(*tracked, strict=True)
             with self.mode:
-                found = pull_back("vjp", outputs, self.inputs, seeds, True, False)
-        pairs = zip(self.inputs, found)
+                gradients = pull_back("vjp", outputs, self.inputs, seeds, True, False)
+        pairs = zip(self.inputs, gradients)
         pulled = [zeros(x.spec) if g is None else self.mode.lower(g) for x, g in pairs]
         return unflatten(self.in_def, pulled)
 

@@ -77,14 +77,14 @@ def checked(log_probs, targets, input_lengths, target_lengths, blank, reduction)
         )
     if not 0 <= blank < x.shape[-1]:
         raise OptionError(where, f"blank from 0 to {x.shape[-1] - 1}", blank, "Name a class.")
-    found = {"targets": y}
+    integers = {"targets": y}
     given = (
         ("input_lengths", input_lengths, x.shape[0]),
         ("target_lengths", target_lengths, y.shape[-1]),
     )
     for name, lengths, most in given:
         known = [] if isinstance(lengths, Value) else np.asarray(lengths).reshape(-1).tolist()
-        found[name] = lengths = as_value(lengths, where=where)
+        integers[name] = lengths = as_value(lengths, where=where)
         fits = lengths.shape in (x.shape[1:-1], x.shape[1:-1] or (1,))
         if not fits or any(not 0 <= n <= most for n in known):
             raise ShapeError(
@@ -93,10 +93,10 @@ def checked(log_probs, targets, input_lengths, target_lengths, blank, reduction)
                 known or lengths.shape,
                 "Pass the length of each sequence.",
             )
-    for name, value in found.items():
+    for name, value in integers.items():
         if not value.dtype.is_integer and value.size:
             raise DTypeError(where, f"integer {name}", value.dtype.name, "Convert with .long().")
-    return [x, *(cast(value, int64) for value in found.values())]
+    return [x, *(cast(value, int64) for value in integers.values())]
 
 
 class Alignment(Function):

@@ -75,14 +75,14 @@ def pool_widths(where, sizes, kernel, stride, padding, dilation, ceil_mode):
     check_extent(where, sizes, kernel, dilation, widths)
     if not ceil_mode:
         return widths
-    found = []
+    padded = []
     for size, k, s, p, d in zip(sizes, kernel, stride, padding, dilation, strict=True):
         reach = d * (k - 1) + 1
         count = -((size + 2 * p - reach) // -s) + 1
         if (count - 1) * s >= size + p:
             count -= 1
-        found.append((p, max(p, (count - 1) * s + reach - size - p)))
-    return tuple(found)
+        padded.append((p, max(p, (count - 1) * s + reach - size - p)))
+    return tuple(padded)
 
 
 def grow(x: Value, widths, value) -> Value:
@@ -181,8 +181,8 @@ def bins(size: int, count: int) -> list[range]:
 
 def bin_indices(size: int, count: int) -> list[list[int]]:
     """The positions of each bin, its last one repeated so that all bins have one length."""
-    found = bins(size, count)
-    return [[*b, *[b[-1]] * (max(map(len, found)) - len(b))] for b in found]
+    all_bins = bins(size, count)
+    return [[*b, *[b[-1]] * (max(map(len, all_bins)) - len(b))] for b in all_bins]
 
 
 def sum_bins(x: Value, axis: int, count: int) -> Value:
@@ -192,8 +192,8 @@ def sum_bins(x: Value, axis: int, count: int) -> Value:
     if size % count == 0:
         split = reshape(x, (*x.shape[:axis], count, size // count, *x.shape[axis + 1 :]))
         return reduce.sum(split, axis=axis + 1)
-    found = bins(size, count)
-    used = as_value([[i < len(b) for i in range(max(map(len, found)))] for b in found])
+    all_bins = bins(size, count)
+    used = as_value([[i < len(b) for i in range(max(map(len, all_bins)))] for b in all_bins])
     taken = gather(x, as_value(bin_indices(size, count)), axis=axis)  # (…, count, longest, …)
     used = reshape(used, used.shape + (1,) * (taken.ndim - axis - 2))
     return reduce.sum(choose(used, taken, 0), axis=axis + 1)

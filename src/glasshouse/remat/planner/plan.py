@@ -155,8 +155,8 @@ def plan(
         ... )
         >>> opt = gh.optim.SGD(model.parameters(), lr=0.1)
         >>> data = [((4096, 64), "float32")] * 2
-        >>> found = plan(model, gh.nn.functional.mse_loss, opt, data, 0.7)
-        >>> found.peak_bytes <= 0.7 * found.plain_bytes
+        >>> step_plan = plan(model, gh.nn.functional.mse_loss, opt, data, 0.7)
+        >>> step_plan.peak_bytes <= 0.7 * step_plan.plain_bytes
         True
     """
     if not isinstance(model, Module):

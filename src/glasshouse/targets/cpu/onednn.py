@@ -110,11 +110,11 @@ class OnednnLibrary:
     def object(self, *call) -> OnednnObject:
         """What a call makes: the name of a create function (without "dnnl_") and its arguments,
         "attributes", or "query" with a primitive's descriptor and what is asked for."""
-        found = self.made.get(call)
-        if found is None:
+        handle = self.made.get(call)
+        if handle is None:
             made = OnednnObject(call, self.pointer_of(*call), self.destroyer_of(call[0]))
-            found = self.made.setdefault(call, made)
-        return found
+            handle = self.made.setdefault(call, made)
+        return handle
 
     def destroyer_of(self, name: str):
         """The function that destroys what a call of this name makes, if it is not part of another
@@ -188,9 +188,9 @@ def find_library() -> str:
             raise Unavailable(f"GH_ONEDNN names {flags.onednn}, which does not exist")
         return flags.onednn
     for root in (sys.prefix, sys.base_prefix, os.path.expanduser("~/.local")):
-        found = sorted(glob.glob(os.path.join(root, "lib", "libdnnl.so*")))
-        if found:
-            return found[-1]
+        paths = sorted(glob.glob(os.path.join(root, "lib", "libdnnl.so*")))
+        if paths:
+            return paths[-1]
     raise Unavailable("libdnnl.so is not installed; pip install onednn-cpu-gomp")
 
 
