@@ -75,7 +75,7 @@ class Profiler(Interpreter):
         self.costs: dict[IRNode, NodeCost] = {}
         self.saved: dict[int, int] = {}  # bytes by the id of the storage
         self.saved_by: dict[IRNode, set[int]] = {}
-        self.made: dict[IRNode, dict[int, int]] = {}
+        self.new_bytes: dict[IRNode, dict[int, int]] = {}
         self.kept: list = []  # payloads, so that ids stay theirs
         self.unknown: list[str] = []  # nodes of which no more is known than a shape
         self.params = {id(p.payload) for p in module.parameters()}
@@ -91,11 +91,11 @@ class Profiler(Interpreter):
             node.meta.get("line", ""),
             "" if spec is None else str(spec),
         )
-        self.saved_by[node], self.made[node] = set(), {}
+        self.saved_by[node], self.new_bytes[node] = set(), {}
         if node.op in ("placeholder", "get_attr", "output"):
             value = super().run_node(node)
             for x in all_of(Value, value) if node.op == "placeholder" else ():
-                self.made[node][id(x.payload)] = x.nbytes
+                self.new_bytes[node][id(x.payload)] = x.nbytes
             return value
         with FlopCounter() as forward:
             out = super().run_node(node)
@@ -126,7 +126,7 @@ class Profiler(Interpreter):
         for x in results:
             root = storage(x.payload)
             if id(root) not in before and root is not None:
-                self.made[node][id(root)] = root.spec.nbytes
+                self.new_bytes[node][id(root)] = root.spec.nbytes
         places = tape_behind(results)
         statistics = self.convention == "colossal" and operands and statistics_of(self, node)
         if statistics and places:  # there a normalisation keeps its operand and two numbers a row
@@ -163,18 +163,18 @@ class Profiler(Interpreter):
         cost.forward_ns, cost.backward_ns = (time_of(c, self.machine) for c in (forward, backward))
 
     def finish(self) -> list[NodeCost]:
-        known: set[int] = set()
+        counted: set[int] = set()
         total = 0
         for node, cost in self.costs.items():
-            saved_later = {key for key in self.made[node] if key in self.saved}
-            cost.output = sum(self.made[node][key] for key in saved_later)
-            cost.temp = sum(n for key, n in self.made[node].items() if key not in saved_later)
-            added = (self.saved_by[node] | saved_later) - known
+            saved_later = {key for key in self.new_bytes[node] if key in self.saved}
+            cost.output = sum(self.new_bytes[node][key] for key in saved_later)
+            cost.temp = sum(n for key, n in self.new_bytes[node].items() if key not in saved_later)
+            added = (self.saved_by[node] | saved_later) - counted
             cost.incremental = sum(self.saved[key] for key in added)
-            known |= added
+            counted |= added
             total += cost.incremental
             cost.accumulate = total
-            if self.convention == "colossal" and len(known) == len(added):
+            if self.convention == "colossal" and len(counted) == len(added):
                 cost.incremental = 0  # the first row shows no increment there
         return list(self.costs.values())
 

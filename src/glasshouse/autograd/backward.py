@@ -77,17 +77,17 @@ def pull(where: str, outputs, cotangents, walk: Walk, arrive) -> None:
 
 def leading_to(outputs, targets) -> set | None:
     """The nodes on a path from `outputs` to a node in `targets`; None when that is not known."""
-    useful, seen = set(targets), set()
+    useful, visited = set(targets), set()
     stack = [y.node for y in outputs if y.node is not None]
     while stack:
         node = stack.pop()
-        if node in seen:
+        if node in visited:
             continue
         if getattr(node, "reaches_everything", False):
             return None
-        seen.add(node)
+        visited.add(node)
         stack.extend(parent[0] for parent in getattr(node, "parents", ()) if parent is not None)
-    for node in sorted(seen, key=lambda n: n.seq):
+    for node in sorted(visited, key=lambda n: n.seq):
         if any(parent and parent[0] in useful for parent in getattr(node, "parents", ())):
             useful.add(node)
     return useful

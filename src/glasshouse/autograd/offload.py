@@ -42,13 +42,15 @@ def saved_on_host(host: str = "numpy", smallest_bytes: int = 1 << 16):
         >>> x.grad.shape
         (256, 256)
     """
-    known: dict[int, Parked] = {}  # each value once, which lives as long as it is here
+    parked_by_id: dict[int, Parked] = {}  # each value once, which lives as long as it is here
 
     def pack(tensor):
-        return known.get(id(tensor.payload)) or known.setdefault(id(tensor.payload), Parked(tensor))
+        return parked_by_id.get(id(tensor.payload)) or parked_by_id.setdefault(
+            id(tensor.payload), Parked(tensor)
+        )
 
     with saved_tensors_hooks(pack, lambda parked: parked.tensor):
         yield
-    for parked in known.values():
+    for parked in parked_by_id.values():
         if parked.tensor.spec.nbytes >= smallest_bytes:
             parked.move(backends.load(host))

@@ -71,9 +71,9 @@ class MetaBackend(RecordingBackend):
             return
         plan = entry.program
         outputs = self.allocate(plan, recording)
-        made = [MetaArray(spec, outputs[base.at]) for base, spec in plan.outputs]
+        results = [MetaArray(spec, outputs[base.at]) for base, spec in plan.outputs]
         del outputs
-        program.deliver_results(recording, made, plan.owns)
+        program.deliver_results(recording, results, plan.owns)
 
     def allocate(self, plan: planned.ProgramPlan, recording: Recording) -> list:
         """The memory of the outputs, taken beside the arena as a run does."""

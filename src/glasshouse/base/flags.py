@@ -65,7 +65,7 @@ declared = (
         "cache_bytes", ByteCount, ByteCount("2GiB"), "most bytes of compiled code on disk; 0: all"
     ),
     Flag("cc", str, "", "C compiler; empty: the first found of cc, gcc, clang"),
-    Flag("compile", str, "auto", "auto: Programs seen again or large; always; never"),
+    Flag("compile", str, "auto", "auto: Programs that recur or are large; always; never"),
     Flag("debug", int, 0, "1 prints fallbacks and moves between backends; 3 the passes"),
     Flag("memory", str, "caching", "memory manager used at start: caching, direct"),
     Flag("memory_limit", ByteCount, 0, "most bytes that a memory manager may reserve; 0: no limit"),

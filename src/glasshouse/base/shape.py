@@ -23,13 +23,13 @@ class Spec:
     dtype: DType
 
     def __new__(cls, shape: Shape, dtype: DType):
-        known = dtype.specs.get(shape)
-        if known is None:
-            known = object.__new__(cls)
-            known.shape = tuple([size if size is None else int(size) for size in shape])
-            known.dtype = dtype
-            known = dtype.specs.setdefault(known.shape, known)
-        return known
+        spec = dtype.specs.get(shape)
+        if spec is None:
+            spec = object.__new__(cls)
+            spec.shape = tuple([size if size is None else int(size) for size in shape])
+            spec.dtype = dtype
+            spec = dtype.specs.setdefault(spec.shape, spec)
+        return spec
 
     @property
     def ndim(self) -> int:

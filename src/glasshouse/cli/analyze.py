@@ -43,7 +43,7 @@ def load(name: str):
     module, _, function = name.partition(":")
     sys.path.insert(0, "")
     try:
-        made = getattr(importlib.import_module(module), function)()
+        returned = getattr(importlib.import_module(module), function)()
     except (ImportError, AttributeError) as error:
         raise OptionError(
             "analyze",
@@ -53,14 +53,14 @@ def load(name: str):
         ) from error
     finally:
         sys.path.remove("")
-    if not isinstance(made, tuple) or len(made) not in (2, 3):
+    if not isinstance(returned, tuple) or len(returned) not in (2, 3):
         raise OptionError(
             "analyze",
             f"{name} to return (model, inputs) or (model, inputs, loss)",
-            type(made).__name__,
+            type(returned).__name__,
             "Return the model and its inputs.",
         )
-    return (*made, cross_entropy) if len(made) == 2 else made
+    return (*returned, cross_entropy) if len(returned) == 2 else returned
 
 
 def show_nodes(

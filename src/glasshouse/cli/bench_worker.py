@@ -160,7 +160,7 @@ class Ours(Trainer):
             return cross_entropy(scores.reshape((-1, scores.shape[-1])), targets[0].reshape(-1))
         return ctc_loss(log_softmax(scores.float(), dim=-1).transpose(0, 1), *targets)
 
-    def settle(self) -> None:
+    def compute_weights(self) -> None:
         """Have all weights computed, so that the first step does not pay for them."""
         for p in self.model.parameters():
             p.numpy()
@@ -199,7 +199,7 @@ class Torch(Trainer):
             log_probs = functions.log_softmax(scores.float(), dim=-1).transpose(0, 1)
             return functions.ctc_loss(log_probs, *self.targets)
 
-    def settle(self) -> None:
+    def compute_weights(self) -> None:
         """All weights are there already."""
 
     @staticmethod
@@ -240,7 +240,7 @@ class Server:
 
             torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or count_cores()))
         self.run = FRAMEWORKS[framework](**options)
-        self.run.settle()
+        self.run.compute_weights()
         forget_peak()
         return {"mode": options["mode"] or gh.backends.current().name}
 

@@ -56,7 +56,7 @@ def run_steps(target, arguments, prof, steps: int, batch, dtype: str, smoke: boo
         return
     with progress(f"{target}: building") as tell:
         model = ProfiledModel(target, batch, dtype, smoke)
-        model.settle()
+        model.compute_weights()
         for _ in range(2):
             tell(f"{target}: compiling")
             model.train().item()

@@ -62,22 +62,22 @@ def text_of(program: Program, stage: str) -> tuple[str, str]:
     passes = passes_of(program.target)
     stages = ["recorded", *(name for name, _ in passes)]
     if stage not in stages:
-        known = ", ".join([*stages, "steps", "c"])
-        raise click.BadParameter(f"expected one of {known}; got {stage!r}.", param_hint="--stage")
+        allowed = ", ".join([*stages, "steps", "c"])
+        raise click.BadParameter(f"expected one of {allowed}; got {stage!r}.", param_hint="--stage")
     graph = program.recorded
     for _, rewrite in passes[: stages.index(stage)]:
         graph = rewrite(graph)
     return str(graph), "python"
 
 
-def show_programs(console: Console, made: list[Program]) -> None:
+def show_programs(console: Console, programs: list[Program]) -> None:
     """A line for each Program: how many steps of which kind it has."""
-    counts = [Counter(info.kind for info in program.step_infos()) for program in made]
+    counts = [Counter(info.kind for info in program.step_infos()) for program in programs]
     kinds = sorted(set().union(*counts))
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for heading in ("program", "primitives", "steps", *kinds, "arena bytes"):
         table.add_column(heading, justify="right")
-    for number, (program, own) in enumerate(zip(made, counts, strict=True)):
+    for number, (program, own) in enumerate(zip(programs, counts, strict=True)):
         table.add_row(
             str(number),
             str(len(program.recorded.nodes)),
@@ -98,8 +98,8 @@ def show(script, arguments, number, stage):
     Stages: the graph as recorded and after each pass, as Python that runs; the steps with their
     memory; the C of the kernels."""
     console = Console()
-    made = run_script(script, list(arguments))
-    if not made:
+    programs = run_script(script, list(arguments))
+    if not programs:
         raise BackendError(
             "show",
             "a script that computes on the lazy backend",
@@ -107,13 +107,13 @@ def show(script, arguments, number, stage):
             "Unset GH_BACKEND, and read a value, e.g. with .item().",
         )
     if number is None and stage is None:
-        show_programs(console, made)
+        show_programs(console, programs)
         return
     if number is None:
-        number = max(range(len(made)), key=lambda i: made[i].count)
-    if not 0 <= number < len(made):
-        raise click.UsageError(f"expected a program from 0 to {len(made) - 1}; got {number}.")
-    text, language = text_of(made[number], stage or "steps")
+        number = max(range(len(programs)), key=lambda i: programs[i].count)
+    if not 0 <= number < len(programs):
+        raise click.UsageError(f"expected a program from 0 to {len(programs) - 1}; got {number}.")
+    text, language = text_of(programs[number], stage or "steps")
     if console.is_terminal and language != "text":
         console.print(Syntax(text, language, theme="ansi_dark", background_color="default"))
     else:

@@ -86,7 +86,7 @@ class TrainingRun:
         return entry
 
     def train(self, after_batch) -> tuple[float, float]:
-        """One pass over the training images: (loss, accuracy), both as seen on the way."""
+        """One pass over the training images: (loss, accuracy), both as measured on the way."""
         losses, accuracy = Average(), Accuracy()
         self.model.train()
         for images, labels in self.batches:

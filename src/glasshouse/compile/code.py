@@ -59,9 +59,11 @@ def assemble(plan: ProgramPlan) -> ProgramCode:
         steps.append(StepCode([coded(arg) for arg in args], what))
     plan.sources = sources
     plan.sizes = {i: sizes_of(kernel, steps[i].args) for i, kernel in sources.items()}
-    made = [OutputSpec(b.spec, tag_of(b), b.source.at if b.source else None) for b in plan.made]
+    specs = [OutputSpec(b.spec, tag_of(b), b.source.at if b.source else None) for b in plan.made]
     outputs = [(buffer.at, spec.shape) for buffer, spec in plan.outputs]
-    return ProgramCode(steps, made, outputs, plan.owns, plan.arena_bytes, packed(plan.step_infos()))
+    return ProgramCode(
+        steps, specs, outputs, plan.owns, plan.arena_bytes, packed(plan.step_infos())
+    )
 
 
 def coded(arg) -> int:

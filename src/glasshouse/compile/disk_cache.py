@@ -184,20 +184,20 @@ def write_entry(path: Path, data: bytes) -> None:
     Raises: OSError
     """
     with work_folder(path.parent) as folder:
-        made = folder / path.name
-        made.write_bytes(data)
-        place_entry(made, path)
+        finished = folder / path.name
+        finished.write_bytes(data)
+        place_entry(finished, path)
 
 
-def place_entry(made: Path, path: Path) -> None:
+def place_entry(finished: Path, path: Path) -> None:
     """Move a finished file to its place, its digest beside it.
 
     Raises: OSError
     """
-    mark = made.with_suffix(MARK)
-    mark.write_text(digest(made.read_bytes()))
-    nbytes = made.stat().st_size
-    os.replace(made, path)
+    mark = finished.with_suffix(MARK)
+    mark.write_text(digest(finished.read_bytes()))
+    nbytes = finished.stat().st_size
+    os.replace(finished, path)
     os.replace(mark, path.with_suffix(MARK))
     Written.count(path.parent, nbytes)
 

@@ -181,8 +181,8 @@ class KernelEmitter:
         head = []
         for k, (name, value) in enumerate(self.sizes.items(), len(self.args)):
             # A multiple of the vector's length needs no loop over what is left.
-            known = f" & -{LANES}" if name == "n_i" and value % LANES == 0 else ""
-            head.append(size_line(name, k, known))
+            alignment = f" & -{LANES}" if name == "n_i" and value % LANES == 0 else ""
+            head.append(size_line(name, k, alignment))
         for k, what in enumerate(self.args):
             if isinstance(what[0], PlannedBuffer):
                 head.append(f"  {memory_type(what[0].dtype)} *b{k} = a[{k}];")
@@ -273,15 +273,15 @@ class KernelEmitter:
     def plan_sweeps(self) -> list[list[Root]]:
         """The roots by the number of reductions, each needing the one before, that they need."""
         level: dict[int, int] = {}
-        made: dict[int, int] = {}
+        level_of_result: dict[int, int] = {}
         sweeps: list[list[Root]] = []
         for root in self.kernel.roots:
             for expr in walk([root.expr]):
-                own = made.get(expr.value, -1) + 1 if expr.op == "reduced" else 0
+                own = level_of_result.get(expr.value, -1) + 1 if expr.op == "reduced" else 0
                 level[expr.number] = max([own, *(level[a.number] for a in expr.args)])
             at = level[root.expr.number]
             if root.reduce is not None:
-                made[root.number] = at
+                level_of_result[root.number] = at
             elif root.local:
                 continue
             while len(sweeps) <= at:
@@ -358,17 +358,17 @@ class KernelEmitter:
         inner, count = self.inner[0].size, self.extent(self.inner[0])
         if self.summed or len(self.sweeps) < 2:
             return
-        seen: set[int] = set()
+        earlier: set[int] = set()
         for sweep in self.sweeps:
             exprs = [root.expr for root in sweep]
-            stop = {e.number for e in walk(exprs) if e.number in seen and e.cost > SCRATCH_COST}
+            stop = {e.number for e in walk(exprs) if e.number in earlier and e.cost > SCRATCH_COST}
             for expr in walk(exprs, lambda e, stop=stop: e.number in stop, include=True):
                 fits = inner * expr.dtype.itemsize <= SCRATCH_BYTES
                 wanted = expr.number in stop and expr.number not in self.scratch
                 if wanted and fits and self.is_inner(expr):
                     name = self.scratch[expr.number] = f"kept{expr.number}"
                     self.put(f"{compute_type(expr.dtype)} {name}[{count}];")
-            seen |= {e.number for e in walk(exprs)}
+            earlier |= {e.number for e in walk(exprs)}
 
     def emit_sweep(self, sweep) -> None:
         """One pass over a row: the reductions and results of one level."""
@@ -539,9 +539,9 @@ class KernelEmitter:
             self.put(f"free(s{root.number});")
 
 
-def size_line(name: str, number: int, known: str = "") -> str:
+def size_line(name: str, number: int, alignment: str = "") -> str:
     """The line of a kernel that takes a size."""
-    return f"  const int64_t {name} = (int64_t)a[{number}]{known};"
+    return f"  const int64_t {name} = (int64_t)a[{number}]{alignment};"
 
 
 def canonical(text: str) -> str:

@@ -83,9 +83,9 @@ class RunTable:
 
     def filled(self, arena: int, arrays, outputs, scalars) -> list[int]:
         """The addresses that the runner is called with; `arena` is one."""
-        known = id if NativeRunner.sees_arrays else address
+        place_of = id if NativeRunner.sees_arrays else address
         words = b"".join(scalars)
-        self.pack(self.table, 0, arena, *map(known, arrays), *map(known, outputs), words, 0)
+        self.pack(self.table, 0, arena, *map(place_of, arrays), *map(place_of, outputs), words, 0)
         if NativeRunner.sees_arrays:
             NativeRunner.get().gh_addresses(self.places[0], self.count - 1)
         return [arena, *self.places]

@@ -46,22 +46,22 @@ class Exprs:
     """Makes expressions, equal ones once."""
 
     def __init__(self):
-        self.known: dict[Any, Expr] = {}
+        self.by_key: dict[Any, Expr] = {}
 
     def make(self, op: str, args=(), dtype: DType = int64, view=None, value=None) -> Expr:
         """The expression; `args` are expressions over the same domain."""
         where = None if view is None else (id(view.base), *view[1:])
         key = (op, dtype.name, *(a.number for a in args), where, repr(value))
-        expr = self.known.get(key)
+        expr = self.by_key.get(key)
         if expr is None:
-            expr = self.known[key] = Expr()
+            expr = self.by_key[key] = Expr()
             expr.op, expr.args, expr.dtype = op, tuple(args), dtype
             expr.view, expr.value = view, value
             expr.cost = cost_of(op) + sum(a.cost for a in args)
             expr.size = 1 + sum(a.size for a in args)
             own = (view,) if op in ("load", "gather") else ()
             expr.loads = tuple(dict.fromkeys(chain(own, *(a.loads for a in args))))
-            expr.number = len(self.known)
+            expr.number = len(self.by_key)
         return expr
 
     def load(self, view: View) -> Expr:
@@ -84,20 +84,20 @@ class Exprs:
                 return None
             args.append(b)
         same = view == expr.view and all(a is b for a, b in zip(args, expr.args, strict=True))
-        made = expr if same else self.make(expr.op, args, expr.dtype, view, expr.value)
-        memo[expr.number] = made
-        return made
+        moved_expr = expr if same else self.make(expr.op, args, expr.dtype, view, expr.value)
+        memo[expr.number] = moved_expr
+        return moved_expr
 
 
 def walk(roots, stop: Callable = lambda expr: False, include: bool = False) -> list[Expr]:
     """Every expression in `roots` once, operands first; below `stop` none, there if `include`."""
-    order, seen, stack = [], set(), [(root, False) for root in reversed(list(roots))]
+    order, visited, stack = [], set(), [(root, False) for root in reversed(list(roots))]
     while stack:
         expr, expanded = stack.pop()
         if expanded:
             order.append(expr)
-        elif expr.number not in seen:
-            seen.add(expr.number)
+        elif expr.number not in visited:
+            visited.add(expr.number)
             if stop(expr):
                 if include:
                     order.append(expr)

@@ -42,8 +42,8 @@ def join(schedule: list, kernel: FusedKernel) -> bool:
         later = schedule[place + 1 :]
         made_later = set().union(*(step.writes() for step in later)) if later else set()
         if reads & made_later:  # the kernel cannot run where the other stands: can that wait?
-            made = other.writes()
-            if any(made & step.reads() for step in later):
+            written = other.writes()
+            if any(written & step.reads() for step in later):
                 continue
             schedule.append(schedule.pop(place))
         other.roots.extend(kernel.roots)
@@ -59,12 +59,12 @@ def may_merge(other: FusedKernel, kernel: FusedKernel, reads: set[PlannedBuffer]
         return False
     if len(other.roots) + len(kernel.roots) > MAX_ROOTS:
         return False
-    made, others = other.writes(), other.reads()
-    if len(others | made | reads | kernel.writes()) > MAX_BUFFERS:
+    written, others = other.writes(), other.reads()
+    if len(others | written | reads | kernel.writes()) > MAX_BUFFERS:
         return False
     size = prod(kernel.domain)
     shared = any(2 * b.spec.size >= size for b in others & reads)
-    used = made & reads
+    used = written & reads
     return bool(used and reads_in_place(other, kernel, used)) if used else shared
 
 
@@ -72,8 +72,8 @@ def reads_in_place(other: FusedKernel, kernel: FusedKernel, used: set[PlannedBuf
     """Whether the kernel reads each of the other's results only at the position that makes it."""
     stores = {root.store.base: root for root in other.roots}
     for view in (view for root in kernel.roots for view in root.expr.loads if view.base in used):
-        made = stores[view.base]
-        if made.reduce and not reduces_rows(other) or not same_place(view, made.store):
+        producer = stores[view.base]
+        if producer.reduce and not reduces_rows(other) or not same_place(view, producer.store):
             return False
     return True
 
@@ -123,23 +123,23 @@ def mark_local(schedule: list, lowering: Lowering) -> None:
 
 
 def use_locals(kernel: FusedKernel, exprs: Exprs) -> None:
-    known: dict[PlannedBuffer, Expr] = {}
+    expr_of: dict[PlannedBuffer, Expr] = {}
     for root in kernel.roots:
-        root.expr, base = with_locals(root.expr, known, exprs), root.store.base
+        root.expr, base = with_locals(root.expr, expr_of, exprs), root.store.base
         if kernel.mergeable:
             reduced = root.reduce and exprs.make("reduced", (), base.dtype, value=base.number)
-            known[base] = reduced or root.expr
+            expr_of[base] = reduced or root.expr
 
 
-def with_locals(expr: Expr, known: dict[PlannedBuffer, Expr], exprs: Exprs) -> Expr:
+def with_locals(expr: Expr, locals_of: dict[PlannedBuffer, Expr], exprs: Exprs) -> Expr:
     """The expression with each load of a known buffer replaced by what it holds."""
-    if not any(view.base in known for view in expr.loads):
+    if not any(view.base in locals_of for view in expr.loads):
         return expr
-    made: dict[int, Expr] = {}
+    rewritten: dict[int, Expr] = {}
     for e in walk([expr]):
-        if e.op == "load" and e.view.base in known:
-            made[e.number] = known[e.view.base]
+        if e.op == "load" and e.view.base in locals_of:
+            rewritten[e.number] = locals_of[e.view.base]
         else:
-            args = [made[a.number] for a in e.args]
-            made[e.number] = exprs.make(e.op, args, e.dtype, e.view, e.value)
-    return made[expr.number]
+            args = [rewritten[a.number] for a in e.args]
+            rewritten[e.number] = exprs.make(e.op, args, e.dtype, e.view, e.value)
+    return rewritten[expr.number]

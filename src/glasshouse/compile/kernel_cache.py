@@ -91,29 +91,29 @@ def compile_kernels(
             forms.append(fixed(kernel, constants))
         form = next((form for form in forms if form in kernels or form in missing), None)
         if form is None:
-            made = find_kernel(forms, dialect)
-            if made is None:
+            ready = find_kernel(forms, dialect)
+            if ready is None:
                 form = forms[-1]
                 missing[form] = None
             else:
-                form = made.kernel
-                kernels[form] = made
+                form = ready.kernel
+                kernels[form] = ready
         chosen.append(form)
-    for made in build_kernels(list(missing), dialect) if missing else ():
-        kernels[made.kernel] = loaded_kernels.setdefault((made.kernel, dialect), made)
+    for ready in build_kernels(list(missing), dialect) if missing else ():
+        kernels[ready.kernel] = loaded_kernels.setdefault((ready.kernel, dialect), ready)
     return [kernels[form] for form in chosen]
 
 
 def find_kernel(forms: list[CKernel], dialect: Dialect) -> CompiledKernel | None:
     """The first of these kernels that is loaded, else the first that lies on disk."""
     for form in forms:
-        made = loaded_kernels.get((form, dialect))
-        if made is not None:
-            return made
+        kernel = loaded_kernels.get((form, dialect))
+        if kernel is not None:
+            return kernel
     for form in forms:
-        made = load_kernel(form, dialect)
-        if made is not None:
-            return loaded_kernels.setdefault((form, dialect), made)
+        kernel = load_kernel(form, dialect)
+        if kernel is not None:
+            return loaded_kernels.setdefault((form, dialect), kernel)
     return None
 
 
@@ -180,11 +180,11 @@ def build_kernels(kernels: list[CKernel], dialect: Dialect) -> list[CompiledKern
     shards = [[(k, name_of(k, dialect)) for k in kernels[i::count]] for i in range(count)]
     files = [dialect.file_of(kernel.named(name) for kernel, name in shard) for shard in shards]
     libraries = toolchain.compile_all(files, dialect.options)
-    folder, made = open_cache(cache_folder()), []
+    folder, compiled_kernels = open_cache(cache_folder()), []
     for shard, library in zip(shards, libraries, strict=True):
         path = Path(library._name)
         for kernel, name in shard:
-            made.append(CompiledKernel(kernel, library, name))
+            compiled_kernels.append(CompiledKernel(kernel, library, name))
             if path.parent == folder:
                 link_kernel(folder, name, path.name)
-    return made
+    return compiled_kernels

@@ -57,9 +57,9 @@ class Lowering:
         return self
 
     def buffer(self, spec: Spec, order=None, node=None) -> PlannedBuffer:
-        made = PlannedBuffer(len(self.buffers), spec, order, node)
-        self.buffers.append(made)
-        return made
+        buffer = PlannedBuffer(len(self.buffers), spec, order, node)
+        self.buffers.append(buffer)
+        return buffer
 
     # -- one node ------------------------------------------------------------------------------
 
@@ -70,8 +70,8 @@ class Lowering:
             buffer.place, buffer.at = "input", node.attrs["number"]
             self.expr[node.number] = self.exprs.load(buffer.view())
         elif node.op == "pick":
-            made = self.results[node.inputs[0].number][node.attrs["number"]]
-            self.expr[node.number] = self.exprs.load(made.view())
+            picked = self.results[node.inputs[0].number][node.attrs["number"]]
+            self.expr[node.number] = self.exprs.load(picked.view())
         elif (claim := self.claims[node.number]).last is node:
             self.plan_claim(claim)
 

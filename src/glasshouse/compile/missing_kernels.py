@@ -78,5 +78,5 @@ def why_host(node) -> MissingKernel:
     call = call_of_node(node)
     if call in faults:
         return MissingKernel(faults[call], "Mend the card's kernel text")
-    known = "" if has_text(card, call) else f"its kernel text leaves out {names}"
-    return MissingKernel(known or f"no kernel for {names}", fix)
+    reason = "" if has_text(card, call) else f"its kernel text leaves out {names}"
+    return MissingKernel(reason or f"no kernel for {names}", fix)

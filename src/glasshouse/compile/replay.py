@@ -155,7 +155,7 @@ class CallCollector(Watcher):
     wants_begin = False
 
     def __init__(self, backend, given):
-        self.backend, self.made = backend, []  # [(payload, entry on the tape)]
+        self.backend, self.collected = backend, []  # [(payload, entry on the tape)]
         self.places = {id(x): -1 - i for i, x in enumerate(given) if x is not None}
         self.entries: dict[tuple[int, int], int] = {}  # places of entries on the tape, by slot
         self.pending, self.begin = backend.recorder.pending, len(backend.recorder.pending)
@@ -166,7 +166,7 @@ class CallCollector(Watcher):
         if card.num_outputs != 1 or card.kind == "random" or card.name in INDEXED:
             self.can_be_replayed = False
         else:
-            self.made.append((result.payload, result.node))
+            self.collected.append((result.payload, result.node))
 
     def is_whole(self) -> bool:
         """Whether all that was recorded is here, and nothing was computed meanwhile."""
@@ -174,8 +174,8 @@ class CallCollector(Watcher):
         return (
             self.can_be_replayed
             and self.backend.recorder.pending is self.pending
-            and len(nodes) == len(self.made)
-            and all(x is payload for x, (payload, _) in zip(nodes, self.made))
+            and len(nodes) == len(self.collected)
+            and all(x is payload for x, (payload, _) in zip(nodes, self.collected))
         )
 
     def calls(self, scalar: bytes | None = None) -> tuple[ReplayedCall, ...]:
@@ -184,7 +184,7 @@ class CallCollector(Watcher):
         Raises: KeyError for an operand that is not given, such as a constant.
         """
         calls = []
-        for number, (node, entry) in enumerate(self.made):
+        for number, (node, entry) in enumerate(self.collected):
             places = tuple(self.places[id(x)] for x in node.inputs)
             packed = ... if scalar is not None and node.scalar == scalar else node.scalar
             replayed = None if entry is None else self.replayed_entry(entry)
@@ -215,7 +215,7 @@ class CallCollector(Watcher):
                 return -1 - i, False
         place = self.places[id(x.payload)]
         is_tracked = x.node is not None
-        if place < 0 or x.mode is not None or is_tracked and x.node is not self.made[place][1]:
+        if place < 0 or x.mode is not None or is_tracked and x.node is not self.collected[place][1]:
             raise KeyError
         return place, is_tracked
 
@@ -251,22 +251,22 @@ def collect_function(fn, args, named, backend, key, tensors, scalar):
     with also_told(collector):
         result = fn(*args, **named)
     is_pure = all(x.payload is data for x, data in zip(tensors, given))
-    made = replayed_function(collector, tensors, scalar, result) if is_pure else None
-    keep_replay(backend.replays, key, made)
+    replayed = replayed_function(collector, tensors, scalar, result) if is_pure else None
+    keep_replay(backend.replays, key, replayed)
     return result
 
 
-def keep_replay(replays: dict, key, made) -> None:
+def keep_replay(replays: dict, key, replayed) -> None:
     """Keep what was made for the key. Where there are too many, all go first: they are of sizes
     that never come again, as a rule."""
     if len(replays) >= MOST_REPLAYS:
         replays.clear()
-    replays[key] = made
+    replays[key] = replayed
 
 
 def replayed_function(collector: CallCollector, tensors, scalar, result) -> ReplayedFunction | None:
     """What a composed function did, to be replayed; None if it cannot be."""
-    if not collector.is_whole() or len(collector.made) > MOST_CALLS:
+    if not collector.is_whole() or len(collector.collected) > MOST_CALLS:
         return None
     is_single = not isinstance(result, tuple)
     for i, x in enumerate(tensors):

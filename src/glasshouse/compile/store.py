@@ -32,7 +32,7 @@ COMPILER = (
     "native",
     "targets",
 )  # what code depends on
-# Recordings this long are compiled when first seen, and stored; others are compiled sooner than
+# Recordings this long are compiled at their first run, and stored; others are compiled sooner than
 # their key is worked out.
 LARGE_NODES = 100
 

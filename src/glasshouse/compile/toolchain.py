@@ -138,8 +138,8 @@ def extension(path: Path, declarations: str = ""):
     Raises: CompileError, also where headers are missing
     """
     more = (f"-I{sysconfig.get_path('include')}", "-Wno-deprecated-declarations")
-    made = compile_one(declarations + path.read_text(), more)
-    loader = importlib.machinery.ExtensionFileLoader(path.stem, made._name)
+    shared_library = compile_one(declarations + path.read_text(), more)
+    loader = importlib.machinery.ExtensionFileLoader(path.stem, shared_library._name)
     spec = importlib.util.spec_from_loader(path.stem, loader)
     module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
     loader.exec_module(module)
@@ -175,14 +175,14 @@ def build_library(folder: Path, name: str, source: str, more: tuple[str, ...]) -
     except OSError as error:  # disk full, folder gone
         first = error
     try:
-        made = build(temporary_folder() / name, source, more)
+        shared_library = build(temporary_folder() / name, source, more)
     except OSError as error:
         if error.errno in FULL:
             raise DiskFull(folder, temporary_parent()) from error
         raise CompileError(f"cannot write compiled code: {first}") from error
     if first.errno in FULL:
         warn_full(folder)
-    return made
+    return shared_library
 
 
 def load_library(path: Path) -> ctypes.CDLL | None:

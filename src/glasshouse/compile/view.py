@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class View(NamedTuple):
-    """Elements of `base` seen in `shape`. For a number sequence (iota) `base` is None."""
+    """Elements of `base` in `shape`. For a number sequence (iota) `base` is None."""
 
     base: Any
     offset: int

@@ -39,7 +39,7 @@ class autocast(Mode, ContextDecorator):
     def process(self, primitive, args, attrs, below):
         """Cast the operands of a card whose policy is "lower"; pass on all others."""
         if not self.enabled:
-            with autocast_again(()):
+            with use_autocast_modes(()):
                 return below(primitive, args, attrs)
         if primitive.autocast == "lower" and all(x.dtype in (float32, self.dtype) for x in args):
             args = tuple(cast(x, self.dtype) for x in args)
@@ -53,7 +53,7 @@ def autocast_modes() -> tuple:
     return tuple(mode for mode in state.modes if isinstance(mode, autocast))
 
 
-def autocast_again(modes: tuple):
+def use_autocast_modes(modes: tuple):
     """Inside, the autocasts on the stack are `modes`; for recomputation."""
     others = (mode for mode in state.modes if not isinstance(mode, autocast))
     return having(state, modes=(*others, *modes))

@@ -31,13 +31,13 @@ class CompositionLevel(Level):
             return self.wrap(self.graph.emit(primitive.name, (), attrs, spec))
         if any(x.mode is not self for x in args):
             raise self.error("its own operands", "a tensor from outside", "Make it an operand.")
-        made = self.make(self.graph, primitive.name, *(x.payload for x in args), **attrs)
+        node = self.make(self.graph, primitive.name, *(x.payload for x in args), **attrs)
         if primitive.num_outputs == 1:
-            return self.wrap(made)
-        picks = ("pick", (made,))
+            return self.wrap(node)
+        picks = ("pick", (node,))
         return tuple(
             self.wrap(self.graph.emit(*picks, {"number": i}, part))
-            for i, part in enumerate(made.spec)
+            for i, part in enumerate(node.spec)
         )
 
     def error(

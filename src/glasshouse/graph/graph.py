@@ -59,10 +59,10 @@ def graph_of(recording: Recording) -> Graph:
         id(leaf): graph.emit_call(input_call(i, leaf.spec), ())
         for i, leaf in enumerate(recording.leaves)
     }
-    made: list[Node] = []
+    nodes: list[Node] = []
     scalars, reruns, phase = 0, 0, ""
     for place, node in enumerate(recording.nodes):
-        operands = [made[x.number] if x.value is None else leaves[id(x)] for x in node.inputs]
+        operands = [nodes[x.number] if x.value is None else leaves[id(x)] for x in node.inputs]
         reruns += node.origin.phase == "recompute" != phase
         phase = node.origin.phase
         graph.origin = Origin(node.origin.module, phase, place, reruns)
@@ -70,8 +70,8 @@ def graph_of(recording: Recording) -> Graph:
         if node.scalar is not None:
             call = call_of(call.primitive, (), {**call.attrs, "number": scalars}, call.out)
             scalars += 1
-        made.append(graph.emit_call(call, operands))
-    graph.outputs = [made[i] for i in recording.outputs]
+        nodes.append(graph.emit_call(call, operands))
+    graph.outputs = [nodes[i] for i in recording.outputs]
     return graph
 
 
@@ -97,11 +97,11 @@ def needed_nodes(graph: Graph) -> list[Node]:
 def transform(graph: Graph, rule) -> Graph:
     """A new graph in which `rule(new, node, inputs)` made each needed node."""
     new = Graph()
-    made: dict[int, Node] = {}
+    new_nodes: dict[int, Node] = {}
     for node in needed_nodes(graph):
         new.origin = node.origin
-        made[node.number] = rule(new, node, tuple(made[x.number] for x in node.inputs))
-    new.outputs = [made[node.number] for node in graph.outputs]
+        new_nodes[node.number] = rule(new, node, tuple(new_nodes[x.number] for x in node.inputs))
+    new.outputs = [new_nodes[node.number] for node in graph.outputs]
     return new
 
 

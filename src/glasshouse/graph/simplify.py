@@ -54,15 +54,15 @@ def reuse_results(graph: Graph) -> Graph:
 
     def rule(new: Graph, node: Node, inputs):
         pairs = zip(node.inputs, inputs, strict=True)
-        inputs = tuple(renewed.get(x.number, made) for x, made in pairs)
-        made = new.emit_call(node.call, inputs)
+        inputs = tuple(renewed.get(x.number, new_node) for x, new_node in pairs)
+        new_node = new.emit_call(node.call, inputs)
         if relu_operand(node) is not None:
             condition, zero = node.inputs[0], inputs[1]
-            parts = [new.emit(op, (made, zero), {}, condition.spec) for op in ("less", "equal")]
+            parts = [new.emit(op, (new_node, zero), {}, condition.spec) for op in ("less", "equal")]
             renewed[condition.number] = new.emit("bitwise_or", parts, {}, condition.spec)
         elif is_softmax(node):
-            renewed[node.inputs[0].number] = new.emit("mul", (made, inputs[1]), {}, node.spec)
-        return made
+            renewed[node.inputs[0].number] = new.emit("mul", (new_node, inputs[1]), {}, node.spec)
+        return new_node
 
     return transform(graph, rule)
 
@@ -202,8 +202,8 @@ def cast_rule(graph, node, inputs):
     if x.op == "cast" and x.inputs[0].dtype is node.dtype and widens(node.dtype, x.dtype):
         return x.inputs[0]
     value = x.attrs["value"] if x.op == "full" else None
-    known = isinstance(value, (int, float)) and node.dtype.is_floating
-    if not known or float(node.dtype.np.type(value)) != value:
+    is_number = isinstance(value, (int, float)) and node.dtype.is_floating
+    if not is_number or float(node.dtype.np.type(value)) != value:
         return None
     attrs = {"shape": x.shape, "value": float(value), "dtype": node.dtype}
     return graph.emit("full", (), attrs, node.spec)

@@ -74,9 +74,9 @@ class CachingManager(MemoryManager):
 
     def simulate(self):
         options = (self.small_bytes, self.slab_bytes, self.split_limit, self.reuse_limit)
-        made = type(self)(*options, self.classes)
-        made.simulated = True
-        return made
+        simulated = type(self)(*options, self.classes)
+        simulated.simulated = True
+        return simulated
 
     def take(self, nbytes):
         pool = self.small if nbytes <= self.small_bytes else self.large

@@ -192,9 +192,9 @@ class MemoryManager:
 
     def simulate(self) -> "MemoryManager":
         """A new manager like this one that only pretends: to see what it would do."""
-        made = type(self)()
-        made.simulated = True
-        return made
+        simulated = type(self)()
+        simulated.simulated = True
+        return simulated
 
     # -- what users call -----------------------------------------------------------------------
 

@@ -139,7 +139,7 @@ class Average(Metric):
 
 
 class Count(Metric):
-    """The sum of all updates, e.g. of samples or tokens seen."""
+    """The sum of all updates, e.g. of samples or tokens."""
 
     gathered = {"total": 0}
 

@@ -43,10 +43,10 @@ def with_unusual(shown: str, values: dict, defaults: dict) -> str:
 def layer(name: str, function, options: str | None = None, base=Layer, **members) -> type:
     """The class `name` of modules that apply `function`; its arguments are the function's options.
     `options` lists those it takes, in its own order; those behind a * are given by name."""
-    known = signature(function).parameters
-    free, _, named = (" ".join(list(known)[1:]) if options is None else options).partition("*")
-    parameters = [known[n].replace(kind=Parameter.POSITIONAL_OR_KEYWORD) for n in free.split()]
-    parameters += [known[n].replace(kind=Parameter.KEYWORD_ONLY) for n in named.split()]
+    declared = signature(function).parameters
+    free, _, named = (" ".join(list(declared)[1:]) if options is None else options).partition("*")
+    parameters = [declared[n].replace(kind=Parameter.POSITIONAL_OR_KEYWORD) for n in free.split()]
+    parameters += [declared[n].replace(kind=Parameter.KEYWORD_ONLY) for n in named.split()]
     accepted = Signature(parameters)
 
     def __init__(self, *args, **kwargs):
@@ -67,7 +67,7 @@ def layer(name: str, function, options: str | None = None, base=Layer, **members
         "function": staticmethod(function),
         "options": tuple(accepted.parameters),
     }
-    about["passed"] = about["options"] + ("training",) * ("training" in known)
+    about["passed"] = about["options"] + ("training",) * ("training" in declared)
     return type(name, (base,), about | members)
 
 

@@ -16,8 +16,8 @@ from glasshouse.tensor import empty, flatten
 def add_parameters(module: Module, device, dtype, **shapes) -> None:
     """Register a Parameter of each shape, to be initialised; None where there is no shape."""
     for name, shape in shapes.items():
-        made = None if shape is None else Parameter(empty(shape, dtype=dtype, device=device))
-        module.register_parameter(name, made)
+        parameter = None if shape is None else Parameter(empty(shape, dtype=dtype, device=device))
+        module.register_parameter(name, parameter)
 
 
 class Identity(Module):

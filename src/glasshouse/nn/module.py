@@ -138,12 +138,12 @@ class Module:
             members = self.__dict__.get(kind, ())
             if name in members:
                 return members[name]
-        known = [n for n in self.__dir__() if not n.startswith("_")]
+        public_names = [n for n in self.__dir__() if not n.startswith("_")]
         raise MemberError(
             type(self).__name__,
             "an attribute",
             repr(name),
-            suggest(name, known),
+            suggest(name, public_names),
             name=name,
             obj=self,
         )
@@ -222,10 +222,10 @@ class Module:
     # -- walking ---------------------------------------------------------------------------
     def named_children(self):
         """(name, module) of each direct child, a shared one once."""
-        seen = {None}
+        visited = {None}
         for name, module in self._modules.items():
-            if module not in seen:
-                seen.add(module)
+            if module not in visited:
+                visited.add(module)
                 yield name, module
 
     def children(self):
@@ -250,12 +250,12 @@ class Module:
         return (module for _, module in self.named_modules())
 
     def _named_members(self, kind: str, prefix: str, recurse: bool, remove_duplicate: bool):
-        seen = set()
+        visited = set()
         every = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
         for path, module in every if recurse else [(prefix, self)]:
             for name, member in module.__dict__[kind].items():
-                if member is not None and not (remove_duplicate and id(member) in seen):
-                    seen.add(id(member))
+                if member is not None and not (remove_duplicate and id(member) in visited):
+                    visited.add(id(member))
                     yield (f"{path}.{name}" if path else name), member
 
     def named_parameters(

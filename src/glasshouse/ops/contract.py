@@ -173,7 +173,7 @@ def infer_weight_grad(x: Spec, g: Spec, *, shape, **options) -> Spec:
 
 
 def channels_last(x: np.ndarray, padding) -> np.ndarray:
-    """x (N, C, *S) with zeros around it, seen as (N, C, *S') but stored as (N, *S', C)."""
+    """x (N, C, *S) with zeros around it, of shape (N, C, *S') but stored as (N, *S', C)."""
     stored = np.ascontiguousarray(wide(np.moveaxis(x, 1, -1)))
     if any(map(any, padding)):
         n, *sizes, c = stored.shape

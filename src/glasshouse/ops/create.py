@@ -54,7 +54,7 @@ def full(*, shape, value, dtype):
 
     Why: a scalar known in advance, which compilers fold; a constant is data.
 
-    One element seen at every position: all strides are 0."""
+    One element that stands at every position: all strides are 0."""
     cell = np.asarray(value).astype(dtype.np)
     return np.ndarray(shape, dtype.np, cell, strides=(0,) * len(shape))
 

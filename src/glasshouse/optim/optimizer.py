@@ -262,7 +262,7 @@ def list_groups(where: str, params) -> list[dict]:
     return [{**entry, "params": own} for entry, own in zip(entries, owned, strict=True)]
 
 
-def check_params(where: str, params: list, seen: set[int]) -> None:
+def check_params(where: str, params: list, used_ids: set[int]) -> None:
     if not params:
         raise OptionError(where, "every group to have parameters", "an empty group", "Drop it.")
     for i, p in enumerate(params):
@@ -281,14 +281,14 @@ def check_params(where: str, params: list, seen: set[int]) -> None:
                 f"the result of an operation at {i}",
                 "Pass the tensor it was made from, or detach it.",
             )
-        if id(p) in seen:
+        if id(p) in used_ids:
             raise OptionError(
                 where,
                 "each parameter once",
                 f"the one at {i} (shape {p.shape}) twice",
                 "Remove it from one of the groups.",
             )
-        seen.add(id(p))
+        used_ids.add(id(p))
 
 
 def check_gradient(where: str, p: Tensor) -> None:

@@ -82,7 +82,7 @@ class Exporter:
     # -- slices --------------------------------------------------------------------------------
 
     def host_slices(self) -> list[Slice]:
-        trace, made = self.trace, []
+        trace, slices = self.trace, []
         forward_thread = self.forward_threads()
         for i, e in enumerate(trace.events):
             kind, seq = int(e["kind"]), int(e["seq"])
@@ -93,7 +93,7 @@ class Exporter:
             if kind <= recorded.COMPUTED:
                 args |= self.call_args(e)
                 name = self.prefix + name
-            made.append(
+            slices.append(
                 Slice(
                     int(e["thread"]) + 1,
                     int(e["begin"]) - trace.begin_ns,
@@ -103,8 +103,8 @@ class Exporter:
                     args,
                 )
             )
-            self.place[i] = made[-1]
-        return made
+            self.place[i] = slices[-1]
+        return slices
 
     def call_args(self, e) -> dict:
         trace, call = self.trace, recorded.calls[e["what"]]
@@ -246,11 +246,11 @@ class Exporter:
     def backward_arrows(self) -> Iterator[dict]:
         events = self.trace.events
         pulls = {int(e["seq"]): i for i, e in enumerate(events) if e["kind"] == recorded.PULL}
-        seen: set[int] = set()
+        linked: set[int] = set()
         for i, e in enumerate(events):
             seq = int(e["seq"])
-            if e["kind"] <= recorded.COMPUTED and seq in pulls and seq not in seen:
-                seen.add(seq)
+            if e["kind"] <= recorded.COMPUTED and seq in pulls and seq not in linked:
+                linked.add(seq)
                 if self.place[i].begin < self.place[pulls[seq]].begin:
                     yield from self.arrow("fwdbwd", self.place[i], self.place[pulls[seq]])
 
@@ -309,7 +309,7 @@ def kernel_args(trace: Trace, info, shares, program: int, step: int) -> dict:
 
 def nested(slices: Iterable[Slice], moved: dict[int, Slice]) -> list[Slice]:
     """The slices in a reader's order; what overlaps in part changes its track, noted in `moved`."""
-    made: list[Slice] = []
+    placed: list[Slice] = []
     open_ends: dict[int, list[int]] = {}
     for s in sorted(slices, key=lambda s: (s.begin, -s.end)):
         for track in (s.track, *range(OVERLAPS + s.track % 1000, DEVICES, 1000)):
@@ -319,8 +319,8 @@ def nested(slices: Iterable[Slice], moved: dict[int, Slice]) -> list[Slice]:
             if not ends or ends[-1] >= s.end:
                 break
         ends.append(s.end)
-        made.append(s if track == s.track else moved.setdefault(id(s), s._replace(track=track)))
-    return sorted(made, key=lambda s: s.track)
+        placed.append(s if track == s.track else moved.setdefault(id(s), s._replace(track=track)))
+    return sorted(placed, key=lambda s: s.track)
 
 
 def head_of(trace: Trace, shapes: bool) -> dict:
@@ -350,18 +350,18 @@ def open_text(path: Path, mode: str):
 def write(path, head: dict, records: Iterable[dict]) -> Path:
     """Write a trace file, whole or not at all."""
     path = writable("export_chrome_trace", path, ENDINGS)
-    made = path.with_name(f".{path.name}.part{''.join(path.suffixes)}")
+    part = path.with_name(f".{path.name}.part{''.join(path.suffixes)}")
     try:
-        with open_text(made, "w") as file:
+        with open_text(part, "w") as file:
             file.write(json.dumps(head)[:-1] + ', "traceEvents": [\n')
             encode, separator = json.JSONEncoder().encode, ""
             for record in records:
                 file.write(separator + encode(record))
                 separator = ",\n"
             file.write(f'\n], "traceName": {json.dumps(path.name)}}}\n')
-        made.replace(path)
+        part.replace(path)
     finally:
-        made.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
     return path
 
 

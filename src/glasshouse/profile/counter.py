@@ -301,5 +301,5 @@ def fits(row: Counted, where: dict) -> bool:
     )
 
 
-def check_one_of(what: str, value: str, known) -> None:
-    check_known("FlopCounter", f"one of {', '.join(known)} as {what}", value, known)
+def check_one_of(what: str, value: str, choices) -> None:
+    check_known("FlopCounter", f"one of {', '.join(choices)} as {what}", value, choices)

@@ -77,7 +77,7 @@ calls: dict[int, Call] = {}  # those that events name, by number
 
 
 class Threads(Numbers):
-    """A number for each thread, and its name when first seen; the one that begins it all first."""
+    """A number for each thread, and its name when it first appears; the one that begins it all first."""
 
     def __init__(self):
         self.names: list[str] = []
@@ -218,7 +218,7 @@ class EventRecorder(Watcher):
         )
 
     def events(self) -> np.ndarray:
-        """What was written, as records; what began before is seen from the begin on."""
+        """What was written, as records; what began before counts from the begin on."""
         events = self.table[: min(self.count, self.room) * SIZE].view(EVENT)
         for times in (events["begin"], events["end"]):
             np.maximum(times, self.begin_ns, out=times)

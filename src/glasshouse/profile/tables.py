@@ -227,8 +227,8 @@ def kernels(trace: Trace) -> list[KernelRow]:
     """Every step of every Program that ran, the longest first."""
     owner: dict[tuple[int, int], Share] = {}
     for share in trace.shares:
-        known = owner.setdefault((share.program, share.step), share)
-        if share.part > known.part:
+        largest = owner.setdefault((share.program, share.step), share)
+        if share.part > largest.part:
             owner[share.program, share.step] = share
     rows = []
     for (program, step), (ns, runs) in trace.time_of_steps.items():

@@ -168,11 +168,11 @@ class Trace:
         ]
 
     def event_list(self) -> list[TraceEvent]:
-        kernel, made = self.kernel_ns_of_events, []
+        kernel, events = self.kernel_ns_of_events, []
         for i, e in enumerate(self.events):
             call = recorded.calls[e["what"]] if e["kind"] <= recorded.COMPUTED else None
             cost = call.cost if call else None
-            made.append(
+            events.append(
                 TraceEvent(
                     self.name_of(e),
                     recorded.KINDS[e["kind"]],
@@ -190,7 +190,7 @@ class Trace:
                     self.frames(e["stack"]),
                 )
             )
-        return made
+        return events
 
     def loop_steps(self) -> list[tuple[int, int, int]]:
         """(number, begin, end) of each step of the user's loop: as marked by `step()`, else from

@@ -261,14 +261,14 @@ def letter_sizes(subscripts: str, terms, values) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for term, x in zip(terms, values, strict=True):
         for letter, size in zip(term, x.shape, strict=True):
-            known = sizes.setdefault(letter, size)
-            if known == 1:
+            earlier = sizes.setdefault(letter, size)
+            if earlier == 1:
                 sizes[letter] = size
-            elif size not in (known, 1):
+            elif size not in (earlier, 1):
                 raise ShapeError(
                     "einsum",
                     f"one size for {letter!r} in {subscripts!r}",
-                    f"{known} and {size}",
+                    f"{earlier} and {size}",
                     "Check the operands' shapes.",
                 )
     return sizes

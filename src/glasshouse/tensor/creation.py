@@ -163,7 +163,7 @@ def filling(name: str, value: int, what: str):
     def like(x, /, dtype=None, *, device=None):
         return full_like(as_value(x, where=f"{name}_like"), value, dtype, device=device)
 
-    made = named(
+    filled = named(
         of_shape,
         name,
         about=f"A tensor {what}; the sizes may also come one by one.",
@@ -173,7 +173,7 @@ def filling(name: str, value: int, what: str):
         example=f"{name}((1, 2)).tolist()",
         result=[[float(value)] * 2],
     )
-    return made, named(
+    return filled, named(
         like,
         f"{name}_like",
         about=f"A tensor {what}, with the shape of x.",

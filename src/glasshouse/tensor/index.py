@@ -72,16 +72,16 @@ class Merged:
         strides = [
             math.prod(self.shape[j] for j in self.axes[k + 1 :]) for k in range(len(self.axes))
         ]
-        known = [a for a in arrays if isinstance(a, np.ndarray)]
-        if len(known) == len(arrays):
+        host_arrays = [a for a in arrays if isinstance(a, np.ndarray)]
+        if len(host_arrays) == len(arrays):
             total = sum(a * s for a, s in zip(arrays, strides, strict=True))
             return as_value(np.broadcast_to(np.asarray(total, np.int64), shape))
         if len(arrays) == 1:
             return arrays[0]
         parts = []
         for axis, a, s in zip(self.axes, arrays, strides, strict=True):
-            known = isinstance(a, np.ndarray)  # and so checked and counted from the front
-            part = as_value(a) if known else places_in(a, self.shape[axis], self.count)
+            is_checked = isinstance(a, np.ndarray)  # and counted from the front
+            part = as_value(a) if is_checked else places_in(a, self.shape[axis], self.count)
             parts.append(broadcast_to(part * s if s > 1 else part, shape))
         return reduce(operator.add, parts)
 

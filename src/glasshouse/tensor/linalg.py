@@ -418,8 +418,8 @@ def matrix_norm(x, /, *, keepdims: bool = False, ord="fro"):
     """
     x = stacked("matrix_norm", x)
     x = cast(x, inexact_dtype(x.dtype))
-    known = ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf)
-    check_option("matrix_norm", "ord", ord, known)
+    orders = ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf)
+    check_option("matrix_norm", "ord", ord, orders)
     if ord == "fro":
         out = vector_norm(x, axis=(-2, -1))
     elif ord == "nuc":

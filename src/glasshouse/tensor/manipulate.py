@@ -38,15 +38,15 @@ def reshape(x, /, shape, *, copy=None):
     if sizes.count(-1) > 1:
         raise ShapeError("reshape", "at most one size of -1", tuple(shape), "Name the other sizes.")
     if -1 in sizes:
-        known = math.prod(size for size in sizes if size != -1)
-        if known == 0 or x.size % known:
+        others = math.prod(size for size in sizes if size != -1)
+        if others == 0 or x.size % others:
             raise ShapeError(
                 "reshape",
                 f"sizes whose product divides {x.size}",
                 f"{tuple(shape)} for shape {x.shape}",
                 "Name all sizes.",
             )
-        sizes[sizes.index(-1)] = x.size // known
+        sizes[sizes.index(-1)] = x.size // others
     return movement.reshape(x, shape=tuple(sizes)) if copy else values.reshape(x, tuple(sizes))
 
 

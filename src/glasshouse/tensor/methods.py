@@ -1,4 +1,4 @@
-"""Array functions as methods of Tensor, in the spelling of NumPy and PyTorch.
+"""Array functions as methods of Tensor, under the names of NumPy and PyTorch.
 
 A function whose first argument is the tensor becomes a method as it is; the rest of the file holds
 the spellings that differ. Importing this module completes the class."""

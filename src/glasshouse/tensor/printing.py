@@ -36,9 +36,9 @@ class set_print_options(having):
     """
 
     def __init__(self, **options):
-        known = PrintOptions.__dataclass_fields__
+        fields = PrintOptions.__dataclass_fields__
         for name, value in options.items():
-            check_known("set_print_options", "a known option", name, known)
+            check_known("set_print_options", "a known option", name, fields)
             given = isinstance(value, int) and value >= 0
             if not given and (name, value) != ("line_width", None):
                 raise OptionError(

@@ -8,7 +8,7 @@ from glasshouse.autograd.function import fresh
 from glasshouse.autograd.tape import Leaf, TapeEntry, TapeMode, Walk, attach, recording, sequence
 from glasshouse.base import flatten, having, unflatten
 from glasshouse.dispatch import Level, Value, bind, phase, primitives, state, zeros
-from glasshouse.dispatch.autocast import autocast_again, autocast_modes
+from glasshouse.dispatch.autocast import autocast_modes, use_autocast_modes
 from glasshouse.tensor import random
 
 
@@ -107,11 +107,11 @@ def put_on_tape(fn, leaves, treedef, out, tape, before):
         generator.set_state(before)
         try:
             args, kwargs = unflatten(treedef, inputs)
-            with autocast_again(autocasts), phase("recompute"):
-                again, _ = flatten(fn(*args, **kwargs))
+            with use_autocast_modes(autocasts), phase("recompute"):
+                results, _ = flatten(fn(*args, **kwargs))
         finally:
             generator.set_state(after)
-        return inputs, [y for y in again if isinstance(y, Value)]
+        return inputs, [y for y in results if isinstance(y, Value)]
 
     entry.rerun = rerun
     results = [fresh(y, tape) if isinstance(y, Value) else y for y in outputs]
@@ -125,6 +125,6 @@ def restart(x, create_graph: bool):
     """An argument as a new start of the tape; for create_graph, still tied to its past."""
     if create_graph:
         return bind(primitives["reshape"], (x,), {"shape": x.shape})
-    again = fresh(x, x.mode)
-    again.node, again.slot = Leaf(again), 0
-    return again
+    fresh_value = fresh(x, x.mode)
+    fresh_value.node, fresh_value.slot = Leaf(fresh_value), 0
+    return fresh_value

@@ -27,8 +27,8 @@ def by_axes(compute, name: str | None = None) -> list:
         def function(*args, **kwargs):
             return compute(function.__name__, n, *args, **kwargs)
 
-        known = signature(compute)
-        function.__signature__ = known.replace(parameters=list(known.parameters.values())[2:])
+        original = signature(compute)
+        function.__signature__ = original.replace(parameters=list(original.parameters.values())[2:])
         function.__name__ = function.__qualname__ = f"{name or compute.__name__}{n}d"
         summary = about if n == 2 else f"`{name or compute.__name__}2d` with {COUNTS[n]}.\n"
         function.__doc__ = f"{summary}Shapes: {shapes.format(s=AXES[n], t=RESULTS[n])}"

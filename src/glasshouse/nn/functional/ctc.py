@@ -83,14 +83,14 @@ def checked(log_probs, targets, input_lengths, target_lengths, blank, reduction)
         ("target_lengths", target_lengths, y.shape[-1]),
     )
     for name, lengths, most in given:
-        known = [] if isinstance(lengths, Value) else np.asarray(lengths).reshape(-1).tolist()
+        counts = [] if isinstance(lengths, Value) else np.asarray(lengths).reshape(-1).tolist()
         integers[name] = lengths = as_value(lengths, where=where)
         fits = lengths.shape in (x.shape[1:-1], x.shape[1:-1] or (1,))
-        if not fits or any(not 0 <= n <= most for n in known):
+        if not fits or any(not 0 <= n <= most for n in counts):
             raise ShapeError(
                 where,
                 f"{name} of {x.shape[1:-1]} numbers from 0 to {most}",
-                known or lengths.shape,
+                counts or lengths.shape,
                 "Pass the length of each sequence.",
             )
     for name, value in integers.items():

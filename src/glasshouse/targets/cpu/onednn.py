@@ -99,7 +99,7 @@ class OnednnLibrary:
         self.call("dnnl_stream_create", byref(self.stream), self.engine, c_uint(1))
         # A primitive lives as long as a Program uses it: oneDNN's own cache would keep it longer.
         self.dll.dnnl_set_primitive_cache_capacity(c_int(CACHED_PRIMITIVES))
-        self.made: WeakValueDictionary[tuple, OnednnObject] = WeakValueDictionary()
+        self.objects: WeakValueDictionary[tuple, OnednnObject] = WeakValueDictionary()
         self.attr = self.object("attributes")
 
     def call(self, name: str, *args) -> None:
@@ -110,10 +110,10 @@ class OnednnLibrary:
     def object(self, *call) -> OnednnObject:
         """What a call makes: the name of a create function (without "dnnl_") and its arguments,
         "attributes", or "query" with a primitive's descriptor and what is asked for."""
-        handle = self.made.get(call)
+        handle = self.objects.get(call)
         if handle is None:
-            made = OnednnObject(call, self.pointer_of(*call), self.destroyer_of(call[0]))
-            handle = self.made.setdefault(call, made)
+            new = OnednnObject(call, self.pointer_of(*call), self.destroyer_of(call[0]))
+            handle = self.objects.setdefault(call, new)
         return handle
 
     def destroyer_of(self, name: str):
@@ -128,13 +128,13 @@ class OnednnLibrary:
         if name == "query":
             md = self.dll.dnnl_primitive_desc_query_md(args[0].pointer, args[1], 0)
             return c_void_p(md)
-        made = c_void_p()
+        pointer = c_void_p()
         if name == "attributes":
-            self.call("dnnl_primitive_attr_create", byref(made))
-            self.call("dnnl_primitive_attr_set_scratchpad_mode", made, c_int(1))
+            self.call("dnnl_primitive_attr_create", byref(pointer))
+            self.call("dnnl_primitive_attr_set_scratchpad_mode", pointer, c_int(1))
         else:
-            self.call(f"dnnl_{name}", byref(made), *map(self.converted, args))
-        return made
+            self.call(f"dnnl_{name}", byref(pointer), *map(self.converted, args))
+        return pointer
 
     def converted(self, arg):
         """An argument as C takes it: a tuple is sizes, "engine" the engine, None no object."""
@@ -157,9 +157,9 @@ class OnednnLibrary:
 
     def memory(self, desc: OnednnObject) -> OnednnObject:
         """A memory object of its own, which the runner gives an address."""
-        made = c_void_p()
-        self.call("dnnl_memory_create", byref(made), desc.pointer, self.engine, c_void_p(None))
-        return OnednnObject((), made, self.dll.dnnl_memory_destroy)
+        pointer = c_void_p()
+        self.call("dnnl_memory_create", byref(pointer), desc.pointer, self.engine, c_void_p(None))
+        return OnednnObject((), pointer, self.dll.dnnl_memory_destroy)
 
     def size(self, desc: OnednnObject) -> int:
         return self.dll.dnnl_memory_desc_get_size(desc.pointer)
@@ -267,7 +267,7 @@ class PrimitiveCall(NativeCall):
 
 
 def identity() -> str:
-    """Which oneDNN there is. What it would do for another number of threads is seen when its
+    """Which oneDNN there is. What it would do for another number of threads shows when its
     primitives are made again."""
     if library() is None:
         return "no oneDNN"

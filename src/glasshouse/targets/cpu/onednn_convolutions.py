@@ -123,13 +123,13 @@ def plan_weight_grad(planner: PrimitivePlanner, node: Node) -> None:
     plain = dnnl.desc(shape, node.dtype, strides_of(shape))
     how = (CONVOLUTION_DIRECT, dx, dnnl.desc(shape, node.dtype), None, dg)
     desc = dnnl.primitive("convolution_backward_weights", *how, *conv_options(attrs), hint)
-    made = dnnl.query(desc, QUERY_DIFF_WEIGHTS)
+    dw = dnnl.query(desc, QUERY_DIFF_WEIGHTS)
     reads = [(SRC, dx, x_view), (DIFF_DST, dg, g_view)]
-    direct = dnnl.equal(plain, made)
-    out = target.view() if direct else planner.scratch_view(made)
-    planner.add_step(desc, reads, [(DIFF_WEIGHTS, made, out)], LABEL[node.op])
+    direct = dnnl.equal(plain, dw)
+    out = target.view() if direct else planner.scratch_view(dw)
+    planner.add_step(desc, reads, [(DIFF_WEIGHTS, dw, out)], LABEL[node.op])
     if not direct:
-        planner.add_reorder(out, made, target.view(), plain)
+        planner.add_reorder(out, dw, target.view(), plain)
     planner.hand_out(target)
 
 
@@ -137,7 +137,7 @@ def is_product(attrs, node: Node, x: Node) -> bool:
     """Whether the gradient of a weight is computed as a product of matrices: that of a 1 x 1 kernel
     which looks at each position once is one. oneDNN's product is the faster one for large weights
     and few positions, or float32 and more channels made (measured for the layers of ResNet-50)."""
-    made, taken, *kernel = node.shape
+    out_channels, in_channels, *kernel = node.shape
     plain = (
         prod(kernel) == 1
         and attrs["groups"] == 1
@@ -145,17 +145,17 @@ def is_product(attrs, node: Node, x: Node) -> bool:
         and not any(map(sum, attrs["padding"]))
     )
     few = prod(x.shape[2:]) <= FEW_POSITIONS
-    large = made * taken >= PRODUCT_WEIGHTS
-    return plain and large and (few or (node.dtype is float32 and made > taken))
+    large = out_channels * in_channels >= PRODUCT_WEIGHTS
+    return plain and large and (few or (node.dtype is float32 and out_channels > in_channels))
 
 
 def plan_weight_product(planner: PrimitivePlanner, x: View, g: View, target) -> None:
     node, dnnl = planner.node, planner.dnnl
-    made, taken = node.shape[:2]
-    rows = prod(x.shape) // taken
-    flipped = dnnl.desc((made, rows), node.dtype, (1, made))
-    plain = dnnl.desc((rows, taken), node.dtype, (taken, 1))
-    result = dnnl.desc((made, taken), node.dtype, (taken, 1))
+    out_channels, in_channels = node.shape[:2]
+    rows = prod(x.shape) // in_channels
+    flipped = dnnl.desc((out_channels, rows), node.dtype, (1, out_channels))
+    plain = dnnl.desc((rows, in_channels), node.dtype, (in_channels, 1))
+    result = dnnl.desc((out_channels, in_channels), node.dtype, (in_channels, 1))
     desc = dnnl.primitive("matmul", flipped, plain, None, result)
     reads = [(SRC, flipped, g), (WEIGHTS, plain, x)]
     planner.add_step(desc, reads, [(DST, result, target.view())], LABEL[node.op])

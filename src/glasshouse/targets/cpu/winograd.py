@@ -65,10 +65,10 @@ class WinogradConvolutions(Lowerer):
         node, (bias, relu) = claim.nodes[0], claim.plan
         view = None if bias is None else lowering.row_major(bias)
         if node.op == "conv_weight_grad":
-            made = plan_weight_grad(lowering, node)
+            parts = plan_weight_grad(lowering, node)
         else:
-            made = plan_conv(lowering, node, view, relu)
-        text, reads, target, scratches = made
+            parts = plan_conv(lowering, node, view, relu)
+        text, reads, target, scratches = parts
         views = [*reads[:2], target.view(), *(b.view() for b in scratches), *reads[2:]]
         planned = PlannedConvolution(text, views, node.call.cost.flops - flops_of(node))
         more = {"scratch": scratches, "computes": claim.nodes}
