@@ -1,8 +1,8 @@
 """Symbolic trace: a model as a graph, found by running it once on tensors without storage.
 
 Control flow on shapes, dtypes, Python values and module state resolves as it runs. Calls of leaf
-modules, of our functions and of methods become nodes; whatever composes them, also other libraries'
-functions on our tensors, is recorded by its primitives. A branch on a value is an error that names its line."""
+modules, of our functions and of methods become nodes. Whatever composes them, also other libraries'
+functions on our tensors, is transparent. A branch on a value is an error that names its line."""
 
 import operator
 from collections import OrderedDict
@@ -206,7 +206,7 @@ class Tracer(Mode):
         """A call that is one node, which `make(operands, named)` writes, and what it gives. `run`
         computes it in place of `fn`. `new_only`: no node if it gives no new value."""
         if self.depth or any(x.mode is not None for x in all_of(Value, (args, kwargs))):
-            return fn(*args, **kwargs)  # within a node; in a transform, whose inside is recorded
+            return fn(*args, **kwargs)  # within a node; in a transform, which is transparent
         operands, named = map_nodes((args, kwargs), self.node_of, Value)
         self.depth += 1  # calls within belong to the node
         try:

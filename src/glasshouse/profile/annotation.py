@@ -34,7 +34,7 @@ class Annotation:
             tell("annotation", self.name, self.take_begin_ns())
 
     def take_begin_ns(self) -> int:
-        """When the region that ends now began, as far as it was recorded, the last of this thread's."""
+        """When the region that ends now began, if recorded: the last of this thread's."""
         with lock:
             own = [entry for entry in self.begun if entry[0] == get_ident()] or self.begun
             self.begun = tuple(entry for entry in self.begun if entry is not own[-1])

@@ -77,7 +77,7 @@ calls: dict[int, Call] = {}  # those that events name, by number
 
 
 class Threads(Numbers):
-    """A number for each thread, and its name when it first appears; the one that begins it all first."""
+    """A number for each thread, and its name at its first event; that which creates this is 0."""
 
     def __init__(self):
         self.names: list[str] = []
