@@ -219,8 +219,8 @@ def places_of(runs) -> tuple[UpdatePlace, ...]:
     """Where each parameter is updated in plain descent; steps are numbered through all runs."""
     places, before = [], 0
     for run in runs:
-        writers = writers_of(run.plan) if hasattr(run.plan, "made") else {}
-        for parameter in filter(is_updated, getattr(run.plan, "made", ())):
+        writers = writers_of(run.plan) if hasattr(run.plan, "output_buffers") else {}
+        for parameter in filter(is_updated, getattr(run.plan, "output_buffers", ())):
             how, gradient = place_in(run.plan.schedule[writers[parameter]], parameter)
             values = sum(base is gradient for base, _ in run.plan.outputs)
             key = None if gradient is None else (before, gradient.at)

@@ -79,7 +79,7 @@ class MetaBackend(RecordingBackend):
         """The memory of the outputs, taken beside the arena as a run does."""
         arena = self.manager.alloc(plan.arena_bytes, planned.ARENA_TAG)
         outputs = []
-        for buffer in plan.made:
+        for buffer in plan.output_buffers:
             at = plan.source_of(buffer, recording.donated)
             if at is not None:
                 outputs.append(getattr(recording.leaves[at].value, "buffer", None))

@@ -73,7 +73,7 @@ class CapturedStep:
             if part is not parts[0]:  # gradients of the results are given
                 kept += [manager.alloc(n, ARENA_TAG) for n in self.given if n >= SMALL_BYTES]
             arena = manager.alloc(part.arena_bytes, ARENA_TAG)
-            large = [b for b in part.made if b.spec.nbytes >= SMALL_BYTES]
+            large = [b for b in part.output_buffers if b.spec.nbytes >= SMALL_BYTES]
             new = [b for b in large if part.source_of(b, self.donated) is None]
             kept += [manager.alloc(b.spec.nbytes, tag_of(b)) for b in new]
             peak_bytes = max(peak_bytes, manager.stats().allocated_bytes)

@@ -33,10 +33,10 @@ class StepCode(NamedTuple):
 
 
 class ProgramCode(NamedTuple):
-    """Steps in order; `outputs` are (number in `made`, shape); `infos` is told on demand."""
+    """Steps in order; `outputs`: (number in `output_specs`, shape); `infos` is told on demand."""
 
     steps: list[StepCode]
-    made: list[OutputSpec]
+    output_specs: list[OutputSpec]
     outputs: list[tuple[int, tuple[int, ...]]]
     owns: list[bool]
     arena_bytes: int
@@ -59,7 +59,10 @@ def assemble(plan: ProgramPlan) -> ProgramCode:
         steps.append(StepCode([coded(arg) for arg in args], what))
     plan.sources = sources
     plan.sizes = {i: sizes_of(kernel, steps[i].args) for i, kernel in sources.items()}
-    specs = [OutputSpec(b.spec, tag_of(b), b.source.at if b.source else None) for b in plan.made]
+    specs = [
+        OutputSpec(b.spec, tag_of(b), b.source.at if b.source else None)
+        for b in plan.output_buffers
+    ]
     outputs = [(buffer.at, spec.shape) for buffer, spec in plan.outputs]
     return ProgramCode(
         steps, specs, outputs, plan.owns, plan.arena_bytes, packed(plan.step_infos())

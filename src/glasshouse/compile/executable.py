@@ -110,8 +110,9 @@ class Program:
         self.target = target or current_target()
         self.count, self.arena_bytes, self.owns = len(code.steps), code.arena_bytes, code.owns
         self.outputs, self.infos = code.outputs, code.infos
-        self.made = [
-            (m.source, m.spec.shape, m.spec.dtype.np, m.spec.nbytes, m.tag) for m in code.made
+        self.output_specs = [
+            (m.source, m.spec.shape, m.spec.dtype.np, m.spec.nbytes, m.tag)
+            for m in code.output_specs
         ]
         whats = list(enumerate(step.what for step in code.steps))
         self.hosts = {i: what for i, what in whats if isinstance(what, HostCall)}
@@ -136,7 +137,7 @@ class Program:
         given = [(kernel, steps[i].args) for i, kernel in self.sources.items()]
         built = self.target.build(given, common)
         kernels = dict(zip(self.sources, built, strict=True))
-        self.sources = {i: made.kernel for i, made in kernels.items()}
+        self.sources = {i: compiled.kernel for i, compiled in kernels.items()}
         self.keep.extend(set(built))
         table = (RunnerStep * len(steps))()
         for i, (entry, step) in enumerate(zip(table, steps, strict=True)):
@@ -185,7 +186,7 @@ class Program:
                 else np.empty(shape, dtype)
                 if nbytes < SMALL_BYTES
                 else manager.alloc(nbytes, tag).numpy(dtype, shape)
-                for source, shape, dtype, nbytes, tag in self.made
+                for source, shape, dtype, nbytes, tag in self.output_specs
             ]
             try:
                 self.execute(arrays, outputs, scalars, ends_ns)

@@ -109,13 +109,13 @@ class Lowerer(StepKind):
         return identity_of(type(self), f"{vars(self)!r}")
 
 
-def identity_of(made, settings: str) -> str | None:
+def identity_of(definition, settings: str) -> str | None:
     """What a class or function is, the same in each process: its name, its settings and, outside of
     this package, the digest of its file; None where it has no file."""
     try:
-        path = Path(inspect.getfile(made))
+        path = Path(inspect.getfile(definition))
         own = "" if path.is_relative_to(PACKAGE) else digest(path.read_bytes())
-        return f"{made.__qualname__} {settings} {own}"
+        return f"{definition.__qualname__} {settings} {own}"
     except (OSError, TypeError, AttributeError):
         return None
 

@@ -24,8 +24,8 @@ SMALL_BYTES = 1 << 12  # outputs below this are NumPy's own: a manager would cos
 class ProgramPlan:
     """The steps that compute the outputs of a graph, and where each value lies; nothing is made.
 
-    `schedule` lists the steps; `arena_bytes` is the peak of the values in between; `made` are the
-    buffers that a run hands out, by number."""
+    `schedule` lists the steps; `arena_bytes` is the peak of the values in between;
+    `output_buffers` are those that a run hands out, by number."""
 
     sources: dict[int, CKernel] = {}  # the C of each fused kernel, once it is emitted …
     sizes: dict[int, dict[str, int]] = {}  # … and the sizes that it takes as arguments
@@ -38,7 +38,7 @@ class ProgramPlan:
         pairs = zip(self.lowering.outputs, graph.outputs, strict=True)
         self.outputs = [(view.base, node.spec) for view, node in pairs]
         numbered = {b.at: b for b, _ in self.outputs if b.place == "output"}
-        self.made = [numbered[i] for i in range(len(numbered))]
+        self.output_buffers = [numbered[i] for i in range(len(numbered))]
         places = [buffer.at for buffer, _ in self.outputs]
         self.owns = [places.count(at) == 1 for at in places]  # whose memory no other output shares
         self.infos: list[StepInfo] | None = None

@@ -204,7 +204,7 @@ def build(path: Path, source: str, more: tuple[str, ...]) -> ctypes.CDLL:
     """
     command = find_compiler()
     with work_folder(path.parent) as folder:
-        text, out = folder / "source.c", folder / "made.so"
+        text, out = folder / "source.c", folder / "library.so"
         text.write_text(source)
         # The compiler's own files too lie in the folder.
         call = [

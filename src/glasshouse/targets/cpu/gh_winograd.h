@@ -27,13 +27,13 @@ typedef int32_t gh_mask __attribute__((vector_size(4 * GH_LANES)));
 typedef uint32_t gh_bits __attribute__((vector_size(4 * GH_LANES)));
 typedef uint16_t gh_halves __attribute__((vector_size(2 * GH_LANES), aligned(2), may_alias));
 
-/* (images, height, width, channels) -> (images, out_height, out_width, made); elements before the
-   first: `top`, `left`. `rows` of tiles are multiplied at once; planes of transformed elements
+/* (images, height, width, channels) -> (images, out_height, out_width, out_channels); elements
+   before the first: `top`, `left`. `rows` of tiles are multiplied at once; planes of transformed elements
    have rows of `in_row` floats and `in_plane` in all, those of results `out_row` and `out_plane`. */
 typedef struct {
-  int64_t height, width, channels, out_height, out_width, made, top, left, rows;
+  int64_t height, width, channels, out_height, out_width, out_channels, top, left, rows;
   int64_t in_row, in_plane, out_row, out_plane;
-  int64_t channel_step, made_step, flip; /* of the weights; whether turned by half a circle */
+  int64_t channel_step, out_channel_step, flip; /* of the weights; whether turned by half a circle */
   int brief; /* data, weights and results are bfloat16, not float32; all between is float32 */
 } gh_winograd;
 
@@ -207,8 +207,9 @@ GH_FN void gh_tile_in(const gh_winograd *s, const void *x, const void *zero, flo
 /* The 4 x 4 elements of tile `t` of a gradient of the results, transformed. */
 GH_FN void gh_tile_grad(const gh_winograd *s, const void *g, const void *zero, float *to, int64_t t) {
   const char *at[16];
-  gh_places(s, at, g, zero, t, 4, s->out_height, s->out_width, s->made, 0, 0);
-  GH_CHANNELS(s->made, gh_grad_2d(to, s->out_plane, at, 4 * s->made, c, count, s->brief))
+  gh_places(s, at, g, zero, t, 4, s->out_height, s->out_width, s->out_channels, 0, 0);
+  GH_CHANNELS(s->out_channels,
+              gh_grad_2d(to, s->out_plane, at, 4 * s->out_channels, c, count, s->brief))
 }
 
 /* Results of a tile from its products, + bias if there is one, perhaps relu. */
@@ -228,7 +229,7 @@ GH_FN void gh_out_2d(const gh_winograd *s, const float *m, const void *bias, voi
       r[j] += first;
       if (relu) r[j] = (gh_vector)((gh_mask)r[j] & ~(r[j] <= 0.0f)); /* a NaN stays */
       if (i < down && j < along)
-        gh_store(y, from + (i * s->out_width + j) * s->made + c, r[j], count, s->brief);
+        gh_store(y, from + (i * s->out_width + j) * s->out_channels + c, r[j], count, s->brief);
     }
   }
 }
@@ -238,21 +239,21 @@ GH_FN void gh_tile_out(const gh_winograd *s, const float *m, const void *bias, v
                        const int relu, int64_t panel) {
   const int64_t down = (s->out_height + 3) / 4, along = (s->out_width + 3) / 4;
   const int64_t image = t / (down * along), i = t / along % down * 4, j = t % along * 4;
-  const int64_t first = panel < 0 ? 0 : panel * GH_PANEL, left = s->made - first;
+  const int64_t first = panel < 0 ? 0 : panel * GH_PANEL, left = s->out_channels - first;
   const int64_t size = panel < 0 || left < GH_PANEL ? left : GH_PANEL;
-  const int64_t from = ((image * s->out_height + i) * s->out_width + j) * s->made + first;
+  const int64_t from = ((image * s->out_height + i) * s->out_width + j) * s->out_channels + first;
   GH_CHANNELS(size, gh_out_2d(s, m, bias, y, first, from, s->out_height - i, s->out_width - j, relu,
                               c, count))
 }
 
-/* Kernels from channel `from` to `count` made, from `c`; places are `step` floats apart. */
+/* Kernels from channel `from` to `count` output channels from `c`; places are `step` floats apart. */
 GH_FN void gh_weights_2d(const gh_winograd *s, const void *w, float *to, int64_t from, int64_t c,
                          int64_t step, const int count) {
   gh_vector g[9] = {0}, half[18], r[6];
-  const int64_t first = from * s->channel_step + c * s->made_step;
+  const int64_t first = from * s->channel_step + c * s->out_channel_step;
   for (int q = 0; q < 9; q++)
     GH_UNROLL for (int i = 0; i < count; i++)
-      g[q][i] = gh_load_one(w, first + i * s->made_step + (s->flip ? 8 - q : q), s->brief);
+      g[q][i] = gh_load_one(w, first + i * s->out_channel_step + (s->flip ? 8 - q : q), s->brief);
   GH_UNROLL for (int j = 0; j < 3; j++) gh_weight_1d(half + j, 3, g + j, 3);
   GH_UNROLL for (int i = 0; i < 6; i++) {
     gh_weight_1d(r, 1, half + 3 * i, 1);
@@ -260,12 +261,13 @@ GH_FN void gh_weights_2d(const gh_winograd *s, const void *w, float *to, int64_t
   }
 }
 
-/* Kernels from channel `from` to one panel of those made. */
+/* Kernels from channel `from` to one panel of output channels. */
 GH_FN void gh_weights(const gh_winograd *s, const void *w, float *to, int64_t from, int64_t panel,
                       int64_t step) {
-  for (int64_t c = panel * GH_PANEL; c < (panel + 1) * GH_PANEL && c < s->made; c += GH_LANES)
-    if (c + GH_LANES <= s->made) gh_weights_2d(s, w, to + c % GH_PANEL, from, c, step, GH_LANES);
-    else gh_weights_2d(s, w, to + c % GH_PANEL, from, c, step, (int)(s->made % GH_LANES));
+  const int64_t all = s->out_channels, end = (panel + 1) * GH_PANEL < all ? (panel + 1) * GH_PANEL : all;
+  for (int64_t c = panel * GH_PANEL; c < end; c += GH_LANES)
+    if (c + GH_LANES <= all) gh_weights_2d(s, w, to + c % GH_PANEL, from, c, step, GH_LANES);
+    else gh_weights_2d(s, w, to + c % GH_PANEL, from, c, step, (int)(all % GH_LANES));
 }
 
 /* The gradient of the kernels of `count` channels from `c`, from products in planes. */
@@ -320,12 +322,12 @@ GH_FN void gh_multiply(const gh_winograd *s, const float *v, const float *u, flo
                rows, add);
 }
 
-/* One place of the gradient of the weights: transformed gradients of `made` channels `q` of `count`
+/* One place of the gradient of the weights: transformed gradients `q` of `out_channels` and `count`
    tiles, turned, by one panel of transformed elements `v`. */
 GH_FN void gh_multiply_grad(const gh_winograd *s, const float *q, const float *v, float *m, int64_t row,
-                            int64_t made, int64_t count, int add) {
+                            int64_t out_channels, int64_t count, int add) {
   const int rows = GH_LANES / 2;
-  for (int64_t k = 0; k < made; k += rows)
+  for (int64_t k = 0; k < out_channels; k += rows)
     gh_product(q + k, 1, s->out_row, v, s->in_row, m + k * row, row, count, rows, add);
 }
 

@@ -105,12 +105,12 @@ def weight_of(node: Node) -> tuple[int, ...]:
 def is_faster(node: Node) -> bool:
     """Whether this was measured to be faster than a direct convolution: whole panels of channels,
     tiles that are not mostly empty, and enough of them for the weights that are transformed."""
-    made, channels = weight_of(node)[:2]
+    out_channels, channels = weight_of(node)[:2]
     images, _, *size = (node.inputs[1] if node.op == "conv_weight_grad" else node).shape
     tiles = tiles_of(images, *size)
     filled = 2 * images * prod(size) >= tiles * TILE**2
     few = BRIEF_TILES if node.dtype is bfloat16 else FEW_TILES
-    return min(made, channels) >= FEW_CHANNELS and tiles >= few and filled
+    return min(out_channels, channels) >= FEW_CHANNELS and tiles >= few and filled
 
 
 def tiles_of(images: int, height: int, width: int) -> int:
@@ -119,15 +119,15 @@ def tiles_of(images: int, height: int, width: int) -> int:
 
 def sizes_of(x, y, padding, block: int, brief: bool, spare: int = 0) -> dict[str, int]:
     """The sizes from shape x to y as `gh_winograd` has them; blocks have `spare` tiles more."""
-    (_, channels, height, width), (_, made, out_height, out_width) = x, y
-    in_row, out_row = (-(-n // PANEL) * PANEL + SPARE for n in (channels, made))
+    (_, channels, height, width), (_, out_channels, out_height, out_width) = x, y
+    in_row, out_row = (-(-n // PANEL) * PANEL + SPARE for n in (channels, out_channels))
     return {
         "height": height,
         "width": width,
         "channels": channels,
         "out_height": out_height,
         "out_width": out_width,
-        "made": made,
+        "out_channels": out_channels,
         "top": padding[0],
         "left": padding[1],
         "in_row": in_row,
@@ -149,7 +149,7 @@ def plan_conv(lowering, node: Node, bias: View | None, relu: bool) -> tuple:
         sizes |= {"out_row": PANEL, "out_plane": (block + ROWS[-1]) * PANEL + SPARE}
     views = [channels_last_view(lowering, x), lowering.row_major(w), *([bias] if bias else [])]
     target = lowering.buffer(node.spec, channels_last(4), node)
-    panels = -(-sizes["made"] // PANEL)
+    panels = -(-sizes["out_channels"] // PANEL)
     v, u, m = (
         PLACES * n
         for n in (sizes["in_plane"], PANEL * panels * sizes["channels"], sizes["out_plane"])
@@ -173,7 +173,7 @@ def conv_sizes(node: Node, block: int) -> dict[str, int]:
     rows = min(ROWS, key=lambda rows: (-(-block // rows) * rows, -rows))
     return sizes_of(x.shape, node.shape, low, block, node.dtype is bfloat16, ROWS[-1]) | {
         "rows": rows,
-        "made_step": steps[0],
+        "out_channel_step": steps[0],
         "channel_step": steps[1],
         "flip": int(backward),
     }
@@ -202,7 +202,7 @@ def flops_of(node: Node) -> int:
 def head(sizes: dict[str, int], names: list[str]) -> str:
     """The sizes and pointers of a kernel; `zero` stands for the channels of a position outside."""
     fields = ", ".join(f".{name} = {size}" for name, size in sizes.items())
-    most = max(sizes["channels"], sizes["made"])
+    most = max(sizes["channels"], sizes["out_channels"])
     constants = f"static const gh_winograd s = {{{fields}}};\nstatic const float zero[{most}];\n"
     kinds = [(i, name, "float" if name in SCRATCH else "void") for i, name in enumerate(names)]
     return constants + "".join(f"{kind} *{name} = a[{i}];\n" for i, name, kind in kinds)
@@ -213,7 +213,8 @@ def blocks_text(sizes, tiles: int, block: int, part: int, threads: int, bias, re
     return f"""\
 {head(sizes, ["x", "w", "y", "u", "work"])}\
 float *bias = {"a[5]" if bias else "0"};
-const int64_t panels = (s.made + GH_PANEL - 1) / GH_PANEL, step = panels * s.channels * GH_PANEL;
+const int64_t panels = (s.out_channels + GH_PANEL - 1) / GH_PANEL;
+const int64_t step = panels * s.channels * GH_PANEL;
 #pragma omp parallel num_threads(gh_threads({threads}))
 {{
   #pragma omp for collapse(2) schedule(static)
@@ -241,7 +242,7 @@ def panels_text(sizes, tiles: int, _block: int, part: int, threads: int, bias, r
     return f"""\
 {head(sizes, ["x", "w", "y", "v", "work"])}\
 float *bias = {"a[5]" if bias else "0"};
-const int64_t panels = (s.made + GH_PANEL - 1) / GH_PANEL, step = {CHUNK} * GH_PANEL;
+const int64_t panels = (s.out_channels + GH_PANEL - 1) / GH_PANEL, step = {CHUNK} * GH_PANEL;
 #pragma omp parallel num_threads(gh_threads({threads}))
 {{
   #pragma omp for schedule(static)
@@ -270,7 +271,7 @@ def plan_weight_grad(lowering, node: Node) -> tuple:
     tiles = tiles_of(g.shape[0], *g.shape[2:])
     few = 8 * tiles <= min(x.shape[1], g.shape[1])
     sizes = sizes_of(x.shape, g.shape, low, tiles if few else GRAD_BLOCK, g.dtype is bfloat16)
-    threads = min(CORES, -(-sizes["made"] // CHUNK) * -(-sizes["channels"] // PANEL))
+    threads = min(CORES, -(-sizes["out_channels"] // CHUNK) * -(-sizes["channels"] // PANEL))
     views = [channels_last_view(lowering, n) for n in (x, g)]
     m = threads * CHUNK * PANEL if few else sizes["in_row"] * sizes["out_row"]
     scratches = PLACES * m, PLACES * (sizes["in_plane"] + sizes["out_plane"])
@@ -300,10 +301,10 @@ for (int64_t first = 0; first < {tiles}; first += {GRAD_BLOCK}) {{
   for (int64_t place = 0; place < {PLACES}; place++)
     for (int64_t c = 0; c < s.channels; c += GH_PANEL)
       gh_multiply_grad(&s, q + place * s.out_plane, v + place * s.in_plane + c,
-                       m + place * plane + c, s.in_row, s.made, count, first > 0);
+                       m + place * plane + c, s.in_row, s.out_channels, count, first > 0);
 }}
 #pragma omp parallel for schedule(static)
-for (int64_t k = 0; k < s.made; k++)
+for (int64_t k = 0; k < s.out_channels; k++)
   gh_weight_grad(&s, m + k * s.in_row, plane, dw, k * s.channels, s.channels);
 """
 
@@ -322,9 +323,9 @@ float *v = work, *q = work + {PLACES} * s.in_plane;
   }}
   float *own = m + omp_get_thread_num() * {PLACES * CHUNK * PANEL}LL;
   #pragma omp for collapse(2) schedule(static)
-  for (int64_t first = 0; first < s.made; first += {CHUNK})
+  for (int64_t first = 0; first < s.out_channels; first += {CHUNK})
     for (int64_t c = 0; c < s.channels; c += GH_PANEL) {{
-      const int64_t count = first + {CHUNK} < s.made ? {CHUNK} : s.made - first;
+      const int64_t count = first + {CHUNK} < s.out_channels ? {CHUNK} : s.out_channels - first;
       const int64_t size = c + GH_PANEL < s.channels ? GH_PANEL : s.channels - c;
       for (int64_t place = 0; place < {PLACES}; place++)
         gh_multiply_grad(&s, q + place * s.out_plane + first, v + place * s.in_plane + c,
