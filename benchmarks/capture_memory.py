@@ -1,23 +1,20 @@
 """Peak memory of captured training steps beside the plain loop's and the analysed one's.
 
-    python benchmarks/capture_memory.py [--calls 5] [--write]
-
 Each row is measured in a process of its own: the most bytes that the memory manager had allocated
 in the first call, in the second (which finds the optimizer's state), and in the worst later one."""
 
-import argparse
+import itertools
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
+from harness import parse_arguments, save, show
 
 import glasshouse as gh
 from glasshouse import nn, optim
 
 F = nn.functional
-RESULTS = Path(__file__).parent / "results" / "capture_memory.json"
 
 
 def make_mlp():
@@ -78,29 +75,23 @@ def measure(model: str, optimizer: str, way: str, calls: int) -> list[int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--calls", type=int, default=5)
-    parser.add_argument("--write", action="store_true", help="write the numbers as JSON")
-    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.one:
-        print(json.dumps(measure(*args.one, args.calls)))
+    if sys.argv[1:2] == ["--one"]:
+        *which, calls = sys.argv[2:]
+        print(json.dumps(measure(*which, int(calls))))
         return
-    found = {}
-    print(f"{'':>22} {'first':>12} {'second':>12} {'worst later':>12}")
-    for model in MODELS:
-        for optimizer in OPTIMIZERS:
-            for way in WAYS:
-                one = ["--one", model, optimizer, way, "--calls", str(args.calls)]
-                done = subprocess.run(
-                    [sys.executable, __file__, *one], capture_output=True, text=True, check=True
-                )
-                peaks = json.loads(done.stdout)
-                found[f"{model} {optimizer} {way}"] = peaks
-                shown = (peaks[0], peaks[1], max(peaks[2:]))
-                print(f"{model} {optimizer:>12} {way:>8}", *(f"{n:12,}" for n in shown))
-    if args.write:
-        RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+    options = parse_arguments(__doc__)
+    results, rows = {}, []
+    for model, optimizer, way in itertools.product(MODELS, OPTIMIZERS, WAYS):
+        one = ["--one", model, optimizer, way, "3" if options.smoke else "5"]
+        done = subprocess.run(
+            [sys.executable, __file__, *one], capture_output=True, text=True, check=True
+        )
+        peaks = json.loads(done.stdout)
+        results[f"{model} {optimizer} {way}"] = peaks
+        shown = (peaks[0], peaks[1], max(peaks[2:]))
+        rows.append([f"{model}, {optimizer}, {way}", *(f"{n:,}" for n in shown)])
+    show("peak bytes of a training step", ["", "first", "second", "worst later"], rows)
+    print(save("capture_memory", results, options))
 
 
 if __name__ == "__main__":

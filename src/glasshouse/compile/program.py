@@ -132,7 +132,7 @@ def compiled(recording: Recording) -> Program:
     Raises: CompileError
     """
     entry = entry_of(recording)
-    if entry.program is None:
+    if lacks_program(entry):
         entry.program = make_program(recording)
         evict_programs(entry)
     return entry.program
@@ -152,6 +152,11 @@ def compiled_graph(graph: Graph) -> Program:
             if not find_faults(graph):
                 raise explained(error, graph) from error
             return Program(assemble(ProgramPlan(graph)), common)
+
+
+def lacks_program(entry: ProgramEntry) -> bool:
+    """Whether a Program is to be made: there is none, or none that kept its plan to be shown."""
+    return entry.program is None or (kept.plans and entry.program.plan is None)
 
 
 def structure_of(recording: Recording) -> int:
@@ -215,7 +220,7 @@ def run_timed(program: Program, events: list[int], run):
 
 def program_for(entry: ProgramEntry, recording: Recording, backend) -> Program | None:
     """The Program to run; None where the references do it."""
-    if entry.program is None and not entry.failed and is_worth_compiling(entry, recording):
+    if lacks_program(entry) and not entry.failed and is_worth_compiling(entry, recording):
         try:
             entry.program = program = make_program(recording)
             program.backend = backend

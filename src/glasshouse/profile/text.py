@@ -5,7 +5,7 @@ from pathlib import Path
 from glasshouse.base import having
 from glasshouse.base.errors import OptionError
 
-SHORTEST = 12  # characters that a name is shortened to before columns are left out
+SHORTEST = 16  # characters that names are left, as long as cards' are; columns go first
 UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 

@@ -87,7 +87,7 @@ def test_tables_shorten_names_and_then_leave_columns_out(columns):
         assert "\n".join(lines) == whole and not note
     if columns >= 35:
         assert max(map(len, lines)) <= columns
-    assert bool(note) == (columns < 48)
+    assert bool(note) == (columns < 52)
 
 
 class Terminal(io.StringIO):
