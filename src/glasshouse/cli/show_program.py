@@ -51,7 +51,8 @@ def as_main(path: Path, arguments):
 def run_script(path: Path, arguments: list[str]) -> list[Program]:
     with as_main(path, arguments) as run, flags.override(compile="always"), plans_kept():
         run()
-    return [entry.program for entry in programs.values() if entry.program is not None]
+    compiled = (entry.program for entry in programs.values())
+    return [program for program in compiled if program is not None and program.recorded is not None]
 
 
 def text_of(program: Program, stage: str) -> tuple[str, str]:
