@@ -15,10 +15,10 @@ LAYERS_16 = (1, 1, 0, 2, 2, 0, 4, 4, 4, 0, 8, 8, 8, 0, 8, 8, 8, 0)
 def module(forward, **parts):
     """A module of these parts, parameters or modules, whose forward is `forward(self, x)`."""
     nn = import_torch().nn
-    made = type("Twin", (nn.Module,), {"forward": forward})()
+    twin = type("Twin", (nn.Module,), {"forward": forward})()
     for name, part in parts.items():
-        setattr(made, name, part)
-    return made
+        setattr(twin, name, part)
+    return twin
 
 
 def conv_net(features: list, pool: int, linear: list):
@@ -82,9 +82,9 @@ def vgg16(num_classes=1000, dropout=0.5, width=64, hidden=4096):
 
 def conv(channels, out, kernel, stride=1):
     nn = import_torch().nn
-    made = nn.Conv2d(channels, out, kernel, stride, kernel // 2, bias=False)
-    nn.init.kaiming_normal_(made.weight, mode="fan_out", nonlinearity="relu")
-    return made
+    layer = nn.Conv2d(channels, out, kernel, stride, kernel // 2, bias=False)
+    nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+    return layer
 
 
 def residual_block(kernels, channels, width, out, stride):
@@ -231,7 +231,7 @@ def asr(features=80, labels=30, layers=36, dim=768, heads=4, ff=3072, max_len=40
         x = nn.functional.glu(x, dim=1).transpose(1, 2)
         return self.output(self.layers(x + self.positions[: x.shape[1]]))
 
-    made = module(
+    model = module(
         forward,
         norm=nn.LayerNorm(features),
         conv=nn.Conv1d(features, 2 * dim, 7, stride=3, padding=3),
@@ -241,8 +241,8 @@ def asr(features=80, labels=30, layers=36, dim=768, heads=4, ff=3072, max_len=40
     rates = torch.exp(torch.arange(0, dim, 2) * (-math.log(1e4) / dim))
     angles = torch.arange(max_len)[:, None] * rates
     waves = torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)[:, :dim]
-    made.register_buffer("positions", waves, persistent=False)
-    return made
+    model.register_buffer("positions", waves, persistent=False)
+    return model
 
 
 TWINS = {
