@@ -58,6 +58,8 @@ class BreakContinuation:
         if caught is not None:  # outside of `except`: the handler is the user's
             stack = frame.stack_for(handler)
             go_on = self.resumption(frame, handler.target, stack, (caught,), captured)
+        if k == 0:
+            self.final.clear()  # what goes on holds what it needs: a generator ends with that
         return go_on
 
     def behind_step(self, k: int, broke: Break, result):

@@ -235,7 +235,6 @@ class CallRules:
             made = CapturedGenerator(frame, site, type(self).untraced, make)
             if isinstance(NATIVES.get(f), type):
                 made.kind = NATIVES[f]
-            frame.generator = made
             return self.deliver(then, self.track(Var(made, Recipe("generator", site))))
         frame.then, frame.init = then, init
         self.frames.append(frame)

@@ -234,6 +234,14 @@ class CapturedGenerator:
         self.finished = self.running = self.closing = False
         self.then = None  # what gets the values while it runs
 
+    def stop(self, finished: bool = False):
+        """It yields or ends: what gets the value. Nothing in its frame refers to it from now on,
+        so that it ends with the last reference to it, as in Python."""
+        then, self.then = self.then, None
+        self.frame.generator, self.running = None, False
+        self.finished = finished
+        return then
+
     def native(self):
         """Python's own generator, where nothing of it has run yet."""
         return going_on(self) if self.started else self.make_native()
@@ -270,7 +278,13 @@ class CapturedGenerator:
 def resume_call(frame: CaptureFrame, at: int, stack: list[Var], more: int, captured: bool, resumer):
     """(resume function at an instruction, Vars of its slots, Vars for its stack from the top); on
     that come `more` values that are not there yet. What is not needed any more is None."""
+    if len(frame.saved) != frame.code.depth_at(frame.at):
+        raise CannotRebuild(f"a stack that does not fit ({frame.where})")
+    if frame.code.instructions[at].op == "COPY_FREE_VARS":
+        at += 1  # the cells are in their slots: a resume function may have no closure to copy
     root, before = original_of(frame.root)
+    if frame.code.instructions[at].offset < 2 * before:  # in what a resume function begins with
+        root, before = frame.root, 0
     names = resume_slots(root)
     bound = frozenset(i for i in range(len(names)) if frame.locals[i] is not None)
     live = bound & frame.code.live_at(at)

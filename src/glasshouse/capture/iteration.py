@@ -137,6 +137,7 @@ class IterationRules:
             self.fail(ValueError("generator already executing"))
         made.running = made.started = True
         made.then = after
+        made.frame.generator = made
         self.frames.append(made.frame)
 
     @pending

@@ -5,6 +5,7 @@ import re
 import sys
 import warnings
 import weakref
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
@@ -99,13 +100,19 @@ class CaptureSession(BreakContinuation):
             made.write(Path(config.repro_dir) / f"{name}.py")
 
     def close_generators(self) -> None:
-        """What nobody else holds ends here, as it would with the last reference to it."""
-        for var in self.tracer.tracked.values():
-            made = var.value
-            open_still = isinstance(made, CapturedGenerator) and made.started and not made.finished
-            # In the Var, in `made`, in its frame, in the argument.
-            if open_still and not made.running and sys.getrefcount(made) <= 4:
-                made.close()
+        """Let go of suspended generators: what nobody else holds ends here, and with it what it
+        holds itself, as in Python."""
+        tracked = self.tracer.tracked
+        suspended = {key: var for key, var in tracked.items() if is_suspended(var.value)}
+        held = held_generators(self.tracer.frames, suspended.values())
+        for key in suspended:
+            del tracked[key]
+        waiting = [var for var in suspended.values() if id(var.value) not in held]
+        del suspended
+        for var in waiting:
+            # In the Var, in the argument.
+            if sys.getrefcount(var.value) <= 2:
+                var.value = None
 
     def leave_contexts(self) -> None:
         """An error ends the call: no_grad and the like that the trace entered end as well."""
@@ -215,11 +222,7 @@ class CaptureSession(BreakContinuation):
         """A generator that stands inside a with or try: when it goes, more of it runs."""
         for var in self.tracer.tracked.values():
             made = var.value
-            if (
-                isinstance(made, CapturedGenerator)
-                and made.started
-                and not (made.finished or made.running)
-            ):
+            if is_suspended(made):
                 frame = made.frame.code
                 handler = frame.handler_at(made.frame.at)
                 # Since 3.12 all of a generator lies in a handler for StopIteration.
@@ -411,6 +414,20 @@ class CaptureSession(BreakContinuation):
             for var in (*frame.stack, *frame.saved):
                 if var.is_made("method") and var.origin.parts[0] is context:
                     var.value = context.value.__exit__
+
+
+def is_suspended(value) -> bool:
+    """Whether a value is a generator of the interpreter's that stands at a `yield`."""
+    is_open = isinstance(value, CapturedGenerator) and value.started
+    return is_open and not (value.finished or value.running)
+
+
+def held_generators(frames: Iterable[CaptureFrame], generators: Iterable[Var]) -> set[int]:
+    """The ids of the generators that frames hold: those that go on, and those of generators that
+    may go on."""
+    holders = [*frames, *(var.value.frame for var in generators)]
+    held = [var.value for f in holders for var in (*f.locals, *f.stack) if var is not None]
+    return {id(value) for value in held if isinstance(value, CapturedGenerator)}
 
 
 def explained(broke: Break, at: CaptureFrame) -> str:

@@ -139,12 +139,11 @@ class CaptureTracer(
             try:
                 if came and ins.op in LOOKS and f.root.co_name != "__exit__":
                     self.interrupt()
-                HANDLERS[ins.op](self, f, ins)
                 self.count += 1
                 if self.count > self.config.max_instructions and self.live:
                     self.count = 0
-                    f.at, f.saved = f.ip, f.stack[:]
                     raise Break("a very long computation")
+                HANDLERS[ins.op](self, f, ins)
             except TraceFinished as done:
                 return done.args[0]
             except UserError as found:
@@ -152,15 +151,20 @@ class CaptureTracer(
             except Break as found:
                 self.restore(f, depth, found)
                 if self.live:
+                    found.__traceback__ = found.__context__ = None  # which hold the frames of ours
                     return found
                 self.in_python(f, found)
             except (RecursionError, CannotRebuild):
                 raise
             except Exception as error:
-                if self.config.raise_internal_errors or not self.live:
+                if self.config.raise_internal_errors:
                     raise
                 self.restore(f, depth, None)
-                return Break(f"an error inside the capture: {error!r}")
+                if self.live:
+                    return Break(f"an error inside the capture: {error!r}")
+                if not self.hands_over or not self.can_hand_over(ins):
+                    raise
+                return HANDED_OVER
             except BaseException as error:  # it came from outside: no later call has to do the same
                 self.stop_learning(INTERRUPTED)
                 problem = error
@@ -253,10 +257,10 @@ class CaptureTracer(
         self.front.leave(frame)
         made = frame.generator
         if made is not None:
-            made.finished, made.running = True, False
+            then = made.stop(finished=True)
             if not self.frames:
                 raise TraceFinished((END, var))
-            self.again(frame, lambda: made.then(self, END, var))
+            self.again(frame, lambda: then(self, END, var))
             return
         if frame.init is not None:
             if var.value is not None:
@@ -341,12 +345,12 @@ class CaptureTracer(
     def yield_value(self, f: CaptureFrame, var: Var) -> None:
         made: CapturedGenerator = f.generator
         self.frames.pop()
-        made.running = False
+        then = made.stop()
         if made.closing:
             self.fail(RuntimeError("generator ignored GeneratorExit"))
         if not self.frames:
             raise TraceFinished((var, None))
-        self.again(f, lambda: made.then(self, var))
+        self.again(f, lambda: then(self, var))
 
     def drive(self, made: CapturedGenerator, sent: Var, error):
         """Run a generator until its next value, as Python would."""
@@ -355,6 +359,7 @@ class CaptureTracer(
                 raise error
             raise StopIteration
         made.running = made.started = True
+        made.frame.generator = made
         self.frames.append(made.frame)
         if error is None:
             made.frame.stack.append(sent)
@@ -431,9 +436,9 @@ class CaptureTracer(
             self.front.leave(f)
             if f.generator is not None:
                 made = f.generator
-                made.finished, made.running = True, False
+                then = made.stop(finished=True)
                 if made.closing and isinstance(error, (GeneratorExit, StopIteration)):
-                    made.then(self, END)
+                    then(self, END)
                     return None
                 if isinstance(error, StopIteration):
                     stop, error = error, RuntimeError("generator raised StopIteration")

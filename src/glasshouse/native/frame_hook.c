@@ -650,6 +650,10 @@ static PyObject *set_skip(PyObject *m, PyObject *a) {
 static PyObject *call_handling(PyObject *m, PyObject *a) {
     PyObject *error, *fn, *args, *kwargs;
     if (!PyArg_ParseTuple(a, "OOO!O!", &error, &fn, &PyTuple_Type, &args, &PyDict_Type, &kwargs)) return NULL;
+    if (error != Py_None && !PyExceptionInstance_Check(error)) { /* Python itself does not look */
+        PyErr_Format(PyExc_TypeError, "call_handling: expected an exception, got %.100s", Py_TYPE(error)->tp_name);
+        return NULL;
+    }
     PyObject *before_it = PyErr_GetHandledException();
     PyErr_SetHandledException(error == Py_None ? NULL : error);
     PyObject *result = PyObject_Call(fn, args, kwargs);

@@ -265,6 +265,8 @@ def outcome(fn, x, n):
         found = fn(x, n)
     except Exception as error:
         return type(error).__name__, str(error)
+    if isinstance(found, (set, frozenset)):  # in no order
+        found = type(found), sorted(found, key=repr)
     return re.sub(r"0x[0-9a-f]+", "0x", repr(found))
 
 

@@ -1,0 +1,126 @@
+"""Generators that a captured function leaves unfinished go on, and end, as in plain Python."""
+
+import gc
+
+import pytest
+
+import glasshouse as gh
+from glasshouse import nn
+
+log: list[str] = []
+
+
+class TwoParameters(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Parameter(gh.ones(2)), nn.Parameter(gh.ones(2))
+
+
+def counted(n):
+    try:
+        yield from range(n)
+    finally:
+        log.append("the inner one ended")
+
+
+def scaled(n):
+    try:
+        for i in counted(n):
+            yield 10 * i
+    finally:
+        log.append("the outer one ended")
+
+
+def delegated(n):
+    yield from counted(n)
+
+
+def failing():
+    try:
+        yield 1
+    finally:
+        log.append("an error at the end")
+        raise ValueError("at the end")
+
+
+def parameters(done):
+    for p in TwoParameters().parameters():
+        done.append(p.shape)
+        vars(done.append.__class__)
+
+
+def enumerated(done):
+    for pair in enumerate(x for x in (1, 2, 3)):
+        done.append(pair)
+        vars(nn.Module)
+
+
+def expression_in_expression(done):
+    for x in (y for y in (z for z in (1, 2, 3))):
+        done.append(x)
+        exec("pass")
+
+
+def ends_early(done):
+    for x in scaled(3):
+        done.append(x)
+        vars(nn.Module)
+        if x == 10:
+            break
+
+
+def delegates(done):
+    for x in delegated(3):
+        done.append(x)
+        vars(nn.Module)
+
+
+def in_a_list(done):
+    made = [counted(3), scaled(3)]
+    done += [next(x) for x in made]
+    vars(nn.Module)
+    done += [list(x) for x in made]
+
+
+def steps(done):
+    it = scaled(3)
+    done.append(next(it))
+    exec("pass")
+    done.append(next(it))
+
+
+def leaves_both_open(done):
+    done.append(next(scaled(3)))
+
+
+def fails_at_its_end(done):
+    done.append(next(failing()))
+
+
+CASES = [
+    parameters, enumerated, expression_in_expression, ends_early, delegates, in_a_list, steps,
+    leaves_both_open, fails_at_its_end,
+]  # fmt: skip
+
+
+def outcome(fn):
+    """What a call did: what it drew, and in which order its generators ended."""
+    done = []
+    log.clear()
+    fn(done)
+    return done, list(log)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("backend", ["numpy", "lazy"])
+@pytest.mark.parametrize("compiler", ["program", "eager"])
+@pytest.mark.parametrize("fn", CASES)
+def test_unfinished_generators(fn, compiler, backend):
+    want = outcome(fn)
+    with gh.backends.use(backend):
+        captured = gh.optimize(compiler)(fn)
+        gc.disable()  # a generator ends with the last reference to it
+        try:
+            assert [outcome(captured) for _ in range(3)] == [want] * 3
+        finally:
+            gc.enable()
