@@ -100,7 +100,7 @@ def real_peak(name: str, optimizer: str, dtype: str, smoke: bool) -> tuple[int, 
         before = resident()
         built = Ours(name, None, dtype, smoke)
         built.optimizer = getattr(gh.optim, optimizer)(built.model.parameters(), lr=1e-3)
-        built.settle()
+        built.compute_weights()
         gh.eval(*built.model.buffers())
         forget_peak()
         manager = gh.memory.current()
@@ -266,7 +266,7 @@ def plan_rows(name: str, smoke: bool) -> list[dict]:
     arguments = built.model, built.loss_of, built.optimizer, [built.inputs, *built.targets]
     plain = step(*arguments)
     activations = plain.memory_by_kind.get("activations", 0)
-    built.settle()
+    built.compute_weights()
     for part in (0.5, 0.25):
         budget = plain.peak_bytes - int((1 - part) * activations)
         start = time.perf_counter()
@@ -353,7 +353,7 @@ def time_row(name: str, smoke: bool) -> dict:
     built = Ours(name, None, "float32", smoke)
     inputs = [built.inputs, *built.targets]
     predicted = step(built.model, built.loss_of, built.optimizer, inputs, machine=machine)
-    built.settle()
+    built.compute_weights()
     for _ in range(3):
         built.train().item()
     found = []
