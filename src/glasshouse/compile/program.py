@@ -132,10 +132,11 @@ def compiled(recording: Recording) -> Program:
     Raises: CompileError
     """
     entry = entry_of(recording)
-    if lacks_program(entry):
-        entry.program = make_program(recording)
+    program = entry.program
+    if program is None or lacks_program(entry):
+        entry.program = program = make_program(recording)
         evict_programs(entry)
-    return entry.program
+    return program
 
 
 def compiled_graph(graph: Graph) -> Program:
