@@ -170,6 +170,8 @@ class OpcodeHandlers:
     # -- making --------------------------------------------------------------------------------
 
     def pop_many(self, f, count):
+        if count > len(f.stack):
+            raise IndexError(f"{f.where}: expected {count} items on the stack; got {len(f.stack)}")
         found = f.stack[len(f.stack) - count :]
         del f.stack[len(f.stack) - count :]
         return found

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import textwrap
+from contextlib import suppress
 
 import pytest
 
@@ -62,7 +63,12 @@ def contexts(x, n):
     return first, others, n, not n, -n, n if n > 2 and first is not None or others else 0
 
 
-FUNCTIONS = [loops, patterns, contexts]
+def closes(x, n):
+    add = lambda z: z + n  # noqa: E731
+    return [add(x)]
+
+
+FUNCTIONS = [loops, patterns, contexts, closes]
 
 
 def shown(result) -> str:
@@ -116,13 +122,35 @@ def check(fn, want: list[str], where) -> None:
             raise
 
 
-def test_a_fault_in_each_handler():
+def spoil(names) -> None:
+    """Call the functions with handlers that leave one item too few, or too many, on the stack:
+    what comes of that may be wrong, but comes from Python's own checks or ours."""
+    gh.capture.config.raise_internal_errors = False
+    for name in names:
+        before = HANDLERS[name]
+        for change in (lambda s: s and s.pop(), lambda s: s and s.append(s[-1])):
+            print(name, flush=True)
+            HANDLERS[name] = lambda t, f, ins, h=before, c=change: (h(t, f, ins), c(f.stack))
+            for fn in FUNCTIONS:
+                with suppress(Exception):
+                    outcomes(fn, gh.optimize("eager")(fn))
+        HANDLERS[name] = before
+
+
+@pytest.mark.parametrize(
+    ("how", "names"),
+    [
+        ("inject", "tests.HANDLERS"),
+        ("spoil", "('LOAD_CLOSURE', 'COPY', 'BUILD_TUPLE', 'GET_LEN', 'PUSH_EXC_INFO')"),
+    ],
+)
+def test_a_fault_in_each_handler(how, names):
     """In a process of its own, which would show a crash of Python."""
     code = f"""
         import sys
         sys.path.insert(0, {__file__.rpartition("/")[0]!r})
         import test_failing_handlers as tests
-        tests.inject(tests.HANDLERS)
+        tests.{how}({names})
     """
     ran = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(code)],
