@@ -5,6 +5,7 @@ import types
 from contextlib import suppress
 
 from glasshouse.capture.bytecode import (
+    GENERATORS,
     ExceptionHandler,
     WrongStack,
     decoded,
@@ -61,6 +62,16 @@ class CaptureFrame:
     @property
     def where(self) -> str:
         return f"{self.root.co_filename}:{self.line}"
+
+    def check_stack(self) -> None:
+        """What goes on elsewhere in the frame relies on how many items lie on its stack.
+
+        Raises: CannotRebuild
+        """
+        if self.root.co_flags & GENERATORS:  # to begin one is no instruction that dis counts
+            return
+        if len(self.saved) != self.code.depth_at(self.at):
+            raise CannotRebuild(f"a stack that does not fit ({self.where})")
 
     def stack_for(self, handler: ExceptionHandler) -> list[Var]:
         """What lies below the exception when a handler takes over."""
@@ -278,8 +289,7 @@ class CapturedGenerator:
 def resume_call(frame: CaptureFrame, at: int, stack: list[Var], more: int, captured: bool, resumer):
     """(resume function at an instruction, Vars of its slots, Vars for its stack from the top); on
     that come `more` values that are not there yet. What is not needed any more is None."""
-    if len(frame.saved) != frame.code.depth_at(frame.at):
-        raise CannotRebuild(f"a stack that does not fit ({frame.where})")
+    frame.check_stack()
     if frame.code.instructions[at].op == "COPY_FREE_VARS":
         at += 1  # the cells are in their slots: a resume function may have no closure to copy
     root, before = original_of(frame.root)

@@ -424,6 +424,7 @@ class CaptureTracer(
             f = self.frames[-1]
             handler = f.code.handler_at(f.at)
             if handler is not None:
+                f.check_stack()
                 del f.stack[handler.depth :]
                 if handler.lasti:
                     f.stack.append(LastInstruction(f.code.instructions[f.at].offset // 2))

@@ -68,7 +68,17 @@ def closes(x, n):
     return [add(x)]
 
 
-FUNCTIONS = [loops, patterns, contexts, closes]
+def catches(x, n):
+    found = []
+    for i in (1, 2):
+        try:
+            found.append((lambda: n)() + [][i])
+        except IndexError:
+            found.append(i)
+    return found
+
+
+FUNCTIONS = [loops, patterns, contexts, closes, catches]
 
 
 def shown(result) -> str:
@@ -141,7 +151,10 @@ def spoil(names) -> None:
     ("how", "names"),
     [
         ("inject", "tests.HANDLERS"),
-        ("spoil", "('LOAD_CLOSURE', 'COPY', 'BUILD_TUPLE', 'GET_LEN', 'PUSH_EXC_INFO')"),
+        (
+            "spoil",
+            "('MAKE_CELL', 'LOAD_CLOSURE', 'COPY', 'BUILD_TUPLE', 'GET_LEN', 'PUSH_EXC_INFO')",
+        ),
     ],
 )
 def test_a_fault_in_each_handler(how, names):
