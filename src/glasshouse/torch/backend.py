@@ -13,8 +13,8 @@ OPTIONS = ("strict",)
 
 def decompositions() -> dict:
     """PyTorch's own decompositions of what the table has no entry for."""
-    found = core_aten_decompositions()
-    return {op: rule for op, rule in found.items() if name_of(op) not in TABLE}
+    rules = core_aten_decompositions()
+    return {op: rule for op, rule in rules.items() if name_of(op) not in TABLE}
 
 
 def checked_options(options: dict | None) -> dict:

@@ -21,9 +21,9 @@ class KeyInputs(Generator):
 
     def key(self) -> Value:
         """An input of its own for one draw."""
-        made = self.make_input(KEY)
-        self.keys.append(made)
-        return made
+        key = self.make_input(KEY)
+        self.keys.append(key)
+        return key
 
 
 class Tracing:

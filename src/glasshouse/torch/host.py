@@ -33,12 +33,12 @@ def run_in_torch(*arrays, operator: str, arguments, outs, draw):
     given = [tensors[x] if isinstance(x, Operand) else x for x in flat]
     args, named = pytree.tree_unflatten(given, spec)
     with torch.no_grad():
-        found = find_operator(operator)(*args, **named)
-    found = list(found) if isinstance(found, (tuple, list)) else [found]
-    made = tuple(to_array(x.contiguous()) for x in found if isinstance(x, torch.Tensor))
-    if not made:  # an operator for its effect, such as a check
+        results = find_operator(operator)(*args, **named)
+    results = list(results) if isinstance(results, (tuple, list)) else [results]
+    arrays_out = tuple(to_array(x.contiguous()) for x in results if isinstance(x, torch.Tensor))
+    if not arrays_out:  # an operator for its effect, such as a check
         return np.zeros(DONE.shape, DONE.dtype.np)
-    return made if isinstance(outs, tuple) else made[0]
+    return arrays_out if isinstance(outs, tuple) else arrays_out[0]
 
 
 def readable(array: np.ndarray) -> np.ndarray:

@@ -199,13 +199,13 @@ class GraphLowering:
 
     def place_constant(self, node: FxNode):
         """A tensor that the graph holds: its memory is read at each run."""
-        found = self.module
+        held = self.module
         for name in node.target.split("."):
-            found = getattr(found, name)
-        if not isinstance(found, torch.Tensor):
-            return found
-        array = to_array(found.contiguous())
-        value = self.backend.input(spec_of(found))
+            held = getattr(held, name)
+        if not isinstance(held, torch.Tensor):
+            return held
+        array = to_array(held.contiguous())
+        value = self.backend.input(spec_of(held))
         self.constants[id(value.payload)] = array
         self.leaf_of[-1 - len(self.constants)] = value
         return value
@@ -245,8 +245,8 @@ class GraphLowering:
                     return self.operate_on_memory(node, entry, args, named)
                 fakes = pytree.tree_map(fake_of, (node.args, node.kwargs))
                 fake_args, fake_named = in_order(target, *fakes)
-                found = call_entry(entry, args, named, (*fake_args, *fake_named.values()))
-                return self.promised(node, found)
+                result = call_entry(entry, args, named, (*fake_args, *fake_named.values()))
+                return self.promised(node, result)
             except (NotImplementedError, DTypeError):  # what the table has no composition for
                 pass
         return self.in_torch(target, args, named, node.meta.get("val"))
@@ -258,17 +258,17 @@ class GraphLowering:
         layout = layout_of(node.args[0].meta["val"])
         if not layout.dense or node.args[0].meta["val"].storage_offset():
             raise LookupError(f"{node.target} of a view with gaps")
-        found = entry.compute(permute(x, axes=layout.order) if x.ndim else x, *rest, **named)
+        result = entry.compute(permute(x, axes=layout.order) if x.ndim else x, *rest, **named)
         if node.target is torch.ops.aten.as_strided_scatter.default and x.ndim:
-            found = permute(found, axes=inverse_permutation(layout.order))
-        return self.promised(node, found)
+            result = permute(result, axes=inverse_permutation(layout.order))
+        return self.promised(node, result)
 
     def with_effects(self, node: FxNode, token, target, *args, **named):
         """(token, results) of an operator that PyTorch calls for its effect, such as a check."""
         fakes = node.meta["val"][1:]
         fake = fakes[0] if len(fakes) == 1 else fakes
-        found = self.in_torch(target, args, named, fake)
-        parts = found if isinstance(found, (tuple, list)) else (found,)
+        result = self.in_torch(target, args, named, fake)
+        parts = result if isinstance(result, (tuple, list)) else (result,)
         return token, *parts
 
     def in_torch(self, target, args, named: dict, fake):
@@ -278,32 +278,32 @@ class GraphLowering:
         outs = DONE if without_result else pytree.tree_map(self.spec_of_result, fake)
         outs = tuple(outs) if isinstance(outs, list) else outs
         try:
-            found = call_in_torch(target, args, named, outs, lambda x: isinstance(x, Value))
+            result = call_in_torch(target, args, named, outs, lambda x: isinstance(x, Value))
         except KeyError as error:
             raise BackendError(
                 "torch.compile", "dtypes that we have", str(error), "Use the eager backend."
             ) from error
         if without_result:
-            self.effects.append(found)
-        return found
+            self.effects.append(result)
+        return result
 
     def spec_of_result(self, fake):
         if not isinstance(fake, torch.Tensor):
             raise NotImplementedError(f"a result {fake!r}")
         return spec_of(fake)
 
-    def promised(self, node: FxNode, found):
+    def promised(self, node: FxNode, result):
         """What an entry gave, in the dtypes that PyTorch promises.
 
         Raises: BackendError where a shape is another
         """
         fake = node.meta.get("val")
-        if isinstance(found, Value):
-            return self.matched(node, found, fake)
-        if isinstance(found, (tuple, list)):
-            fakes = fake if isinstance(fake, (tuple, list)) else (None,) * len(found)
-            return [self.matched(node, x, f) for x, f in zip(found, fakes)]
-        return found
+        if isinstance(result, Value):
+            return self.matched(node, result, fake)
+        if isinstance(result, (tuple, list)):
+            fakes = fake if isinstance(fake, (tuple, list)) else (None,) * len(result)
+            return [self.matched(node, x, f) for x, f in zip(result, fakes)]
+        return result
 
     def matched(self, node: FxNode, value, fake):
         if not isinstance(fake, torch.Tensor) or not isinstance(value, Value):

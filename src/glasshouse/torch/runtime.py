@@ -18,6 +18,7 @@ from glasshouse.torch.draws import draw_keys
 from glasshouse.torch.dtypes import from_array, to_array
 from glasshouse.torch.lowering import GraphLowering, LoweredGraph, Output, debug_unknown, layout_of
 
+one_at_a_time = threading.RLock()  # of traces: TorchDynamo's callers may have several threads
 MOST_VARIANTS = 64  # sets of sizes that one graph keeps Programs for
 
 
@@ -40,14 +41,14 @@ class CompiledVariant:
 
     def shared_outputs(self) -> set[int]:
         """Results whose memory another result has too: the later ones are copied."""
-        seen: set[int] = set()
+        taken: set[int] = set()
         twice = set()
         for place, out in enumerate(self.outputs):
             if out.kind == "value" and self.program is not None:
                 base = self.program.outputs[out.what][0]
-                if base in seen:
+                if base in taken:
                     twice.add(place)
-                seen.add(base)
+                taken.add(base)
         return twice
 
     def run(self, args) -> list:
@@ -141,8 +142,8 @@ class EagerVariant:
 
     def run(self, args) -> list:
         """The results, as of a compiled graph."""
-        found = self.module(*args)
-        return list(found) if isinstance(found, (tuple, list)) else [found]
+        results = self.module(*args)
+        return list(results) if isinstance(results, (tuple, list)) else [results]
 
 
 class TorchGraphProgram:
@@ -151,7 +152,6 @@ class TorchGraphProgram:
     def __init__(self, module: torch.fx.GraphModule, phase: str, options: dict):
         self.module, self.phase, self.options = module, phase, options
         self.variants: OrderedDict[tuple, CompiledVariant] = OrderedDict()
-        self.lock = threading.Lock()
         self._boxed_call = True  # AOTAutograd hands over its arguments as one list
 
     def __call__(self, args):
@@ -163,7 +163,7 @@ class TorchGraphProgram:
         key = key_of(args)
         variant = self.variants.get(key)
         if variant is None:
-            with self.lock, having(state, modes=()):
+            with one_at_a_time, having(state, modes=()):
                 variant = self.variants[key] = self.compile_variant(args)
                 if len(self.variants) > MOST_VARIANTS:
                     self.variants.popitem(last=False)

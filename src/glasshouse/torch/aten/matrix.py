@@ -80,8 +80,8 @@ def scores_of(q: Value, k: Value, mask, is_causal: bool, scale: float) -> Value:
     if is_causal:
         rows, columns = scores.shape[-2:]
         row = reshape(gh.arange(rows, dtype=INT64), (rows, 1))
-        seen = gh.arange(columns, dtype=INT64) <= row
-        scores = gh.where(seen, scores, full((), -math.inf, scores.dtype))
+        visible = gh.arange(columns, dtype=INT64) <= row
+        scores = gh.where(visible, scores, full((), -math.inf, scores.dtype))
     return scores
 
 

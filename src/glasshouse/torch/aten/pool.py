@@ -19,8 +19,8 @@ functional = nn.functional
 def pulled_back(function, x: Value, g: Value) -> Value:
     """The gradient of x, where `function` of it has the gradient g."""
     _, pull = vjp(function, x)
-    (found,) = pull(g)
-    return found
+    (grad,) = pull(g)
+    return grad
 
 
 def window_options(n: int, kernel, stride, padding) -> tuple:
@@ -136,8 +136,8 @@ def sizes_of(x: Value, count: int, sizes, factors) -> tuple[list[int], list]:
     """(new sizes, factors or None) of a resize as PyTorch is asked for one."""
     if sizes is not None:
         return list(sizes), [None] * count
-    found = [int(n * f) for n, f in zip(x.shape[-count:], factors)]
-    return found, list(factors)
+    new_sizes = [int(n * f) for n, f in zip(x.shape[-count:], factors)]
+    return new_sizes, list(factors)
 
 
 @aten("upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest3d.vec")

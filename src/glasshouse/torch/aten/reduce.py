@@ -141,14 +141,14 @@ def min_along(x, axis, keepdim=False):
 
 @aten("any.default", "any.dim", "any.dims")
 def any_(x, axes=None, keepdim=False):
-    found = reduced(gh.any, truth(x), axes, keepdim)
-    return cast(found, x.dtype) if x.dtype.name == "uint8" else found
+    truths = reduced(gh.any, truth(x), axes, keepdim)
+    return cast(truths, x.dtype) if x.dtype.name == "uint8" else truths
 
 
 @aten("all.default", "all.dim", "all.dims")
 def all_(x, axes=None, keepdim=False):
-    found = reduced(gh.all, truth(x), axes, keepdim)
-    return cast(found, x.dtype) if x.dtype.name == "uint8" else found
+    truths = reduced(gh.all, truth(x), axes, keepdim)
+    return cast(truths, x.dtype) if x.dtype.name == "uint8" else truths
 
 
 @aten("linalg_vector_norm")
@@ -156,16 +156,16 @@ def vector_norm(x, ord=2, axes=None, keepdim=False, dtype=None):
     target = FROM_TORCH[dtype] if dtype else x.dtype
     size = gh.abs(wide(cast(x, target)))
     if ord == 2:
-        found = gh.sqrt(reduced(gh.sum, size * size, axes, keepdim))
+        norm = gh.sqrt(reduced(gh.sum, size * size, axes, keepdim))
     elif ord == 1:
-        found = reduced(gh.sum, size, axes, keepdim)
+        norm = reduced(gh.sum, size, axes, keepdim)
     elif ord == 0:
-        found = reduced(gh.sum, cast(size != 0, size.dtype), axes, keepdim)
+        norm = reduced(gh.sum, cast(size != 0, size.dtype), axes, keepdim)
     elif ord in (float("inf"), float("-inf")):
-        found = reduced(gh.max if ord > 0 else gh.min, size, axes, keepdim)
+        norm = reduced(gh.max if ord > 0 else gh.min, size, axes, keepdim)
     else:
-        found = reduced(gh.sum, size**ord, axes, keepdim) ** (1 / ord)
-    return cast(found, target)
+        norm = reduced(gh.sum, size**ord, axes, keepdim) ** (1 / ord)
+    return cast(norm, target)
 
 
 @aten("cumsum")
