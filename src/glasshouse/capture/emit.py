@@ -257,6 +257,8 @@ class ReplacementEmitter:
         closure = "None"
         if "closure" in parts:
             closure = f"({self.listed(parts['closure'].items)})"
+        elif code.co_freevars:  # from 3.13 on an instruction of its own gives it the closure
+            closure = f"({f'{self.pool(types.CellType)}(), ' * len(code.co_freevars)})"
         words = f"{self.pool(code)}, {self.pool(names)}, {code.co_name!r}, None, {closure}"
         name = self.bind(var, f"{self.pool(types.FunctionType)}({words})")
         for part in ("defaults", "kwdefaults"):
