@@ -23,7 +23,7 @@ from glasshouse.ops.movement import inverse_permutation, permute
 from glasshouse.targets.cpu import CPU
 from glasshouse.torch import aten  # noqa: F401  (fills the table)
 from glasshouse.torch.draws import KeyInputs, keys_from
-from glasshouse.torch.dtypes import FROM_TORCH, spec_of, to_array
+from glasshouse.torch.dtypes import FROM_TORCH, TO_TORCH, spec_of, to_array
 from glasshouse.torch.host import DONE, call_in_torch
 from glasshouse.torch.table import TABLE, call_entry, name_of
 
@@ -416,7 +416,7 @@ def torch_dtype(fake, value: Value) -> torch.dtype:
     """The dtype that PyTorch gives a value."""
     if isinstance(fake, torch.Tensor):
         return fake.dtype
-    return next(theirs for theirs, ours in FROM_TORCH.items() if ours is value.dtype)
+    return TO_TORCH[value.dtype]
 
 
 def take_recording(recorder, values) -> record.Recording | None:

@@ -10,7 +10,7 @@ from glasshouse.torch.aten.reduce import wide
 from glasshouse.torch.aten.shape import reshape
 from glasshouse.torch.table import aten
 
-FLOAT32, INT64 = as_dtype("float32"), as_dtype("int64")
+INT64 = as_dtype("int64")
 
 
 @aten("mm", "bmm")
