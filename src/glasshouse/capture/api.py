@@ -177,7 +177,7 @@ def reset() -> None:
         for name in ("full", "tries", "hopeless"):
             made.__dict__.pop(name, None)
         made.capture.__dict__.update(resumes={}, noted=[], breaks=[], recompiles=[], varying=set())
-    bytecode.known.clear()
+    bytecode.decoded_codes.clear()
     counters.clear()
 
 
@@ -224,18 +224,20 @@ def write_reproduction(fn, *args, compiler="program", path="reproduction.py", **
 
     Raises: OptionError for an unknown compiler; CaptureError if there is no graph
     """
-    compiler, found = compiler_of(compiler), []
+    compiler, reproductions = compiler_of(compiler), []
 
     def keep(graph_module, example_inputs):
-        found.append(Reproduction(graph_module, example_inputs, compiler, innermost_name(fn)))
+        reproductions.append(
+            Reproduction(graph_module, example_inputs, compiler, innermost_name(fn))
+        )
         return eager(graph_module, example_inputs)
 
     OptimizeDecorator(Capture(keep, front))(fn)(*args, **kwargs)
-    if not found:
+    if not reproductions:
         what = "a function with a graph"
         raise CaptureError("write_reproduction", what, "none", "Check its calls.")
-    largest = max(found, key=lambda one: len(one.calls))
-    return next((one for one in found if one.outcome(one.calls)), largest).write(path)
+    largest = max(reproductions, key=lambda one: len(one.calls))
+    return next((one for one in reproductions if one.outcome(one.calls)), largest).write(path)
 
 
 def innermost_name(fn) -> str:

@@ -38,15 +38,15 @@ class AttributeRules:
 
     def attribute_now(self, obj: Var, name: str) -> Var | None:
         """An attribute that needs no user's code to read; None if there is none."""
-        found = []
+        results = []
         depth = len(self.frames)
         try:
-            self.get_attribute(obj, name, lambda t, v: found.append(v))
+            self.get_attribute(obj, name, lambda t, v: results.append(v))
         except UserError:
             return None
-        if len(self.frames) > depth or not found:
+        if len(self.frames) > depth or not results:
             raise Break(f"attribute {name!r} runs code in a pattern", None)
-        return found[0]
+        return results[0]
 
     @pending
     def get_attribute(self, obj: Var, name: str, then=None, special=False, plain=False):
@@ -62,13 +62,15 @@ class AttributeRules:
         ):
             own = getattr(value, name, None) or getattr(value.native(), name)
             return self.deliver(then, Var(own, Recipe("method", obj, name)))
-        known = isinstance(obj.items, dict) and not isinstance(value, CONTAINERS) and not special
-        if known and name in obj.items:
-            found = obj.items[name]
-            if found is None:
+        has_items = (
+            isinstance(obj.items, dict) and not isinstance(value, CONTAINERS) and not special
+        )
+        if has_items and name in obj.items:
+            attribute = obj.items[name]
+            if attribute is None:
                 kind = type(value).__name__
                 self.fail(AttributeError(f"{kind!r} object has no attribute {name!r}"))
-            return self.deliver(then, found)
+            return self.deliver(then, attribute)
         if isinstance(value, types.ModuleType):
             if name == "__dict__":
                 raise Break("the namespace of a module", Var(getattr), [obj, Var(name)])
@@ -111,13 +113,13 @@ class AttributeRules:
             return self.give(then, cls)
         if name == "__dict__" and hasattr(value, "__dict__"):
             return self.deliver(then, self.object_dict(obj))
-        found = static_lookup(cls, name)[0]
+        class_value = static_lookup(cls, name)[0]
         written = self.class_written(cls, name)
         if written is not None and name not in getattr(value, "__dict__", ()):
             return self.deliver(then, written)
-        self.rely_on_class(obj, cls, name, found)
-        if hasattr(type(found), "__set__") or hasattr(type(found), "__delete__"):
-            return self.bind_attribute(obj, name, found, then)
+        self.rely_on_class(obj, cls, name, class_value)
+        if hasattr(type(class_value), "__set__") or hasattr(type(class_value), "__delete__"):
+            return self.bind_attribute(obj, name, class_value, then)
         if not special:
             own = getattr(value, "__dict__", None)
             if isinstance(own, dict):
@@ -129,12 +131,12 @@ class AttributeRules:
                     return self.deliver(then, self.load(own[name], source))
                 if self.live and isinstance(obj.origin, ValueSource) and not self.is_library(cls):
                     self.guards.add("absent", self.dict_of(obj), name)
-            hidden = plain or found is not MISSING
+            hidden = plain or class_value is not MISSING
             member = None if hidden else self.front.member(self, obj, name)
             if member is not None:
                 return self.deliver(then, member)
-        if found is not MISSING:
-            return self.bind_attribute(obj, name, found, then)
+        if class_value is not MISSING:
+            return self.bind_attribute(obj, name, class_value, then)
         if not special and not plain and self.call_own(obj, "__getattr__", [Var(name)], then):
             return None
         reader = object.__getattribute__ if plain else getattr
@@ -149,20 +151,20 @@ class AttributeRules:
     def is_library(self, cls: type) -> bool:
         return cls.__module__.startswith("glasshouse.")
 
-    def rely_on_class(self, obj: Var, cls: type, name: str, found) -> None:
+    def rely_on_class(self, obj: Var, cls: type, name: str, class_value) -> None:
         """Guard what a class has under a name (MISSING: that it has nothing), unless it is the
         library's or built in."""
         if not self.live or not isinstance(obj.origin, ValueSource) or self.is_library(cls):
             return
         if is_heap(cls):  # others cannot be changed
             kind = self.guards.source("type", obj.origin)
-            if found is MISSING:
+            if class_value is MISSING:
                 self.guards.add("lacks", kind, name)
-            elif type(found) not in SCALARS:
+            elif type(class_value) not in SCALARS:
                 place = self.guards.source("lookup", kind, name)
-                self.guards.add("is", place, found)
-                if type(found) is types.FunctionType:
-                    self.guards.add("code", place, found.__code__)
+                self.guards.add("is", place, class_value)
+                if type(class_value) is types.FunctionType:
+                    self.guards.add("code", place, class_value.__code__)
 
     def object_dict(self, obj: Var) -> Var:
         """obj.__dict__, as a dict that shares what is known of the attributes."""
@@ -171,31 +173,31 @@ class AttributeRules:
             raise Break(reason, Var(getattr), [obj, Var("__dict__")])
         return self.load(obj.value.__dict__, self.dict_of(obj))
 
-    def bind_attribute(self, obj: Var, name: str, found, then):
+    def bind_attribute(self, obj: Var, name: str, class_value, then):
         """What a class has under a name, as an instance sees it: functions bind to it, descriptors
         run."""
         kind = type(obj.value)
-        if isinstance(found, types.FunctionType):
-            return self.deliver(then, self.bound(obj, Var(found)))
-        if isinstance(found, (staticmethod, classmethod)):
-            return self.deliver(then, self.of_class(Var(kind), found))
-        if isinstance(found, (types.MethodDescriptorType, types.WrapperDescriptorType)):
-            method = found.__get__(obj.value, kind)
-            return self.deliver(then, Var(method, Recipe("method", obj, Var(found))))
-        if isinstance(found, property):
-            if found.fget is None:
+        if isinstance(class_value, types.FunctionType):
+            return self.deliver(then, self.bound(obj, Var(class_value)))
+        if isinstance(class_value, (staticmethod, classmethod)):
+            return self.deliver(then, self.of_class(Var(kind), class_value))
+        if isinstance(class_value, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+            method = class_value.__get__(obj.value, kind)
+            return self.deliver(then, Var(method, Recipe("method", obj, Var(class_value))))
+        if isinstance(class_value, property):
+            if class_value.fget is None:
                 self.fail(AttributeError(f"property {name!r} has no getter"))
-            return self.call(Var(found.fget), [obj], {}, then)
+            return self.call(Var(class_value.fget), [obj], {}, then)
         if isinstance(obj.value, tuple) and name in getattr(kind, "_fields", ()):
             return self.deliver(then, self.sequence(obj)[kind._fields.index(name)])
-        if self.call_own(Var(found), "__get__", [obj, Var(kind)], then):
+        if self.call_own(Var(class_value), "__get__", [obj, Var(kind)], then):
             return None
-        if not hasattr(type(found), "__get__"):
+        if not hasattr(type(class_value), "__get__"):
             table = self.sub(obj, "type")
             source = None if table is None else self.guards.source("lookup", table, name)
-            return self.deliver(then, self.load(found, source))
-        value = self.do(found.__get__, obj.value, kind)
-        if callable(value) and not hasattr(type(found), "__set__"):
+            return self.deliver(then, self.load(class_value, source))
+        value = self.do(class_value.__get__, obj.value, kind)
+        if callable(value) and not hasattr(type(class_value), "__set__"):
             return self.deliver(then, Var(value, Recipe("method", obj, name)))
         if isinstance(obj.origin, Recipe):
             return self.deliver(then, self.part_of_new(obj, name, value))
@@ -207,19 +209,19 @@ class AttributeRules:
             return self.new_tuple(obj.origin.parts[1])
         if name == "value" and type(obj.value) is StopIteration and obj.origin.kind == "call":
             return obj.origin.parts[1][0] if obj.origin.parts[1] else Var(None)
-        known = self.tracked.get(id(value))
-        if known is not None or value is None:
-            return known or Var(None)
+        var = self.tracked.get(id(value))
+        if var is not None or value is None:
+            return var or Var(None)
         if isinstance(obj.value, BaseException) and self.is_plain(value):
             return Var(value) if name == "args" else constant(value)
         return self.track(Var(value, Recipe("call", Var(getattr), [obj, Var(name)]), {}))
 
-    def of_class(self, cls: Var, found) -> Var | None:
+    def of_class(self, cls: Var, class_value) -> Var | None:
         """A static or class method, or a function, as its class sees it; None for other things."""
-        if isinstance(found, classmethod):
-            return self.bound(cls, Var(found.__func__))
-        if isinstance(found, (staticmethod, types.FunctionType)):
-            return Var(getattr(found, "__func__", found))
+        if isinstance(class_value, classmethod):
+            return self.bound(cls, Var(class_value.__func__))
+        if isinstance(class_value, (staticmethod, types.FunctionType)):
+            return Var(getattr(class_value, "__func__", class_value))
         return None
 
     def bound(self, obj: Var, fn: Var) -> Var:
@@ -228,35 +230,37 @@ class AttributeRules:
 
     def class_attribute(self, cls: Var, name: str, then):
         """An attribute of a class."""
-        value = self.known(cls)
+        value = self.concretize(cls)
         meta, _ = static_lookup(type(value), name)
         if isinstance(meta, property):
             return self.call(Var(meta.fget), [cls], {}, then)
         if hasattr(type(meta), "__set__"):
             return self.deliver(then, constant(self.do(getattr, value, name)))
-        found, owner = static_lookup(value, name)
-        if found is MISSING:
+        class_value, owner = static_lookup(value, name)
+        if class_value is MISSING:
             if isinstance(meta, types.FunctionType):
                 return self.deliver(then, self.bound(cls, Var(meta)))
             return self.give(then, self.do(getattr, value, name))
         written = self.class_written(value, name)
         if written is not None:
             return self.deliver(then, written)
-        method = self.of_class(cls, found)
+        method = self.of_class(cls, class_value)
         if method is not None:
             return self.deliver(then, method)
-        read = type(found) in SCALARS or isinstance(found, (list, dict, set))
-        if read or self.front.is_tensor(found):
+        read = type(class_value) in SCALARS or isinstance(class_value, (list, dict, set))
+        if read or self.front.is_tensor(class_value):
             if not self.live or self.is_library(value) or not is_heap(owner):
-                return self.give(then, found)
+                return self.give(then, class_value)
             base = cls.origin
             if not isinstance(base, ValueSource):
                 base = self.guards.source("const", None, value, value.__name__)
-            return self.deliver(then, self.load(found, self.guards.source("lookup", base, name)))
+            return self.deliver(
+                then, self.load(class_value, self.guards.source("lookup", base, name))
+            )
         return self.give(then, self.do(getattr, value, name))
 
     def make_super(self, cls: Var, obj: Var) -> Var:
-        value = self.do(super, self.known(cls), obj.value)
+        value = self.do(super, self.concretize(cls), obj.value)
         return Var(value, Recipe("call", Var(super), [cls, obj]), [cls, obj])
 
     def super_attribute(self, sup: Var, name: str, then):
@@ -267,10 +271,10 @@ class AttributeRules:
         order = start.__mro__
         for base in order[order.index(cls.value) + 1 :]:
             if name in base.__dict__:
-                found = base.__dict__[name]
+                class_value = base.__dict__[name]
                 if not own:
-                    return self.bind_attribute(obj, name, found, then)
-                method = self.of_class(obj, found)
+                    return self.bind_attribute(obj, name, class_value, then)
+                method = self.of_class(obj, class_value)
                 return self.deliver(then, method or Var(self.do(getattr, sup.value, name)))
         return self.fail(AttributeError(f"'super' object has no attribute {name!r}"))
 
@@ -283,7 +287,7 @@ class AttributeRules:
             return self.give(then, None)
         change = Var(setattr if more else delattr)
         if isinstance(value, type):
-            self.known(obj)
+            self.concretize(obj)
             if cls.__setattr__ is not type.__setattr__ or not self.live:
                 reason = f"attribute {name!r} of a class is set"
                 raise Break(reason, change, [obj, Var(name), *more])
@@ -309,21 +313,21 @@ class AttributeRules:
         if not self.live:
             self.do(plain, value, name, *(x.value for x in more))
             return self.give(then, None)
-        found, _ = static_lookup(cls, name)
-        if isinstance(found, property):
-            setter = found.fset if more else found.fdel
+        class_value, _ = static_lookup(cls, name)
+        if isinstance(class_value, property):
+            setter = class_value.fset if more else class_value.fdel
             if setter is None:
                 self.do(plain, value, name, *(x.value for x in more))  # raises
             return self.call(Var(setter), [obj, *more], {}, then)
-        if more and self.call_own(Var(found), "__set__", [obj, var], then):
+        if more and self.call_own(Var(class_value), "__set__", [obj, var], then):
             return None
-        data = hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")
+        data = hasattr(type(class_value), "__set__") or hasattr(type(class_value), "__delete__")
         function = isinstance(value, FUNCTIONS) and not isinstance(value, types.FunctionType)
-        if function or isinstance(value, CONTAINERS) or data and not is_slot(found):
+        if function or isinstance(value, CONTAINERS) or data and not is_slot(class_value):
             reason = f"attribute {name!r} of a {cls.__name__} is set"
             raise Break(reason, Var(plain), [obj, Var(name), *more])
         table = self.tracked.get(id(getattr(value, "__dict__", None)))
-        if table is not None and table.items is not None and found is MISSING:
+        if table is not None and table.items is not None and class_value is MISSING:
             self.store_item(table, Var(name), var)
             return self.give(then, None)
         self.do(plain, value, name, *(x.value for x in more))
@@ -336,10 +340,10 @@ class AttributeRules:
 
     def class_var(self, cls: type) -> Var:
         """The Var of a class that is written to."""
-        found = self.tracked.get(id(cls))
-        if found is None:
-            found = self.tracked[id(cls)] = Var(cls)
-        return found
+        var = self.tracked.get(id(cls))
+        if var is None:
+            var = self.tracked[id(cls)] = Var(cls)
+        return var
 
 
 def slice_parts(var: Var) -> dict[str, Var]:
@@ -349,9 +353,9 @@ def slice_parts(var: Var) -> dict[str, Var]:
     return dict.fromkeys(("start", "stop", "step"), Var(None)) | dict(zip(names, parts))
 
 
-def is_slot(found) -> bool:
+def is_slot(descriptor) -> bool:
     """Whether a descriptor is a place in the object itself, as `__slots__` makes them."""
-    return isinstance(found, (types.MemberDescriptorType, types.GetSetDescriptorType))
+    return isinstance(descriptor, (types.MemberDescriptorType, types.GetSetDescriptorType))
 
 
 def is_heap(cls: type) -> bool:

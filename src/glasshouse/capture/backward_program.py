@@ -84,8 +84,8 @@ class BackwardProgram:
         """Make the Program of what was recorded; None needs none."""
         nodes: list[Node] = []
         if recorded is not None:
-            known = {**places, **gradients.places}
-            self.program = BoundProgram(recorded, known, constants, interpreter)
+            payload_places = {**places, **gradients.places}
+            self.program = BoundProgram(recorded, payload_places, constants, interpreter)
             nodes = [recorded.nodes[at] for at in recorded.outputs]
         self.place_gradients(nodes, gradients, places)
 

@@ -100,8 +100,8 @@ class BreakContinuation:
         if not any(isinstance(var.value, (CapturedIterator, CapturedGenerator)) for var in tracked):
             return
         frames = self.tracer.frames
-        seen = [x for f in frames for x in (*f.locals, *f.stack, *f.saved) if x is not None]
-        for var in (*seen, *broke.args_, *broke.kwargs.values()):
+        live = [x for f in frames for x in (*f.locals, *f.stack, *f.saved) if x is not None]
+        for var in (*live, *broke.args_, *broke.kwargs.values()):
             if id(var) not in self.final:
                 self.final[id(var)] = real(var)
 

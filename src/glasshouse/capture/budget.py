@@ -26,6 +26,6 @@ class BudgetCompiler:
         begins; None where there is no backward pass. The plan is kept to be shown."""
         if not has_both_passes(recording):
             return [], None
-        found, most_bytes = plan_captured(step, self.budget)
-        self.plans.append(found)
-        return found.blocks, most_bytes
+        plan, most_bytes = plan_captured(step, self.budget)
+        self.plans.append(plan)
+        return plan.blocks, most_bytes

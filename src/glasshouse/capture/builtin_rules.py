@@ -85,7 +85,7 @@ def polyfilled(t, fn, args, kwargs, then):
 
 
 def on_isinstance(t, fn, args, kwargs, then):
-    kinds = t.known(args[1])
+    kinds = t.concretize(args[1])
     for kind in kinds if isinstance(kinds, tuple) else (kinds,):
         check = static_lookup(type(kind), "__instancecheck__")[0]
         if isinstance(check, types.FunctionType) and check.__module__ not in SAFE_CHECKS:
@@ -109,14 +109,14 @@ def on_bool(t, fn, args, kwargs, then):
 
 
 def on_getattr(t, fn, args, kwargs, then):
-    name = t.known(args[1])
+    name = t.concretize(args[1])
     if len(args) == 2:
         return t.get_attribute(args[0], name, then)
     return t.attribute_or(args[0], name, then, lambda t2: t2.deliver(then, args[2]))
 
 
 def on_hasattr(t, fn, args, kwargs, then):
-    name = t.known(args[1])
+    name = t.concretize(args[1])
     return t.attribute_or(
         args[0], name, lambda t2, v: t2.give(then, True), lambda t2: t2.give(then, False)
     )
@@ -124,7 +124,7 @@ def on_hasattr(t, fn, args, kwargs, then):
 
 def on_setattr(t, fn, args, kwargs, then):
     value = args[2] if len(args) > 2 else None
-    return t.set_attribute(args[0], t.known(args[1]), value, then)
+    return t.set_attribute(args[0], t.concretize(args[1]), value, then)
 
 
 def on_iter(t, fn, args, kwargs, then):
@@ -163,8 +163,8 @@ def on_sequence(make):
             return t.deliver(then, make(t, list(items)))
 
         def done(t2, made):
-            found = made if make is as_list else make(t2, t2.sequence(made))
-            return t2.deliver(then, found)
+            result = made if make is as_list else make(t2, t2.sequence(made))
+            return t2.deliver(then, result)
 
         return t.call_function(Var(list_of), args, {}, done)
 
@@ -193,7 +193,7 @@ def on_enumerate(t, fn, args, kwargs, then):
             start
         ):
             return t2.deliver(
-                then, t2.track(Var(EnumerateIterator(it, t2.known(start)), Recipe("iterator")))
+                then, t2.track(Var(EnumerateIterator(it, t2.concretize(start)), Recipe("iterator")))
             )
         return t2.call_function(Var(POLYFILLS[enumerate]), [it, start], {}, then)
 
@@ -237,10 +237,10 @@ def on_choices(t, fn, args, kwargs, then):
     items = t.sequence(args[0])
     if items is None or not all(t.foldable(x) for x in (*args[1:], *kwargs.values())):
         raise Break(f"call of {fn.value.__name__}", fn, args, kwargs)
-    words = {k: t.known(v) for k, v in kwargs.items()}
-    places = t.do(fn.value, range(len(items)), *(t.known(x) for x in args[1:]), **words)
-    found = [t.new_tuple([items[i] for i in choice]) for choice in places]
-    return t.deliver(then, t.track(Var(SequenceIterator(Var(None), found), Recipe("iterator"))))
+    words = {k: t.concretize(v) for k, v in kwargs.items()}
+    places = t.do(fn.value, range(len(items)), *(t.concretize(x) for x in args[1:]), **words)
+    choices = [t.new_tuple([items[i] for i in choice]) for choice in places]
+    return t.deliver(then, t.track(Var(SequenceIterator(Var(None), choices), Recipe("iterator"))))
 
 
 def on_sum(t, fn, args, kwargs, then):
@@ -252,30 +252,30 @@ def on_sum(t, fn, args, kwargs, then):
     if t.is_number_call([start, *items]):
         return t.deliver(then, t.number(total_of, [start, *items]))
     if t.all_foldable([start, *items]):
-        return t.give(then, t.known_call(total_of, [start, *items]))
+        return t.give(then, t.call_concrete(total_of, [start, *items]))
     return polyfilled(t, fn, args, kwargs, then)
 
 
 def on_check_islice(t, fn, args, kwargs, then):
-    return t.give(then, t.known_call(check_islice, args))
+    return t.give(then, t.call_concrete(check_islice, args))
 
 
 def on_order(t, fn, args, kwargs, then):
     if not t.all_foldable(args):
         raise Break("sorting by values that are not known", fn, args)
-    return t.deliver(then, constant(t.known_call(order_of, args)))
+    return t.deliver(then, constant(t.call_concrete(order_of, args)))
 
 
 def on_new_tuple(t, fn, args, kwargs, then):
     items = t.sequence(args[1]) if len(args) == 2 else None
     if items is None:
         raise Break("a call of __new__", fn, args, kwargs)
-    return t.deliver(then, t.new_tuple(items, t.known(args[0])))
+    return t.deliver(then, t.new_tuple(items, t.concretize(args[0])))
 
 
 def on_str(t, fn, args, kwargs, then):
     if not args or t.foldable(args[0]):
-        return t.give(then, t.do(fn.value, *(t.known(x) for x in args)))
+        return t.give(then, t.do(fn.value, *(t.concretize(x) for x in args)))
     cls = type(t.typed(args[0]))
     if isinstance(args[0].value, BaseException) and t.says_the_same(args[0], fn.value):
         return t.give(then, fn.value(args[0].value))
@@ -292,7 +292,7 @@ def on_number(t, fn, args, kwargs, then):
     if len(args) == 1 and t.is_number_call(args):
         return t.deliver(then, t.number(fn.value, args))
     if t.all_foldable(args, kwargs):
-        return t.give(then, t.known_call(fn.value, args, kwargs))
+        return t.give(then, t.call_concrete(fn.value, args, kwargs))
     name = f"__{fn.value.__name__}__"
     if not t.is_tensor(args[0]) and t.call_own(args[0], name, args[1:], then):
         return None
@@ -305,9 +305,9 @@ def on_pure(t, fn, args, kwargs, then):
     if fn.value is frozenset and args:
         items = t.sequence(args[0])
         if items is not None:
-            return t.give(then, frozenset(t.known_key(x) for x in items))
+            return t.give(then, frozenset(t.concrete_key(x) for x in items))
     if t.all_foldable(args, kwargs):
-        return t.give(then, t.known_call(fn.value, args, kwargs))
+        return t.give(then, t.call_concrete(fn.value, args, kwargs))
     raise Break(f"making a {fn.value.__name__}", fn, args, kwargs)
 
 

@@ -87,22 +87,23 @@ class DecodedCode:
         """The slots that may be read from instruction `i` on."""
         if self.live is None:
             self.live = liveness(self)
-        found = self.live[i] if i < len(self.live) else frozenset()
-        return found | {0} if self.keeps_closure else found  # super() reads the first
+        slots = self.live[i] if i < len(self.live) else frozenset()
+        return slots | {0} if self.keeps_closure else slots  # super() reads the first
 
 
-known: dict[int, tuple[weakref.ref, DecodedCode]] = {}
+decoded_codes: dict[int, tuple[weakref.ref, DecodedCode]] = {}
 originals: dict[int, tuple[weakref.ref, types.CodeType, int]] = {}  # of resume functions
 
 
 def decoded(code: types.CodeType) -> DecodedCode:
     """The decoded form, made once and kept as long as the code. Code objects compare by value, so
     the table is by identity."""
-    found = known.get(id(code))
-    if found is None:
-        dying = weakref.ref(code, partial(known.pop, id(code)))  # in C: see base/interrupts.py
-        found = known[id(code)] = dying, DecodedCode(code)
-    return found[1]
+    entry = decoded_codes.get(id(code))
+    if entry is None:
+        # In C: see base/interrupts.py.
+        dying = weakref.ref(code, partial(decoded_codes.pop, id(code)))
+        entry = decoded_codes[id(code)] = dying, DecodedCode(code)
+    return entry[1]
 
 
 def slot_names(code: types.CodeType) -> list[str]:
@@ -115,7 +116,7 @@ def decode(code: types.CodeType) -> tuple[list[Instruction], dict[int, int]]:
     """The instructions without caches and prefixes, and {offset: number}."""
     raw = code.co_code
     lines = line_numbers(code, len(raw))
-    found, at, first, extended = [], {}, -1, 0
+    rows, at, first, extended = [], {}, -1, 0
     for offset in range(0, len(raw), 2):
         name, arg = NAMES[raw[offset]], raw[offset + 1] | extended
         if name == "CACHE":
@@ -125,19 +126,19 @@ def decode(code: types.CodeType) -> tuple[list[Instruction], dict[int, int]]:
         if name == "EXTENDED_ARG":
             extended = arg << 8
             continue
-        at[first] = at[offset] = len(found)
-        found.append([name, arg, -1, first, lines[offset]])
+        at[first] = at[offset] = len(rows)
+        rows.append([name, arg, -1, first, lines[offset]])
         if name.startswith("POP_JUMP") or name in TARGETS or name in BACKWARD:
             after = offset + 2
             while after < len(raw) and NAMES[raw[after]] == "CACHE":
                 after += 2
             sign = -1 if "BACKWARD" in name else 1
-            found[-1][2] = after + sign * 2 * arg
-            found[-1][0] = plain_name(name)
+            rows[-1][2] = after + sign * 2 * arg
+            rows[-1][0] = plain_name(name)
         extended, first = 0, -1
     return [
         Instruction(op, arg, at[target] if target >= 0 else -1, offset, line)
-        for op, arg, target, offset, line in found
+        for op, arg, target, offset, line in rows
     ], at
 
 
@@ -168,14 +169,14 @@ def varint(data: bytes, i: int) -> tuple[int, int]:
 
 def exception_table(code: types.CodeType) -> list[tuple[int, int, int, int, bool]]:
     """(begin, end, target, depth, lasti) in offsets."""
-    data, i, found = code.co_exceptiontable, 0, []
+    data, i, handlers = code.co_exceptiontable, 0, []
     while i < len(data):
         begin, i = varint(data, i)
         length, i = varint(data, i)
         target, i = varint(data, i)
         depth, i = varint(data, i)
-        found.append((2 * begin, 2 * (begin + length), 2 * target, depth >> 1, bool(depth & 1)))
-    return found
+        handlers.append((2 * begin, 2 * (begin + length), 2 * target, depth >> 1, bool(depth & 1)))
+    return handlers
 
 
 def touched(ins: Instruction) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -218,12 +219,12 @@ def liveness(decoded: DecodedCode) -> list[frozenset[int]]:
 
 def stack_depths(decoded: DecodedCode) -> list[int]:
     """For each instruction how many items lie on the stack before it; -1 if it is not reached."""
-    found = [-1] * len(decoded.instructions)
+    depths = [-1] * len(decoded.instructions)
     waiting = [(0, 0)]
     while waiting:
         i, depth = waiting.pop()
-        while i < len(found) and found[i] < 0:
-            found[i] = depth
+        while i < len(depths) and depths[i] < 0:
+            depths[i] = depth
             handler = decoded.handler_at(i)
             if handler is not None:
                 waiting.append((handler.target, handler.depth + handler.lasti + 1))
@@ -234,7 +235,7 @@ def stack_depths(decoded: DecodedCode) -> list[int]:
                 break
             depth += stack_effect(ins, False)
             i += 1
-    return found
+    return depths
 
 
 def stack_effect(ins: Instruction, jumps: bool) -> int:
@@ -264,8 +265,8 @@ def verify_resume(made: types.CodeType, code: types.CodeType, offset: int) -> No
     for ins in decode_range(made.co_code, 2 * units):
         depth += stack_effect(ins, True)
         most = max(most, depth)
-    found = decoded(code)
-    expected = found.depth_at(found.at[offset])
+    resumed = decoded(code)
+    expected = resumed.depth_at(resumed.at[offset])
     if depth != expected or most > made.co_stacksize:
         where = f"{code.co_qualname}, offset {offset}"
         raise WrongStack(f"{where}: expected {expected} items on the stack; got {depth}")
@@ -276,7 +277,7 @@ def verify_resume(made: types.CodeType, code: types.CodeType, offset: int) -> No
 
 def decode_range(raw: bytes, size: int) -> list[Instruction]:
     """The instructions at the start of some bytecode."""
-    found, extended, skip = [], 0, 0
+    instructions, extended, skip = [], 0, 0
     for offset in range(0, size, 2):
         name, arg = NAMES[raw[offset]], raw[offset + 1] | extended
         extended = arg << 8 if name == "EXTENDED_ARG" else 0
@@ -284,8 +285,8 @@ def decode_range(raw: bytes, size: int) -> list[Instruction]:
             skip = max(0, skip - 1)
             continue
         skip = 1 if name == "UNPACK_SEQUENCE" else 0
-        found.append(Instruction(plain_name(name), arg, -1, offset, 0))
-    return found
+        instructions.append(Instruction(plain_name(name), arg, -1, offset, 0))
+    return instructions
 
 
 def encoded(name: str, arg: int = 0) -> bytes:
@@ -378,5 +379,5 @@ def make_resume(code: types.CodeType, offset: int, nulls: tuple[bool, ...], boun
 def original_of(code: types.CodeType) -> tuple[types.CodeType, int]:
     """(the user's code, how many units it lies behind the start) of what may be the code of a
     resume function: what goes on from there goes on in the user's code, however one came there."""
-    found = originals.get(id(code))
-    return (code, 0) if found is None else found[1:]
+    original = originals.get(id(code))
+    return (code, 0) if original is None else original[1:]

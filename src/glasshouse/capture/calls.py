@@ -79,7 +79,7 @@ class CallRules:
             return self.call(Var(f.fn), args, kwargs, then)
         if isinstance(f, CACHED):
             if self.all_foldable(args, kwargs):
-                self.known(fn)
+                self.concretize(fn)
                 return self.fold(fn, f, args, kwargs, then)
             return self.call(Var(f.__wrapped__), args, kwargs, then)
         if isinstance(f, GETTERS) and len(args) == 1 and not kwargs:
@@ -93,7 +93,7 @@ class CallRules:
 
     def fold(self, fn: Var, f, args, kwargs, then):
         """The result of a function of constants, which is one itself."""
-        result = self.known_call(f, args, kwargs)
+        result = self.call_concrete(f, args, kwargs)
         shares = isinstance(result, CONTAINERS) and any(self.holds_new(x) for x in args)
         if not self.is_plain(result) or shares:
             reason = f"{getattr(f, '__name__', f)} gives a {type(result).__name__}"
@@ -188,14 +188,14 @@ class CallRules:
         if f in BUILTINS:
             return BUILTINS[f](self, fn, args, kwargs, then)
         if f in self.config.constant_results:
-            return self.deliver(then, constant(self.known_call(f, args, kwargs)))
+            return self.deliver(then, constant(self.call_concrete(f, args, kwargs)))
         reason = self.why_opaque(f)
         if reason is None and len(self.frames) > LIMIT_DEPTH:
             reason = "deep recursion"
         if reason:
-            self.known(fn)
+            self.concretize(fn)
             raise Break(reason, fn, args, kwargs)
-        self.known(fn)
+        self.concretize(fn)
         return self.inline(fn, args, kwargs, then)
 
     def why_opaque(self, f) -> str | None:
@@ -245,15 +245,15 @@ class CallRules:
         if fn.is_made("function"):
             closure = fn.origin.parts[2].get("closure")
             return [] if closure is None else list(closure.items)
-        closure, found = self.sub(fn, "attr", "__closure__"), []
+        closure, cells = self.sub(fn, "attr", "__closure__"), []
         for i, cell in enumerate(fn.value.__closure__ or ()):
             source = None
             if closure is not None:
                 source = self.guards.source("item", closure, i)
             elif self.live:
                 source = self.guards.source("const", None, cell, f"cell{i}")
-            found.append(self.load(cell, source))
-        return found
+            cells.append(self.load(cell, source))
+        return cells
 
     def default_of(self, fn: Var, kind: str, key) -> Var:
         """A default argument."""
@@ -287,10 +287,10 @@ class CallRules:
         bind.__qualname__ = f.__qualname__
         bind.__defaults__ = tuple(("__defaults__", i) for i in range(len(f.__defaults__ or ())))
         bind.__kwdefaults__ = {name: ("__kwdefaults__", name) for name in f.__kwdefaults__ or ()}
-        found = list(self.do(bind, *args, **kwargs).values())
-        for i, x in enumerate(found[:named]):
+        values = list(self.do(bind, *args, **kwargs).values())
+        for i, x in enumerate(values[:named]):
             frame.locals[i] = x if isinstance(x, Var) else self.default_of(fn, *x)
-        for i, x in enumerate(found[named:], named):
+        for i, x in enumerate(values[named:], named):
             pairs = type(x) is dict and ((Var(k), v) for k, v in x.items())
             frame.locals[i] = self.new_dict(pairs) if pairs else self.new_tuple(x)
 
@@ -298,24 +298,24 @@ class CallRules:
 
     def call_class(self, fn: Var, args, kwargs, then):
         """Make an instance."""
-        cls = self.known(fn)
+        cls = self.concretize(fn)
         special = CLASSES.get(cls)
         if special is not None:
             return special(self, fn, args, kwargs, then)
         if cls in POLYFILLS:
             return self.call_function(Var(POLYFILLS[cls]), args, kwargs, then)
         if cls in GETTERS and self.all_foldable(args, kwargs):
-            return self.give(then, self.known_call(cls, args, kwargs))
+            return self.give(then, self.call_concrete(cls, args, kwargs))
         if cls is functools.partial:
             if not args[0].is_new:
-                self.known(args[0])
+                self.concretize(args[0])
             words = {k: v.value for k, v in kwargs.items()}
             made = functools.partial(*(x.value for x in args), **words)
             return self.deliver(then, self.track(Var(made, Recipe("call", fn, args, kwargs), {})))
         meta = static_lookup(type(cls), "__call__")[0]
         if meta is not type.__dict__["__call__"]:
             if self.all_foldable(args, kwargs):
-                return self.give(then, self.known_call(cls, args, kwargs))
+                return self.give(then, self.call_concrete(cls, args, kwargs))
             if isinstance(meta, types.FunctionType):
                 return self.call(Var(meta), [fn, *args], kwargs, then)
             raise Break(f"making a {cls.__name__}", fn, args, kwargs)
@@ -362,7 +362,7 @@ class CallRules:
         if not all(map(self.foldable, parts)):
             return False
         for part in parts:
-            self.known(part)
+            self.concretize(part)
         return True
 
     def make_exception(self, fn, cls, init, args, kwargs, then):
@@ -423,15 +423,15 @@ class CallRules:
 
 def namespace(tracer) -> Var:
     """The locals of the running frame."""
-    frame, found = tracer.frames[-1], {}
+    frame, names = tracer.frames[-1], {}
     for name, var in zip(frame.code.slots, frame.locals, strict=True):
         cells = (*frame.root.co_cellvars, *frame.root.co_freevars)
         if var is not None and isinstance(var.value, types.CellType) and name in cells:
             with suppress(ValueError):
-                found[name] = var.value.cell_contents
+                names[name] = var.value.cell_contents
         elif var is not None:
-            found[name] = plain_value(var)
-    return Var(found)
+            names[name] = plain_value(var)
+    return Var(names)
 
 
 # What reads the frame that calls it, done for a frame of the interpreter.

@@ -100,8 +100,8 @@ class CapturedPlanner(Planner):
 def plan_captured(step: CapturedStep, budget: MemoryBudget) -> tuple[RematPlan, int]:
     """The plan of a captured call, and the most bytes that may be in use when a call begins."""
     with no_collection():
-        found = RematPlan(CapturedPlanner(step, MachineProfile.load("cpu2")), budget)
-    return found, found.budget_bytes - found.peak_bytes + step.base_bytes
+        plan = RematPlan(CapturedPlanner(step, MachineProfile.load("cpu2")), budget)
+    return plan, plan.budget_bytes - plan.peak_bytes + step.base_bytes
 
 
 def in_use() -> int:
@@ -112,9 +112,9 @@ def allocated_bytes(nbytes: int) -> int:
     """What the manager takes for an array; 0 where it is NumPy's own."""
     manager = memory.current().simulate()
     kept = manager.alloc(nbytes) if nbytes >= SMALL_BYTES else None
-    found = manager.stats().allocated_bytes
+    count_bytes = manager.stats().allocated_bytes
     del kept
-    return found
+    return count_bytes
 
 
 def has_both_passes(recording: Recording) -> bool:

@@ -35,7 +35,7 @@ class ContainerRules:
             var.items = [self.load(x, self.sub(var, "item", i)) for i, x in enumerate(value)]
             return var.items
         if kind in (str, range, bytes):
-            return [Var(x) for x in self.known(var)]
+            return [Var(x) for x in self.concretize(var)]
         if isinstance(value, dict) and kind.__iter__ in (dict.__iter__, OrderedDict.__iter__):
             return [key for key, _ in self.entries(var)]
         if kind is set or kind is frozenset:
@@ -48,10 +48,10 @@ class ContainerRules:
                 return [self.new_tuple([k, v]) for k, v in pairs]
             return [pair[which == "values"] for pair in pairs]
         if isinstance(value, (SequenceIterator, ZipIterator, EnumerateIterator)):
-            found = []
+            items = []
             while (x := value.step(self)) is not END:
-                found.append(x)
-            return found
+                items.append(x)
+            return items
         if self.is_tensor(var):
             return self.front.unbind(self, var)
         return None
@@ -109,9 +109,9 @@ class ContainerRules:
                 self.whole_dict(var)
             else:
                 var.items = {}
-        found = var.items.get(key)
-        if found is not None:
-            return found[1]
+        pair = var.items.get(key)
+        if pair is not None:
+            return pair[1]
         if var.is_new or var.origin is None or key in self.deleted.get(id(var), ()):
             return None
         if key not in var.value:
@@ -129,7 +129,7 @@ class ContainerRules:
 
     def store_item(self, var: Var, key: Var, value: Var | None) -> None:
         """var[key] = value of a list or dict (None deletes)."""
-        raw = self.known_key(key)
+        raw = self.concrete_key(key)
         if not self.live:
             args = (raw,) if value is None else (raw, value.value)
             self.do(var.value.__delitem__ if value is None else var.value.__setitem__, *args)

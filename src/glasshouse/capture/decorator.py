@@ -89,10 +89,10 @@ class OptimizeDecorator(ContextDecorator):
         """The dispatcher of a function that is called inside the context; None to let it run."""
         if not is_users(fn):
             return None
-        known = fn.__dict__.setdefault("__gh_captures__", {})
-        if self not in known:
-            known[self] = self.dispatcher(fn)
-        return known[self]
+        dispatchers = fn.__dict__.setdefault("__gh_captures__", {})
+        if self not in dispatchers:
+            dispatchers[self] = self.dispatcher(fn)
+        return dispatchers[self]
 
     def __enter__(self):
         if available() is not None:
@@ -131,7 +131,7 @@ def available():
     """The native part, or None, with a warning, where it cannot be made."""
     try:
         made = native()
-        copyreg.pickle(made.Dispatcher, lambda d: (again, (d.fn, *options(d.capture))))
+        copyreg.pickle(made.Dispatcher, lambda d: (recapture, (d.fn, *options(d.capture))))
         return made
     except (CompileError, OSError, ImportError) as error:
         warn_once(error, "capture needs a C compiler and Python's headers")
@@ -156,13 +156,13 @@ class OptimizedModule:
         return getattr(self.__dict__["_module"], name)
 
     def __reduce_ex__(self, protocol):
-        return again, (self._module, *options(self.capture))
+        return recapture, (self._module, *options(self.capture))
 
     def __copy__(self):
-        return again(copy.copy(self._module), *options(self.capture))
+        return recapture(copy.copy(self._module), *options(self.capture))
 
     def __deepcopy__(self, memo):
-        return again(copy.deepcopy(self._module, memo), *options(self.capture))
+        return recapture(copy.deepcopy(self._module, memo), *options(self.capture))
 
     def __setattr__(self, name: str, value) -> None:
         setattr(self._module, name, value)
@@ -183,7 +183,7 @@ def options(capture: Capture) -> tuple:
     return capture.compiler, capture.nopython, capture.dynamic
 
 
-def again(fn, compiler, nopython: bool, dynamic: bool):
+def recapture(fn, compiler, nopython: bool, dynamic: bool):
     """A copy of something captured: with the same options, and entries of its own."""
     return OptimizeDecorator(Capture(compiler, front, nopython, dynamic))(fn)
 

@@ -75,12 +75,12 @@ class Capture:
         cells = frame.closure if frame.code.keeps_closure else ()
         nulls, own = tuple(x is NULL for x in shape), tuple(id(x.value) for x in cells)
         key = (id(code), offset, nulls, live, captured, id(frame.globals), own)
-        found = self.resumes.get(key)
-        if found is None:
+        resume = self.resumes.get(key)
+        if resume is None:
             fn = resume_function(frame, code, offset, shape, live)
             native().set_skip(fn.__code__, True)  # a hook leaves it alone
-            found = self.resumes[key] = code, self.dispatcher(fn) if captured else fn
-        return found[1]
+            resume = self.resumes[key] = code, self.dispatcher(fn) if captured else fn
+        return resume[1]
 
 
 def miss(dispatcher, *slots):

@@ -41,7 +41,7 @@ class ReplacementEmitter:
         self.pooled: dict[int, str] = {}
         self.reads: list[str] = []
         self.makes: list[str] = []
-        self.known: dict[int, str] = {}
+        self.variables: dict[int, str] = {}
         self.kept: list = []  # keeps ids valid
         self.outputs: dict[IRNode, int] = {}
         self.output_vars: list[Var] = []
@@ -56,23 +56,23 @@ class ReplacementEmitter:
         """A name for a constant."""
         if type(value) in LITERALS and (type(value) is not int or abs(value) < 1 << 60):
             return repr(value)
-        found = self.pooled.get(id(value))
-        if found is None:
-            found = self.pooled[id(value)] = f"c{len(self.pooled)}"
-            self.names[found] = value
-        return found
+        name = self.pooled.get(id(value))
+        if name is None:
+            name = self.pooled[id(value)] = f"c{len(self.pooled)}"
+            self.names[name] = value
+        return name
 
     def fresh(self, var: Var | object) -> str:
-        name = f"v{len(self.known)}"
-        self.known[id(var)] = name
+        name = f"v{len(self.variables)}"
+        self.variables[id(var)] = name
         self.kept.append(var)
         return name
 
     def source(self, source: ValueSource) -> str:
         """The local variable that holds what is at a source, read before anything is written."""
-        found = self.known.get(id(source))
-        if found is not None:
-            return found
+        variable = self.variables.get(id(source))
+        if variable is not None:
+            return variable
         if source.kind == "slot":
             return f"s{source.key}"
         if source.kind == "const":
@@ -88,9 +88,9 @@ class ReplacementEmitter:
 
     def name(self, var: Var) -> str:
         """An expression for a Var."""
-        found = self.known.get(id(var))
-        if found is not None:
-            return found
+        variable = self.variables.get(id(var))
+        if variable is not None:
+            return variable
         origin = var.origin
         if isinstance(origin, ValueSource):
             return self.source(origin)
@@ -114,7 +114,9 @@ class ReplacementEmitter:
         while self.unfilled and not self.busy:  # what is in a cell may be a function that has it
             cell = self.unfilled.pop()
             if cell.items is not None:
-                self.makes.append(f"{self.known[id(cell)]}.cell_contents = {self.name(cell.items)}")
+                self.makes.append(
+                    f"{self.variables[id(cell)]}.cell_contents = {self.name(cell.items)}"
+                )
         return name
 
     def output(self, var: Var, node: IRNode) -> str:
@@ -125,12 +127,12 @@ class ReplacementEmitter:
         return f"o[{at}]"
 
     def number(self, var: Var, origin: SymbolicNumber) -> str:
-        found = self.known.get(id(origin))
-        if found is None:
+        variable = self.variables.get(id(origin))
+        if variable is None:
             text = f"{self.pool(origin.fn)}({', '.join(map(self.name, origin.args))})"
-            found = self.fresh(origin)
-            self.reads.append(f"{found} = {text}")
-        return found
+            variable = self.fresh(origin)
+            self.reads.append(f"{variable} = {text}")
+        return variable
 
     # -- making --------------------------------------------------------------------------------
 
@@ -199,10 +201,10 @@ class ReplacementEmitter:
         for attribute in ("__cause__", "__context__"):
             other = getattr(var.value, attribute)
             if other is not None:
-                known = self.tracer.tracked.get(id(other))
-                if known is None or not known.is_new or id(known) in self.busy:
+                linked = self.tracer.tracked.get(id(other))
+                if linked is None or not linked.is_new or id(linked) in self.busy:
                     raise CannotRebuild("an exception that was raised and caught")
-                self.makes.append(f"{name}.{attribute} = {self.name(known)}")
+                self.makes.append(f"{name}.{attribute} = {self.name(linked)}")
         if var.value.__traceback__ is not None:  # made by `behind_frame`: it holds no locals
             trace = self.pool(var.value.__traceback__)
             self.makes.append(f"{name}.__traceback__ = {trace}")
@@ -233,12 +235,12 @@ class ReplacementEmitter:
         plain = self.tracer.is_plain((error.args, error.__dict__))
         if not plain or not (small or builtin is cls):
             raise CannotRebuild(f"a {cls.__name__} that was raised and caught")
-        again = alike if small else copy.copy
-        name = self.bind(var, f"{self.pool(again)}({self.pool(again(error))})")
+        copier = alike if small else copy.copy
+        name = self.bind(var, f"{self.pool(copier)}({self.pool(copier(error))})")
         for part in ("name", "obj"):  # of an AttributeError or NameError
-            known = self.tracer.tracked.get(id(getattr(error, part, None)))
-            if known is not None or isinstance(getattr(error, part, None), str):
-                text = self.name(known) if known is not None else repr(getattr(error, part))
+            linked = self.tracer.tracked.get(id(getattr(error, part, None)))
+            if linked is not None or isinstance(getattr(error, part, None), str):
+                text = self.name(linked) if linked is not None else repr(getattr(error, part))
                 self.makes.append(f"{name}.{part} = {text}")
         self.chained(var, name)
         return name
@@ -291,7 +293,7 @@ class ReplacementEmitter:
 
     def effects(self) -> list[str]:
         """The statements that write what the trace wrote."""
-        found = []
+        statements = []
         for var in self.tracer.written:
             target = self.name(var)
             # Of what is set in one place, the last.
@@ -300,8 +302,8 @@ class ReplacementEmitter:
                 for i, entry in enumerate(var.log)
             ]
             last = {place: i for i, place in enumerate(places)}
-            found += [self.effect(var, target, *var.log[i]) for i in sorted(last.values())]
-        return found
+            statements += [self.effect(var, target, *var.log[i]) for i in sorted(last.values())]
+        return statements
 
     def effect(self, var: Var, target: str, kind: str, *parts) -> str:
         if kind == "method":
@@ -393,7 +395,7 @@ class ReplacementEmitter:
 
     def is_used_behind(self, source: ValueSource) -> bool:
         """Whether what follows the graph uses what was read at a source."""
-        name = f"s{source.key}" if source.kind == "slot" else self.known.get(id(source))
+        name = f"s{source.key}" if source.kind == "slot" else self.variables.get(id(source))
         return name in self.used_behind
 
     def at_end(self, how: str, var: Var) -> tuple[list[str], list[str]]:
@@ -406,7 +408,7 @@ class ReplacementEmitter:
         """The statement behind which signals wait no more."""
         return [f"{self.pool(release)}()"] if self.holds else []
 
-    def at_break(self, found) -> tuple[list[str], list[str]]:
+    def at_break(self, graph_break) -> tuple[list[str], list[str]]:
         """The statements that go on behind a break."""
         tracer = self.tracer
         frames = tracer.frames
@@ -417,19 +419,19 @@ class ReplacementEmitter:
         for frame in frames:
             if frame.generator is not None:
                 raise CannotRebuild("a generator that is running", frame.generator.site)
-        captured = found.fn is not None
-        tail = self.tail(0, found, captured)
+        captured = graph_break.fn is not None
+        tail = self.tail(0, graph_break, captured)
         return [*self.effects(), *self.enter_contexts()], [*tail, "return r"]
 
     def enter_contexts(self) -> list[str]:
         return [f"{self.name(var)}.__enter__()" for var in self.tracer.contexts]
 
-    def tail(self, k: int, found, captured: bool) -> list[str]:
+    def tail(self, k: int, graph_break, captured: bool) -> list[str]:
         """Statements that set r to the result of frame `k`."""
         frames = self.tracer.frames
         frame = frames[k]
         if k + 1 < len(frames):
-            steps, init = self.tail(k + 1, found, captured), frames[k + 1].init
+            steps, init = self.tail(k + 1, graph_break, captured), frames[k + 1].init
             if frames[k + 1].scope is not None:
                 _, context, var = frames[k + 1].scope
                 head = f"with {self.pool(context)}({self.name(var)}):"
@@ -437,20 +439,22 @@ class ReplacementEmitter:
             result = "r" if init is None else self.name(init)
             result = None if frames[k + 1].then is discarded else result
         elif captured:
-            words = [self.name(x) for x in found.args_]
-            words += [f"{n}={self.name(v)}" for n, v in found.kwargs.items()]
-            if found.loop is not None:
+            words = [self.name(x) for x in graph_break.args_]
+            words += [f"{n}={self.name(v)}" for n, v in graph_break.kwargs.items()]
+            if graph_break.loop is not None:
                 words.append(self.pool(END_OF_LOOP))
-            call, result = f"{self.callee(found.fn)}({', '.join(words)})", "r"
+            call, result = f"{self.callee(graph_break.fn)}({', '.join(words)})", "r"
             if frame.handled or self.tracer.began_handling:
                 error = self.name(frame.handled[-1]) if frame.handled else "None"
-                words = [error, self.callee(found.fn), *words]
+                words = [error, self.callee(graph_break.fn), *words]
                 call = f"{self.pool(handling)}({', '.join(words)})"
             steps = [*self.releasing(), f"r = {call}"]
         else:
             steps = self.releasing()
         if k + 1 < len(frames) or captured:
-            then = self.after(frame, found if k + 1 == len(frames) else None, result, captured)
+            then = self.after(
+                frame, graph_break if k + 1 == len(frames) else None, result, captured
+            )
         else:
             then = [f"r = {self.resume(frame, frame.at, frame.stack, None, False)}"]
         handler = frame.code.handler_at(frame.at)
@@ -477,20 +481,24 @@ class ReplacementEmitter:
         self.names["called"] = fn.value
         return "called"
 
-    def after(self, frame: CaptureFrame, found, result: str | None, captured: bool) -> list[str]:
+    def after(
+        self, frame: CaptureFrame, graph_break, result: str | None, captured: bool
+    ) -> list[str]:
         """What follows the opaque step in its frame."""
-        if found is not None and found.jump is not None:
+        if graph_break is not None and graph_break.jump is not None:
             ways = []
-            for at, drop in found.jump:
+            for at, drop in graph_break.jump:
                 stack = frame.stack[: len(frame.stack) - drop]
                 ways.append(self.resume(frame, at, stack, None, captured))
             return ["if r:", f"    r = {ways[0]}", "else:", f"    r = {ways[1]}"]
-        if found is not None and found.loop is not None:
-            done = self.resume(frame, loop_end(frame, found.loop), frame.stack[:-1], None, captured)
+        if graph_break is not None and graph_break.loop is not None:
+            done = self.resume(
+                frame, loop_end(frame, graph_break.loop), frame.stack[:-1], None, captured
+            )
             more = self.resume(frame, frame.ip, frame.stack, "r", captured)
             test = f"if r is {self.pool(END_OF_LOOP)}:"
             return [test, f"    r = {done}", "else:", f"    r = {more}"]
-        extra = None if found is not None and found.discard else result
+        extra = None if graph_break is not None and graph_break.discard else result
         return [f"r = {self.resume(frame, frame.ip, frame.stack, extra, captured)}"]
 
     def resume(

@@ -25,8 +25,8 @@ class EntryInfo:
 
 def entries_of(dispatcher) -> list:
     """The entries of a dispatcher that are alive, newest first."""
-    found = (x() if type(x) is WeakLink else x for x in dispatcher.entries)
-    return [x for x in found if x is not None]
+    entries = (x() if type(x) is WeakLink else x for x in dispatcher.entries)
+    return [x for x in entries if x is not None]
 
 
 class EntryRemover:

@@ -195,8 +195,10 @@ class FirstRun:
             captured.forward = BoundProgram(
                 recorded, self.places, constants, self.interpreter, self.half
             )
-            known = {**self.places, **gradients.places}
-            backward.program = BoundProgram(recorded, known, constants, self.interpreter, second)
+            payload_places = {**self.places, **gradients.places}
+            backward.program = BoundProgram(
+                recorded, payload_places, constants, self.interpreter, second
+            )
             self.place_nodes(recorded)
             later = [recorded.nodes[at] for at in recorded.outputs[step.count :]]
             backward.place_gradients(later, gradients, self.places)

@@ -109,7 +109,7 @@ class SequenceIterator(CapturedIterator):
             kind = "Set" if isinstance(self.base.value, set) else "dictionary"
             tracer.fail_here(RuntimeError(f"{kind} changed size during iteration"))
         if self.kept is None and type(self.base.value) in (range, str, bytes):
-            return self.step_known(tracer.known(self.base))
+            return self.step_concrete(tracer.concretize(self.base))
         items = tracer.sequence(self.base) if self.kept is None else self.kept
         if self.index >= len(items):
             self.index = max(self.index, 1 << 40)  # stays finished if the list grows
@@ -117,7 +117,7 @@ class SequenceIterator(CapturedIterator):
         self.index += 1
         return items[self.index - 1]
 
-    def step_known(self, values):
+    def step_concrete(self, values):
         """The next item of a range or text, which may be of any length."""
         if self.index > self.base_end or not values[self.index : self.index + 1]:
             self.index = self.base_end + 1
@@ -202,13 +202,13 @@ class ZipIterator(CapturedIterator):
         self.inners = inners
 
     def step(self, tracer):
-        found = []
+        row = []
         for inner in self.inners:
             x = inner.value.step(tracer)
             if x is END:
                 return END
-            found.append(x)
-        return tracer.new_tuple(found) if found else END
+            row.append(x)
+        return tracer.new_tuple(row) if row else END
 
     def recipe(self):
         return zip, *self.inners
@@ -322,8 +322,8 @@ def resume_function(
     """A function that goes on for a frame at an offset of its original code."""
     try:
         code = make_resume(code, offset, tuple(x is NULL for x in stack), live)
-    except WrongStack as found:
-        raise CannotRebuild(f"a stack that does not fit ({found})") from None
+    except WrongStack as error:
+        raise CannotRebuild(f"a stack that does not fit ({error})") from None
     closure = None
     if keeps_closure(code):
         closure = tuple(x.value for x in frame.closure)

@@ -154,9 +154,9 @@ class FrontEnd:
         """The node of a tensor or of a number that varies."""
         if isinstance(var.origin, IRNode):
             return var.origin
-        found = tracer.lifted.get(id(var))
-        if found is not None:
-            return found[0]
+        lifted = tracer.lifted.get(id(var))
+        if lifted is not None:
+            return lifted[0]
         is_tensor = self.is_tensor(var.value)
         owned = is_tensor and self.is_owned(var.value)
         if owned or var.origin is None:
@@ -188,8 +188,8 @@ class FrontEnd:
 
     def own(self, tracer, text: str, value) -> str:
         """Have the graph's module own something; its name there."""
-        for name, known in tracer.members.items():
-            if known is value:
+        for name, member in tracer.members.items():
+            if member is value:
                 return name
         for part in ("__dict__", "_parameters", "_buffers", "_modules"):
             text = text.replace(part, "")
@@ -212,17 +212,17 @@ class FrontEnd:
         if tracer.varies(var):
             if numbers or type(value) is int:
                 return self.lift(tracer, var)
-            return tracer.known(var)
+            return tracer.concretize(var)
         if type(value) in (list, tuple):
             return type(value)(self.operand(tracer, x) for x in tracer.sequence(var))
         if isinstance(value, tuple) and tracer.sequence(var) is not None:
             return tuple(self.operand(tracer, x) for x in tracer.sequence(var))
         if type(value) is dict:
-            return {tracer.known(k): self.operand(tracer, v) for k, v in tracer.entries(var)}
+            return {tracer.concretize(k): self.operand(tracer, v) for k, v in tracer.entries(var)}
         if isinstance(value, slice) and isinstance(var.origin, Recipe):
             return slice(*(self.operand(tracer, x) for x in var.origin.parts[1]))
         if var.origin is None or tracer.foldable(var) or self.is_constant(value):
-            return tracer.known(var)
+            return tracer.concretize(var)
         raise Break(f"a {type(value).__name__} is given to an operation", None)
 
     def apply(
@@ -305,11 +305,11 @@ class FrontEnd:
     def wrap(self, tracer, node: IRNode, result, args, target) -> Var:
         """The result of a node as a Var."""
         if self.is_tensor(result):
-            known = next((x for x in args if x.value is result), tracer.tracked.get(id(result)))
-            if known is not None and (not node.meta["varies"] or self.writes(target, args)):
-                return known
+            tracked = next((x for x in args if x.value is result), tracer.tracked.get(id(result)))
+            if tracked is not None and (not node.meta["varies"] or self.writes(target, args)):
+                return tracked
             self.describe(node, result)
-            if known is not None:  # with other sizes or numbers it gives something new
+            if tracked is not None:  # with other sizes or numbers it gives something new
                 tracer.shared.add(id(result))
                 return Var(result, node)
             return tracer.track(Var(result, node))
@@ -357,9 +357,9 @@ class FrontEnd:
         """tensor.name."""
         if isinstance(var.origin, ValueSource):
             self.guard(tracer, var)
-        found = self.metadata(tracer, var, name)
-        if found is not None:
-            return found
+        fact = self.metadata(tracer, var, name)
+        if fact is not None:
+            return fact
         value = tracer.do(getattr, var.value, name)
         if callable(value) and not self.is_tensor(value):
             if getattr(value, "__self__", None) is var.value:
@@ -377,7 +377,7 @@ class FrontEnd:
 
     def unbind(self, tracer, var: Var) -> list[Var]:
         """The tensors along the first axis."""
-        count = tracer.known(self.length(tracer, var))
+        count = tracer.concretize(self.length(tracer, var))
         return [self.operate(tracer, operator.getitem, [var, Var(i)]) for i in range(count)]
 
     def length(self, tracer, var: Var) -> Var:

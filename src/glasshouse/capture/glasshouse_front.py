@@ -214,13 +214,13 @@ class GlasshouseFront(FrontEnd):
         for generator, _ in draws:
             generator.draws -= 1
 
-        def again():
+        def redo():
             for value, saved in after:
                 self.restore(value, saved)
             for generator, count in draws:
                 generator.draws = count
 
-        return again
+        return redo
 
     def run(self, fn, args, kwargs):
         state.values_hidden = True
@@ -262,8 +262,8 @@ class GlasshouseFront(FrontEnd):
             for node in walk_tape([x.value.node for x in roots]):
                 leaves += [node] if isinstance(node, Leaf) else []
                 if not isinstance(node, Leaf) and node.seq < tracer.sequence_at:
-                    found = "through what was computed before"
-                    raise Break(f"backward {found}", Var(Tensor.backward), outputs)
+                    where = "through what was computed before"
+                    raise Break(f"backward {where}", Var(Tensor.backward), outputs)
                 if node.grad_hooks:
                     raise Break("backward with hooks on tensors", Var(Tensor.backward), outputs)
         for leaf in leaves:
@@ -292,10 +292,10 @@ class GlasshouseFront(FrontEnd):
             tracer.guards.add("kind", inside, ("grad", Tensor, 0))
             var.items["grad"] = Var(None)
         else:
-            found = tracer.load(grad, tracer.guards.source("get", inside, "grad"))
-            self.guard(tracer, found)
+            grad_var = tracer.load(grad, tracer.guards.source("get", inside, "grad"))
+            self.guard(tracer, grad_var)
             tracer.snapshots.setdefault(id(grad), (grad, self.state_of(grad)))
-            var.items["grad"] = found
+            var.items["grad"] = grad_var
 
     # -- attributes ------------------------------------------------------------------------------
 
@@ -396,7 +396,7 @@ class GlasshouseFront(FrontEnd):
                 check = GuardCheck(is_between, (low, high), f"a number from {low} to {high}")
                 tracer.guards.add("call", var.origin, check)
             elif high < 1 << 31:
-                tracer.known(var)
+                tracer.concretize(var)
 
     def length(self, tracer, var):
         if var.value.ndim and self.varies_in_size(tracer, var):
@@ -455,9 +455,9 @@ class GlasshouseFront(FrontEnd):
             return None
         for kind in TABLES:
             members = obj.value.__dict__.get(kind, ())
-            known = tracer.tracked.get(id(members))
-            if known is not None and known.log and name in known.items:
-                return known.items[name] and known.items[name][1]
+            tracked = tracer.tracked.get(id(members))
+            if tracked is not None and tracked.log and name in tracked.items:
+                return tracked.items[name] and tracked.items[name][1]
             if name in members:
                 source = None
                 if tracer.live and isinstance(obj.origin, ValueSource):
@@ -476,8 +476,8 @@ class GlasshouseFront(FrontEnd):
 
     def tables(self, tracer, module) -> list[Var]:
         """The dicts of parameters, buffers and modules below a module that were looked into."""
-        found = (tracer.tracked.get(id(m.__dict__[p])) for m in module.modules() for p in TABLES)
-        return [x for x in found if x is not None]
+        tables = (tracer.tracked.get(id(m.__dict__[p])) for m in module.modules() for p in TABLES)
+        return [x for x in tables if x is not None]
 
     def lacks(self, tracer, obj, name) -> None:
         """Guard that a Module has no such member."""
@@ -515,7 +515,7 @@ class GlasshouseFront(FrontEnd):
             return self.context(tracer, own, args[0], f.__name__, then)
         is_class = isinstance(f, type)
         if f is phase or is_class and issubclass(f, CONTEXTS):
-            made = Var(tracer.known_call(f, args, kwargs), Recipe("call", fn, args, kwargs), {})
+            made = Var(tracer.call_concrete(f, args, kwargs), Recipe("call", fn, args, kwargs), {})
             tracer.deliver(then, tracer.track(made))
             return True
         if isinstance(f, Module):
@@ -542,8 +542,8 @@ class GlasshouseFront(FrontEnd):
         if name == "__enter__":
             cls, args, kwargs = var.origin.parts
             entered = tracer.do(var.value.__enter__)
-            words = {k: tracer.known(v) for k, v in kwargs.items()}
-            made = tracer.graph.call_function(cls.value, tuple(map(tracer.known, args)), words)
+            words = {k: tracer.concretize(v) for k, v in kwargs.items()}
+            made = tracer.graph.call_function(cls.value, tuple(map(tracer.concretize, args)), words)
             tracer.graph.call_method("__enter__", (made,))
             tracer.context_nodes[id(var)] = made
             tracer.contexts.append(var)
@@ -559,11 +559,11 @@ class GlasshouseFront(FrontEnd):
     def schedule(self, tracer, fn, args, kwargs, then):
         """A scheduler's step has nothing for the graph: Python does it again in each call."""
         var = fn.origin.parts[0] if isinstance(fn.origin, Recipe) else None
-        known = var is not None and isinstance(var.origin, ValueSource) and not kwargs
-        if not known or not tracer.all_foldable(args):
+        from_outside = var is not None and isinstance(var.origin, ValueSource) and not kwargs
+        if not from_outside or not tracer.all_foldable(args):
             raise Break("a scheduler's step", fn, args, kwargs)
         tracer.typed(var)
-        tracer.known_call(fn.value, args)
+        tracer.call_concrete(fn.value, args)
         tracer.write(var, ("method", "step", list(args)))
         tracer.scheduled = True
         tracer.give(then, None)

@@ -110,10 +110,10 @@ class GuardSet:
             id(base),
             id(key) if kind in ("const", "get") and type(key) is not str else key,
         )
-        found = self.sources.get(name)
-        if found is None:
-            found = self.sources[name] = ValueSource(kind, base, key, named)
-        return found
+        source = self.sources.get(name)
+        if source is None:
+            source = self.sources[name] = ValueSource(kind, base, key, named)
+        return source
 
     def add(self, kind: str, source: ValueSource, value) -> None:
         """Rely on something; a number that is guarded once may not be found otherwise later."""

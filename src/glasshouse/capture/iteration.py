@@ -112,10 +112,10 @@ class IterationRules:
             return here(self)
         try:
             item = self.do(inner.value.throw, error.value)
-        except UserError as found:
-            if not isinstance(found.error, StopIteration):
+        except UserError as raised:
+            if not isinstance(raised.error, StopIteration):
                 raise
-            return after(self, END, Var(found.error.value))
+            return after(self, END, Var(raised.error.value))
         return after(self, Var(item))
 
     def close_generator(self, made: CapturedGenerator, then):
@@ -178,10 +178,10 @@ class IterationRules:
             plain = sent is None or sent.value is None
             try:
                 item = self.do(next, value) if plain else self.do(value.send, sent.value)
-            except UserError as found:
-                if not isinstance(found.error, StopIteration):
+            except UserError as raised:
+                if not isinstance(raised.error, StopIteration):
                     raise
-                return then(self, END, Var(found.error.value))
+                return then(self, END, Var(raised.error.value))
             return then(self, Var(item))
         frame = self.frames[-1]
         if self.call_own(iterator, "__next__", [], lambda t, v: then(t, v)):

@@ -86,9 +86,9 @@ class RecordedGraph:
             if any(x is None for x in operands):
                 continue
             want = reference(node, operands)
-            found = self.compare(number, want, values[id(node)], operands)
-            if found is not None:
-                return found
+            difference = self.compare(number, want, values[id(node)], operands)
+            if difference is not None:
+                return difference
         return None
 
     def wrong_together(self) -> WrongKernel | None:
@@ -97,7 +97,7 @@ class RecordedGraph:
         for node in self.nodes:
             operands = [x.value if x.value is not None else values[id(x)] for x in node.inputs]
             values[id(node)] = reference(node, operands)
-        low, high, found = 0, len(self.nodes), None
+        low, high, first_wrong = 0, len(self.nodes), None
         while low < high:  # the first wrong one: what needs it is wrong too
             middle = (low + high) // 2
             node, wrong = self.nodes[middle], None
@@ -107,8 +107,8 @@ class RecordedGraph:
             if wrong is None:
                 low = middle + 1
             else:
-                found, high = wrong._replace(fused=True), middle
-        return found
+                first_wrong, high = wrong._replace(fused=True), middle
+        return first_wrong
 
     def run_to(self, node: Node) -> np.ndarray:
         """The value of one node, by a Program that makes nothing else a result."""
@@ -137,22 +137,22 @@ class RecordedGraph:
 
 def ancestors_of(node: Node) -> list[Node]:
     """What leads to a node in few steps: what cancels may have been added some steps before."""
-    found, level = [], [node]
+    ancestors, level = [], [node]
     for _ in range(NEAR_STEPS):
         level = [x for y in level for x in y.inputs]
-        found += level
+        ancestors += level
         level = list({id(x): x for x in level}.values())
-    return found
+    return ancestors
 
 
 def largest_of(operands) -> float:
     """The largest absolute value among numbers with fractions."""
-    found = 1e-6
+    largest = 1e-6
     for x in operands:
         if isinstance(x, np.ndarray) and x.size and tolerance_of(x.dtype):
             sizes = np.abs(x.astype(np.complex128 if x.dtype.kind == "c" else np.float64))
-            found = max(found, float(sizes[np.isfinite(sizes)].max(initial=0.0)))
-    return found
+            largest = max(largest, float(sizes[np.isfinite(sizes)].max(initial=0.0)))
+    return largest
 
 
 def run_recording(recording: Recording) -> list[np.ndarray]:

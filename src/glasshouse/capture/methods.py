@@ -57,11 +57,11 @@ class MethodRules:
         if name in ("__setattr__", "__delattr__") and isinstance(value, type):
             raise Break(f"{name} of a class", fn, args, kwargs)
         if name == "__setattr__" and len(args) == 2:
-            return self.set_plain(this, self.known(args[0]), args[1], then)
+            return self.set_plain(this, self.concretize(args[0]), args[1], then)
         if name == "__delattr__":
-            return self.set_plain(this, self.known(args[0]), None, then)
+            return self.set_plain(this, self.concretize(args[0]), None, then)
         if name == "__getattribute__" and len(args) == 1:
-            return self.get_attribute(this, self.known(args[0]), then, plain=True)
+            return self.get_attribute(this, self.concretize(args[0]), then, plain=True)
         if name == "__new__":
             return self.object_new(fn, this, args, kwargs, then)
         if name == "__eq__" and type(value).__eq__ is object.__eq__ and args:
@@ -78,7 +78,9 @@ class MethodRules:
             return self.get_iter(this, then)
         if isinstance(value, tuple) and name in ("index", "count"):
             if self.all_foldable([*self.sequence(this), *args]):
-                return self.give(then, self.known_call(getattr(self.known(this), name), args))
+                return self.give(
+                    then, self.call_concrete(getattr(self.concretize(this), name), args)
+                )
             raise Break(f"method {name} of a tuple", fn, [*args])
         if isinstance(value, str) and name == "join" and len(args) == 1:
             return self.join(fn, this, args[0], then)
@@ -88,7 +90,9 @@ class MethodRules:
             return self.call_function(Var(fromkeys_of), [this, *args], kwargs, then)
         stateless = isinstance(value, (*STATELESS, type)) or self.front.is_constant(value)
         if stateless and self.all_foldable([this, *args], kwargs):
-            method = getattr(self.known(this), name) if not isinstance(fn.value, type) else fn.value
+            method = (
+                getattr(self.concretize(this), name) if not isinstance(fn.value, type) else fn.value
+            )
             return self.fold(fn, method, args, kwargs, then)
         if name == "__iter__":
             return self.get_iter(this, then)
@@ -106,12 +110,12 @@ class MethodRules:
             return self.call_function(Var(join_of), [this, parts], {}, then)
         if not all(self.foldable(x) for x in items):
             raise Break("joining of values", fn, [self.new_list(items)])
-        values = [self.known(x) for x in items]
-        return self.give(then, self.do(self.known(this).join, values))
+        values = [self.concretize(x) for x in items]
+        return self.give(then, self.do(self.concretize(this).join, values))
 
     def object_new(self, fn: Var, this: Var, args, kwargs, then):
         """object.__new__(cls)."""
-        cls = self.known(args[0]) if args else None
+        cls = self.concretize(args[0]) if args else None
         plain = isinstance(cls, type) and cls.__new__ is object.__new__
         if plain or fn.value is object.__new__ or this.value is object:
             made = Var(self.do(object.__new__, cls), Recipe("object", cls), {})
@@ -139,20 +143,20 @@ class MethodRules:
             self.store_item(this, args[0], args[1] if name == "__setitem__" else None)
             return self.give(then, None)
         if isinstance(value, dict) and name in ("get", "setdefault", "pop") and args:
-            found = self.dict_get(this, name, args)
-            if found is not None:
-                return self.deliver(then, found)
+            entry = self.dict_get(this, name, args)
+            if entry is not None:
+                return self.deliver(then, entry)
         return self.deliver(then, self.container_method(this, name, args, kwargs, fn))
 
     def dict_get(self, this: Var, name: str, args) -> Var | None:
         """get, setdefault and pop of a dict; None where there is no such key and no default."""
         key = args[0]
         default = args[1] if len(args) > 1 else (None if name == "pop" else Var(None))
-        found = self.entry(this, self.known_key(key))
-        if found is not None:
+        value = self.entry(this, self.concrete_key(key))
+        if value is not None:
             if name == "pop":
                 self.store_item(this, key, None)
-            return found
+            return value
         if default is None:
             self.fail(KeyError(key.value))
         if name == "setdefault":
@@ -184,8 +188,8 @@ class MethodRules:
         """popitem and move_to_end of an OrderedDict."""
         self.whole_dict(this)
         value = this.value
-        place = [self.known(x) for x in args]
-        words = {k: self.known(v) for k, v in kwargs.items()}
+        place = [self.concretize(x) for x in args]
+        words = {k: self.concretize(v) for k, v in kwargs.items()}
         if name == "move_to_end":
             self.do(value.move_to_end, *place, **words)
             last = Var(words.get("last", place[1] if len(place) > 1 else True))
@@ -200,7 +204,7 @@ class MethodRules:
         items, value = self.sequence(this), this.value
         if name in ("append", "insert", "pop", "clear", "reverse"):
             count = 0 if name == "append" else 1
-            place, more = [self.known(x) for x in args[:count]], args[count:]
+            place, more = [self.concretize(x) for x in args[:count]], args[count:]
             self.do(getattr(value, name), *place, *(x.value for x in more))
             result = getattr(items, name)(*place, *more)
             self.note_method(this, name, args)
@@ -211,11 +215,11 @@ class MethodRules:
             if any(compares_in_python(x.value) for x in (*items, *args)):
                 return None
             if not self.all_foldable((*items, args[0])):
-                found = any(x is args[0] or x.value is args[0].value for x in items)
-                if not found or self.is_tensor(args[0]):
+                same = any(x is args[0] or x.value is args[0].value for x in items)
+                if not same or self.is_tensor(args[0]):
                     return None
             for x in filter(self.foldable, (*items, *args)):
-                self.known(x)
+                self.concretize(x)
             before = list(value)
             result = self.do(getattr(value, name), *(x.value for x in args))
             if name == "remove":
@@ -252,7 +256,7 @@ class MethodRules:
         self.whole_set(this)
         items, value = this.items, this.value
         if name in ("add", "discard", "remove"):
-            key = self.known_key(args[0])
+            key = self.concrete_key(args[0])
             self.do(getattr(value, name), key)
             items.pop(key, None) if name != "add" else items.setdefault(key, (args[0],))
         elif name == "clear":
@@ -272,12 +276,12 @@ class MethodRules:
             others = [self.sequence(x) for x in args]
             if None in others:
                 return None
-            raw = [{self.known_key(y) for y in other} for other in others]
+            raw = [{self.concrete_key(y) for y in other} for other in others]
             result = self.do(getattr(value, name), *raw)
             if not isinstance(result, (set, frozenset)):
                 return Var(result)
-            known = {y.value: y for other in (*others, self.sequence(this)) for y in other}
-            return self.new_set([known[x] for x in result])
+            vars_by_value = {y.value: y for other in (*others, self.sequence(this)) for y in other}
+            return self.new_set([vars_by_value[x] for x in result])
         else:
             return None
         self.note_method(this, name, args)

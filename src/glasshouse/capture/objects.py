@@ -32,8 +32,8 @@ class ObjectRules:
             self.guards.add("type", var.origin, type(var.value))
         return var.value
 
-    def known(self, var: Var):
-        """The value, which is relied on.
+    def concretize(self, var: Var):
+        """The value, which becomes part of what is guarded.
 
         Raises: Break if it is computed by the graph
         """
@@ -43,7 +43,7 @@ class ObjectRules:
         if isinstance(origin, ValueSource):
             if type(value) in (tuple, list, set):
                 for item in self.sequence(var):
-                    self.known(item)
+                    self.concretize(item)
             elif type(value) is types.FunctionType and self.is_passed(origin):
                 code = self.guards.source("attr", origin, "__code__")
                 self.guards.add("is", code, value.__code__)
@@ -58,7 +58,7 @@ class ObjectRules:
             if parts is None and origin.kind not in ("function", "method", "object", "traceback"):
                 raise Break(f"a new {origin.kind} is needed as a constant", None)
             for part in parts or ():
-                self.known(part)
+                self.concretize(part)
         elif type(value) in (int, float, bool, tuple):  # made of sizes: from here on, of these
             self.fix_inputs(origin)
         else:
@@ -68,18 +68,18 @@ class ObjectRules:
     def fix_inputs(self, node: IRNode) -> None:
         """Rely on every size and number that a node was computed from and that was let free."""
         given = {id(placeholder): var for placeholder, var in self.inputs}
-        waiting, seen = [node], {id(node)}
+        waiting, visited = [node], {id(node)}
         while waiting:
             node = waiting.pop()
             node.meta["varies"] = False
             var = given.get(id(node))
             if var is not None and self.is_tensor(var):
                 for item in self.sequence(self.front.metadata(self, var, "shape")):
-                    self.known(item)
+                    self.concretize(item)
             elif var is not None:
-                self.known(var)
-            inputs = [x for x in node.all_input_nodes if id(x) not in seen]
-            seen.update(map(id, inputs))
+                self.concretize(var)
+            inputs = [x for x in node.all_input_nodes if id(x) not in visited]
+            visited.update(map(id, inputs))
             waiting += inputs
 
     def parts_of(self, origin: Recipe | SymbolicNumber, var: Var) -> list[Var] | None:
@@ -125,10 +125,10 @@ class ObjectRules:
     def all_foldable(self, args, kwargs=None) -> bool:
         return all(map(self.foldable, (*args, *(kwargs or {}).values())))
 
-    def known_call(self, fn, args, kwargs=None):
+    def call_concrete(self, fn, args, kwargs=None):
         """fn of values that are relied on."""
-        words = {k: self.known(v) for k, v in (kwargs or {}).items()}
-        return self.do(fn, *map(self.known, args), **words)
+        words = {k: self.concretize(v) for k, v in (kwargs or {}).items()}
+        return self.do(fn, *map(self.concretize, args), **words)
 
     def varies(self, var: Var) -> bool:
         """Whether a number may be another one in a later call."""
@@ -162,12 +162,12 @@ class ObjectRules:
         sources = [x for x in (lhs, rhs) if isinstance(x.origin, ValueSource)]
         if len(sources) == 2:
             if type(lhs.value) in SCALARS or isinstance(lhs.value, FUNCTIONS):
-                self.known(lhs), self.known(rhs)
+                self.concretize(lhs), self.concretize(rhs)
             else:
                 self.guards.add("same" if same else "distinct", lhs.origin, rhs.origin)
         elif sources and (lhs.origin is None or rhs.origin is None):
             if same or isinstance(sources[0].value, FUNCTIONS) or type(sources[0].value) in SCALARS:
-                self.known(sources[0])
+                self.concretize(sources[0])
             else:
                 self.typed(sources[0])
         return same
@@ -185,17 +185,17 @@ class ObjectRules:
             or isinstance(value, FUNCTIONS)
         ):
             return Var(value, source)
-        found = self.tracked.get(id(value))
-        if found is None:
-            found = self.tracked[id(value)] = Var(value, source)
-        elif isinstance(found.origin, ValueSource) and found.origin is not source:
-            self.guards.add("same", source, found.origin)
-        return found
-        if isinstance(found.origin, ValueSource) and found.origin is not source:
-            self.guards.add("same", source, found.origin)
-        elif found.origin is not source:
+        var = self.tracked.get(id(value))
+        if var is None:
+            var = self.tracked[id(value)] = Var(value, source)
+        elif isinstance(var.origin, ValueSource) and var.origin is not source:
+            self.guards.add("same", source, var.origin)
+        return var
+        if isinstance(var.origin, ValueSource) and var.origin is not source:
+            self.guards.add("same", source, var.origin)
+        elif var.origin is not source:
             pass  # made in this trace and stored where it is now read
-        return found
+        return var
 
     def load_in(self, trusted: bool, value, source: ValueSource | None) -> Var:
         """What is read in a frame; in the library's, scalars and functions are constants."""
@@ -238,12 +238,12 @@ class ObjectRules:
     def new_dict(self, pairs, cls=dict) -> Var:
         items = {}
         for key, value in pairs:
-            items[self.known_key(key)] = (key, value)
+            items[self.concrete_key(key)] = (key, value)
         value = cls((k, v.value) for k, (_, v) in items.items())
         return self.track(Var(value, Recipe("dict", cls), items))
 
     def new_set(self, elements: list[Var]) -> Var:
-        items = {self.known_key(x): (x,) for x in elements}
+        items = {self.concrete_key(x): (x,) for x in elements}
         return self.track(Var({x.value for x in elements}, Recipe("set"), items))
 
     def new_cell(self, content: Var | None) -> Var:
@@ -266,7 +266,7 @@ class ObjectRules:
             fn.__annotations__ = dict(pairs)
         return self.track(Var(fn, Recipe("function", code, f.globals, parts), {}))
 
-    def known_key(self, var: Var):
+    def concrete_key(self, var: Var):
         """A dict key: a constant, or an object that is relied on to be the same one."""
         value, origin = var.value, var.origin
         by_identity = type(value).__hash__ is object.__hash__  # no other key has its hash
@@ -278,7 +278,7 @@ class ObjectRules:
         elif self.live and (
             type(value) is tuple or isinstance(origin, (ValueSource, SymbolicNumber))
         ):
-            return self.known(var)
+            return self.concretize(var)
         elif self.live and isinstance(origin, IRNode):
             raise Break("a tensor that the graph computes is used as a key", None)
         return value
@@ -319,9 +319,9 @@ class ObjectRules:
     def load_global(self, f, name: str) -> Var:
         scope = self.globals_var(f.globals)
         if name in scope.items:
-            found = scope.items[name]
-            if found is not None:
-                return found
+            var = scope.items[name]
+            if var is not None:
+                return var
         elif name in f.globals:
             value = f.globals[name]
             source = self.entry_source(scope.origin, name)
@@ -338,11 +338,11 @@ class ObjectRules:
 
     def globals_var(self, names: dict) -> Var:
         """The Var of a module's globals."""
-        found = self.scopes.get(id(names))
-        if found is None:
+        var = self.scopes.get(id(names))
+        if var is None:
             source = self.guards.source("const", None, names, "G")
-            found = self.scopes[id(names)] = Var(names, source, {})
-        return found
+            var = self.scopes[id(names)] = Var(names, source, {})
+        return var
 
     def store_global(self, f, name: str, var: Var | None) -> None:
         scope = self.globals_var(f.globals)
@@ -369,8 +369,8 @@ def compares_in_python(value) -> bool:
         return any(map(compares_in_python, value))
     if isinstance(value, (*SCALARS, *FUNCTIONS, Enum)):
         return False
-    found = (static_lookup(type(value), name)[0] for name in ("__eq__", "__hash__"))
-    return any(isinstance(x, types.FunctionType) for x in found)
+    methods = (static_lookup(type(value), name)[0] for name in ("__eq__", "__hash__"))
+    return any(isinstance(x, types.FunctionType) for x in methods)
 
 
 def compares(value) -> bool:

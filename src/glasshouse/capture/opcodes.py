@@ -172,9 +172,9 @@ class OpcodeHandlers:
     def pop_many(self, f, count):
         if count > len(f.stack):
             raise IndexError(f"{f.where}: expected {count} items on the stack; got {len(f.stack)}")
-        found = f.stack[len(f.stack) - count :]
+        popped = f.stack[len(f.stack) - count :]
         del f.stack[len(f.stack) - count :]
-        return found
+        return popped
 
     def op_BUILD_MAP(self, f, ins):
         pairs = self.pop_many(f, 2 * ins.arg)
@@ -185,7 +185,7 @@ class OpcodeHandlers:
         f.stack.append(self.new_dict(zip(keys, self.pop_many(f, ins.arg), strict=True)))
 
     def op_BUILD_STRING(self, f, ins):
-        f.stack.append(Var("".join(self.known(x) for x in self.pop_many(f, ins.arg))))
+        f.stack.append(Var("".join(self.concretize(x) for x in self.pop_many(f, ins.arg))))
 
     def op_LIST_APPEND(self, f, ins):
         x = f.stack.pop()
@@ -270,7 +270,7 @@ class OpcodeHandlers:
     def format_value(self, x, conversion, spec):
         """Push the formatted text."""
         if self.foldable(x):
-            value, text = self.known(x), self.known(spec)
+            value, text = self.concretize(x), self.concretize(spec)
             return self.push(Var(self.do(formatted, value, conversion, text)))
         if conversion is None and not self.is_tensor(x):
             if self.call_own(x, "__format__", [spec], None):
@@ -304,10 +304,10 @@ class OpcodeHandlers:
         """bool(x) to `then`; behind a break what `fn` says is pushed, or goes one of two ways."""
         try:
             return self.truth(x, then)
-        except Break as found:
-            if found.fn is not None and found.then is then:
-                found.settle()
-                found.fn, found.jump = Var(fn), jump
+        except Break as graph_break:
+            if graph_break.fn is not None and graph_break.then is then:
+                graph_break.fix_continuation()
+                graph_break.fn, graph_break.jump = Var(fn), jump
             raise
 
     def push_truth(self, x, inverted=False):
@@ -376,10 +376,10 @@ class OpcodeHandlers:
 
         try:
             return self.step(f.stack[-1], then)
-        except Break as found:
-            if found.fn is not None and found.then is then:
-                found.loop = ins.target
-                found.settle()
+        except Break as graph_break:
+            if graph_break.fn is not None and graph_break.then is then:
+                graph_break.loop = ins.target
+                graph_break.fix_continuation()
             raise
 
     # -- calls ---------------------------------------------------------------------------------
@@ -415,7 +415,7 @@ class OpcodeHandlers:
     def op_CALL_FUNCTION_EX(self, f, ins):
         kwargs = {}
         if ins.arg & 1:
-            kwargs = {self.known(k): v for k, v in self.entries(f.stack.pop())}
+            kwargs = {self.concretize(k): v for k, v in self.entries(f.stack.pop())}
         if not all(isinstance(k, str) for k in kwargs):
             self.fail(TypeError("keywords must be strings"))
         args = self.sequence(f.stack[-1])
@@ -488,9 +488,10 @@ class OpcodeHandlers:
         def entered(tracer, enter):
             try:
                 return tracer.call(enter, [], {})
-            except Break as found:
-                if found.then is None:
-                    found.settle()  # the result goes onto the stack, as that of a call
+            except Break as graph_break:
+                if graph_break.then is None:
+                    # The result goes onto the stack, as that of a call.
+                    graph_break.fix_continuation()
                 raise
 
         def then(tracer, leave):
@@ -521,7 +522,7 @@ class OpcodeHandlers:
 
     def op_CHECK_EXC_MATCH(self, f, ins):
         kinds = f.stack.pop()
-        f.stack.append(Var(self.do(isinstance, f.stack[-1].value, self.known(kinds))))
+        f.stack.append(Var(self.do(isinstance, f.stack[-1].value, self.concretize(kinds))))
 
     def op_RAISE_VARARGS(self, f, ins):
         cause = f.stack.pop() if ins.arg == 2 else None
@@ -571,17 +572,17 @@ class OpcodeHandlers:
 
     def op_MATCH_KEYS(self, f, ins):
         keys, subject = f.stack[-1], f.stack[-2]
-        found = {self.known(k): v for k, v in self.entries(subject)}
-        names = self.known(keys)
+        entries = {self.concretize(k): v for k, v in self.entries(subject)}
+        names = self.concretize(keys)
         twice = next((k for i, k in enumerate(names) if k in names[:i]), None)
         if twice is not None:
             self.fail(ValueError(f"mapping pattern checks duplicate key ({twice!r})"))
-        whole = all(k in found for k in names)
-        f.stack.append(self.new_tuple([found[k] for k in names]) if whole else Var(None))
+        whole = all(k in entries for k in names)
+        f.stack.append(self.new_tuple([entries[k] for k in names]) if whole else Var(None))
 
     def op_MATCH_CLASS(self, f, ins):
         names, cls, subject = f.stack.pop(), f.stack.pop(), f.stack.pop()
-        kind = self.known(cls)
+        kind = self.concretize(cls)
         if not isinstance(self.typed(subject), kind):
             return self.push(Var(None))
         if kind.__flags__ & MATCHES_ITSELF:
@@ -595,7 +596,7 @@ class OpcodeHandlers:
             if len(wanted) < ins.arg:
                 text = f"{kind.__name__}() accepts {len(wanted)} positional sub-patterns"
                 self.fail(TypeError(f"{text} ({ins.arg} given)"))
-        found = []
+        attributes = []
         for at, name in enumerate((*wanted, *names.value)):
             if name is not None and name in (*wanted, *names.value)[:at]:
                 text = f"{kind.__name__}() got multiple sub-patterns for attribute {name!r}"
@@ -606,8 +607,8 @@ class OpcodeHandlers:
             var = subject if name is None else self.attribute_now(subject, name)
             if var is None:
                 return self.push(Var(None))
-            found.append(var)
-        return self.push(self.new_tuple(found))
+            attributes.append(var)
+        return self.push(self.new_tuple(attributes))
 
 
 HANDLERS = {
@@ -670,10 +671,10 @@ def is_handled(ins) -> bool:
 
 def unknown_operation(code: types.CodeType) -> str:
     """An operation that has no handler, or a name that sees frames; "" if there is none."""
-    found = decoded(code)
-    if found.unknown is None:
-        operations = (x.op for x in found.instructions if not is_handled(x))
-        seen = SEES_FRAMES | SEES_LIFETIMES | CHANGES_PYTHON
-        names = (name for name in code.co_names if name in seen)
-        found.unknown = next(operations, "") or next(names, "")
-    return found.unknown
+    code_decoded = decoded(code)
+    if code_decoded.unknown is None:
+        operations = (x.op for x in code_decoded.instructions if not is_handled(x))
+        unsupported = SEES_FRAMES | SEES_LIFETIMES | CHANGES_PYTHON
+        names = (name for name in code.co_names if name in unsupported)
+        code_decoded.unknown = next(operations, "") or next(names, "")
+    return code_decoded.unknown

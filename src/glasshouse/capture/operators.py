@@ -142,7 +142,7 @@ class OperatorRules:
         if self.may_vary(fn) and self.is_number_call([x]):
             return self.deliver(then, self.number(fn, [x]))
         if self.foldable(x):
-            return self.deliver(then, constant(self.do(fn, self.known(x))))
+            return self.deliver(then, constant(self.do(fn, self.concretize(x))))
         if self.call_own(x, method_name(fn), [], then):
             return None
         raise Break(f"{fn.__name__} of a {type(x.value).__name__}", Var(fn), [x])
@@ -167,14 +167,14 @@ class OperatorRules:
         if self.user_operator(lhs, fn) or self.user_operator(rhs, fn):
             return self.user_binary(fn, lhs, rhs, then)
         if self.foldable(lhs) and self.foldable(rhs):
-            a, b = self.known(lhs), self.known(rhs)
+            a, b = self.concretize(lhs), self.concretize(rhs)
             if fn is operator.pow and isinstance(b, int) and isinstance(a, int) and b > MAX_REPEAT:
                 raise Break("a very large power", Var(fn), [lhs, rhs])
             return self.deliver(then, constant(self.do(fn, a, b)))
         if fn in (operator.eq, operator.ne):
-            found = self.equality(lhs, rhs)
-            if found is not None:
-                return self.give(then, found is (fn is operator.eq))
+            equal = self.equality(lhs, rhs)
+            if equal is not None:
+                return self.give(then, equal is (fn is operator.eq))
             if type(lhs.value) is type(rhs.value) and type(lhs.value) in (list, tuple):
                 way = equal_items if fn is operator.eq else unequal_items
                 return self.call_function(Var(way), [lhs, rhs], {}, then)
@@ -253,10 +253,10 @@ class OperatorRules:
         if plain is operator.mul:
             seq, times = (lhs, rhs) if isinstance(a, (list, tuple)) else (rhs, lhs)
             counted = isinstance(times.value, int) and self.foldable(times)
-            if type(seq.value) is tuple and counted and self.known(times) == 1:
+            if type(seq.value) is tuple and counted and self.concretize(times) == 1:
                 return seq
             if type(seq.value) in (list, tuple) and counted:
-                items = self.sequence(seq) * self.known(times)
+                items = self.sequence(seq) * self.concretize(times)
                 if fn is not plain and seq is lhs and type(seq.value) is list:
                     return self.replace_all(lhs, "append", items)
                 return self.new_list(items) if type(seq.value) is list else self.new_tuple(items)
@@ -313,7 +313,7 @@ class OperatorRules:
     def same_item(self, x: Var, y: Var) -> bool | None:
         """Whether two items are equal; None where it cannot be told."""
         if self.foldable(x) and self.foldable(y):
-            return self.known(x) == self.known(y)
+            return self.concretize(x) == self.concretize(y)
         return self.equality(x, y)
 
     def keyed(self, var: Var):
@@ -324,7 +324,7 @@ class OperatorRules:
         """bool(x), given to `then(tracer, flag)`."""
         value = x.value
         if value is True or value is False or value is None:
-            self.known(x)
+            self.concretize(x)
             return then(self, bool(value))
         if not self.live:
             return then(self, self.do(bool, value))
@@ -335,7 +335,7 @@ class OperatorRules:
                 raise Break("a branch on a tensor's value", Var(exact_bool), [x], hint=hint)
             return then(self, flag)
         if self.foldable(x) and type(value) in SCALARS:
-            return then(self, bool(self.known(x)))
+            return then(self, bool(self.concretize(x)))
         if isinstance(value, FUNCTIONS):
             return then(self, True)
         for name in ("__bool__", "__len__"):
@@ -350,7 +350,7 @@ class OperatorRules:
             self.length(x, lambda t, v: None)
             return then(self, bool(value))
         if self.foldable(x):
-            return then(self, bool(self.known(x)))
+            return then(self, bool(self.concretize(x)))
         raise Break(f"the truth of a {type(value).__name__}", Var(exact_bool), [x])
 
     @pending
@@ -370,7 +370,7 @@ class OperatorRules:
             kind = type(value.native()) if isinstance(value, CapturedIterator) else type(value)
             self.fail(TypeError(f"object of type {kind.__name__!r} has no len()"))
         if type(value) in (str, bytes, range):
-            return self.give(then, self.do(len, self.known(x)))
+            return self.give(then, self.do(len, self.concretize(x)))
         items = self.sequence(x)
         if items is None:
             raise Break(f"the length of a {type(value).__name__}", Var(len), [x])
@@ -391,26 +391,26 @@ class OperatorRules:
             return None
         if isinstance(value, (CapturedGenerator, CapturedIterator)):
             return self.call_function(Var(contains_in), [container, element], {}, done)
-        found, base = None, container
+        contained, base = None, container
         if container.is_made("view") and container.origin.parts[1] == "keys":
             base = container.origin.parts[0]
         if self.is_dict(base):
-            found = self.entry(base, self.known_key(element)) is not None
+            contained = self.entry(base, self.concrete_key(element)) is not None
         elif isinstance(value, (set, frozenset)):
             self.whole_set(container)
-            found = self.do(value.__contains__, self.known_key(element))
+            contained = self.do(value.__contains__, self.concrete_key(element))
         elif self.foldable(container) and self.foldable(element):
-            found = self.do(contains, self.known(container), self.known(element))
+            contained = self.do(contains, self.concretize(container), self.concretize(element))
         elif isinstance(value, (list, tuple)) and not self.is_tensor(element):
             items = self.sequence(container)
             parts = [x is element or self.same_item(x, element) for x in items]
-            found = None if None in parts and True not in parts else any(p for p in parts)
+            contained = None if None in parts and True not in parts else any(p for p in parts)
         listed = [element, *self.sequence(container)] if isinstance(value, (list, tuple)) else None
-        if found is None and listed and not any(map(self.is_tensor, listed)):
+        if contained is None and listed and not any(map(self.is_tensor, listed)):
             return self.call_function(Var(contains_in), [container, element], {}, done)
-        if found is None:
+        if contained is None:
             raise Break("a search in a container", Var(fn), [container, element])
-        return self.give(then, found is not inverted)
+        return self.give(then, contained is not inverted)
 
     @pending
     def get_item(self, obj: Var, key: Var, then=None):
@@ -421,20 +421,20 @@ class OperatorRules:
         if self.is_tensor(obj):
             return self.deliver(then, self.front.operate(self, operator.getitem, [obj, key]))
         if isinstance(value, type):
-            return self.give(then, self.known_call(operator.getitem, [obj, key]))
+            return self.give(then, self.call_concrete(operator.getitem, [obj, key]))
         if self.call_own(obj, "__getitem__", [key], then):
             return None
         if isinstance(value, dict):
-            found = self.entry(obj, self.known_key(key))
-            if found is not None:
-                return self.deliver(then, found)
+            item = self.entry(obj, self.concrete_key(key))
+            if item is not None:
+                return self.deliver(then, item)
             if self.call_own(obj, "__missing__", [key], then):
                 return None
             if isinstance(value, defaultdict):
                 return self.default_item(obj, key, then)
             self.fail(KeyError(key.value))
         if isinstance(value, (list, tuple)) and self.foldable(key):
-            items, raw = self.sequence(obj), self.known(key)
+            items, raw = self.sequence(obj), self.concretize(key)
             if isinstance(raw, slice):
                 make = self.new_list if isinstance(value, list) else self.new_tuple
                 if type(value) is tuple and raw == slice(None):
@@ -443,7 +443,7 @@ class OperatorRules:
             self.do(operator.getitem, value, raw)
             return self.deliver(then, items[raw])
         if self.foldable(obj) and self.foldable(key):
-            return self.deliver(then, constant(self.known_call(operator.getitem, [obj, key])))
+            return self.deliver(then, constant(self.call_concrete(operator.getitem, [obj, key])))
         raise Break(f"indexing of a {type(value).__name__}", Var(operator.getitem), [obj, key])
 
     def default_item(self, obj: Var, key: Var, then):
@@ -472,7 +472,7 @@ class OperatorRules:
             return None
         kept = type(target) is list and isinstance(key.value, (int, slice)) and self.foldable(key)
         if kept:
-            self.known(key)
+            self.concretize(key)
         if kept or isinstance(target, dict):
             self.store_item(obj, key, value)
             return self.give(then, None)

@@ -26,5 +26,5 @@ def static_lookup(cls: type, name: str):
 
 def own_method(var, name: str) -> types.FunctionType | None:
     """The method of a Var's class if it is written in Python, else None."""
-    found, _ = static_lookup(type(var.value), name)
-    return found if isinstance(found, types.FunctionType) else None
+    attribute, _ = static_lookup(type(var.value), name)
+    return attribute if isinstance(attribute, types.FunctionType) else None

@@ -53,7 +53,7 @@ def enumerate_of(iterable, start=0):
 def zip_of(*iterables, strict=False):
     iterators = [iter(x) for x in iterables]
     while iterators:
-        found = []
+        row = []
         for number, it in enumerate(iterators):
             x = next(it, MISSING)
             if x is MISSING:
@@ -64,8 +64,8 @@ def zip_of(*iterables, strict=False):
                         if next(iterators[later], MISSING) is not MISSING:
                             raise ValueError(unequal(later, "longer"))
                 return
-            found.append(x)
-        yield tuple(found)
+            row.append(x)
+        yield tuple(row)
 
 
 def unequal(number, how):
@@ -80,16 +80,16 @@ def best(keep_new, args, key, default, name):
         text = f"Cannot specify a default for {name}() with multiple positional arguments"
         raise TypeError(text)
     items = args[0] if len(args) == 1 else args
-    found = found_key = MISSING
+    best_item = best_key = MISSING
     for x in items:
         x_key = x if key is None else key(x)
-        if found is MISSING or keep_new(x_key, found_key):
-            found, found_key = x, x_key
-    if found is MISSING:
+        if best_item is MISSING or keep_new(x_key, best_key):
+            best_item, best_key = x, x_key
+    if best_item is MISSING:
         if default is MISSING:
             raise ValueError(f"{name}() {EMPTY}")
         return default
-    return found
+    return best_item
 
 
 def min_of(*args, key=None, default=MISSING):
@@ -182,10 +182,10 @@ def starmap_of(fn, iterable, /):
 
 def product_of(*iterables, repeat=1):
     pools = [tuple(x) for x in iterables] * repeat
-    found = [()]
+    rows = [()]
     for pool in pools:
-        found = [(*x, y) for x in found for y in pool]
-    yield from found
+        rows = [(*x, y) for x in rows for y in pool]
+    yield from rows
 
 
 def takewhile_of(fn, iterable, /):
@@ -230,14 +230,14 @@ def pairwise_of(iterable, /):
 def zip_longest_of(*iterables, fillvalue=None):
     iterators = [iter(x) for x in iterables]
     while True:
-        found, left = [], 0
+        row, left = [], 0
         for it in iterators:
             x = next(it, MISSING)
             left += x is not MISSING
-            found.append(fillvalue if x is MISSING else x)
+            row.append(fillvalue if x is MISSING else x)
         if not left:
             return
-        yield tuple(found)
+        yield tuple(row)
 
 
 def groupby_of(iterable, key=None):
@@ -376,13 +376,13 @@ def get_items(obj, keys):
 
 
 def get_attributes(obj, names):
-    found = []
+    values = []
     for name in names:
         x = obj
         for part in name.split("."):
             x = getattr(x, part)
-        found.append(x)
-    return found[0] if len(found) == 1 else tuple(found)
+        values.append(x)
+    return values[0] if len(values) == 1 else tuple(values)
 
 
 def call_named(obj, name, args, kwargs):

@@ -97,14 +97,14 @@ class Reproduction:
     def text(self, calls: list[IRNode], title: str = "") -> str:
         """The script with some of the calls; what they read of the others is given."""
         graph, given = self.part(set(calls))
-        code, known, members = graph.python_code(), {}, {}
+        code, texts, members = graph.python_code(), {}, {}
         imports = [line for pair in code.names.items() for line in constant_text(*pair)]
         for node in graph.find("call_module") + graph.find("get_attr"):
             member = self.module.member(node.target)
-            members[node.target] = known.get(id(member)) or member_text(member)
+            members[node.target] = texts.get(id(member)) or member_text(member)
             if isinstance(member, Module):
                 named = member.named_parameters()
-                known |= {id(x): f"self.{node.target}.{path}" for path, x in named}
+                texts |= {id(x): f"self.{node.target}.{path}" for path, x in named}
         return SCRIPT.format(
             title=title,
             dynamic=self.dynamic,
@@ -165,11 +165,11 @@ class Reproduction:
 
     def write(self, path) -> Path:
         """Write the smallest script that fails."""
-        calls, found = self.smallest()
-        if found is None:
+        calls, failure = self.smallest()
+        if failure is None:
             end = "does not fail on this graph with inputs like the real ones"
         else:
-            end = f"fails on this graph: {self.error if found != WRONG else WRONG}"
+            end = f"fails on this graph: {self.error if failure != WRONG else WRONG}"
         count = f"{len(calls)} of its {len(self.calls)} operations"
         title = f"{self.label} {end}.\n\nOf {self.name}: {count}. Run the file to see it.\n"
         path = Path(path)
@@ -188,13 +188,13 @@ def minimise(items: list, fails) -> list:
         size = -(-len(items) // count)
         chunks = [items[i : i + size] for i in range(0, len(items), size)]
         rests = [[x for x in items if x not in chunk] for chunk in chunks]
-        found = next((x for x in chunks if fails(x)), None)
-        if found is not None:
-            items, count = found, 2
+        failing = next((x for x in chunks if fails(x)), None)
+        if failing is not None:
+            items, count = failing, 2
             continue
-        found = next((x for x in rests if fails(x)), None) if count > 2 else None
-        if found is not None:
-            items, count = found, max(count - 1, 2)
+        failing = next((x for x in rests if fails(x)), None) if count > 2 else None
+        if failing is not None:
+            items, count = failing, max(count - 1, 2)
         elif count >= len(items):
             return items
         else:
@@ -227,12 +227,12 @@ def path_of(value) -> tuple[str, str] | None:
     if not module or not name or module == "__main__":
         return None
     try:
-        found = importlib.import_module(module)
+        target = importlib.import_module(module)
         for part in name.split("."):
-            found = getattr(found, part)
+            target = getattr(target, part)
     except (ImportError, AttributeError):
         return None
-    return (module.replace("_operator", "operator"), name) if found is value else None
+    return (module.replace("_operator", "operator"), name) if target is value else None
 
 
 def compiler_text(compiler) -> list[str]:
@@ -288,13 +288,13 @@ def member_text(value) -> str:
     if isinstance(value, Tensor):
         return given_text(value)
     if isinstance(value, Module) and type(value).__module__.partition(".nn")[0] == "glasshouse":
-        found = repr(value)
+        text = repr(value)
         try:
-            same = repr(eval(found, vars(nn).copy())) == found
+            same = repr(eval(text, vars(nn).copy())) == text
         except Exception:
             same = False
         if same:
-            return f"gh.nn.{found}" + ("" if value.training else ".eval()")
+            return f"gh.nn.{text}" + ("" if value.training else ".eval()")
     return value_text(value)
 
 

@@ -173,8 +173,8 @@ class CaptureSession(BreakContinuation):
         try:
             if lost is None:
                 graph, run = self.replacement(emitter, outcome, broke, line)
-        except CannotRebuild as found:
-            lost = found.what, found.site
+        except CannotRebuild as failure:
+            lost = failure.what, failure.site
         if lost is not None:
             return self.without_entry(outcome, *lost)
         info = self.install(run, emitter, broke, at)
@@ -214,8 +214,8 @@ class CaptureSession(BreakContinuation):
                 graph, run = self.replacement(emitter, var, None, trace.tb_lineno, raising=True)
                 self.install(run, emitter, None, None)
                 self.run_graph(emitter, graph)
-            except CannotRebuild as found:
-                self.note_break(f"{found.what} leaves the function", "", "")
+            except CannotRebuild as failure:
+                self.note_break(f"{failure.what} leaves the function", "", "")
         raise_as_it_is(error)
 
     def unfinished(self):
@@ -376,7 +376,7 @@ class CaptureSession(BreakContinuation):
         finally:
             self.redo = None
             for context in entered:
-                self.enter_again(context)
+                self.reenter(context)
 
     def adopt_results(self, emitter: ReplacementEmitter, results) -> None:
         """Have the trace's tensors show the graph's results, and let go of what was there before:
@@ -401,7 +401,7 @@ class CaptureSession(BreakContinuation):
                 del tracer.tracked[key]
                 var.value = None
 
-    def enter_again(self, context: Var) -> None:
+    def reenter(self, context: Var) -> None:
         """Enter a context that was left while the graph ran; what leaves it is on some stack."""
         if isinstance(context.value, self.capture.front.reentered):
             context.value.__enter__()

@@ -37,8 +37,8 @@ def traceback_entry(f: CaptureFrame):
 
 def behind_frame(f: CaptureFrame, trace):
     """A traceback with a frame's entry before the others."""
-    found = traceback_entry(f)
-    return types.TracebackType(trace, found.tb_frame, found.tb_lasti, f.line) if found else trace
+    entry = traceback_entry(f)
+    return types.TracebackType(trace, entry.tb_frame, entry.tb_lasti, f.line) if entry else trace
 
 
 def RAISER():

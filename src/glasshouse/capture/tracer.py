@@ -146,14 +146,16 @@ class CaptureTracer(
                 HANDLERS[ins.op](self, f, ins)
             except TraceFinished as done:
                 return done.args[0]
-            except UserError as found:
-                problem = found.error
-            except Break as found:
-                self.restore(f, depth, found)
+            except UserError as user_error:
+                problem = user_error.error
+            except Break as graph_break:
+                self.restore(f, depth, graph_break)
                 if self.live:
-                    found.__traceback__ = found.__context__ = None  # which hold the frames of ours
-                    return found
-                self.in_python(f, found)
+                    graph_break.__traceback__ = graph_break.__context__ = (
+                        None  # which hold the frames of ours
+                    )
+                    return graph_break
+                self.in_python(f, graph_break)
             except (RecursionError, CannotRebuild):
                 raise
             except Exception as error:
@@ -171,8 +173,8 @@ class CaptureTracer(
             while problem is not None:
                 try:
                     uncaught, problem = self.unwind(problem), None
-                except UserError as found:
-                    uncaught, problem = None, found.error
+                except UserError as user_error:
+                    uncaught, problem = None, user_error.error
                 if uncaught is not None:
                     return uncaught
 
@@ -196,43 +198,46 @@ class CaptureTracer(
             self.stop_learning(INTERRUPTED)
             raise UserError(error) from None
 
-    def restore(self, f: CaptureFrame, depth: int, found: Break | None) -> None:
+    def restore(self, f: CaptureFrame, depth: int, graph_break: Break | None) -> None:
         """Bring the frames to where a break leaves them."""
         if f not in self.frames:
             raise CannotRebuild("a break behind a return", None)
         del self.frames[self.frames.index(f) + 1 :]
-        if found is not None and found.then is not None:
-            found.fn = None
-        if found is None or found.fn is None:
+        if graph_break is not None and graph_break.then is not None:
+            graph_break.fn = None
+        if graph_break is None or graph_break.fn is None:
             self.restart(f)
 
-    def in_python(self, f: CaptureFrame, found: Break) -> None:
+    def in_python(self, f: CaptureFrame, graph_break: Break) -> None:
         """Nothing is learnt any more: do what broke, and go on."""
-        if found.loop is not None:
-            found.args_ = [*found.args_, Var(END)]
-        if found.fn is None:
+        if graph_break.loop is not None:
+            graph_break.args_ = [*graph_break.args_, Var(END)]
+        if graph_break.fn is None:
             got, fix = (
-                f"a break in it: {found.reason}",
+                f"a break in it: {graph_break.reason}",
                 "Report it, and use gh.disable on the function.",
             )
             raise CaptureError(f"capture: {f.where}", "code that can go on", got, fix)
         try:
-            result, problem = self.real_call(found.fn, found.args_, found.kwargs), None
+            result, problem = (
+                self.real_call(graph_break.fn, graph_break.args_, graph_break.kwargs),
+                None,
+            )
         except UserError as error:
             result, problem = NULL, error.error
         if problem is not None:
             self.unwind(problem)
             return
-        jump = found.jump
+        jump = graph_break.jump
         if jump is not None:
             f.ip, drop = jump[0 if result.value else 1]
             del f.stack[len(f.stack) - drop :]
-        elif found.loop is not None and result.value is END:
+        elif graph_break.loop is not None and result.value is END:
             f.stack.append(END)
             if VERSION < (3, 12):
                 del f.stack[-2:]
-            f.ip = found.loop
-        elif not found.discard:
+            f.ip = graph_break.loop
+        elif not graph_break.discard:
             f.stack.append(result)
 
     # -- results -------------------------------------------------------------------------------
@@ -260,7 +265,7 @@ class CaptureTracer(
             then = made.stop(finished=True)
             if not self.frames:
                 raise TraceFinished((END, var))
-            self.again(frame, lambda: then(self, END, var))
+            self.deliver_behind_return(frame, lambda: then(self, END, var))
             return
         if frame.init is not None:
             if var.value is not None:
@@ -270,18 +275,18 @@ class CaptureTracer(
             var = frame.init
         if not self.frames:
             raise TraceFinished(var)
-        self.again(frame, lambda: self.deliver(frame.then, var))
+        self.deliver_behind_return(frame, lambda: self.deliver(frame.then, var))
 
-    def again(self, frame: CaptureFrame, deliver) -> None:
+    def deliver_behind_return(self, frame: CaptureFrame, deliver) -> None:
         """Deliver; if that breaks behind the return, stop learning and deliver for real."""
         try:
             deliver()
-        except Break as found:
+        except Break as graph_break:
             if not self.live:
                 raise
             caller = self.frames[-1]
             caller.code.opaque.add(caller.at)
-            self.stop_learning(found.reason)
+            self.stop_learning(graph_break.reason)
             deliver()
 
     def stop_learning(self, reason: str) -> None:
@@ -302,26 +307,26 @@ class CaptureTracer(
 
     def make_native(self) -> None:
         """Put Python's own iterators where ours are: real code sees them from here on."""
-        seen: set[int] = set()
+        visited: set[int] = set()
         for var in list(self.tracked.values()):
-            self.nativise(var, seen)
+            self.nativise(var, visited)
         for f in self.frames:
             for var in (*f.locals, *f.stack, *f.saved):
                 if var is not None:
-                    self.nativise(var, seen)
+                    self.nativise(var, visited)
 
-    def nativise(self, var: Var, seen: set[int]) -> bool:
+    def nativise(self, var: Var, visited: set[int]) -> bool:
         """Whether a Var, or something in it, had an iterator of ours; it has Python's own now."""
-        if id(var) in seen:
+        if id(var) in visited:
             return False
-        seen.add(id(var))
+        visited.add(id(var))
         value, items = var.value, var.items
         started = isinstance(value, CapturedGenerator) and (value.started or value.running)
         if isinstance(value, (CapturedIterator, CapturedGenerator)) and not started:
             var.value = value.native()
             return True
         if isinstance(value, (list, tuple)) and isinstance(items, list):
-            changed = [self.nativise(x, seen) for x in items if isinstance(x, Var)]
+            changed = [self.nativise(x, visited) for x in items if isinstance(x, Var)]
             if True not in changed:
                 return False
             values = [x.value if isinstance(x, Var) else x for x in items]
@@ -332,13 +337,13 @@ class CaptureTracer(
             return True
         if isinstance(value, dict) and isinstance(items, dict):
             for key, pair in items.items():
-                if isinstance(pair, tuple) and self.nativise(pair[1], seen):
+                if isinstance(pair, tuple) and self.nativise(pair[1], visited):
                     dict.__setitem__(value, key, pair[1].value)
         elif isinstance(items, dict) and not isinstance(value, (set, frozenset)):
             for name, part in items.items():
-                if isinstance(part, Var) and self.nativise(part, seen):
+                if isinstance(part, Var) and self.nativise(part, visited):
                     object.__setattr__(value, name, part.value)
-        elif isinstance(items, Var) and self.nativise(items, seen):
+        elif isinstance(items, Var) and self.nativise(items, visited):
             value.cell_contents = items.value
         return False
 
@@ -350,7 +355,7 @@ class CaptureTracer(
             self.fail(RuntimeError("generator ignored GeneratorExit"))
         if not self.frames:
             raise TraceFinished((var, None))
-        self.again(f, lambda: then(self, var))
+        self.deliver_behind_return(f, lambda: then(self, var))
 
     def drive(self, made: CapturedGenerator, sent: Var, error):
         """Run a generator until its next value, as Python would."""
@@ -414,9 +419,9 @@ class CaptureTracer(
         if var is None:
             var = self.track(Var(error, Recipe("exception_value")))
         last = self.frames[-1]
-        again = last.code.instructions[last.at].op == "RERAISE"
+        reraises = last.code.instructions[last.at].op == "RERAISE"
         caught = any(g.code.handler_at(g.at) or g.then or g.generator for g in self.frames)
-        if self.live and not caught and not again:
+        if self.live and not caught and not reraises:
             self.restart(self.frames[-1])
             return Uncaught(error)
         self.add_traceback(error)
@@ -468,8 +473,8 @@ class CaptureTracer(
         depth = len(self.frames)
         try:
             self.get_attribute(obj, name, then)
-        except UserError as found:
-            if not isinstance(found.error, AttributeError) or len(self.frames) != depth:
+        except UserError as user_error:
+            if not isinstance(user_error.error, AttributeError) or len(self.frames) != depth:
                 raise
             return other(self)
         if self.frames[-1] is not frame:

@@ -140,7 +140,7 @@ class Break(Exception):
     # is asked for, discard means no result; with `then` an operation waits for it.
     jump: tuple | None = None
     loop: int | None = None
-    discard = settled = False
+    discard = continuation_fixed = False
     then = None
 
     def __init__(self, reason: str, fn: Var | None = None, args=(), kwargs=None, hint: str = ""):
@@ -148,9 +148,9 @@ class Break(Exception):
         self.reason, self.fn, self.hint = reason, fn, hint
         self.args_, self.kwargs = args, kwargs or {}
 
-    def settle(self) -> None:
-        """What waits for the result is known to the instruction."""
-        self.then, self.settled = None, True
+    def fix_continuation(self) -> None:
+        """The instruction itself says how it goes on with the result."""
+        self.then, self.continuation_fixed = None, True
 
 
 def discarded(tracer, var) -> None:
@@ -167,13 +167,17 @@ def pending(method):
     def wrapped(*args, **kwargs):
         try:
             return method(*args, **kwargs)
-        except Break as found:
+        except Break as graph_break:
             then = args[place] if len(args) > place else kwargs.get("then", usual)
             if then is discarded:
-                found.discard = found.discard or found.then is None and found.fn is not None
-                found.settled = True
-            elif then is not None and found.then is None and not found.settled:
-                found.then = then
+                graph_break.discard = (
+                    graph_break.discard or graph_break.then is None and graph_break.fn is not None
+                )
+                graph_break.continuation_fixed = True
+            elif (
+                then is not None and graph_break.then is None and not graph_break.continuation_fixed
+            ):
+                graph_break.then = then
             raise
 
     return wrapped

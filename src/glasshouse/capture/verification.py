@@ -61,10 +61,10 @@ class VerifiedFunction:
     def __call__(self, *args, **kwargs):
         self.__dict__["_calls"] += 1
         check = CheckedCall(self._fn, self._captured, self._front, args, kwargs)
-        outcome, found = check.run(self._calls)
-        if not found:
+        outcome, difference = check.run(self._calls)
+        if not difference:
             expected = "the captured call to do what plain Python does"
-            raise CaptureError("verify", expected, str(found), "Report it, or use gh.disable.")
+            raise CaptureError("verify", expected, str(difference), "Report it, or use gh.disable.")
         if outcome.error is not None:
             raise outcome.error
         return outcome.value
@@ -122,10 +122,10 @@ class CheckedCall:
 
     def explain(self, want: Outcome) -> tuple[str, WrongKernel | None]:
         """Why a call went wrong: a new capture of it, on copies, tells guards from kernels."""
-        fresh, kernel, again = self.find_wrong_kernel()
+        fresh, kernel, alone = self.find_wrong_kernel()
         if kernel is not None:
             return "", kernel
-        difference = compare_outcomes(want, again) or self.plain.difference(self.spare)
+        difference = compare_outcomes(want, alone) or self.plain.difference(self.spare)
         if difference is not None:
             return f"the capture itself does something else: {lost_in(fresh, difference)}", None
         guard = missing_guard(fresh, self.entry)
@@ -221,7 +221,7 @@ def verify_calls(make_captured, front, world: World, calls: int) -> Verification
     captured = make_captured(own.fn)
     with generators_kept():
         for number in range(1, calls + 1):
-            _, found = CheckedCall(own.fn, captured, front, own.args, own.kwargs).run(number)
-            if not found:
+            _, difference = CheckedCall(own.fn, captured, front, own.args, own.kwargs).run(number)
+            if not difference:
                 break
-    return found
+    return difference

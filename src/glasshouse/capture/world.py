@@ -47,20 +47,20 @@ class World:
 
     @property
     def roots(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         function = self.fn
         if isinstance(function, types.MethodType):
-            found["self"], function = function.__self__, function.__func__
+            values["self"], function = function.__self__, function.__func__
         if isinstance(function, types.FunctionType):
             code = function.__code__
-            names = code.co_varnames[bool(found) : code.co_argcount]
-            found |= dict(zip(names, self.args, strict=False))
-            found |= {f"*args[{i}]": x for i, x in enumerate(self.args[len(names) :])}
-            found |= outside(function)
+            names = code.co_varnames[bool(values) : code.co_argcount]
+            values |= dict(zip(names, self.args, strict=False))
+            values |= {f"*args[{i}]": x for i, x in enumerate(self.args[len(names) :])}
+            values |= outside(function)
         else:
-            found["module"] = function
-            found |= {f"args[{i}]": x for i, x in enumerate(self.args)}
-        return {**found, **self.kwargs}
+            values["module"] = function
+            values |= {f"args[{i}]": x for i, x in enumerate(self.args)}
+        return {**values, **self.kwargs}
 
     def copied(self) -> "World":
         """The same function with copies of everything; what cannot be copied is shared."""
@@ -89,9 +89,9 @@ class World:
         """Where another world, which was this one, is not like it; None if it is."""
         comparison, mine, theirs = WorldComparison(), self.roots, other.roots
         for name in mine:
-            found = comparison.compare(name, mine[name], theirs.get(name))
-            if found is not None:
-                return found
+            difference = comparison.compare(name, mine[name], theirs.get(name))
+            if difference is not None:
+                return difference
         return None
 
 
@@ -129,16 +129,16 @@ def outcome_of(fn, args, kwargs) -> Outcome:
 
 def outside(fn: types.FunctionType) -> dict[str, Any]:
     """What a function reads of its closure and its globals, if it may change."""
-    found = {}
+    values = {}
     for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
         try:
-            found[name] = cell.cell_contents
+            values[name] = cell.cell_contents
         except ValueError:  # not set yet
             continue
     for name in names_of(fn.__code__):
         if name in fn.__globals__ and may_change(fn.__globals__[name]):
-            found[name] = fn.__globals__[name]
-    return found
+            values[name] = fn.__globals__[name]
+    return values
 
 
 def names_of(code: types.CodeType) -> set[str]:
@@ -255,8 +255,8 @@ class WorldComparison:
     def compare_parts(self, where: str, wanted: int, got: int, pairs, depth: int):
         if wanted != got:
             return Difference(f"len({where})", str(wanted), str(got))
-        found = (self.compare(name, a, b, depth + 1) for name, a, b in pairs)
-        return next((x for x in found if x is not None), None)
+        differences = (self.compare(name, a, b, depth + 1) for name, a, b in pairs)
+        return next((x for x in differences if x is not None), None)
 
     def compare_tensors(self, where: str, want: Tensor, got: Tensor) -> Difference | None:
         for name in ("spec", "requires_grad"):
@@ -265,9 +265,9 @@ class WorldComparison:
                 return Difference(f"{where}.{name}", str(one), str(two))
         if want.mode is not None or got.mode is not None:
             return None
-        found = compare_arrays(where, want.detach().numpy(), got.detach().numpy())
-        if found is not None:
-            return found
+        difference = compare_arrays(where, want.detach().numpy(), got.detach().numpy())
+        if difference is not None:
+            return difference
         own, other = want.__dict__.get("grad"), got.__dict__.get("grad")
         return self.compare(f"{where}.grad", own, other)
 
