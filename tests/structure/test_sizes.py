@@ -17,7 +17,6 @@ LONG_FILES = {
     "capture/glasshouse_front.py": "to be split: guards and attributes of our tensors and modules",
     "capture/opcodes.py": "a table: one short method for each opcode",
     "capture/tracer.py": "one class: the loop over instructions and what all operations share",
-    "compile/emit_c.py": "to be split: loops of fused kernels, which share one writer",
     "native/frame_hook.c": "a C extension is one translation unit",
     "native/replay.c": "a C extension is one translation unit",
     "nn/module.py": "one class, Module, and what its methods share",

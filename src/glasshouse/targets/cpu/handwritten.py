@@ -1,7 +1,7 @@
 """What kernels that are written for one card each share."""
 
-from glasshouse.compile import emit_c
 from glasshouse.compile.c_text import C_TYPES
+from glasshouse.compile.kernel_writer import PARALLEL_WORK
 from glasshouse.compile.lowerer import Claim, GraphUsers, Lowerer
 from glasshouse.compile.view import View
 from glasshouse.graph.graph import Node
@@ -29,4 +29,4 @@ def pointers(*views: View) -> list[str]:
 
 def parallel(work: int) -> list[str]:
     """What shares a loop out to the cores, if it is work enough."""
-    return ["#pragma omp parallel for schedule(static)"] if work > emit_c.PARALLEL_WORK else []
+    return ["#pragma omp parallel for schedule(static)"] if work > PARALLEL_WORK else []

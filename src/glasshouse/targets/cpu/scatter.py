@@ -2,9 +2,9 @@
 
 from math import prod
 
-from glasshouse.compile.emit_c import PARALLEL, PARALLEL_WORK, size_line
 from glasshouse.compile.emitted import CKernel, EmittedStep
 from glasshouse.compile.kernel_cache import IF_PARALLEL, PARALLEL_SIZE
+from glasshouse.compile.kernel_writer import PARALLEL, PARALLEL_WORK, size_line
 from glasshouse.compile.lowerer import Claim, GraphUsers
 from glasshouse.compile.view import View
 from glasshouse.graph.graph import Node

@@ -4,8 +4,10 @@ from itertools import product
 from math import prod
 
 from glasshouse.compile import c_text
-from glasshouse.compile.emit_c import canonical, decoded, loaded, stored
+from glasshouse.compile.c_text import loaded, stored
 from glasshouse.compile.emitted import CKernel, EmittedStep
+from glasshouse.compile.kernel_writer import canonical
+from glasshouse.compile.loops import decoded
 from glasshouse.compile.lowerer import Claim, GraphUsers
 from glasshouse.compile.view import View
 from glasshouse.graph.graph import Node
