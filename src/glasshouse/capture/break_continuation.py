@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from glasshouse.base.interrupts import release
-from glasshouse.capture.emit import END_OF_LOOP, handling, loop_end
+from glasshouse.capture.emit_continuation import END_OF_LOOP, handling, loop_end
 from glasshouse.capture.frame import (
     CapturedGenerator,
     CapturedIterator,

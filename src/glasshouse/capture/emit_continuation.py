@@ -1,0 +1,165 @@
+"""How a replacement ends: it returns or raises, or has Python do what broke the graph and goes on
+in resume functions, one for each frame that is open."""
+
+import types
+
+from glasshouse.base.interrupts import release
+from glasshouse.capture.bytecode import VERSION
+from glasshouse.capture.emit_values import LITERALS, ValueEmitter
+from glasshouse.capture.frame import CaptureFrame, code_of, resume_call
+from glasshouse.capture.native import native
+from glasshouse.capture.values import CannotRebuild, ValueSource, Var, discarded
+
+
+class ContinuationEmitter(ValueEmitter):
+    """Writes the statements behind the graph of a replacement."""
+
+    resumer: object
+    holds: bool  # whether signals wait until what the graph and Python write is written
+
+    def at_end(self, how: str, var: Var) -> tuple[list[str], list[str]]:
+        """The statements that end a trace that went to its end: `how` is return or raise."""
+        result = self.name(var)
+        work = [*self.effects(), *self.enter_contexts()]
+        return work, [*self.releasing(), f"{how} {result}"]
+
+    def at_break(self, graph_break) -> tuple[list[str], list[str]]:
+        """The statements that go on behind a break."""
+        tracer = self.tracer
+        frames = tracer.frames
+        for caller, frame in zip(frames, frames[1:], strict=False):
+            if frame.then not in (None, discarded):
+                what = "a call in the middle of an operation"
+                raise CannotRebuild(what, (caller.code, caller.at))
+        for frame in frames:
+            if frame.generator is not None:
+                raise CannotRebuild("a generator that is running", frame.generator.site)
+        captured = graph_break.fn is not None
+        tail = self.tail(0, graph_break, captured)
+        return [*self.effects(), *self.enter_contexts()], [*tail, "return r"]
+
+    def enter_contexts(self) -> list[str]:
+        return [f"{self.name(var)}.__enter__()" for var in self.tracer.contexts]
+
+    def releasing(self) -> list[str]:
+        """The statement behind which signals wait no more."""
+        return [f"{self.pool(release)}()"] if self.holds else []
+
+    def tail(self, k: int, graph_break, captured: bool) -> list[str]:
+        """Statements that set r to the result of frame `k`."""
+        frames = self.tracer.frames
+        frame = frames[k]
+        if k + 1 < len(frames):
+            steps, init = self.tail(k + 1, graph_break, captured), frames[k + 1].init
+            if frames[k + 1].scope is not None:
+                _, context, var = frames[k + 1].scope
+                head = f"with {self.pool(context)}({self.name(var)}):"
+                steps = [head, *(f"    {x}" for x in steps)]
+            result = "r" if init is None else self.name(init)
+            result = None if frames[k + 1].then is discarded else result
+        elif captured:
+            words = [self.name(x) for x in graph_break.args_]
+            words += [f"{n}={self.name(v)}" for n, v in graph_break.kwargs.items()]
+            if graph_break.loop is not None:
+                words.append(self.pool(END_OF_LOOP))
+            call, result = f"{self.callee(graph_break.fn)}({', '.join(words)})", "r"
+            if frame.handled or self.tracer.began_handling:
+                error = self.name(frame.handled[-1]) if frame.handled else "None"
+                words = [error, self.callee(graph_break.fn), *words]
+                call = f"{self.pool(handling)}({', '.join(words)})"
+            steps = [*self.releasing(), f"r = {call}"]
+        else:
+            steps = self.releasing()
+        if k + 1 < len(frames) or captured:
+            then = self.after(
+                frame, graph_break if k + 1 == len(frames) else None, result, captured
+            )
+        else:
+            then = [f"r = {self.resume(frame, frame.at, frame.stack, None, False)}"]
+        handler = frame.code.handler_at(frame.at)
+        if handler is None or not steps:
+            return [*steps, *then]
+        stack = frame.stack_for(handler)
+        caught = self.resume(frame, handler.target, stack, "e", captured)
+        return [
+            "e = None",
+            "try:",
+            *(f"    {x}" for x in steps),
+            "except BaseException as raised:",
+            "    e = raised",
+            "if e is not None:",
+            f"    r = {caught}",
+            "else:",
+            *(f"    {x}" for x in then),
+        ]
+
+    def callee(self, fn: Var) -> str:
+        """An expression for a function; a constant one by a name, even where it is a number."""
+        if fn.origin is not None or type(fn.value) not in LITERALS:
+            return self.name(fn)
+        self.names["called"] = fn.value
+        return "called"
+
+    def after(
+        self, frame: CaptureFrame, graph_break, result: str | None, captured: bool
+    ) -> list[str]:
+        """What follows the opaque step in its frame."""
+        if graph_break is not None and graph_break.jump is not None:
+            ways = []
+            for at, drop in graph_break.jump:
+                stack = frame.stack[: len(frame.stack) - drop]
+                ways.append(self.resume(frame, at, stack, None, captured))
+            return ["if r:", f"    r = {ways[0]}", "else:", f"    r = {ways[1]}"]
+        if graph_break is not None and graph_break.loop is not None:
+            done = self.resume(
+                frame, loop_end(frame, graph_break.loop), frame.stack[:-1], None, captured
+            )
+            more = self.resume(frame, frame.ip, frame.stack, "r", captured)
+            test = f"if r is {self.pool(END_OF_LOOP)}:"
+            return [test, f"    r = {done}", "else:", f"    r = {more}"]
+        extra = None if graph_break is not None and graph_break.discard else result
+        return [f"r = {self.resume(frame, frame.ip, frame.stack, extra, captured)}"]
+
+    def resume(
+        self, frame: CaptureFrame, at: int, stack: list[Var], extra: str | None, captured: bool
+    ) -> str:
+        """A call of the resume function at an instruction; `extra` is pushed onto the stack."""
+        fn, slots, pushed = resume_call(frame, at, stack, bool(extra), captured, self.resumer)
+        items = [*filter(None, [extra]), *map(self.name, pushed)]
+        words = [self.name(x) if x is not None else "None" for x in slots] or ["None"]
+        words[0] = f"({', '.join([words[0], *items])},)"
+        called = self.pool(fn) if self.is_fixed(frame) else self.made_anew(frame, fn)
+        if (frame.handled or self.tracer.began_handling) and extra != "e":
+            error = self.name(frame.handled[-1]) if frame.handled else "None"
+            return f"{self.pool(handling)}({error}, {called}, {', '.join(words)})"
+        if frame is self.tracer.frames[0]:  # called when the replacement is gone
+            return f"{self.pool(native().tail_call)}({called}, {', '.join(words)})"
+        return f"{called}({', '.join(words)})"
+
+    def is_fixed(self, frame: CaptureFrame) -> bool:
+        """Whether a resume function of a frame has the same closure, if any, in each call."""
+        origins = [cell.origin for cell in frame.closure] if frame.code.keeps_closure else []
+        return all(isinstance(x, ValueSource) and x.kind in ("const", "slot") for x in origins)
+
+    def made_anew(self, frame: CaptureFrame, fn) -> str:
+        """A resume function with the cells of the call."""
+        code, names = code_of(fn), frame.globals
+        made = f"{self.pool(types.FunctionType)}({self.pool(code)}, {self.pool(names)}, "
+        return f"{made}{code.co_name!r}, None, ({self.listed(frame.closure)}))"
+
+
+class END_OF_LOOP:
+    """What `next` gives where a loop ends."""
+
+
+def loop_end(frame: CaptureFrame, target: int) -> int:
+    """Where a loop goes on when its iterator is finished and off the stack."""
+    ins = frame.code.instructions
+    if ins[target].op == "END_FOR":
+        return target + 2 if ins[target + 1].op == "POP_TOP" and VERSION >= (3, 13) else target + 1
+    return target
+
+
+def handling(error: BaseException | None, fn, *args, **kwargs):
+    """fn(*args) while an exception (or none) is being handled."""
+    return native().call_handling(error, fn, args, kwargs)

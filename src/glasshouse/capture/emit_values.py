@@ -1,0 +1,319 @@
+"""What a replacement reads and makes: an expression for each Var, and the statements before it."""
+
+import copy
+import sys
+import types
+from collections import OrderedDict
+
+from glasshouse.capture.frame import CapturedGenerator
+from glasshouse.capture.values import (
+    STEPS,
+    CannotRebuild,
+    SymbolicNumber,
+    ValueSource,
+    Var,
+    stored,
+)
+from glasshouse.ir.node import IRNode
+
+MAX_NESTED = 100  # of new things in one another
+LITERALS = (int, bool, str, type(None))
+
+
+class ValueEmitter:
+    """Writes statements that read what a trace read, and make and write what it made and wrote;
+    `names` is what their names mean."""
+
+    def __init__(self, tracer):
+        self.tracer = tracer
+        self.names: dict[str, object] = {}
+        self.pooled: dict[int, str] = {}
+        self.reads: list[str] = []
+        self.makes: list[str] = []
+        self.variables: dict[int, str] = {}
+        self.kept: list = []  # keeps ids valid
+        self.outputs: dict[IRNode, int] = {}
+        self.output_vars: list[Var] = []
+        self.busy: set[int] = set()
+        self.unfilled: list[Var] = []  # cells that were made
+
+    # -- names -----------------------------------------------------------------------------------
+
+    def pool(self, value) -> str:
+        """A name for a constant."""
+        if type(value) in LITERALS and (type(value) is not int or abs(value) < 1 << 60):
+            return repr(value)
+        name = self.pooled.get(id(value))
+        if name is None:
+            name = self.pooled[id(value)] = f"c{len(self.pooled)}"
+            self.names[name] = value
+        return name
+
+    def fresh(self, var: Var | object) -> str:
+        name = f"v{len(self.variables)}"
+        self.variables[id(var)] = name
+        self.kept.append(var)
+        return name
+
+    def source(self, source: ValueSource) -> str:
+        """The local variable that holds what is at a source, read before anything is written."""
+        variable = self.variables.get(id(source))
+        if variable is not None:
+            return variable
+        if source.kind == "slot":
+            return f"s{source.key}"
+        if source.kind == "const":
+            return self.pool(source.key)
+        base = self.source(source.base)
+        key = self.pool(source.key) if source.kind == "get" else source.key
+        text = STEPS[source.kind][0].format(base, key)
+        if source.kind == "lookup":
+            text = f"{self.pool(stored)}({base}, {key!r})"
+        name = self.fresh(source)
+        self.reads.append(f"{name} = {text}")
+        return name
+
+    def name(self, var: Var) -> str:
+        """An expression for a Var."""
+        variable = self.variables.get(id(var))
+        if variable is not None:
+            return variable
+        origin = var.origin
+        if isinstance(origin, ValueSource):
+            return self.source(origin)
+        if origin is None:
+            if isinstance(var.value, CapturedGenerator):
+                raise CannotRebuild("a generator", var.value.site)
+            return self.pool(var.value)
+        if isinstance(origin, IRNode):
+            return self.output(var, origin)
+        if isinstance(origin, SymbolicNumber):
+            return self.number(var, origin)
+        if id(var) in self.busy:
+            raise CannotRebuild("something new that contains itself")
+        if len(self.busy) > MAX_NESTED:
+            raise CannotRebuild("something new that is deeply nested")
+        self.busy.add(id(var))
+        try:
+            name = getattr(self, f"make_{origin.kind}")(var, *origin.parts)
+        finally:
+            self.busy.discard(id(var))
+        while self.unfilled and not self.busy:  # what is in a cell may be a function that has it
+            cell = self.unfilled.pop()
+            if cell.items is not None:
+                self.makes.append(
+                    f"{self.variables[id(cell)]}.cell_contents = {self.name(cell.items)}"
+                )
+        return name
+
+    def output(self, var: Var, node: IRNode) -> str:
+        at = self.outputs.get(node)
+        if at is None:
+            at = self.outputs[node] = len(self.outputs)
+            self.output_vars.append(var)
+        return f"o[{at}]"
+
+    def number(self, var: Var, origin: SymbolicNumber) -> str:
+        variable = self.variables.get(id(origin))
+        if variable is None:
+            text = f"{self.pool(origin.fn)}({', '.join(map(self.name, origin.args))})"
+            variable = self.fresh(origin)
+            self.reads.append(f"{variable} = {text}")
+        return variable
+
+    # -- making ----------------------------------------------------------------------------------
+
+    def bind(self, var: Var, text: str) -> str:
+        name = self.fresh(var)
+        self.makes.append(f"{name} = {text}")
+        return name
+
+    def listed(self, items) -> str:
+        return "".join(f"{self.name(x)}, " for x in items)
+
+    def make_list(self, var):
+        return self.bind(var, f"[{self.listed(var.items)}]")
+
+    def make_tuple(self, var, cls=tuple):
+        text = f"({self.listed(var.items)})"
+        if cls is not tuple:
+            text = f"{self.pool(tuple.__new__)}({self.pool(cls)}, {text})"
+        return self.bind(var, text)
+
+    def make_set(self, var):
+        items = self.listed(x for (x,) in var.items.values())
+        return self.bind(var, f"{{{items}}}" if items else "set()")
+
+    def make_dict(self, var, cls=dict):
+        ordered = isinstance(var.value, OrderedDict)
+        order = [k for k in var.value if k in var.items] if ordered else var.items
+        pairs = [(self.name(var.items[k][0]), self.name(var.items[k][1])) for k in order]
+        if cls is dict:
+            return self.bind(var, "{" + ", ".join(f"{k}: {v}" for k, v in pairs) + "}")
+        return self.bind(var, f"{self.pool(cls)}([{''.join(f'({k}, {v}), ' for k, v in pairs)}])")
+
+    def make_sublist(self, var, cls):
+        if any(not isinstance(x, Var) for x in var.items) or getattr(var.value, "__dict__", None):
+            raise CannotRebuild(f"a new {cls.__name__}")
+        name = self.bind(var, f"{self.pool(cls.__new__)}({self.pool(cls)})")
+        self.makes.append(f"{self.pool(list.extend)}({name}, [{self.listed(var.items)}])")
+        return name
+
+    def make_subdict(self, var, cls):
+        if getattr(var.value, "__dict__", None):
+            raise CannotRebuild(f"a new {cls.__name__} with attributes")
+        name = self.bind(var, f"{self.pool(cls.__new__)}({self.pool(cls)})")
+        base = OrderedDict if issubclass(cls, OrderedDict) else dict
+        for key, value in (var.items[k] for k in base.__iter__(var.value)):
+            words = f"{name}, {self.name(key)}, {self.name(value)}"
+            self.makes.append(f"{self.pool(base.__setitem__)}({words})")
+        return name
+
+    def make_object(self, var, cls):
+        name = self.bind(var, f"{self.pool(object.__new__)}({self.pool(cls)})")
+        self.attributes(var, name)
+        return name
+
+    def attributes(self, var, name) -> None:
+        """Set what was set on something new."""
+        if isinstance(var.value, BaseException):
+            self.chained(var, name)
+        for key, value in (var.items or {}).items():
+            if value is not None:
+                words = f"{name}, {key!r}, {self.name(value)}"
+                self.makes.append(f"{self.pool(object.__setattr__)}({words})")
+
+    def chained(self, var, name) -> None:
+        """Set the cause, context and traceback of a new exception."""
+        for attribute in ("__cause__", "__context__"):
+            other = getattr(var.value, attribute)
+            if other is not None:
+                linked = self.tracer.tracked.get(id(other))
+                if linked is None or not linked.is_new or id(linked) in self.busy:
+                    raise CannotRebuild("an exception that was raised and caught")
+                self.makes.append(f"{name}.{attribute} = {self.name(linked)}")
+        if var.value.__traceback__ is not None:  # made by `behind_frame`: it holds no locals
+            trace = self.pool(var.value.__traceback__)
+            self.makes.append(f"{name}.__traceback__ = {trace}")
+        if var.value.__suppress_context__:
+            self.makes.append(f"{name}.__suppress_context__ = True")
+
+    def make_call(self, var, fn, args, kwargs=None):
+        if isinstance(var.value, super):
+            return self.bind(var, f"super({self.listed(args)})")
+        words = [self.name(x) for x in args]
+        words += [f"{k}={self.name(v)}" for k, v in (kwargs or {}).items()]
+        name = self.bind(var, f"{self.name(fn)}({', '.join(words)})")
+        if isinstance(var.items, dict):
+            self.attributes(var, name)
+        return name
+
+    def make_exception(self, var, cls, args):
+        name = self.bind(var, f"{self.pool(cls.__new__)}({self.pool(cls)}, {self.listed(args)})")
+        self.makes.append(f"{self.pool(BaseException.__init__)}({name}, {self.listed(args)})")
+        self.attributes(var, name)
+        return name
+
+    def make_exception_value(self, var):
+        """What an operation raised, and somebody caught: it would say the same again."""
+        error, cls = var.value, type(var.value)
+        builtin = next(base for base in cls.__mro__ if base.__module__ == "builtins")
+        small = builtin.__basicsize__ == Exception.__basicsize__  # all is in args and attributes
+        plain = self.tracer.is_plain((error.args, error.__dict__))
+        if not plain or not (small or builtin is cls):
+            raise CannotRebuild(f"a {cls.__name__} that was raised and caught")
+        copier = alike if small else copy.copy
+        name = self.bind(var, f"{self.pool(copier)}({self.pool(copier(error))})")
+        for part in ("name", "obj"):  # of an AttributeError or NameError
+            linked = self.tracer.tracked.get(id(getattr(error, part, None)))
+            if linked is not None or isinstance(getattr(error, part, None), str):
+                text = self.name(linked) if linked is not None else repr(getattr(error, part))
+                self.makes.append(f"{name}.{part} = {text}")
+        self.chained(var, name)
+        return name
+
+    def make_handled(self, var):
+        return self.bind(var, f"{self.pool(sys.exc_info)}()[1]")
+
+    def make_traceback(self, var, error):
+        return self.bind(var, f"{self.name(error)}.__traceback__")
+
+    def make_cell(self, var):
+        self.unfilled.append(var)
+        return self.bind(var, f"{self.pool(types.CellType)}()")
+
+    def make_function(self, var, code, names, parts):
+        closure = "None"
+        if "closure" in parts:
+            closure = f"({self.listed(parts['closure'].items)})"
+        elif code.co_freevars:  # from 3.13 on an instruction of its own gives it the closure
+            closure = f"({f'{self.pool(types.CellType)}(), ' * len(code.co_freevars)})"
+        words = f"{self.pool(code)}, {self.pool(names)}, {code.co_name!r}, None, {closure}"
+        name = self.bind(var, f"{self.pool(types.FunctionType)}({words})")
+        for part in ("defaults", "kwdefaults"):
+            if part in parts:
+                self.makes.append(f"{name}.__{part}__ = {self.name(parts[part])}")
+        if "annotations" in parts:
+            self.makes.append(f"{name}.__annotations__ = {self.pool(var.value.__annotations__)}")
+        self.attributes(var, name)
+        return name
+
+    def make_method(self, var, this, inner):
+        if isinstance(inner, Var):
+            if isinstance(var.value, types.MethodType):
+                words = f"{self.name(inner)}, {self.name(this)}"
+                return self.bind(var, f"{self.pool(types.MethodType)}({words})")
+            return self.bind(var, f"{self.name(inner)}.__get__({self.name(this)})")
+        return self.bind(var, f"{self.name(this)}.{inner}")
+
+    def make_view(self, var, base, which):
+        return self.bind(var, f"{self.name(base)}.{which}()")
+
+    def make_iterator(self, var):
+        fn, *parts = var.value.recipe()
+        return self.bind(var, f"{self.pool(fn)}({self.listed(parts)})")
+
+    def make_generator(self, var, site):
+        raise CannotRebuild("a generator that is not finished", site)
+
+    # -- effects ---------------------------------------------------------------------------------
+
+    def effects(self) -> list[str]:
+        """The statements that write what the trace wrote."""
+        statements = []
+        for var in self.tracer.written:
+            target = self.name(var)
+            # Of what is set in one place, the last.
+            places = [
+                entry[:2] if entry[0] == "attr" else entry[:1] if entry[0] == "cell" else i
+                for i, entry in enumerate(var.log)
+            ]
+            last = {place: i for i, place in enumerate(places)}
+            statements += [self.effect(var, target, *var.log[i]) for i in sorted(last.values())]
+        return statements
+
+    def effect(self, var: Var, target: str, kind: str, *parts) -> str:
+        if kind == "method":
+            method, args = parts
+            return f"{target}.{method}({', '.join(map(self.name, args))})"
+        *key, value = parts
+        if kind == "attr" and value is None:
+            return f"{self.pool(delete_attribute)}({target}, {key[0]!r})"
+        if kind == "attr":
+            setter = type.__setattr__ if isinstance(var.value, type) else object.__setattr__
+            return f"{self.pool(setter)}({target}, {key[0]!r}, {self.name(value)})"
+        place = f"{target}[{self.name(key[0])}]" if kind == "item" else f"{target}.cell_contents"
+        return f"del {place}" if value is None else f"{place} = {self.name(value)}"
+
+
+def alike(error: BaseException) -> BaseException:
+    """An exception with the arguments and attributes of another, made without its __init__."""
+    made = BaseException.__new__(type(error), *error.args)
+    made.__dict__.update(error.__dict__)
+    return made
+
+
+def delete_attribute(obj, name: str) -> None:
+    """Delete an attribute, if it is there: it may have been set and deleted in one call."""
+    if name in getattr(obj, "__dict__", (name,)):
+        (type if isinstance(obj, type) else object).__delattr__(obj, name)

@@ -1,0 +1,248 @@
+"""What a trace knows of modules: members, calls of layers, contexts, guards on layers."""
+
+import types
+
+from glasshouse.autograd.tape import grad_mode
+from glasshouse.capture.front import FrontEnd
+from glasshouse.capture.plain import SCALARS
+from glasshouse.capture.values import Break, Recipe, ValueSource, Var
+from glasshouse.dispatch.autocast import autocast
+from glasshouse.dispatch.backend import TensorBackend
+from glasshouse.dispatch.bind import state
+from glasshouse.dispatch.scope import in_module, phase, scope_of
+from glasshouse.ir.graph_module import GraphModule
+from glasshouse.nn.containers import ModuleDict, ModuleList, Sequential
+from glasshouse.nn.module import Module, Parameter, functional_call
+from glasshouse.optim.optimizer import Optimizer
+from glasshouse.optim.schedule import LRScheduler
+from glasshouse.profile.annotation import record_function
+
+TABLES = ("_parameters", "_buffers", "_modules")
+INLINED_MODULES = (Sequential, ModuleList, ModuleDict, GraphModule)
+CONTEXTS = (grad_mode, autocast, record_function)
+
+
+class ModuleFront(FrontEnd):
+    """Layers are nodes of the graph; other modules are Python that is interpreted."""
+
+    # -- attributes ------------------------------------------------------------------------------
+
+    def member(self, tracer, obj, name):
+        """Parameters, buffers and submodules of a Module."""
+        if not isinstance(obj.value, Module):
+            return None
+        for kind in TABLES:
+            members = obj.value.__dict__.get(kind, ())
+            tracked = tracer.tracked.get(id(members))
+            if tracked is not None and tracked.log and name in tracked.items:
+                return tracked.items[name] and tracked.items[name][1]
+            if name in members:
+                source = None
+                if tracer.live and isinstance(obj.origin, ValueSource):
+                    inside = tracer.guards.source("dict", obj.origin)
+                    table = tracer.guards.source("get", inside, kind)
+                    source = tracer.guards.source("get", table, name, f"{obj.origin.text}.{name}")
+                return tracer.load(members[name], source)
+        if (
+            tracer.live
+            and type(obj.value).__getattr__ is Module.__getattr__
+            and not hasattr(type(obj.value), name)
+        ):
+            self.lacks(tracer, obj, name)
+            tracer.do(getattr, obj.value, name)
+        return None
+
+    def tables(self, tracer, module) -> list[Var]:
+        """The dicts of parameters, buffers and modules below a module that were looked into."""
+        tables = (tracer.tracked.get(id(m.__dict__[p])) for m in module.modules() for p in TABLES)
+        return [x for x in tables if x is not None]
+
+    def lacks(self, tracer, obj, name) -> None:
+        """Guard that a Module has no such member."""
+        if isinstance(obj.origin, ValueSource):
+            inside = tracer.guards.source("dict", obj.origin)
+            for kind in TABLES:
+                table = tracer.guards.source("get", inside, kind)
+                tracer.guards.add("absent", table, name)
+
+    def sets_plainly(self, obj, name, var):
+        module = obj.value
+        if not isinstance(module, Module) or type(module).__setattr__ is not Module.__setattr__:
+            return False
+        if var is not None and isinstance(var.value, (Parameter, Module)):
+            return False
+        return not any(name in module.__dict__.get(table, ()) for table in TABLES)
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    def call(self, tracer, fn, args, kwargs, then):
+        f = fn.value
+        if isinstance(f, types.MethodType | types.BuiltinMethodType):
+            owner = f.__self__
+            if f.__name__ in ("__enter__", "__exit__") and self.is_context(fn):
+                this = fn.origin.parts[0] if isinstance(fn.origin, Recipe) else None
+                return self.context(tracer, fn, this, f.__name__, then)
+            if isinstance(owner, TensorBackend) and f.__name__ in ("evaluate", "sync"):
+                tracer.give(then, None)
+                return True
+            if isinstance(owner, LRScheduler) and f.__name__ == "step":
+                return self.schedule(tracer, fn, args, kwargs, then)
+        unbound = isinstance(f, types.FunctionType) and f.__name__ in ("__enter__", "__exit__")
+        if unbound and args and isinstance(args[0].value, CONTEXTS):  # as ExitStack calls it
+            own = Var(getattr(args[0].value, f.__name__))
+            return self.context(tracer, own, args[0], f.__name__, then)
+        is_class = isinstance(f, type)
+        if f is phase or is_class and issubclass(f, CONTEXTS):
+            made = Var(tracer.call_concrete(f, args, kwargs), Recipe("call", fn, args, kwargs), {})
+            tracer.deliver(then, tracer.track(made))
+            return True
+        if isinstance(f, Module):
+            return self.call_module(tracer, fn, args, kwargs, then)
+        if f is Module.__call__ and args and isinstance(args[0].value, Module):
+            return self.call_module(tracer, args[0], args[1:], kwargs, then, own=False)
+        if f is functional_call or is_class and issubclass(f, (Module, Optimizer, LRScheduler)):
+            raise Break(f"call of {f.__name__}", fn, args, kwargs)
+        return super().call(tracer, fn, args, kwargs, then)
+
+    def is_context(self, fn) -> bool:
+        """Whether a bound method is that of no_grad, autocast, a phase …"""
+        if isinstance(fn.value.__self__, CONTEXTS):
+            return True
+        this = fn.origin.parts[0] if isinstance(fn.origin, Recipe) else None
+        made = this is not None and isinstance(this.origin, Recipe) and this.origin.kind == "call"
+        return made and this.origin.parts[0].value is phase
+
+    def context(self, tracer, fn, var, name, then):
+        """Enter or leave no_grad, autocast, a phase …"""
+        if var is None or not var.is_new:
+            nothing = [Var(None)] * (0 if name == "__enter__" else 3)
+            raise Break("a context made elsewhere", fn, nothing)
+        if name == "__enter__":
+            cls, args, kwargs = var.origin.parts
+            entered = tracer.do(var.value.__enter__)
+            words = {k: tracer.concretize(v) for k, v in kwargs.items()}
+            made = tracer.graph.call_function(cls.value, tuple(map(tracer.concretize, args)), words)
+            tracer.graph.call_method("__enter__", (made,))
+            tracer.context_nodes[id(var)] = made
+            tracer.contexts.append(var)
+            tracer.deliver(then, var if entered is var.value else Var(entered))
+            return True
+        tracer.do(var.value.__exit__, None, None, None)
+        if tracer.live:
+            tracer.graph.call_method("__exit__", (tracer.context_nodes[id(var)], None, None, None))
+        tracer.contexts.remove(var)
+        tracer.give(then, None)
+        return True
+
+    def schedule(self, tracer, fn, args, kwargs, then):
+        """A scheduler's step has nothing for the graph: Python does it again in each call."""
+        var = fn.origin.parts[0] if isinstance(fn.origin, Recipe) else None
+        from_outside = var is not None and isinstance(var.origin, ValueSource) and not kwargs
+        if not from_outside or not tracer.all_foldable(args):
+            raise Break("a scheduler's step", fn, args, kwargs)
+        tracer.typed(var)
+        tracer.call_concrete(fn.value, args)
+        tracer.write(var, ("method", "step", list(args)))
+        tracer.scheduled = True
+        tracer.give(then, None)
+        return True
+
+    def call_module(self, tracer, fn, args, kwargs, then, own=True):
+        """A module: a node if it is a layer of the library, else its forward is interpreted."""
+        module = fn.value
+        cls = type(module)
+        own_call = cls.__call__
+        if own and own_call is not Module.__call__:
+            tracer.call(tracer.bound(fn, Var(own_call)), args, kwargs, then)
+            return True
+        tracer.typed(fn)
+        library = f"{cls.__module__}.".startswith("glasshouse.nn.")
+        leaf = library and not isinstance(module, INLINED_MODULES) and not has_hooks(module)
+        if leaf and "forward" not in module.__dict__:
+            text = cls.__name__
+            if isinstance(fn.origin, ValueSource):
+                text = fn.origin.text
+                if next(module.parameters(), None) is not None or has_buffers(module):
+                    tracer.guards.add("is", fn.origin, module)
+                self.guard_module(tracer, fn)
+            elif fn.origin is not None:
+                raise Break("a layer that was made here is called", fn, args, kwargs)
+            if any(t.log for t in self.tables(tracer, module)):
+                raise Break("a layer whose tensors were replaced here is called", fn, args, kwargs)
+            name = self.own(tracer, text, module)
+            tracer.deliver(then, self.apply(tracer, "call_module", name, module, args, kwargs))
+            return True
+        if isinstance(fn.origin, ValueSource):
+            inside = tracer.guards.source("dict", fn.origin)
+            for kind in ("_forward_hooks", "_forward_pre_hooks"):
+                if not module.__dict__[kind]:
+                    table = tracer.guards.source("get", inside, kind)
+                    tracer.guards.add("len", table, 0)
+        depth = len(tracer.frames)
+        outer = state.scope
+        state.scope = scope_of(module, outer)
+        if has_own_hooks(module):
+            words = tracer.new_dict((Var(k), v) for k, v in kwargs.items())
+            tracer.call(Var(Module._call_with_hooks), [fn, tracer.new_tuple(args), words], {}, then)
+        else:
+            tracer.get_attribute(fn, "forward", lambda t, v: t.call(v, args, kwargs, then))
+        if len(tracer.frames) > depth:
+            tracer.frames[depth].scope = outer, in_module, fn
+        else:
+            state.scope = outer
+        return True
+
+    def leave(self, frame):
+        if frame.scope is not None:
+            state.scope = frame.scope[0]
+
+    # -- guards ----------------------------------------------------------------------------------
+
+    def guard_module(self, tracer, var):
+        """Guard all that a layer's forward may read."""
+        source, module = var.origin, var.value
+        if id(source) in tracer.guarded:
+            return
+        tracer.guarded.add(id(source))
+        guards = tracer.guards
+        guards.add("type", source, type(module))
+        inside = guards.source("dict", source)
+        for name, value in module.__dict__.items():
+            self.guard_part(tracer, value, guards.source("get", inside, name))
+
+    def guard_part(self, tracer, value, source):
+        """Guard one attribute of a layer."""
+        guards = tracer.guards
+        if self.is_tensor(value):
+            var = tracer.load(value, source)
+            guards.add("is", source, value)
+            self.guard(tracer, var)
+            tracer.snapshots.setdefault(id(value), (value, self.state_of(value)))
+        elif isinstance(value, Module):
+            self.guard_module(tracer, tracer.load(value, source))
+        elif isinstance(value, dict):
+            guards.add("keys", source, tuple(value)) if value else guards.add("len", source, 0)
+            for key, part in value.items():
+                self.guard_part(tracer, part, guards.source("get", source, key))
+        elif isinstance(value, (list, tuple)) and type(value) is not tuple:
+            guards.add("len", source, len(value))
+            for i, part in enumerate(value):
+                self.guard_part(tracer, part, guards.source("item", source, i))
+        elif isinstance(value, (set, frozenset)):
+            guards.add("len", source, len(value))
+        else:
+            compared = type(value) is tuple or type(value) in SCALARS
+            kind = "eq" if compared and value is not None and type(value) is not bool else "is"
+            guards.add(kind, source, value)
+
+
+def has_buffers(module) -> bool:
+    return any(m._buffers for m in module.modules())
+
+
+def has_own_hooks(module) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks)
+
+
+def has_hooks(module) -> bool:
+    return any(has_own_hooks(m) for m in module.modules())
