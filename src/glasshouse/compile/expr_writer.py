@@ -29,7 +29,7 @@ class ExprWriter(KernelWriter):
         super().__init__()
         self.kept, self.summed, self.inner = loops.kept, loops.summed, loops.inner
         self.inner_reduced = loops.inner_reduced
-        self.inner_known: dict[int, bool] = {}  # what `is_inner` found
+        self.inner_by_number: dict[int, bool] = {}  # what `is_inner` said
         self.helpers: dict[str, None] = {}  # C that the texts of cards need
 
     # -- positions -----------------------------------------------------------------------------
@@ -56,12 +56,12 @@ class ExprWriter(KernelWriter):
 
     def is_inner(self, expr: Expr) -> bool:
         """Whether a value changes along the innermost loop."""
-        if expr.number not in self.inner_known:
+        if expr.number not in self.inner_by_number:
             moves = expr.view is not None and any(x.stride(expr.view) for x in self.inner)
             if expr.op == "reduced":
                 moves = not self.inner_reduced
-            self.inner_known[expr.number] = moves or any(map(self.is_inner, expr.args))
-        return self.inner_known[expr.number]
+            self.inner_by_number[expr.number] = moves or any(map(self.is_inner, expr.args))
+        return self.inner_by_number[expr.number]
 
     def declare(self, roots, inner: bool) -> None:
         """Statements for all parts of `roots` that do, or do not, change along the inner loop."""

@@ -192,8 +192,8 @@ class Planner:
         if left_out:
             with suppress(Exception), forwards_replaced(self.model, left_out, passed_through):
                 short = [self.shortened(way, left_out) for way in ([], *ways)]
-                plain_again, *chains = [widened(c, short[0], plain, left_out) for c in short]
-                pairs = zip(plain_again.stages.values(), plain.stages.values(), strict=True)
+                plain_widened, *chains = [widened(c, short[0], plain, left_out) for c in short]
+                pairs = zip(plain_widened.stages.values(), plain.stages.values(), strict=True)
                 if all(stage.is_like(true_stage) for stage, true_stage in pairs):
                     return chains
         return [self.chain(self.analyse(way)) for way in ways]
