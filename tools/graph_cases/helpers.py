@@ -1,0 +1,7 @@
+"""What functions import relatively."""
+
+SCALE = 3
+
+
+def shifted(x):
+    return x + 0.25
