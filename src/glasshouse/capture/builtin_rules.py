@@ -213,7 +213,7 @@ def on_zip(t, fn, args, kwargs, then):
 def on_reversed(t, fn, args, kwargs, then):
     if t.call_own(args[0], "__reversed__", [], then):
         return None
-    items = t.sequence(args[0])
+    items = None if isinstance(args[0].value, CapturedIterator) else t.sequence(args[0])
     if items is not None:
         return t.deliver(
             then, t.track(Var(ReversedIterator(args[0], items[::-1]), Recipe("iterator")))
@@ -246,6 +246,8 @@ def on_choices(t, fn, args, kwargs, then):
 def on_sum(t, fn, args, kwargs, then):
     """sum: of numbers as Python has it, in its own order and precision."""
     items = t.sequence(args[0]) if len(args) in (1, 2) and not t.is_tensor(args[0]) else None
+    if items is not None and isinstance(args[0].value, CapturedIterator):
+        args = [t.new_list(items), *args[1:]]
     start = args[1] if len(args) > 1 else kwargs.get("start", Var(0))
     if items is None or any(type(x.value) not in (int, float) for x in (*items, start)):
         return polyfilled(t, fn, args, kwargs, then)

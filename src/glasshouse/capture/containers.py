@@ -19,7 +19,9 @@ class ContainerRules:
     """The part of the tracer that knows lists, tuples, dicts and sets."""
 
     def sequence(self, var: Var) -> list[Var] | None:
-        """The items as Vars, where they are known without running the user's code; else None."""
+        """The items as Vars, where they are known without running the user's code; else None.
+
+        An iterator has none left behind this; if the instruction then breaks, it is put back."""
         value = var.value
         kind = type(value)
         if not self.live and isinstance(value, (list, tuple, set, frozenset, dict)):
@@ -48,6 +50,7 @@ class ContainerRules:
                 return [self.new_tuple([k, v]) for k, v in pairs]
             return [pair[which == "values"] for pair in pairs]
         if isinstance(value, (SequenceIterator, ZipIterator, EnumerateIterator)):
+            self.drained += [(self.count, *part) for part in value.place()]
             items = []
             while (x := value.step(self)) is not END:
                 items.append(x)

@@ -87,6 +87,10 @@ class CapturedIterator:
         """The next Var, or END."""
         raise NotImplementedError
 
+    def place(self) -> list[tuple]:
+        """(iterator, attribute, value) of all that a step changes, as it is now."""
+        raise NotImplementedError
+
     def recipe(self) -> tuple:
         """(function, Vars) whose call gives Python's own iterator at the same place."""
         raise NotImplementedError
@@ -126,6 +130,9 @@ class SequenceIterator(CapturedIterator):
         return Var(values[self.index - 1])
 
     base_end = sys.maxsize - 1  # an index behind it: the iterator has ended
+
+    def place(self):
+        return [(self, "index", self.index)]
 
     def recipe(self):
         if self.size >= 0:
@@ -191,6 +198,9 @@ class EnumerateIterator(CapturedIterator):
         self.number += 1
         return tracer.new_tuple([number, x])
 
+    def place(self):
+        return [*self.inner.value.place(), (self, "number", self.number)]
+
     def recipe(self):
         return enumerate, self.inner, Var(self.number)
 
@@ -209,6 +219,9 @@ class ZipIterator(CapturedIterator):
                 return END
             row.append(x)
         return tracer.new_tuple(row) if row else END
+
+    def place(self):
+        return [part for inner in self.inners for part in inner.value.place()]
 
     def recipe(self):
         return zip, *self.inners

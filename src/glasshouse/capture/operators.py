@@ -247,9 +247,12 @@ class OperatorRules:
                 return lhs if a else rhs
             joined = [*self.sequence(lhs), *self.sequence(rhs)]
             return self.new_list(joined) if type(a) is list else self.new_tuple(joined)
-        if fn is operator.iadd and type(a) is list and self.sequence(rhs) is not None:
-            self.extend(lhs, "extend", rhs)
-            return lhs
+        if fn is operator.iadd and type(a) is list:
+            items = self.sequence(rhs)
+            if items is not None:
+                for x in list(items):
+                    self.container_method(lhs, "append", [x])
+                return lhs
         if plain is operator.mul:
             seq, times = (lhs, rhs) if isinstance(a, (list, tuple)) else (rhs, lhs)
             counted = isinstance(times.value, int) and self.foldable(times)

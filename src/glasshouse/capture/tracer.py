@@ -94,6 +94,7 @@ class CaptureTracer(
         self.lifted: dict[int, tuple] = {}
         self.snapshots: dict[int, tuple] = {}
         self.guarded: set[int] = set()
+        self.drained: list[tuple] = []  # (instruction, iterator, attribute, value before)
         self.shared: set[int] = set()  # tensors that some operation gave back as they were
         self.context_nodes: dict[int, object] = {}
         self.raised: Var | None = None
@@ -199,7 +200,11 @@ class CaptureTracer(
             raise UserError(error) from None
 
     def restore(self, f: CaptureFrame, depth: int, graph_break: Break | None) -> None:
-        """Bring the frames to where a break leaves them."""
+        """Bring the frames, and iterators that the instruction drained, to where a break leaves
+        them."""
+        while self.drained and self.drained[-1][0] == self.count:
+            _, iterator, name, value = self.drained.pop()
+            setattr(iterator, name, value)
         if f not in self.frames:
             raise CannotRebuild("a break behind a return", None)
         del self.frames[self.frames.index(f) + 1 :]

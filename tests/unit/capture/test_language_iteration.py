@@ -637,6 +637,45 @@ def loop_variable_stays(x):
     return x + i
 
 
+@case(X, whole=True)
+def sum_of_an_iterator(x):
+    it = iter([x, x + 1, x + 2])
+    return next(it) * sum(it)
+
+
+@case(X, whole=True)
+def list_takes_in_an_iterator(x):
+    xs = [x]
+    xs += iter([x + 1, x + 2])
+    xs += zip([x], [x + 3])
+    return xs
+
+
+@case(X)
+def set_of_an_iterator(x):
+    return sorted(set(iter([x + 1, x + 2])), key=lambda y: float(y.sum()))
+
+
+@case(X)
+def frozenset_of_enumerated(x):
+    return len(frozenset(enumerate([x, x + 1])))
+
+
+@case(X)
+def set_update_by_an_iterator(x):
+    found = {3}
+    found.update(zip([x, x + 1], [1, 2]))
+    return len(found)
+
+
+@case(X)
+def an_iterator_is_not_reversed(x):
+    try:
+        return reversed(iter([x]))
+    except TypeError as error:
+        return str(error), x + 1
+
+
 @pytest.mark.parametrize(("fn", "args", "options"), case)
 def test_iteration(fn, args, options):
     check(fn, *args, **options)
