@@ -84,9 +84,9 @@ class BreakContinuation:
         if broke.loop is not None:
             args.append(END_OF_LOOP)
         words = {k: self.value(v) for k, v in broke.kwargs.items()}
-        handled = self.tracer.frames[-1].handled
-        if handled or self.tracer.began_handling:
-            error = handled[-1].value if handled else None
+        handled = self.tracer.handled_in(len(self.tracer.frames))
+        if handled is not None or self.tracer.began_handling:
+            error = handled.value if handled is not None else None
             return handling(error, self.value(broke.fn), *args, **words)
         return self.value(broke.fn)(*args, **words)
 
@@ -112,9 +112,9 @@ class BreakContinuation:
         fn, slots, items = resume_call(frame, at, stack, len(more), captured, self.capture.resumer)
         words = [None if x is None else self.value(x) for x in slots] or [None]
         words[0] = (words[0], *more, *map(self.value, items))
-        raising = more and isinstance(more[0], BaseException)
-        if (frame.handled or self.tracer.began_handling) and not raising:
-            error = frame.handled[-1].value if frame.handled else None
+        handled = self.tracer.handled_in(self.tracer.frames.index(frame))
+        if handled is not None or self.tracer.began_handling:
+            error = handled.value if handled is not None else None
             return partial(native().call_handling, error, fn, tuple(words), {})
         return partial(fn, *words)
 

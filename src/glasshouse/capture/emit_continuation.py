@@ -63,8 +63,9 @@ class ContinuationEmitter(ValueEmitter):
             if graph_break.loop is not None:
                 words.append(self.pool(END_OF_LOOP))
             call, result = f"{self.callee(graph_break.fn)}({', '.join(words)})", "r"
-            if frame.handled or self.tracer.began_handling:
-                error = self.name(frame.handled[-1]) if frame.handled else "None"
+            handled = self.tracer.handled_in(k)
+            if handled is not None or self.tracer.began_handling:
+                error = self.name(handled) if handled is not None else "None"
                 words = [error, self.callee(graph_break.fn), *words]
                 call = f"{self.pool(handling)}({', '.join(words)})"
             steps = [*self.releasing(), f"r = {call}"]
@@ -129,8 +130,9 @@ class ContinuationEmitter(ValueEmitter):
         words = [self.name(x) if x is not None else "None" for x in slots] or ["None"]
         words[0] = f"({', '.join([words[0], *items])},)"
         called = self.pool(fn) if self.is_fixed(frame) else self.made_anew(frame, fn)
-        if (frame.handled or self.tracer.began_handling) and extra != "e":
-            error = self.name(frame.handled[-1]) if frame.handled else "None"
+        handled = self.tracer.handled_in(self.tracer.frames.index(frame))
+        if handled is not None or self.tracer.began_handling:
+            error = self.name(handled) if handled is not None else "None"
             return f"{self.pool(handling)}({error}, {called}, {', '.join(words)})"
         if frame is self.tracer.frames[0]:  # called when the replacement is gone
             return f"{self.pool(native().tail_call)}({called}, {', '.join(words)})"

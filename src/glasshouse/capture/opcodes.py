@@ -530,7 +530,7 @@ class OpcodeHandlers:
             if not f.handled and self.live:
                 raise Break("a bare raise")
             if not f.handled:
-                error = self.handled_outside()
+                error = self.handled_now()
                 self.fail(error or RuntimeError("No active exception to reraise"))
             self.raised = f.handled[-1]
             raise UserError(self.raised.value)
@@ -543,11 +543,6 @@ class OpcodeHandlers:
             return self.call(error, [], {}, then)
         return self.throw(error, cause)
 
-    def handled_outside(self):
-        """The exception that a caller of the running frame handles."""
-        inner = (f.handled[-1].value for f in reversed(self.frames) if f.handled)
-        return next(inner, None) or sys.exc_info()[1]
-
     def throw(self, error, cause):
         """Raise a Var."""
         if not isinstance(error.value, BaseException):
@@ -558,7 +553,7 @@ class OpcodeHandlers:
             given = cause.value
             error.value.__cause__ = given() if isinstance(given, type) else given
         self.raised = error
-        raise UserError(error.value)
+        raise self.raising(error.value)
 
     def op_RERAISE(self, f, ins):
         error = f.stack.pop()

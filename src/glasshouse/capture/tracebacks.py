@@ -1,8 +1,11 @@
 """Tracebacks as plain Python would have them: with the user's frames, without the interpreter's."""
 
 import types
+from contextlib import suppress
 
+from glasshouse.capture.bytecode import original_of
 from glasshouse.capture.frame import CaptureFrame
+from glasshouse.capture.native import native
 
 HERE = __file__.rpartition("/")[0]
 
@@ -19,14 +22,33 @@ def users_part(trace):
     return trace
 
 
+def located(units: int, delta: int | None) -> bytes:
+    """A table of lines for this many code units: all lie `delta` lines behind the first one; None
+    for no line."""
+    found = b""
+    for begin in range(0, units, 8):
+        kind = 15 if delta is None else 13  # no place; a line without columns
+        found += bytes((0x80 | kind << 3 | min(8, units - begin) - 1,))
+        if delta is None:
+            continue
+        step = (abs(delta) << 1 | (delta < 0)) if begin == 0 else 0
+        while step > 63:
+            found += bytes((step & 63 | 64,))
+            step >>= 6
+        found += bytes((step,))
+    return found
+
+
 def traceback_entry(f: CaptureFrame):
     """A traceback entry that looks like the frame's."""
     code = f.root
+    delta = f.line - code.co_firstlineno if f.line else None
     raiser = RAISER.__code__.replace(
         co_filename=code.co_filename,
         co_name=code.co_name,
-        co_qualname=code.co_qualname,
-        co_firstlineno=(f.line or code.co_firstlineno) - 1,
+        co_qualname=original_of(code)[0].co_qualname,
+        co_firstlineno=code.co_firstlineno,
+        co_linetable=located(len(RAISER.__code__.co_code) // 2, delta),
     )
     try:
         types.FunctionType(raiser, f.globals)()
@@ -37,12 +59,29 @@ def traceback_entry(f: CaptureFrame):
 
 def behind_frame(f: CaptureFrame, trace):
     """A traceback with a frame's entry before the others."""
+    if f.root.co_filename.startswith(HERE):
+        return trace  # a builtin, as the interpreter has it
     entry = traceback_entry(f)
-    return types.TracebackType(trace, entry.tb_frame, entry.tb_lasti, f.line) if entry else trace
+    if entry is None:
+        return trace
+    line = f.line or entry.tb_lineno or 0
+    return types.TracebackType(trace, entry.tb_frame, entry.tb_lasti, line)
 
 
 def RAISER():
     return 1 / 0
+
+
+def chain_context(error: BaseException, handled: BaseException | None) -> None:
+    """Give an exception the context that it has where another is being handled: Python does it."""
+    trace = error.__traceback__
+    with suppress(BaseException):
+        native().call_handling(handled, raise_it, (error,), {})
+    error.__traceback__ = trace
+
+
+def raise_it(error: BaseException):
+    raise error
 
 
 def raise_as_it_is(error: BaseException):

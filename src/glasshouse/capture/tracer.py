@@ -26,10 +26,16 @@ from glasshouse.capture.frame import (
 from glasshouse.capture.guards import GuardSet
 from glasshouse.capture.iteration import IterationRules, OrElse
 from glasshouse.capture.methods import MethodRules
+from glasshouse.capture.native import native
 from glasshouse.capture.objects import ObjectRules
 from glasshouse.capture.opcodes import HANDLERS, OpcodeHandlers
 from glasshouse.capture.operators import OperatorRules
-from glasshouse.capture.tracebacks import behind_frame, is_ours, raise_as_it_is
+from glasshouse.capture.tracebacks import (
+    behind_frame,
+    chain_context,
+    raise_as_it_is,
+    users_part,
+)
 from glasshouse.capture.values import (
     NULL,
     Break,
@@ -98,6 +104,7 @@ class CaptureTracer(
         self.shared: set[int] = set()  # tensors that some operation gave back as they were
         self.context_nodes: dict[int, object] = {}
         self.raised: Var | None = None
+        self.outside = sys.exc_info()[1]  # what is being handled where the call is
         self.count = 0
         self.began_ns = perf_counter_ns()
 
@@ -121,9 +128,9 @@ class CaptureTracer(
             at = i if i < count else len(names) - free + i - count
             source = self.guards.source("slot", None, i, names[at])
             frame.locals[at] = self.load(value, source)
-        if original_of(code)[0] is not code and sys.exc_info()[1] is not None:
-            frame.handled = [self.track(Var(sys.exc_info()[1], Recipe("handled")))]
-            self.began_handling = True
+        if original_of(code)[0] is not code and self.outside is not None:
+            frame.handled = [self.track(Var(self.outside, Recipe("handled")))]
+            self.began_handling, self.outside = True, None
         self.frames.append(frame)
 
     def run(self):
@@ -136,7 +143,7 @@ class CaptureTracer(
                 return HANDED_OVER
             f.ip += 1
             depth = len(self.frames)
-            problem = None
+            problem = broke = None
             try:
                 if came and ins.op in LOOKS and f.root.co_name != "__exit__":
                     self.interrupt()
@@ -152,11 +159,10 @@ class CaptureTracer(
             except Break as graph_break:
                 self.restore(f, depth, graph_break)
                 if self.live:
-                    graph_break.__traceback__ = graph_break.__context__ = (
-                        None  # which hold the frames of ours
-                    )
+                    # These hold the frames of ours.
+                    graph_break.__traceback__ = graph_break.__context__ = None
                     return graph_break
-                self.in_python(f, graph_break)
+                broke = graph_break
             except (RecursionError, CannotRebuild):
                 raise
             except Exception as error:
@@ -171,6 +177,8 @@ class CaptureTracer(
             except BaseException as error:  # it came from outside: no later call has to do the same
                 self.stop_learning(INTERRUPTED)
                 problem = error
+            if broke is not None:
+                self.in_python(f, broke)
             while problem is not None:
                 try:
                     uncaught, problem = self.unwind(problem), None
@@ -285,14 +293,15 @@ class CaptureTracer(
     def deliver_behind_return(self, frame: CaptureFrame, deliver) -> None:
         """Deliver; if that breaks behind the return, stop learning and deliver for real."""
         try:
-            deliver()
+            return deliver()
         except Break as graph_break:
             if not self.live:
                 raise
-            caller = self.frames[-1]
-            caller.code.opaque.add(caller.at)
-            self.stop_learning(graph_break.reason)
-            deliver()
+            reason = graph_break.reason
+        caller = self.frames[-1]
+        caller.code.opaque.add(caller.at)
+        self.stop_learning(reason)
+        return deliver()
 
     def stop_learning(self, reason: str) -> None:
         """Go on as a plain interpreter: nothing of this trace is kept."""
@@ -387,9 +396,12 @@ class CaptureTracer(
     # -- Python's own work ---------------------------------------------------------------------
 
     def do(self, fn, /, *args, **kwargs):
-        """fn(*args), whose exceptions are the user's."""
+        """fn(*args), whose exceptions are the user's, while what the user handles is handled."""
+        handled = self.handled_now()
         try:
-            return fn(*args, **kwargs)
+            if sys.exc_info()[1] is handled:
+                return fn(*args, **kwargs)
+            return native().call_handling(handled, fn, args, kwargs)
         except (Break, CannotRebuild):
             raise
         except BaseException as error:
@@ -403,7 +415,25 @@ class CaptureTracer(
 
     def fail(self, error: BaseException):
         """Raise an exception of the user's program."""
-        raise UserError(error)
+        raise self.raising(error)
+
+    def raising(self, error: BaseException) -> UserError:
+        """What raises an exception in the user's program, with the one that is being handled as
+        its context."""
+        handled = self.handled_now()
+        if handled is not None:
+            chain_context(error, handled)
+        return UserError(error)
+
+    def handled_in(self, k: int) -> Var | None:
+        """The exception that is being handled in frame `k`, or by who called it."""
+        inner = (f.handled[-1] for f in reversed(self.frames[: k + 1]) if f.handled)
+        return next(inner, None)
+
+    def handled_now(self) -> BaseException | None:
+        """The exception that is being handled where the user's program is."""
+        var = self.handled_in(len(self.frames))
+        return self.outside if var is None else var.value
 
     def restart(self, f: CaptureFrame) -> None:
         """Have Python run the instruction again, with what names its keywords."""
@@ -424,14 +454,18 @@ class CaptureTracer(
         if var is None:
             var = self.track(Var(error, Recipe("exception_value")))
         last = self.frames[-1]
-        reraises = last.code.instructions[last.at].op == "RERAISE"
+        ins = last.code.instructions[last.at]
+        reraises = ins.op == "RERAISE" or ins.op == "RAISE_VARARGS" and not ins.arg
         caught = any(g.code.handler_at(g.at) or g.then or g.generator for g in self.frames)
         if self.live and not caught and not reraises:
             self.restart(self.frames[-1])
             return Uncaught(error)
-        self.add_traceback(error)
+        error.__traceback__ = users_part(error.__traceback__)
         while self.frames:
             f = self.frames[-1]
+            if not reraises:
+                error.__traceback__ = behind_frame(f, error.__traceback__)
+            reraises = False
             handler = f.code.handler_at(f.at)
             if handler is not None:
                 f.check_stack()
@@ -439,8 +473,6 @@ class CaptureTracer(
                 if handler.lasti:
                     f.stack.append(LastInstruction(f.code.instructions[f.at].offset // 2))
                 f.stack.append(var)
-                if f.handled and error.__context__ is None and f.handled[-1].value is not error:
-                    error.__context__ = f.handled[-1].value
                 f.ip = handler.target
                 return None
             self.frames.pop()
@@ -463,24 +495,18 @@ class CaptureTracer(
             raise_as_it_is(error)
         return Raised(var)
 
-    def add_traceback(self, error: BaseException) -> None:
-        """Give an exception the traceback that it would have in plain Python."""
-        if getattr(error, "__traceback__", None) is not None and not is_ours(error.__traceback__):
-            return
-        trace = None
-        for f in reversed(self.frames):
-            trace = behind_frame(f, trace)
-        error.__traceback__ = trace
-
     def attribute_or(self, obj: Var, name: str, then, other):
         """obj.name to `then`, or, where there is none, other(tracer)."""
         frame = self.frames[-1]
         depth = len(self.frames)
+        missing = False
         try:
             self.get_attribute(obj, name, then)
         except UserError as user_error:
             if not isinstance(user_error.error, AttributeError) or len(self.frames) != depth:
                 raise
+            missing = True
+        if missing:
             return other(self)
         if self.frames[-1] is not frame:
             self.frames[-1].then = OrElse(AttributeError, then, other)
