@@ -90,6 +90,10 @@ class RunTable:
             NativeRunner.get().gh_addresses(self.places[0], self.count - 1)
         return [arena, *self.places]
 
+    def set_scalars(self, scalars: list[bytes]) -> None:
+        """The scalars of all runs, for who writes the addresses itself."""
+        self.pack(self.table, 0, *(0,) * self.count, b"".join(scalars), 0)
+
     @property
     def failed(self) -> bool:
         return self.table[-1] != 0
@@ -197,6 +201,10 @@ class Program:
     def execute(self, arrays, outputs, scalars, ends_ns=None) -> None:
         """Run all steps, the host's among them."""
         table, places = self.filled(arrays, outputs, scalars)
+        self.run_steps(table, places, arrays, outputs, ends_ns)
+
+    def run_steps(self, table: RunTable, places, arrays, outputs, ends_ns=None) -> None:
+        """Run all steps on a table that is filled; the host's need arrays by their numbers."""
         ends = None if ends_ns is None else ends_ns.__array_interface__["data"][0]
         run, at, end = self.runner.gh_run, 0, self.count
         if ends_ns is not None:

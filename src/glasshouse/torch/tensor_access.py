@@ -1,0 +1,204 @@
+"""Fast ways to PyTorch's tensors: where their data lie, and tensors over memory of ours, in C."""
+
+import ctypes
+import functools
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from glasshouse.base.flags import flags
+from glasshouse.compile import toolchain
+from glasshouse.torch.dtypes import FROM_TORCH
+
+SOURCE = Path(__file__).parent / "tensor_call.c"
+OBJECT_BYTES, TENSOR_BYTES, STORAGE_BYTES = 40, 208, 48  # of what is looked through
+KINDS = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "complex": 5, "bool": 6}  # of DLPack
+SAMPLES = ((), (3,), (3, 0), (2, 3, 4), (2, 1, 3, 4, 5), (2, 3, 1, 2, 2, 3))
+
+
+class TensorParts(NamedTuple):
+    """Where tensors have their parts, in bytes, as tensor_call.c has them."""
+
+    impl: int
+    storage: int
+    sizes: int
+    dtype: int
+    key_set: int
+    data: int
+    keys: int
+    keys_of_cpu: int
+
+
+@functools.cache
+def extension():
+    """The extension; None where it does not compile, or PyTorch has no functions for it."""
+    capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    if capsule is None:
+        return None
+    try:
+        module = toolchain.extension(SOURCE)
+        module.setup(capsule, torch.Tensor, torch.nn.Parameter)
+    except (toolchain.CompileError, NotImplementedError) as error:
+        if flags.debug:
+            print(f"[gh] torch.compile: tensors are handed over by Python: {error}")
+        return None
+    return module
+
+
+@functools.cache
+def native():
+    """The extension, which has been told where tensors have their parts."""
+    module = extension()
+    parts = None if module is None else find_parts(module)
+    if parts is not None:
+        module.set_parts(*parts)
+        if not are_right(module):
+            module.set_parts(*(0,) * len(parts))
+    return module
+
+
+def words_at(address: int, nbytes: int) -> list[int]:
+    return list((ctypes.c_uint64 * (nbytes // 8)).from_address(address))
+
+
+def find_parts(module) -> TensorParts | None:
+    """Where tensors have their parts: a tensor's memory is looked through for what it is known to
+    have. None where something is not found once."""
+    x = torch.empty(7, 5)[2:, 1:]
+    impl = words_at(id(x), OBJECT_BYTES).index(x._cdata) * 8
+    inside = words_at(x._cdata, TENSOR_BYTES)
+    storage = x.untyped_storage()
+    try:
+        at_storage = inside.index(storage._cdata) * 8
+        at_data = words_at(storage._cdata, STORAGE_BYTES).index(storage.data_ptr()) * 8
+    except ValueError:
+        return None
+    _, shape = module.seen(x)
+    sizes = shape - x._cdata
+    if not 0 < sizes < TENSOR_BYTES - 12 * 8 or inside[sizes // 8 - 1] != 2:
+        return None
+    key_set = find_key_set()
+    if inside[sizes // 8 + 10] != x.storage_offset() or key_set is None:
+        return None
+    at, turned = key_set
+    cpu = words_at(torch.empty(1)._cdata, TENSOR_BYTES)[at // 8]
+    other = words_at(torch.empty(1, device="meta")._cdata, TENSOR_BYTES)[at // 8]
+    keys = (cpu ^ other) | turned
+    return TensorParts(impl, at_storage, sizes, sizes + 12 * 8, at, at_data, keys, cpu & keys)
+
+
+def find_key_set() -> tuple[int, int] | None:
+    """Where a tensor has the set of its dispatch keys, and the bits there of tensors whose
+    elements are to be conjugated or negated when they are read."""
+    x = torch.empty(3, dtype=torch.complex64)
+    y = torch.empty(3)
+    pairs = [(x, x.conj()), (y, torch._neg_view(y))]
+    places, bits = set(range(TENSOR_BYTES // 8)), 0
+    for plain, turned in pairs:
+        words = zip(*(words_at(t._cdata, TENSOR_BYTES) for t in (plain, turned)))
+        differ = {i: a ^ b for i, (a, b) in enumerate(words)}
+        places &= {i for i, bit in differ.items() if bit.bit_count() == 1 and bit > 0xFFFF}
+        bits |= sum(differ[i] for i in places) if len(places) == 1 else 0
+    return None if len(places) != 1 else (places.pop() * 8, bits)
+
+
+def are_right(module) -> bool:
+    """Whether the parts give for many tensors what PyTorch itself says."""
+    table = (ctypes.c_int64 * 1)()
+    for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64):
+        for shape in SAMPLES:
+            whole = torch.empty((*shape, 2), dtype=dtype)
+            for x in (whole, whole[..., 1], torch.empty(shape, dtype=dtype)):
+                call = module.TensorCall(ctypes.addressof(table), [for_c(described(x, 0))], [])
+                same = call.fill([x]) and table[0] == module.seen(x)[0]
+                if not same and x.numel():
+                    return False
+    numbers = {number_of(dtype) for dtype in kinds()}
+    x = torch.empty(3)
+    call = module.TensorCall(ctypes.addressof(table), [for_c(described(x, 0))], [])
+    others = (torch._neg_view(x), x.double(), torch.empty(4), torch.empty(6)[::2], x.to("meta"))
+    return len(numbers) == len(kinds()) and not any(call.fill([other]) for other in others)
+
+
+@functools.cache
+def kinds() -> dict[torch.dtype, tuple[int, int]]:
+    """(kind, bits) of each of our dtypes, as DLPack has them."""
+    return {
+        dtype: (KINDS[name.rstrip("0123456789")], 8 * dtype.itemsize)
+        for dtype, name in ((dtype, ours.name) for dtype, ours in FROM_TORCH.items())
+    }
+
+
+@functools.cache
+def number_of(dtype: torch.dtype) -> int:
+    """The number that PyTorch has for a dtype."""
+    x = torch.empty(1, dtype=dtype)
+    _, shape = extension().seen(x)
+    return ctypes.c_uint16.from_address(shape + 12 * 8).value
+
+
+def described(tensor: torch.Tensor, place: int) -> tuple:
+    """What an argument has to be: one that lies as this tensor does, whose address goes to `place`
+    of the run table."""
+    return place, tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), 0, turned(tensor)
+
+
+def turned(tensor: torch.Tensor) -> bool:
+    """Whether its elements are conjugated or negated when they are read."""
+    return tensor.is_conj() or tensor.is_neg()
+
+
+def make_call(table: int, inputs: list[tuple], outputs: list[tuple]):
+    """What fills the run table at an address. An input is (value,) or `described`; an output is
+    (place, dtype, sizes, strides, bytes)."""
+    module = native()
+    if module is None or any(x[-1] is True for x in inputs if len(x) > 1):
+        return PythonTensorCall(table, inputs, outputs)
+    return module.TensorCall(table, [for_c(x) for x in inputs], [for_c(x) for x in outputs])
+
+
+def for_c(x: tuple) -> tuple:
+    if len(x) == 1:
+        return x
+    place, dtype, sizes, strides, nbytes = x[:5]
+    return place, *kinds()[dtype], number_of(dtype), tuple(sizes), tuple(strides), nbytes
+
+
+class PythonTensorCall:
+    """The slow twin of tensor_call.c."""
+
+    def __init__(self, table: int, inputs: list[tuple], outputs: list[tuple]):
+        places = [x[0] for x in (*inputs, *outputs) if len(x) > 1]
+        self.table = (ctypes.c_int64 * (max(places, default=0) + 1)).from_address(table)
+        self.inputs, self.outputs = inputs, outputs
+
+    def fill(self, args: list) -> bool:
+        """Whether the arguments are those that are expected; the table has their places then."""
+        if len(args) != len(self.inputs):
+            return False
+        for given, expected in zip(args, self.inputs):
+            if len(expected) == 1:
+                if type(given) is not type(expected[0]) or given != expected[0]:
+                    return False
+                continue
+            if not isinstance(given, torch.Tensor) or given.device.type != "cpu":
+                return False
+            if described(given, expected[0]) != expected:
+                return False
+            if expected[0] >= 0:
+                self.table[expected[0]] = given.data_ptr()
+        return True
+
+    def results(self, buffers: list) -> list[torch.Tensor]:
+        """A tensor for each result, whose place the table has."""
+        tensors = []
+        for (place, dtype, sizes, strides, nbytes), given in zip(self.outputs, buffers):
+            if given is None:
+                tensor = torch.empty_strided(sizes, strides, dtype=dtype)
+            else:
+                flat = torch.from_numpy(given[1].numpy()[:nbytes]).view(dtype)
+                tensor = flat.as_strided(sizes, strides)
+            self.table[place] = tensor.data_ptr()
+            tensors.append(tensor)
+        return tensors

@@ -1,0 +1,311 @@
+"""A lowered graph that runs on PyTorch's own memory, for inputs of one set of sizes.
+
+The addresses of the tensors go straight into the Program's run table, and results are tensors over
+memory of our manager, which has it again when PyTorch lets go of them."""
+
+import ctypes
+
+import numpy as np
+import torch
+
+from glasshouse.base.flags import flags
+from glasshouse.base.interrupts import held
+from glasshouse.compile import program as programs
+from glasshouse.compile.executable import IndexErrorInside, Program, RunTable
+from glasshouse.compile.plan import ARENA_TAG, SMALL_BYTES
+from glasshouse.dispatch.backend import quiet
+from glasshouse.dispatch.bind import timers
+from glasshouse.graph import record
+from glasshouse.torch.draws import draw_keys
+from glasshouse.torch.dtypes import from_array, to_array
+from glasshouse.torch.lowering import GraphLowering, Output, layout_of
+from glasshouse.torch.tensor_access import described, make_call
+
+OWN_ARENA_BYTES = 1 << 14  # an arena up to this size stays with its variant
+ALIGNMENT = 64
+
+
+class EagerVariant:
+    """A graph that PyTorch itself computes, operator by operator: where ours could not be made."""
+
+    def __init__(self, module: torch.fx.GraphModule):
+        self.module, self.unknown = module, {"the whole graph": 1}
+
+    def run(self, args) -> list:
+        """The results, as of a compiled graph."""
+        results = self.module(*args)
+        return list(results) if isinstance(results, (tuple, list)) else [results]
+
+
+class OwnArena:
+    """A small arena that no manager hands out."""
+
+    def __init__(self, nbytes: int):
+        self.memory = np.zeros(nbytes + ALIGNMENT, np.uint8)
+        begin = self.memory.ctypes.data
+        self.first, self.nbytes = -begin % ALIGNMENT, nbytes
+        self.address = begin + self.first
+
+    def numpy(self) -> np.ndarray:
+        """Its bytes."""
+        return self.memory[self.first : self.first + self.nbytes]
+
+
+class GraphVariant:
+    """A graph lowered for inputs of one set of sizes, dtypes and layouts."""
+
+    def __init__(self, lowering: GraphLowering, lowered):
+        self.module, self.unknown = lowering.module, lowering.unknown
+        self.outputs, self.draws, self.leaves = lowered.outputs, lowered.draws, lowered.leaves
+
+    def result(self, out: Output, args, tensors):
+        """A result of the graph; `tensors` are those of the recording."""
+        if out.kind == "value":
+            return tensors[out.what]
+        if out.kind == "constant":
+            return out.what
+        if out.kind == "input":
+            return args[out.what]
+        if out.kind == "empty":
+            return torch.empty(out.sizes, dtype=out.dtype)
+        return args[out.what].detach().as_strided(out.sizes, out.strides, out.offset)
+
+
+class ReferenceVariant(GraphVariant):
+    """A graph that the cards' references compute, as GH_COMPILE=never asks for, or one that
+    computes nothing."""
+
+    def __init__(self, lowering: GraphLowering, lowered, inputs):
+        super().__init__(lowering, lowered)
+        self.recording = lowered.recording
+        self.layouts = [layout_of(x) if isinstance(x, torch.Tensor) else None for x in inputs]
+
+    def run(self, args) -> list:
+        """The results for tensors of these sizes."""
+        arrays: list = []
+        if self.recording is not None:
+            keys = draw_keys(self.draws)
+            for leaf, (kind, what) in zip(self.recording.leaves, self.leaves):
+                leaf.value = self.array_of(kind, what, args, keys)
+            arrays = [np.array(x, order="C") for x in quiet.run(record.compute, self.recording)]
+        tensors = {
+            out.what: from_array(arrays[out.what]).as_strided(out.sizes, out.strides)
+            for out in self.outputs
+            if out.kind == "value"
+        }
+        return unshared([self.result(out, args, tensors) for out in self.outputs], self.outputs)
+
+    def array_of(self, kind: str, what, args, keys) -> np.ndarray:
+        """The memory of a leaf, as an array that lies row by row."""
+        if kind == "key":
+            return keys[what]
+        if kind == "constant":
+            return what
+        return to_array(lying(args[what].detach(), self.layouts[what]))
+
+
+def unshared(results: list, outputs: list[Output]) -> list:
+    """The results, of which those that are one value have memory of their own each."""
+    seen: set[int] = set()
+    for i, out in enumerate(outputs):
+        if out.kind == "value" and out.what in seen:
+            results[i] = results[i].clone()
+        elif out.kind == "value":
+            seen.add(out.what)
+    return results
+
+
+def lying(tensor: torch.Tensor, layout) -> torch.Tensor:
+    """A tensor whose memory the Program reads: elements in the order of the layout's axes."""
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.resolve_conj().resolve_neg()
+        return (
+            tensor.contiguous() if not layout.dense else tensor.permute(layout.order).contiguous()
+        )
+    return tensor.permute(layout.order) if layout.dense else tensor.contiguous()
+
+
+class CompiledVariant(GraphVariant):
+    """A graph as a Program. `call` writes where the tensors of a call lie into the run table."""
+
+    def __init__(self, lowering: GraphLowering, lowered, inputs):
+        super().__init__(lowering, lowered)
+        recording = lowered.recording
+        self.recorded, self.specs = len(recording.nodes), [x.spec for x in recording.leaves]
+        self.program: Program = programs.compiled(recording)
+        self.table = RunTable(
+            len(self.leaves), len(self.program.output_specs), len(recording.scalars)
+        )
+        self.table.set_scalars(recording.scalars)
+        self.keys = np.zeros((self.draws, 4), np.uint32)
+        self.keys[:, 2] = np.arange(self.draws)
+        self.constants = {at: x for at, (kind, x) in enumerate(self.leaves) if kind == "constant"}
+        self.constants |= {
+            at: self.keys[x] for at, (kind, x) in enumerate(self.leaves) if kind == "key"
+        }
+        for at, array in self.constants.items():
+            self.table.table[1 + at] = array.ctypes.data
+        self.numbers = {x: at for at, (kind, x) in enumerate(self.leaves) if kind == "input"}
+        self.copied = []  # (number, layout) of arguments whose memory has gaps
+        given = [self.expected_input(i, x) for i, x in enumerate(inputs)]
+        self.call = make_call(ctypes.addressof(self.table.table), given, self.expected_results())
+        own = self.program.arena_bytes <= OWN_ARENA_BYTES
+        self.arena = OwnArena(self.program.arena_bytes) if own else None
+        self.large = [spec[3] >= SMALL_BYTES for spec in self.program.output_specs]
+        self.set_results()
+        self.set_host_places()
+
+    # -- what is known of all calls ------------------------------------------------------------
+
+    def expected_input(self, number: int, x) -> tuple:
+        """What an argument has to be, and where its address goes."""
+        if not isinstance(x, torch.Tensor):
+            return (x,)
+        place = self.numbers.get(number, -2)
+        layout = layout_of(x)
+        if place >= 0 and (not layout.dense or x.is_conj() or x.is_neg()):
+            self.copied.append((number, layout))
+            place = -2
+        return described(x, place + 1)
+
+    def expected_results(self) -> list[tuple]:
+        """What each output of the Program is: the first result of the graph that lies there."""
+        by_place: dict[int, Output] = {}
+        for out in self.outputs:
+            if out.kind == "value":
+                by_place.setdefault(self.program.outputs[out.what][0], out)
+        expected, first = [], 1 + len(self.leaves)
+        for at, (_, _, _, nbytes, _) in enumerate(self.program.output_specs):
+            out = by_place.get(at) or Output("value", 0, None, (nbytes,), (1,), 0, torch.uint8)
+            expected.append((first + at, out.dtype, out.sizes, out.strides, nbytes))
+        return expected
+
+    def set_results(self) -> None:
+        """Which results are the Program's own outputs; the others are made of these, or of
+        inputs."""
+        places = [
+            self.program.outputs[out.what][0] if out.kind == "value" else None
+            for out in self.outputs
+        ]
+        self.twins = {  # results whose memory an earlier one has
+            i: at for i, at in enumerate(places) if at is not None and at in places[:i]
+        }
+        self.plain = None if None in places or self.twins else places
+
+    def set_host_places(self) -> None:
+        """Which inputs and outputs steps of the host work on."""
+        places = [
+            (place.kind, place.at)
+            for step in self.program.hosts.values()
+            for place in (*step.sources, *step.results)
+        ]
+        self.host_inputs = {at for kind, at in places if kind == "input"}
+        self.host_outputs = {at for kind, at in places if kind == "output"}
+
+    # -- a call --------------------------------------------------------------------------------
+
+    def run(self, args: list) -> list | None:
+        """The results; None for arguments of other sizes."""
+        program = self.program
+        with program.lock:
+            if not self.call.fill(args):
+                return None
+            if program.missing:
+                for step in program.missing:
+                    program.fall_back(step)
+            kept = self.copy_inputs(args) if self.copied else None
+            if self.draws:
+                self.keys[:, :2] = draw_keys(1)[0][:2]
+            tensors = self.call.results(self.allocate())
+            self.table.table[-1] = 0
+            try:
+                self.run_program()
+            except IndexErrorInside:  # PyTorch's own words say which
+                return EagerVariant(self.module).run(args)
+            finally:
+                program.arena = None
+            del kept
+        if self.plain is not None:
+            return [tensors[at] for at in self.plain]
+        return self.results(args, tensors)
+
+    def allocate(self) -> list:
+        """(address, owner) of each output, None for a small one; and the arena."""
+        program, table = self.program, self.table.table
+        arena = self.arena
+        if arena is not None and True not in self.large:
+            program.arena, table[0] = arena, arena.address
+            return [None] * len(self.large)
+        manager = program.target.memory()
+        buffers = []
+        with held:
+            # The arena first, so that it gets the block that it had in the last run.
+            arena = arena or manager.alloc(program.arena_bytes, ARENA_TAG)
+            program.arena, table[0] = arena, arena.address
+            for _, _, _, nbytes, tag in program.output_specs:
+                buffer = None if nbytes < SMALL_BYTES else manager.alloc(nbytes, tag)
+                buffers.append(None if buffer is None else (buffer.address, buffer))
+        return buffers
+
+    def copy_inputs(self, args) -> list:
+        """Arguments with gaps, copied: what has to stay until the run is over."""
+        kept = []
+        for number, layout in self.copied:
+            copy = lying(args[number].detach(), layout)
+            self.table.table[1 + self.numbers[number]] = copy.data_ptr()
+            kept.append(copy)
+        return kept
+
+    def run_program(self) -> None:
+        """Run the steps; who watches this thread is told of them."""
+        if timers:
+            events = [-1] * self.recorded
+            programs.run_timed(self.program, events, self.run_steps)
+        else:
+            self.run_steps()
+
+    def run_steps(self, ends_ns=None) -> None:
+        inputs, outputs = {}, {}
+        if self.program.hosts:
+            table, first = self.table.table, 1 + len(self.leaves)
+            inputs = {
+                at: array_at(table[1 + at], self.specs[at].shape, self.specs[at].dtype.np)
+                for at in self.host_inputs
+            }
+            specs = self.program.output_specs
+            outputs = {
+                at: array_at(table[first + at], specs[at][1], specs[at][2])
+                for at in self.host_outputs
+            }
+        places = [self.table.table[0], *self.table.places]
+        self.program.run_steps(self.table, places, inputs, outputs, ends_ns)
+
+    def results(self, args, tensors) -> list:
+        """The results of the graph from the Program's."""
+        at_of = self.program.outputs
+        found = []
+        for i, out in enumerate(self.outputs):
+            if i in self.twins:
+                twin = tensors[self.twins[i]].clone()
+                found.append(twin.as_strided(out.sizes, out.strides))
+            elif out.kind == "value":
+                found.append(tensors[at_of[out.what][0]])
+            else:
+                found.append(self.result(out, args, tensors))
+        return found
+
+
+def array_at(address: int, shape, dtype) -> np.ndarray:
+    """The array that lies at an address."""
+    nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+    memory = (ctypes.c_uint8 * nbytes).from_address(address) if nbytes else bytearray(0)
+    return np.frombuffer(memory, np.uint8).view(dtype).reshape(shape)
+
+
+def make_variant(module: torch.fx.GraphModule, inputs, phase: str):
+    """The variant of a graph for these inputs."""
+    lowering = GraphLowering(module, inputs, phase)
+    lowered = lowering.run()
+    if lowered.recording is None or flags.compile == "never":
+        return ReferenceVariant(lowering, lowered, inputs)
+    return CompiledVariant(lowering, lowered, inputs)

@@ -1,0 +1,95 @@
+"""How tensors get into a Program and out of it: the C is as its slow twin."""
+
+import ctypes
+import gc
+
+import pytest
+
+from glasshouse import memory
+
+torch = pytest.importorskip("torch")
+
+
+def access():
+    from glasshouse.torch import tensor_access
+
+    if tensor_access.native() is None:
+        pytest.skip("no functions of DLPack, or no compiler")
+    return tensor_access
+
+
+def calls(inputs, outputs=()):
+    """(the extension's call, its table), (the twin's, its table)."""
+    made = access()
+    c, python = (ctypes.c_int64 * 8)(), (ctypes.c_int64 * 8)()
+    return (
+        (made.make_call(ctypes.addressof(c), inputs, list(outputs)), c),
+        (made.PythonTensorCall(ctypes.addressof(python), inputs, list(outputs)), python),
+    )
+
+
+def samples():
+    x = torch.arange(60.0)
+    yield x.reshape(3, 4, 5)
+    yield x[7:].reshape(53)[::2]
+    yield x.reshape(3, 4, 5).permute(2, 0, 1)
+    yield x.bfloat16().reshape(1, 60)[:, 3:]
+    yield x.to(torch.complex64)
+    yield x.reshape(1, 2, 2, 3, 1, 5)[..., 1:]
+    yield torch.nn.Parameter(x.reshape(6, 10))
+    yield torch.tensor(True)
+    yield torch.zeros(3, 0, 2)
+
+
+def test_addresses_are_those_of_pytorch():
+    for x in samples():
+        for call, table in calls([access().described(x, 2), (7,)]):
+            assert call.fill([x, 7])
+            assert table[2] == x.data_ptr()
+
+
+def test_the_parts_of_tensors_are_known_in_this_version_of_pytorch():
+    assert access().find_parts(access().extension()) is not None
+
+
+def test_other_arguments_are_refused():
+    x = torch.zeros(4, 3)
+    others = (
+        x.double(),
+        x.t(),
+        x.reshape(3, 4),
+        x[:3],
+        x[None],
+        torch._neg_view(x),
+        x.to("meta"),
+        torch.zeros(8, 3)[::2],
+        x.int(),
+        3.0,
+    )
+    for call, _ in calls([access().described(x, 1), (7,)]):
+        assert not any(call.fill([other, 7]) for other in others)
+        assert not call.fill([x, 8]) and not call.fill([x, 7.0]) and not call.fill([x])
+
+
+def test_results_lie_where_the_table_says_and_are_freed_with_the_tensor():
+    outputs = [
+        (0, torch.bfloat16, (2, 3), (1, 2), 12),
+        (1, torch.float32, (64, 64), (64, 1), 1 << 14),
+    ]
+    for call, table in calls([], outputs):
+        before = memory.stats().allocated_bytes
+        buffer = memory.current().alloc(1 << 14)
+        address = buffer.address
+        small, large = call.results([None, (address, buffer)])
+        del buffer
+        assert (small.dtype, small.shape, small.stride()) == (torch.bfloat16, (2, 3), (1, 2))
+        assert table[0] == small.data_ptr() and table[1] == large.data_ptr() == address
+        large.fill_(3)
+        assert large.sum() == 3 * 64 * 64
+        view = large[3:]
+        del large
+        gc.collect()
+        assert memory.stats().allocated_bytes > before
+        del view
+        gc.collect()
+        assert memory.stats().allocated_bytes == before
