@@ -282,13 +282,16 @@ class grad_mode(ContextDecorator):
     def __init__(self, enabled: bool):
         self.enabled = enabled
         self.stack: list = []
+        self.outer: list[bool] = []  # whether the base tape recorded around each of the stack
 
     def __enter__(self):
+        self.outer.append(state.records)
         tapes = [state, *(mode for mode in state.modes if isinstance(mode, TapeMode))]
         self.stack.append(switched(tapes, self.enabled))
         next(self.stack[-1])
 
     def __exit__(self, *exc_info):
+        self.outer.pop()
         next(self.stack.pop(), None)
 
     def _recreate_cm(self):  # of ContextDecorator: each call has its own

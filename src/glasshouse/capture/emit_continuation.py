@@ -39,7 +39,9 @@ class ContinuationEmitter(ValueEmitter):
         return [*self.effects(), *self.enter_contexts()], [*tail, "return r"]
 
     def enter_contexts(self) -> list[str]:
-        return [f"{self.name(var)}.__enter__()" for var in self.tracer.contexts]
+        """The statements that enter what the trace entered and did not leave."""
+        entered = [var for var in self.tracer.contexts if var.is_new]
+        return [f"{self.name(var)}.__enter__()" for var in entered]
 
     def releasing(self) -> list[str]:
         """The statement behind which signals wait no more."""

@@ -8,7 +8,7 @@ from glasshouse.autograd.tape import Leaf, sequence
 from glasshouse.base.dtype import DType
 from glasshouse.base.shape import Spec
 from glasshouse.capture.guards import GuardCheck
-from glasshouse.capture.module_front import CONTEXTS, ModuleFront
+from glasshouse.capture.module_front import CONTEXTS, LeftContext, ModuleFront
 from glasshouse.capture.tape_nodes import walk_tape
 from glasshouse.capture.tensor_front import TensorFront
 from glasshouse.capture.values import Break, ValueSource, Var
@@ -56,7 +56,7 @@ class GlasshouseFront(TensorFront, ModuleFront):
     containers are Python that is interpreted like the user's."""
 
     name = "glasshouse"
-    reentered = CONTEXTS
+    reentered = (*CONTEXTS, LeftContext)
     left_to_python = (
         "glasshouse.transforms",
         "glasshouse.data",

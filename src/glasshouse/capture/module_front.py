@@ -22,6 +22,19 @@ INLINED_MODULES = (Sequential, ModuleList, ModuleDict, GraphModule)
 CONTEXTS = (grad_mode, autocast, record_function)
 
 
+class LeftContext:
+    """That a context which was entered elsewhere has been left, as a context."""
+
+    def __init__(self, context):
+        self.context = context
+
+    def __enter__(self):
+        self.context.__exit__(None, None, None)
+
+    def __exit__(self, *exc_info):
+        self.context.__enter__()
+
+
 class ModuleFront(FrontEnd):
     """Layers are nodes of the graph; other modules are Python that is interpreted."""
 
@@ -114,6 +127,9 @@ class ModuleFront(FrontEnd):
 
     def context(self, tracer, fn, var, name, then):
         """Enter or leave no_grad, autocast, a phase …"""
+        if name == "__exit__" and var is None and self.leave_from_outside(tracer, fn):
+            tracer.give(then, None)
+            return True
         if var is None or not var.is_new:
             nothing = [Var(None)] * (0 if name == "__enter__" else 3)
             raise Break("a context made elsewhere", fn, nothing)
@@ -132,6 +148,33 @@ class ModuleFront(FrontEnd):
             tracer.graph.call_method("__exit__", (tracer.context_nodes[id(var)], None, None, None))
         tracer.contexts.remove(var)
         tracer.give(then, None)
+        return True
+
+    def leave_from_outside(self, tracer, fn) -> bool:
+        """Leave a no_grad that was entered before a break; False where that is not possible.
+
+        In the graph what follows stands in a grad_mode of its own, which lasts to its end; behind
+        the graph the replacement calls __exit__."""
+        bound, context = fn.origin, fn.value.__self__
+        fits = isinstance(bound, ValueSource) and isinstance(context, grad_mode) and context.outer
+        inner = any(x.is_new for x in tracer.contexts)
+        if not fits or inner or not tracer.live:
+            return False
+        tracer.guards.add("type", bound, types.MethodType)
+        var = tracer.load(context, tracer.guards.source("attr", bound, "__self__"))
+        tracer.typed(var)
+        inside = tracer.guards.source("dict", var.origin)
+        outer = tracer.guards.source("get", inside, "outer")
+        records, count = context.outer[-1], len(context.outer)
+        tracer.guards.add("len", outer, count)
+        tracer.guards.add("is", tracer.guards.source("item", outer, count - 1), records)
+        context.__exit__(None, None, None)
+        made = tracer.graph.call_function(grad_mode, (records,))
+        tracer.graph.call_method("__enter__", (made,))
+        left = Var(LeftContext(context))
+        tracer.context_nodes[id(left)] = made
+        tracer.contexts.append(left)
+        tracer.write(var, ("method", "__exit__", [Var(None)] * 3))
         return True
 
     def schedule(self, tracer, fn, args, kwargs, then):

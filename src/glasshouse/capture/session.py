@@ -118,7 +118,8 @@ class CaptureSession(BreakContinuation):
         """An error ends the call: no_grad and the like that the trace entered end as well."""
         if not self.behind and self.tracer.live:
             for context in reversed(self.tracer.contexts):
-                context.value.__exit__(None, None, None)
+                if context.is_new:
+                    context.value.__exit__(None, None, None)
 
     behind = False  # whether Python goes on from here
 
