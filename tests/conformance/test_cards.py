@@ -309,8 +309,8 @@ def test_rules_get_specs_for_what_they_do_not_read(case):
     for i in places:
         arrays[i].requires_grad_()
     result = outputs(case.bind(*arrays))
-    node = next(y.node for y in result if y.node is not None)
-    needs = tuple(a.node is not None for a in arrays)
+    node = next(y.tape_entry for y in result if y.tape_entry is not None)
+    needs = tuple(a.tape_entry is not None for a in arrays)
     rules = [case.card.vjp_rule(i) for i in places]
     assert all(isinstance(rule, Rule) for rule in rules)
     for i, saved in enumerate(node.saved):

@@ -142,7 +142,7 @@ class Profiler(Interpreter):
                     self.saved_by[node].add(id(root))
 
     def pull(self, cost: NodeCost, results, operands) -> None:
-        outputs = [x for x in results if x.node is not None]
+        outputs = [x for x in results if x.tape_entry is not None]
         if not outputs:
             return
         reached = (place.tensor() for place in tape_behind(outputs) if isinstance(place, Leaf))
@@ -191,7 +191,7 @@ def storage(data) -> Any:
 
 def alone(x: Value) -> Value:
     """The same value as the beginning of a tape of its own."""
-    if isinstance(x, Parameter) or x.node is None:
+    if isinstance(x, Parameter) or x.tape_entry is None:
         return x
     return x.detach().requires_grad_()
 
@@ -199,7 +199,7 @@ def alone(x: Value) -> Value:
 def tape_behind(outputs) -> list:
     """The nodes and leaves of the tape that outputs depend on."""
     reached: dict[int, Any] = {}
-    stack = [x.node for x in outputs if x.node is not None]
+    stack = [x.tape_entry for x in outputs if x.tape_entry is not None]
     while stack:
         place = stack.pop()
         if id(place) not in reached:

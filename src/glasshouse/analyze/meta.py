@@ -16,7 +16,14 @@ from glasshouse.ir.node import all_of, map_nodes, parts_of, with_parts
 from glasshouse.tensor import random
 
 CONTAINERS = (dict, OrderedDict, list, set, deque)  # whose contents an analysis leaves alone
-HELD = ("payload", "backend", "spec", "node", "slot", "grad")  # by a tensor, before it became meta
+HELD = (
+    "payload",
+    "backend",
+    "spec",
+    "tape_entry",
+    "slot",
+    "grad",
+)  # by a tensor, before it became meta
 
 
 def meta_backend():

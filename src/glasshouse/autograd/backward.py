@@ -23,14 +23,14 @@ def seeds_of(where: str, outputs, cotangents):
     for y, g in zip(outputs, cotangents, strict=True):
         if not isinstance(y, Value):
             raise DTypeError(where, "tensors as outputs", type_name(y), "Return tensors.")
-        if y.node is None:
+        if y.tape_entry is None:
             raise GradError(
                 where,
                 "an output that depends on a tensor with requires_grad=True",
                 f"one of spec {y.spec} that does not",
                 "Set requires_grad, and leave no_grad.",
             )
-        seeds.append(((y.node, y.slot), check_seed(where, y, g)))
+        seeds.append(((y.tape_entry, y.slot), check_seed(where, y, g)))
     return seeds
 
 
@@ -78,7 +78,7 @@ def pull(where: str, outputs, cotangents, walk: Walk, arrive) -> None:
 def leading_to(outputs, targets) -> set | None:
     """The nodes on a path from `outputs` to a node in `targets`; None when that is not known."""
     useful, visited = set(targets), set()
-    stack = [y.node for y in outputs if y.node is not None]
+    stack = [y.tape_entry for y in outputs if y.tape_entry is not None]
     while stack:
         node = stack.pop()
         if node in visited:
@@ -113,7 +113,7 @@ def grad(
     """
     outputs, inputs = as_tuple(outputs), as_tuple(inputs)
     for x in inputs:
-        if not isinstance(x, Value) or x.node is None:
+        if not isinstance(x, Value) or x.tape_entry is None:
             got = x.spec if isinstance(x, Value) else type_name(x)
             raise GradError(
                 "grad",
@@ -134,7 +134,7 @@ def grad(
 
 
 def pull_back(where, outputs, inputs, cotangents, retain_graph, create_graph) -> list:
-    targets = {x.node for x in inputs}
+    targets = {x.tape_entry for x in inputs}
     walk = Walk(retain_graph, create_graph, leading_to(outputs, targets))
     arrived: dict = {}
 
@@ -144,7 +144,7 @@ def pull_back(where, outputs, inputs, cotangents, retain_graph, create_graph) ->
         return True
 
     pull(where, outputs, cotangents, walk, arrive)
-    gradients = [arrived.get(x.node, {}).get(x.slot) for x in inputs]
+    gradients = [arrived.get(x.tape_entry, {}).get(x.slot) for x in inputs]
     return [
         x.mode.constant(g) if g is not None and x.mode is not None and not create_graph else g
         for x, g in zip(inputs, gradients, strict=True)

@@ -58,9 +58,9 @@ class FunctionEntry(TapeEntry):
     def relink(self, tensor):
         """A saved result of forward with its place on the tape, for gradients of gradients."""
         for slot, data in enumerate(self.out_data):
-            if tensor.node is None and tensor.payload is data:
+            if tensor.tape_entry is None and tensor.payload is data:
                 tensor = fresh(tensor, tensor.mode)
-                tensor.node, tensor.slot = self, slot
+                tensor.tape_entry, tensor.slot = self, slot
         return tensor
 
     def lifted(self, cotangents):
@@ -114,7 +114,7 @@ class Function:
         values = [arg if isinstance(arg, Value) else None for arg in args]
         mode = owner(cls, values)
         records = state.records if mode is None else mode.records
-        needs = tuple(bool(records and v is not None and v.node is not None) for v in values)
+        needs = tuple(bool(records and v is not None and v.tape_entry is not None) for v in values)
         ctx = Context(needs)
         if not any(needs):
             return cls.forward(ctx, *args)
@@ -125,7 +125,7 @@ class Function:
         entry = FunctionEntry()
         entry.function, entry.ctx = cls, ctx
         pairs = zip(values, needs, strict=True)
-        entry.parents = tuple((v.node, v.slot) if n else None for v, n in pairs)
+        entry.parents = tuple((v.tape_entry, v.slot) if n else None for v, n in pairs)
         entry.specs = [None if v is None else v.spec for v in values]
         entry.out_specs = [y.spec for y in results]
         entry.out_data = [y.payload for y in results]
@@ -138,7 +138,7 @@ def owner(cls, values):
     modes = [v.mode for v in values if v is not None and v.mode is not None]
     for mode in modes:
         below = [level for v in values if v is not None for level in list(levels(v))[1:]]
-        tracked = any(level.node is not None for level in below)
+        tracked = any(level.tape_entry is not None for level in below)
         if tracked and not isinstance(mode, TapeMode):
             raise TransformError(
                 f"{cls.__name__}.apply",

@@ -91,7 +91,7 @@ class CallEntry(TapeEntry):
         value = box(data, spec, self.backend)
         value.mode = self.mode
         if create_graph and place is not None and spec.dtype.is_inexact:
-            value.node, value.slot = place
+            value.tape_entry, value.slot = place
         return value
 
     def release(self) -> None:
@@ -113,10 +113,12 @@ def record(call: Call, args, result, mode=None) -> None:
     outputs = result if call.primitive.num_outputs > 1 else (result,)
     if not any(out.spec.dtype.is_inexact for out in outputs):
         return
-    keep_out, keep = call.kept(tuple([arg.node is not None for arg in args]))
+    keep_out, keep = call.kept(tuple([arg.tape_entry is not None for arg in args]))
     entry = CallEntry()
     entry.call = call
-    entry.parents = tuple([None if arg.node is None else (arg.node, arg.slot) for arg in args])
+    entry.parents = tuple(
+        [None if arg.tape_entry is None else (arg.tape_entry, arg.slot) for arg in args]
+    )
     entry.saved = tuple([arg.payload if k else None for arg, k in zip(args, keep, strict=True)])
     entry.saved_out = tuple([out.payload if keep_out else None for out in outputs])
     entry.backend = outputs[0].backend
@@ -151,7 +153,7 @@ def packed(tensors, kept) -> tuple:
     return tuple(
         [
             data
-            if data is None or isinstance(x.node, Leaf)
+            if data is None or isinstance(x.tape_entry, Leaf)
             else Packed(pack(box(x.payload, x.spec, x.backend)), unpack)
             for x, data in zip(tensors, kept, strict=True)
         ]
@@ -254,7 +256,7 @@ def attach(entry, outputs, mode) -> None:
     entry.freed, entry.grad_hooks = False, None
     for slot, y in enumerate(outputs):
         if y.dtype.is_inexact:
-            y.node, y.slot = entry, slot
+            y.tape_entry, y.slot = entry, slot
 
 
 @contextmanager
@@ -342,7 +344,7 @@ class TapeMode(Level):
 
     def leaf(self, value):
         lifted = self.constant(value)
-        lifted.node = Leaf(lifted)
+        lifted.tape_entry = Leaf(lifted)
         return lifted
 
     def process(self, primitive, args, attrs, below):
@@ -354,7 +356,7 @@ class TapeMode(Level):
         if (
             self.records
             and primitive.vjp is not None
-            and any(arg.node is not None for arg in args if arg.mode is self)
+            and any(arg.tape_entry is not None for arg in args if arg.mode is self)
         ):
             own = [arg if arg.mode is self else self.constant(arg) for arg in args]
             call = call_of(primitive, [arg.spec for arg in own], attrs)

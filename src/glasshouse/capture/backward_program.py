@@ -60,7 +60,7 @@ class BackwardProgram:
         targets = {node for node, _ in numbers}
         arrived: dict = {}
         cotangents = [backend.from_numpy(np.zeros(s.shape, s.dtype.np)) for s in self.specs]
-        ends = [reached_targets(x.node, targets) for x in tracked]
+        ends = [reached_targets(x.tape_entry, targets) for x in tracked]
         self.reached = [{i for (n, _), i in numbers.items() if n in end} for end in ends]
         walk = Walk(False, False)
 
@@ -75,7 +75,7 @@ class BackwardProgram:
         with without_hooks(targets), recording(None, False), phase("backward"):
             for tensor, payload in zip(tracked, cotangents, strict=True):
                 seed = box(payload, tensor.spec, backend)
-                walk.seed((tensor.node, tensor.slot), seed)
+                walk.seed((tensor.tape_entry, tensor.slot), seed)
             walk.run(arrive)
         gradients = {i: arrived[n][s] for (n, s), i in numbers.items() if s in arrived.get(n, ())}
         return RecordedGradients(gradients, cotangents)
@@ -114,4 +114,4 @@ class BackwardProgram:
         node = ProgramNode(self, payloads, scalars, nodes)
         for slot, (kind, number) in enumerate(self.slots):
             tensor = (outs if kind is OutputKind.NEW else handles)[number]
-            tensor.node, tensor.slot = node, slot
+            tensor.tape_entry, tensor.slot = node, slot

@@ -93,7 +93,7 @@ class CapturedProgram:
             self.run_forward(inputs, run, holders)
         if self.backward is None:
             return self.place_results(run)
-        nodes = [(t.node, t.slot) for t in tensors]
+        nodes = [(t.tape_entry, t.slot) for t in tensors]
         outs = self.place_results(run)
         self.backward.attach(outs, tensors, nodes, run, inputs)
         return outs
@@ -121,7 +121,7 @@ class CapturedProgram:
             if kind is NEW:
                 tensor = box(get(place), spec, backend)
                 if is_spent:
-                    tensor.node = SpentNode(spec)
+                    tensor.tape_entry = SpentNode(spec)
                 outs.append(tensor)
             else:
                 outs.append(tensors[number] if kind is GIVEN else value)

@@ -60,7 +60,8 @@ class FirstRun:
         self.tensors = captured.tensors(inputs)
         separate_payloads(self.tensors, captured.backend)
         self.before = [
-            TensorBefore(t.payload, t.__dict__.get("grad"), (t.node, t.slot)) for t in self.tensors
+            TensorBefore(t.payload, t.__dict__.get("grad"), (t.tape_entry, t.slot))
+            for t in self.tensors
         ]
         self.places = self.places_of_inputs()
         is_tensor = [isinstance(x, Tensor) for x in inputs]
@@ -244,7 +245,7 @@ class FirstRun:
             yield
         except OptionError:
             for t, (payload, gradient, (node, slot)) in zip(self.tensors, self.before, strict=True):
-                t.payload, t.spec, t.grad, t.node, t.slot = (
+                t.payload, t.spec, t.grad, t.tape_entry, t.slot = (
                     payload,
                     payload.spec,
                     gradient,
@@ -280,7 +281,7 @@ class FirstRun:
             elif id(out) in owner_of:
                 made = GraphOutput(OutputKind.GRADIENT, owner_of[id(out)])
             else:
-                place, spent = self.place_of(out), is_spent(out.node)
+                place, spent = self.place_of(out), is_spent(out.tape_entry)
                 made = GraphOutput(OutputKind.NEW, place=place, spec=out.spec, is_spent=spent)
             captured.outputs.append(made)
         captured.gradient_outputs = [

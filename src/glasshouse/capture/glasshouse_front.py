@@ -23,7 +23,15 @@ from glasshouse.optim.optimizer import Optimizer
 from glasshouse.optim.schedule import LRScheduler
 from glasshouse.tensor import Tensor, random
 
-STATE = {"payload", "spec", "backend", "mode", "node", "slot", "grad"}  # what a trace may write
+STATE = {
+    "payload",
+    "spec",
+    "backend",
+    "mode",
+    "tape_entry",
+    "slot",
+    "grad",
+}  # what a trace may write
 OPERATIONS = tuple(
     f"glasshouse.{name}"
     for name in (
@@ -210,7 +218,7 @@ class GlasshouseFront(TensorFront, ModuleFront):
         leaves = []
         for var in outputs:
             roots = [var] if self.is_tensor(var.value) else tracer.sequence(var) or []
-            for node in walk_tape([x.value.node for x in roots]):
+            for node in walk_tape([x.value.tape_entry for x in roots]):
                 leaves += [node] if isinstance(node, Leaf) else []
                 if not isinstance(node, Leaf) and node.seq < tracer.sequence_at:
                     where = "through what was computed before"
@@ -226,7 +234,7 @@ class GlasshouseFront(TensorFront, ModuleFront):
             self.read_grad(tracer, var)
             if isinstance(var.origin, ValueSource):
                 inside = tracer.guards.source("dict", var.origin)
-                tracer.guards.add("unhooked", inside, ("node", "grad_hooks"))
+                tracer.guards.add("unhooked", inside, ("tape_entry", "grad_hooks"))
         for leaf in leaves:
             tracer.tracked[id(leaf.tensor())].items["grad"] = None  # known when it is read
 

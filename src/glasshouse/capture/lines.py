@@ -24,8 +24,8 @@ class LineRecorder(Watcher):
             self.line_of_node[tensor.payload] = line
             if type(result) is tuple:  # each of several results picks from the call's node
                 self.line_of_node |= dict.fromkeys(tensor.payload.inputs, line)
-            if tensor.node is not None:
-                self.forward.setdefault(tensor.node.seq, line)
+            if tensor.tape_entry is not None:
+                self.forward.setdefault(tensor.tape_entry.seq, line)
 
     def of(self, recorded) -> dict[int, str]:
         """The lines of a recording by the position of the call."""

@@ -88,7 +88,7 @@ def reached_targets(start, targets) -> set:
 
 def is_open(x, began: int) -> bool:
     """Whether a result's tape starts in the graph and waits for a backward pass."""
-    node = x.node if isinstance(x, Tensor) else None
+    node = x.tape_entry if isinstance(x, Tensor) else None
     leads = node is not None and not isinstance(node, Leaf) and node.seq > began
     return leads and not is_spent(node)
 

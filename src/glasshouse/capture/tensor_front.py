@@ -47,9 +47,9 @@ class TensorFront(FrontEnd):
         self.guard_spec(tracer, value, source, inside)
         backend = guards.source("get", inside, "backend")
         guards.add("is", backend, value.backend)
-        node = value.node
+        node = value.tape_entry
         kind = 0 if node is None else 1 if isinstance(node, Leaf) else 2
-        guards.add("kind", inside, ("node", Leaf, kind))
+        guards.add("kind", inside, ("tape_entry", Leaf, kind))
         guards.add("kind", inside, ("mode", type(None), 0))
 
     def guard_spec(self, tracer, value, source, inside):
@@ -162,7 +162,13 @@ class TensorFront(FrontEnd):
         if name == "data":
             view = DetachedView(value)
             return tracer.track(Var(view, Recipe("call", Var(DetachedView), [var], {})))
-        if name in value.__dict__ and name not in ("payload", "node", "slot", "mode", "backend"):
+        if name in value.__dict__ and name not in (
+            "payload",
+            "tape_entry",
+            "slot",
+            "mode",
+            "backend",
+        ):
             if not isinstance(var.origin, ValueSource):
                 return Var(value.__dict__[name])
             inside = tracer.guards.source("dict", var.origin)

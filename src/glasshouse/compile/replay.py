@@ -166,7 +166,7 @@ class CallCollector(Watcher):
         if card.num_outputs != 1 or card.kind == "random" or card.name in INDEXED:
             self.can_be_replayed = False
         else:
-            self.collected.append((result.payload, result.node))
+            self.collected.append((result.payload, result.tape_entry))
 
     def is_whole(self) -> bool:
         """Whether all that was recorded is here, and nothing was computed meanwhile."""
@@ -214,8 +214,9 @@ class CallCollector(Watcher):
             if x is given:
                 return -1 - i, False
         place = self.places[id(x.payload)]
-        is_tracked = x.node is not None
-        if place < 0 or x.mode is not None or is_tracked and x.node is not self.collected[place][1]:
+        is_tracked = x.tape_entry is not None
+        is_another = is_tracked and x.tape_entry is not self.collected[place][1]
+        if place < 0 or x.mode is not None or is_another:
             raise KeyError
         return place, is_tracked
 
@@ -270,8 +271,8 @@ def replayed_function(collector: CallCollector, tensors, scalar, result) -> Repl
         return None
     is_single = not isinstance(result, tuple)
     for i, x in enumerate(tensors):
-        if x.node is not None:
-            collector.entries[id(x.node), x.slot] = -1 - i
+        if x.tape_entry is not None:
+            collector.entries[id(x.tape_entry), x.slot] = -1 - i
     try:
         calls = collector.calls(scalar)
         outputs = (result,) if is_single else result

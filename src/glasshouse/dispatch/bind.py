@@ -87,7 +87,7 @@ def run(primitive, args, attrs):
     result = box(out, call.out, backend) if single else box_all(out, call.out, backend)
     if now["records"] and primitive.vjp is not None:
         for arg in args:
-            if arg.node is not None:
+            if arg.tape_entry is not None:
                 hooks.tape.record(call, args, result)
                 break
     for watcher in now["watchers"][0]:

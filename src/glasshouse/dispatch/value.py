@@ -99,14 +99,14 @@ def less_equal(lhs, rhs):
 
 class Value:
     """Something with a spec that primitives apply to. `mode` is the transform that owns the value
-    (None for ordinary tensors), `node` and `slot` its place on the autograd tape, `payload`
+    (None for ordinary tensors), `tape_entry` and `slot` its place on the autograd tape, `payload`
     a backend's array, or the value one level down."""
 
     spec: Spec
     payload: object
     backend = None
     mode = None
-    node = None
+    tape_entry = None
     slot = 0
 
     __array_priority__ = 100  # NumPy arrays on the left leave the operation to us

@@ -23,7 +23,7 @@ static PyTypeObject *dtype_type, *tensor_type, *call_type, *node_type, *entry_ty
 static Py_ssize_t most_pending, most_held_bytes;
 
 /* Names of attributes. */
-#define NAMES(X) X(spec) X(payload) X(backend) X(node) X(slot) X(mode) X(replays) X(recorder) X(replaced) X(seq) \
+#define NAMES(X) X(spec) X(payload) X(backend) X(tape_entry) X(slot) X(mode) X(replays) X(recorder) X(replaced) X(seq) \
     X(thread) X(replayed) X(verify) X(evaluate) X(pending) X(held_bytes) X(records) X(scope) X(phase) X(op) \
     X(key) X(name) X(modes) X(values_hidden) X(varying) X(imported) X(saved_hooks) X(watchers) X(origins) X(__dict__)
 #define DECLARE(name) static PyObject *s_##name;
@@ -198,7 +198,7 @@ static PyObject *parent_at(Replay *r, PyObject *place) {
     Py_ssize_t i = PyLong_AsSsize_t(place);
     if (i >= 0) return PyTuple_Pack(2, r->entries[i], zero);
     PyObject *x = PyTuple_GET_ITEM(r->tensors, -1 - i), *parent = NULL;
-    PyObject *entry = PyObject_GetAttr(x, s_node), *slot = PyObject_GetAttr(x, s_slot);
+    PyObject *entry = PyObject_GetAttr(x, s_tape_entry), *slot = PyObject_GetAttr(x, s_slot);
     if (entry && slot) parent = PyTuple_Pack(2, entry, slot);
     Py_XDECREF(entry);
     Py_XDECREF(slot);
@@ -262,7 +262,7 @@ static int tell_one(Replay *r, PyObject *watcher, PyObject **result, PyObject *b
     PyObject *node = r->nodes[r->made], *entry = r->entries[r->made];
     if (!*result) {
         *result = boxed(node, get(node, Node_at.spec), r->backend);
-        if (!*result || (entry && PyObject_SetAttr(*result, s_node, entry))) return -1;
+        if (!*result || (entry && PyObject_SetAttr(*result, s_tape_entry, entry))) return -1;
     }
     PyObject *told = PyObject_CallMethodObjArgs(watcher, s_op, get(node, Node_at.call), *result, begin_ns, NULL);
     Py_XDECREF(told);
@@ -462,7 +462,7 @@ static int add_tensor(Request *r, PyObject *x) {
     Py_XDECREF(mode);
     if (!backend || !mode) return -1;
     if (backend != r->backend || mode != Py_None) return 0;
-    PyObject *entry = PyObject_GetAttr(x, s_node), *payload = entry ? PyObject_GetAttr(x, s_payload) : NULL;
+    PyObject *entry = PyObject_GetAttr(x, s_tape_entry), *payload = entry ? PyObject_GetAttr(x, s_payload) : NULL;
     Py_XDECREF(entry);
     if (!payload) return -1;
     for (Py_ssize_t i = 0; i < r->count; i++) {
@@ -537,7 +537,7 @@ static PyObject *results_of(Replay *r, PyObject *places, PyObject *is_single) {
         else {
             result = boxed(r->nodes[place], get(r->nodes[place], Node_at.spec), r->backend);
             entry = PyTuple_GET_ITEM(pair, 1) == Py_True ? r->entries[place] : NULL;
-            if (result && entry && (PyObject_SetAttr(result, s_node, entry) || PyObject_SetAttr(result, s_slot, zero)))
+            if (result && entry && (PyObject_SetAttr(result, s_tape_entry, entry) || PyObject_SetAttr(result, s_slot, zero)))
                 Py_CLEAR(result);
         }
         if (!result) Py_CLEAR(results);

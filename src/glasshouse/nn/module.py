@@ -30,7 +30,7 @@ class Parameter(Tensor):
     def __new__(cls, data=None, requires_grad=None):
         tensor = Tensor.__new__(cls, data)
         wanted = tensor.dtype.is_inexact if requires_grad is None else requires_grad
-        tensor.node = None
+        tensor.tape_entry = None
         return tensor.requires_grad_(wanted)
 
     def __repr__(self):

@@ -246,7 +246,7 @@ def writer_of_calls(recorder: EventRecorder):
             return
         now = state.__dict__
         first = result[0] if type(result) is tuple else result
-        seq, entry, payload, kind = now["seq"], first.node, first.payload, IS_COMPUTED
+        seq, entry, payload, kind = now["seq"], first.tape_entry, first.payload, IS_COMPUTED
         if seq < 0 and entry is not None:
             seq = entry.seq
         if type(payload) is Node:

@@ -91,7 +91,7 @@ class Tensor(Value):
     @property
     def requires_grad(self) -> bool:
         """Whether operations on this tensor are recorded for backward."""
-        return self.node is not None
+        return self.tape_entry is not None
 
     @requires_grad.setter
     def requires_grad(self, wanted: bool) -> None:
@@ -102,14 +102,14 @@ class Tensor(Value):
 
         Raises: DTypeError for integers and booleans, GradError for results of operations.
         """
-        if self.mode is not None and wanted and self.node is None:
+        if self.mode is not None and wanted and self.tape_entry is None:
             raise TransformError(
                 "requires_grad_",
                 "an ordinary tensor",
                 f"a value inside {type(self.mode).__name__}",
                 "Use gh.grad there.",
             )
-        if wanted and self.node is None:
+        if wanted and self.tape_entry is None:
             if not self.dtype.is_inexact:
                 raise DTypeError(
                     "requires_grad_",
@@ -117,8 +117,8 @@ class Tensor(Value):
                     self.dtype.name,
                     "Cast it to float32.",
                 )
-            self.node, self.slot = Leaf(self), 0
-        elif not wanted and self.node is not None:
+            self.tape_entry, self.slot = Leaf(self), 0
+        elif not wanted and self.tape_entry is not None:
             if not self.is_leaf:
                 raise GradError(
                     "requires_grad_",
@@ -126,13 +126,13 @@ class Tensor(Value):
                     "the result of an operation",
                     "Use .detach().",
                 )
-            self.node = None
+            self.tape_entry = None
         return self
 
     @property
     def is_leaf(self) -> bool:
         """Whether this tensor is not the recorded result of an operation."""
-        return self.node is None or isinstance(self.node, Leaf)
+        return self.tape_entry is None or isinstance(self.tape_entry, Leaf)
 
     def backward(self, gradient=None, retain_graph=None, create_graph: bool = False) -> None:
         """Add the gradient of this tensor to `.grad` of every leaf it depends on.
@@ -147,16 +147,16 @@ class Tensor(Value):
 
         Raises: GradError if the tensor is untracked.
         """
-        if self.node is None:
+        if self.tape_entry is None:
             raise GradError(
                 "register_hook",
                 "a tensor with requires_grad=True",
                 "one without",
                 "Set requires_grad first.",
             )
-        if self.node.grad_hooks is None:
-            self.node.grad_hooks = {}
-        return Hook(self.node.grad_hooks, (self.slot, fn))
+        if self.tape_entry.grad_hooks is None:
+            self.tape_entry.grad_hooks = {}
+        return Hook(self.tape_entry.grad_hooks, (self.slot, fn))
 
     def retain_grad(self) -> None:
         """Have backward store this tensor's gradient in `.grad` although it is no leaf."""
@@ -180,8 +180,10 @@ class Tensor(Value):
         if value.mode is not None:
             value.mode.transfer(value, self)
         self.mode = value.mode
-        if value.node is not None or not (isinstance(self.node, Leaf) and not recording(self)):
-            self.node, self.slot = value.node, value.slot
+        if value.tape_entry is not None or not (
+            isinstance(self.tape_entry, Leaf) and not recording(self)
+        ):
+            self.tape_entry, self.slot = value.tape_entry, value.slot
 
     def write(self, where: str, value):
         """This tensor, bound to `value`, after checks that leave it unchanged when they fail."""
@@ -192,7 +194,7 @@ class Tensor(Value):
                 f"one of an inner transform ({type(value.mode).__name__})",
                 "Return a new tensor instead of writing.",
             )
-        if isinstance(self.node, Leaf) and recording(self):
+        if isinstance(self.tape_entry, Leaf) and recording(self):
             raise GradError(
                 where,
                 "no writing to a leaf with requires_grad=True while gradients are recorded",

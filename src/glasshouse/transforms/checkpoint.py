@@ -42,9 +42,9 @@ class RegionEntry(TapeEntry):
         with recording(self.mode, True):
             inputs, outputs = self.rerun(create_graph)
         gs = [zeros(s) if g is None else g for g, s in zip(cotangents, self.out_specs, strict=True)]
-        pairs = [(y, g) for y, g in zip(outputs, gs, strict=True) if y.node is not None]
+        pairs = [(y, g) for y, g in zip(outputs, gs, strict=True) if y.tape_entry is not None]
         seeds = seeds_of("checkpoint", [y for y, _ in pairs], [g for _, g in pairs])
-        operands = {x.node: parent for x, parent in zip(inputs, self.parents) if parent}
+        operands = {x.tape_entry: parent for x, parent in zip(inputs, self.parents) if parent}
         walk = InsideWalk(create_graph, operands, start)
         walk.run(lambda node, slots: True, seeds)
         return walk.pulled
@@ -96,8 +96,8 @@ def tape_in_force():
 def put_on_tape(fn, leaves, treedef, out, tape, before):
     outputs, out_def = flatten(out)
     entry = RegionEntry()
-    tracked = [isinstance(x, Value) and x.mode is tape and x.node is not None for x in leaves]
-    entry.parents = tuple((x.node, x.slot) if t else None for x, t in zip(leaves, tracked))
+    tracked = [isinstance(x, Value) and x.mode is tape and x.tape_entry is not None for x in leaves]
+    entry.parents = tuple((x.tape_entry, x.slot) if t else None for x, t in zip(leaves, tracked))
     autocasts = autocast_modes()
 
     def rerun(create_graph: bool):
@@ -126,5 +126,5 @@ def restart(x, create_graph: bool):
     if create_graph:
         return bind(primitives["reshape"], (x,), {"shape": x.shape})
     fresh_value = fresh(x, x.mode)
-    fresh_value.node, fresh_value.slot = Leaf(fresh_value), 0
+    fresh_value.tape_entry, fresh_value.slot = Leaf(fresh_value), 0
     return fresh_value

@@ -58,7 +58,7 @@ class Pullback:
                 "Give one tensor per output.",
             )
         pairs = [(y, as_value(g, y.dtype)) for y, g in zip(self.outputs, gs, strict=True)]
-        tracked = [(y, g) for y, g in pairs if y.node is not None and y.mode is self.mode]
+        tracked = [(y, g) for y, g in pairs if y.tape_entry is not None and y.mode is self.mode]
         gradients: list = [None] * len(self.inputs)
         if tracked:
             outputs, seeds = zip(*tracked, strict=True)

@@ -61,7 +61,7 @@ def test_retain_graph_allows_a_second_backward():
 def test_freed_graph_releases_what_it_saved():
     x = leaf(np.ones(4))
     middle = x.exp()
-    alive = weakref.ref(middle.node)
+    alive = weakref.ref(middle.tape_entry)
     loss = (middle * middle).sum()
     del middle
     loss.backward()
