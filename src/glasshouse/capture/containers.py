@@ -94,6 +94,8 @@ class ContainerRules:
             return
         if id(var) not in self.whole:
             self.whole[id(var)] = var
+            if var.items is None:
+                var.items = {}
             keys = self.original_keys.get(id(var), tuple(var.value))
             if self.live and isinstance(var.origin, ValueSource):
                 self.typed(var)

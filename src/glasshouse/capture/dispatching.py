@@ -202,4 +202,4 @@ def value_at(guard: Guard, slots):
     try:
         return read_source(guard.source, slots)
     except Exception as error:
-        return error
+        return error.with_traceback(None)  # which holds our frames, and what they hold

@@ -18,10 +18,14 @@ class ContinuationEmitter(ValueEmitter):
     holds: bool  # whether signals wait until what the graph and Python write is written
 
     def at_end(self, how: str, var: Var) -> tuple[list[str], list[str]]:
-        """The statements that end a trace that went to its end: `how` is return or raise."""
-        result = self.name(var)
+        """The statements that end a trace that went to its end: `how` is return or raise, or
+        "raise again" for an exception whose traceback has the function's frame."""
+        end = f"{how} {self.name(var)}"
+        if how == "raise again":
+            tail_call, raise_again = native().tail_call, native().raise_again
+            end = f"return {self.pool(tail_call)}({self.pool(raise_again)}, {self.name(var)})"
         work = [*self.effects(), *self.enter_contexts()]
-        return work, [*self.releasing(), f"{how} {result}"]
+        return work, [*self.releasing(), end]
 
     def at_break(self, graph_break) -> tuple[list[str], list[str]]:
         """The statements that go on behind a break."""
@@ -135,7 +139,8 @@ class ContinuationEmitter(ValueEmitter):
         handled = self.tracer.handled_in(self.tracer.frames.index(frame))
         if handled is not None or self.tracer.began_handling:
             error = self.name(handled) if handled is not None else "None"
-            return f"{self.pool(handling)}({error}, {called}, {', '.join(words)})"
+            words = [error, called, f"({', '.join(words)},)", "{}"]
+            called = self.pool(native().call_handling)
         if frame is self.tracer.frames[0]:  # called when the replacement is gone
             return f"{self.pool(native().tail_call)}({called}, {', '.join(words)})"
         return f"{called}({', '.join(words)})"

@@ -6,6 +6,7 @@ import types
 from collections import OrderedDict
 
 from glasshouse.capture.frame import CapturedGenerator
+from glasshouse.capture.tracebacks import without_locals
 from glasshouse.capture.values import (
     STEPS,
     CannotRebuild,
@@ -192,8 +193,8 @@ class ValueEmitter:
                 if linked is None or not linked.is_new or id(linked) in self.busy:
                     raise CannotRebuild("an exception that was raised and caught")
                 self.makes.append(f"{name}.{attribute} = {self.name(linked)}")
-        if var.value.__traceback__ is not None:  # made by `behind_frame`: it holds no locals
-            trace = self.pool(var.value.__traceback__)
+        if var.value.__traceback__ is not None:
+            trace = self.pool(without_locals(var.value.__traceback__))
             self.makes.append(f"{name}.__traceback__ = {trace}")
         if var.value.__suppress_context__:
             self.makes.append(f"{name}.__suppress_context__ = True")

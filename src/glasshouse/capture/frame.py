@@ -2,7 +2,6 @@
 
 import sys
 import types
-from contextlib import suppress
 
 from glasshouse.capture.bytecode import (
     GENERATORS,
@@ -295,8 +294,10 @@ class CapturedGenerator:
         if self.finished or not self.started:
             self.finished = True
             return
-        with suppress(GeneratorExit, StopIteration):
+        try:
             self.throw(GeneratorExit())
+        except (GeneratorExit, StopIteration) as error:
+            error.__traceback__ = None  # it holds our frames, and they hold it
 
 
 def resume_call(frame: CaptureFrame, at: int, stack: list[Var], more: int, captured: bool, resumer):

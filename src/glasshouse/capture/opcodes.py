@@ -516,9 +516,11 @@ class OpcodeHandlers:
         f.handled.append(error)
 
     def op_POP_EXCEPT(self, f, ins):
-        f.stack.pop()
+        before = f.stack.pop()
         if f.handled:
             f.handled.pop()
+        if not f.handled and before.value is not None:  # handled since before a resume function
+            f.handled.append(before)
 
     def op_CHECK_EXC_MATCH(self, f, ins):
         kinds = f.stack.pop()

@@ -74,7 +74,7 @@ class CaptureSession(BreakContinuation):
                 outcome = tracer.run()
             self.capture_ns = perf_counter_ns() - begin_ns
             if isinstance(outcome, Raised):
-                return self.raised(outcome.var)
+                return self.raised(outcome)
             if tracer.live:
                 return self.finish(outcome)
             self.note_given_up()
@@ -206,13 +206,14 @@ class CaptureSession(BreakContinuation):
         native().set_hook(self.callback)
         self.behind = True
 
-    def raised(self, var: Var):
+    def raised(self, outcome: Raised):
         """Install an entry that raises; raise."""
-        error = var.value
+        error = outcome.var.value
         trace, emitter = error.__traceback__, ReplacementEmitter(self.tracer, self.capture.resumer)
         if self.unfinished() is None:
             try:
-                graph, run = self.replacement(emitter, var, None, trace.tb_lineno, raising=True)
+                how = "raise again" if outcome.has_frame else "raise"
+                graph, run = self.replacement(emitter, outcome.var, None, trace.tb_lineno, how)
                 self.install(run, emitter, None, None)
                 self.run_graph(emitter, graph)
             except CannotRebuild as failure:
@@ -232,7 +233,7 @@ class CaptureSession(BreakContinuation):
         return None
 
     def replacement(
-        self, emitter: ReplacementEmitter, outcome, broke, line: int, raising: bool = False
+        self, emitter: ReplacementEmitter, outcome, broke, line: int, how: str = "return"
     ):
         """(compiled graph, replacement) of the trace."""
         tracer = self.tracer
@@ -242,7 +243,7 @@ class CaptureSession(BreakContinuation):
         if broke is not None:
             body = emitter.at_break(broke)
         else:
-            body = emitter.at_end("raise" if raising else "return", outcome)
+            body = emitter.at_end(how, outcome)
         emitter.mark_replaced()
         graph = self.compiled(emitter)
         return graph, emitter.function(body, line, self.fn.__code__, len(self.slots), graph)

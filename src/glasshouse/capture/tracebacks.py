@@ -39,37 +39,37 @@ def located(units: int, delta: int | None) -> bytes:
     return found
 
 
-def traceback_entry(f: CaptureFrame):
-    """A traceback entry that looks like the frame's."""
-    code = f.root
-    delta = f.line - code.co_firstlineno if f.line else None
-    raiser = RAISER.__code__.replace(
+def frame_like(code: types.CodeType, line: int | None, names: dict):
+    """A frame that looks like one of this code at this line; it holds neither locals nor a
+    caller."""
+    delta = line - code.co_firstlineno if line else None
+    looks_alike = EMPTY.__code__.replace(
         co_filename=code.co_filename,
         co_name=code.co_name,
         co_qualname=original_of(code)[0].co_qualname,
         co_firstlineno=code.co_firstlineno,
-        co_linetable=located(len(RAISER.__code__.co_code) // 2, delta),
+        co_linetable=located(len(EMPTY.__code__.co_code) // 2, delta),
     )
-    try:
-        types.FunctionType(raiser, f.globals)()
-    except ZeroDivisionError as error:
-        return error.__traceback__.tb_next
-    return None
+    return native().make_frame(looks_alike, names)
 
 
 def behind_frame(f: CaptureFrame, trace):
     """A traceback with a frame's entry before the others."""
     if f.root.co_filename.startswith(HERE):
         return trace  # a builtin, as the interpreter has it
-    entry = traceback_entry(f)
-    if entry is None:
-        return trace
-    line = f.line or entry.tb_lineno or 0
-    return types.TracebackType(trace, entry.tb_frame, entry.tb_lasti, line)
+    return types.TracebackType(trace, frame_like(f.root, f.line, f.globals), 0, f.line or 0)
 
 
-def RAISER():
-    return 1 / 0
+def without_locals(trace):
+    """A traceback that looks the same and holds nothing but code and globals."""
+    if trace is None:
+        return None
+    frame = frame_like(trace.tb_frame.f_code, trace.tb_lineno, trace.tb_frame.f_globals)
+    return types.TracebackType(without_locals(trace.tb_next), frame, 0, trace.tb_lineno or 0)
+
+
+def EMPTY():
+    pass
 
 
 def chain_context(error: BaseException, handled: BaseException | None) -> None:

@@ -451,16 +451,16 @@ class CaptureTracer(
         var = (
             raised if raised is not None and raised.value is error else self.tracked.get(id(error))
         )
-        if var is None:
-            var = self.track(Var(error, Recipe("exception_value")))
         last = self.frames[-1]
         ins = last.code.instructions[last.at]
-        reraises = ins.op == "RERAISE" or ins.op == "RAISE_VARARGS" and not ins.arg
+        again = reraises = ins.op == "RERAISE" or ins.op == "RAISE_VARARGS" and not ins.arg
         caught = any(g.code.handler_at(g.at) or g.then or g.generator for g in self.frames)
+        error.__traceback__ = users_part(error.__traceback__)
         if self.live and not caught and not reraises:
             self.restart(self.frames[-1])
             return Uncaught(error)
-        error.__traceback__ = users_part(error.__traceback__)
+        if var is None:
+            var = self.track(Var(error, Recipe("exception_value")))
         while self.frames:
             f = self.frames[-1]
             if not reraises:
@@ -493,7 +493,7 @@ class CaptureTracer(
                 return None
         if not self.live:
             raise_as_it_is(error)
-        return Raised(var)
+        return Raised(var, again or isinstance(var.origin, Recipe))
 
     def attribute_or(self, obj: Var, name: str, then, other):
         """obj.name to `then`, or, where there is none, other(tracer)."""
@@ -555,10 +555,11 @@ class Uncaught(Break):
 
     def __init__(self, error: BaseException):
         super().__init__(f"raising {type(error).__name__}")
-        self.error = error
 
 
 class Raised(NamedTuple):
-    """An exception that leaves the captured function."""
+    """An exception that leaves the captured function; whether its traceback has that function's
+    frame already, as that of one which was made inside or is raised again."""
 
     var: Var
+    has_frame: bool

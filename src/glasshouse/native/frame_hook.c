@@ -14,6 +14,7 @@ references to those that something else (a model's parameter) keeps alive.
 The hook (PEP 523) is for frames that are entered from code that is not captured. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <frameobject.h>
 #include <structmember.h>
 #define Py_BUILD_CORE 1
 #include "internal/pycore_code.h"
@@ -661,7 +662,24 @@ static PyObject *call_handling(PyObject *m, PyObject *a) {
     Py_XDECREF(before_it);
     return result;
 }
+/* raise_again(error): raise with the traceback and the context that the error has. */
+static PyObject *raise_again(PyObject *m, PyObject *error) {
+    if (!PyExceptionInstance_Check(error)) {
+        PyErr_Format(PyExc_TypeError, "raise_again: expected an exception, got %.100s", Py_TYPE(error)->tp_name);
+        return NULL;
+    }
+    PyErr_Restore(Py_NewRef((PyObject *)Py_TYPE(error)), Py_NewRef(error), PyException_GetTraceback(error));
+    return NULL;
+}
+/* make_frame(code, globals): a frame that runs nothing and was called by none, for a traceback. */
+static PyObject *make_frame(PyObject *m, PyObject *a) {
+    PyObject *code, *globals;
+    if (!PyArg_ParseTuple(a, "O!O!", &PyCode_Type, &code, &PyDict_Type, &globals)) return NULL;
+    return (PyObject *)PyFrame_New(PyThreadState_Get(), (PyCodeObject *)code, globals, NULL);
+}
 static PyMethodDef functions[] = {
+    {"raise_again", raise_again, METH_O, "Raise with the traceback and the context that the error has."},
+    {"make_frame", make_frame, METH_VARARGS, "A frame that runs nothing and was called by none."},
     {"tail_call", (PyCFunction)(void (*)(void))tail_call, METH_FASTCALL, "What a replacement returns to have a function called when it is gone."},
     {"call_handling", call_handling, METH_VARARGS, "Call while an exception (or none) is being handled."},
     {"set_hook", set_hook, METH_O, "Have frames of this thread shown to a callback; the one before."},
