@@ -102,7 +102,7 @@ def flash_attention(q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, 
     total = gh.sum(e, axis=-1, keepdims=True)
     weights = cast(e / total, v.dtype)
     logsumexp = reshape(largest + gh.log(total), total.shape[:-1])
-    return matmul(weights, v), gh.swapaxes(logsumexp, -1, -2)
+    return matmul(weights, v), logsumexp
 
 
 @aten("_scaled_dot_product_flash_attention_for_cpu_backward")
@@ -116,7 +116,7 @@ def flash_attention_backward(
     heads, shared = q.shape[-3], k.shape[-3]
     keys, values, scale = repeated_heads(q, k), repeated_heads(q, v), scaling_of(q, scale)
     scores = scores_of(q, keys, attn_mask, is_causal, scale)
-    sums = gh.expand_dims(gh.swapaxes(logsumexp, -1, -2), -1)
+    sums = gh.expand_dims(logsumexp, -1)
     weights = gh.exp(scores - sums)
     narrow = cast(weights, q.dtype)
     grad_v = matmul(transposed(narrow), g)

@@ -1,0 +1,302 @@
+"""Models that others wrote, compiled by our backend, beside eager: what is right, what it costs.
+
+    python tools/torch_models.py [LIBRARY | LIBRARY:NAME …] [--out FILE] [--seconds S] [--list]
+
+Each model runs in a process of its own: a forward pass and one training step in eager, then
+through `torch.compile(model, backend="glasshouse")`, from the same weights. A line of the table:
+whether outputs and every gradient agree, graphs, nodes, host steps, the first call's and a step's
+time in seconds, eager's step. Results are added to the file as they come, and models that stand
+there already are not run again. The status is 1 where less than 97 % of a library is right."""
+
+import argparse
+import json
+import multiprocessing
+import os
+import statistics
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import torch
+from torch.utils import _pytree as pytree
+
+sys.path.insert(0, str(Path(__file__).parent))
+import torch_model_zoo as zoo
+
+LEAST = 0.97  # of each library's models are right
+OUTPUTS, GRADIENTS = 1e-3, 2e-2  # relative differences that are allowed, by norm
+# Processes begin as copies of one that has imported PyTorch's compiler and computed nothing.
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload(
+    [
+        "torch._dynamo",
+        "torch._functorch.aot_autograd",
+        "glasshouse.torch.backend",
+        "torch_model_zoo",
+    ]
+)
+
+
+# -- one model, in a process of its own ----------------------------------------------------------
+
+
+class Recorded:
+    """What our backend made while a model was compiled: graphs, nodes, PyTorch's operators."""
+
+    def __init__(self):
+        from glasshouse.torch import runtime
+
+        self.variants: list = []
+        make = runtime.TorchGraphProgram.compile_variant
+
+        def compile_and_record(program, args):
+            self.variants.append(make(program, args))
+            return self.variants[-1]
+
+        runtime.TorchGraphProgram.compile_variant = compile_and_record
+
+    def summary(self) -> dict:
+        """Numbers of graphs and nodes; host steps by operator."""
+        host: dict[str, int] = {}
+        for variant in self.variants:
+            for name, times in variant.unknown.items():
+                host[name] = host.get(name, 0) + times
+        nodes = sum(getattr(variant, "recorded", 0) for variant in self.variants)
+        return {"graphs": len(self.variants), "nodes": nodes, "host": host}
+
+
+def float_tensors(outputs) -> list[torch.Tensor]:
+    """The outputs that a loss can be made of."""
+    tensors = [x for x in pytree.tree_leaves(outputs) if isinstance(x, torch.Tensor)]
+    return [x for x in tensors if x.is_floating_point() and x.requires_grad]
+
+
+def loss_of(outputs) -> torch.Tensor:
+    """A number that depends on every output, by weights drawn from a seed."""
+    generator = torch.Generator().manual_seed(1)
+    parts = []
+    for x in float_tensors(outputs):
+        weights = torch.randn(x.shape, generator=generator)
+        parts.append((x * weights.to(x.dtype)).sum() / x.numel() ** 0.5)
+    return torch.stack(parts).sum()
+
+
+def step(call, model, inputs: dict) -> tuple[list, dict]:
+    """Outputs and gradients of one training step."""
+    model.zero_grad(set_to_none=True)
+    torch.manual_seed(2)
+    outputs = call(**inputs)
+    loss_of(outputs).backward()
+    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    return [x.detach() for x in float_tensors(outputs)], gradients
+
+
+def timed(call) -> tuple:
+    """What a call returns, and its seconds."""
+    start = time.perf_counter()
+    result = call()
+    return result, time.perf_counter() - start
+
+
+def median_seconds(call, times: int) -> float:
+    """The median of so many calls; not a number for none."""
+    return statistics.median([timed(call)[1] for _ in range(times)] or [float("nan")])
+
+
+def in_double(model, inputs: dict, state: dict):
+    """Outputs and gradients in float64, which tell how exact eager's own are; None if it cannot."""
+    try:
+        model.load_state_dict(state)
+        wide = {name: x.double() if x.is_floating_point() else x for name, x in inputs.items()}
+        outputs, gradients = step(model.double(), model, wide)
+        return [x.clone() for x in outputs], {k: g.clone() for k, g in gradients.items()}
+    except (RuntimeError, TypeError, ValueError):
+        return None
+    finally:
+        model.float()
+
+
+def worst_of(ours: list, eager: list, exact: list | None) -> float:
+    """The largest relative difference by norm, less what eager's own rounding explains.
+
+    A gradient that is 0 but for rounding (a bias before a batch norm, say) has no relative
+    precision; eager's distance from float64, three times, is what is not held against us."""
+    if len(ours) != len(eager):
+        return float("inf")
+    worst = 0.0
+    scale = max((x.double().norm().item() for x in eager), default=0.0)
+    for place, (a, b) in enumerate(zip(ours, eager)):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return float("inf")
+        a, b = a.double(), b.double()
+        noise = 1e-6 * scale
+        if exact is not None:
+            noise += 3 * (b - exact[place]).norm().item()
+        difference = (a - b).norm().item()
+        if difference != difference:
+            return float("inf")
+        worst = max(worst, max(0.0, difference - noise) / max(b.norm().item(), 1e-30))
+    return worst
+
+
+def by_name(gradients: dict, names) -> list:
+    return [gradients[name] for name in names]
+
+
+def examine(library: str, name: str, steps: int) -> dict:
+    """One line of the table."""
+    model, inputs = zoo.build(library, name)
+    state = {key: x.clone() for key, x in model.state_dict().items()}
+    eager_outputs, eager_gradients = step(model, model, inputs)
+    eager_seconds = median_seconds(lambda: step(model, model, inputs), steps)
+    exact = in_double(model, inputs, state)
+    model.load_state_dict(state)
+    recorded = Recorded()
+    compiled = torch.compile(model, backend="glasshouse")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        (outputs, gradients), first = timed(lambda: step(compiled, model, inputs))
+    outputs = [x.clone() for x in outputs]
+    gradients = {key: x.clone() for key, x in gradients.items()}
+    summary = recorded.summary()
+    seconds = median_seconds(lambda: step(compiled, model, inputs), steps)
+    names = list(eager_gradients)
+    same_names = names == list(gradients)
+    forward = worst_of(outputs, eager_outputs, exact and exact[0])
+    backward = float("inf")
+    if same_names:
+        backward = worst_of(
+            by_name(gradients, names),
+            by_name(eager_gradients, names),
+            exact and by_name(exact[1], names),
+        )
+    warned = [str(w.message)[:300] for w in told if "glasshouse" in str(w.message)]
+    return {
+        "right": forward <= OUTPUTS and backward <= GRADIENTS and not warned,
+        "outputs": forward,
+        "gradients": backward,
+        "warned": warned,
+        **summary,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "first": first,
+        "step": seconds,
+        "eager": eager_seconds,
+    }
+
+
+# -- the table -----------------------------------------------------------------------------------
+
+
+def answer(library: str, name: str, steps: int, answers) -> None:
+    """What a process of its own does: one model, its line sent back."""
+    warnings.simplefilter("ignore")
+    os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+    try:
+        answers.send(examine(library, name, steps))
+    except BaseException as error:
+        answers.send({"right": False, "error": f"{type(error).__name__}: {str(error)[:300]}"})
+        if isinstance(error, KeyboardInterrupt):
+            raise
+
+
+def run_apart(library: str, name: str, options) -> dict:
+    """One model in a process of its own, so that a crash or a hang costs that model alone."""
+    ours, theirs = processes.Pipe(duplex=False)
+    process = processes.Process(
+        target=answer, args=(library, name, options.steps, theirs), daemon=True
+    )
+    process.start()
+    theirs.close()
+    try:
+        if not ours.poll(options.seconds):
+            return {"right": False, "error": f"took longer than {options.seconds:.0f} s"}
+        return ours.recv()
+    except EOFError:
+        process.join()
+        return {"right": False, "error": f"the process ended with status {process.exitcode}"}
+    finally:
+        process.kill()
+        process.join()
+
+
+def line_of(name: str, result: dict) -> str:
+    """A result, as a line of the table."""
+    mark = "yes" if result["right"] else "NO"
+    if "error" in result:
+        return f"{name:44} {mark:>4}  {result['error']}"
+    host = ", ".join(f"{k} {v}" for k, v in result["host"].items())
+    numbers = (
+        f"{result['outputs']:8.0e} {result['gradients']:8.0e} {result['graphs']:4} "
+        f"{result['nodes']:6} {sum(result['host'].values()):4} {result['first']:7.1f} "
+        f"{result['step']:7.3f} {result['eager']:7.3f}"
+    )
+    said = "; ".join(result["warned"])
+    return f"{name:44} {mark:>4} {numbers}  {host}{said}"
+
+
+HEADER = (
+    f"{'model':44} {'same':>4} {'outputs':>8} {'gradient':>8} {'grph':>4} {'nodes':>6} {'host':>4} "
+    f"{'first s':>7} {'step s':>7} {'eager s':>7}"
+)
+
+
+def chosen(wanted: list[str]) -> list[tuple[str, str]]:
+    """(library, model) of what the command line names."""
+    models = []
+    for word in wanted or [library for library in zoo.LIBRARIES if zoo.installed(library)]:
+        library, _, name = word.partition(":")
+        if library not in zoo.LIBRARIES:
+            raise SystemExit(f"{library!r} is none of {', '.join(zoo.LIBRARIES)}")
+        models += [(library, name)] if name else [(library, each) for each in zoo.names(library)]
+    return models
+
+
+def read_results(path: Path | None) -> dict[str, dict]:
+    if path is None or not path.exists():
+        return {}
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return {line["model"]: line for line in lines}
+
+
+def run_all(models, options) -> dict[str, dict]:
+    """Every model's result; those that a file has already are taken from there."""
+    path = options.out
+    results = read_results(path)
+    print(HEADER, flush=True)
+    for library, name in models:
+        model = f"{library}:{name}"
+        if model not in results:
+            results[model] = {"model": model, **run_apart(library, name, options)}
+            if path is not None:
+                with path.open("a") as file:
+                    file.write(json.dumps(results[model]) + "\n")
+        print(line_of(model, results[model]), flush=True)
+    return {f"{library}:{name}": results[f"{library}:{name}"] for library, name in models}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("models", nargs="*", help="a library, or LIBRARY:NAME")
+    parser.add_argument("--out", type=Path, help="a file of results, a line of JSON each")
+    parser.add_argument("--seconds", type=float, default=600, help="the most for one model")
+    parser.add_argument("--steps", type=int, default=3, help="how many are timed")
+    parser.add_argument("--list", action="store_true", help="name the models only")
+    options = parser.parse_args()
+    models = chosen(options.models)
+    if options.list:
+        print("\n".join(f"{library}:{name}" for library, name in models))
+        return 0
+    results = run_all(models, options)
+    bad = 0
+    for library in zoo.LIBRARIES:
+        mine = [r for model, r in results.items() if model.startswith(library + ":")]
+        if mine:
+            share = sum(r["right"] for r in mine) / len(mine)
+            bad += share < LEAST
+            print(f"{library}: {sum(r['right'] for r in mine)} of {len(mine)} right, {share:.1%}")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
