@@ -88,8 +88,9 @@ def step(call, model, inputs: dict) -> tuple[list, dict]:
     torch.manual_seed(2)
     outputs = call(**inputs)
     loss_of(outputs).backward()
-    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-    return [x.detach() for x in float_tensors(outputs)], gradients
+    parameters = dict(model.named_parameters())
+    gradients = {name: p.grad.clone() for name, p in parameters.items() if p.grad is not None}
+    return [x.detach().clone() for x in float_tensors(outputs)], gradients
 
 
 def timed(call) -> tuple:
@@ -109,8 +110,7 @@ def in_double(model, inputs: dict, state: dict):
     try:
         model.load_state_dict(state)
         wide = {name: x.double() if x.is_floating_point() else x for name, x in inputs.items()}
-        outputs, gradients = step(model.double(), model, wide)
-        return [x.clone() for x in outputs], {k: g.clone() for k, g in gradients.items()}
+        return step(model.double(), model, wide)
     except (RuntimeError, TypeError, ValueError):
         return None
     finally:
@@ -157,8 +157,6 @@ def examine(library: str, name: str, steps: int) -> dict:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         (outputs, gradients), first = timed(lambda: step(compiled, model, inputs))
-    outputs = [x.clone() for x in outputs]
-    gradients = {key: x.clone() for key, x in gradients.items()}
     summary = recorded.summary()
     seconds = median_seconds(lambda: step(compiled, model, inputs), steps)
     names = list(eager_gradients)
