@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from glasshouse.torch import aten  # noqa: F401  (fills the table)
-from glasshouse.torch.table import TABLE
+from glasshouse.torch.table import TABLE, WITHOUT_ENTRY
 
 PAGE = Path(__file__).parents[1] / "docs" / "torch_operators.md"
 HEAD = """\
@@ -28,6 +28,11 @@ def page() -> str:
         listed = ", ".join(f"`{name}`" for name in sorted(names))
         parts.append(f"\n## {family} ({len(names)})\n\n{doc}\n\n{listed}\n")
     parts.append(f"\nIn all {len(TABLE)} operators.\n")
+    parts.append("\n## Core ATen operators without an entry\n\n| operator | why |\n| --- | --- |\n")
+    parts += [
+        f"| `{name.removesuffix('.default')}` | {why} |\n"
+        for name, why in sorted(WITHOUT_ENTRY.items())
+    ]
     return "".join(parts)
 
 

@@ -24,11 +24,15 @@ def spec_of(tensor: torch.Tensor) -> Spec:
 
 
 def to_array(tensor: torch.Tensor):
-    """A tensor's memory as a NumPy array of our dtype; nothing is copied."""
+    """A tensor's memory as a NumPy array of our dtype; nothing is copied, but of a tensor that is
+    still to be conjugated or negated, or zeros without memory."""
     tensor = tensor.detach()
     carrier = CARRIERS.get(tensor.dtype)
     if carrier is None:
-        return tensor.numpy()
+        try:
+            return tensor.numpy()
+        except RuntimeError:
+            return tensor.numpy(force=True)
     return tensor.view(carrier).numpy().view(FROM_TORCH[tensor.dtype].np)
 
 

@@ -41,8 +41,9 @@ def run_in_torch(*arrays, operator: str, arguments, outs, draw):
     return arrays_out if isinstance(outs, tuple) else arrays_out[0]
 
 
-def readable(array: np.ndarray) -> np.ndarray:
-    """An array that PyTorch takes: writable, with no stride below 0."""
+def readable(array) -> np.ndarray:
+    """An array that PyTorch takes: no scalar of NumPy's, writable, with no stride below 0."""
+    array = np.asarray(array)
     fits = array.flags.writeable and all(s >= 0 for s in array.strides)
     return array if fits else array.copy()
 

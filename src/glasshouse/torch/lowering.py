@@ -25,29 +25,17 @@ from glasshouse.torch import aten  # noqa: F401  (fills the table)
 from glasshouse.torch.draws import KeyInputs, keys_from
 from glasshouse.torch.dtypes import FROM_TORCH, TO_TORCH, spec_of, to_array
 from glasshouse.torch.host import DONE, call_in_torch
+from glasshouse.torch.layout import (
+    InputLayout,
+    layout_of,
+    lies_with_gaps,
+    static,
+    strides_in,
+    view_source,
+)
 from glasshouse.torch.table import TABLE, call_entry, name_of
 
 STRIDED = ("as_strided.default", "as_strided_scatter.default")
-VIEWS = frozenset(
-    f"{name}.{overload}"
-    for name, overload in (
-        ("view", "default"),
-        ("_unsafe_view", "default"),
-        ("t", "default"),
-        ("transpose", "int"),
-        ("permute", "default"),
-        ("expand", "default"),
-        ("unsqueeze", "default"),
-        ("squeeze", "default"),
-        ("squeeze", "dim"),
-        ("squeeze", "dims"),
-        ("slice", "Tensor"),
-        ("select", "int"),
-        ("alias", "default"),
-        ("detach", "default"),
-        ("as_strided", "default"),
-    )
-)
 
 
 class InputArray:
@@ -96,32 +84,6 @@ class ModuleScope(Scope):
         self.full_name, self.inner, self.origins = path, {}, None
 
 
-class InputLayout(NamedTuple):
-    """How a tensor of PyTorch's lies in memory: the order of its axes from the widest stride to the
-    narrowest, and its sizes in that order; `dense` says that it fills its memory."""
-
-    order: tuple[int, ...]
-    sizes: tuple[int, ...]
-    dense: bool
-
-
-def layout_of(tensor: torch.Tensor) -> InputLayout:
-    """The layout of a tensor, fake ones included."""
-    sizes, strides = tuple(map(int, tensor.shape)), tuple(map(int, tensor.stride()))
-    order = sorted(range(len(sizes)), key=lambda i: (-strides[i], i))
-    order = tuple(order) if not tensor.is_contiguous() else tuple(range(len(sizes)))
-    expected, dense = 1, True
-    for i in reversed(order):
-        if sizes[i] != 1:
-            dense = dense and strides[i] == expected
-            expected *= sizes[i]
-    if tensor.numel() == 0:
-        order, dense = tuple(range(len(sizes))), True
-    if not dense:
-        order = tuple(range(len(sizes)))
-    return InputLayout(order, tuple(sizes[i] for i in order), dense)
-
-
 class LoweredGraph(NamedTuple):
     """A graph as a recording: `leaves` are the input (or key) of each leaf, `outputs` say what each
     result of the graph is, `draws` how many keys a run takes."""
@@ -133,8 +95,9 @@ class LoweredGraph(NamedTuple):
 
 
 class Output(NamedTuple):
-    """A result: `kind` is "value" (number among the recording's outputs), "input" (its number),
-    "view" (the number of the input that it is a view of), "empty" or "constant" (anything else)."""
+    """A result: `kind` is "value" (number among the recording's outputs), "spread" (the same, to
+    lie with gaps, as a view does in eager), "input" (its number), "view" (the number of the input
+    that it is a view of, `offset` elements behind it), "empty" or "constant" (anything else)."""
 
     kind: str
     what: Any
@@ -145,11 +108,16 @@ class Output(NamedTuple):
     dtype: torch.dtype | None = None
 
 
-class GraphLowering:
-    """Runs the nodes of one graph for inputs of given sizes and layouts."""
+COMPUTED = ("value", "spread")
+ALL = 1 << 30
 
-    def __init__(self, module: torch.fx.GraphModule, inputs, phase: str):
-        self.module, self.given, self.phase = module, inputs, phase
+
+class GraphLowering:
+    """Runs the nodes of one graph for inputs of given sizes and layouts. The first `visible`
+    results are for the user, the others for the backward graph."""
+
+    def __init__(self, module: torch.fx.GraphModule, inputs, phase: str, visible: int = ALL):
+        self.module, self.given, self.phase, self.visible = module, inputs, phase, visible
         self.backend = trace_backend
         self.values: dict[FxNode, Any] = {}
         self.inputs: dict[int, int] = {}  # a leaf's identity -> the number of the input
@@ -323,8 +291,9 @@ class GraphLowering:
     def finish(self, node: FxNode) -> LoweredGraph:
         results = node.args[0]
         flat = list(results) if isinstance(results, (tuple, list)) else [results]
-        wanted = [self.output_of(x) for x in flat]
-        values = [what for kind, what, *_ in wanted if kind == "value"] + self.effects
+        wanted = [self.output_of(x, i < self.visible) for i, x in enumerate(flat)]
+        values = [what for kind, what, *_ in wanted if kind in COMPUTED] + self.effects
+        self.values.clear()  # what nobody refers to is no output of the recording
         recording = take_recording(self.backend.recorder, values)
         places = (
             {}
@@ -332,7 +301,7 @@ class GraphLowering:
             else {id(recording.nodes[at]): i for i, at in enumerate(recording.outputs)}
         )
         outputs = [
-            out._replace(what=places[id(out.what.payload)]) if out.kind == "value" else out
+            out._replace(what=places[id(out.what.payload)]) if out.kind in COMPUTED else out
             for out in wanted
         ]
         leaves = [] if recording is None else [self.leaf(x) for x in recording.leaves]
@@ -349,7 +318,8 @@ class GraphLowering:
                 return "key", number
         return "constant", payload.value
 
-    def output_of(self, x) -> Output:
+    def output_of(self, x, visible: bool) -> Output:
+        """What a result is; one that is `visible` to the user has the strides that eager gives."""
         if not isinstance(x, FxNode):
             return Output("constant", x)
         value = self.values[x]
@@ -358,16 +328,11 @@ class GraphLowering:
         if x.op == "placeholder":
             return Output("input", self.input_number[x])
         fake = x.meta.get("val")
-        source = self.view_source(x)
+        source = view_source(x)
         if source is not None and static(fake):
-            return Output(
-                "view",
-                source,
-                None,
-                tuple(fake.shape),
-                tuple(fake.stride()),
-                int(fake.storage_offset()),
-            )
+            offset = int(fake.storage_offset() - source.meta["val"].storage_offset())
+            number = self.input_number[source]
+            return Output("view", number, None, tuple(fake.shape), tuple(fake.stride()), offset)
         layout = InputLayout(tuple(range(value.ndim)), value.shape, True)
         if static(fake):
             layout = layout_of(fake)
@@ -379,37 +344,18 @@ class GraphLowering:
             )
         if value.payload.value is not None:  # a leaf, or a constant: a node of its own
             value = copied(value)
+        if visible and lies_with_gaps(fake):
+            sizes, strides = tuple(fake.shape), tuple(fake.stride())
+            return Output("spread", value, layout, sizes, strides, 0, torch_dtype(fake, value))
         strides = strides_in(layout, value.shape)
         sizes = tuple(value.shape[layout.order.index(i)] for i in range(value.ndim))
         return Output("value", value, layout, sizes, strides, 0, torch_dtype(fake, value))
-
-    def view_source(self, node: FxNode) -> int | None:
-        """The number of the input that a node is a view of."""
-        while node.op == "call_function" and name_of(node.target) in VIEWS:
-            node = node.args[0]
-        return self.input_number.get(node) if node.op == "placeholder" else None
-
-
-def static(fake) -> bool:
-    """Whether a fake tensor's sizes and strides are numbers."""
-    if not isinstance(fake, torch.Tensor):
-        return False
-    return all(isinstance(n, int) for n in (*fake.shape, *fake.stride()))
 
 
 def copied(value: Value) -> Value:
     """The value as a node that is computed."""
     card = record.primitives["reshape"]
     return card(card(value, shape=(1, value.size)), shape=value.shape)
-
-
-def strides_in(layout: InputLayout, sizes) -> tuple[int, ...]:
-    """The strides of the axes of a tensor that lies densely in the order of its layout."""
-    strides, step = [0] * len(layout.order), 1
-    for i, n in zip(reversed(layout.order), reversed(sizes)):
-        strides[i] = step
-        step *= max(n, 1)
-    return tuple(strides)
 
 
 def torch_dtype(fake, value: Value) -> torch.dtype:

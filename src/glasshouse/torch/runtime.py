@@ -9,7 +9,8 @@ import torch
 from glasshouse.base import having
 from glasshouse.base.flags import flags
 from glasshouse.dispatch.bind import state
-from glasshouse.torch.lowering import debug_unknown
+from glasshouse.torch.lowering import ALL, debug_unknown
+from glasshouse.torch.tensor_access import turned
 from glasshouse.torch.variant import CompiledVariant, EagerVariant, make_variant
 
 one_at_a_time = threading.RLock()  # of traces: TorchDynamo's callers may have several threads
@@ -19,11 +20,20 @@ MOST_VARIANTS = 64  # sets of sizes that one graph keeps Programs for
 def key_of(args) -> tuple:
     """What tells the Programs of one graph apart."""
     return tuple(
-        (x.dtype, x.shape, x.stride(), x.is_conj(), x.is_neg())
-        if isinstance(x, torch.Tensor)
-        else (type(x), x)
+        (x.dtype, x.shape, x.stride(), turned(x)) if isinstance(x, torch.Tensor) else (type(x), x)
         for x in args
     )
+
+
+def visible_results(phase: str) -> int:
+    """How many results of the graph that is being compiled are for the user; the others are kept
+    for the backward graph, and lie as we like."""
+    if phase == "backward":
+        return 0
+    context = torch._guards.TracingContext.try_get()
+    if context is None or context.fw_metadata is None:
+        return ALL
+    return context.fw_metadata.num_forward_returns
 
 
 class TorchGraphProgram:
@@ -31,6 +41,7 @@ class TorchGraphProgram:
 
     def __init__(self, module: torch.fx.GraphModule, phase: str, options: dict):
         self.module, self.phase, self.options = module, phase, options
+        self.visible = visible_results(phase)
         self.variants: OrderedDict[tuple, object] = OrderedDict()
         self.latest: CompiledVariant | None = None  # the variant that ran last
         self._boxed_call = True  # AOTAutograd hands over its arguments as one list
@@ -63,7 +74,7 @@ class TorchGraphProgram:
         Raises: BackendError under the option strict, with the reason
         """
         try:
-            variant = make_variant(self.module, args, self.phase)
+            variant = make_variant(self.module, args, self.phase, self.visible)
         except Exception as error:
             if self.options.get("strict") or flags.strict:
                 raise

@@ -29,6 +29,24 @@ class TableEntry(NamedTuple):
 
 TABLE: dict[str, TableEntry] = {}
 
+# The operators of PyTorch's Core ATen IR that have no entry, and why.
+WITHOUT_ENTRY = {
+    "_embedding_bag.default": "PyTorch computes it: its backward reads what only PyTorch writes",
+    "_fft_c2r.default": "PyTorch computes it: Fourier transforms are no card",
+    "_fft_r2c.default": "PyTorch computes it: Fourier transforms are no card",
+    "_local_scalar_dense.default": "breaks the graph: Python reads a number",
+    "_native_batch_norm_legit.default": "writes its operands; AOTAutograd puts "
+    "`_native_batch_norm_legit_functional` in its place",
+    "atan2.out": "writes its operand; AOTAutograd puts `atan2` in its place",
+    "nonzero.default": "breaks the graph: its size depends on contents",
+    "resize_.default": "writes its operand; AOTAutograd puts `resize` in its place",
+    "sym_is_contiguous.default": "sizes are numbers when a graph is lowered",
+    "sym_numel.default": "sizes are numbers when a graph is lowered",
+    "sym_size.int": "sizes are numbers when a graph is lowered",
+    "sym_storage_offset.default": "sizes are numbers when a graph is lowered",
+    "sym_stride.int": "sizes are numbers when a graph is lowered",
+}
+
 
 def aten(*names: str, promotion: Kind | Callable | None = None) -> Callable:
     """A decorator that enters a function for these operators ("add.Tensor"; "relu" is its default
@@ -40,6 +58,15 @@ def aten(*names: str, promotion: Kind | Callable | None = None) -> Callable:
         return compute
 
     return enter
+
+
+def core_operators() -> list:
+    """The overloads of PyTorch's Core ATen IR, by PyTorch's own tags."""
+    schemas = [x for x in torch._C._jit_get_all_schemas() if x.name.startswith("aten::")]
+    names = {(x.name.removeprefix("aten::"), x.overload_name or "default") for x in schemas}
+    packets = [(getattr(torch.ops.aten, name, None), overload) for name, overload in sorted(names)]
+    overloads = [getattr(packet, overload, None) for packet, overload in packets]
+    return [op for op in overloads if op is not None and torch.Tag.core in op.tags]
 
 
 def name_of(target) -> str:

@@ -90,10 +90,10 @@ def find_parts(module) -> TensorParts | None:
 
 def find_key_set() -> tuple[int, int] | None:
     """Where a tensor has the set of its dispatch keys, and the bits there of tensors whose
-    elements are to be conjugated or negated when they are read."""
+    elements are to be conjugated or negated when they are read, or are zeros without memory."""
     x = torch.empty(3, dtype=torch.complex64)
     y = torch.empty(3)
-    pairs = [(x, x.conj()), (y, torch._neg_view(y))]
+    pairs = [(x, x.conj()), (y, torch._neg_view(y)), (y, torch._efficientzerotensor(3))]
     places, bits = set(range(TENSOR_BYTES // 8)), 0
     for plain, turned in pairs:
         words = zip(*(words_at(t._cdata, TENSOR_BYTES) for t in (plain, turned)))
@@ -117,7 +117,15 @@ def are_right(module) -> bool:
     numbers = {number_of(dtype) for dtype in kinds()}
     x = torch.empty(3)
     call = module.TensorCall(ctypes.addressof(table), [for_c(described(x, 0))], [])
-    others = (torch._neg_view(x), x.double(), torch.empty(4), torch.empty(6)[::2], x.to("meta"))
+    zeros = torch._efficientzerotensor(3)
+    others = (
+        torch._neg_view(x),
+        zeros,
+        x.double(),
+        torch.empty(4),
+        torch.empty(6)[::2],
+        x.to("meta"),
+    )
     return len(numbers) == len(kinds()) and not any(call.fill([other]) for other in others)
 
 
@@ -145,8 +153,8 @@ def described(tensor: torch.Tensor, place: int) -> tuple:
 
 
 def turned(tensor: torch.Tensor) -> bool:
-    """Whether its elements are conjugated or negated when they are read."""
-    return tensor.is_conj() or tensor.is_neg()
+    """Whether its elements are conjugated or negated when read, or are zeros without memory."""
+    return tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor()
 
 
 def make_call(table: int, inputs: list[tuple], outputs: list[tuple]):

@@ -18,8 +18,9 @@ from glasshouse.dispatch.bind import timers
 from glasshouse.graph import record
 from glasshouse.torch.draws import draw_keys
 from glasshouse.torch.dtypes import from_array, to_array
-from glasshouse.torch.lowering import GraphLowering, Output, layout_of
-from glasshouse.torch.tensor_access import described, make_call
+from glasshouse.torch.layout import layout_of, row_major_strides
+from glasshouse.torch.lowering import COMPUTED, GraphLowering, Output
+from glasshouse.torch.tensor_access import described, make_call, turned
 
 OWN_ARENA_BYTES = 1 << 14  # an arena up to this size stays with its variant
 ALIGNMENT = 64
@@ -68,7 +69,10 @@ class GraphVariant:
             return args[out.what]
         if out.kind == "empty":
             return torch.empty(out.sizes, dtype=out.dtype)
-        return args[out.what].detach().as_strided(out.sizes, out.strides, out.offset)
+        if out.kind == "spread":
+            return spread(tensors[out.what], out)
+        tensor = args[out.what].detach()
+        return tensor.as_strided(out.sizes, out.strides, tensor.storage_offset() + out.offset)
 
 
 class ReferenceVariant(GraphVariant):
@@ -89,9 +93,9 @@ class ReferenceVariant(GraphVariant):
                 leaf.value = self.array_of(kind, what, args, keys)
             arrays = [np.array(x, order="C") for x in quiet.run(record.compute, self.recording)]
         tensors = {
-            out.what: from_array(arrays[out.what]).as_strided(out.sizes, out.strides)
+            out.what: from_array(arrays[out.what]).as_strided(out.sizes, dense_strides(out))
             for out in self.outputs
-            if out.kind == "value"
+            if out.kind in COMPUTED
         }
         return unshared([self.result(out, args, tensors) for out in self.outputs], self.outputs)
 
@@ -115,10 +119,25 @@ def unshared(results: list, outputs: list[Output]) -> list:
     return results
 
 
+def dense_strides(out: Output) -> tuple[int, ...]:
+    """The strides with which the Program writes a result."""
+    return row_major_strides(out.sizes) if out.kind == "spread" else out.strides
+
+
+def spread(tensor: torch.Tensor, out: Output) -> torch.Tensor:
+    """A copy of a result that lies in memory with gaps, or repeats itself where a stride is 0."""
+    tensor = tensor.as_strided(out.sizes, row_major_strides(out.sizes))
+    for axis, stride in enumerate(out.strides):
+        if stride == 0:
+            tensor = tensor.narrow(axis, 0, 1)
+    copy = torch.empty_strided(tensor.shape, out.strides, dtype=tensor.dtype).copy_(tensor)
+    return copy.expand(out.sizes)
+
+
 def lying(tensor: torch.Tensor, layout) -> torch.Tensor:
     """A tensor whose memory the Program reads: elements in the order of the layout's axes."""
-    if tensor.is_conj() or tensor.is_neg():
-        tensor = tensor.resolve_conj().resolve_neg()
+    if turned(tensor):
+        tensor = tensor.resolve_conj().resolve_neg().clone()
         return (
             tensor.contiguous() if not layout.dense else tensor.permute(layout.order).contiguous()
         )
@@ -163,7 +182,7 @@ class CompiledVariant(GraphVariant):
             return (x,)
         place = self.numbers.get(number, -2)
         layout = layout_of(x)
-        if place >= 0 and (not layout.dense or x.is_conj() or x.is_neg()):
+        if place >= 0 and (not layout.dense or turned(x)):
             self.copied.append((number, layout))
             place = -2
         return described(x, place + 1)
@@ -172,12 +191,12 @@ class CompiledVariant(GraphVariant):
         """What each output of the Program is: the first result of the graph that lies there."""
         by_place: dict[int, Output] = {}
         for out in self.outputs:
-            if out.kind == "value":
+            if out.kind in COMPUTED:
                 by_place.setdefault(self.program.outputs[out.what][0], out)
         expected, first = [], 1 + len(self.leaves)
         for at, (_, _, _, nbytes, _) in enumerate(self.program.output_specs):
             out = by_place.get(at) or Output("value", 0, None, (nbytes,), (1,), 0, torch.uint8)
-            expected.append((first + at, out.dtype, out.sizes, out.strides, nbytes))
+            expected.append((first + at, out.dtype, out.sizes, dense_strides(out), nbytes))
         return expected
 
     def set_results(self) -> None:
@@ -290,6 +309,8 @@ class CompiledVariant(GraphVariant):
                 found.append(twin.as_strided(out.sizes, out.strides))
             elif out.kind == "value":
                 found.append(tensors[at_of[out.what][0]])
+            elif out.kind == "spread":
+                found.append(spread(tensors[at_of[out.what][0]], out))
             else:
                 found.append(self.result(out, args, tensors))
         return found
@@ -302,9 +323,9 @@ def array_at(address: int, shape, dtype) -> np.ndarray:
     return np.frombuffer(memory, np.uint8).view(dtype).reshape(shape)
 
 
-def make_variant(module: torch.fx.GraphModule, inputs, phase: str):
+def make_variant(module: torch.fx.GraphModule, inputs, phase: str, visible: int):
     """The variant of a graph for these inputs."""
-    lowering = GraphLowering(module, inputs, phase)
+    lowering = GraphLowering(module, inputs, phase, visible)
     lowered = lowering.run()
     if lowered.recording is None or flags.compile == "never":
         return ReferenceVariant(lowering, lowered, inputs)

@@ -27,3 +27,13 @@ def test_entries_are_operators():
         if found is None or overload not in found.overloads():
             unknown.append(name)
     assert unknown == []
+
+
+def test_the_core_operators_have_entries_or_a_reason():
+    from glasshouse.torch import aten  # noqa: F401
+    from glasshouse.torch.table import TABLE, WITHOUT_ENTRY, core_operators, name_of
+
+    names = {name_of(op) for op in core_operators()}
+    assert len(names) > 150
+    assert names - set(TABLE) - set(WITHOUT_ENTRY) == set()
+    assert set(WITHOUT_ENTRY) & set(TABLE) == set()

@@ -11,4 +11,5 @@ from glasshouse.torch.aten import (
     pool,
     random,
     reduce,
+    sample,
 )

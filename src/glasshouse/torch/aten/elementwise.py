@@ -419,9 +419,9 @@ def mish(x):
 @aten("log_sigmoid_forward")
 def log_sigmoid(x):
     wide = cast(x, as_dtype("float32")) if x.dtype.itemsize < 4 else x
-    zero = full((), 0, wide.dtype)
-    y = gh.minimum(wide, zero) - gh.log1p(gh.exp(-gh.abs(wide)))
-    return cast(y, x.dtype), full((0,), 0, x.dtype)
+    decay = gh.exp(-gh.abs(wide))
+    y = gh.minimum(wide, full((), 0, wide.dtype)) - gh.log1p(decay)
+    return cast(y, x.dtype), cast(decay, x.dtype)  # PyTorch's backward on a CPU reads the second
 
 
 # -- dtypes and copies ------------------------------------------------------------------------

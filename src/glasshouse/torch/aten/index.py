@@ -8,6 +8,7 @@ from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.value import Value, cast, full
 from glasshouse.ops.index import gather_along
 from glasshouse.ops.movement import permute
+from glasshouse.torch.aten.reduce import wide
 from glasshouse.torch.aten.shape import axis_of, reshape, typed
 from glasshouse.torch.table import aten
 
@@ -24,9 +25,10 @@ def from_front(indices: Value, size: int) -> Value:
 
 @aten("index_select")
 def index_select(x, axis, indices):
+    rows = reshape(indices, (indices.size,))
     if x.ndim == 0:
-        return x
-    return primitives["gather"](x, reshape(indices, (indices.size,)), axis=axis % x.ndim)
+        return reshape(primitives["gather"](reshape(x, (1,)), rows, axis=0), ())
+    return primitives["gather"](x, rows, axis=axis % x.ndim)
 
 
 @aten("gather")
@@ -191,16 +193,77 @@ def scatter_add(x, axis, indices, source):
     return scattered("scatter_add", x, axis, indices, source)
 
 
+def rows_scattered(card: str, x: Value, axis: int, indices: Value, source: Value) -> Value:
+    """x with rows of source written or added along one axis; a scalar has one."""
+    if x.ndim == 0:
+        row = rows_scattered(card, reshape(x, (1,)), 0, indices, reshape(source, (source.size,)))
+        return reshape(row, ())
+    rows = cast(reshape(indices, (indices.size,)), INT64)
+    return primitives[card](x, rows, cast(source, x.dtype), axis=axis % x.ndim)
+
+
 @aten("index_add")
 def index_add(x, axis, indices, source, alpha=1):
-    axis = axis % x.ndim
     source = source if alpha == 1 else source * alpha
-    rows = reshape(indices, (indices.size,))
-    return primitives["scatter_add"](x, cast(rows, INT64), cast(source, x.dtype), axis=axis)
+    return rows_scattered("scatter_add", x, axis, indices, source)
 
 
 @aten("index_copy")
 def index_copy(x, axis, indices, source):
-    axis = axis % x.ndim
-    rows = reshape(indices, (indices.size,))
-    return primitives["scatter_set"](x, cast(rows, INT64), cast(source, x.dtype), axis=axis)
+    return rows_scattered("scatter_set", x, axis, indices, source)
+
+
+@aten("scatter_reduce.two")
+def scatter_reduce(x, axis, indices, source, reduce, include_self=True):
+    """Elements of source joined with those of x at the places that indices name along one axis."""
+    if not include_self and reduce in ("sum", "mean"):
+        x = scatter_value(x, axis, indices, 0)
+    if reduce == "sum":
+        return scattered("scatter_add", x, axis, indices, source)
+    if reduce == "mean":
+        return scattered_mean(x, axis, indices, source, include_self)
+    if reduce in ("amax", "amin"):
+        return scattered_extreme(x, axis, indices, source, reduce == "amax", include_self)
+    raise NotImplementedError  # a product
+
+
+def scattered_mean(x: Value, axis: int, indices: Value, source: Value, include_self: bool) -> Value:
+    """The means of what `scatter_add` adds up; whole numbers are rounded down."""
+    total = scattered("scatter_add", wide(x), axis, indices, wide(source))
+    count = full(x.shape, int(include_self), INT64)
+    count = scattered("scatter_add", count, axis, indices, full(indices.shape, 1, INT64))
+    count = cast(gh.maximum(count, full((), 1, INT64)), total.dtype)
+    mean = total / count if x.dtype.is_inexact else total // count
+    return cast(mean, x.dtype)
+
+
+def scattered_extreme(x, axis: int, indices, source, largest: bool, include_self: bool) -> Value:
+    """The largest or smallest elements: written in order of size, the last one at a place stays."""
+    indices = reshape(indices, indices.shape or (1,))
+    whole = reshape(x, x.shape or (1,))
+    source = cut_to(reshape(source, source.shape or (1,)), indices.shape, -1)
+    places = flat_places(whole, axis_of(axis, whole.ndim), indices)
+    values = reshape(cast(source, x.dtype), (places.size,))
+    values, order = primitives["sort"](values, axis=0, descending=not largest)
+    places = primitives["gather"](places, order, axis=0)
+    flat = reshape(x, (x.size,))
+    written = primitives["scatter_set"](flat, places, values, axis=0)
+    if include_self:
+        joined = (gh.maximum if largest else gh.minimum)(flat, written)
+        hits = full((x.size,), False, as_dtype("bool"))
+        ones = full(places.shape, True, as_dtype("bool"))
+        written = gh.where(primitives["scatter_set"](hits, places, ones, axis=0), joined, flat)
+    return reshape(written, x.shape)
+
+
+@aten("masked_scatter")
+def masked_scatter(x, mask, source):
+    """x with the elements of source, one after another, where the mask is true."""
+    x, mask = gh.broadcast_arrays(x, mask)
+    if source.size == 0 or x.size == 0:
+        return x
+    flat_mask = reshape(mask, (x.size,))
+    place = gh.cumulative_sum(cast(flat_mask, INT64), axis=0) - 1
+    place = gh.minimum(gh.maximum(place, full((), 0, INT64)), full((), source.size - 1, INT64))
+    taken = primitives["gather"](reshape(source, (source.size,)), place, axis=0)
+    return reshape(gh.where(flat_mask, taken, reshape(x, (x.size,))), x.shape)

@@ -2,8 +2,11 @@
 
 import math
 
+import numpy as np
+
 import glasshouse as gh
 from glasshouse.base import as_dtype
+from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.value import Value, cast, full
 from glasshouse.ops.contract import matmul
 from glasshouse.torch.aten.reduce import wide
@@ -57,6 +60,87 @@ def addmv(x, a, v, beta=1, alpha=1):
 @aten("dot")
 def dot(x, y):
     return reshape(matmul(reshape(x, (1, x.size)), reshape(y, (y.size, 1))), ())
+
+
+# -- distances --------------------------------------------------------------------------------
+
+
+def norm_of(difference: Value, p: float) -> Value:
+    """The p-norm along the last axis."""
+    size = gh.abs(difference)
+    if p == 0:
+        return gh.sum(cast(size != 0, size.dtype), axis=-1)
+    if p == 1:
+        return gh.sum(size, axis=-1)
+    if p == 2:
+        return gh.sqrt(gh.sum(size * size, axis=-1))
+    if p == math.inf:
+        return gh.max(size, axis=-1)
+    return gh.sum(size**p, axis=-1) ** (1 / p)
+
+
+def norm_slope(difference: Value, norm: Value, p: float) -> Value:
+    """The derivative of the p-norm by each difference; 0 where the norm is 0."""
+    size, sign = gh.abs(difference), gh.sign(difference)
+    norm = gh.expand_dims(norm, -1)
+    zero = full((), 0, difference.dtype)
+    if p == 0:
+        return difference * 0
+    if p == 1:
+        return sign
+    if p == math.inf:
+        return gh.where(size == norm, sign, zero)
+    slope = difference / norm if p == 2 else sign * (size / norm) ** (p - 1)
+    return gh.where((norm == 0) | (size == 0), zero, slope)
+
+
+def pairwise_difference(x: Value, y: Value) -> Value:
+    """(…, P, R, M) of x (…, P, M) and y (…, R, M)."""
+    return gh.expand_dims(x, -2) - gh.expand_dims(y, -3)
+
+
+@aten("_cdist_forward")
+def cdist(x, y, p, mode):
+    if 0 in x.shape or 0 in y.shape:
+        raise NotImplementedError
+    return norm_of(pairwise_difference(x, y), p)
+
+
+@aten("_cdist_backward")
+def cdist_backward(g, x, y, p, distances):
+    """The gradient of the first points."""
+    if 0 in x.shape or 0 in y.shape:
+        raise NotImplementedError
+    slope = norm_slope(pairwise_difference(x, y), distances, p)
+    return gh.sum(gh.expand_dims(g, -1) * slope, axis=-2)
+
+
+def points_of_pairs(x: Value) -> tuple[Value, Value]:
+    """The numbers of the points of each pair (i, j), i < j, in order."""
+    first, second = np.triu_indices(x.shape[0], 1)
+    return gh.asarray(first.astype(np.int64)), gh.asarray(second.astype(np.int64))
+
+
+def difference_of_pairs(x: Value) -> Value:
+    first, second = (primitives["gather"](x, at, axis=0) for at in points_of_pairs(x))
+    return first - second
+
+
+@aten("_pdist_forward")
+def pdist(x, p=2):
+    if x.shape[0] < 2 or x.shape[1] == 0:
+        raise NotImplementedError
+    return norm_of(difference_of_pairs(x), p)
+
+
+@aten("_pdist_backward")
+def pdist_backward(g, x, p, distances):
+    if x.shape[0] < 2 or x.shape[1] == 0:
+        raise NotImplementedError
+    parts = gh.expand_dims(g, -1) * norm_slope(difference_of_pairs(x), distances, p)
+    first, second = points_of_pairs(x)
+    grad = primitives["scatter_add"](full(x.shape, 0, x.dtype), first, parts, axis=0)
+    return primitives["scatter_add"](grad, second, -parts, axis=0)
 
 
 # -- attention --------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """Pooling, resizing, and their gradients, which the tape makes of the forward forms."""
 
-from math import prod
-
 import glasshouse as gh
 from glasshouse import nn
 from glasshouse.base import as_dtype
@@ -247,5 +245,11 @@ def replication_pad_backward(g, x, widths):
 @aten("im2col")
 def im2col(x, kernel, dilation, padding, stride):
     """The windows of x as columns: (N, C · window, places)."""
-    y = functional.unfold(x, tuple(kernel), tuple(dilation), tuple(padding), tuple(stride))
-    return reshape(y, (x.shape[0], x.shape[1] * prod(kernel), -1)) if x.ndim == 4 else y
+    return functional.unfold(x, tuple(kernel), tuple(dilation), tuple(padding), tuple(stride))
+
+
+@aten("col2im")
+def col2im(x, size, kernel, dilation, padding, stride):
+    """The images in which each column of x (N, C · window, places) is added at its place."""
+    options = (tuple(v) for v in (size, kernel, dilation, padding, stride))
+    return functional.fold(x, *options)

@@ -1,6 +1,7 @@
 """Operators that draw: from keys of `lowering`'s own, which follow torch.manual_seed."""
 
 from glasshouse.base import as_dtype
+from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.value import Value, cast, full
 from glasshouse.tensor import random
 from glasshouse.torch.aten.create import dtype_of
@@ -84,3 +85,10 @@ def randint_from(low, high, shape, dtype=None, **_):
     wanted = dtype_of(dtype, 0)
     whole = random.randint(low, high, tuple(shape), generator=generator())
     return cast(whole, wanted)
+
+
+@aten("randperm")
+def randperm(n, dtype=None, **_):
+    """The positions of n draws in the order of their size."""
+    _, order = primitives["sort"](uniform((n,), as_dtype("float64")), axis=0, descending=False)
+    return cast(order, dtype_of(dtype, 0))

@@ -1,0 +1,101 @@
+"""How tensors of PyTorch's lie in memory: the order of their axes, views of others, and gaps."""
+
+import operator
+from typing import NamedTuple
+
+import torch
+from torch.fx import Node as FxNode
+
+
+class InputLayout(NamedTuple):
+    """How a tensor of PyTorch's lies in memory: the order of its axes from the widest stride to the
+    narrowest, and its sizes in that order; `dense` says that it fills its memory."""
+
+    order: tuple[int, ...]
+    sizes: tuple[int, ...]
+    dense: bool
+
+
+def layout_of(tensor: torch.Tensor) -> InputLayout:
+    """The layout of a tensor, fake ones included."""
+    sizes, strides = tuple(map(int, tensor.shape)), tuple(map(int, tensor.stride()))
+    order = sorted(range(len(sizes)), key=lambda i: (-strides[i], i))
+    order = tuple(order) if not tensor.is_contiguous() else tuple(range(len(sizes)))
+    expected, dense = 1, True
+    for i in reversed(order):
+        if sizes[i] != 1:
+            dense = dense and strides[i] == expected
+            expected *= sizes[i]
+    if tensor.numel() == 0:
+        order, dense = tuple(range(len(sizes))), True
+    if not dense:
+        order = tuple(range(len(sizes)))
+    return InputLayout(order, tuple(sizes[i] for i in order), dense)
+
+
+def strides_in(layout: InputLayout, sizes) -> tuple[int, ...]:
+    """The strides of the axes of a tensor that lies densely in the order of its layout."""
+    strides, step = [0] * len(layout.order), 1
+    for i, n in zip(reversed(layout.order), reversed(sizes)):
+        strides[i] = step
+        step *= max(n, 1)
+    return tuple(strides)
+
+
+def row_major_strides(sizes) -> tuple[int, ...]:
+    """The strides of a dense tensor whose axes lie in order."""
+    order = tuple(range(len(sizes)))
+    return strides_in(InputLayout(order, tuple(sizes), True), tuple(sizes))
+
+
+def static(fake) -> bool:
+    """Whether a fake tensor's sizes and strides are numbers."""
+    if not isinstance(fake, torch.Tensor):
+        return False
+    return all(isinstance(n, int) for n in (*fake.shape, *fake.stride()))
+
+
+def lies_with_gaps(fake) -> bool:
+    """Whether a result's elements lie apart in memory; a repeated axis has stride 0."""
+    if not static(fake) or fake.numel() < 2 or layout_of(fake).dense:
+        return False
+    axes = sorted((stride, n) for n, stride in zip(fake.shape, fake.stride()) if n > 1 and stride)
+    extent = 1
+    for stride, n in axes:
+        if stride < extent:  # elements overlap
+            return False
+        extent = stride * (n - 1) + 1
+    return True
+
+
+def view_source(node: FxNode) -> FxNode | None:
+    """The input of the graph that a node is a view of, if it reads the same numbers there."""
+    source = base_of(node)
+    if source.op != "placeholder" or not isinstance(source.meta.get("val"), torch.Tensor):
+        return None
+    return source if meaning_of(source.meta["val"]) == meaning_of(node.meta["val"]) else None
+
+
+def base_of(node: FxNode) -> FxNode:
+    """The node that a chain of views leads to."""
+    while node.op == "call_function":
+        several = node.target is operator.getitem
+        if not is_view(node.args[0].target if several else node.target):
+            break
+        node = node.args[0].args[0] if several else node.args[0]
+    return node
+
+
+def is_view(target) -> bool:
+    """Whether an operator gives its first operand's memory, as its schema says."""
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    if target is torch.ops.aten._unsafe_view.default:
+        return True
+    infos = [result.alias_info for result in target._schema.returns]
+    return bool(infos) and all(info is not None and not info.is_write for info in infos)
+
+
+def meaning_of(fake: torch.Tensor) -> tuple:
+    """How a tensor's memory is read."""
+    return fake.dtype, fake.is_conj(), fake.is_neg()
