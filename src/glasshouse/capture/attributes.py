@@ -4,6 +4,7 @@ import types
 
 from glasshouse.capture.frame import CapturedGenerator, CapturedIterator
 from glasshouse.capture.plain import FUNCTIONS, MISSING, SCALARS, own_method, static_lookup
+from glasshouse.capture.signatures import is_of_signature, signature_part
 from glasshouse.capture.values import (
     Break,
     Recipe,
@@ -71,6 +72,8 @@ class AttributeRules:
                 kind = type(value).__name__
                 self.fail(AttributeError(f"{kind!r} object has no attribute {name!r}"))
             return self.deliver(then, attribute)
+        if is_of_signature(obj):
+            return self.deliver(then, signature_part(self, obj, name))
         if isinstance(value, types.ModuleType):
             if name == "__dict__":
                 raise Break("the namespace of a module", Var(getattr), [obj, Var(name)])

@@ -1,5 +1,6 @@
 """Builtin functions and classes with a rule of their own: rule(tracer, fn, args, kwargs, then)."""
 
+import inspect
 import itertools
 import math
 import operator
@@ -15,7 +16,7 @@ from glasshouse.capture.frame import (
     ZipIterator,
     type_of,
 )
-from glasshouse.capture.plain import own_method, static_lookup
+from glasshouse.capture.plain import ARRAY_SCALARS, own_method, static_lookup
 from glasshouse.capture.polyfills import (
     POLYFILLS,
     call_until,
@@ -25,6 +26,7 @@ from glasshouse.capture.polyfills import (
     reversed_of,
     total_of,
 )
+from glasshouse.capture.signatures import on_signature
 from glasshouse.capture.values import Break, Recipe, ValueSource, Var, constant
 
 # Those of `operator` that write to their first argument, or call one.
@@ -335,6 +337,7 @@ CLASSES |= {
     types.MethodType: simple(lambda t, args, then: t.deliver(then, t.bound(args[1], args[0]))),
 }
 CLASSES |= dict.fromkeys((property, deque, defaultdict), breaking("making"))
+CLASSES |= dict.fromkeys(ARRAY_SCALARS, on_pure)
 CLASSES |= dict.fromkeys((range, complex, bytes, frozenset, slice), on_pure)
 CLASSES |= dict.fromkeys(
     (itertools.permutations, itertools.combinations, itertools.combinations_with_replacement),
@@ -352,6 +355,7 @@ BUILTINS = {
     order_of: on_order,
     check_islice: on_check_islice,
     sum: on_sum,
+    inspect.signature: on_signature,
     repr: on_str,
     print: breaking("call", hint=PRINT_HINT),
     len: simple(lambda t, args, then: t.length(args[0], then)),

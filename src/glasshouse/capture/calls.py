@@ -9,6 +9,8 @@ import weakref
 from collections import OrderedDict
 from contextlib import suppress
 
+import numpy as np
+
 from glasshouse.base.interrupts import let_through
 from glasshouse.capture.builtin_rules import BUILTINS, CLASSES, GETTERS, PURE, super_of_frame
 from glasshouse.capture.bytecode import GENERATORS, decoded, original_of, slot_names
@@ -89,6 +91,13 @@ class CallRules:
             self.typed(fn)
             self.rely_on_class(fn, type(f), "__call__", method)
             return self.call(Var(method), [fn, *args], kwargs, then)
+        if isinstance(f, np.ufunc) and all(type(x.value) in SCALARS for x in args) and not kwargs:
+            self.concretize(fn)
+            try:
+                with np.errstate(all="raise"):
+                    return self.fold(fn, f, args, kwargs, then)
+            except FloatingPointError:  # of which each call warns
+                raise Break(f"call of {f.__name__}", fn, args) from None
         raise Break(f"call of a {type(f).__name__}", fn, args, kwargs)
 
     def fold(self, fn: Var, f, args, kwargs, then):

@@ -4,6 +4,7 @@ from collections import OrderedDict
 
 from glasshouse.capture.frame import END, EnumerateIterator, SequenceIterator, ZipIterator
 from glasshouse.capture.guards import GuardCheck
+from glasshouse.capture.signatures import without_proxy
 from glasshouse.capture.values import Break, ValueSource, Var, constant
 
 
@@ -22,6 +23,7 @@ class ContainerRules:
         """The items as Vars, where they are known without running the user's code; else None.
 
         An iterator has none left behind this; if the instruction then breaks, it is put back."""
+        var = without_proxy(var)
         value = var.value
         kind = type(value)
         if not self.live and isinstance(value, (list, tuple, set, frozenset, dict)):
@@ -79,6 +81,7 @@ class ContainerRules:
 
     def entries(self, var: Var) -> list[tuple[Var, Var]]:
         """All (key, value) of a dict, guarded."""
+        var = without_proxy(var)
         if not isinstance(var.value, dict):
             raise Break(f"a {type(var.value).__name__} is unpacked as a mapping", None)
         if not self.live:

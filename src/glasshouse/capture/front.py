@@ -10,8 +10,16 @@ from collections.abc import Callable
 from typing import Any
 
 from glasshouse.base.errors import HiddenValueError
-from glasshouse.capture.plain import FUNCTIONS, SCALARS
-from glasshouse.capture.values import Break, Recipe, UserError, ValueSource, Var, constant
+from glasshouse.capture.plain import ARRAY_SCALARS, FUNCTIONS, SCALARS
+from glasshouse.capture.values import (
+    Break,
+    Recipe,
+    SymbolicNumber,
+    UserError,
+    ValueSource,
+    Var,
+    constant,
+)
 from glasshouse.ir.node import IRNode
 
 VARYING = {
@@ -93,6 +101,10 @@ class FrontEnd:
     def size_varies(self, tracer, var: Var) -> bool:
         """Whether an input of the graph may have another size in a later call."""
         return False
+
+    def as_tensor(self, number):
+        """One of NumPy's numbers as a tensor, if operators take it for one; else None."""
+        return
 
     def check_numbers(self, tracer, args: list[Var]) -> None:
         """Guard what an operation relies on of the numbers that vary among its arguments."""
@@ -177,6 +189,20 @@ class FrontEnd:
             tracer.snapshots.setdefault(id(var.value), (var.value, self.state_of(var.value)))
         return node
 
+    def lift_scalar(self, tracer, var: Var, made) -> IRNode:
+        """The node of one of NumPy's numbers, which the graph takes as a tensor, so that its value
+        is free."""
+        known = tracer.lifted.get(id(var))
+        if known is not None:
+            return known[0]
+        tracer.typed(var)
+        text = var.origin.text if isinstance(var.origin, ValueSource) else "number"
+        node = tracer.graph.placeholder(text.replace("__dict__", ""))
+        node.meta["varies"] = False
+        tracer.inputs.append((node, Var(made, SymbolicNumber(self.as_tensor, (var,)))))
+        tracer.lifted[id(var)] = node, var
+        return node
+
     def lift_owned(self, tracer, var: Var) -> IRNode:
         """A tensor as an attribute of the graph's module."""
         text = var.origin.text if isinstance(var.origin, ValueSource) else "constant"
@@ -209,6 +235,9 @@ class FrontEnd:
             return self.lift(tracer, var)
         if isinstance(var.origin, IRNode):
             return var.origin
+        if type(value) in ARRAY_SCALARS and tracer.varies(var):
+            made = self.as_tensor(value) if numbers else None
+            return tracer.concretize(var) if made is None else self.lift_scalar(tracer, var, made)
         if tracer.varies(var):
             if numbers or type(value) is int:
                 return self.lift(tracer, var)

@@ -21,7 +21,7 @@ from glasshouse.dispatch.value import Value
 from glasshouse.nn.module import Parameter
 from glasshouse.optim.optimizer import Optimizer
 from glasshouse.optim.schedule import LRScheduler
-from glasshouse.tensor import Tensor, random
+from glasshouse.tensor import Tensor, asarray, random
 
 STATE = {
     "payload",
@@ -94,6 +94,9 @@ class GlasshouseFront(TensorFront, ModuleFront):
         if fn.__name__ in LEFT_TO_PYTHON or "<locals>" in fn.__qualname__:
             return False
         return "." not in fn.__qualname__ or is_tensor_method(fn)
+
+    def as_tensor(self, number):
+        return asarray(number)
 
     def is_constant(self, value):
         return isinstance(value, CONSTANTS)

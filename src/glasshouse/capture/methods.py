@@ -6,10 +6,12 @@ from collections import OrderedDict
 
 from glasshouse.capture.frame import CapturedGenerator, plain_value
 from glasshouse.capture.objects import compares_in_python
+from glasshouse.capture.plain import SCALARS
 from glasshouse.capture.polyfills import add_all, extend_of, fromkeys_of, join_of, update_of
+from glasshouse.capture.signatures import without_proxy
 from glasshouse.capture.values import Break, Recipe, Var, discarded
 
-STATELESS = (str, int, float, bool, complex, bytes, tuple, range, frozenset, type(None), slice)
+STATELESS = (*SCALARS, tuple, range, frozenset, slice)
 SET_ALGEBRA = {
     "union",
     "intersection",
@@ -42,6 +44,7 @@ class MethodRules:
 
     def builtin_method(self, fn: Var, this: Var, name: str, args, kwargs, then):
         """this.name(*args) of a builtin type."""
+        this = without_proxy(this)
         value = this.value
         if isinstance(fn.value, (types.MethodDescriptorType, types.WrapperDescriptorType)):
             fn = Var(fn.value.__get__(value), Recipe("method", this, Var(fn.value)))

@@ -7,8 +7,15 @@ from enum import Enum
 
 from glasshouse.capture.bytecode import original_of
 from glasshouse.capture.frame import CapturedGenerator
-from glasshouse.capture.guards import GuardSet
-from glasshouse.capture.plain import FUNCTIONS, MISSING, NUMBERS, SCALARS, static_lookup
+from glasshouse.capture.guards import GuardCheck, GuardSet
+from glasshouse.capture.plain import (
+    ARRAY_SCALARS,
+    FUNCTIONS,
+    MISSING,
+    NUMBERS,
+    SCALARS,
+    static_lookup,
+)
 from glasshouse.capture.values import Break, Recipe, SymbolicNumber, ValueSource, Var
 from glasshouse.ir.node import IRNode
 
@@ -50,6 +57,8 @@ class ObjectRules:
             else:
                 single = value is None or type(value) is bool
                 kind = "eq" if not single and compares(value) else "is"
+                if type(value) in ARRAY_SCALARS:
+                    kind, value = "call", GuardCheck(same_scalar, var.value, repr(var.value))
                 self.guards.add(kind, origin, value)
                 if type(value) is types.FunctionType:
                     self.guards.add("code", origin, value.__code__)
@@ -63,7 +72,7 @@ class ObjectRules:
             self.fix_inputs(origin)
         else:
             raise Break("a value that the graph computes is needed", None)
-        return value
+        return var.value
 
     def fix_inputs(self, node: IRNode) -> None:
         """Rely on every size and number that a node was computed from and that was let free."""
@@ -134,6 +143,8 @@ class ObjectRules:
         """Whether a number may be another one in a later call."""
         if isinstance(var.origin, SymbolicNumber):
             return True
+        if type(var.value) in ARRAY_SCALARS:
+            return self.live and isinstance(var.origin, ValueSource)
         if (
             type(var.value) not in NUMBERS
             or not isinstance(var.origin, ValueSource)
@@ -361,6 +372,11 @@ def raise_unset(name: str):
     """What Python does at an unset free variable; in a resume function it is a local one."""
     what = f"free variable '{name}' where it is not associated with a value"
     raise NameError(f"cannot access {what} in enclosing scope")
+
+
+def same_scalar(value, wanted) -> bool:
+    """Whether two of NumPy's numbers are the same to the bit."""
+    return type(value) is type(wanted) and value.tobytes() == wanted.tobytes()
 
 
 def compares_in_python(value) -> bool:

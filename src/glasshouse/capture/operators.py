@@ -7,8 +7,9 @@ from collections import defaultdict
 
 from glasshouse.capture.frame import CapturedGenerator, CapturedIterator
 from glasshouse.capture.objects import compares_in_python
-from glasshouse.capture.plain import FUNCTIONS, SCALARS, own_method, static_lookup
+from glasshouse.capture.plain import ARRAY_SCALARS, FUNCTIONS, SCALARS, own_method, static_lookup
 from glasshouse.capture.polyfills import contains_in, equal_items, unequal_items
+from glasshouse.capture.signatures import without_proxy
 from glasshouse.capture.values import (
     Break,
     SymbolicNumber,
@@ -114,7 +115,7 @@ class OperatorRules:
             bool(args)
             and any(self.varies(x) for x in args)
             and all(
-                type(x.value) in (int, float)
+                type(x.value) in (int, float, *ARRAY_SCALARS)
                 and (x.origin is None or isinstance(x.origin, (ValueSource, SymbolicNumber)))
                 for x in args
             )
@@ -382,6 +383,7 @@ class OperatorRules:
     @pending
     def contains(self, container: Var, element: Var, inverted: bool, then=None):
         """element in container."""
+        container = without_proxy(container)
         value = container.value
         fn = not_contains if inverted else contains
         if not self.live:
@@ -418,6 +420,7 @@ class OperatorRules:
     @pending
     def get_item(self, obj: Var, key: Var, then=None):
         """obj[key]."""
+        obj = without_proxy(obj)
         value = obj.value
         if not self.live:
             return self.give(then, self.do(operator.getitem, value, key.value))

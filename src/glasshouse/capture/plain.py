@@ -2,7 +2,21 @@
 
 import types
 
-SCALARS = (int, float, bool, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented))
+import numpy as np
+
+ARRAY_SCALARS = tuple(np.dtype(kind).type for kind in "?bhilBHILefdFD")  # NumPy's own numbers
+SCALARS = (
+    int,
+    float,
+    bool,
+    complex,
+    str,
+    bytes,
+    type(None),
+    type(Ellipsis),
+    type(NotImplemented),
+    *ARRAY_SCALARS,
+)
 NUMBERS = (int, float)
 FUNCTIONS = (
     types.FunctionType,

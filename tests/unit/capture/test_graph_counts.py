@@ -1,5 +1,8 @@
 """How many graphs capture makes: of each function as few as TorchDynamo, and none again later."""
 
+import inspect
+
+import numpy as np
 import pytest
 
 import glasshouse as gh
@@ -19,7 +22,7 @@ class GraphCounter:
 
 
 def count_graphs(fn, *calls) -> int:
-    """The graphs of all these calls (tuples of arguments), whose results are those of plain calls."""
+    """The graphs of all these calls (tuples of arguments), which give what plain calls give."""
     counter = GraphCounter()
     captured = gh.optimize(counter)(fn)
     for args in calls:
@@ -48,15 +51,81 @@ def nested_no_grad_across_a_break(x):
     return y * 3
 
 
+def scaled(x, factor=3.0, *, shift=0.5):
+    return x * factor + shift
+
+
+def passes_what_the_signature_takes(x):
+    given = {"factor": 2.0, "unknown": 9.0}
+    names = inspect.signature(scaled).parameters
+    words = {name: value for name, value in given.items() if name in names}
+    return scaled(x, **words) + names["shift"].default + len(names)
+
+
+def numbers_of_numpy_made_inside(x):
+    return x * np.float32(2) + x.sum(np.int64(0)) + float(np.sqrt(np.float64(4)))
+
+
+def annotated(x):
+    y: gh.Tensor = x + 1
+    count: int = 2
+
+    def inner(z: gh.Tensor, by: float = 2.0) -> gh.Tensor:
+        return z * by
+
+    return inner(y) * count
+
+
+def dunder_called(x):
+    return x.__add__(1).__mul__(x)
+
+
 @pytest.mark.parametrize(
     ("fn", "most"),
     [
+        (annotated, 1),
+        (dunder_called, 1),
+        (passes_what_the_signature_takes, 1),
+        (numbers_of_numpy_made_inside, 1),
         (no_grad_across_a_break, 2),
         (nested_no_grad_across_a_break, 2),
     ],
 )
 def test_a_function_needs_few_graphs(fn, most):
     assert count_graphs(fn, *[(X,)] * 3) <= most
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64, np.int8, np.bool_])
+def test_numbers_of_numpy_are_free(kind):
+    def fn(x, n):
+        return x * n + (n + n)
+
+    calls = [(X, kind(n)) for n in (2, 3, 0, -4)]
+    assert count_graphs(fn, *calls) == 1
+
+
+def test_numbers_of_numpy_that_decide_are_guarded_to_the_bit():
+    def fn(x, n):
+        return x.sum() + 1 if n > 2 else x * np.copysign(np.float32(1), n)
+
+    numbers = [np.float32(3), np.float32(0.0), np.float32(-0.0), np.float32("nan"), np.float64(3)]
+    captured = gh.optimize("eager")(fn)
+    for n in numbers * 2:
+        assert captured(X, n).tolist() == fn(X, n).tolist()
+        assert captured(X, n).dtype == fn(X, n).dtype
+
+
+def test_a_signature_is_asked_again_when_defaults_change():
+    def changing(x, by=2):
+        return x * by
+
+    def fn(x):
+        return x * inspect.signature(changing).parameters["by"].default
+
+    captured = gh.optimize("eager")(fn)
+    assert captured(X).tolist() == fn(X).tolist()
+    changing.__defaults__ = (5,)
+    assert captured(X).tolist() == fn(X).tolist() == (X * 5).tolist()
 
 
 def test_branches_in_a_row_share_their_resume_functions():
