@@ -1,4 +1,4 @@
-"""Which cards are the library's own: those of the families here; all others are users'."""
+"""The families of cards, and which cards are the library's own: theirs. All others are users'."""
 
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.ops import (
