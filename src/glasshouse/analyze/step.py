@@ -6,6 +6,7 @@ earnest, up to the plan of each Program; so what is planned here is what a run a
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -73,6 +74,7 @@ class Moment(NamedTuple):
     nbytes: int
 
 
+@dataclass(eq=False)
 class StepAnalysis:
     """What a training step will cost; of the last of `steps` that were analysed.
 
@@ -85,20 +87,17 @@ class StepAnalysis:
     kernels           every kernel with FLOPs, bytes and predicted time
     predicted_ns      their sum"""
 
-    def __init__(
-        self,
-        runs,
-        peaks,
-        kinds,
-        modules,
-        outside_bytes: int,
-        counter: FlopCounter,
-        machine: MachineProfile,
-    ):
-        self.runs, self.peaks, self.counter, self.machine = runs, peaks, counter, machine
-        self.outside_bytes = outside_bytes
-        self.peak_bytes = max(peaks)
-        self.kinds, self.modules_of = kinds, modules
+    runs: list
+    peaks: list[int]
+    kinds: dict
+    modules_of: dict
+    outside_bytes: int
+    counter: FlopCounter | None
+    machine: MachineProfile
+
+    @property
+    def peak_bytes(self) -> int:
+        return max(self.peaks)
 
     @cached_property
     def arena_bytes(self) -> int:

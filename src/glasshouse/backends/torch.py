@@ -194,14 +194,14 @@ class TorchBackend(TensorBackend):
 
     def conv_data_grad(self, g, w, *, shape, stride, padding, dilation, groups):
         x = g.new_empty((g.shape[0], w.shape[1] * groups, *grown(shape, padding)))
-        dx = conv_backward(g, x, w, stride, dilation, groups, (True, False, False))[0]
+        dx = conv_backward(g, x, w, stride, dilation, groups, mask=(True, False, False))[0]
         inside = (slice(low, low + size) for size, (low, _high) in zip(shape, padding, strict=True))
         return dx[(slice(None), slice(None), *inside)]
 
     def conv_weight_grad(self, x, g, *, shape, stride, padding, dilation, groups):
         w = g.new_empty((g.shape[1], x.shape[1] // groups, *shape))
         padded = functional.pad(x, torch_padding(padding))
-        return conv_backward(g, padded, w, stride, dilation, groups, (False, True, False))[1]
+        return conv_backward(g, padded, w, stride, dilation, groups, mask=(False, True, False))[1]
 
     def fold(self, w, *, shape, stride, dilation):
         d = len(shape)
@@ -322,7 +322,7 @@ def grown(shape, padding):
     return [size + low + high for size, (low, high) in zip(shape, padding, strict=True)]
 
 
-def conv_backward(g, x, w, stride, dilation, groups, mask):
+def conv_backward(g, x, w, stride, dilation, groups, *, mask):
     if x.ndim - 2 not in CONVOLUTIONS or not (g.numel() and x.numel()) or g.dtype.is_complex:
         raise NotImplementedError("convolution gradient of this rank, dtype or of nothing")
     zeros, backward = [0] * len(stride), torch.ops.aten.convolution_backward

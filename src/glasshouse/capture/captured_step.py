@@ -80,7 +80,15 @@ class CapturedStep:
             del arena
         peak_bytes += self.base_bytes
         run = CapturedRun(plan, peak_bytes)
-        return StepAnalysis([run], [peak_bytes], {}, {}, 0, None, machine)
+        return StepAnalysis(
+            runs=[run],
+            peaks=[peak_bytes],
+            kinds={},
+            modules_of={},
+            outside_bytes=0,
+            counter=None,
+            machine=machine,
+        )
 
 
 class CapturedPlanner(Planner):

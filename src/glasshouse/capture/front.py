@@ -255,7 +255,7 @@ class FrontEnd:
         raise Break(f"a {type(value).__name__} is given to an operation", None)
 
     def apply(
-        self, tracer, op: str, target, fn, args: list[Var], kwargs: dict, numbers: bool = False
+        self, tracer, op: str, target, fn, args: list[Var], kwargs: dict, *, numbers: bool = False
     ) -> Var:
         """A node for a call, computed while tracing."""
         call = Var(fn) if op != "call_method" else Var(getattr(type(args[0].value), target))

@@ -157,7 +157,7 @@ def plan_conv(lowering, node: Node, bias: View | None, relu: bool) -> tuple:
     shared, part = (v, m + PLACES * PANEL * CHUNK) if few else (u, v + m)
     threads = min(CORES, panels if few else -(-tiles // block))
     text = (panels_text if few else blocks_text)(
-        sizes, tiles, block, part, threads, bias is not None, relu
+        sizes, tiles, block, part, threads, bias=bias is not None, relu=relu
     )
     return text, views, target, scratch_buffers(lowering, shared, threads * part)
 
@@ -208,7 +208,9 @@ def head(sizes: dict[str, int], names: list[str]) -> str:
     return constants + "".join(f"{kind} *{name} = a[{i}];\n" for i, name, kind in kinds)
 
 
-def blocks_text(sizes, tiles: int, block: int, part: int, threads: int, bias, relu) -> str:
+def blocks_text(
+    sizes, tiles: int, block: int, part: int, threads: int, *, bias: bool, relu: bool
+) -> str:
     """Weights are transformed first; each core then takes blocks of tiles through all parts."""
     return f"""\
 {head(sizes, ["x", "w", "y", "u", "work"])}\
@@ -237,7 +239,9 @@ const int64_t step = panels * s.channels * GH_PANEL;
 """
 
 
-def panels_text(sizes, tiles: int, _block: int, part: int, threads: int, bias, relu) -> str:
+def panels_text(
+    sizes, tiles: int, _block: int, part: int, threads: int, *, bias: bool, relu: bool
+) -> str:
     """Elements are transformed first; cores then take panels of weights, channels in parts."""
     return f"""\
 {head(sizes, ["x", "w", "y", "v", "work"])}\

@@ -3,6 +3,7 @@
 import glasshouse as gh
 from glasshouse import nn
 from glasshouse.dispatch.value import Value
+from glasshouse.nn.functional.conv import on_batch
 from glasshouse.ops.contract import conv, conv_data_grad, conv_weight_grad
 from glasshouse.torch.aten.shape import reshape, spread
 from glasshouse.torch.table import aten
@@ -20,34 +21,24 @@ def options_of(w: Value, stride, padding, dilation, groups: int) -> dict:
 
 @aten("convolution")
 def convolution(x, w, bias, stride, padding, dilation, transposed, output_padding, groups):
-    if x.ndim == w.ndim - 1:  # an image without a batch
-        y = convolution(
-            reshape(x, (1, *x.shape)),
-            w,
-            bias,
-            stride,
-            padding,
-            dilation,
-            transposed,
-            output_padding,
-            groups,
-        )
-        return reshape(y, y.shape[1:])
-    if transposed:
-        function = getattr(nn.functional, f"conv_transpose{w.ndim - 2}d")
-        count = w.ndim - 2
-        return function(
-            x,
-            w,
-            bias,
-            spread(stride, count),
-            spread(padding, count),
-            spread(output_padding, count),
-            groups,
-            spread(dilation, count),
-        )
-    y = conv(x, w, **options_of(w, stride, padding, dilation, groups))
-    return y if bias is None else y + reshape(bias, (-1, *(1,) * (w.ndim - 2)))
+    count = w.ndim - 2
+
+    def convolve_batch(x: Value) -> Value:
+        if transposed:
+            return getattr(nn.functional, f"conv_transpose{count}d")(
+                x,
+                w,
+                bias,
+                spread(stride, count),
+                spread(padding, count),
+                spread(output_padding, count),
+                groups,
+                spread(dilation, count),
+            )
+        y = conv(x, w, **options_of(w, stride, padding, dilation, groups))
+        return y if bias is None else y + reshape(bias, (-1, *(1,) * count))
+
+    return on_batch(x, count, convolve_batch)
 
 
 @aten("convolution_backward")

@@ -2,6 +2,7 @@
 
 import glasshouse as gh
 from glasshouse.dispatch.value import Value, cast, full
+from glasshouse.nn.functional.norm import moments
 from glasshouse.torch.aten.reduce import wide
 from glasshouse.torch.aten.shape import reshape
 from glasshouse.torch.table import aten
@@ -104,9 +105,8 @@ def over_last(x: Value, shape) -> tuple[int, ...]:
 def layer_norm(x, shape, weight, bias, eps):
     """(y, mean, 1 / standard deviation)."""
     axes, wide_x = over_last(x, shape), wide(x)
-    mean = gh.mean(wide_x, axis=axes, keepdims=True)
-    centred = wide_x - mean
-    scale = gh.rsqrt(gh.mean(centred * centred, axis=axes, keepdims=True) + eps)
+    mean, centred, var = moments(wide_x, axes)
+    scale = gh.rsqrt(var + eps)
     return cast(affine(centred * scale, weight, bias), x.dtype), mean, scale
 
 
@@ -138,9 +138,8 @@ def layer_norm_backward(g, x, shape, mean, scale, weight, bias, mask):
 def group_norm(x, weight, bias, images, channels, size, groups, eps):
     """(y, mean, 1 / standard deviation), the statistics of shape (N, groups)."""
     parts = reshape(wide(x), (images, groups, channels // groups * size))
-    mean = gh.mean(parts, axis=2, keepdims=True)
-    centred = parts - mean
-    scale = gh.rsqrt(gh.mean(centred * centred, axis=2, keepdims=True) + eps)
+    mean, centred, var = moments(parts, 2)
+    scale = gh.rsqrt(var + eps)
     y = affine(reshape(centred * scale, x.shape), along(weight, x), along(bias, x))
     return cast(y, x.dtype), reshape(mean, (images, groups)), reshape(scale, (images, groups))
 
