@@ -8,77 +8,102 @@ in float64. Their order depends on the shape alone, not on the number of threads
 kernel computes, and no product is fused into a sum: a value has the same bits in every kernel."""
 
 from contextlib import ExitStack, contextmanager
-from math import prod
 
+from glasshouse.base.flags import flags
 from glasshouse.compile.c_text import compute_type, guarded, memory_type, rounded
 from glasshouse.compile.emitted import CKernel, EmittedStep
 from glasshouse.compile.expr import walk
-from glasshouse.compile.expr_writer import LANES, ExprWriter
+from glasshouse.compile.expr_writer import ExprWriter
 from glasshouse.compile.kernel_cache import IF_PARALLEL
-from glasshouse.compile.kernel_writer import PARALLEL, PARALLEL_WORK, canonical, size_line
-from glasshouse.compile.loops import KernelLoops, sweeps_of
+from glasshouse.compile.kernel_pattern import (
+    LANES,
+    SCRATCH_BYTES,
+    KernelPattern,
+    KernelTemplate,
+    add_template,
+    templates,
+)
+from glasshouse.compile.kernel_writer import PARALLEL, canonical, size_line
+from glasshouse.compile.loops import BLOCK, CHUNK, MAX_BLOCKS, KernelLoops, sweeps_of
 from glasshouse.compile.reductions import combined, start, total_type
 from glasshouse.compile.steps import FusedKernel, PlannedBuffer, Root
 
-CHUNK = 4096  # elements that one thread takes at a time from a row without outer axes
-BLOCK = 128  # rows that are added up in float32 before going on in float64
-MAX_BLOCKS = 256  # of rows whose sums are added up apart
-MAX_PARTIALS = 1 << 20  # elements of partial results that a kernel may keep
-SCRATCH_BYTES = 1 << 16  # of a row that is kept between two sweeps
 SCRATCH_COST = 8  # an expression this costly is kept between sweeps
 
 
 def emit(kernel: FusedKernel) -> EmittedStep:
-    return KernelEmitter(kernel).emit()
+    """The step of a kernel; one of a pattern that was written before has its text."""
+    pattern = KernelPattern(kernel, KernelLoops(kernel))
+    template = templates.get(pattern.key)
+    if template is None:
+        template = KernelEmitter(kernel, pattern).emit()
+        add_template(pattern, template)
+    elif flags.verify:
+        written = KernelEmitter(kernel, pattern).emit()
+        assert pattern.filled(written) == pattern.filled(template), "emit: another text"
+    return pattern.filled(template)
 
 
 class KernelEmitter(ExprWriter):
     """Writes one kernel."""
 
-    def __init__(self, kernel: FusedKernel):
-        super().__init__(KernelLoops(kernel))
+    def __init__(self, kernel: FusedKernel, pattern: KernelPattern):
+        super().__init__(pattern)
         self.kernel = kernel
         self.scratch: dict[int, str] = {}
         self.filled: set[int] = set()  # the scratch rows that hold their values
 
-    def emit(self) -> EmittedStep:
+    def emit(self) -> KernelTemplate:
         for root in self.kernel.roots:
             if not root.local:
                 self.pointer(root.store)
         self.sweeps = sweeps_of(self.kernel)
-        size = prod(self.kernel.domain)
-        self.parallel = size * max(r.expr.cost for r in self.kernel.roots) > PARALLEL_WORK
-        self.has_rows = prod(loop.size for loop in self.kept) >= 4 or size <= CHUNK
         if self.kernel.axes is None:
             self.emit_map()
         elif not self.inner_reduced:
             self.emit_columns()
-        elif self.has_rows:
+        elif self.loops.has_rows:
             self.emit_rows()
         else:
             self.emit_split()
-        head = []
+        text = canonical("\n".join([*self.head(), *self.lines]) + "\n")
+        helpers = "".join(map(guarded, self.helpers))
+        sources = [self.sources[name] for name in self.sizes]
+        return KernelTemplate(CKernel(text, helpers), self.arg_sources(), sources)
+
+    def head(self) -> list[str]:
+        """The lines that take the arguments."""
+        lines = []
         for k, (name, value) in enumerate(self.sizes.items(), len(self.args)):
             # A multiple of the vector's length needs no loop over what is left.
             alignment = f" & -{LANES}" if name == "n_i" and value % LANES == 0 else ""
-            head.append(size_line(name, k, alignment))
+            lines.append(size_line(name, k, alignment))
         for k, what in enumerate(self.args):
             if isinstance(what[0], PlannedBuffer):
-                head.append(f"  {memory_type(what[0].dtype)} *b{k} = a[{k}];")
+                lines.append(f"  {memory_type(what[0].dtype)} *b{k} = a[{k}];")
             elif what[0] == "scalar":
-                head.append(f"  {self.scalar_text(k, what[2])}")
+                lines.append(f"  {self.scalar_text(k, what[2])}")
             else:
-                head.append(f"  int64_t *b{k} = a[{k}];")
-        text = canonical("\n".join([*head, *self.lines]) + "\n")
-        helpers = "".join(map(guarded, self.helpers))
-        args = [*(what[:2] for what in self.args), *(("size", n) for n in self.sizes.values())]
-        return EmittedStep(args, CKernel(text, helpers))
+                lines.append(f"  int64_t *b{k} = a[{k}];")
+        return lines
+
+    def arg_sources(self) -> list[tuple[str, int] | None]:
+        """Where the pattern has the arguments before the sizes."""
+        pattern = self.pattern
+        return [
+            None
+            if what == ("error", 0)
+            else ("scalar", pattern.scalars[what[1:]])
+            if what[0] == "scalar"
+            else ("pointer", pattern.pointers[what])
+            for what in self.args
+        ]
 
     # -- loops ---------------------------------------------------------------------------------
 
     def shared(self, collapsed: str = "") -> str:
         """The pragma of a loop that cores share if there is enough work."""
-        self.sizes["parallel"] = int(self.parallel)
+        self.size("parallel", int(self.loops.is_parallel), "parallel")
         return f"#pragma omp {PARALLEL}{collapsed}{IF_PARALLEL}"
 
     @contextmanager
@@ -251,10 +276,8 @@ class KernelEmitter(ExprWriter):
     def emit_split(self) -> None:
         """Reductions that leave few rows: each row in blocks, whose results are added in order."""
         inner = self.extent(self.inner[0])
-        count = prod(loop.size for loop in self.summed)
-        count = count if self.summed else -(-self.inner[0].size // CHUNK)
-        units = self.size("units", count)
-        blocks = self.size("blocks", min(count, MAX_BLOCKS))
+        units = self.size("units", self.loops.units, "units")
+        blocks = self.size("blocks", self.loops.split_blocks, "split_blocks")
         (sweep,) = self.sweeps
         reductions = [root for root in sweep if root.reduce]
         exprs = [root.expr for root in sweep]
@@ -281,10 +304,9 @@ class KernelEmitter(ExprWriter):
     def emit_columns(self) -> None:
         """Reductions along outer axes: rows are added up, in blocks that cores share out."""
         (sweep,) = self.sweeps
-        inner, count = self.extent(self.inner[0]), prod(loop.size for loop in self.summed)
-        rows, shared = self.size("rows", count), not self.has_rows
-        most = min(64, -(-count // BLOCK), MAX_PARTIALS // self.inner[0].size)
-        blocks = self.size("blocks", max(1, most)) if shared else "1"
+        loops, inner = self.loops, self.extent(self.inner[0])
+        rows, shared = self.size("rows", loops.summed_rows, "rows"), not loops.has_rows
+        blocks = self.size("blocks", loops.column_blocks, "column_blocks") if shared else "1"
         reductions = [root for root in sweep if root.reduce]
         with self.rows(not shared):
             for root in reductions:

@@ -42,27 +42,48 @@ class Expr:
         return f"{self.op}({inside})"
 
 
+def loads_of(op: str, args, view: View | None) -> tuple[View, ...]:
+    """The views that an operation and its operands load, each once."""
+    loaded: list[tuple[View, ...]] = []
+    if view is not None and op in ("load", "gather"):
+        loaded.append((view,))
+    loaded += [a.loads for a in args if a.loads]
+    if not loaded:
+        return ()
+    first = loaded[0]
+    if all(views is first for views in loaded):
+        return first
+    return tuple(dict.fromkeys(chain(*loaded)))
+
+
 class Exprs:
     """Makes expressions, equal ones once."""
 
     def __init__(self):
         self.by_key: dict[Any, Expr] = {}
+        self.costs: dict[str, int] = {}  # of operations, as far as they have been asked for
 
     def make(self, op: str, args=(), dtype: DType = int64, view=None, value=None) -> Expr:
         """The expression; `args` are expressions over the same domain."""
         where = None if view is None else (id(view.base), *view[1:])
-        key = (op, dtype.name, *(a.number for a in args), where, repr(value))
+        written = None if value is None else repr(value)
+        key = (op, dtype.name, where, written, *[a.number for a in args])
         expr = self.by_key.get(key)
         if expr is None:
             expr = self.by_key[key] = Expr()
             expr.op, expr.args, expr.dtype = op, tuple(args), dtype
             expr.view, expr.value = view, value
-            expr.cost = cost_of(op) + sum(a.cost for a in args)
-            expr.size = 1 + sum(a.size for a in args)
-            own = (view,) if op in ("load", "gather") else ()
-            expr.loads = tuple(dict.fromkeys(chain(own, *(a.loads for a in args))))
+            expr.cost = self.cost_of(op) + sum([a.cost for a in args])
+            expr.size = 1 + sum([a.size for a in args])
+            expr.loads = loads_of(op, args, view)
             expr.number = len(self.by_key)
         return expr
+
+    def cost_of(self, op: str) -> int:
+        cost = self.costs.get(op)
+        if cost is None:
+            cost = self.costs[op] = cost_of(op)
+        return cost
 
     def load(self, view: View) -> Expr:
         return self.make("load", (), view.base.dtype, view)
@@ -87,6 +108,18 @@ class Exprs:
         moved_expr = expr if same else self.make(expr.op, args, expr.dtype, view, expr.value)
         memo[expr.number] = moved_expr
         return moved_expr
+
+
+def parts_of(roots) -> list[Expr]:
+    """Every expression in `roots` once, in the order in which they were made."""
+    parts: dict[int, Expr] = {}
+    stack = list(roots)
+    while stack:
+        expr = stack.pop()
+        if expr.number not in parts:
+            parts[expr.number] = expr
+            stack.extend(expr.args)
+    return [parts[number] for number in sorted(parts)]
 
 
 def walk(roots, stop: Callable = lambda expr: False, include: bool = False) -> list[Expr]:

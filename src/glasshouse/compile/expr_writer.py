@@ -13,20 +13,19 @@ from glasshouse.compile.c_text import (
     text_of_call,
 )
 from glasshouse.compile.expr import Expr, walk
+from glasshouse.compile.kernel_pattern import KernelPattern, counted
 from glasshouse.compile.kernel_writer import KernelWriter
-from glasshouse.compile.loops import KernelLoops, Loop
+from glasshouse.compile.loops import Loop
 from glasshouse.compile.steps import Root
 from glasshouse.compile.view import View
-
-LANES = 16  # sums that the elements of a row go to in turn, a power of two
-MAX_WHOLE = 1 << 53  # whole numbers that a float64 has exactly
 
 
 class ExprWriter(KernelWriter):
     """Writes expressions at the current position of some loops."""
 
-    def __init__(self, loops: KernelLoops):
-        super().__init__()
+    def __init__(self, pattern: KernelPattern):
+        super().__init__(pattern)
+        loops = self.loops = pattern.loops
         self.kept, self.summed, self.inner = loops.kept, loops.summed, loops.inner
         self.inner_reduced = loops.inner_reduced
         self.inner_by_number: dict[int, bool] = {}  # what `is_inner` said
@@ -47,7 +46,7 @@ class ExprWriter(KernelWriter):
 
     def extent(self, loop: Loop) -> str:
         """How many positions a loop has."""
-        return self.size(f"n_{loop.name}", loop.size)
+        return self.size(f"n_{loop.name}", loop.size, "loop", self.loops.all.index(loop))
 
     def pointer(self, view: View) -> str:
         return self.arg((view.base, view.offset))
@@ -100,17 +99,15 @@ class ExprWriter(KernelWriter):
 
     def constant(self, value, dtype: DType) -> str:
         """A number; whole ones that may count something are arguments."""
-        if dtype.is_bool:
+        number = counted(value, dtype)
+        if number is None:
             return literal(value, dtype)
-        number = int(value) if dtype.is_integer else float(dtype.np.type(value))
-        if not (LANES <= abs(number) < MAX_WHOLE and number == int(number)):
-            return literal(value, dtype)
-        return f"(({compute_type(dtype)}){self.size(f'count{len(self.sizes)}', int(number))})"
+        return f"(({compute_type(dtype)}){self.size(f'count{len(self.sizes)}', number, 'count')})"
 
     def gather_text(self, expr: Expr, position: str) -> str:
         stride, size = expr.value
         error, table = self.arg(("error", 0)), self.pointer(expr.view)
-        rows = self.size(f"rows{table[1:]}", size)
+        rows = self.size(f"rows{table[1:]}", size, "table")
         at = f"gh_index((int64_t){position}, {rows}, {error})"
         element = f"{table}[{self.index(expr.view)} + {self.distance(stride)} * {at}]"
         return loaded(element, expr.dtype)

@@ -6,7 +6,7 @@ same kernel, by what uses its result; results that nobody else reads then get no
 
 from math import prod
 
-from glasshouse.compile.expr import Expr, Exprs, walk
+from glasshouse.compile.expr import Expr, Exprs, parts_of
 from glasshouse.compile.lower import Lowering
 from glasshouse.compile.steps import FusedKernel, LoweredStep, PlannedBuffer, kernel_order
 from glasshouse.compile.view import View, same_strides
@@ -136,10 +136,12 @@ def with_locals(expr: Expr, locals_of: dict[PlannedBuffer, Expr], exprs: Exprs) 
     if not any(view.base in locals_of for view in expr.loads):
         return expr
     rewritten: dict[int, Expr] = {}
-    for e in walk([expr]):
+    for e in parts_of([expr]):
         if e.op == "load" and e.view.base in locals_of:
             rewritten[e.number] = locals_of[e.view.base]
         else:
             args = [rewritten[a.number] for a in e.args]
-            rewritten[e.number] = exprs.make(e.op, args, e.dtype, e.view, e.value)
+            same = all(a is b for a, b in zip(args, e.args, strict=True))
+            made = e if same else exprs.make(e.op, args, e.dtype, e.view, e.value)
+            rewritten[e.number] = made
     return rewritten[expr.number]

@@ -26,35 +26,44 @@ from glasshouse.compile.disk_cache import (
 from glasshouse.compile.emitted import CKernel, Dialect
 
 SHARD_KERNELS = 12  # kernels that one call of the C compiler gets at least
+MOST_TEXTS = 1 << 9  # that are kept after they were worked out
 PARALLEL_SIZE, IF_PARALLEL = "parallel", " if(parallel)"
 SIZE = re.compile(r"^  const int64_t (\w+) = \(int64_t\)a\[(\d+)\](?: & -\d+)?;\n", re.M)
+ALIGNMENT = re.compile(r" & -\d+;$", re.M)  # of a size that is a multiple of the vector's length
 SHARED_LINE = re.compile(rf"^ *#pragma .*{re.escape(IF_PARALLEL)}\n", re.M)
 
 
 class CommonSizes:
     """The sizes that all Programs of one structure have in common: `values` of any kernel, and by
-    the place of a kernel and the name of a size its value, None where Programs differ."""
+    a kernel's text and the name of a size its values there."""
 
     def __init__(self):
         self.values: set[int] | None = None
-        self.places: dict[tuple[int, str], int | None] = {}
+        self.of_texts: dict[tuple[CKernel, str], set[int]] = {}
 
-    def constants(self, given: list[dict[str, int]]) -> list[dict[str, int]]:
+    def constants(
+        self, kernels: list[CKernel], given: list[dict[str, int]]
+    ) -> list[dict[str, int]]:
         """Of the sizes that a further Program gives its kernels those that it has in common with
-        all before. Both are asked, for a number may be in all of them by chance, and a kernel may
-        stand at another place."""
+        all before. Both are asked, for a number may be in all of them by chance, and a text may be
+        the first of its kind."""
         values = {size for sizes in given for size in sizes.values()}
         self.values = values if self.values is None else self.values & values
-        constants: list[dict[str, int]] = []
-        for place, sizes in enumerate(given):
+        own: dict[tuple[CKernel, str], set[int]] = {}
+        for kernel, sizes in zip(kernels, given, strict=True):
             for name, size in sizes.items():
-                if self.places.setdefault((place, name), size) != size:
-                    self.places[place, name] = None
-            common = {name: size for name, size in sizes.items() if size in self.values}
-            constants.append(
-                {name: n for name, n in common.items() if self.places[place, name] == n}
-            )
-        return constants
+                own.setdefault((kernel, name), set()).add(size)
+        for place, sizes_there in own.items():
+            self.of_texts[place] = self.of_texts.get(place, sizes_there) & sizes_there
+        common, texts = self.values, self.of_texts
+        return [
+            {
+                name: size
+                for name, size in sizes.items()
+                if size in common and size in texts[kernel, name]
+            }
+            for kernel, sizes in zip(kernels, given, strict=True)
+        ]
 
 
 class CompiledKernel:
@@ -69,7 +78,12 @@ class CompiledKernel:
         self.address = ctypes.c_void_p.from_address(ctypes.addressof(function)).value or 0
 
 
+Constants = tuple[tuple[str, int], ...]  # sizes by name, in the order of the text
+
 loaded_kernels: WeakValueDictionary[tuple, CompiledKernel] = WeakValueDictionary()
+# The same by the text before sizes became constants, which is quicker to ask for.
+loaded_forms: WeakValueDictionary[tuple[CKernel, Constants, Dialect], CompiledKernel]
+loaded_forms = WeakValueDictionary()
 
 
 def compile_kernels(
@@ -80,28 +94,58 @@ def compile_kernels(
 
     Raises: CompileError
     """
-    chosen: list[CKernel] = []
+    texts = [kernel for kernel, _ in steps]
+    given = [sizes_of(kernel, args) for kernel, args in steps]
+    constants = common.constants(texts, given)
+    asked = list(map(forms_of, texts, given, constants))
+    found = [loaded_form(forms, dialect) for forms in asked]
+    chosen: dict[int, CKernel] = {}  # by step, where no form was loaded under its text
     kernels: dict[CKernel, CompiledKernel] = {}
     missing: dict[CKernel, None] = {}
-    given = [sizes_of(kernel, args) for kernel, args in steps]
-    for (kernel, _), sizes, constants in zip(steps, given, common.constants(given), strict=True):
-        forms = [fixed(kernel, sizes)]  # for these sizes alone, if that was compiled
-        if len(constants) < len(sizes):
-            constants.pop(PARALLEL_SIZE, None)
-            forms.append(fixed(kernel, constants))
-        form = next((form for form in forms if form in kernels or form in missing), None)
-        if form is None:
-            ready = find_kernel(forms, dialect)
-            if ready is None:
-                form = forms[-1]
-                missing[form] = None
-            else:
-                form = ready.kernel
-                kernels[form] = ready
-        chosen.append(form)
+    for i, forms in enumerate(asked):
+        if found[i] is None:
+            written = [fixed(kernel, sizes) for kernel, sizes in forms[:2]]
+            form = next((text for text in written if text in kernels or text in missing), None)
+            ready = find_kernel(written, dialect) if form is None else None
+            if ready is not None:
+                kernels[ready.kernel] = ready
+            elif form is None:
+                missing[written[-1]] = None
+            chosen[i] = form or (written[-1] if ready is None else ready.kernel)
     for ready in build_kernels(list(missing), dialect) if missing else ():
         kernels[ready.kernel] = loaded_kernels.setdefault((ready.kernel, dialect), ready)
-    return [kernels[form] for form in chosen]
+    for i, text in chosen.items():
+        found[i] = kernels[text]
+        for kernel, sizes in asked[i][:2]:
+            if fixed(kernel, sizes) == text:
+                loaded_forms[kernel, sizes, dialect] = kernels[text]
+    return [kernel for kernel in found if kernel is not None]
+
+
+def forms_of(
+    kernel: CKernel, sizes: dict[str, int], constants: dict[str, int]
+) -> list[tuple[CKernel, Constants]]:
+    """What a step may run, the best first: the kernel for its sizes alone, if that was compiled;
+    with the constants that its Program has in common with others; last, if that is loaded, one
+    that serves a row of any length, which differs from one for multiples of the vector's length by
+    a loop that does not run."""
+    forms = [(kernel, tuple(sizes.items()))]
+    if len(constants) < len(sizes):
+        constants.pop(PARALLEL_SIZE, None)
+        forms.append((kernel, tuple(constants.items())))
+        uneven = without_alignment(kernel)
+        if uneven is not kernel:
+            forms.append((uneven, forms[-1][1]))
+    return forms
+
+
+def loaded_form(forms, dialect: Dialect) -> CompiledKernel | None:
+    """The first of the forms that is loaded."""
+    for kernel, constants in forms:
+        ready = loaded_forms.get((kernel, constants, dialect))
+        if ready is not None:
+            return ready
+    return None
 
 
 def find_kernel(forms: list[CKernel], dialect: Dialect) -> CompiledKernel | None:
@@ -117,9 +161,22 @@ def find_kernel(forms: list[CKernel], dialect: Dialect) -> CompiledKernel | None
     return None
 
 
+@functools.lru_cache(MOST_TEXTS)
+def without_alignment(kernel: CKernel) -> CKernel:
+    """The kernel for rows of any length; itself if it is one."""
+    text = ALIGNMENT.sub(";", kernel.text)
+    return kernel if text == kernel.text else kernel._replace(text=text)
+
+
+@functools.lru_cache(MOST_TEXTS)
+def size_places(kernel: CKernel) -> list[tuple[str, int]]:
+    """The sizes that a kernel takes as arguments: their names and the numbers of the arguments."""
+    return [(match[1], int(match[2])) for match in SIZE.finditer(kernel.text)]
+
+
 def sizes_of(kernel: CKernel, args) -> dict[str, int]:
     """The sizes that a kernel takes as arguments, from the coded ones of a step."""
-    return {match[1]: coded_size(args[int(match[2])]) for match in SIZE.finditer(kernel.text)}
+    return {name: coded_size(args[at]) for name, at in size_places(kernel)}
 
 
 def coded_size(code: int) -> int:
@@ -128,8 +185,10 @@ def coded_size(code: int) -> int:
     return rest - (1 << 56) if rest >> 55 else rest
 
 
-def fixed(kernel: CKernel, sizes: dict[str, int]) -> CKernel:
+@functools.lru_cache(MOST_TEXTS)
+def fixed(kernel: CKernel, constants: Constants) -> CKernel:
     """The kernel with these sizes as constants."""
+    sizes = dict(constants)
     text, shared = kernel.text, sizes.get(PARALLEL_SIZE)
     if shared:
         text = text.replace(IF_PARALLEL, "")

@@ -61,7 +61,8 @@ def explained(error: CompileError, graph: Graph) -> CompileError:
     failed = [
         i
         for i, kernel in plan.sources.items()
-        if name_of(fixed(kernel, sizes_of(kernel, steps[i].args)), dialect) in str(error)
+        if name_of(fixed(kernel, tuple(sizes_of(kernel, steps[i].args).items())), dialect)
+        in str(error)
     ]
     infos = plan.step_infos() if failed else []
     told = ", ".join(f"kernel {i}, {infos[i].name}" for i in failed)

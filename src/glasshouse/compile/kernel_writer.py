@@ -8,17 +8,21 @@ decides for which of the sizes a text is compiled."""
 import re
 from contextlib import contextmanager
 
+from glasshouse.compile.kernel_pattern import KernelPattern, SizeSource
+
 PARALLEL = "parallel for schedule(static)"
-PARALLEL_WORK = 20_000  # cycles or so below which starting the other cores costs more than it saves
 
 
 class KernelWriter:
     """Lines of C; `args` are pointers and scalars, `sizes` the arguments by name that come behind
-    them; `names` are those of values in the open scopes."""
+    them, with their `sources` in the kernel's pattern; `names` are those of values in the open
+    scopes."""
 
-    def __init__(self):
+    def __init__(self, pattern: KernelPattern):
+        self.pattern = pattern
         self.args: list = []
         self.sizes: dict[str, int] = {}
+        self.sources: dict[str, SizeSource] = {}
         self.lines: list[str] = []
         self.names: dict[int, str] = {}  # expression -> C name
         self.scopes: list[list[int]] = []
@@ -60,15 +64,17 @@ class KernelWriter:
         """A number of elements in memory; equal ones are one argument."""
         steps = [name for name in self.sizes if name.startswith("step")]
         equal = (name for name in steps if self.sizes[name] == elements)
-        return next(equal, None) or self.size(f"step{len(steps)}", elements)
+        return next(equal, None) or self.size(f"step{len(steps)}", elements, "distance")
 
-    def size(self, name: str, value: int) -> str:
-        """An argument of this name; a single position, and a step of one, as they are."""
+    def size(self, name: str, value: int, kind: str, at: int | None = None) -> str:
+        """An argument of this name, which the pattern has among its sizes of a kind; a single
+        position, and a step of one, as they are."""
         if abs(value) == 1 and name.startswith(("n_", "step")):
             return str(value)
         while self.sizes.get(name, value) != value:
             name += "_"
         self.sizes[name] = value
+        self.sources[name] = (kind, at) if at is not None else self.pattern.source(kind, value)
         return name
 
 

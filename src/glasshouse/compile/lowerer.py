@@ -26,6 +26,7 @@ class GraphUsers:
         self.nodes, self.outputs = graph.nodes, graph.outputs
         self.users: dict[int, list[Node]] = users_of(graph.nodes)
         self.output_numbers = {node.number for node in graph.outputs}
+        self.fusable: dict[Any, bool] = {}  # by call, whether fused kernels compute it
 
     def users_of(self, node: Node) -> list[Node]:
         """The nodes that read a node, once for each operand."""

@@ -161,13 +161,13 @@ def lacks_program(entry: ProgramEntry) -> bool:
 
 
 def structure_of(recording: Recording) -> int:
-    """What a recording computes, whatever its sizes."""
-    return hash(
-        tuple(
-            (node.op, *(x.number if x.value is None else -1 for x in node.inputs))
-            for node in recording.nodes
-        )
-    )
+    """What a recording computes, whatever its sizes. The first run of a model also initialises it
+    and its optimizer; so what a structure is, its backward pass tells, or else its modules."""
+    nodes = [node for node in recording.nodes if node.origin.phase == "backward"]
+    nodes = nodes or [node for node in recording.nodes if node.origin.module] or recording.nodes
+    places = {id(node): i for i, node in enumerate(nodes)}
+    words = [(node.op, *[places.get(id(x), -1) for x in node.inputs]) for node in nodes]
+    return hash(tuple(words))
 
 
 def common_sizes(structure: int) -> CommonSizes:
@@ -338,8 +338,9 @@ def make_anew(recording: Recording, key: str, common: CommonSizes) -> Program:
     recorded = graph_of(recording)
     plan = ProgramPlan(rewritten(recorded))
     code = assemble(plan)
-    show("steps", describe_steps(plan))
-    show("c", describe_c(plan.sources, plan.sizes))
+    if flags.debug >= 3:
+        show("steps", describe_steps(plan))
+        show("c", describe_c(plan.sources, plan.sizes))
     if not (data := store.packed(code) if key else b""):
         program = Program(code, common)
         if kept.plans:

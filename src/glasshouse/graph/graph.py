@@ -26,6 +26,7 @@ class Graph:
         self.by_key: dict[tuple, Node] = {}
         self.origin = NOWHERE  # of the nodes that are made now
         self.stored: set[int] = set()  # numbers of nodes that are to have memory in any case
+        self.simplest: set[int] = set()  # numbers of nodes that no rule makes simpler any more
 
     def emit(self, op: str, inputs=(), attrs=None, spec=None, host=None) -> Node:
         """A node for the call; `spec` is inferred from the card if it is not given."""
@@ -37,13 +38,23 @@ class Graph:
 
     def emit_call(self, call: Call, inputs) -> Node:
         """The node of a call on operands of its specs."""
-        rerun = self.origin.rerun + 1 if self.origin.phase == "recompute" and inputs else 0
+        origin = self.origin
+        rerun = origin.rerun + 1 if origin.phase == "recompute" and inputs else 0
         key = (call, rerun, *[x.number for x in inputs])
         node = self.by_key.get(key)
         if node is None:
-            node = self.by_key[key] = Node(call, tuple(inputs), self.origin, len(self.nodes))
+            node = self.by_key[key] = Node(call, tuple(inputs), origin, len(self.nodes))
             self.nodes.append(node)
         return node
+
+    def drop_unneeded(self) -> None:
+        """Without the nodes that no output needs. What is emitted from now on is new."""
+        kept = needed_nodes(self)
+        if len(kept) == len(self.nodes):
+            return
+        self.nodes, self.by_key, self.simplest = kept, {}, set()
+        for number, node in enumerate(kept):
+            node.number = number
 
     def inputs(self) -> list[Node]:
         return [node for node in self.nodes if node.op == "input"]
@@ -85,11 +96,14 @@ def users_of(nodes) -> dict[int, list[Node]]:
 
 
 def needed_nodes(graph: Graph) -> list[Node]:
-    needed = {node.number for node in graph.outputs}
+    needed = bytearray(len(graph.nodes))
+    for node in graph.outputs:
+        needed[node.number] = True
     kept = []
     for node in reversed(graph.nodes):
-        if node.number in needed:
-            needed.update(x.number for x in node.inputs)
+        if needed[node.number]:
+            for x in node.inputs:
+                needed[x.number] = True
             kept.append(node)
     return kept[::-1]
 
@@ -100,7 +114,7 @@ def transform(graph: Graph, rule) -> Graph:
     new_nodes: dict[int, Node] = {}
     for node in needed_nodes(graph):
         new.origin = node.origin
-        new_nodes[node.number] = rule(new, node, tuple(new_nodes[x.number] for x in node.inputs))
+        new_nodes[node.number] = rule(new, node, tuple([new_nodes[x.number] for x in node.inputs]))
     new.outputs = [new_nodes[node.number] for node in graph.outputs]
     return new
 

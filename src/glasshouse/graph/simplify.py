@@ -1,7 +1,9 @@
 """Algebraic rewriting: one pass over the graph that makes each node in its simplest form.
 
 Every rule is exact, or changes only the order of a sum's additions. A rule is a function
-`rule(graph, node, inputs) -> Node | None` listed under the card it looks at."""
+`rule(graph, node, inputs) -> Node | None` listed under the card it looks at. It looks at a call and
+at what its operands are made of, and makes what it makes in the simplest form too: so a graph that
+went through the rules once has nothing left for them."""
 
 from math import prod
 
@@ -14,22 +16,36 @@ from glasshouse.graph.graph import Graph, Node, transform
 
 def simplify(graph: Graph) -> Graph:
     """The graph with all rules applied, common subexpressions and dead nodes removed."""
-    return transform(transform(graph, simplest), simplest)
+    done = graph.simplest
+    if len(done) == len(graph.nodes):
+        return graph
+
+    def rule(new: Graph, node: Node, inputs):
+        if node.number in done:
+            return new.emit_call(node.call, inputs)
+        return simplest(new, node, inputs)
+
+    new = transform(graph, rule)
+    new.drop_unneeded()
+    new.simplest = set(range(len(new.nodes)))
+    return new
 
 
 def simplest(graph: Graph, node: Node, inputs) -> Node:
-    if node.host is None:
-        card = primitives.get(node.op)
+    call = node.call
+    if call.host is None:
+        card = primitives.get(call.name)
         if card is not None and card.composition is not None:
             composed = composed_node(card, graph, node, inputs, make)
             if composed is not None:
                 return composed
-        simplified = RULES[node.op](graph, node, inputs) if node.op in RULES else None
-        if simplified is None and inputs and is_elementwise(node.op):
+        rule = RULES.get(call.name)
+        simplified = None if rule is None else rule(graph, node, inputs)
+        if simplified is None and inputs and card is not None and "elementwise" in card.traits:
             simplified = at_smaller_shape(graph, node, inputs)
         if simplified is not None:
             return simplified
-    return graph.emit_call(node.call, inputs)
+    return graph.emit_call(call, inputs)
 
 
 # -- what results tell ------------------------------------------------------------------------
@@ -37,7 +53,7 @@ def simplest(graph: Graph, node: Node, inputs) -> Node:
 
 def relu_operand(node: Node) -> Node | None:
     """x if the node is where(x < 0 or x = 0, 0, x)."""
-    if node.op != "where" or node.host is not None:
+    if node.call.name != "where" or node.host is not None:
         return None
     condition, zero, x = node.inputs
     if not is_static(zero, 0) or condition.op != "bitwise_or":
@@ -50,35 +66,42 @@ def relu_operand(node: Node) -> Node | None:
 def reuse_results(graph: Graph) -> Graph:
     """Later users read a result that is in memory anyway, not what it was made of: a relu's shows
     where it was not positive; that of a softmax e / t times t is e. Backward needs no more."""
+    if not any(relu_operand(node) is not None or is_softmax(node) for node in graph.nodes):
+        return graph
     renewed: dict[int, Node] = {}  # nodes of the old graph, made from results in the new one
+    changed: set[int] = set()  # numbers of the new nodes that are new, or follow from those
+
+    def add(new: Graph, op: str, inputs, spec: Spec) -> Node:
+        node = new.emit(op, inputs, {}, spec)
+        changed.add(node.number)
+        return node
 
     def rule(new: Graph, node: Node, inputs):
-        pairs = zip(node.inputs, inputs, strict=True)
-        inputs = tuple(renewed.get(x.number, new_node) for x, new_node in pairs)
+        if renewed:
+            pairs = zip(node.inputs, inputs, strict=True)
+            inputs = tuple([renewed.get(x.number, new_node) for x, new_node in pairs])
         new_node = new.emit_call(node.call, inputs)
+        if node.number not in graph.simplest or any(x.number in changed for x in inputs):
+            changed.add(new_node.number)
         if relu_operand(node) is not None:
             condition, zero = node.inputs[0], inputs[1]
-            parts = [new.emit(op, (new_node, zero), {}, condition.spec) for op in ("less", "equal")]
-            renewed[condition.number] = new.emit("bitwise_or", parts, {}, condition.spec)
+            parts = [add(new, op, (new_node, zero), condition.spec) for op in ("less", "equal")]
+            renewed[condition.number] = add(new, "bitwise_or", parts, condition.spec)
         elif is_softmax(node):
-            renewed[node.inputs[0].number] = new.emit("mul", (new_node, inputs[1]), {}, node.spec)
+            renewed[node.inputs[0].number] = add(new, "mul", (new_node, inputs[1]), node.spec)
         return new_node
 
-    return transform(graph, rule)
+    new = transform(graph, rule)
+    new.simplest = {node.number for node in new.nodes} - changed
+    return new
 
 
 def is_softmax(node: Node) -> bool:
     """Whether the node is exp(…) / t, with one t for many elements."""
-    if node.op != "div" or node.host is not None or not node.dtype.is_floating:
+    if node.call.name != "div" or node.host is not None or not node.dtype.is_floating:
         return False
     e, t = node.inputs
     return e.op == "exp" and e.host is None and bool(repeated_axes(t))
-
-
-def is_elementwise(op: str) -> bool:
-    """Whether a card computes each element from the elements at the same place."""
-    card = primitives.get(op)
-    return card is not None and "elementwise" in card.traits
 
 
 def is_static(node: Node, value) -> bool:
@@ -261,6 +284,8 @@ def shrunk(graph: Graph, x: Node, axes) -> Node:
 
 def at_smaller_shape(graph: Graph, node: Node, inputs):
     """An elementwise operation on values repeated along the same axes, done before repeating."""
+    if any(x.call.name not in ("full", "expand") for x in inputs):
+        return None
     common = frozenset(i for i, n in enumerate(node.shape) if n != 1)
     for x in inputs:
         axes = repeated_axes(x)

@@ -134,3 +134,23 @@ def test_the_first_program_is_compiled_for_its_sizes():
 @pytest.mark.parametrize("size", [0, 1, -1, 5, 1 << 40, -(1 << 54), (1 << 55) - 1])
 def test_sizes_are_coded_with_their_sign(size):
     assert kernel_cache.coded_size(coded(("size", size))) == size
+
+
+def test_the_second_size_of_a_model_compiles_kernels_for_all(monkeypatch):
+    """Although its first step, which also makes its weights and those of its optimizer, is another
+    recording than the second."""
+    built, real = [], kernel_cache.build_kernels
+
+    def counted(kernels, dialect):
+        built.append(len(kernels))
+        return real(kernels, dialect)
+
+    monkeypatch.setattr(kernel_cache, "build_kernels", counted)
+    model = gh.nn.Sequential(gh.nn.Linear(16, 32), gh.nn.ReLU(), gh.nn.Linear(32, 4))
+    optimizer = gh.optim.AdamW(model.parameters(), lr=0.01)
+    for n in (20, 36, 52, 68):
+        loss = F.cross_entropy(model(draw(n, 16)), gh.asarray(np.zeros(n, np.int64)))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert len(built) == 2

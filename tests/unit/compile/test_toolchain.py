@@ -40,6 +40,7 @@ def forget_compiled():
     """Have Programs and libraries looked up on disk again."""
     toolchain.loaded.clear()
     kernel_cache.loaded_kernels.clear()
+    kernel_cache.loaded_forms.clear()
     program.programs.clear()
 
 

@@ -13,7 +13,10 @@ class FusedLowerer(Lowerer):
     label = "kernel"
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
-        return Claim([node], reads=()) if node.host is None and is_fusable(node) else None
+        fusable = graph.fusable.get(node.call)
+        if fusable is None:
+            fusable = graph.fusable[node.call] = node.host is None and is_fusable(node)
+        return Claim([node], reads=()) if fusable else None
 
     def plan(self, lowering, claim: Claim) -> bool:
         lowering.plan_fused(claim.last)

@@ -1,7 +1,7 @@
 """What kernels that are written for one card each share."""
 
 from glasshouse.compile.c_text import C_TYPES
-from glasshouse.compile.kernel_writer import PARALLEL_WORK
+from glasshouse.compile.loops import PARALLEL_WORK
 from glasshouse.compile.lowerer import Claim, GraphUsers, Lowerer
 from glasshouse.compile.view import View
 from glasshouse.graph.graph import Node

@@ -4,7 +4,8 @@ from math import prod
 
 from glasshouse.compile.emitted import CKernel, EmittedStep
 from glasshouse.compile.kernel_cache import IF_PARALLEL, PARALLEL_SIZE
-from glasshouse.compile.kernel_writer import PARALLEL, PARALLEL_WORK, size_line
+from glasshouse.compile.kernel_writer import PARALLEL, size_line
+from glasshouse.compile.loops import PARALLEL_WORK
 from glasshouse.compile.lowerer import Claim, GraphUsers
 from glasshouse.compile.view import View
 from glasshouse.graph.graph import Node
