@@ -18,6 +18,7 @@ from glasshouse.capture.values import (
 
 # The getters that do nothing special.
 PLAIN_GETTERS = {kind.__getattribute__ for kind in (object, BaseException, types.MethodType)}
+CHAINED = {"__context__", "__cause__", "__suppress_context__", "__traceback__"}
 CONTAINERS = (list, tuple, dict, set, frozenset)  # whose Vars have their items
 FUNCTION_PARTS = {
     "__code__",
@@ -58,9 +59,9 @@ class AttributeRules:
             return self.deliver(then, self.front.attribute(self, obj, name))
         if self.front.is_ambient(value):
             return self.give(then, self.do(getattr, value, name))
-        if isinstance(value, (CapturedGenerator, CapturedIterator)) and hasattr(
-            value.native(), name
-        ):
+        if isinstance(value, CapturedGenerator) and hasattr(value, name):
+            return self.deliver(then, Var(getattr(value, name), Recipe("method", obj, name)))
+        if isinstance(value, CapturedIterator) and hasattr(value.native(), name):
             own = getattr(value, name, None) or getattr(value.native(), name)
             return self.deliver(then, Var(own, Recipe("method", obj, name)))
         has_items = (
@@ -217,6 +218,9 @@ class AttributeRules:
             return var or Var(None)
         if isinstance(obj.value, BaseException) and self.is_plain(value):
             return Var(value) if name == "args" else constant(value)
+        if isinstance(value, CONTAINERS):
+            reason = f"attribute {name!r} of a new {type(obj.value).__name__}"
+            raise Break(reason, Var(getattr), [obj, Var(name)])
         return self.track(Var(value, Recipe("call", Var(getattr), [obj, Var(name)]), {}))
 
     def of_class(self, cls: Var, class_value) -> Var | None:
@@ -334,6 +338,8 @@ class AttributeRules:
             self.store_item(table, Var(name), var)
             return self.give(then, None)
         self.do(plain, value, name, *(x.value for x in more))
+        if obj.is_new and name in CHAINED and isinstance(value, BaseException):
+            return self.give(then, None)  # it also changes where the exception is raised again
         if not isinstance(obj.items, dict):
             obj.items = {}
         obj.items[name] = var

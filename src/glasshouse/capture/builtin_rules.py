@@ -114,13 +114,18 @@ def on_getattr(t, fn, args, kwargs, then):
     name = t.concretize(args[1])
     if len(args) == 2:
         return t.get_attribute(args[0], name, then)
-    return t.attribute_or(args[0], name, then, lambda t2: t2.deliver(then, args[2]))
+    other = lambda t2: t2.deliver(then, args[2])  # noqa: E731
+    return t.attribute_or((fn, args), args[0], name, then, other)
 
 
 def on_hasattr(t, fn, args, kwargs, then):
     name = t.concretize(args[1])
     return t.attribute_or(
-        args[0], name, lambda t2, v: t2.give(then, True), lambda t2: t2.give(then, False)
+        (fn, args),
+        args[0],
+        name,
+        lambda t2, v: t2.give(then, True),
+        lambda t2: t2.give(then, False),
     )
 
 

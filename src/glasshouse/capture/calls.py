@@ -133,6 +133,10 @@ class CallRules:
 
     def real_call(self, fn: Var, args, kwargs) -> Var:
         """The result of Python's call."""
+        for x in (*args, *kwargs.values()):
+            if isinstance(x.value, CapturedGenerator) and not x.value.running:
+                x.value = x.value.native()
+                self.handed_over.append(x)
         values = {k: v.value for k, v in kwargs.items()}
         with let_through():
             return Var(self.do(fn.value, *(x.value for x in args), **values))
@@ -415,9 +419,12 @@ class CallRules:
         if f in POLYFILLS:
             return self.call_function(Var(POLYFILLS[f]), args, kwargs, then)
         if bound:
-            this = self.tracked.get(id(owner)) or constant(owner)
             if isinstance(fn.origin, ValueSource):
                 this = self.load(owner, self.sub(fn, "attr", "__self__"))
+            elif isinstance(owner, MUTABLE):  # shared by all calls
+                this = self.load(owner, self.guards.source("const", None, owner, "owner"))
+            else:
+                this = self.tracked.get(id(owner)) or constant(owner)
             return self.builtin_method(fn, this, f.__name__, args, kwargs, then)
         if isinstance(f, (types.MethodDescriptorType, types.WrapperDescriptorType)) and args:
             return self.builtin_method(fn, args[0], f.__name__, args[1:], kwargs, then)

@@ -12,6 +12,11 @@ def same_set(value, elements) -> bool:
     return isinstance(value, (set, frozenset)) and value == elements
 
 
+def own_base(value) -> type:
+    """The builtin type whose methods write to a list or dict: a subclass may have others."""
+    return next(x for x in (OrderedDict, dict, list) if isinstance(value, x))
+
+
 def lacks(value, key) -> bool:
     return key not in value
 
@@ -122,7 +127,7 @@ class ContainerRules:
             return pair[1]
         if var.is_new or var.origin is None or key in self.deleted.get(id(var), ()):
             return None
-        if key not in var.value:
+        if not dict.__contains__(var.value, key):
             if self.live and isinstance(var.origin, ValueSource) and id(var) not in self.whole:
                 self.typed(var)
                 if type(key) in (str, int) or type(key).__hash__ is object.__hash__:
@@ -131,7 +136,7 @@ class ContainerRules:
                     self.guards.add("call", var.origin, GuardCheck(lacks, key, f"lacks {key!r}"))
             return None
         self.typed(var)
-        value = self.load(var.value[key], self.entry_source(var.origin, key))
+        value = self.load(dict.__getitem__(var.value, key), self.entry_source(var.origin, key))
         var.items[key] = (constant(key), value)
         return value
 
@@ -139,9 +144,11 @@ class ContainerRules:
         """var[key] = value of a list or dict (None deletes)."""
         raw = self.concrete_key(key)
         if not self.live:
-            args = (raw,) if value is None else (raw, value.value)
-            self.do(var.value.__delitem__ if value is None else var.value.__setitem__, *args)
+            args = (var.value, raw) if value is None else (var.value, raw, value.value)
+            base = own_base(var.value)
+            self.do(base.__delitem__ if value is None else base.__setitem__, *args)
             return
+        base = own_base(var.value)
         if isinstance(var.value, dict):
             if id(var) not in self.original_keys and not var.is_new:
                 self.original_keys[id(var)] = tuple(var.value)
@@ -151,27 +158,28 @@ class ContainerRules:
             if value is None:
                 if self.entry(var, raw) is None:
                     self.fail(KeyError(raw))
-                del var.value[raw], var.items[raw]
+                base.__delitem__(var.value, raw)
+                del var.items[raw]
                 self.deleted.setdefault(id(var), set()).add(raw)
             else:
                 if raw not in var.items:
                     self.entry(var, raw)
                 old = var.items.get(raw)
-                var.value[raw] = value.value
+                base.__setitem__(var.value, raw, value.value)
                 var.items[raw] = (old[0] if old else key, value)
         else:
             items = self.sequence(var)
             if value is None:
-                self.do(var.value.__delitem__, raw)
+                self.do(list.__delitem__, var.value, raw)
                 del items[raw]
             elif isinstance(raw, slice):
                 new = self.sequence(value)
                 if new is None:
                     raise Break("assignment of a slice", None)
-                self.do(var.value.__setitem__, raw, [x.value for x in new])
+                self.do(list.__setitem__, var.value, raw, [x.value for x in new])
                 items[raw] = new
             else:
-                self.do(var.value.__setitem__, raw, value.value)
+                self.do(list.__setitem__, var.value, raw, value.value)
                 items[raw] = value
         if not var.is_new:
             self.write(var, ("item", key, value))

@@ -2,6 +2,8 @@
 
 import sys
 import types
+import weakref
+from functools import partial
 
 from glasshouse.capture.bytecode import (
     GENERATORS,
@@ -242,9 +244,38 @@ def type_of(value) -> type:
     return type(value.native()) if isinstance(value, CapturedIterator) else type(value)
 
 
+class StartedGenerator:
+    """What is left of a generator that the interpreter began, as the end of a `yield from`."""
+
+    def __init__(self, made: "CapturedGenerator", step):
+        self.made, self.step = made, step
+        self.send, self.throw, self.close = made.send, made.throw, made.close
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        step, self.step = self.step, self.made.__next__
+        return step()
+
+
 def going_on(made: "CapturedGenerator"):
-    """A generator of what is left of one that the interpreter began."""
-    return (yield from made)
+    """A generator of what is left of one that the interpreter began; it stands at a `yield`."""
+    try:
+        sent = yield
+    except BaseException as error:
+        step = partial(made.throw, error)
+    else:
+        step = partial(made.send, sent)
+    return (yield from StartedGenerator(made, step))
+
+
+def caught_here():
+    """A generator that gives what is thrown into it."""
+    try:
+        yield
+    except BaseException as error:
+        yield error
 
 
 class CapturedGenerator:
@@ -256,6 +287,7 @@ class CapturedGenerator:
         self.kind: type = types.GeneratorType
         self.finished = self.running = self.closing = False
         self.then = None  # what gets the values while it runs
+        self.rest: weakref.ref | None = None  # Python's own generator of what is left
 
     def stop(self, finished: bool = False):
         """It yields or ends: what gets the value. Nothing in its frame refers to it from now on,
@@ -266,8 +298,17 @@ class CapturedGenerator:
         return then
 
     def native(self):
-        """Python's own generator, where nothing of it has run yet."""
-        return going_on(self) if self.started else self.make_native()
+        """Python's own generator: of what is left where some of it has run."""
+        if not self.started:
+            return self.make_native()
+        made = self.rest and self.rest()
+        if made is None:
+            made = going_on(self)
+            next(made)
+            code = self.frame.root
+            made.__name__, made.__qualname__ = code.co_name, code.co_qualname
+            self.rest = weakref.ref(made)
+        return made
 
     def __iter__(self):
         return self
@@ -281,8 +322,11 @@ class CapturedGenerator:
 
     def throw(self, kind, value=None, trace=None):
         """Raise inside."""
-        error = value if isinstance(value, BaseException) else kind
-        error = error() if isinstance(error, type) else error
+        catcher = caught_here()
+        next(catcher)
+        error = catcher.throw(kind, value, trace) if value or trace else catcher.throw(kind)
+        error.__traceback__ = trace
+        del catcher
         return self.make_tracer().drive(self, Var(None), error)
 
     def __del__(self):

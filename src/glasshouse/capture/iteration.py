@@ -6,10 +6,12 @@ from glasshouse.capture.frame import (
     CapturedGenerator,
     CapturedIterator,
     SequenceIterator,
+    caught_here,
     plain_value,
 )
 from glasshouse.capture.plain import own_method
 from glasshouse.capture.polyfills import iterate
+from glasshouse.capture.tracebacks import chain_context
 from glasshouse.capture.values import Break, Recipe, UserError, Var, pending
 
 SEQUENCES = (list, tuple, range, str, bytes)
@@ -25,25 +27,45 @@ class IterationRules:
         if name == "__iter__":
             return self.deliver(then, this)
         if name == "throw":
-            error = args[0] if len(args) == 1 or args[1].value is None else args[1]
-            if isinstance(error.value, type):
-                error = Var(error.value())
+            error = self.thrown_error(args)
             made: CapturedGenerator = this.value
             inner = self.delegate_of(made)
             if inner is not None:
                 return self.throw_into(made, inner, error, self.plain_result(then))
-
-            def after(tracer, x, result=None):
-                if x is END:
-                    tracer.fail(tracer.stop_error(result))
-                return tracer.deliver(then, x)
-
-            self.enter_generator(made, after)
-            self.raised = error
-            raise UserError(error.value)
+            if not made.finished:
+                self.enter_generator(made, self.plain_result(then))
+            return self.throw_here(error)
         if name == "close":
             return self.close_generator(this.value, then)
         raise Break(f"method {name} of a generator", None)
+
+    def thrown_error(self, args) -> Var:
+        """The exception that `throw` raises; Python says what is wrong with its arguments."""
+        catcher = caught_here()
+        next(catcher)
+        values = [x.value for x in args]
+        traces = [getattr(x, "__traceback__", None) for x in values[:2]]
+        error = self.do(catcher.throw, *values)
+        given = values[2] if len(values) > 2 else None
+        error.__traceback__ = given or next(filter(None, traces), None)  # without our frames
+        found = next((x for x in args if x.value is error), None)
+        if found is not None:
+            return found
+        made = [x for x in args if x.value is not None]
+        if len(made) == 1 and isinstance(made[0].value, type):
+            return self.track(Var(error, Recipe("call", made[0], [], {}), {}))
+        return self.track(Var(error, Recipe("exception_value")))
+
+    def throw_here(self, error: Var):
+        """Raise an exception where a generator stands that was just entered."""
+        for frame in reversed(self.frames):
+            if frame.generator is None:
+                break
+            if frame.handled:  # as with those that delegate to it, but not with their caller
+                chain_context(error.value, frame.handled[-1].value)
+                break
+        self.raised = error
+        raise UserError(error.value)
 
     def plain_result(self, then):
         """What gives an item to `then`, and raises StopIteration where there is none."""
@@ -81,8 +103,7 @@ class IterationRules:
         self.enter_generator(made, then)
 
         def here(tracer):
-            tracer.raised = error
-            raise UserError(error.value)
+            return tracer.throw_here(error)
 
         if exits and thrown:
             close = self.close_generator if own else None
@@ -129,7 +150,7 @@ class IterationRules:
             after = lambda t, x, result=None: t.give(then, None)  # noqa: E731
             return self.throw_into(made, inner, Var(GeneratorExit()), after)
         self.enter_generator(made, lambda t, x, result=None: t.give(then, None))
-        raise UserError(GeneratorExit())
+        return self.throw_here(Var(GeneratorExit()))
 
     def enter_generator(self, made: CapturedGenerator, after) -> None:
         """Run a generator's frame until it yields or ends."""
@@ -169,10 +190,14 @@ class IterationRules:
         if isinstance(value, CapturedGenerator):
             if value.finished:
                 return then(self, END)
+            if not value.started and sent is not None and sent.value is not None:
+                self.fail(TypeError("can't send non-None value to a just-started generator"))
             self.enter_generator(value, then)
             value.frame.stack.append(sent or Var(None))
             return None
         if isinstance(value, CapturedIterator):
+            if sent is not None and sent.value is not None:
+                self.do(getattr, value.native(), "send")  # raises: there is none
             return then(self, value.step(self))
         if not self.live:
             plain = sent is None or sent.value is None
@@ -183,10 +208,12 @@ class IterationRules:
                     raise
                 return then(self, END, Var(raised.error.value))
             return then(self, Var(item))
+        if sent is not None and sent.value is not None:
+            raise Break(f"a value is sent to a {type(value).__name__}")
         frame = self.frames[-1]
         if self.call_own(iterator, "__next__", [], lambda t, v: then(t, v)):
             if self.frames[-1] is not frame:
-                self.frames[-1].then = OrElse(StopIteration, then, lambda t: then(t, END))
+                self.frames[-1].then = OrElse(StopIteration, then, stopped(then))
             return None
         raise Break(f"iteration over a {type(value).__name__}", Var(next), [iterator])
 
@@ -204,8 +231,23 @@ class IterationRules:
         return self.step(iterator, after, sent)
 
 
+def stopped(then):
+    """What an iterator's StopIteration leads to: its end, with the value that it has."""
+
+    def other(tracer, error):
+        if error.value is None:
+            return then(tracer, END)
+        var = tracer.tracked.get(id(error))
+        if var is None or not isinstance(var.origin, Recipe):
+            raise Break("an iterator that ends with a value")
+        return then(tracer, END, tracer.part_of_new(var, "value", error.value))
+
+    return other
+
+
 class OrElse:
-    """What follows an inlined call, unless it raises an error of a kind: then other(tracer)."""
+    """What follows an inlined call, unless it raises an error of a kind: then other(tracer,
+    error)."""
 
     def __init__(self, kind: type, then, other):
         self.kind, self.then, self.other = kind, then, other

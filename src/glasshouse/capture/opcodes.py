@@ -16,9 +16,16 @@ from glasshouse.capture.values import NULL, Break, Recipe, UserError, Var
 CONVERT = (None, str, repr, ascii)
 IS_SEQUENCE, IS_MAPPING, MATCHES_ITSELF = 1 << 5, 1 << 6, 1 << 22  # flags of a type
 FUNCTION_PARTS = {8: "closure", 4: "annotations", 2: "kwdefaults", 1: "defaults"}
-SEES_FRAMES = {"locals", "_getframe", "eval", "exec", "currentframe"}  # of the frame that runs
-CHANGES_PYTHON = {"builtins", "setrecursionlimit"}  # which the interpreter itself runs on
-SEES_LIFETIMES = {"weakref", "getrefcount"}  # which are not as in Python while it is captured
+SEES_NAMES = {"locals", "eval", "exec", "builtins"}  # of the frame that runs, or of all
+# Names whose users, and functions that make such users, are left to Python: what sees frames sees
+# the interpreter's; what the interpreter itself runs on is not to be changed; objects do not live
+# as long as in Python while it runs.
+SEES_FRAMES = set(
+    "_getframe currentframe settrace setprofile f_back f_lineno f_locals gi_frame tb_frame".split()
+)
+SEES_LIMITS = {"getrecursionlimit", "setrecursionlimit"}
+SEES_LIFETIMES = {"weakref", "getrefcount", "gc_collect", "__del__"}
+LEFT_TO_PYTHON = SEES_FRAMES | SEES_LIMITS | SEES_LIFETIMES
 
 
 def formatted(value, conversion, spec):
@@ -667,11 +674,18 @@ def is_handled(ins) -> bool:
 
 
 def unknown_operation(code: types.CodeType) -> str:
-    """An operation that has no handler, or a name that sees frames; "" if there is none."""
+    """An operation without a handler, or a name that has code left to Python; "" if none."""
     code_decoded = decoded(code)
     if code_decoded.unknown is None:
         operations = (x.op for x in code_decoded.instructions if not is_handled(x))
-        unsupported = SEES_FRAMES | SEES_LIFETIMES | CHANGES_PYTHON
-        names = (name for name in code.co_names if name in unsupported)
-        code_decoded.unknown = next(operations, "") or next(names, "")
+        names = (name for name in code.co_names if name in SEES_NAMES)
+        inner = next(operations, "") or next(names, "") or name_left_to_python(code)
+        code_decoded.unknown = inner
     return code_decoded.unknown
+
+
+def name_left_to_python(code: types.CodeType) -> str:
+    """A name in a function, or in one that is written in it, that has it left to Python, or ""."""
+    own = next((name for name in code.co_names if name in LEFT_TO_PYTHON), "")
+    inner = (x for x in code.co_consts if isinstance(x, types.CodeType))
+    return own or next(filter(None, map(name_left_to_python, inner)), "")

@@ -244,9 +244,9 @@ class OperatorRules:
             if fn is not plain and type(a) is list:
                 self.extend(lhs, "extend", rhs)
                 return lhs
+            joined = [*self.sequence(lhs), *self.sequence(rhs)]
             if type(a) is tuple and not (a and b):
                 return lhs if a else rhs
-            joined = [*self.sequence(lhs), *self.sequence(rhs)]
             return self.new_list(joined) if type(a) is list else self.new_tuple(joined)
         if fn is operator.iadd and type(a) is list:
             items = self.sequence(rhs)

@@ -363,10 +363,15 @@ def update_wrapper_of(
     wrapper, wrapped, assigned=functools.WRAPPER_ASSIGNMENTS, updated=functools.WRAPPER_UPDATES
 ):
     for name in assigned:
-        if hasattr(wrapped, name):
-            setattr(wrapper, name, getattr(wrapped, name))
-    for key, value in wrapped.__dict__.items():
-        setattr(wrapper, key, value)
+        value = getattr(wrapped, name, MISSING)
+        if value is not MISSING:
+            setattr(wrapper, name, value)
+    for name in updated:
+        if name == "__dict__":
+            for key, value in getattr(wrapped, name, {}).items():
+                setattr(wrapper, key, value)
+        else:
+            getattr(wrapper, name).update(getattr(wrapped, name, {}))
     wrapper.__wrapped__ = wrapped
     return wrapper
 

@@ -102,6 +102,9 @@ class CaptureSession(BreakContinuation):
     def close_generators(self) -> None:
         """Let go of suspended generators: what nobody else holds ends here, and with it what it
         holds itself, as in Python."""
+        if not self.tracer.frames:
+            for var in self.tracer.handed_over:
+                var.value = None
         tracked = self.tracer.tracked
         suspended = {key: var for key, var in tracked.items() if is_suspended(var.value)}
         held = held_generators(self.tracer.frames, suspended.values())

@@ -22,6 +22,7 @@ from glasshouse.capture.frame import (
     CapturedIterator,
     CaptureFrame,
     LastInstruction,
+    plain_value,
 )
 from glasshouse.capture.guards import GuardSet
 from glasshouse.capture.iteration import IterationRules, OrElse
@@ -106,6 +107,7 @@ class CaptureTracer(
         self.raised: Var | None = None
         self.outside = sys.exc_info()[1]  # what is being handled where the call is
         self.count = 0
+        self.handed_over: list[Var] = []  # generators that Python has got
         self.began_ns = perf_counter_ns()
 
     @classmethod
@@ -377,6 +379,11 @@ class CaptureTracer(
             if error is not None:
                 raise error
             raise StopIteration
+        if made.running:
+            raise ValueError("generator already executing")
+        if not made.started and sent.value is not None:
+            raise TypeError("can't send non-None value to a just-started generator")
+        inner = self.delegate_of(made)
         made.running = made.started = True
         made.frame.generator = made
         self.frames.append(made.frame)
@@ -384,14 +391,34 @@ class CaptureTracer(
             made.frame.stack.append(sent)
         try:
             if error is not None:
-                self.unwind(error)
+                self.throw_from_outside(made, inner, error)
             value, result = self.run()
         except BaseException:
             made.finished = True
             raise
         if value is END:
             raise StopIteration if result.value is None else StopIteration(result.value)
-        return value.value
+        return plain_value(value)
+
+    def throw_from_outside(self, made: CapturedGenerator, inner: Var | None, error) -> None:
+        """Raise where a generator stands that was just entered, or in what it delegates to."""
+        problem = error
+        try:
+            if inner is None:
+                self.throw_here(Var(error))
+            self.frames.pop()
+            made.stop()
+            self.throw_into(made, inner, Var(error), None)
+        except UserError as user_error:
+            problem = user_error.error
+        else:
+            return
+        while problem is not None:
+            try:
+                self.unwind(problem)
+                problem = None
+            except UserError as user_error:
+                problem = user_error.error
 
     # -- Python's own work ---------------------------------------------------------------------
 
@@ -489,14 +516,15 @@ class CaptureTracer(
                     error.__traceback__ = stop.__traceback__
                     var = self.track(Var(error, Recipe("exception_value")))
             elif isinstance(f.then, OrElse) and isinstance(error, f.then.kind) and self.frames:
-                f.then.other(self)
+                f.then.other(self, error)
                 return None
         if not self.live:
             raise_as_it_is(error)
         return Raised(var, again or isinstance(var.origin, Recipe))
 
-    def attribute_or(self, obj: Var, name: str, then, other):
-        """obj.name to `then`, or, where there is none, other(tracer)."""
+    def attribute_or(self, whole: tuple, obj: Var, name: str, then, other):
+        """obj.name to `then`, or, where there is none, other(tracer); `whole` is the function and
+        its arguments that Python calls where this breaks."""
         frame = self.frames[-1]
         depth = len(self.frames)
         missing = False
@@ -506,10 +534,14 @@ class CaptureTracer(
             if not isinstance(user_error.error, AttributeError) or len(self.frames) != depth:
                 raise
             missing = True
+        except Break as graph_break:
+            if not self.live or len(self.frames) != depth:
+                raise
+            raise Break(graph_break.reason, *whole) from None
         if missing:
             return other(self)
         if self.frames[-1] is not frame:
-            self.frames[-1].then = OrElse(AttributeError, then, other)
+            self.frames[-1].then = OrElse(AttributeError, then, lambda t, error: other(t))
         return None
 
     def keep_apart(self) -> None:

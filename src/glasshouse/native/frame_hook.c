@@ -655,11 +655,12 @@ static PyObject *call_handling(PyObject *m, PyObject *a) {
         PyErr_Format(PyExc_TypeError, "call_handling: expected an exception, got %.100s", Py_TYPE(error)->tp_name);
         return NULL;
     }
-    PyObject *before_it = PyErr_GetHandledException();
-    PyErr_SetHandledException(error == Py_None ? NULL : error);
+    /* What this generator or thread itself handles: what its caller handles is not to become its own. */
+    _PyErr_StackItem *item = PyThreadState_Get()->exc_info;
+    PyObject *before_it = item->exc_value;
+    item->exc_value = error == Py_None ? NULL : Py_NewRef(error);
     PyObject *result = PyObject_Call(fn, args, kwargs);
-    PyErr_SetHandledException(before_it);
-    Py_XDECREF(before_it);
+    Py_XSETREF(item->exc_value, before_it);
     return result;
 }
 /* raise_again(error): raise with the traceback and the context that the error has. */
