@@ -311,6 +311,8 @@ def on_number(t, fn, args, kwargs, then):
 def on_pure(t, fn, args, kwargs, then):
     if fn.value is slice:
         return t.deliver(then, t.new_slice(args))
+    if fn.value is frozenset and len(args) == 1 and type(args[0].value) is frozenset:
+        return t.deliver(then, args[0])
     if fn.value is frozenset and args:
         items = t.sequence(args[0])
         if items is not None:

@@ -4,6 +4,8 @@ from collections import OrderedDict
 
 from glasshouse.capture.frame import END, EnumerateIterator, SequenceIterator, ZipIterator
 from glasshouse.capture.guards import GuardCheck
+from glasshouse.capture.objects import compares_in_python
+from glasshouse.capture.plain import builtin_base, own_method
 from glasshouse.capture.signatures import without_proxy
 from glasshouse.capture.values import Break, ValueSource, Var, constant
 
@@ -12,9 +14,8 @@ def same_set(value, elements) -> bool:
     return isinstance(value, (set, frozenset)) and value == elements
 
 
-def own_base(value) -> type:
-    """The builtin type whose methods write to a list or dict: a subclass may have others."""
-    return next(x for x in (OrderedDict, dict, list) if isinstance(value, x))
+def hashes_in_python(key) -> bool:
+    return compares_in_python(key) and type(key).__hash__ is not object.__hash__
 
 
 def lacks(value, key) -> bool:
@@ -73,6 +74,7 @@ class ContainerRules:
     def whole_set(self, var: Var) -> None:
         """Know every element of a set."""
         if var.items is None:
+            self.refuse_keys(var)
             if self.live and isinstance(var.origin, ValueSource):
                 self.typed(var)
                 check = GuardCheck(same_set, frozenset(var.value), f"set is {set(var.value)!r}")
@@ -94,13 +96,21 @@ class ContainerRules:
         self.whole_dict(var)
         return [(var.items[k][0], var.items[k][1]) for k in var.value]
 
+    def refuse_keys(self, var: Var) -> None:
+        """Break where the keys of a dict or set are compared by the user's code."""
+        for key in var.value:
+            if hashes_in_python(key) and not self.front.is_constant(key):
+                raise Break(f"a {type(key).__name__}, whose class compares in Python, is a key")
+
     def whole_dict(self, var: Var) -> None:
         """Know every key of a dict."""
         if var.origin is None or var.is_new:
             if var.items is None:
-                var.items = {k: (constant(k), constant(v)) for k, v in var.value.items()}
+                pairs = dict.items(var.value)
+                var.items = {k: (constant(k), constant(v)) for k, v in pairs}
             return
         if id(var) not in self.whole:
+            self.refuse_keys(var)
             self.whole[id(var)] = var
             if var.items is None:
                 var.items = {}
@@ -117,6 +127,8 @@ class ContainerRules:
             raise Break("a read behind a scheduler's step")
         if not self.live:
             return Var(var.value[key]) if key in var.value else None
+        if isinstance(var.origin, ValueSource) and own_method(var, "__getitem__") is not None:
+            raise Break(f"an item of a {type(var.value).__name__} behind its __getitem__")
         if var.items is None:
             if var.origin is None:
                 self.whole_dict(var)
@@ -145,10 +157,10 @@ class ContainerRules:
         raw = self.concrete_key(key)
         if not self.live:
             args = (var.value, raw) if value is None else (var.value, raw, value.value)
-            base = own_base(var.value)
+            base = builtin_base(var.value)
             self.do(base.__delitem__ if value is None else base.__setitem__, *args)
             return
-        base = own_base(var.value)
+        base = builtin_base(var.value)
         if isinstance(var.value, dict):
             if id(var) not in self.original_keys and not var.is_new:
                 self.original_keys[id(var)] = tuple(var.value)

@@ -6,6 +6,7 @@ import types
 from collections import OrderedDict
 
 from glasshouse.capture.frame import CapturedGenerator
+from glasshouse.capture.plain import builtin_base, own_method
 from glasshouse.capture.tracebacks import without_locals
 from glasshouse.capture.values import (
     STEPS,
@@ -19,6 +20,13 @@ from glasshouse.ir.node import IRNode
 
 MAX_NESTED = 100  # of new things in one another
 LITERALS = (int, bool, str, type(None))
+
+
+def is_literal(value) -> bool:
+    """Whether a constant is written as it is: another text is another object, unless interned."""
+    if type(value) is str:
+        return value.isidentifier() and sys.intern(value) is value
+    return type(value) in LITERALS and (type(value) is not int or abs(value) < 1 << 60)
 
 
 class ValueEmitter:
@@ -42,7 +50,7 @@ class ValueEmitter:
 
     def pool(self, value) -> str:
         """A name for a constant."""
-        if type(value) in LITERALS and (type(value) is not int or abs(value) < 1 << 60):
+        if is_literal(value):
             return repr(value)
         name = self.pooled.get(id(value))
         if name is None:
@@ -296,6 +304,10 @@ class ValueEmitter:
     def effect(self, var: Var, target: str, kind: str, *parts) -> str:
         if kind == "method":
             method, args = parts
+            container = isinstance(var.value, (list, dict, set))
+            if container and own_method(var, method) is not None:
+                words = ", ".join([target, *map(self.name, args)])
+                return f"{self.pool(getattr(builtin_base(var.value), method))}({words})"
             return f"{target}.{method}({', '.join(map(self.name, args))})"
         *key, value = parts
         if kind == "attr" and value is None:
@@ -303,6 +315,11 @@ class ValueEmitter:
         if kind == "attr":
             setter = type.__setattr__ if isinstance(var.value, type) else object.__setattr__
             return f"{self.pool(setter)}({target}, {key[0]!r}, {self.name(value)})"
+        setter = "__delitem__" if value is None else "__setitem__"
+        if kind == "item" and own_method(var, setter) is not None:
+            words = [target, self.name(key[0]), *([] if value is None else [self.name(value)])]
+            base = builtin_base(var.value)
+            return f"{self.pool(getattr(base, setter))}({', '.join(words)})"
         place = f"{target}[{self.name(key[0])}]" if kind == "item" else f"{target}.cell_contents"
         return f"del {place}" if value is None else f"{place} = {self.name(value)}"
 

@@ -3,6 +3,7 @@
 import sys
 import types
 import weakref
+from collections import OrderedDict
 from functools import partial
 
 from glasshouse.capture.bytecode import (
@@ -107,12 +108,16 @@ class SequenceIterator(CapturedIterator):
 
     def __init__(self, base: Var, kept: list[Var] | None = None):
         self.base, self.kept, self.index = base, kept, 0
+        self.mapping, self.which = mapping_of(base)
+        self.real = None if self.mapping is None else iter(self.mapping.value)
         self.size = len(base.value) if isinstance(base.value, SIZED) else -1
 
     def step(self, tracer):
         if self.size >= 0 and len(self.base.value) != self.size:
             kind = "Set" if isinstance(self.base.value, set) else "dictionary"
             tracer.fail_here(RuntimeError(f"{kind} changed size during iteration"))
+        if self.real is not None:
+            return self.step_mapping(tracer)
         if self.kept is None and type(self.base.value) in (range, str, bytes):
             return self.step_concrete(tracer.concretize(self.base))
         items = tracer.sequence(self.base) if self.kept is None else self.kept
@@ -121,6 +126,27 @@ class SequenceIterator(CapturedIterator):
             return END
         self.index += 1
         return items[self.index - 1]
+
+    def step_mapping(self, tracer):
+        """The next item of a dict or of a view of one: Python's own iterator says which."""
+        if self.index > self.base_end:
+            return END
+        key = problem = None
+        try:
+            key = next(self.real, END)
+        except RuntimeError as error:
+            problem = error
+        if problem is not None:
+            tracer.fail_here(problem)
+        if key is END:
+            self.index = self.base_end + 1
+            return END
+        self.index += 1
+        items = self.mapping.items or {}
+        pair = items.get(key) or (Var(key), Var(dict.__getitem__(self.mapping.value, key)))
+        if self.which == "items":
+            return tracer.new_tuple([pair[0], pair[1]])
+        return pair[self.which == "values"]
 
     def step_concrete(self, values):
         """The next item of a range or text, which may be of any length."""
@@ -144,8 +170,22 @@ class SequenceIterator(CapturedIterator):
         return iterator_at, base, Var(min(self.index, length_of(base.value)))
 
 
+def mapping_of(base: Var) -> tuple[Var | None, str]:
+    """The dict of which a Var is, or of which it is a view, and what of it."""
+    which = "keys"
+    if base.is_made("view"):
+        base, which = base.origin.parts
+    kind = type(base.value)
+    plain = isinstance(base.value, dict) and kind.__iter__ in (dict.__iter__, OrderedDict.__iter__)
+    return (base if plain else None), which
+
+
 class ReversedIterator(SequenceIterator):
     """Like reversed."""
+
+    def __init__(self, base: Var, kept: list[Var]):
+        super().__init__(base, kept)
+        self.real = None
 
     def recipe(self):
         return super().recipe() if self.index else (reversed, self.base)

@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 from glasshouse.capture.frame import CapturedGenerator, plain_value
 from glasshouse.capture.objects import compares_in_python
-from glasshouse.capture.plain import SCALARS
+from glasshouse.capture.plain import SCALARS, own_method, static_lookup
 from glasshouse.capture.polyfills import add_all, extend_of, fromkeys_of, join_of, update_of
 from glasshouse.capture.signatures import without_proxy
 from glasshouse.capture.values import Break, Recipe, Var, discarded
@@ -32,6 +32,28 @@ WITH_LAST = {"popitem", "move_to_end"}
 TEXTS = {"__str__", "__repr__", "__hash__", "__format__", "__reduce__"}
 
 
+ITEM_METHODS = ("__getitem__", "__setitem__", "__delitem__", "__contains__")
+STRAIGHT = {*ITEM_METHODS, "__len__", "__iter__", "__init__", "keys", "values", "items"}
+
+
+def is_own_method(value, name: str, fn: Var) -> bool:
+    """Whether a builtin method is what the builtin part of a container's class has under its name:
+    `dict.pop` is not that of an OrderedDict."""
+    inner = fn.origin.parts[1] if fn.is_made("method") else fn
+    owner = getattr(getattr(inner, "value", None), "__objclass__", None)
+    parts = (x.__dict__[name] for x in type(value).__mro__ if name in x.__dict__)
+    own = next((x for x in parts if not isinstance(x, types.FunctionType)), None)
+    return owner is None or own is None or owner is getattr(own, "__objclass__", owner)
+
+
+def calls_back(value, name: str) -> bool:
+    """Whether a method of an OrderedDict uses those that a subclass defines in Python."""
+    if not isinstance(value, OrderedDict) or name in STRAIGHT:
+        return False
+    own = (static_lookup(type(value), x)[0] for x in ITEM_METHODS)
+    return any(isinstance(x, types.FunctionType) for x in own)
+
+
 class MethodRules:
     """The part of the tracer that calls methods of builtin types."""
 
@@ -51,11 +73,13 @@ class MethodRules:
         if isinstance(value, CapturedGenerator):
             return self.generator_method(this, name, args, then)
         if name in ("__init__", "__init_subclass__") and not isinstance(value, (list, dict, set)):
-            if isinstance(value, BaseException) and this.is_new:
-                self.do(getattr(BaseException, name), value, *(x.value for x in args))
+            if name == "__init__" and not self.is_plain_init(fn.value):
+                raise Break(f"__init__ of a {type(value).__name__}", fn, args, kwargs)
+            if isinstance(value, BaseException) and this.is_new and name == "__init__":
+                self.do(fn.value, *(x.value for x in args), **kwargs)  # with keywords it raises
                 this.origin = Recipe("exception", type(value), args)
-            elif name == "__init__" and self.is_plain_init(fn.value):
-                self.do(object.__init__, value, *map(plain_value, args))  # may raise
+            elif name == "__init__":
+                self.do(fn.value, *map(plain_value, args))  # may raise
             return self.give(then, None)
         if name in ("__setattr__", "__delattr__") and isinstance(value, type):
             raise Break(f"{name} of a class", fn, args, kwargs)
@@ -72,6 +96,8 @@ class MethodRules:
             return self.give(then, True if same else NotImplemented)
         if name in TEXTS and not self.foldable(this):
             raise Break(f"{name} of a {type(value).__name__}", fn, args, kwargs)
+        if name in PROTOCOL and own_method(this, name) is not None:
+            raise Break(f"{name} of a builtin base of a {type(value).__name__}", fn, args, kwargs)
         if name in PROTOCOL and isinstance(value, (list, dict, set, tuple)):
             self.typed(this)
             return self.call(Var(PROTOCOL[name]), [this, *args], kwargs, then)
@@ -104,7 +130,11 @@ class MethodRules:
         raise Break(f"method {name} of a {type(value).__name__}", fn, args, kwargs)
 
     def is_plain_init(self, fn) -> bool:
-        return getattr(fn, "__objclass__", None) is object
+        """Whether a builtin `__init__` does nothing but keep an exception's arguments."""
+        owner = getattr(fn, "__objclass__", None)
+        small = BaseException.__basicsize__
+        error = isinstance(owner, type) and issubclass(owner, BaseException)
+        return owner is object or error and owner.__basicsize__ == small
 
     def join(self, fn: Var, this: Var, parts: Var, then):
         """str.join."""
@@ -131,7 +161,14 @@ class MethodRules:
         """A method of a list, dict or set."""
         value = this.value
         self.typed(this)
-        if name in ("extend", "update", "__ior__", "__iadd__", "__init__"):
+        if not is_own_method(value, name, fn) or calls_back(value, name):
+            raise Break(f"method {name} of a {type(value).__name__}", fn, args, kwargs)
+        if name in ("__ior__", "__iadd__") and len(args) == 1:
+            if isinstance(value, set) and not isinstance(args[0].value, (set, frozenset)):
+                raise Break(f"{name} of a set", fn, args, kwargs)
+            how = "extend" if isinstance(value, list) else "update"
+            return self.extend(this, how, *args, then=lambda t, v: t.deliver(then, this))
+        if name in ("extend", "update", "__init__"):
             if not args and not kwargs and (name != "__init__" or isinstance(value, dict)):
                 return self.give(then, None)
             how = "extend" if isinstance(value, list) else "update"
@@ -145,7 +182,9 @@ class MethodRules:
         if name in ("__setitem__", "__delitem__"):
             self.store_item(this, args[0], args[1] if name == "__setitem__" else None)
             return self.give(then, None)
-        if isinstance(value, dict) and name in ("get", "setdefault", "pop") and args:
+        if isinstance(value, dict) and name in ("get", "setdefault", "pop") and 0 < len(args) < 3:
+            if kwargs:
+                raise Break(f"method {name} of a dict with keywords", fn, args, kwargs)
             entry = self.dict_get(this, name, args)
             if entry is not None:
                 return self.deliver(then, entry)
@@ -208,7 +247,7 @@ class MethodRules:
         if name in ("append", "insert", "pop", "clear", "reverse"):
             count = 0 if name == "append" else 1
             place, more = [self.concretize(x) for x in args[:count]], args[count:]
-            self.do(getattr(value, name), *place, *(x.value for x in more))
+            self.do(getattr(list, name), value, *place, *(x.value for x in more))
             result = getattr(items, name)(*place, *more)
             self.note_method(this, name, args)
             return result if name == "pop" else Var(None)
@@ -224,7 +263,7 @@ class MethodRules:
             for x in filter(self.foldable, (*items, *args)):
                 self.concretize(x)
             before = list(value)
-            result = self.do(getattr(value, name), *(x.value for x in args))
+            result = self.do(getattr(list, name), value, *(x.value for x in args))
             if name == "remove":
                 del items[before.index(args[0].value)]
                 self.note_method(this, name, args)
@@ -236,7 +275,9 @@ class MethodRules:
         if name in ("keys", "values", "items"):
             return Var(getattr(value, name)(), Recipe("view", this, name))
         if name == "copy":
-            cls = type(value) if type(value) in (dict, OrderedDict) else dict
+            cls = type(value)
+            if cls not in (dict, OrderedDict):
+                return None
             return self.new_dict(self.entries(this), cls)
         if name in ("clear", "popitem"):
             self.whole_dict(this)
@@ -260,6 +301,8 @@ class MethodRules:
         items, value = this.items, this.value
         if name in ("add", "discard", "remove"):
             key = self.concrete_key(args[0])
+            if isinstance(key, set):
+                return None
             self.do(getattr(value, name), key)
             items.pop(key, None) if name != "add" else items.setdefault(key, (args[0],))
         elif name == "clear":
@@ -305,6 +348,8 @@ class MethodRules:
         """list.extend, set.update, dict.update."""
         done = then or discarded
         if isinstance(this.value, dict):
+            if len(args) > 1:
+                self.do(getattr(this.value, how), *map(plain_value, args))  # raises
             other = args[0] if args else None
             if other is not None and self.is_dict(other):
                 for key, value in self.entries(other):

@@ -120,8 +120,14 @@ class ObjectRules:
         if self.is_tensor(var):
             return False
         if isinstance(origin, Recipe):
-            parts = self.parts_of(origin, var)
-            return parts is not None and all(map(self.foldable, parts))
+            if id(var) in self.folding:  # it contains itself
+                return False
+            self.folding.add(id(var))
+            try:
+                parts = self.parts_of(origin, var)
+                return parts is not None and all(map(self.foldable, parts))
+            finally:
+                self.folding.discard(id(var))
         if origin is None:
             return not isinstance(value, CapturedGenerator)
         if isinstance(origin, ValueSource):
@@ -383,7 +389,10 @@ def compares_in_python(value) -> bool:
     """Whether a user's code says what a value is equal to, or what its hash is."""
     if isinstance(value, (tuple, frozenset)) and type(value).__hash__ in PLAIN_HASHES:
         return any(map(compares_in_python, value))
-    if isinstance(value, (*SCALARS, *FUNCTIONS, Enum)):
+    cls = type(value)
+    if cls in SCALARS or isinstance(value, FUNCTIONS):
+        return False
+    if isinstance(value, Enum) and cls.__hash__ is Enum.__hash__:
         return False
     methods = (static_lookup(type(value), name)[0] for name in ("__eq__", "__hash__"))
     return any(isinstance(x, types.FunctionType) for x in methods)

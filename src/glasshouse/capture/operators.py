@@ -264,7 +264,7 @@ class OperatorRules:
                 if fn is not plain and seq is lhs and type(seq.value) is list:
                     return self.replace_all(lhs, "append", items)
                 return self.new_list(items) if type(seq.value) is list else self.new_tuple(items)
-        if plain is operator.or_ and self.is_dict(lhs) and self.is_dict(rhs):
+        if plain is operator.or_ and type(a) is dict and type(b) is dict:
             if fn is not plain:
                 self.extend(lhs, "update", rhs)
                 return lhs

@@ -1,6 +1,7 @@
 """What is the same in each call, and what a class has: found without running anything."""
 
 import types
+from collections import OrderedDict
 
 import numpy as np
 
@@ -42,3 +43,8 @@ def own_method(var, name: str) -> types.FunctionType | None:
     """The method of a Var's class if it is written in Python, else None."""
     attribute, _ = static_lookup(type(var.value), name)
     return attribute if isinstance(attribute, types.FunctionType) else None
+
+
+def builtin_base(value) -> type:
+    """The builtin type of a container whose class may have methods in Python."""
+    return next(x for x in (OrderedDict, dict, list, set) if isinstance(value, x))

@@ -278,10 +278,13 @@ def fromkeys_of(cls, iterable, value=None, /):
 def equal_items(a, b):
     if len(a) != len(b):
         return False
-    for x, y in zip(a, b):
+    number = 0
+    while number < len(a) and number < len(b):
+        x, y = a[number], b[number]
         if x is not y and not x == y:
-            return False
-    return True
+            break
+        number += 1
+    return len(a) == len(b) and number >= len(a)  # which a comparison may have changed
 
 
 def unequal_items(a, b):

@@ -107,6 +107,7 @@ class CaptureTracer(
         self.raised: Var | None = None
         self.outside = sys.exc_info()[1]  # what is being handled where the call is
         self.count = 0
+        self.folding: set[int] = set()  # Vars of which it is asked whether they are constants
         self.handed_over: list[Var] = []  # generators that Python has got
         self.began_ns = perf_counter_ns()
 
