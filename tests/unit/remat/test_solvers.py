@@ -5,9 +5,11 @@ import itertools
 import numpy as np
 import pytest
 
+from glasshouse.remat.planner import solvers
 from glasshouse.remat.planner.chain import Option, Stage, cheapest
 from glasshouse.remat.planner.solvers import (
     FlowNetwork,
+    PricedCuts,
     SolverValue,
     cut_at,
     exact,
@@ -155,3 +157,21 @@ def test_a_cut_is_a_minimum():
         SolverValue(None, 5.0, (1,), (0.0, 1.0)),
     ]
     assert cut_at(values, 0.0).kept == {1} and cut_at(values, 0.0).remade == {2}
+
+
+@pytest.mark.parametrize("chain", [False, True])
+def test_cuts_between_two_that_are_equal_are_not_computed(chain, monkeypatch):
+    rng = np.random.default_rng(7)
+    values = network(rng, 40, chain)
+    prices = [0.0, *(10.0 ** rng.uniform(-4, 2, 200))]
+    wanted = [cut_at(values, price) for price in prices]
+    computed = []
+
+    def counted(values, price):
+        computed.append(price)
+        return cut_at(values, price)
+
+    monkeypatch.setattr(solvers, "cut_at", counted)
+    cuts = PricedCuts(values)
+    assert [cuts.at(price) for price in prices] == wanted
+    assert len({choice.kept for choice in wanted}) <= len(computed) < len(prices) / 2

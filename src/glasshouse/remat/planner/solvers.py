@@ -9,6 +9,7 @@ Source: Jain et al. 2020, arXiv:1910.02653 (Checkmate), of which the integer pro
     which a value is made again once; Picard 1976 for closures as minimum cuts
 """
 
+from bisect import bisect_left
 from collections import deque
 from math import inf
 from typing import NamedTuple
@@ -48,15 +49,41 @@ def choice_of(values: list[SolverValue], kept, remade) -> ValueChoice:
     return ValueChoice(frozenset(kept), frozenset(remade), nbytes, ns)
 
 
-def min_cut(values: list[SolverValue], room: int) -> ValueChoice | None:
-    """A cheap choice that keeps at most `room` bytes; None if none was found."""
-    best = cut_at(values, 0.0)
+class PricedCuts:
+    """The cuts of some values at all prices of a byte. Where two prices have the same cut, so have
+    all between them: what a cut costs is a line over the prices, and the least a concave curve."""
+
+    def __init__(self, values: list[SolverValue]):
+        self.values = values
+        self.prices: list[float] = []  # from the lowest on
+        self.choices: list[ValueChoice] = []
+
+    def at(self, price: float) -> ValueChoice:
+        """What `cut_at` gives for the price."""
+        i = bisect_left(self.prices, price)
+        if i < len(self.prices) and self.prices[i] == price:
+            return self.choices[i]
+        if 0 < i < len(self.prices) and self.choices[i - 1] == self.choices[i]:
+            return self.choices[i]
+        choice = cut_at(self.values, price)
+        self.prices.insert(i, price)
+        self.choices.insert(i, choice)
+        return choice
+
+
+def min_cut(
+    values: list[SolverValue], room: int, cuts: PricedCuts | None = None
+) -> ValueChoice | None:
+    """A cheap choice that keeps at most `room` bytes; None if none was found. Many calls for the
+    same values share their `cuts`."""
+    cuts = PricedCuts(values) if cuts is None else cuts
+    best = cuts.at(0.0)
     if best.nbytes <= room:
         return best
     longest_ns = max((v.ns for v in values if v.ns), default=0.0)
     low, high, price, best = 0.0, None, longest_ns / max(1, room) + 1e-12, None
     for _ in range(PRICES):
-        choice = cut_at(values, price)
+        choice = cuts.at(price)
         if choice.nbytes <= room:
             high = price
             best = choice if best is None or choice.ns < best.ns else best

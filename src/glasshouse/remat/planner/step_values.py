@@ -12,7 +12,15 @@ from glasshouse.remat.passes.recompute import LIGHT_FLOPS, is_cheap, is_kept, is
 from glasshouse.remat.passes.rerun import is_within
 from glasshouse.remat.passes.values import names_of
 from glasshouse.remat.planner.blocks import Means, RematBlock
-from glasshouse.remat.planner.solvers import TIMES, SolverValue, ValueChoice, cut_at, exact, min_cut
+from glasshouse.remat.planner.solvers import (
+    TIMES,
+    PricedCuts,
+    SolverValue,
+    ValueChoice,
+    cut_at,
+    exact,
+    min_cut,
+)
 
 
 class WaitingValue(NamedTuple):
@@ -69,6 +77,10 @@ class StepValues:
     def values(self) -> list[SolverValue]:
         return [self.value_of(node) for node in self.nodes]
 
+    @cached_property
+    def cuts(self) -> PricedCuts:
+        return PricedCuts(self.values)
+
     def value_of(self, node: Node) -> SolverValue:
         """A value as a solver sees it. What lies in no memory is computed where it is used, or with
         what follows, as a product with its bias."""
@@ -97,7 +109,7 @@ class StepValues:
         waiting = self.waiting.values()
         room = sum(value.nbytes for value in waiting) - more_bytes
         if self.solver != "exact":
-            return min_cut(self.values, room)
+            return min_cut(self.values, room, self.cuts)
         times = sorted({value.first_read for value in waiting})
         times = times[:: -(-len(times) // TIMES) or 1]
         arena_room = self.run.plan.arena_bytes - more_bytes
