@@ -48,16 +48,9 @@ def row_major_strides(sizes) -> tuple[int, ...]:
     return strides_in(InputLayout(order, tuple(sizes), True), tuple(sizes))
 
 
-def static(fake) -> bool:
-    """Whether a fake tensor's sizes and strides are numbers."""
-    if not isinstance(fake, torch.Tensor):
-        return False
-    return all(isinstance(n, int) for n in (*fake.shape, *fake.stride()))
-
-
 def lies_with_gaps(fake) -> bool:
     """Whether a result's elements lie apart in memory; a repeated axis has stride 0."""
-    if not static(fake) or fake.numel() < 2 or layout_of(fake).dense:
+    if fake.numel() < 2 or layout_of(fake).dense:
         return False
     axes = sorted((stride, n) for n, stride in zip(fake.shape, fake.stride()) if n > 1 and stride)
     extent = 1

@@ -23,16 +23,11 @@ from glasshouse.ops.movement import inverse_permutation, permute
 from glasshouse.targets.cpu import CPU
 from glasshouse.torch import aten  # noqa: F401  (fills the table)
 from glasshouse.torch.draws import KeyInputs, keys_from
-from glasshouse.torch.dtypes import FROM_TORCH, TO_TORCH, spec_of, to_array
+from glasshouse.torch.dtypes import FROM_TORCH, spec_of, to_array
 from glasshouse.torch.host import DONE, call_in_torch
-from glasshouse.torch.layout import (
-    InputLayout,
-    layout_of,
-    lies_with_gaps,
-    static,
-    strides_in,
-    view_source,
-)
+from glasshouse.torch.layout import layout_of
+from glasshouse.torch.results import COMPUTED, GraphResults, Output
+from glasshouse.torch.sizes import SizeValues
 from glasshouse.torch.table import TABLE, call_entry, name_of
 
 STRIDED = ("as_strided.default", "as_strided_scatter.default")
@@ -90,25 +85,10 @@ class LoweredGraph(NamedTuple):
 
     recording: record.Recording | None
     leaves: list[tuple[str, Any]]
-    outputs: list["Output"]
+    outputs: list[Output]
     draws: int
 
 
-class Output(NamedTuple):
-    """A result: `kind` is "value" (number among the recording's outputs), "spread" (the same, to
-    lie with gaps, as a view does in eager), "input" (its number), "view" (the number of the input
-    that it is a view of, `offset` elements behind it), "empty" or "constant" (anything else)."""
-
-    kind: str
-    what: Any
-    layout: InputLayout | None = None
-    sizes: tuple[int, ...] = ()
-    strides: tuple[int, ...] = ()
-    offset: int = 0
-    dtype: torch.dtype | None = None
-
-
-COMPUTED = ("value", "spread")
 ALL = 1 << 30
 
 
@@ -126,6 +106,7 @@ class GraphLowering:
         self.keys = KeyInputs(self.backend.input)
         self.unknown: dict[str, int] = {}  # operators without an entry, and how often
         self.input_number: dict[FxNode, int] = {}
+        self.sizes = SizeValues()
         self.scopes: dict[str, ModuleScope] = {}
         self.effects: list[Value] = []  # of operators that have no result
 
@@ -142,6 +123,7 @@ class GraphLowering:
                 if node.op == "placeholder":
                     self.values[node] = self.place_input(number, self.given[number])
                     self.input_number[node] = number
+                    self.sizes.take_input(node.meta.get("val"), self.given[number])
                     number += 1
                 elif node.op == "get_attr":
                     self.values[node] = self.place_constant(node)
@@ -223,8 +205,9 @@ class GraphLowering:
         """An operator that names elements by their places in memory: its operand is handed over in
         the order in which PyTorch has it there."""
         x, *rest = args
-        layout = layout_of(node.args[0].meta["val"])
-        if not layout.dense or node.args[0].meta["val"].storage_offset():
+        fake = self.sizes.concrete(node.args[0].meta["val"])
+        layout = layout_of(fake)
+        if not layout.dense or fake.storage_offset():
             raise LookupError(f"{node.target} of a view with gaps")
         result = entry.compute(permute(x, axes=layout.order) if x.ndim else x, *rest, **named)
         if node.target is torch.ops.aten.as_strided_scatter.default and x.ndim:
@@ -258,7 +241,7 @@ class GraphLowering:
     def spec_of_result(self, fake):
         if not isinstance(fake, torch.Tensor):
             raise NotImplementedError(f"a result {fake!r}")
-        return spec_of(fake)
+        return spec_of(self.sizes.concrete(fake))
 
     def promised(self, node: FxNode, result):
         """What an entry gave, in the dtypes that PyTorch promises.
@@ -289,11 +272,12 @@ class GraphLowering:
     # -- what comes out ------------------------------------------------------------------------
 
     def finish(self, node: FxNode) -> LoweredGraph:
-        results = node.args[0]
-        flat = list(results) if isinstance(results, (tuple, list)) else [results]
-        wanted = [self.output_of(x, i < self.visible) for i, x in enumerate(flat)]
+        flat = node.args[0]
+        flat = list(flat) if isinstance(flat, (tuple, list)) else [flat]
+        results = GraphResults(self.values, self.input_number, self.sizes, self.visible)
+        wanted = results.outputs(flat)
         values = [what for kind, what, *_ in wanted if kind in COMPUTED] + self.effects
-        self.values.clear()  # what nobody refers to is no output of the recording
+        results.forget()  # what nobody refers to is no output of the recording
         recording = take_recording(self.backend.recorder, values)
         places = (
             {}
@@ -317,52 +301,6 @@ class GraphLowering:
             if key.payload is payload:
                 return "key", number
         return "constant", payload.value
-
-    def output_of(self, x, visible: bool) -> Output:
-        """What a result is; one that is `visible` to the user has the strides that eager gives."""
-        if not isinstance(x, FxNode):
-            return Output("constant", x)
-        value = self.values[x]
-        if not isinstance(value, Value):
-            return Output("constant", value)
-        if x.op == "placeholder":
-            return Output("input", self.input_number[x])
-        fake = x.meta.get("val")
-        source = view_source(x)
-        if source is not None and static(fake):
-            offset = int(fake.storage_offset() - source.meta["val"].storage_offset())
-            number = self.input_number[source]
-            return Output("view", number, None, tuple(fake.shape), tuple(fake.stride()), offset)
-        layout = InputLayout(tuple(range(value.ndim)), value.shape, True)
-        if static(fake):
-            layout = layout_of(fake)
-        if layout.order != tuple(range(value.ndim)):
-            value = permute(value, axes=layout.order)
-        if value.size == 0:
-            return Output(
-                "empty", None, None, tuple(x.meta["val"].shape), (), 0, torch_dtype(fake, value)
-            )
-        if value.payload.value is not None:  # a leaf, or a constant: a node of its own
-            value = copied(value)
-        if visible and lies_with_gaps(fake):
-            sizes, strides = tuple(fake.shape), tuple(fake.stride())
-            return Output("spread", value, layout, sizes, strides, 0, torch_dtype(fake, value))
-        strides = strides_in(layout, value.shape)
-        sizes = tuple(value.shape[layout.order.index(i)] for i in range(value.ndim))
-        return Output("value", value, layout, sizes, strides, 0, torch_dtype(fake, value))
-
-
-def copied(value: Value) -> Value:
-    """The value as a node that is computed."""
-    card = record.primitives["reshape"]
-    return card(card(value, shape=(1, value.size)), shape=value.shape)
-
-
-def torch_dtype(fake, value: Value) -> torch.dtype:
-    """The dtype that PyTorch gives a value."""
-    if isinstance(fake, torch.Tensor):
-        return fake.dtype
-    return TO_TORCH[value.dtype]
 
 
 def take_recording(recorder, values) -> record.Recording | None:

@@ -42,6 +42,7 @@ class TorchGraphProgram:
     def __init__(self, module: torch.fx.GraphModule, phase: str, options: dict):
         self.module, self.phase, self.options = module, phase, options
         self.visible = visible_results(phase)
+        self.advised = False
         self.variants: OrderedDict[tuple, object] = OrderedDict()
         self.latest: CompiledVariant | None = None  # the variant that ran last
         self._boxed_call = True  # AOTAutograd hands over its arguments as one list
@@ -63,10 +64,22 @@ class TorchGraphProgram:
             if variant is None:
                 variant = self.variants[key] = self.compile_variant(args)
                 if len(self.variants) > MOST_VARIANTS:
-                    self.variants.popitem(last=False)
+                    self.drop_variant()
             else:
                 self.variants.move_to_end(key)
         return variant
+
+    def drop_variant(self) -> None:
+        """Let go of the Program that was not used for longest; the first time, give advice."""
+        self.variants.popitem(last=False)
+        if not self.advised:
+            self.advised = True
+            warnings.warn(
+                f"glasshouse: a graph of torch.compile met more than {MOST_VARIANTS} sets of "
+                f"sizes; each has a Program of its own, and older ones are dropped. Pad inputs to "
+                f"fewer sizes (multiples of 64, say).",
+                stacklevel=2,
+            )
 
     def compile_variant(self, args):
         """The Program for these arguments; PyTorch's own graph where there is none, with a warning.

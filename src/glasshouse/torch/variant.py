@@ -19,7 +19,8 @@ from glasshouse.graph import record
 from glasshouse.torch.draws import draw_keys
 from glasshouse.torch.dtypes import from_array, to_array
 from glasshouse.torch.layout import layout_of, row_major_strides
-from glasshouse.torch.lowering import COMPUTED, GraphLowering, Output
+from glasshouse.torch.lowering import GraphLowering
+from glasshouse.torch.results import COMPUTED, Output
 from glasshouse.torch.tensor_access import described, make_call, turned
 
 OWN_ARENA_BYTES = 1 << 14  # an arena up to this size stays with its variant
@@ -59,18 +60,36 @@ class GraphVariant:
         self.module, self.unknown = lowering.module, lowering.unknown
         self.outputs, self.draws, self.leaves = lowered.outputs, lowered.draws, lowered.leaves
 
-    def result(self, out: Output, args, tensors):
-        """A result of the graph; `tensors` are those of the recording."""
-        if out.kind == "value":
-            return tensors[out.what]
+    def results(self, args, tensors) -> list:
+        """The results of the graph; `tensors` are those that were computed, by their places. Parts
+        of one value share its memory; all others have memory of their own."""
+        owners: dict[int, tuple] = {}
+        copies: dict[tuple, torch.Tensor] = {}
+        results = []
+        for number, (out, place) in enumerate(zip(self.outputs, self.places)):
+            if place is None:
+                results.append(self.result(out, args))
+                continue
+            if out.kind == "spread":
+                results.append(spread(tensors[place], out))
+                continue
+            owner = (place, out.what) if out.kind == "part" else (place, None, number)
+            whole = tensors[place]
+            if owners.setdefault(place, owner) != owner:
+                whole = copies.get(owner)
+                if whole is None:
+                    whole = copies[owner] = tensors[place].clone()
+            results.append(whole.as_strided(out.sizes, out.strides, out.offset))
+        return results
+
+    def result(self, out: Output, args):
+        """A result of the graph that was not computed."""
         if out.kind == "constant":
             return out.what
         if out.kind == "input":
             return args[out.what]
         if out.kind == "empty":
             return torch.empty(out.sizes, dtype=out.dtype)
-        if out.kind == "spread":
-            return spread(tensors[out.what], out)
         tensor = args[out.what].detach()
         return tensor.as_strided(out.sizes, out.strides, tensor.storage_offset() + out.offset)
 
@@ -83,6 +102,7 @@ class ReferenceVariant(GraphVariant):
         super().__init__(lowering, lowered)
         self.recording = lowered.recording
         self.layouts = [layout_of(x) if isinstance(x, torch.Tensor) else None for x in inputs]
+        self.places = [out.what if out.kind in COMPUTED else None for out in self.outputs]
 
     def run(self, args) -> list:
         """The results for tensors of these sizes."""
@@ -93,11 +113,11 @@ class ReferenceVariant(GraphVariant):
                 leaf.value = self.array_of(kind, what, args, keys)
             arrays = [np.array(x, order="C") for x in quiet.run(record.compute, self.recording)]
         tensors = {
-            out.what: from_array(arrays[out.what]).as_strided(out.sizes, dense_strides(out))
+            out.what: from_array(arrays[out.what]).as_strided(*out.memory)
             for out in self.outputs
             if out.kind in COMPUTED
         }
-        return unshared([self.result(out, args, tensors) for out in self.outputs], self.outputs)
+        return self.results(args, tensors)
 
     def array_of(self, kind: str, what, args, keys) -> np.ndarray:
         """The memory of a leaf, as an array that lies row by row."""
@@ -106,22 +126,6 @@ class ReferenceVariant(GraphVariant):
         if kind == "constant":
             return what
         return to_array(lying(args[what].detach(), self.layouts[what]))
-
-
-def unshared(results: list, outputs: list[Output]) -> list:
-    """The results, of which those that are one value have memory of their own each."""
-    seen: set[int] = set()
-    for i, out in enumerate(outputs):
-        if out.kind == "value" and out.what in seen:
-            results[i] = results[i].clone()
-        elif out.kind == "value":
-            seen.add(out.what)
-    return results
-
-
-def dense_strides(out: Output) -> tuple[int, ...]:
-    """The strides with which the Program writes a result."""
-    return row_major_strides(out.sizes) if out.kind == "spread" else out.strides
 
 
 def spread(tensor: torch.Tensor, out: Output) -> torch.Tensor:
@@ -196,20 +200,17 @@ class CompiledVariant(GraphVariant):
         expected, first = [], 1 + len(self.leaves)
         for at, (_, _, _, nbytes, _) in enumerate(self.program.output_specs):
             out = by_place.get(at) or Output("value", 0, None, (nbytes,), (1,), 0, torch.uint8)
-            expected.append((first + at, out.dtype, out.sizes, dense_strides(out), nbytes))
+            expected.append((first + at, out.dtype, *out.memory, nbytes))
         return expected
 
     def set_results(self) -> None:
-        """Which results are the Program's own outputs; the others are made of these, or of
-        inputs."""
-        places = [
-            self.program.outputs[out.what][0] if out.kind == "value" else None
+        """Where each result lies, and whether they are just the Program's own outputs."""
+        self.places = [
+            self.program.outputs[out.what][0] if out.kind in COMPUTED else None
             for out in self.outputs
         ]
-        self.twins = {  # results whose memory an earlier one has
-            i: at for i, at in enumerate(places) if at is not None and at in places[:i]
-        }
-        self.plain = None if None in places or self.twins else places
+        plain = all(out.kind == "value" for out in self.outputs)
+        self.plain = plain and len(set(self.places)) == len(self.places)
 
     def set_host_places(self) -> None:
         """Which inputs and outputs steps of the host work on."""
@@ -244,8 +245,8 @@ class CompiledVariant(GraphVariant):
             finally:
                 program.arena = None
             del kept
-        if self.plain is not None:
-            return [tensors[at] for at in self.plain]
+        if self.plain:
+            return [tensors[at] for at in self.places]
         return self.results(args, tensors)
 
     def allocate(self) -> list:
@@ -298,22 +299,6 @@ class CompiledVariant(GraphVariant):
             }
         places = [self.table.table[0], *self.table.places]
         self.program.run_steps(self.table, places, inputs, outputs, ends_ns)
-
-    def results(self, args, tensors) -> list:
-        """The results of the graph from the Program's."""
-        at_of = self.program.outputs
-        found = []
-        for i, out in enumerate(self.outputs):
-            if i in self.twins:
-                twin = tensors[self.twins[i]].clone()
-                found.append(twin.as_strided(out.sizes, out.strides))
-            elif out.kind == "value":
-                found.append(tensors[at_of[out.what][0]])
-            elif out.kind == "spread":
-                found.append(spread(tensors[at_of[out.what][0]], out))
-            else:
-                found.append(self.result(out, args, tensors))
-        return found
 
 
 def array_at(address: int, shape, dtype) -> np.ndarray:

@@ -1,0 +1,149 @@
+"""What the results of a graph are: values, inputs, or views of one of these, and how they lie."""
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+import torch
+from torch.fx import Node as FxNode
+
+from glasshouse.dispatch.value import Value
+from glasshouse.graph import record
+from glasshouse.ops.movement import permute
+from glasshouse.torch.dtypes import TO_TORCH
+from glasshouse.torch.layout import (
+    InputLayout,
+    base_of,
+    layout_of,
+    lies_with_gaps,
+    meaning_of,
+    row_major_strides,
+    strides_in,
+    view_source,
+)
+from glasshouse.torch.sizes import SizeValues
+
+COMPUTED = ("value", "spread", "part")  # results that are, or lie in, a value of the recording
+
+
+class Output(NamedTuple):
+    """A result. `kind` says what it is, and `what` which:
+
+    - "value": the output of this number of the recording;
+    - "spread": the same, to lie with gaps, as a view does in eager;
+    - "part": a view of that output, which other results are views of too;
+    - "input": the input of this number; "view": a view of it;
+    - "empty": no elements; "constant": what it is itself.
+
+    A view begins `offset` elements behind what it is a view of."""
+
+    kind: str
+    what: Any
+    layout: InputLayout | None = None
+    sizes: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    offset: int = 0
+    dtype: torch.dtype | None = None
+
+    @property
+    def memory(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Sizes and strides of the tensor that the Program writes."""
+        if self.kind == "value":
+            return self.sizes, self.strides
+        sizes = self.sizes if self.kind == "spread" else self.layout.sizes
+        return sizes, row_major_strides(sizes)
+
+
+class GraphResults:
+    """The results of a graph whose nodes have been lowered. The first `visible` are for the user,
+    and lie as in eager."""
+
+    def __init__(self, values: dict, input_number: dict, sizes: SizeValues, visible: int):
+        self.values, self.input_number = values, input_number
+        self.sizes, self.visible = sizes, visible
+        self.wholes: dict[FxNode, Value] = {}  # what parts are views of
+
+    def outputs(self, results: list) -> list[Output]:
+        """What each result is."""
+        nodes = {x for x in results[: self.visible] if self.is_computed(x)}
+        shared = Counter(base_of(x) for x in nodes)
+        outputs = []
+        for number, x in enumerate(results):
+            visible = number < self.visible
+            several = visible and self.is_computed(x) and shared[base_of(x)] > 1
+            part = self.part(x) if several else None
+            outputs.append(part or self.output(x, visible))
+        return outputs
+
+    def forget(self) -> None:
+        """Let go of the values."""
+        self.values.clear()
+        self.wholes.clear()
+
+    def is_computed(self, x) -> bool:
+        """Whether a result is a value that is not an input's."""
+        if not isinstance(x, FxNode) or not isinstance(self.values[x], Value):
+            return False
+        return x.op == "call_function" and base_of(x).op == "call_function"
+
+    def part(self, x: FxNode) -> Output | None:
+        """A result as a view of a value, which others are views of as well; None where that cannot
+        be: its memory has gaps, or is read in another way."""
+        base = base_of(x)
+        whole, fake = (self.sizes.concrete(node.meta.get("val")) for node in (base, x))
+        value = self.values[base]
+        if not isinstance(whole, torch.Tensor) or not isinstance(value, Value) or not value.size:
+            return None
+        layout = layout_of(whole)
+        if not layout.dense or meaning_of(whole) != meaning_of(fake):
+            return None
+        offset = fake.storage_offset() - whole.storage_offset()
+        if base not in self.wholes:
+            self.wholes[base] = in_memory(value, layout)
+        sizes, strides = tuple(fake.shape), tuple(fake.stride())
+        return Output("part", self.wholes[base], layout, sizes, strides, offset, fake.dtype)
+
+    def output(self, x, visible: bool) -> Output:
+        """What one result is."""
+        if not isinstance(x, FxNode):
+            return Output("constant", x)
+        value = self.values[x]
+        if not isinstance(value, Value):
+            return Output("constant", value)
+        if x.op == "placeholder":
+            return Output("input", self.input_number[x])
+        fake, source = self.sizes.concrete(x.meta.get("val")), view_source(x)
+        if not isinstance(fake, torch.Tensor):
+            layout = InputLayout(tuple(range(value.ndim)), value.shape, True)
+            return dense_output(value, layout, TO_TORCH[value.dtype])
+        sizes, strides = tuple(fake.shape), tuple(fake.stride())
+        if source is not None:
+            begin = self.sizes.concrete(source.meta["val"]).storage_offset()
+            number, offset = self.input_number[source], fake.storage_offset() - begin
+            return Output("view", number, None, sizes, strides, offset)
+        if value.size == 0:
+            return Output("empty", None, None, sizes, (), 0, fake.dtype)
+        if visible and lies_with_gaps(fake):
+            layout = layout_of(fake)
+            return Output("spread", in_memory(value, layout), layout, sizes, strides, 0, fake.dtype)
+        return dense_output(value, layout_of(fake), fake.dtype)
+
+
+def dense_output(value: Value, layout: InputLayout, dtype: torch.dtype) -> Output:
+    """A value as a result that fills its memory, its axes in the order of a layout."""
+    value = in_memory(value, layout)
+    strides = strides_in(layout, value.shape)
+    sizes = tuple(value.shape[layout.order.index(i)] for i in range(value.ndim))
+    return Output("value", value, layout, sizes, strides, 0, dtype)
+
+
+def in_memory(value: Value, layout: InputLayout) -> Value:
+    """A value with its axes in the order of a layout, as a node that is computed."""
+    if layout.order != tuple(range(value.ndim)):
+        value = permute(value, axes=layout.order)
+    return value if value.payload.value is None else copied(value)
+
+
+def copied(value: Value) -> Value:
+    """The value as a node that is computed."""
+    card = record.primitives["reshape"]
+    return card(card(value, shape=(1, value.size)), shape=value.shape)
