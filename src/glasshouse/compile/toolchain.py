@@ -185,8 +185,35 @@ def build_library(folder: Path, name: str, source: str, more: tuple[str, ...]) -
     return shared_library
 
 
+@functools.cache
+def share_openmp() -> ctypes.CDLL | None:
+    """OpenMP's runtime, from now on one for all: kernels, oneDNN, and what is imported later.
+
+    Packages such as PyTorch bring a copy under a name of their own. Two copies would have threads
+    of their own each, which wait for work in turn on the same cores. What comes first is made
+    visible to all, and what comes later finds it before its own. None where there is none."""
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        lines = []
+    there = (line.split(maxsplit=5)[-1] for line in lines if "libgomp" in line)
+    for name in (*dict.fromkeys(there), "libgomp.so.1"):
+        try:
+            return ctypes.CDLL(name, ctypes.RTLD_GLOBAL)
+        except OSError:
+            continue
+    return None
+
+
+def count_threads() -> int:
+    """How many threads a kernel that runs now may use; 0 where OpenMP's runtime is not found."""
+    openmp = share_openmp()
+    return 0 if openmp is None else openmp.omp_get_max_threads()
+
+
 def load_library(path: Path) -> ctypes.CDLL | None:
     """The library of an entry, unloaded again when nothing refers to it any more."""
+    share_openmp()
     try:
         if read_entry(path) is None:
             return None

@@ -91,6 +91,7 @@ class OnednnLibrary:
     """The loaded library with an engine and a stream; `call` raises where a function fails."""
 
     def __init__(self):
+        toolchain.share_openmp()
         self.dll = ctypes.CDLL(find_library())
         for name in ("dnnl_memory_desc_get_size", "dnnl_primitive_desc_query_md"):
             getattr(self.dll, name).restype = c_size_t if "size" in name else c_void_p
@@ -110,10 +111,13 @@ class OnednnLibrary:
     def object(self, *call) -> OnednnObject:
         """What a call makes: the name of a create function (without "dnnl_") and its arguments,
         "attributes", or "query" with a primitive's descriptor and what is asked for."""
-        handle = self.objects.get(call)
+        key = call
+        if "primitive" in call[0]:  # shares its work out to so many threads, and keeps to that
+            key = (*call, toolchain.count_threads())
+        handle = self.objects.get(key)
         if handle is None:
             new = OnednnObject(call, self.pointer_of(*call), self.destroyer_of(call[0]))
-            handle = self.objects.setdefault(call, new)
+            handle = self.objects.setdefault(key, new)
         return handle
 
     def destroyer_of(self, name: str):
