@@ -130,11 +130,13 @@ class GlasshouseFront(TensorFront, ModuleFront):
     # -- the state around a trace ----------------------------------------------------------------
 
     def ambient(self, tracer):
+        # By way of the thread's dict: an attribute of a threading.local takes longer to read.
         base = tracer.guards.source("const", None, state, "state")
+        inside = tracer.guards.source("attr", base, "__dict__")
         for name in ("records", "backend", "compile_target"):
-            source = tracer.guards.source("attr", base, name)
+            source = tracer.guards.source("get", inside, name, f"state.{name}")
             tracer.guards.add("is", source, getattr(state, name))
-        modes = tracer.guards.source("attr", base, "modes")
+        modes = tracer.guards.source("get", inside, "modes", "state.modes")
         if state.modes:
             wanted = [(mode.dtype, mode.enabled) for mode in state.modes]
             tracer.guards.add(
