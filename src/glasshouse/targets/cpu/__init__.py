@@ -1,5 +1,6 @@
 """The target `cpu`: kernels in C with OpenMP, products and convolutions through oneDNN."""
 
+from glasshouse.targets.cpu.along_axis import ExtremeKernels, RunningSumKernels, SortKernels
 from glasshouse.targets.cpu.fused import FusedLowerer
 from glasshouse.targets.cpu.host import HostLowerer
 from glasshouse.targets.cpu.onednn_convolutions import OnednnConvolutions
