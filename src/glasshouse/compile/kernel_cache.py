@@ -98,12 +98,12 @@ def compile_kernels(
     given = [sizes_of(kernel, args) for kernel, args in steps]
     constants = common.constants(texts, given)
     asked = list(map(forms_of, texts, given, constants))
-    found = [loaded_form(forms, dialect) for forms in asked]
+    ready_forms = [loaded_form(forms, dialect) for forms in asked]
     chosen: dict[int, CKernel] = {}  # by step, where no form was loaded under its text
     kernels: dict[CKernel, CompiledKernel] = {}
     missing: dict[CKernel, None] = {}
     for i, forms in enumerate(asked):
-        if found[i] is None:
+        if compiled[i] is None:
             written = [fixed(kernel, sizes) for kernel, sizes in forms[:2]]
             form = next((text for text in written if text in kernels or text in missing), None)
             ready = find_kernel(written, dialect) if form is None else None
@@ -115,11 +115,11 @@ def compile_kernels(
     for ready in build_kernels(list(missing), dialect) if missing else ():
         kernels[ready.kernel] = loaded_kernels.setdefault((ready.kernel, dialect), ready)
     for i, text in chosen.items():
-        found[i] = kernels[text]
+        compiled[i] = kernels[text]
         for kernel, sizes in asked[i][:2]:
             if fixed(kernel, sizes) == text:
                 loaded_forms[kernel, sizes, dialect] = kernels[text]
-    return [kernel for kernel in found if kernel is not None]
+    return [kernel for kernel in compiled if kernel is not None]
 
 
 def forms_of(

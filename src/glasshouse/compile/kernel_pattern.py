@@ -20,7 +20,7 @@ MAX_WHOLE = 1 << 53  # whole numbers that a float64 has exactly
 SCRATCH_BYTES = 1 << 16  # of a row that is kept between two sweeps
 MOST_TEMPLATES = 1 << 10  # texts of some KB each
 
-SizeSource = tuple[str, int]  # where an argument's value is found: a list of the pattern, and where
+SizeSource = tuple[str, int]  # where an argument's value lies: a list of the pattern, and where
 
 
 class KernelTemplate(NamedTuple):
@@ -125,12 +125,9 @@ class KernelPattern:
 
     # -- arguments -----------------------------------------------------------------------------
 
-    def value(self, source: SizeSource) -> int:
-        """The size that this kernel has there."""
-        return self.values[source[0]][source[1]]
-
     @property
     def values(self) -> dict[str, list[int]]:
+        """The sizes that this kernel has, by their kind."""
         loops = self.loops
         return {
             "loop": [loop.size for loop in loops.all],
@@ -145,9 +142,9 @@ class KernelPattern:
         }
 
     def source(self, kind: str, value: int) -> SizeSource:
-        """Where a size of this kind and value is found."""
-        found = {"distance": self.distances, "count": self.counts, "table": self.tables}.get(kind)
-        return kind, (0 if found is None else found[value])
+        """Where a size of this kind and value lies."""
+        classes = {"distance": self.distances, "count": self.counts, "table": self.tables}.get(kind)
+        return kind, (0 if classes is None else classes[value])
 
     def filled(self, template: KernelTemplate) -> EmittedStep:
         """The step of this kernel, from the text of an equal pattern."""
