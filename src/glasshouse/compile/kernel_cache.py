@@ -98,7 +98,7 @@ def compile_kernels(
     given = [sizes_of(kernel, args) for kernel, args in steps]
     constants = common.constants(texts, given)
     asked = list(map(forms_of, texts, given, constants))
-    ready_forms = [loaded_form(forms, dialect) for forms in asked]
+    compiled = [loaded_form(forms, dialect) for forms in asked]
     chosen: dict[int, CKernel] = {}  # by step, where no form was loaded under its text
     kernels: dict[CKernel, CompiledKernel] = {}
     missing: dict[CKernel, None] = {}
