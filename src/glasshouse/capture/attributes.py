@@ -3,7 +3,7 @@
 import types
 
 from glasshouse.capture.frame import CapturedGenerator, CapturedIterator
-from glasshouse.capture.plain import FUNCTIONS, MISSING, SCALARS, own_method, static_lookup
+from glasshouse.capture.plain import FUNCTIONS, MISSING, SCALARS, is_heap, static_lookup
 from glasshouse.capture.signatures import is_of_signature, signature_part
 from glasshouse.capture.values import (
     Break,
@@ -13,6 +13,7 @@ from glasshouse.capture.values import (
     Var,
     constant,
     discarded,
+    own_method,
     pending,
 )
 
@@ -122,7 +123,7 @@ class AttributeRules:
         if written is not None and name not in getattr(value, "__dict__", ()):
             return self.deliver(then, written)
         self.rely_on_class(obj, cls, name, class_value)
-        if hasattr(type(class_value), "__set__") or hasattr(type(class_value), "__delete__"):
+        if is_data_descriptor(class_value):
             return self.bind_attribute(obj, name, class_value, then)
         if not special:
             own = getattr(value, "__dict__", None)
@@ -190,7 +191,7 @@ class AttributeRules:
             return self.deliver(then, Var(method, Recipe("method", obj, Var(class_value))))
         if isinstance(class_value, property):
             if class_value.fget is None:
-                self.fail(AttributeError(f"property {name!r} has no getter"))
+                self.do(class_value.__get__, obj.value, kind)  # raises
             return self.call(Var(class_value.fget), [obj], {}, then)
         if isinstance(obj.value, tuple) and name in getattr(kind, "_fields", ()):
             return self.deliver(then, self.sequence(obj)[kind._fields.index(name)])
@@ -241,7 +242,7 @@ class AttributeRules:
         meta, _ = static_lookup(type(value), name)
         if isinstance(meta, property):
             return self.call(Var(meta.fget), [cls], {}, then)
-        if hasattr(type(meta), "__set__"):
+        if is_data_descriptor(meta):
             return self.deliver(then, constant(self.do(getattr, value, name)))
         class_value, owner = static_lookup(value, name)
         if class_value is MISSING:
@@ -295,7 +296,9 @@ class AttributeRules:
         change = Var(setattr if more else delattr)
         if isinstance(value, type):
             self.concretize(obj)
-            if cls.__setattr__ is not type.__setattr__ or not self.live:
+            own = name[:2] == "__" or cls.__setattr__ is not type.__setattr__
+            binds = var is not None and hasattr(type(var.value), "__get__")
+            if own or binds or not self.live:
                 reason = f"attribute {name!r} of a class is set"
                 raise Break(reason, change, [obj, Var(name), *more])
             self.do(change.value, value, name, *(x.value for x in more))
@@ -362,11 +365,12 @@ def slice_parts(var: Var) -> dict[str, Var]:
     return dict.fromkeys(("start", "stop", "step"), Var(None)) | dict(zip(names, parts))
 
 
+def is_data_descriptor(class_value) -> bool:
+    """Whether what a class has under a name goes before what an instance has under it."""
+    kind = type(class_value)
+    return hasattr(kind, "__get__") and (hasattr(kind, "__set__") or hasattr(kind, "__delete__"))
+
+
 def is_slot(descriptor) -> bool:
     """Whether a descriptor is a place in the object itself, as `__slots__` makes them."""
     return isinstance(descriptor, (types.MemberDescriptorType, types.GetSetDescriptorType))
-
-
-def is_heap(cls: type) -> bool:
-    """Whether a class was made by Python code, and so can be changed."""
-    return bool(cls.__flags__ & 1 << 9)

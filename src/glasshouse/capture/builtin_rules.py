@@ -16,7 +16,7 @@ from glasshouse.capture.frame import (
     ZipIterator,
     type_of,
 )
-from glasshouse.capture.plain import ARRAY_SCALARS, own_method, static_lookup
+from glasshouse.capture.plain import ARRAY_SCALARS, static_lookup
 from glasshouse.capture.polyfills import (
     POLYFILLS,
     call_until,
@@ -27,7 +27,7 @@ from glasshouse.capture.polyfills import (
     total_of,
 )
 from glasshouse.capture.signatures import on_signature
-from glasshouse.capture.values import Break, Recipe, ValueSource, Var, constant
+from glasshouse.capture.values import Break, Recipe, ValueSource, Var, constant, own_method
 
 # Those of `operator` that write to their first argument, or call one.
 PLAIN = {name.rstrip("_") for name in vars(operator)}
@@ -80,6 +80,16 @@ def simple(rule):
         return rule(t, args, then)
 
     return checked
+
+
+def check_count(fn, args, kwargs) -> None:
+    """Whether a rule knows this many arguments; what else is wrong or rare Python does.
+
+    Raises: Break
+    """
+    least, most = COUNTS.get(fn.value, (0, len(args)))
+    if fn.value in COUNTS and (kwargs or not least <= len(args) <= most):
+        raise Break(f"call of {fn.value.__name__} with other arguments", fn, args, kwargs)
 
 
 def polyfilled(t, fn, args, kwargs, then):
@@ -381,6 +391,11 @@ BUILTINS |= {
         lambda t, args, then: t.truth(args[0], lambda t2, flag: t2.give(then, not flag))
     ),
 }
+# How many arguments, without keywords, the rules of these know.
+COUNTS = dict.fromkeys((isinstance, hasattr, delattr), (2, 2)) | {getattr: (2, 3), setattr: (3, 3)}
+COUNTS |= dict.fromkeys((id, len, callable, repr, reversed), (1, 1))
+COUNTS |= {iter: (1, 2), next: (1, 2), bool: (0, 1), super: (0, 2), type: (1, 3)}
+COUNTS |= dict.fromkeys((int, float, str), (0, 3))
 BUILTINS |= dict.fromkeys(
     (eval, exec, globals, locals, breakpoint, compile), breaking("call", False)
 )

@@ -12,14 +12,29 @@ from contextlib import suppress
 import numpy as np
 
 from glasshouse.base.interrupts import let_through
-from glasshouse.capture.builtin_rules import BUILTINS, CLASSES, GETTERS, PURE, super_of_frame
+from glasshouse.capture.builtin_rules import (
+    BUILTINS,
+    CLASSES,
+    GETTERS,
+    PURE,
+    check_count,
+    super_of_frame,
+)
 from glasshouse.capture.bytecode import GENERATORS, decoded, original_of, slot_names
 from glasshouse.capture.frame import CapturedGenerator, CaptureFrame, plain_value
-from glasshouse.capture.opcodes import unknown_operation
+from glasshouse.capture.opcodes import COLLECTS, unknown_operation
 from glasshouse.capture.operators import OPERATORS, UNARY
-from glasshouse.capture.plain import FUNCTIONS, MISSING, SCALARS, own_method, static_lookup
+from glasshouse.capture.plain import FUNCTIONS, MISSING, SCALARS, looks_up_itself, static_lookup
 from glasshouse.capture.polyfills import NATIVES, POLYFILLS, call_named, get_attributes, get_items
-from glasshouse.capture.values import Break, Recipe, ValueSource, Var, constant, pending
+from glasshouse.capture.values import (
+    Break,
+    Recipe,
+    ValueSource,
+    Var,
+    constant,
+    own_method,
+    pending,
+)
 
 SKIPPED = set(
     "_pytest abc ast asyncio bdb bisect collections concurrent copy ctypes datetime decimal dis "
@@ -28,6 +43,7 @@ SKIPPED = set(
     "subprocess sysconfig tempfile textwrap threading time tokenize traceback types typing "
     "unittest warnings weakref".split()
 )
+LOOKS_UP = "an object that looks up its attributes itself"
 LIMIT_DEPTH = 120
 CONTAINERS = (list, tuple, dict, set, frozenset)
 MUTABLE = (list, dict, set)
@@ -205,6 +221,8 @@ class CallRules:
         reason = self.why_opaque(f)
         if reason is None and len(self.frames) > LIMIT_DEPTH:
             reason = "deep recursion"
+        if decoded(f.__code__).unknown == COLLECTS:
+            return self.leave_to_python(reason, fn, args, kwargs, then)
         if reason:
             self.concretize(fn)
             raise Break(reason, fn, args, kwargs)
@@ -314,6 +332,7 @@ class CallRules:
         cls = self.concretize(fn)
         special = CLASSES.get(cls)
         if special is not None:
+            check_count(fn, args, kwargs)
             return special(self, fn, args, kwargs, then)
         if cls in POLYFILLS:
             return self.call_function(Var(POLYFILLS[cls]), args, kwargs, then)
@@ -338,15 +357,24 @@ class CallRules:
         """An object of a user's class: __new__, then __init__, inlined."""
         if static_lookup(cls, "__del__")[0] is not MISSING:
             return self.leave_to_python(f"a {cls.__name__} with __del__", fn, args, kwargs, then)
-        new, init = static_lookup(cls, "__new__")[0], static_lookup(cls, "__init__")[0]
+        if looks_up_itself(cls):
+            for frame in self.frames:
+                decoded(original_of(frame.root)[0]).unknown = frame.code.unknown = LOOKS_UP
+            raise Break(f"a {cls.__name__}, which looks up its attributes itself")
+        new, init = (static_lookup(cls, name)[0] for name in ("__new__", "__init__"))
         new = new.__func__ if isinstance(new, staticmethod) else new
         if issubclass(cls, BaseException):
             return self.make_exception(fn, cls, init, args, kwargs, then)
         if isinstance(new, types.FunctionType):
 
             def initialise(tracer, made):
-                if isinstance(made.value, cls) and isinstance(init, types.FunctionType):
-                    return tracer.inline(Var(init), [made, *args], kwargs, then, made)
+                own = type(made.value)
+                begin = static_lookup(own, "__init__")[0] if issubclass(own, cls) else None
+                if isinstance(begin, types.FunctionType):
+                    return tracer.inline(Var(begin), [made, *args], kwargs, then, made)
+                if begin not in (None, object.__init__):
+                    done = lambda t, v: t.deliver(then, made)  # noqa: E731
+                    return tracer.call(Var(begin), [made, *args], kwargs, done)
                 return tracer.deliver(then, made)
 
             return self.call(Var(new), [fn, *args], kwargs, initialise)
@@ -359,7 +387,7 @@ class CallRules:
             return self.inline(Var(init), [made, *args], kwargs, then, made)
         if init is object.__init__:
             if args or kwargs:
-                self.fail(TypeError(f"{cls.__name__}() takes no arguments"))
+                self.do(cls, *map(plain_value, args), **kwargs)  # raises
             return self.deliver(then, made)
         raise Break(f"making a {cls.__name__}", fn, args, kwargs)
 
@@ -411,6 +439,7 @@ class CallRules:
         if isinstance(fn.origin, ValueSource) and (not bound or isinstance(owner, type)):
             self.guards.add("is", fn.origin, f)
         if f in BUILTINS:
+            check_count(fn, args, kwargs)
             return BUILTINS[f](self, fn, args, kwargs, then)
         if self.may_vary(f) and self.is_number_call(args) and not kwargs:
             return self.deliver(then, self.number(f, args))

@@ -22,6 +22,7 @@ from glasshouse.capture.guards import (
 )
 from glasshouse.capture.native import native
 from glasshouse.capture.opcodes import unknown_operation
+from glasshouse.capture.plain import looks_up_itself
 from glasshouse.capture.session import CaptureSession
 from glasshouse.capture.values import (
     NULL,
@@ -60,6 +61,7 @@ class Capture:
     def dispatcher(self, fn: types.FunctionType):
         """A callable that answers calls of `fn` from entries, and captures what is new."""
         made = native().Dispatcher(fn, miss)
+        made.__dict__.update(fn.__dict__)
         made.capture, made.memory_plans = self, self.memory_plans
         if not self.resumes and self.name == "captured":
             self.name = fn.__qualname__
@@ -142,6 +144,8 @@ def may_capture(dispatcher, capture, slots) -> bool:
     entries = entries_of(dispatcher)
     code = dispatcher.fn.__code__
     if code.co_flags & GENERATORS or unknown_operation(code):
+        return False
+    if any(looks_up_itself(type(x)) for x in slots):
         return False
     if not entries:
         return not dispatcher.__dict__.get("hopeless")

@@ -272,7 +272,8 @@ class ValueEmitter:
             if isinstance(var.value, types.MethodType):
                 words = f"{self.name(inner)}, {self.name(this)}"
                 return self.bind(var, f"{self.pool(types.MethodType)}({words})")
-            return self.bind(var, f"{self.name(inner)}.__get__({self.name(this)})")
+            own = self.name(this)  # some of C's read the type, whether it is given or not
+            return self.bind(var, f"{self.name(inner)}.__get__({own}, {self.pool(type)}({own}))")
         return self.bind(var, f"{self.name(this)}.{inner}")
 
     def make_view(self, var, base, which):

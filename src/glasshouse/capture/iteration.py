@@ -9,10 +9,9 @@ from glasshouse.capture.frame import (
     caught_here,
     plain_value,
 )
-from glasshouse.capture.plain import own_method
 from glasshouse.capture.polyfills import iterate
 from glasshouse.capture.tracebacks import chain_context
-from glasshouse.capture.values import Break, Recipe, UserError, Var, pending
+from glasshouse.capture.values import Break, Recipe, UserError, Var, own_method, pending
 
 SEQUENCES = (list, tuple, range, str, bytes)
 

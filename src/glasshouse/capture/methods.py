@@ -6,10 +6,10 @@ from collections import OrderedDict
 
 from glasshouse.capture.frame import CapturedGenerator, plain_value
 from glasshouse.capture.objects import compares_in_python
-from glasshouse.capture.plain import SCALARS, own_method, static_lookup
+from glasshouse.capture.plain import SCALARS, static_lookup
 from glasshouse.capture.polyfills import add_all, extend_of, fromkeys_of, join_of, update_of
 from glasshouse.capture.signatures import without_proxy
-from glasshouse.capture.values import Break, Recipe, Var, discarded
+from glasshouse.capture.values import Break, Recipe, Var, discarded, own_method
 
 STATELESS = (*SCALARS, tuple, range, frozenset, slice)
 SET_ALGEBRA = {
@@ -69,7 +69,8 @@ class MethodRules:
         this = without_proxy(this)
         value = this.value
         if isinstance(fn.value, (types.MethodDescriptorType, types.WrapperDescriptorType)):
-            fn = Var(fn.value.__get__(value), Recipe("method", this, Var(fn.value)))
+            bound = self.do(fn.value.__get__, value, type(value))
+            fn = Var(bound, Recipe("method", this, Var(fn.value)))
         if isinstance(value, CapturedGenerator):
             return self.generator_method(this, name, args, then)
         if name in ("__init__", "__init_subclass__") and not isinstance(value, (list, dict, set)):
@@ -118,6 +119,7 @@ class MethodRules:
         if name == "fromkeys" and isinstance(value, type) and issubclass(value, dict) and args:
             return self.call_function(Var(fromkeys_of), [this, *args], kwargs, then)
         stateless = isinstance(value, (*STATELESS, type)) or self.front.is_constant(value)
+        stateless = stateless and name != "__subclasses__"
         if stateless and self.all_foldable([this, *args], kwargs):
             method = (
                 getattr(self.concretize(this), name) if not isinstance(fn.value, type) else fn.value

@@ -14,6 +14,7 @@ from glasshouse.capture.plain import (
     MISSING,
     NUMBERS,
     SCALARS,
+    looks_up_itself,
     static_lookup,
 )
 from glasshouse.capture.values import Break, Recipe, SymbolicNumber, ValueSource, Var
@@ -204,14 +205,11 @@ class ObjectRules:
             return Var(value, source)
         var = self.tracked.get(id(value))
         if var is None:
+            if looks_up_itself(type(value)):
+                raise Break(f"a {type(value).__name__}, which looks up its attributes itself")
             var = self.tracked[id(value)] = Var(value, source)
         elif isinstance(var.origin, ValueSource) and var.origin is not source:
             self.guards.add("same", source, var.origin)
-        return var
-        if isinstance(var.origin, ValueSource) and var.origin is not source:
-            self.guards.add("same", source, var.origin)
-        elif var.origin is not source:
-            pass  # made in this trace and stored where it is now read
         return var
 
     def load_in(self, trusted: bool, value, source: ValueSource | None) -> Var:

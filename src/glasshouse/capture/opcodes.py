@@ -7,6 +7,7 @@ import importlib
 import operator
 import sys
 import types
+from itertools import pairwise
 
 from glasshouse.capture.bytecode import VERSION, decoded
 from glasshouse.capture.frame import END
@@ -26,6 +27,7 @@ SEES_FRAMES = set(
 SEES_LIMITS = {"getrecursionlimit", "setrecursionlimit"}
 SEES_LIFETIMES = {"weakref", "getrefcount", "gc_collect", "__del__"}
 LEFT_TO_PYTHON = SEES_FRAMES | SEES_LIMITS | SEES_LIFETIMES
+COLLECTS = "gc.collect"
 
 
 def formatted(value, conversion, spec):
@@ -673,6 +675,15 @@ def is_handled(ins) -> bool:
     return ins.op in HANDLERS
 
 
+def sees_locals(code: types.CodeType) -> str:
+    """`dir` or `vars`, where code calls it without arguments: for the names of the frame."""
+    for ins, after in pairwise(decoded(code).instructions):
+        called = after.op in ("PRECALL", "CALL") and not after.arg
+        if called and ins.op == "LOAD_GLOBAL" and code.co_names[ins.arg >> 1] in ("dir", "vars"):
+            return code.co_names[ins.arg >> 1]
+    return ""
+
+
 def unknown_operation(code: types.CodeType) -> str:
     """An operation without a handler, or a name that has code left to Python; "" if none."""
     code_decoded = decoded(code)
@@ -680,7 +691,9 @@ def unknown_operation(code: types.CodeType) -> str:
         operations = (x.op for x in code_decoded.instructions if not is_handled(x))
         names = (name for name in code.co_names if name in SEES_NAMES)
         inner = next(operations, "") or next(names, "") or name_left_to_python(code)
-        code_decoded.unknown = inner
+        code_decoded.unknown = inner or sees_locals(code)
+        if {"gc", "collect"} <= set(code.co_names):
+            code_decoded.unknown = code_decoded.unknown or COLLECTS
     return code_decoded.unknown
 
 

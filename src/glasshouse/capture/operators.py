@@ -7,7 +7,7 @@ from collections import defaultdict
 
 from glasshouse.capture.frame import CapturedGenerator, CapturedIterator
 from glasshouse.capture.objects import compares_in_python
-from glasshouse.capture.plain import ARRAY_SCALARS, FUNCTIONS, SCALARS, own_method, static_lookup
+from glasshouse.capture.plain import ARRAY_SCALARS, FUNCTIONS, SCALARS, static_lookup
 from glasshouse.capture.polyfills import contains_in, equal_items, unequal_items
 from glasshouse.capture.signatures import without_proxy
 from glasshouse.capture.values import (
@@ -17,6 +17,7 @@ from glasshouse.capture.values import (
     Var,
     constant,
     discarded,
+    own_method,
     pending,
 )
 from glasshouse.ir.node import IRNode
@@ -198,7 +199,11 @@ class OperatorRules:
             tries.append((lhs, method_name(plain), rhs))
         reverse = (rhs, REVERSED.get(plain, ""), lhs)
         own, other = type(self.typed(lhs)), type(self.typed(rhs))
-        if other is not own and issubclass(other, own):
+        if (
+            other is not own
+            and issubclass(other, own)
+            and (plain in COMPARE or own_method(rhs, reverse[1]) is not own_method(lhs, reverse[1]))
+        ):
             tries.insert(0, reverse)
         elif other is not own or plain in COMPARE:
             tries.append(reverse)

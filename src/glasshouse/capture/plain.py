@@ -1,6 +1,7 @@
 """What is the same in each call, and what a class has: found without running anything."""
 
 import types
+import weakref
 from collections import OrderedDict
 
 import numpy as np
@@ -28,6 +29,13 @@ FUNCTIONS = (
     types.ModuleType,
     type,
 )
+OF_C = (
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType,
+)
+PROXIES = weakref.ProxyTypes
 MISSING = object()
 
 
@@ -39,12 +47,28 @@ def static_lookup(cls: type, name: str):
     return MISSING, None
 
 
-def own_method(var, name: str) -> types.FunctionType | None:
-    """The method of a Var's class if it is written in Python, else None."""
-    attribute, _ = static_lookup(type(var.value), name)
-    return attribute if isinstance(attribute, types.FunctionType) else None
-
-
 def builtin_base(value) -> type:
     """The builtin type of a container whose class may have methods in Python."""
     return next(x for x in (OrderedDict, dict, list, set) if isinstance(value, x))
+
+
+def is_heap(cls: type) -> bool:
+    """Whether a class was made by Python code, and so can be changed."""
+    return bool(cls.__flags__ & 1 << 9)
+
+
+def looks_up_itself(cls: type) -> bool:
+    """Whether any look at an object of a class, `isinstance` among them, runs the user's code."""
+    if not is_heap(cls):
+        return cls in PROXIES
+    looked_up = (static_lookup(cls, name) for name in ("__getattribute__", "__class__"))
+    return not all(is_native(*found) or is_library(found[1]) for found in looked_up)
+
+
+def is_library(cls: type) -> bool:
+    return cls.__module__.startswith("glasshouse.")
+
+
+def is_native(class_value, owner: type) -> bool:
+    """Whether what a class has under a name is what C code put there."""
+    return not is_heap(owner) or type(class_value) in OF_C and class_value.__objclass__ is owner

@@ -7,10 +7,11 @@ from the arguments), an IRNode (computed by the graph), a Recipe (a new containe
 
 import functools
 import operator
+import types
 from collections import OrderedDict
 from typing import Any
 
-from glasshouse.capture.plain import SCALARS
+from glasshouse.capture.plain import MISSING, SCALARS, is_native, static_lookup
 
 
 class ValueSource:
@@ -151,6 +152,19 @@ class Break(Exception):
     def fix_continuation(self) -> None:
         """The instruction itself says how it goes on with the result."""
         self.then, self.continuation_fixed = None, True
+
+
+def own_method(var: Var, name: str) -> types.FunctionType | None:
+    """The method of a Var's class if it is written in Python, None if C has it, or there is none.
+
+    Raises: Break if it is something else, such as a descriptor or a method of another class
+    """
+    class_value, owner = static_lookup(type(var.value), name)
+    if isinstance(class_value, types.FunctionType):
+        return class_value
+    if class_value is not MISSING and not is_native(class_value, owner):
+        raise Break(f"{owner.__name__}.{name} is a {type(class_value).__name__}")
+    return None
 
 
 def discarded(tracer, var) -> None:
