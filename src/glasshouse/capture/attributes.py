@@ -36,6 +36,12 @@ FUNCTION_PARTS = {
 }
 
 
+CLASS_TEXTS = {"__doc__", "__name__", "__qualname__", "__module__"}
+# Of a new function: what can be changed in place.
+FUNCTION_PARTS_KEPT = {"__closure__", "__dict__", "__defaults__", "__kwdefaults__"}
+FUNCTION_PARTS_KEPT |= {"__annotations__"}
+
+
 class AttributeRules:
     """The part of the tracer that knows how attributes are found, bound and set."""
 
@@ -99,7 +105,7 @@ class AttributeRules:
         if is_method and name == "__func__":
             return self.give(then, value.__func__)
         if isinstance(value, types.FunctionType) and name in FUNCTION_PARTS:
-            if obj.is_new and name in ("__closure__", "__dict__", "__defaults__", "__kwdefaults__"):
+            if obj.is_new and name in FUNCTION_PARTS_KEPT:
                 raise Break(f"{name} of a new function", Var(getattr), [obj, Var(name)])
             part = self.do(getattr, value, name)
             return self.deliver(then, self.load(part, self.sub(obj, "attr", name)))
@@ -243,7 +249,10 @@ class AttributeRules:
         if isinstance(meta, property):
             return self.call(Var(meta.fget), [cls], {}, then)
         if is_data_descriptor(meta):
-            return self.deliver(then, constant(self.do(getattr, value, name)))
+            part = self.do(getattr, value, name)
+            if not self.live or name not in CLASS_TEXTS or not is_heap(value):
+                return self.deliver(then, constant(part))
+            return self.deliver(then, self.load(part, self.part_of_class(cls, "attr", name)))
         class_value, owner = static_lookup(value, name)
         if class_value is MISSING:
             if isinstance(meta, types.FunctionType):
@@ -259,13 +268,16 @@ class AttributeRules:
         if read or self.front.is_tensor(class_value):
             if not self.live or self.is_library(value) or not is_heap(owner):
                 return self.give(then, class_value)
-            base = cls.origin
-            if not isinstance(base, ValueSource):
-                base = self.guards.source("const", None, value, value.__name__)
-            return self.deliver(
-                then, self.load(class_value, self.guards.source("lookup", base, name))
-            )
+            place = self.part_of_class(cls, "lookup", name)
+            return self.deliver(then, self.load(class_value, place))
         return self.give(then, self.do(getattr, value, name))
+
+    def part_of_class(self, cls: Var, kind: str, name: str) -> ValueSource:
+        """The source of an attribute of a class."""
+        base = cls.origin
+        if not isinstance(base, ValueSource):
+            base = self.guards.source("const", None, cls.value, cls.value.__name__)
+        return self.guards.source(kind, base, name)
 
     def make_super(self, cls: Var, obj: Var) -> Var:
         value = self.do(super, self.concretize(cls), obj.value)

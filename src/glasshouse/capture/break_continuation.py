@@ -14,7 +14,7 @@ from glasshouse.capture.frame import (
     resume_call,
 )
 from glasshouse.capture.native import native
-from glasshouse.capture.tracebacks import behind_frame, users_part
+from glasshouse.capture.tracebacks import behind_frame, caller_of, users_part
 from glasshouse.capture.tracer import CaptureTracer
 from glasshouse.capture.values import (
     Break,
@@ -84,11 +84,12 @@ class BreakContinuation:
         if broke.loop is not None:
             args.append(END_OF_LOOP)
         words = {k: self.value(v) for k, v in broke.kwargs.items()}
+        call = caller_of(self.tracer.frames[-1])
         handled = self.tracer.handled_in(len(self.tracer.frames))
         if handled is not None or self.tracer.began_handling:
             error = handled.value if handled is not None else None
-            return handling(error, self.value(broke.fn), *args, **words)
-        return self.value(broke.fn)(*args, **words)
+            return handling(error, call, self.value(broke.fn), args, words)
+        return call(self.value(broke.fn), args, words)
 
     def value(self, var: Var):
         """A Var as Python sees it from here on."""

@@ -1,5 +1,6 @@
 """Builtin functions and classes with a rule of their own: rule(tracer, fn, args, kwargs, then)."""
 
+import abc
 import inspect
 import itertools
 import math
@@ -16,6 +17,8 @@ from glasshouse.capture.frame import (
     ZipIterator,
     type_of,
 )
+from glasshouse.capture.guards import GuardCheck
+from glasshouse.capture.operators import as_builtin
 from glasshouse.capture.plain import ARRAY_SCALARS, static_lookup
 from glasshouse.capture.polyfills import (
     POLYFILLS,
@@ -49,7 +52,6 @@ PURE = {
     ord,
     pow,
     round,
-    issubclass,
     *filter(callable, vars(math).values()),
     *(fn for name, fn in vars(operator).items() if callable(fn) and name not in WRITING),
 }
@@ -105,7 +107,32 @@ def on_isinstance(t, fn, args, kwargs, then):
     value = t.typed(args[0])
     if isinstance(value, (CapturedGenerator, CapturedIterator)):
         return t.give(then, t.do(issubclass, type_of(value), kinds))
-    return t.give(then, t.do(isinstance, value, kinds))
+    given = t.do(isinstance, value, kinds)
+    rely_on_registry(t, type(value), kinds)
+    return t.give(then, given)
+
+
+def rely_on_registry(t, cls, kinds) -> None:
+    """Guard what abstract classes have registered, where inheritance does not say it all."""
+    for kind in kinds if isinstance(kinds, tuple) else (kinds,):
+        if t.live and issubclass(type(kind), abc.ABCMeta) and kind not in cls.__mro__:
+            token = abc.get_cache_token()
+            check = GuardCheck(is_token, token, f"what is registered has the number {token}")
+            t.guards.add("call", t.guards.source("const", None, abc.ABCMeta, "ABCMeta"), check)
+            return
+
+
+def is_token(_, token) -> bool:
+    return abc.get_cache_token() == token
+
+
+def on_issubclass(t, fn, args, kwargs, then):
+    if not t.all_foldable(args):
+        raise Break("call of issubclass", fn, args)
+    cls, kinds = map(t.concretize, args)
+    given = t.do(issubclass, cls, kinds)
+    rely_on_registry(t, cls, kinds)
+    return t.give(then, given)
 
 
 def on_type(t, fn, args, kwargs, then):
@@ -299,7 +326,7 @@ def on_str(t, fn, args, kwargs, then):
     if isinstance(args[0].value, BaseException) and t.says_the_same(args[0], fn.value):
         return t.give(then, fn.value(args[0].value))
     for name in ("__str__", "__repr__") if fn.value is str else ("__repr__",):
-        if t.call_own(args[0], name, [], then):
+        if t.call_own(args[0], name, [], as_builtin(fn.value, args[0], name, then)):
             return None
         if getattr(cls, name) is not object.__str__:
             break
@@ -313,7 +340,8 @@ def on_number(t, fn, args, kwargs, then):
     if t.all_foldable(args, kwargs):
         return t.give(then, t.call_concrete(fn.value, args, kwargs))
     name = f"__{fn.value.__name__}__"
-    if not t.is_tensor(args[0]) and t.call_own(args[0], name, args[1:], then):
+    done = as_builtin(fn.value, args[0], name, then)
+    if not t.is_tensor(args[0]) and len(args) == 1 and t.call_own(args[0], name, [], done):
         return None
     raise Break(f"{fn.value.__name__} of a {type(args[0].value).__name__}", fn, args, kwargs)
 
@@ -362,6 +390,7 @@ CLASSES |= dict.fromkeys(
 )
 BUILTINS = {
     isinstance: on_isinstance,
+    issubclass: on_issubclass,
     getattr: on_getattr,
     hasattr: on_hasattr,
     setattr: on_setattr,
@@ -392,7 +421,10 @@ BUILTINS |= {
     ),
 }
 # How many arguments, without keywords, the rules of these know.
-COUNTS = dict.fromkeys((isinstance, hasattr, delattr), (2, 2)) | {getattr: (2, 3), setattr: (3, 3)}
+COUNTS = dict.fromkeys((isinstance, issubclass, hasattr, delattr), (2, 2)) | {
+    getattr: (2, 3),
+    setattr: (3, 3),
+}
 COUNTS |= dict.fromkeys((id, len, callable, repr, reversed), (1, 1))
 COUNTS |= {iter: (1, 2), next: (1, 2), bool: (0, 1), super: (0, 2), type: (1, 3)}
 COUNTS |= dict.fromkeys((int, float, str), (0, 3))

@@ -51,6 +51,7 @@ class DecodedCode:
         self.size, self.keeps_closure = len(code.co_code), keeps_closure(code)
         self.opaque: set[int] = set()
         self.unknown: str | None = None
+        self.callers: dict[int, types.CodeType] = {}  # by line, of calls that Python does
         self.slots = slot_names(code)
         self.instructions, self.at = decode(code)
         self.handlers = [

@@ -26,6 +26,7 @@ from glasshouse.capture.opcodes import COLLECTS, unknown_operation
 from glasshouse.capture.operators import OPERATORS, UNARY
 from glasshouse.capture.plain import FUNCTIONS, MISSING, SCALARS, looks_up_itself, static_lookup
 from glasshouse.capture.polyfills import NATIVES, POLYFILLS, call_named, get_attributes, get_items
+from glasshouse.capture.tracebacks import caller_of
 from glasshouse.capture.values import (
     Break,
     Recipe,
@@ -155,6 +156,9 @@ class CallRules:
                 self.handed_over.append(x)
         values = {k: v.value for k, v in kwargs.items()}
         with let_through():
+            if self.frames:
+                call = caller_of(self.frames[-1])
+                return Var(self.do(call, fn.value, [x.value for x in args], values))
             return Var(self.do(fn.value, *(x.value for x in args), **values))
 
     def call_method_object(self, fn: Var, args, kwargs, then):
@@ -223,10 +227,9 @@ class CallRules:
             reason = "deep recursion"
         if decoded(f.__code__).unknown == COLLECTS:
             return self.leave_to_python(reason, fn, args, kwargs, then)
+        self.rely_on_code(fn)
         if reason:
-            self.concretize(fn)
             raise Break(reason, fn, args, kwargs)
-        self.concretize(fn)
         return self.inline(fn, args, kwargs, then)
 
     def why_opaque(self, f) -> str | None:
@@ -340,7 +343,7 @@ class CallRules:
             return self.give(then, self.call_concrete(cls, args, kwargs))
         if cls is functools.partial:
             if not args[0].is_new:
-                self.concretize(args[0])
+                self.rely_on_code(args[0])
             words = {k: v.value for k, v in kwargs.items()}
             made = functools.partial(*(x.value for x in args), **words)
             return self.deliver(then, self.track(Var(made, Recipe("call", fn, args, kwargs), {})))

@@ -5,9 +5,9 @@ from collections import OrderedDict
 from glasshouse.capture.frame import END, EnumerateIterator, SequenceIterator, ZipIterator
 from glasshouse.capture.guards import GuardCheck
 from glasshouse.capture.objects import compares_in_python
-from glasshouse.capture.plain import builtin_base, own_method
+from glasshouse.capture.plain import builtin_base
 from glasshouse.capture.signatures import without_proxy
-from glasshouse.capture.values import Break, ValueSource, Var, constant
+from glasshouse.capture.values import Break, ValueSource, Var, constant, own_method
 
 
 def same_set(value, elements) -> bool:

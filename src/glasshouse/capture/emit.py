@@ -45,6 +45,7 @@ class ReplacementEmitter(ContinuationEmitter):
         head = f"def replacement({', '.join(f's{i}' for i in range(slots))}):"
         text = "\n".join([head, *(f"    {line}" for line in lines)])
         self.names["graph"] = getattr(graph, "run", graph)
+        self.names["__name__"] = self.tracer.module_name
         self.text = text
         tree = ast.parse(text)
         for node in ast.walk(tree):

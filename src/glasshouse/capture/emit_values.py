@@ -6,7 +6,7 @@ import types
 from collections import OrderedDict
 
 from glasshouse.capture.frame import CapturedGenerator
-from glasshouse.capture.plain import builtin_base, own_method
+from glasshouse.capture.plain import builtin_base, is_native, static_lookup
 from glasshouse.capture.tracebacks import without_locals
 from glasshouse.capture.values import (
     STEPS,
@@ -27,6 +27,11 @@ def is_literal(value) -> bool:
     if type(value) is str:
         return value.isidentifier() and sys.intern(value) is value
     return type(value) in LITERALS and (type(value) is not int or abs(value) < 1 << 60)
+
+
+def annotate(fn: types.FunctionType, flat) -> None:
+    """Give a new function its annotations: names and values in turn, or a dict."""
+    fn.__annotations__ = flat if isinstance(flat, dict) else dict(zip(flat[::2], flat[1::2]))
 
 
 class ValueEmitter:
@@ -263,7 +268,8 @@ class ValueEmitter:
             if part in parts:
                 self.makes.append(f"{name}.__{part}__ = {self.name(parts[part])}")
         if "annotations" in parts:
-            self.makes.append(f"{name}.__annotations__ = {self.pool(var.value.__annotations__)}")
+            words = f"{name}, {self.name(parts['annotations'])}"
+            self.makes.append(f"{self.pool(annotate)}({words})")
         self.attributes(var, name)
         return name
 
@@ -306,7 +312,7 @@ class ValueEmitter:
         if kind == "method":
             method, args = parts
             container = isinstance(var.value, (list, dict, set))
-            if container and own_method(var, method) is not None:
+            if container and not is_native(*static_lookup(type(var.value), method)):
                 words = ", ".join([target, *map(self.name, args)])
                 return f"{self.pool(getattr(builtin_base(var.value), method))}({words})"
             return f"{target}.{method}({', '.join(map(self.name, args))})"
@@ -317,7 +323,7 @@ class ValueEmitter:
             setter = type.__setattr__ if isinstance(var.value, type) else object.__setattr__
             return f"{self.pool(setter)}({target}, {key[0]!r}, {self.name(value)})"
         setter = "__delitem__" if value is None else "__setitem__"
-        if kind == "item" and own_method(var, setter) is not None:
+        if kind == "item" and not is_native(*static_lookup(type(var.value), setter)):
             words = [target, self.name(key[0]), *([] if value is None else [self.name(value)])]
             base = builtin_base(var.value)
             return f"{self.pool(getattr(base, setter))}({', '.join(words)})"

@@ -80,7 +80,7 @@ class MethodRules:
                 self.do(fn.value, *(x.value for x in args), **kwargs)  # with keywords it raises
                 this.origin = Recipe("exception", type(value), args)
             elif name == "__init__":
-                self.do(fn.value, *map(plain_value, args))  # may raise
+                self.do(fn.value, *map(plain_value, args), **kwargs)  # may raise
             return self.give(then, None)
         if name in ("__setattr__", "__delattr__") and isinstance(value, type):
             raise Break(f"{name} of a class", fn, args, kwargs)
@@ -153,7 +153,9 @@ class MethodRules:
         cls = self.concretize(args[0]) if args else None
         plain = isinstance(cls, type) and cls.__new__ is object.__new__
         if plain or fn.value is object.__new__ or this.value is object:
-            made = Var(self.do(object.__new__, cls), Recipe("object", cls), {})
+            words = {k: v.value for k, v in kwargs.items()}
+            value = self.do(object.__new__, *(x.value for x in args), **words)
+            made = Var(value, Recipe("object", cls), {})
             return self.deliver(then, self.track(made))
         raise Break("a call of __new__", fn, args, kwargs)
 

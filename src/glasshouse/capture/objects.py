@@ -52,9 +52,6 @@ class ObjectRules:
             if type(value) in (tuple, list, set):
                 for item in self.sequence(var):
                     self.concretize(item)
-            elif type(value) is types.FunctionType and self.is_passed(origin):
-                code = self.guards.source("attr", origin, "__code__")
-                self.guards.add("is", code, value.__code__)
             else:
                 single = value is None or type(value) is bool
                 kind = "eq" if not single and compares(value) else "is"
@@ -74,6 +71,16 @@ class ObjectRules:
         else:
             raise Break("a value that the graph computes is needed", None)
         return var.value
+
+    def rely_on_code(self, fn: Var) -> None:
+        """Guard a function that is called: of one that is passed, that it has the same code."""
+        value, origin = fn.value, fn.origin
+        passed = self.live and isinstance(origin, ValueSource) and self.is_passed(origin)
+        if passed and type(value) is types.FunctionType:
+            code = self.guards.source("attr", origin, "__code__")
+            self.guards.add("is", code, value.__code__)
+        else:
+            self.concretize(fn)
 
     def fix_inputs(self, node: IRNode) -> None:
         """Rely on every size and number that a node was computed from and that was let free."""

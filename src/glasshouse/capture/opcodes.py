@@ -3,7 +3,6 @@
 CPython 3.11, 3.12 and 3.13 share most of them; where they differ the method says for which."""
 
 import builtins
-import importlib
 import operator
 import sys
 import types
@@ -171,10 +170,10 @@ class OpcodeHandlers:
     def op_IMPORT_FROM(self, f, ins):
         name = f.root.co_names[ins.arg]
         module = f.stack[-1].value
-        try:
-            f.stack.append(Var(getattr(module, name)))
-        except AttributeError:
-            f.stack.append(Var(self.do(importlib.import_module, f"{module.__name__}.{name}")))
+        if type(module) is types.ModuleType and name in module.__dict__:
+            f.stack.append(Var(module.__dict__[name]))
+        else:
+            raise Break(f"import of {name!r} from a {type(module).__name__}")
 
     # -- making --------------------------------------------------------------------------------
 

@@ -82,6 +82,8 @@ SET_OPERATORS = {
 }
 SYMBOLS = {operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/"}
 MAX_REPEAT = 100_000
+RESULTS = {len: int, repr: str}
+UNLIKE_SCALARS = [kind.__eq__ for kind in (list, tuple, dict, set, frozenset)]
 
 
 def contains(container, element):
@@ -102,6 +104,22 @@ def delete(container, key):
 
 def exact_bool(value):
     return bool(value)
+
+
+def as_builtin(fn, x: Var, name: str, then):
+    """What gets the result of a special method of `x`, and hands on what the builtin function makes
+    of it: `len` and the like check, convert and warn."""
+
+    def convert(tracer, result):
+        value = result.value
+        if type(value) is RESULTS.get(fn, fn) and (fn is not len or value >= 0):
+            return tracer.deliver(then, result)
+        if tracer.live:
+            raise Break(f"{name} of a {type(x.value).__name__} gives a {type(value).__name__}")
+        kind = type(type(x.value).__name__, (), {name: lambda self: value})
+        return tracer.deliver(then, Var(tracer.do(fn, kind())))
+
+    return convert
 
 
 class OperatorRules:
@@ -313,7 +331,10 @@ class OperatorRules:
         if compares_in_python(a) or compares_in_python(b):
             return None
         plain = (object.__eq__, type.__eq__)
-        unlike = type(a) is not type(b) and (type(a) in SCALARS or type(b) in SCALARS)
+        unlike = type(a) is not type(b) and (
+            (type(a) in SCALARS and type(b).__eq__ in (*plain, *UNLIKE_SCALARS))
+            or (type(b) in SCALARS and type(a).__eq__ in (*plain, *UNLIKE_SCALARS))
+        )
         by_identity = type(a).__eq__ in plain and type(b).__eq__ in plain
         if by_identity or a is None or b is None or unlike:
             return self.identical(lhs, rhs)
@@ -322,7 +343,8 @@ class OperatorRules:
     def same_item(self, x: Var, y: Var) -> bool | None:
         """Whether two items are equal; None where it cannot be told."""
         if self.foldable(x) and self.foldable(y):
-            return self.concretize(x) == self.concretize(y)
+            one, other = self.concretize(x), self.concretize(y)
+            return one is other or one == other
         return self.equality(x, y)
 
     def keyed(self, var: Var):
@@ -332,6 +354,8 @@ class OperatorRules:
     def truth(self, x: Var, then):
         """bool(x), given to `then(tracer, flag)`."""
         value = x.value
+        if value is NotImplemented and self.live:  # which warns, or raises
+            raise Break("the truth of NotImplemented", Var(exact_bool), [x])
         if value is True or value is False or value is None:
             self.concretize(x)
             return then(self, bool(value))
@@ -347,8 +371,9 @@ class OperatorRules:
             return then(self, bool(self.concretize(x)))
         if isinstance(value, FUNCTIONS):
             return then(self, True)
-        for name in ("__bool__", "__len__"):
-            if self.call_own(x, name, [], lambda t, v: t.truth(v, then)):
+        for name, fn in (("__bool__", bool), ("__len__", len)):
+            decide = as_builtin(fn, x, name, lambda t, v: t.truth(v, then))
+            if self.call_own(x, name, [], decide):
                 return None
             if hasattr(type(value), name):
                 break
@@ -366,13 +391,13 @@ class OperatorRules:
     def length(self, x: Var, then):
         """len(x)."""
         value = x.value
+        if self.is_tensor(x):
+            return self.deliver(then, self.front.length(self, x))
+        if self.call_own(x, "__len__", [], as_builtin(len, x, "__len__", then)):
+            return None
         if self.is_dict(x):
             self.whole_dict(x)
             return self.give(then, len(value))
-        if self.is_tensor(x):
-            return self.deliver(then, self.front.length(self, x))
-        if self.call_own(x, "__len__", [], then):
-            return None
         if x.is_made("view"):
             return self.length(x.origin.parts[0], then)
         if self.live and not hasattr(type(value), "__len__"):

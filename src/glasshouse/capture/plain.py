@@ -36,6 +36,7 @@ OF_C = (
     types.GetSetDescriptorType,
 )
 PROXIES = weakref.ProxyTypes
+WITHOUT_EFFECT = {"super", "object", "__class__", "__getattribute__", "AttributeError"}
 MISSING = object()
 
 
@@ -61,8 +62,21 @@ def looks_up_itself(cls: type) -> bool:
     """Whether any look at an object of a class, `isinstance` among them, runs the user's code."""
     if not is_heap(cls):
         return cls in PROXIES
-    looked_up = (static_lookup(cls, name) for name in ("__getattribute__", "__class__"))
-    return not all(is_native(*found) or is_library(found[1]) for found in looked_up)
+    own_class = static_lookup(cls, "__class__")
+    if not is_native(*own_class) and not is_library(own_class[1]):
+        return True
+    getter = static_lookup(cls, "__getattribute__")
+    return not is_native(*getter) and not (
+        has_no_effect(getter[0]) and static_lookup(cls, "__getattr__")[0] is MISSING
+    )
+
+
+def has_no_effect(method) -> bool:
+    """Whether a `__getattribute__` only picks what it returns: nobody sees that it was called."""
+    if not isinstance(method, types.FunctionType):
+        return False
+    code = method.__code__
+    return WITHOUT_EFFECT.issuperset((*code.co_names, *code.co_freevars))
 
 
 def is_library(cls: type) -> bool:

@@ -351,7 +351,11 @@ def reversed_of(obj):
     number = len(obj)
     while number:
         number -= 1
-        yield obj[number]
+        try:
+            x = obj[number]
+        except (IndexError, StopIteration):
+            return
+        yield x
 
 
 def call_until(fn, sentinel):
@@ -427,4 +431,4 @@ POLYFILLS = {
     itertools.compress: compress_of,
     itertools.chain.from_iterable: chained,
 }
-NATIVES = {polyfill: f for f, polyfill in POLYFILLS.items()}
+NATIVES = {polyfill: f for f, polyfill in POLYFILLS.items()} | {reversed_of: reversed}

@@ -17,7 +17,7 @@ def is_ours(trace) -> bool:
 
 def users_part(trace):
     """A traceback without the interpreter's entries at its start."""
-    while trace is not None and is_ours(trace):
+    while trace is not None and (is_ours(trace) or is_caller(trace.tb_frame.f_code)):
         trace = trace.tb_next
     return trace
 
@@ -37,6 +37,34 @@ def located(units: int, delta: int | None) -> bytes:
             step >>= 6
         found += bytes((step,))
     return found
+
+
+def CALLER(_called, _arguments, _keywords):
+    return _called(*_arguments, **_keywords)
+
+
+def is_caller(code: types.CodeType) -> bool:
+    """Whether code is that of `caller_of`."""
+    return code.co_varnames == CALLER.__code__.co_varnames
+
+
+def caller_of(f: CaptureFrame) -> types.FunctionType:
+    """caller(fn, args, kwargs) calls fn from a frame that looks like the user's: what asks for the
+    frame that called it (warnings, namedtuple, TypeVar) finds the user's module and line."""
+    if f.root.co_filename.startswith(HERE):
+        return CALLER
+    code = f.code.callers.get(f.line)
+    if code is None:
+        delta = f.line - f.root.co_firstlineno if f.line else None
+        code = f.code.callers[f.line] = CALLER.__code__.replace(
+            co_filename=f.root.co_filename,
+            co_name=f.root.co_name,
+            co_qualname=original_of(f.root)[0].co_qualname,
+            co_firstlineno=f.root.co_firstlineno,
+            co_linetable=located(len(CALLER.__code__.co_code) // 2, delta),
+        )
+        native().set_skip(code, True)  # a hook leaves it alone
+    return types.FunctionType(code, f.globals)
 
 
 def frame_like(code: types.CodeType, line: int | None, names: dict):

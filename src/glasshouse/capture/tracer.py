@@ -102,6 +102,7 @@ class CaptureTracer(
         self.snapshots: dict[int, tuple] = {}
         self.guarded: set[int] = set()
         self.drained: list[tuple] = []  # (instruction, iterator, attribute, value before)
+        self.folding: set[int] = set()  # containers whose items are being looked at
         self.shared: set[int] = set()  # tensors that some operation gave back as they were
         self.context_nodes: dict[int, object] = {}
         self.raised: Var | None = None
@@ -135,6 +136,7 @@ class CaptureTracer(
             frame.handled = [self.track(Var(self.outside, Recipe("handled")))]
             self.began_handling, self.outside = True, None
         self.frames.append(frame)
+        self.module_name = fn.__globals__.get("__name__")
 
     def run(self):
         """Interpret until the outermost frame returns (its Var) or breaks (the Break)."""
