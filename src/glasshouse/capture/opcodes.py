@@ -478,7 +478,7 @@ class OpcodeHandlers:
 
     def op_CLEANUP_THROW(self, f, ins):
         error = f.stack[-1]
-        if not isinstance(error.value, StopIteration):
+        if not isinstance(self.typed(error), StopIteration):
             raise UserError(error.value)
         del f.stack[-3:]
         f.stack.extend((Var(None), Var(error.value.value)))
@@ -511,7 +511,7 @@ class OpcodeHandlers:
     def op_WITH_EXCEPT_START(self, f, ins):
         error = f.stack[-1]
         args = [
-            Var(type(error.value)),
+            Var(type(self.typed(error))),
             error,
             Var(error.value.__traceback__, Recipe("traceback", error)),
         ]
@@ -532,7 +532,7 @@ class OpcodeHandlers:
 
     def op_CHECK_EXC_MATCH(self, f, ins):
         kinds = f.stack.pop()
-        f.stack.append(Var(self.do(isinstance, f.stack[-1].value, self.concretize(kinds))))
+        f.stack.append(Var(self.do(isinstance, self.typed(f.stack[-1]), self.concretize(kinds))))
 
     def op_RAISE_VARARGS(self, f, ins):
         cause = f.stack.pop() if ins.arg == 2 else None
@@ -545,7 +545,7 @@ class OpcodeHandlers:
             self.raised = f.handled[-1]
             raise UserError(self.raised.value)
         error = f.stack.pop()
-        if isinstance(error.value, type):
+        if isinstance(self.typed(error), type):
 
             def then(tracer, made):
                 return tracer.throw(made, cause)

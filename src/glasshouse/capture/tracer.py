@@ -50,6 +50,7 @@ from glasshouse.capture.values import (
 from glasshouse.ir.graph import IRGraph
 
 INTERRUPTED = "an interrupt"
+IDLE = 100_000  # instructions without an operation of the graph: they are quicker in Python
 LOOKS = {"RESUME", "JUMP"}  # where Python looks for signals, which is not between any two lines
 
 
@@ -102,12 +103,11 @@ class CaptureTracer(
         self.snapshots: dict[int, tuple] = {}
         self.guarded: set[int] = set()
         self.drained: list[tuple] = []  # (instruction, iterator, attribute, value before)
-        self.folding: set[int] = set()  # containers whose items are being looked at
         self.shared: set[int] = set()  # tensors that some operation gave back as they were
         self.context_nodes: dict[int, object] = {}
         self.raised: Var | None = None
         self.outside = sys.exc_info()[1]  # what is being handled where the call is
-        self.count = 0
+        self.count, self.size = 0, -1
         self.folding: set[int] = set()  # Vars of which it is asked whether they are constants
         self.handed_over: list[Var] = []  # generators that Python has got
         self.began_ns = perf_counter_ns()
@@ -156,6 +156,8 @@ class CaptureTracer(
                 if self.count > self.config.max_instructions and self.live:
                     self.count = 0
                     raise Break("a very long computation")
+                if not self.count % IDLE and self.live and self.is_idle():
+                    raise Break("a long computation without tensors")
                 HANDLERS[ins.op](self, f, ins)
             except TraceFinished as done:
                 return done.args[0]
@@ -191,6 +193,11 @@ class CaptureTracer(
                     uncaught, problem = None, user_error.error
                 if uncaught is not None:
                     return uncaught
+
+    def is_idle(self) -> bool:
+        """Whether the graph has not grown since the last time that this was asked."""
+        before, self.size = self.size, len(self.graph.nodes)
+        return before == self.size
 
     def can_hand_over(self, ins) -> bool:
         """Whether Python can go on here in all frames, where nothing is learnt any more."""
