@@ -1,14 +1,16 @@
 """Small forms of models that others wrote: torchvision's, timm's and transformers', random weights.
 
 `names(library)` lists them; `build(library, name)` gives a model with its inputs, dropout and drop
-path off. The libraries are installed apart from Glasshouse: transformers as it is, torchvision and
-timm without their dependencies (they run with a CPU build of PyTorch after `define_operators`)."""
+path off. transformers is installed as it is, torchvision and timm without their dependencies: they
+run with a CPU build of PyTorch once torchvision's operators are defined, empty."""
 
 import importlib.util
 import inspect
 import re
 
 import torch
+
+from glasshouse.cli.torch_cases import define_empty_operators
 
 LIBRARIES = ("torchvision", "timm", "transformers")
 PIXELS = 96
@@ -98,29 +100,7 @@ def installed(library: str) -> bool:
     return importlib.util.find_spec(library) is not None
 
 
-def define_operators() -> torch.library.Library | None:
-    """Empty operators that torchvision describes; its compiled part is not for CPU torch."""
-    if hasattr(torch.ops.torchvision, "nms"):
-        return None
-    library = torch.library.Library("torchvision", "DEF")
-    boxes = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-    library.define("nms" + boxes)
-    library.define("qnms" + boxes)
-    pooled = "float scale, SymInt height, SymInt width"
-    several = {
-        "roi_align": f"(Tensor x, Tensor rois, {pooled}, int ratio, bool aligned) -> Tensor",
-        "roi_pool": f"(Tensor x, Tensor rois, {pooled}) -> (Tensor, Tensor)",
-        "ps_roi_align": f"(Tensor x, Tensor rois, {pooled}, int ratio) -> (Tensor, Tensor)",
-        "ps_roi_pool": f"(Tensor x, Tensor rois, {pooled}) -> (Tensor, Tensor)",
-        "deform_conv2d": "(Tensor x, Tensor weight, Tensor offset, Tensor mask) -> Tensor",
-    }
-    for name, signature in several.items():
-        library.define(name + signature)
-        library.define(f"_{name}_backward(Tensor x) -> Tensor")
-    return library
-
-
-operators = define_operators()  # kept: the operators go with it
+define_empty_operators(torch)  # before torchvision or what imports it
 
 
 # -- names ---------------------------------------------------------------------------------------

@@ -4,25 +4,22 @@ Each framework and mode has a process of its own, since two OpenMP runtimes in o
 each other. Processes take steps in turn, so that a slow moment of the machine hits all alike; no
 more than two models are in memory at once."""
 
-import contextlib
 import importlib.util
 import json
 import math
 import os
-import statistics
-import subprocess
 import sys
-import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 import glasshouse as gh
 from glasshouse.base.errors import BackendError, check_known
+from glasshouse.cli.bench_process import BenchmarkRun, Worker, tolerant
+from glasshouse.cli.bench_torch import bench_torch
 from glasshouse.cli.bench_worker import CASES, Ours
 from glasshouse.cli.command import Command, progress
 from glasshouse.profile import FlopCounter
@@ -34,105 +31,6 @@ MODES = ("eager", "channels_last", "compile", CAPTURED)
 PARAMETER_PASSES = 6
 OUR_COLOR = "#2a78b5"
 COLORS = {"eager": "#d9622b", "channels_last": "#e8a33d", "compile": "#8c8c8c", CAPTURED: "#7fb3da"}
-
-
-class Worker:
-    """A process that answers requests; see `bench_worker`."""
-
-    def __init__(self, name: str):
-        self.name = name
-        paths = [Path(gh.__file__).parents[1], *filter(None, [os.environ.get("PYTHONPATH")])]
-        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed in __exit__
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", "from glasshouse.cli.bench_worker import serve; serve()"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.errors,
-            text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
-        )
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc_info):
-        for pipe in (self.process.stdin, self.process.stdout):
-            with contextlib.suppress(OSError):  # it has died, with a request unread
-                pipe.close()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self.errors.close()
-
-    def ask(self, do: str, **request) -> dict:
-        try:
-            print(json.dumps({"do": do, **request}), file=self.process.stdin, flush=True)
-            line = self.process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        reply = json.loads(line) if line else {"error": self.last_words()}
-        if "error" in reply:
-            raise BackendError(
-                "bench",
-                f"a {do} of the {self.name} worker",
-                reply["error"],
-                "Leave this model or mode out.",
-            )
-        return reply
-
-    def last_words(self) -> str:
-        code = self.process.wait()
-        self.errors.seek(0)
-        printed = self.errors.read().strip().splitlines()
-        return f"its end with exit code {code}" + (f": {printed[-1]}" if printed else "")
-
-
-@dataclass
-class BenchmarkRun:
-    """One model in one framework and mode: its process and what was measured."""
-
-    worker: Worker
-    model: str
-    framework: str
-    mode: str | None
-    dtype: str
-    smoke: bool
-    seconds: list[float] = field(default_factory=list)
-    first_step_s: float = math.nan
-    loss: float = math.nan
-
-    def start(self) -> None:
-        options = {"model": self.model, "mode": self.mode, "dtype": self.dtype}
-        built = self.worker.ask("build", framework=self.framework, smoke=self.smoke, **options)
-        self.mode = built["mode"]
-        first = self.worker.ask("step")
-        self.first_step_s, self.loss = first["seconds"], first["loss"]
-        self.worker.ask("step")
-
-    def step(self) -> None:
-        """A step as in a training loop: timed after one that brings memory and caches back."""
-        self.worker.ask("step")
-        self.seconds.append(self.worker.ask("step")["seconds"])
-
-    def record(self, work: "Work", limits: dict) -> dict:
-        step_s = statistics.median(self.seconds)
-        return {
-            "model": self.model,
-            "framework": self.framework,
-            "mode": self.mode,
-            "dtype": self.dtype,
-            "step_s": step_s,
-            "first_step_s": self.first_step_s,
-            "peak_bytes": self.worker.ask("peak")["peak_bytes"],
-            "gflops_per_s": work.flops / step_s / 1e9,
-            "fraction_of_limit": work.seconds(limits) / step_s,
-            "matrix_gflops_per_s": limits["flops"] / 1e9,
-            "copy_gb_per_s": limits["copy"] / 1e9,
-            "first_loss": self.loss,
-            "steps_s": self.seconds,
-        }
 
 
 @dataclass(frozen=True)
@@ -164,6 +62,18 @@ def measure_limits(frameworks, dtype: str, smoke: bool) -> dict:
     return {name: max(entry[name] for entry in entries) for name in ("flops", "copy")}
 
 
+def record_with_work(run: BenchmarkRun, work: Work, limits: dict) -> dict:
+    """A run's record, with its work beside what the machine can do."""
+    record = run.record()
+    step_s = record["step_s"]
+    return record | {
+        "gflops_per_s": work.flops / step_s / 1e9,
+        "fraction_of_limit": work.seconds(limits) / step_s,
+        "matrix_gflops_per_s": limits["flops"] / 1e9,
+        "copy_gb_per_s": limits["copy"] / 1e9,
+    }
+
+
 def measure_model(model, dtype, modes, steps, smoke, limits, console) -> list[dict]:
     """The records of one model: ours beside each of the modes in turn; none if ours fails."""
     work, records = count_work(model, smoke), []
@@ -178,20 +88,11 @@ def measure_model(model, dtype, modes, steps, smoke, limits, console) -> list[di
                 for _ in range(steps):
                     ours.step()
                     theirs.step()
-                records.append(theirs.record(work, limits))
+                records.append(record_with_work(theirs, work, limits))
         for _ in range(0 if ours.seconds else steps):
             ours.step()
-        return [ours.record(work, limits), *records]
+        return [record_with_work(ours, work, limits), *records]
     return []
-
-
-@contextlib.contextmanager
-def tolerant(console: Console, model: str):
-    """Inside, the failure of a process ends the work; it is printed, and other runs go on."""
-    try:
-        yield
-    except BackendError as error:
-        console.print(Text(f"  {model}: {error}", style="red"))
 
 
 def our_steps(records: list[dict]) -> dict[str, float]:
@@ -303,7 +204,7 @@ def modes_for(model: str, modes: list[str]) -> list[str]:
 
 
 @click.command(cls=Command, name="bench")
-@click.argument("models", nargs=-1, metavar=f"[{' | '.join(CASES)}]…")
+@click.argument("models", nargs=-1, metavar="[MODEL]…")
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "bfloat16"]),
@@ -331,9 +232,28 @@ def modes_for(model: str, modes: list[str]) -> list[str]:
     help="Where the chart goes.  [default: beside the records]",
 )
 @click.option("--smoke", is_flag=True, help="Tiny models and 2 steps: only shows that it works.")
-def bench(models, dtype, against, steps, json_path, chart, smoke):
+@click.option(
+    "--torch",
+    "compiled",
+    is_flag=True,
+    help="Twelve models of torchvision and transformers, compiled by us, beside PyTorch's modes.",
+)
+@click.option("--inference", is_flag=True, help="With --torch: calls without gradients.")
+def bench(models, dtype, against, steps, json_path, chart, smoke, compiled, inference):
     """Train models here and in PyTorch, and compare time and memory.
-    A step is zero_grad, forward, loss, backward and an SGD update. Models: all six by default."""
+    A step is zero_grad, forward, loss, backward and an SGD update. Models: all by default, of
+    alexnet, vgg16, resnet50, bert, asr, vit_b_16; a wrong name with --torch lists its own."""
+    if compiled:
+        options = {"dtype": dtype, "smoke": smoke, "inference": inference}
+        bench_torch(models, against, steps, options, json_path)
+    elif inference:
+        raise BackendError("bench", "--inference with --torch", "--inference alone", "Add --torch.")
+    else:
+        bench_twins(models, dtype, against, steps, json_path, chart, smoke)
+
+
+def bench_twins(models, dtype, against, steps, json_path, chart, smoke):  # the command's options
+    """Our own models, beside the same ones written in PyTorch."""
     for model in models:
         check_known("bench", f"models of {', '.join(CASES)}", model, CASES)
     fits = sys.stdout.isatty() or "COLUMNS" in os.environ

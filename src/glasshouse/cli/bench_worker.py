@@ -17,6 +17,7 @@ import numpy as np
 
 import glasshouse as gh
 from glasshouse.cli.info import read_fields
+from glasshouse.cli.torch_cases import TorchModel
 from glasshouse.interop import torch_twins
 from glasshouse.nn.functional import cross_entropy, ctc_loss, log_softmax
 from glasshouse.optim import SGD
@@ -210,7 +211,7 @@ class Torch(Trainer):
         return lambda: a @ a
 
 
-FRAMEWORKS = {"glasshouse": Ours, "pytorch": Torch}
+FRAMEWORKS = {"glasshouse": Ours, "pytorch": Torch, "torch model": TorchModel}
 
 
 def peak_bytes() -> int:
@@ -235,7 +236,7 @@ class Server:
     run: Trainer
 
     def build(self, framework, **options) -> dict:
-        if framework == "pytorch":
+        if framework != "glasshouse":
             import torch
 
             torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or count_cores()))
