@@ -18,6 +18,8 @@ INFIX = {
 }  # fmt: skip
 WRITING = {"setitem", "delitem", *(f"i{fn.__name__.strip('_')}" for fn in INFIX)}
 
+LEAVES = {int, float, bool, complex, str, bytes, type(None)}  # have no parts
+
 
 def parts_of(x: Any) -> dict | None:
     """What a list, tuple, dict or dataclass holds, by index, key or name; None for all else."""
@@ -60,13 +62,22 @@ def map_nodes(x: Any, fn: Callable, kind=None) -> Any:
 def all_of(kind: type, x: Any) -> list:
     """What is of a kind in `x`, in order."""
     parts: list = []
-
-    def visit(part):
-        parts.append(part)
-        return part
-
-    map_nodes(x, visit, kind)
+    gather(kind, x, parts)
     return parts
+
+
+def gather(kind: type, x: Any, into: list) -> None:
+    """Append what is of a kind in `x`."""
+    if isinstance(x, kind):
+        into.append(x)
+    elif isinstance(x, (list, tuple)):
+        for part in x:
+            gather(kind, part, into)
+    elif isinstance(x, slice):
+        gather(kind, (x.start, x.stop, x.step), into)
+    elif type(x) not in LEAVES:
+        for part in (parts_of(x) or {}).values():
+            gather(kind, part, into)
 
 
 class IRNode:
