@@ -2,9 +2,10 @@
 each, as the user wrote them.
 
 Methods of tensors, and those functions of ours that the Python modules of the model's classes name,
-go to the tracer; what they are made of is not looked at. A patched name is the same object for all
-threads, for that is where Python looks names up; so a call asks first whether its own thread
-traces, and is else the plain call. Traces of several threads take turns."""
+go to the tracer; what they are made of is not looked at. A name is looked up in one place by all
+threads; so a patch asks first whether the tracer is among the modes of its own thread, and is else
+the plain call. A thread that keeps a patch keeps the plain function: when the trace is over, the
+patch lets go of the tracer. Traces of several threads take turns."""
 
 import functools
 import operator
@@ -73,7 +74,12 @@ class CallPatches:
     @property
     def is_traced(self) -> bool:
         """Whether a call of this thread becomes a node: it traces, and is not within a node."""
-        return not self.tracer.depth and self.tracer in state.modes
+        return self.tracer in state.modes and not self.tracer.depth
+
+    def end(self) -> None:
+        """The trace is over: who kept a patch has a plain function, and nothing of the trace."""
+        self.model = self.tracer = self.graph = None
+        self.paths.clear()
 
     def replacement(self, fn, make, run=None):
         """A function that is one node, which `make(operands, named)` writes; `run` computes it in
@@ -89,7 +95,11 @@ class CallPatches:
 
     def function(self, fn):
         """The replacement of a function."""
-        return self.replacement(fn, functools.partial(self.graph.call_function, fn))
+
+        def make(args, kwargs):
+            return self.graph.call_function(fn, args, kwargs)
+
+        return self.replacement(fn, make)
 
     def method(self, name: str, fn, operator_fn):
         """The replacement of a method of tensors; one that an operator calls is that operator."""
@@ -151,7 +161,8 @@ class CallPatches:
 def patched_calls(model: Module, tracer, primitives: bool):
     """Inside, the calls of this thread are nodes of the tracer."""
     with traces_in_turn:
-        places = CallPatches(model, tracer).places(primitives)
+        patches = CallPatches(model, tracer)
+        places = patches.places(primitives)
         before = [vars(home).get(name) for home, name, _ in places]
         try:
             for home, name, replacement in places:
@@ -160,6 +171,7 @@ def patched_calls(model: Module, tracer, primitives: bool):
         finally:
             for (home, name, _), fn in zip(places, before, strict=True):
                 setattr(home, name, fn) if fn is not None else delattr(home, name)
+            patches.end()
 
 
 traces_in_turn = threading.RLock()

@@ -1,8 +1,10 @@
 """Symbolic trace of models in all the forms that people write: what it gives does what they did."""
 
 import copy
+import gc
 import pickle
 import threading
+import weakref
 from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
 from functools import partial
@@ -278,6 +280,41 @@ def test_threads_trace_and_compute_beside_each_other():
     stop.set()
     threads[2].join()
     assert not errors and dict(vars(gh.Tensor)) == before
+
+
+def test_a_thread_that_computes_during_a_trace_has_plain_functions():
+    """The trace waits inside the forward until the other thread is done."""
+    inside, done, other = threading.Event(), threading.Event(), {}
+
+    def forward(self, x):
+        inside.set()
+        assert done.wait(60)
+        return F.relu(x) + x.sum()
+
+    def compute():
+        assert inside.wait(60)
+        try:
+            x = gh.asarray([-1.0, 2.0])
+            other["function"], other["methods"] = F.relu(x).tolist(), (-x * 2).sum().item()
+            other["layer"] = nn.Sequential(nn.ReLU(), nn.ReLU())(x).tolist()
+            other["captured"] = gh.optimize(lambda x: F.relu(x) + 1)
+            other["first"] = other["captured"](x).tolist()
+            other["kept"] = F.relu
+        finally:
+            done.set()
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    gm = symbolic_trace(model_of(forward), [x_of()])
+    thread.join()
+    assert [node.name for node in gm.graph] == ["x", "relu", "sum_", "add", "out"]
+    assert other["function"] == other["layer"] == [0.0, 2.0] and other["methods"] == -2.0
+    x = gh.asarray([-1.0, 2.0])
+    assert other["first"] == other["captured"](x).tolist() == [1.0, 3.0]
+    graph = weakref.ref(gm.graph)
+    del gm
+    gc.collect()
+    assert graph() is None and other["kept"](x).tolist() == [0.0, 2.0]
 
 
 def test_tensors_without_storage_are_shown():
