@@ -117,7 +117,7 @@ def as_builtin(fn, x: Var, name: str, then):
         if tracer.live:
             raise Break(f"{name} of a {type(x.value).__name__} gives a {type(value).__name__}")
         kind = type(type(x.value).__name__, (), {name: lambda self: value})
-        return tracer.deliver(then, Var(tracer.do(fn, kind())))
+        return tracer.deliver(then, tracer.real_call(Var(fn), [Var(kind())], {}))
 
     return convert
 
