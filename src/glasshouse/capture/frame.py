@@ -289,10 +289,15 @@ class StartedGenerator:
 
     def __init__(self, made: "CapturedGenerator", step):
         self.made, self.step = made, step
-        self.send, self.throw, self.close = made.send, made.throw, made.close
+        self.send, self.throw = made.send, made.throw
 
     def __iter__(self):
         return self
+
+    def close(self):
+        """End it, unless Python's own generator was only let go of: others may go on with it."""
+        if self.made.rest() is not None:
+            self.made.close()
 
     def __next__(self):
         step, self.step = self.step, self.made.__next__
@@ -304,6 +309,8 @@ def going_on(made: "CapturedGenerator"):
     try:
         sent = yield
     except BaseException as error:
+        if isinstance(error, GeneratorExit) and made.rest() is None:
+            raise  # nobody has closed this one: it was let go of, and `made` may go on
         step = partial(made.throw, error)
     else:
         step = partial(made.send, sent)

@@ -354,6 +354,23 @@ def test_long_computation_without_tensors():
     assert any("without tensors" in reason for _, reason, _ in fn.capture.breaks)
 
 
+def test_iterators_inside_a_generator_go_on():
+    class Letters:
+        def __iter__(self):
+            return (x for x in "abc")
+
+    @gh.optimize("eager")
+    def fn(numbers):
+        pairs = []
+        for number, letter in zip(numbers, Letters(), strict=True):
+            print(end="")
+            pairs.append((number, letter))
+        return pairs
+
+    for _ in range(3):
+        assert fn([1, 2, 3]) == [(1, "a"), (2, "b"), (3, "c")]
+
+
 def test_identity_of_functions():
     def make():
         return lambda: 1
