@@ -1,5 +1,6 @@
 """What a trace knows of modules: members, calls of layers, contexts, guards on layers."""
 
+import copy
 import types
 
 from glasshouse.autograd.tape import grad_mode
@@ -12,6 +13,8 @@ from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.scope import in_module, phase, scope_of
 from glasshouse.ir.graph_module import GraphModule
 from glasshouse.nn.containers import ModuleDict, ModuleList, Sequential
+from glasshouse.nn.layer import Layer
+from glasshouse.nn.linear import Flatten, Identity, Unflatten
 from glasshouse.nn.module import Module, Parameter, functional_call
 from glasshouse.optim.optimizer import Optimizer
 from glasshouse.optim.schedule import LRScheduler
@@ -19,6 +22,7 @@ from glasshouse.profile.annotation import record_function
 
 TABLES = ("_parameters", "_buffers", "_modules")
 INLINED_MODULES = (Sequential, ModuleList, ModuleDict, GraphModule)
+WITHOUT_DRAWS = (Layer, Flatten, Identity, Unflatten, Sequential, ModuleList)  # when they are made
 CONTEXTS = (grad_mode, autocast, record_function)
 
 
@@ -113,9 +117,34 @@ class ModuleFront(FrontEnd):
             return self.call_module(tracer, fn, args, kwargs, then)
         if f is Module.__call__ and args and isinstance(args[0].value, Module):
             return self.call_module(tracer, args[0], args[1:], kwargs, then, own=False)
+        if (
+            is_class
+            and issubclass(f, Module)
+            and self.make_stateless(tracer, fn, args, kwargs, then)
+        ):
+            return True
         if f is functional_call or is_class and issubclass(f, (Module, Optimizer, LRScheduler)):
             raise Break(f"call of {f.__name__}", fn, args, kwargs)
         return super().call(tracer, fn, args, kwargs, then)
+
+    def make_stateless(self, tracer, fn, args, kwargs, then) -> bool:
+        """Make a layer of the library that has no tensors; False where it is another."""
+        cls = fn.value
+        known = tracer.all_foldable(args, kwargs) and cls.__module__.startswith("glasshouse.nn")
+        if (
+            not known
+            or not issubclass(cls, WITHOUT_DRAWS)
+            or any(x.items for x in (*args, *kwargs.values()) if x.is_made("call"))
+        ):
+            return False
+        words = {k: v.value for k, v in kwargs.items()}
+        made = tracer.do(cls, *(x.value for x in args), **words)
+        if [*made.parameters(), *made.buffers()]:
+            return False
+        for x in (*args, *kwargs.values()):
+            tracer.concretize(x)
+        tracer.deliver(then, tracer.track(Var(made, Recipe("call", fn, args, kwargs), {})))
+        return True
 
     def is_context(self, fn) -> bool:
         """Whether a bound method is that of no_grad, autocast, a phase …"""
@@ -208,6 +237,8 @@ class ModuleFront(FrontEnd):
                 if next(module.parameters(), None) is not None or has_buffers(module):
                     tracer.guards.add("is", fn.origin, module)
                 self.guard_module(tracer, fn)
+            elif fn.is_made("call") and not fn.items:
+                text, module = cls.__name__, copy.deepcopy(module)  # as it is now
             elif fn.origin is not None:
                 raise Break("a layer that was made here is called", fn, args, kwargs)
             if any(t.log for t in self.tables(tracer, module)):

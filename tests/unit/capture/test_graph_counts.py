@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import glasshouse as gh
+from glasshouse import nn
 
 X = gh.arange(4.0)
 
@@ -80,9 +81,20 @@ def dunder_called(x):
     return x.__add__(1).__mul__(x)
 
 
+def layers_made_inside(x):
+    both = nn.Sequential(nn.ReLU(), nn.LeakyReLU(0.5))
+    return nn.Softmax(-1)(both(x - 1)) + nn.MSELoss()(x, x * 2)
+
+
+def loss_made_inside(x):
+    return nn.CrossEntropyLoss(label_smoothing=0.1)(x.reshape(1, 4), gh.asarray([2]))
+
+
 @pytest.mark.parametrize(
     ("fn", "most"),
     [
+        (layers_made_inside, 1),
+        (loss_made_inside, 1),
         (annotated, 1),
         (dunder_called, 1),
         (passes_what_the_signature_takes, 1),
@@ -126,6 +138,35 @@ def test_a_signature_is_asked_again_when_defaults_change():
     assert captured(X).tolist() == fn(X).tolist()
     changing.__defaults__ = (5,)
     assert captured(X).tolist() == fn(X).tolist() == (X * 5).tolist()
+
+
+def test_a_layer_made_inside_is_called_as_it_is_at_the_call():
+    def fn(x):
+        layer = nn.LeakyReLU(0.5)
+        y = layer(x - 2)
+        layer.negative_slope = 0.1
+        return y + layer(x - 2)
+
+    def evaluated(x):
+        return nn.Dropout(0.5).eval()(x)
+
+    for each in (fn, evaluated):
+        captured = gh.optimize("eager")(each)
+        for _ in range(3):
+            assert captured(X).tolist() == each(X).tolist()
+
+
+def test_each_call_makes_its_own_layer():
+    kept = []
+
+    def fn(x):
+        kept[:] = [nn.ReLU(), *kept]
+        return kept[0](x)
+
+    captured = gh.optimize("eager", dynamic=True)(fn)
+    for _ in range(3):
+        captured(X)
+    assert len(set(map(id, kept))) == 3
 
 
 def test_branches_in_a_row_share_their_resume_functions():
