@@ -192,9 +192,9 @@ class FrontEnd:
     def lift_scalar(self, tracer, var: Var, made) -> IRNode:
         """The node of one of NumPy's numbers, which the graph takes as a tensor, so that its value
         is free."""
-        known = tracer.lifted.get(id(var))
-        if known is not None:
-            return known[0]
+        lifted = tracer.lifted.get(id(var))
+        if lifted is not None:
+            return lifted[0]
         tracer.typed(var)
         text = var.origin.text if isinstance(var.origin, ValueSource) else "number"
         node = tracer.graph.placeholder(text.replace("__dict__", ""))

@@ -47,9 +47,9 @@ class IterationRules:
         error = self.do(catcher.throw, *values)
         given = values[2] if len(values) > 2 else None
         error.__traceback__ = given or next(filter(None, traces), None)  # without our frames
-        found = next((x for x in args if x.value is error), None)
-        if found is not None:
-            return found
+        thrown = next((x for x in args if x.value is error), None)
+        if thrown is not None:
+            return thrown
         made = [x for x in args if x.value is not None]
         if len(made) == 1 and isinstance(made[0].value, type):
             return self.track(Var(error, Recipe("call", made[0], [], {}), {}))

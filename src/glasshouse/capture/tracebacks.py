@@ -25,18 +25,18 @@ def users_part(trace):
 def located(units: int, delta: int | None) -> bytes:
     """A table of lines for this many code units: all lie `delta` lines behind the first one; None
     for no line."""
-    found = b""
+    table = b""
     for begin in range(0, units, 8):
         kind = 15 if delta is None else 13  # no place; a line without columns
-        found += bytes((0x80 | kind << 3 | min(8, units - begin) - 1,))
+        table += bytes((0x80 | kind << 3 | min(8, units - begin) - 1,))
         if delta is None:
             continue
         step = (abs(delta) << 1 | (delta < 0)) if begin == 0 else 0
         while step > 63:
-            found += bytes((step & 63 | 64,))
+            table += bytes((step & 63 | 64,))
             step >>= 6
-        found += bytes((step,))
-    return found
+        table += bytes((step,))
+    return table
 
 
 def CALLER(_called, _arguments, _keywords):

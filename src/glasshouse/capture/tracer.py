@@ -490,7 +490,7 @@ class CaptureTracer(
         )
         last = self.frames[-1]
         ins = last.code.instructions[last.at]
-        again = reraises = ins.op == "RERAISE" or ins.op == "RAISE_VARARGS" and not ins.arg
+        has_frame = reraises = ins.op == "RERAISE" or ins.op == "RAISE_VARARGS" and not ins.arg
         caught = any(g.code.handler_at(g.at) or g.then or g.generator for g in self.frames)
         error.__traceback__ = users_part(error.__traceback__)
         if self.live and not caught and not reraises:
@@ -530,7 +530,7 @@ class CaptureTracer(
                 return None
         if not self.live:
             raise_as_it_is(error)
-        return Raised(var, again or isinstance(var.origin, Recipe))
+        return Raised(var, has_frame or isinstance(var.origin, Recipe))
 
     def attribute_or(self, whole: tuple, obj: Var, name: str, then, other):
         """obj.name to `then`, or, where there is none, other(tracer); `whole` is the function and

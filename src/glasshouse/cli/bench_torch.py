@@ -54,9 +54,9 @@ def measure_torch_model(model: str, modes: list[str], steps: int, options: dict,
                 ours.step()
             mine = ours.record()
         with Worker(OUR_MODE, fresh_caches(folder)) as worker:
-            again = TorchRun(worker, model, OUR_MODE, options)
-            again.start()
-            mine["first_step_from_disk_s"] = again.first_step_s
+            from_disk = TorchRun(worker, model, OUR_MODE, options)
+            from_disk.start()
+            mine["first_step_from_disk_s"] = from_disk.first_step_s
         return [mine, *records]
     return []
 
@@ -151,8 +151,8 @@ def bench_torch(models, against: str | None, steps: int | None, options: dict, p
     words = "eager" if smoke else ",".join(PYTORCH_MODES)
     modes = [mode for mode in (words if against is None else against).split(",") if mode]
     for mode in modes:
-        known = f"--against with modes of {', '.join(PYTORCH_MODES)}"
-        check_known("bench --torch", known, mode, PYTORCH_MODES)
+        expected = f"--against with modes of {', '.join(PYTORCH_MODES)}"
+        check_known("bench --torch", expected, mode, PYTORCH_MODES)
     console = Console(highlight=False, width=None if "COLUMNS" in os.environ else 100)
     records: list[dict] = []
     wanted = list(dict.fromkeys(models)) or list(TORCH_CASES)
