@@ -345,6 +345,10 @@ class AttributeRules:
             return None
         data = hasattr(type(class_value), "__set__") or hasattr(type(class_value), "__delete__")
         function = isinstance(value, FUNCTIONS) and not isinstance(value, types.FunctionType)
+        made = obj.is_made("subdict") or obj.is_made("sublist")
+        if made and not data and (more or name in value.__dict__):
+            self.store_item(self.attributes_of_container(obj), Var(name), var)
+            return self.give(then, None)
         if function or isinstance(value, CONTAINERS) or data and not is_slot(class_value):
             reason = f"attribute {name!r} of a {cls.__name__} is set"
             raise Break(reason, Var(plain), [obj, Var(name), *more])
@@ -361,6 +365,14 @@ class AttributeRules:
         if not obj.is_new:
             self.write(obj, ("attr", name, var))
         return self.give(then, None)
+
+    def attributes_of_container(self, obj: Var) -> Var:
+        """The dict with the attributes of a new list or dict of a class of the user's."""
+        own = obj.value.__dict__
+        table = self.tracked.get(id(own))
+        if table is None:
+            table = self.track(Var(own, Recipe("dict", dict), {}))
+        return table
 
     def class_var(self, cls: type) -> Var:
         """The Var of a class that is written to."""

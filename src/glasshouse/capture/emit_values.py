@@ -167,20 +167,30 @@ class ValueEmitter:
         return self.bind(var, f"{self.pool(cls)}([{''.join(f'({k}, {v}), ' for k, v in pairs)}])")
 
     def make_sublist(self, var, cls):
-        if any(not isinstance(x, Var) for x in var.items) or getattr(var.value, "__dict__", None):
+        if any(not isinstance(x, Var) for x in var.items):
             raise CannotRebuild(f"a new {cls.__name__}")
         name = self.bind(var, f"{self.pool(cls.__new__)}({self.pool(cls)})")
         self.makes.append(f"{self.pool(list.extend)}({name}, [{self.listed(var.items)}])")
+        self.attributes_of_container(var, name)
         return name
 
+    def attributes_of_container(self, var, name) -> None:
+        """Set what was set on a new list or dict of a class of the user's."""
+        own = getattr(var.value, "__dict__", None) or {}
+        table = self.tracer.tracked.get(id(own))
+        if own and (table is None or table.items is None or table.items.keys() != own.keys()):
+            raise CannotRebuild(f"a new {type(var.value).__name__} with attributes")
+        for key in own:
+            words = f"{name}, {key!r}, {self.name(table.items[key][1])}"
+            self.makes.append(f"{self.pool(object.__setattr__)}({words})")
+
     def make_subdict(self, var, cls):
-        if getattr(var.value, "__dict__", None):
-            raise CannotRebuild(f"a new {cls.__name__} with attributes")
         name = self.bind(var, f"{self.pool(cls.__new__)}({self.pool(cls)})")
         base = OrderedDict if issubclass(cls, OrderedDict) else dict
         for key, value in (var.items[k] for k in base.__iter__(var.value)):
             words = f"{name}, {self.name(key)}, {self.name(value)}"
             self.makes.append(f"{self.pool(base.__setitem__)}({words})")
+        self.attributes_of_container(var, name)
         return name
 
     def make_object(self, var, cls):

@@ -429,7 +429,7 @@ class OperatorRules:
         contained, base = None, container
         if container.is_made("view") and container.origin.parts[1] == "keys":
             base = container.origin.parts[0]
-        if self.is_dict(base):
+        if self.is_dict(base) or base is not container and isinstance(base.value, dict):
             contained = self.entry(base, self.concrete_key(element)) is not None
         elif isinstance(value, (set, frozenset)):
             self.whole_set(container)

@@ -1,6 +1,8 @@
 """How many graphs capture makes: of each function as few as TorchDynamo, and none again later."""
 
+import dataclasses
 import inspect
+from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -90,9 +92,57 @@ def loss_made_inside(x):
     return nn.CrossEntropyLoss(label_smoothing=0.1)(x.reshape(1, 4), gh.asarray([2]))
 
 
+class Output(OrderedDict):
+    """What models give: entries that are attributes too."""
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            if getattr(self, field.name) is not None:
+                self[field.name] = getattr(self, field.name)
+
+    def __getitem__(self, key):
+        entries = dict(self.items())
+        return entries[key] if isinstance(key, str) else tuple(entries.values())[key]
+
+    def __setattr__(self, name, value):
+        if name in self.keys() and value is not None:
+            super().__setitem__(name, value)
+        super().__setattr__(name, value)
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value)
+        super().__setattr__(key, value)
+
+
+@dataclasses.dataclass
+class Scores(Output):
+    scores: object = None
+    hidden: object = None
+
+
+class Counted(list):
+    def __init__(self, *items):
+        super().__init__(items)
+        self.size = len(items)
+
+
+def output_made(x):
+    made = Scores(scores=x + 1)
+    made.hidden = x * 2
+    return made.scores * made["scores"] + made[0]
+
+
+def list_with_attributes(x):
+    made = Counted(x, x + 1)
+    made.count = made.size + 1
+    return sum(made) * made.count
+
+
 @pytest.mark.parametrize(
     ("fn", "most"),
     [
+        (output_made, 1),
+        (list_with_attributes, 1),
         (layers_made_inside, 1),
         (loss_made_inside, 1),
         (annotated, 1),
@@ -138,6 +188,28 @@ def test_a_signature_is_asked_again_when_defaults_change():
     assert captured(X).tolist() == fn(X).tolist()
     changing.__defaults__ = (5,)
     assert captured(X).tolist() == fn(X).tolist() == (X * 5).tolist()
+
+
+def test_a_container_of_the_users_leaves_with_its_attributes():
+    def fn(x):
+        made = Scores(scores=x + 1)
+        made.hidden = x * 3
+        counted = Counted(x)
+        del counted.size
+        return made, counted
+
+    captured = gh.optimize("eager")(fn)
+    for _ in range(3):
+        made, counted = captured(X)
+        assert (type(made), [*made.keys()], [*vars(made)]) == (
+            Scores,
+            ["scores"],
+            ["scores", "hidden"],
+        )
+        assert made.hidden.tolist() == (X * 3).tolist()
+        assert made["scores"] is made.scores
+        assert (type(counted), vars(counted)) == (Counted, {})
+    assert captured.hits == 2
 
 
 def test_a_layer_made_inside_is_called_as_it_is_at_the_call():
