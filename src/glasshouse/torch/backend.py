@@ -4,11 +4,10 @@ import torch
 from torch._decomp import core_aten_decompositions
 from torch._dynamo.backends.common import aot_autograd
 
-from glasshouse.base import OptionError, suggest
+from glasshouse.torch.options import checked_options
+from glasshouse.torch.partition import DECOMPOSITIONS, partition_within
 from glasshouse.torch.runtime import TorchGraphProgram
 from glasshouse.torch.table import TABLE, name_of
-
-OPTIONS = ("strict",)
 
 
 def decompositions() -> dict:
@@ -17,42 +16,30 @@ def decompositions() -> dict:
     return {op: rule for op, rule in rules.items() if name_of(op) not in TABLE}
 
 
-def checked_options(options: dict | None) -> dict:
-    """The options of a call of torch.compile.
-
-    Raises: OptionError for one that there is not
-    """
-    options = dict(options or {})
-    for name in options:
-        if name not in OPTIONS:
-            raise OptionError(
-                "torch.compile(options=…)",
-                f"one of {', '.join(OPTIONS)}",
-                repr(name),
-                suggest(name, OPTIONS),
-            )
-    return options
-
-
 def glasshouse(module: torch.fx.GraphModule, inputs, *, options: dict | None = None, **_):
     """The backend: `torch.compile(model, backend="glasshouse")` calls it with each captured graph.
 
-    Raises: OptionError for an unknown option
+    Raises: OptionError for an unknown option, or a wrong value of one
     Example:
         >>> import torch
         >>> f = torch.compile(lambda x: x.sin() + 1, backend=glasshouse)
         >>> f(torch.zeros(3)).tolist()
         [1.0, 1.0, 1.0]
     """
-    options = checked_options(options)
+    given = checked_options(options)
+    budget = given.memory_budget
+    rules, more = decompositions(), {}
+    if budget is not None:
+        rules, more = rules | DECOMPOSITIONS, {"partition_fn": partition_within(budget)}
 
     def compiler(phase: str):
-        return lambda graph, _inputs: TorchGraphProgram(graph, phase, options)
+        return lambda graph, _inputs: TorchGraphProgram(graph, phase, given)
 
     compile_graph = aot_autograd(
         fw_compiler=compiler("forward"),
         bw_compiler=compiler("backward"),
         inference_compiler=compiler("forward"),
-        decompositions=decompositions(),
+        decompositions=rules,
+        **more,
     )
     return compile_graph(module, inputs)

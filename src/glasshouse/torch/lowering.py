@@ -115,7 +115,7 @@ class GraphLowering:
         number = 0
         forward = self.phase == "forward"
         with (
-            having(state, backend=self.backend, modes=(), records=False),
+            having(state, backend=self.backend, records=False),
             having(state, phase="forward" if forward else "backward"),
             keys_from(self.keys),
         ):

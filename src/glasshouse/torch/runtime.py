@@ -10,6 +10,7 @@ from glasshouse.base import having
 from glasshouse.base.flags import flags
 from glasshouse.dispatch.bind import state
 from glasshouse.torch.lowering import ALL, debug_unknown
+from glasshouse.torch.options import TorchOptions, target_for, threads_used
 from glasshouse.torch.tensor_access import turned
 from glasshouse.torch.variant import CompiledVariant, EagerVariant, make_variant
 
@@ -39,7 +40,7 @@ def visible_results(phase: str) -> int:
 class TorchGraphProgram:
     """What torch.compile calls in place of a graph: compiled when first called with given sizes."""
 
-    def __init__(self, module: torch.fx.GraphModule, phase: str, options: dict):
+    def __init__(self, module: torch.fx.GraphModule, phase: str, options: TorchOptions):
         self.module, self.phase, self.options = module, phase, options
         self.visible = visible_results(phase)
         self.advised = False
@@ -48,18 +49,26 @@ class TorchGraphProgram:
         self._boxed_call = True  # AOTAutograd hands over its arguments as one list
 
     def __call__(self, args):
-        latest = self.latest
-        results = None if latest is None else latest.run(args)
-        if results is None:
-            variant = self.variant_of(args)
-            self.latest = variant if isinstance(variant, CompiledVariant) else None
-            results = variant.run(args)
-        return results
+        if self.options.threads:
+            with threads_used(self.options.threads):
+                return self.run(args, self.options.threads)
+        return self.run(args, torch.get_num_threads())
 
-    def variant_of(self, args):
+    def run(self, args, threads: int) -> list:
+        """The results of the variant for these arguments, and so many threads."""
+        latest = self.latest
+        if latest is not None and latest.threads == threads:
+            results = latest.run(args)
+            if results is not None:
+                return results
+        variant = self.variant_of(args, threads)
+        self.latest = variant if isinstance(variant, CompiledVariant) else None
+        return variant.run(args)
+
+    def variant_of(self, args, threads: int):
         """The Program for these arguments, compiled if there is none yet."""
-        with one_at_a_time, having(state, modes=()):
-            key = key_of(args)
+        with one_at_a_time, having(state, modes=self.options.modes), target_for(threads):
+            key = (threads, *key_of(args))
             variant = self.variants.get(key)
             if variant is None:
                 variant = self.variants[key] = self.compile_variant(args)
@@ -89,7 +98,7 @@ class TorchGraphProgram:
         try:
             variant = make_variant(self.module, args, self.phase, self.visible)
         except Exception as error:
-            if self.options.get("strict") or flags.strict:
+            if self.options.strict or flags.strict:
                 raise
             reason = f"{type(error).__name__}: {error}"
             warnings.warn(

@@ -4,15 +4,18 @@ The addresses of the tensors go straight into the Program's run table, and resul
 memory of our manager, which has it again when PyTorch lets go of them."""
 
 import ctypes
+from collections import Counter
 
 import numpy as np
 import torch
+from torch._C._dynamo.guards import _reinterpret_tensor
 
 from glasshouse.base.flags import flags
 from glasshouse.base.interrupts import held
 from glasshouse.compile import program as programs
 from glasshouse.compile.executable import IndexErrorInside, Program, RunTable
 from glasshouse.compile.plan import ARENA_TAG, SMALL_BYTES
+from glasshouse.compile.target import current_target
 from glasshouse.dispatch.backend import quiet
 from glasshouse.dispatch.bind import timers
 from glasshouse.graph import record
@@ -56,6 +59,8 @@ class OwnArena:
 class GraphVariant:
     """A graph lowered for inputs of one set of sizes, dtypes and layouts."""
 
+    direct: set[int] = set()  # results that are an output of a Program, as it makes it
+
     def __init__(self, lowering: GraphLowering, lowered):
         self.module, self.unknown = lowering.module, lowering.unknown
         self.outputs, self.draws, self.leaves = lowered.outputs, lowered.draws, lowered.leaves
@@ -72,6 +77,9 @@ class GraphVariant:
                 continue
             if out.kind == "spread":
                 results.append(spread(tensors[place], out))
+                continue
+            if number in self.direct:
+                results.append(tensors[place])
                 continue
             owner = (place, out.what) if out.kind == "part" else (place, None, number)
             whole = tensors[place]
@@ -90,8 +98,7 @@ class GraphVariant:
             return args[out.what]
         if out.kind == "empty":
             return torch.empty(out.sizes, dtype=out.dtype)
-        tensor = args[out.what].detach()
-        return tensor.as_strided(out.sizes, out.strides, tensor.storage_offset() + out.offset)
+        return _reinterpret_tensor(args[out.what], out.sizes, out.strides, out.offset)
 
 
 class ReferenceVariant(GraphVariant):
@@ -154,6 +161,7 @@ class CompiledVariant(GraphVariant):
     def __init__(self, lowering: GraphLowering, lowered, inputs):
         super().__init__(lowering, lowered)
         recording = lowered.recording
+        self.threads = current_target().threads  # that its Program is made for
         self.recorded, self.specs = len(recording.nodes), [x.spec for x in recording.leaves]
         self.program: Program = programs.compiled(recording)
         self.table = RunTable(
@@ -211,6 +219,12 @@ class CompiledVariant(GraphVariant):
         ]
         plain = all(out.kind == "value" for out in self.outputs)
         self.plain = plain and len(set(self.places)) == len(self.places)
+        counts = Counter(self.places)
+        self.direct = {
+            i
+            for i, (out, place) in enumerate(zip(self.outputs, self.places))
+            if out.kind == "value" and counts[place] == 1
+        }
 
     def set_host_places(self) -> None:
         """Which inputs and outputs steps of the host work on."""

@@ -295,3 +295,75 @@ def test_numbers_that_are_still_to_be_conjugated():
 
     for ours, theirs in zip(compiled(function)(x), function(x)):
         torch.testing.assert_close(ours, theirs)
+
+
+def kept_for_backward(budget) -> int:
+    """Bytes that are in use between the passes of a model compiled with a memory budget."""
+    torch.manual_seed(0)
+    layers = [layer for _ in range(6) for layer in (nn.Linear(64, 64), nn.GELU())]
+    function = compiled(nn.Sequential(*layers), options={"memory_budget": budget})
+    x = torch.randn(64, 64)
+    loss = function(x).sum()
+    kept = gh.memory.stats().wanted_bytes
+    loss.backward()
+    expected = nn.Sequential(*layers)(x).sum()
+    torch.testing.assert_close(loss, expected)
+    return kept
+
+
+def test_a_memory_budget_is_kept():
+    before = gh.memory.stats().wanted_bytes
+    whole = kept_for_backward(None) - before
+    half, least = kept_for_backward("50%") - before, kept_for_backward("40KiB") - before
+    assert 0 < least < half <= 0.5 * whole + 64 * 64 * 4  # and the result
+
+
+@pytest.mark.parametrize("draw", [functional.dropout, lambda x: x * torch.rand_like(x)])
+def test_a_budget_that_cannot_be_kept_is_told(draw):
+    """What was drawn is kept: drawn again for the backward pass, it would be other numbers."""
+    x = torch.zeros(64, 64, requires_grad=True)
+    function = compiled(lambda x: draw(x.exp().exp().log()), options={"memory_budget": "1KB"})
+    with pytest.warns(UserWarning, match="has to keep"):
+        y = function(x)
+    y.sum().backward()
+    torch.testing.assert_close(x.grad, y.detach())
+
+
+def test_products_in_another_dtype():
+    layer, x = nn.Linear(64, 64), torch.randn(32, 64)
+    y = compiled(layer, options={"dtype": "bfloat16"})(x)
+    exact = layer(x)
+    error = ((y - exact).norm() / exact.norm()).item()
+    assert y.dtype == torch.float32 and 1e-4 < error < 2e-2
+    y.sum().backward()
+    assert layer.weight.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("options", [{"threads": 0.5}, {"dtype": "int8"}, {"memory_budget": 3.0}])
+def test_a_wrong_value_of_an_option_is_refused(options):
+    with pytest.raises(Exception, match=rf"expected .*(?s:.*){next(iter(options.values()))}"):
+        compiled(lambda x: x + 1, options=options)(torch.ones(2))
+
+
+def test_threads_are_those_that_pytorch_was_told():
+    from glasshouse.compile import toolchain
+    from glasshouse.torch import runtime
+
+    before, seen = torch.get_num_threads(), []
+    original = runtime.CompiledVariant.run
+
+    def run(self, args):
+        seen.append((self.threads, toolchain.count_threads()))
+        return original(self, args)
+
+    runtime.CompiledVariant.run = run
+    try:
+        x = torch.randn(8, 8)
+        for function in (compiled(torch.mm), compiled(torch.mm, options={"threads": 3})):
+            for count in (1, 2):
+                torch.set_num_threads(count)
+                torch.testing.assert_close(function(x, x), x @ x)
+    finally:
+        torch.set_num_threads(before)
+        runtime.CompiledVariant.run = original
+    assert seen == [(1, 1), (2, 2), (3, 3), (3, 3)]

@@ -19,11 +19,13 @@ HEADER = (Path(__file__).parent / "gh_winograd.h").read_text()
 class CpuTarget(Target):
     """Kernels in C with OpenMP, oneDNN for products, memory of the process."""
 
+    threads = 0  # that Programs are made for: where they are told apart by it
+
     def settings(self) -> tuple:
         return () if flags.winograd else ("no winograd",)
 
     def variant(self):
-        return None if self is CPU and flags.winograd else super().variant()
+        return None if self is CPU and flags.winograd else (*super().variant(), self.threads)
 
 
 CPU = CpuTarget(

@@ -1,0 +1,79 @@
+"""What `torch.compile(model, backend="glasshouse", options={…})` takes."""
+
+from typing import NamedTuple
+
+from glasshouse.base import OptionError, having, suggest
+from glasshouse.base.units import MemoryBudget, parse_budget
+from glasshouse.compile import toolchain
+from glasshouse.compile.target import current_target
+from glasshouse.dispatch.autocast import autocast
+from glasshouse.dispatch.bind import state
+
+WHERE = "torch.compile(options=…)"
+
+
+class TorchOptions(NamedTuple):
+    """The options of one torch.compile.
+
+    strict         a graph that cannot be compiled is an error, and not left to PyTorch
+    memory_budget  what the forward pass may keep for the backward pass: bytes ("2GiB"), or a part
+                   of what it would keep (0.5, "50%"); the rest is computed again
+    dtype          that float32 products and convolutions are computed in: "bfloat16" or "float16"
+    threads        that the Programs use; by default as many as torch.set_num_threads says"""
+
+    strict: bool = False
+    memory_budget: MemoryBudget | None = None
+    dtype: str | None = None
+    threads: int = 0
+
+    @property
+    def modes(self) -> tuple:
+        """The modes that a graph is recorded under."""
+        return () if self.dtype is None else (autocast(self.dtype),)
+
+
+def checked_options(options: dict | None) -> TorchOptions:
+    """The options that a user gave.
+
+    Raises: OptionError for one that there is not, and for a value that it cannot have
+    Example:
+        >>> checked_options({"memory_budget": "50%"}).memory_budget.part
+        0.5
+    """
+    given = dict(options or {})
+    for name in given:
+        if name not in TorchOptions._fields:
+            expected = f"one of {', '.join(TorchOptions._fields)}"
+            raise OptionError(WHERE, expected, repr(name), suggest(name, TorchOptions._fields))
+    if given.get("memory_budget") is not None:
+        given["memory_budget"] = parse_budget(f"{WHERE} memory_budget", given["memory_budget"])
+    if given.get("dtype") is not None:
+        given["dtype"] = autocast(str(given["dtype"]).removeprefix("torch.")).dtype.name
+    for name, kind in (("strict", bool), ("threads", int)):
+        value = given.get(name, kind())
+        if not isinstance(value, kind) or value < 0 or kind is int and isinstance(value, bool):
+            fix = "Write True or False." if kind is bool else "Write 1, 2 or more."
+            raise OptionError(f"{WHERE} {name}", f"a {kind.__name__}", repr(value), fix)
+    return TorchOptions(**given)
+
+
+class threads_used:
+    """Inside, kernels of this thread use so many threads; 0 changes nothing."""
+
+    def __init__(self, count: int):
+        self.count, self.openmp = count, toolchain.share_openmp() if count else None
+
+    def __enter__(self):
+        if self.openmp is not None:
+            self.before = self.openmp.omp_get_max_threads()
+            self.openmp.omp_set_num_threads(self.count)
+
+    def __exit__(self, *exc_info):
+        if self.openmp is not None:
+            self.openmp.omp_set_num_threads(self.before)
+
+
+def target_for(threads: int):
+    """Inside, Programs are those for so many threads: oneDNN shares work out when it is made."""
+    target = current_target()
+    return having(state, compile_target=target.extension(("threads", threads), threads=threads))
