@@ -68,6 +68,11 @@ class AttributeRules:
             return self.give(then, self.do(getattr, value, name))
         if isinstance(value, CapturedGenerator) and hasattr(value, name):
             return self.deliver(then, Var(getattr(value, name), Recipe("method", obj, name)))
+        if isinstance(value, CapturedGenerator) and hasattr(value.kind, name):
+            if self.live:
+                raise Break(f"attribute {name!r} of a {value.kind.__name__}")
+            obj.value = value = value.native()
+            self.handed_over.append(obj)
         if isinstance(value, CapturedIterator) and hasattr(value.native(), name):
             own = getattr(value, name, None) or getattr(value.native(), name)
             return self.deliver(then, Var(own, Recipe("method", obj, name)))
@@ -333,6 +338,7 @@ class AttributeRules:
         value, cls, more = obj.value, type(obj.value), [] if var is None else [var]
         plain = object.__setattr__ if more else object.__delattr__
         if not self.live:
+            self.hand_over(more)
             self.do(plain, value, name, *(x.value for x in more))
             return self.give(then, None)
         class_value, _ = static_lookup(cls, name)

@@ -23,6 +23,9 @@ from glasshouse.capture.values import (
     discarded,
 )
 
+CONTAINERS = (list, tuple, dict, set, frozenset)
+OWN_ITERATORS = (CapturedIterator, CapturedGenerator)
+
 
 class BreakContinuation:
     """The part of a capture that goes on behind a break."""
@@ -105,6 +108,13 @@ class BreakContinuation:
         for var in (*live, *broke.args_, *broke.kwargs.values()):
             if id(var) not in self.final:
                 self.final[id(var)] = real(var)
+        for var in (*tracked, *self.tracer.written):
+            if not isinstance(var.items, dict) or isinstance(var.value, (*CONTAINERS, type)):
+                continue
+            for name, part in var.items.items():
+                if isinstance(part, Var) and isinstance(part.value, OWN_ITERATORS):
+                    held = self.final.setdefault(id(part), real(part))
+                    object.__setattr__(var.value, name, held)
 
     def resumption(
         self, frame: CaptureFrame, at: int, stack: list[Var], more: tuple, captured: bool

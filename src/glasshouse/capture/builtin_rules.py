@@ -95,7 +95,7 @@ def check_count(fn, args, kwargs) -> None:
 
 
 def polyfilled(t, fn, args, kwargs, then):
-    return t.call_function(Var(POLYFILLS[fn.value]), args, kwargs, then)
+    return t.call_polyfill(fn, args, kwargs, then)
 
 
 def on_isinstance(t, fn, args, kwargs, then):
@@ -206,6 +206,10 @@ def on_sequence(make):
         if items is not None:
             return t.deliver(then, make(t, list(items)))
 
+        if t.is_opaque_iterator(args[0]):
+            reason = f"{fn.value.__name__} over a {type(args[0].value).__name__}"
+            raise Break(reason, fn, args, kwargs)
+
         def done(t2, made):
             result = made if make is as_list else make(t2, t2.sequence(made))
             return t2.deliver(then, result)
@@ -247,7 +251,7 @@ def on_enumerate(t, fn, args, kwargs, then):
 def on_zip(t, fn, args, kwargs, then):
     simple = (SequenceIterator, ZipIterator, EnumerateIterator)
     if kwargs or any(not isinstance(x.value, simple) and t.sequence(x) is None for x in args):
-        return t.call_function(Var(POLYFILLS[zip]), args, kwargs, then)
+        return t.call_polyfill(fn, args, kwargs, then)
     inners = []
     for x in args:
         t.get_iter(x, lambda t2, it: inners.append(it))

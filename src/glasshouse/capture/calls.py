@@ -25,6 +25,7 @@ from glasshouse.capture.frame import CapturedGenerator, CaptureFrame, plain_valu
 from glasshouse.capture.opcodes import COLLECTS, unknown_operation
 from glasshouse.capture.operators import OPERATORS, UNARY
 from glasshouse.capture.plain import FUNCTIONS, MISSING, SCALARS, looks_up_itself, static_lookup
+from glasshouse.capture.polyfill_natives import KINDS
 from glasshouse.capture.polyfills import NATIVES, POLYFILLS, call_named, get_attributes, get_items
 from glasshouse.capture.tracebacks import caller_of
 from glasshouse.capture.values import (
@@ -77,6 +78,8 @@ class CallRules:
             return self.leave_to_python(f"a call of {f.__name__}", fn, args, kwargs, then)
         frame = self.frames[-1]
         if frame.at in frame.code.opaque:
+            if isinstance(f, types.FunctionType):
+                fn = Var(NATIVES[f]) if f in NATIVES else fn
             raise Break("a call that could not be captured before", fn, args, kwargs)
         if self.front.call(self, fn, args, kwargs, then):
             return None
@@ -150,10 +153,7 @@ class CallRules:
 
     def real_call(self, fn: Var, args, kwargs) -> Var:
         """The result of Python's call."""
-        for x in (*args, *kwargs.values()):
-            if isinstance(x.value, CapturedGenerator) and not x.value.running:
-                x.value = x.value.native()
-                self.handed_over.append(x)
+        self.hand_over((*args, *kwargs.values()))
         values = {k: v.value for k, v in kwargs.items()}
         with let_through():
             if self.frames:
@@ -217,7 +217,7 @@ class CallRules:
         """Inline a Python function, or break."""
         f = fn.value
         if f in POLYFILLS:
-            return self.call_function(Var(POLYFILLS[f]), args, kwargs, then)
+            return self.call_polyfill(fn, args, kwargs, then)
         if f in BUILTINS:
             return BUILTINS[f](self, fn, args, kwargs, then)
         if f in self.config.constant_results:
@@ -267,8 +267,7 @@ class CallRules:
             site = self.site()
             make = functools.partial(called_natively, NATIVES.get(f, f), args, kwargs)
             made = CapturedGenerator(frame, site, type(self).untraced, make)
-            if isinstance(NATIVES.get(f), type):
-                made.kind = NATIVES[f]
+            made.kind = KINDS.get(f, made.kind)
             return self.deliver(then, self.track(Var(made, Recipe("generator", site))))
         frame.then, frame.init = then, init
         self.frames.append(frame)
@@ -338,7 +337,7 @@ class CallRules:
             check_count(fn, args, kwargs)
             return special(self, fn, args, kwargs, then)
         if cls in POLYFILLS:
-            return self.call_function(Var(POLYFILLS[cls]), args, kwargs, then)
+            return self.call_polyfill(fn, args, kwargs, then)
         if cls in GETTERS and self.all_foldable(args, kwargs):
             return self.give(then, self.call_concrete(cls, args, kwargs))
         if cls is functools.partial:
@@ -449,7 +448,7 @@ class CallRules:
         if f in PURE and self.all_foldable(args, kwargs):
             return self.fold(fn, f, args, kwargs, then)
         if f in POLYFILLS:
-            return self.call_function(Var(POLYFILLS[f]), args, kwargs, then)
+            return self.call_polyfill(fn, args, kwargs, then)
         if bound:
             if isinstance(fn.origin, ValueSource):
                 this = self.load(owner, self.sub(fn, "attr", "__self__"))

@@ -156,6 +156,7 @@ class ContainerRules:
         """var[key] = value of a list or dict (None deletes)."""
         raw = self.concrete_key(key)
         if not self.live:
+            self.hand_over([value] if value is not None else ())
             args = (var.value, raw) if value is None else (var.value, raw, value.value)
             base = builtin_base(var.value)
             self.do(base.__delitem__ if value is None else base.__setitem__, *args)

@@ -31,10 +31,10 @@ class ContinuationEmitter(ValueEmitter):
         """The statements that go on behind a break."""
         tracer = self.tracer
         frames = tracer.frames
-        for caller, frame in zip(frames, frames[1:], strict=False):
+        for k, frame in enumerate(frames[1:], 1):
             if frame.then not in (None, discarded):
                 what = "a call in the middle of an operation"
-                raise CannotRebuild(what, (caller.code, caller.at))
+                raise CannotRebuild(what, tracer.site_in(frames[:k]))
         for frame in frames:
             if frame.generator is not None:
                 raise CannotRebuild("a generator that is running", frame.generator.site)

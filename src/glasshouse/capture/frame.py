@@ -16,6 +16,7 @@ from glasshouse.capture.bytecode import (
     original_of,
     resume_slots,
 )
+from glasshouse.capture.polyfill_natives import ended_native, native_of
 from glasshouse.capture.values import NULL, CannotRebuild, Recipe, Var
 
 END = Var("end")  # what a finished iterator gives
@@ -167,7 +168,8 @@ class SequenceIterator(CapturedIterator):
         base = self.base
         if self.kept is not None:
             base = Var([x.value for x in self.kept], Recipe("list"), self.kept)
-        return iterator_at, base, Var(min(self.index, length_of(base.value)))
+        size = length_of(base.value)
+        return iterator_at, base, Var(size + 1 if self.index > size + 1 else self.index)
 
 
 def mapping_of(base: Var) -> tuple[Var | None, str]:
@@ -219,9 +221,11 @@ def length_of(values) -> int:
 
 
 def iterator_at(values, index: int):
-    """An iterator over `values` that has given `index` of them."""
-    it = iter(values)
-    it.__setstate__(index)
+    """An iterator over `values` that has given `index` of them; one more if it has ended."""
+    it, size = iter(values), length_of(values)
+    it.__setstate__(min(index, size))
+    if index > size:
+        next(it, None)
     return it
 
 
@@ -270,6 +274,10 @@ class ZipIterator(CapturedIterator):
 
 def plain_value(var: Var):
     """The value, of our iterators Python's own."""
+    if var.is_made("method") and isinstance(var.origin.parts[1], str):
+        this = var.origin.parts[0]
+        if isinstance(this.value, (CapturedIterator, CapturedGenerator)):
+            return getattr(plain_value(this), var.origin.parts[1])
     return (
         var.value.native()
         if isinstance(var.value, (CapturedIterator, CapturedGenerator))
@@ -282,6 +290,18 @@ def type_of(value) -> type:
     if isinstance(value, CapturedGenerator):
         return value.kind
     return type(value.native()) if isinstance(value, CapturedIterator) else type(value)
+
+
+def zipped(var: Var) -> list:
+    """The iterators that a `zip` draws from, as Python's own."""
+    value = var.value
+    if isinstance(value, ZipIterator):
+        return [plain_value(x) for x in value.inners]
+    if isinstance(value, CapturedGenerator):
+        names = value.frame.code.slots
+        inners = value.frame.locals[names.index("iterators")]
+        return [plain_value(x) for x in inners.items or map(Var, inners.value)]
+    return value.__reduce__()[1]
 
 
 class StartedGenerator:
@@ -333,6 +353,8 @@ class CapturedGenerator:
         self.make_native, self.started = make_native, False
         self.kind: type = types.GeneratorType
         self.finished = self.running = self.closing = False
+        self.left = None  # Python's own iterator of what is left of a polyfill
+        self.failed = False  # whether it has raised: a polyfill may go on even so
         self.then = None  # what gets the values while it runs
         self.rest: weakref.ref | None = None  # Python's own generator of what is left
 
@@ -348,6 +370,13 @@ class CapturedGenerator:
         """Python's own generator: of what is left where some of it has run."""
         if not self.started:
             return self.make_native()
+        if self.finished and not self.failed and (ended := ended_native(self.frame.root)):
+            return ended
+        if self.kind is not types.GeneratorType and not self.running:
+            if self.left is None:
+                self.left = self.native_polyfill()
+            if self.left is not None:
+                return self.left
         made = self.rest and self.rest()
         if made is None:
             made = going_on(self)
@@ -356,6 +385,19 @@ class CapturedGenerator:
             made.__name__, made.__qualname__ = code.co_name, code.co_qualname
             self.rest = weakref.ref(made)
         return made
+
+    def native_polyfill(self):
+        """Python's own iterator for what is left of a polyfill; None where there is none."""
+        frame, at = self.frame, {}
+        for name, var in zip(frame.code.slots, frame.locals, strict=True):
+            if var is None:
+                continue
+            at[name] = plain_value(var)
+            if isinstance(var.value, list) and name == "iterators":
+                at[name] = [plain_value(x) for x in var.items or map(Var, var.value)]
+        zips = frame.root.co_name in ("map_of", "compress_of")
+        loop = [zipped(x) if zips else plain_value(x) for x in frame.stack if x is not NULL]
+        return native_of(frame.root, at, loop)
 
     def __iter__(self):
         return self

@@ -156,6 +156,7 @@ class IterationRules:
         if made.running:
             self.fail(ValueError("generator already executing"))
         made.running = made.started = True
+        made.left = None
         made.then = after
         made.frame.generator = made
         self.frames.append(made.frame)
@@ -187,6 +188,11 @@ class IterationRules:
         """The next item to `then`, or END."""
         value = iterator.value
         if isinstance(value, CapturedGenerator):
+            if value.failed and self.live:
+                raise Break("iteration over what has raised", Var(next), [iterator])
+            if value.failed:
+                iterator.value = value.native()
+                return self.step(iterator, then, sent)
             if value.finished:
                 return then(self, END)
             if not value.started and sent is not None and sent.value is not None:

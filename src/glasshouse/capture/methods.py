@@ -74,13 +74,8 @@ class MethodRules:
         if isinstance(value, CapturedGenerator):
             return self.generator_method(this, name, args, then)
         if name in ("__init__", "__init_subclass__") and not isinstance(value, (list, dict, set)):
-            if name == "__init__" and not self.is_plain_init(fn.value):
-                raise Break(f"__init__ of a {type(value).__name__}", fn, args, kwargs)
-            if isinstance(value, BaseException) and this.is_new and name == "__init__":
-                self.do(fn.value, *(x.value for x in args), **kwargs)  # with keywords it raises
-                this.origin = Recipe("exception", type(value), args)
-            elif name == "__init__":
-                self.do(fn.value, *map(plain_value, args), **kwargs)  # may raise
+            if name == "__init__":
+                self.initialise(fn, this, args, kwargs)
             return self.give(then, None)
         if name in ("__setattr__", "__delattr__") and isinstance(value, type):
             raise Break(f"{name} of a class", fn, args, kwargs)
@@ -130,6 +125,16 @@ class MethodRules:
         if name == "__next__":
             return self.next_of(this, None, then)
         raise Break(f"method {name} of a {type(value).__name__}", fn, args, kwargs)
+
+    def initialise(self, fn: Var, this: Var, args, kwargs) -> None:
+        """The `__init__` of a builtin type that has no places of its own."""
+        if not self.is_plain_init(fn.value):
+            raise Break(f"__init__ of a {type(this.value).__name__}", fn, args, kwargs)
+        if isinstance(this.value, BaseException) and this.is_new:
+            self.do(fn.value, *(x.value for x in args), **kwargs)  # with keywords it raises
+            this.origin = Recipe("exception", type(this.value), args)
+        else:
+            self.do(fn.value, *map(plain_value, args), **kwargs)  # may raise
 
     def is_plain_init(self, fn) -> bool:
         """Whether a builtin `__init__` does nothing but keep an exception's arguments."""

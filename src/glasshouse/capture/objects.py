@@ -243,7 +243,16 @@ class ObjectRules:
 
     # -- making --------------------------------------------------------------------------------
 
+    def hand_over(self, items) -> None:
+        """Where nothing is learnt any more, real code may see what is put into something: Python's
+        own generators take the place of ours."""
+        for x in items:
+            if not self.live and isinstance(x.value, CapturedGenerator) and not x.value.running:
+                x.value = x.value.native()
+                self.handed_over.append(x)
+
     def new_tuple(self, items: list[Var], cls=tuple) -> Var:
+        self.hand_over(items)
         values = tuple(x.value for x in items)
         if cls is not tuple:
             return self.track(Var(tuple.__new__(cls, values), Recipe("tuple", cls), list(items)))
@@ -252,6 +261,7 @@ class ObjectRules:
         return Var(values, Recipe("tuple"), list(items))
 
     def new_list(self, items: list[Var]) -> Var:
+        self.hand_over(items)
         return self.track(Var([x.value for x in items], Recipe("list"), list(items)))
 
     def new_slice(self, parts: list[Var]) -> Var:
@@ -261,6 +271,7 @@ class ObjectRules:
         items = {}
         for key, value in pairs:
             items[self.concrete_key(key)] = (key, value)
+        self.hand_over(x for _, x in items.values())
         value = cls((k, v.value) for k, (_, v) in items.items())
         return self.track(Var(value, Recipe("dict", cls), items))
 
@@ -317,7 +328,7 @@ class ObjectRules:
             if name in root.co_freevars:
                 raise Break("an unset cell is read", Var(raise_unset), [Var(name)]) from None
             what = f"local variable '{name}' where it is not associated with a value"
-            self.fail(UnboundLocalError(f"cannot access {what}"))
+            self.fail(UnboundLocalError(f"cannot access {what}", name=name))
         return self.load(value, self.sub(cell, "cell", None))
 
     def cell_set(self, cell: Var, var: Var | None) -> None:
@@ -353,7 +364,7 @@ class ObjectRules:
         table = f.globals.get("__builtins__", builtins)
         table = table if isinstance(table, dict) else table.__dict__
         if name not in table:
-            self.fail(NameError(f"name '{name}' is not defined"))
+            self.fail(NameError(f"name '{name}' is not defined", name=name))
         if self.live and not f.trusted and scope.items.get(name, MISSING) is MISSING:
             self.guards.add("absent", scope.origin, name)
         return Var(table[name])
@@ -369,7 +380,7 @@ class ObjectRules:
     def store_global(self, f, name: str, var: Var | None) -> None:
         scope = self.globals_var(f.globals)
         if var is None and name not in f.globals:
-            self.fail(NameError(f"name '{name}' is not defined"))
+            self.fail(NameError(f"name '{name}' is not defined", name=name))
         if var is None:
             del f.globals[name]
         else:
@@ -382,7 +393,7 @@ class ObjectRules:
 def raise_unset(name: str):
     """What Python does at an unset free variable; in a resume function it is a local one."""
     what = f"free variable '{name}' where it is not associated with a value"
-    raise NameError(f"cannot access {what} in enclosing scope")
+    raise NameError(f"cannot access {what} in enclosing scope", name=name)
 
 
 def same_scalar(value, wanted) -> bool:

@@ -24,7 +24,7 @@ SEES_FRAMES = set(
     "_getframe currentframe settrace setprofile f_back f_lineno f_locals gi_frame tb_frame".split()
 )
 SEES_LIMITS = {"getrecursionlimit", "setrecursionlimit"}
-SEES_LIFETIMES = {"weakref", "getrefcount", "gc_collect", "__del__"}
+SEES_LIFETIMES = set("weakref getrefcount gc_collect __del__ getsizeof check_sizeof".split())
 LEFT_TO_PYTHON = SEES_FRAMES | SEES_LIMITS | SEES_LIFETIMES
 COLLECTS = "gc.collect"
 
@@ -83,7 +83,7 @@ class OpcodeHandlers:
     def unset_local(self, f, number):
         name = f.code.slots[number]
         text = f"cannot access local variable '{name}' where it is not associated with a value"
-        self.fail(UnboundLocalError(text))
+        self.fail(UnboundLocalError(text, name=name))
 
     op_LOAD_FAST_CHECK = op_LOAD_CLOSURE = op_LOAD_FAST
 

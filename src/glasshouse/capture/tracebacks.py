@@ -15,6 +15,11 @@ def is_ours(trace) -> bool:
     return trace.tb_frame.f_code.co_filename.startswith(HERE)
 
 
+def is_polyfill(code: types.CodeType) -> bool:
+    """Whether a function is a builtin as the interpreter has it."""
+    return code.co_filename.startswith(HERE)
+
+
 def users_part(trace):
     """A traceback without the interpreter's entries at its start."""
     while trace is not None and (is_ours(trace) or is_caller(trace.tb_frame.f_code)):
@@ -83,7 +88,7 @@ def frame_like(code: types.CodeType, line: int | None, names: dict):
 
 def behind_frame(f: CaptureFrame, trace):
     """A traceback with a frame's entry before the others."""
-    if f.root.co_filename.startswith(HERE):
+    if is_polyfill(f.root):
         return trace  # a builtin, as the interpreter has it
     return types.TracebackType(trace, frame_like(f.root, f.line, f.globals), 0, f.line or 0)
 

@@ -31,9 +31,11 @@ from glasshouse.capture.native import native
 from glasshouse.capture.objects import ObjectRules
 from glasshouse.capture.opcodes import HANDLERS, OpcodeHandlers
 from glasshouse.capture.operators import OperatorRules
+from glasshouse.capture.polyfill_calls import PolyfillCallRules
 from glasshouse.capture.tracebacks import (
     behind_frame,
     chain_context,
+    is_polyfill,
     raise_as_it_is,
     users_part,
 )
@@ -74,6 +76,7 @@ class CaptureTracer(
     OperatorRules,
     MethodRules,
     IterationRules,
+    PolyfillCallRules,
     CallRules,
 ):
     """One run of the interpreter, for one call of one function."""
@@ -243,6 +246,9 @@ class CaptureTracer(
                 "Report it, and use gh.disable on the function.",
             )
             raise CaptureError(f"capture: {f.where}", "code that can go on", got, fix)
+        converted: set[int] = set()
+        for var in (*graph_break.args_, *graph_break.kwargs.values()):
+            self.nativise(var, converted)
         try:
             result, problem = (
                 self.real_call(graph_break.fn, graph_break.args_, graph_break.kwargs),
@@ -310,8 +316,8 @@ class CaptureTracer(
             if not self.live:
                 raise
             reason = graph_break.reason
-        caller = self.frames[-1]
-        caller.code.opaque.add(caller.at)
+        code, at = self.site()
+        code.opaque.add(at)
         self.stop_learning(reason)
         return deliver()
 
@@ -347,8 +353,9 @@ class CaptureTracer(
             return False
         visited.add(id(var))
         value, items = var.value, var.items
-        started = isinstance(value, CapturedGenerator) and (value.started or value.running)
-        if isinstance(value, (CapturedIterator, CapturedGenerator)) and not started:
+        stays = isinstance(value, CapturedGenerator) and value.started
+        stays = stays and (value.running or value.kind is types.GeneratorType)
+        if isinstance(value, (CapturedIterator, CapturedGenerator)) and not stays:
             var.value = value.native()
             return True
         if isinstance(value, (list, tuple)) and isinstance(items, list):
@@ -517,6 +524,10 @@ class CaptureTracer(
             if f.generator is not None:
                 made = f.generator
                 then = made.stop(finished=True)
+                made.failed = made.kind is not types.GeneratorType
+                if made.failed and isinstance(error, StopIteration) and self.frames:
+                    then(self, END, Var(error.value))
+                    return None
                 if made.closing and isinstance(error, (GeneratorExit, StopIteration)):
                     then(self, END)
                     return None
@@ -588,7 +599,12 @@ class CaptureTracer(
 
     def site(self) -> tuple[DecodedCode, int]:
         """Where the running instruction is; a site may be left to Python from now on."""
-        f = self.frames[-1]
+        return self.site_in(self.frames)
+
+    def site_in(self, frames: list[CaptureFrame]) -> tuple[DecodedCode, int]:
+        """Where the user's program is: a builtin that is interpreted belongs to who calls it."""
+        users = (f for f in reversed(frames) if not is_polyfill(f.root))
+        f = next(users, frames[-1])
         return f.code, f.at
 
 

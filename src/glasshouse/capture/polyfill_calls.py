@@ -1,0 +1,50 @@
+"""Calls of builtins that are interpreted as Python: what they do at once, and what they do not."""
+
+import itertools
+
+from glasshouse.capture.frame import CapturedGenerator, CapturedIterator
+from glasshouse.capture.polyfills import POLYFILLS
+from glasshouse.capture.values import Break, Var, own_method
+
+# Builtins that draw all items at once, and where others ask at once for an iterator.
+CONSUMING = {any, all, sum, min, max, sorted}
+EAGER = {f: range(99) for f in (zip, itertools.zip_longest)} | {map: range(1, 99)}
+EAGER |= dict.fromkeys((enumerate, itertools.cycle, itertools.pairwise, itertools.accumulate), (0,))
+EAGER |= dict.fromkeys((filter, itertools.filterfalse, itertools.starmap), (1,))
+EAGER |= dict.fromkeys((itertools.takewhile, itertools.dropwhile), (1,))
+EAGER |= {itertools.compress: (0, 1), itertools.groupby: (0,)}
+
+
+class PolyfillCallRules:
+    """The part of the tracer that calls what stands for a builtin."""
+
+    def call_polyfill(self, fn: Var, args, kwargs, then):
+        """Interpret what stands for a builtin, behind what that does at once."""
+        f = fn.value
+        if f in CONSUMING and args and self.is_opaque_iterator(args[0]):
+            raise Break(f"{f.__name__} over a {type(args[0].value).__name__}", fn, args, kwargs)
+        places = [i for i in EAGER.get(f, ()) if i < len(args) and self.iterates_in_python(args[i])]
+
+        def iterate_rest(tracer, left, ready):
+            if not left:
+                return tracer.call_function(Var(POLYFILLS[f]), ready, kwargs, then)
+            at, *more = left
+            rest = lambda t, it: iterate_rest(t, more, [*ready[:at], it, *ready[at + 1 :]])  # noqa: E731
+            return tracer.get_iter(ready[at], rest)
+
+        return iterate_rest(self, places, list(args))
+
+    def is_opaque_iterator(self, x: Var) -> bool:
+        """Whether something is an iterator of which nothing is known."""
+        value = x.value
+        if isinstance(value, (CapturedGenerator, CapturedIterator)) or self.is_tensor(x):
+            return False
+        return hasattr(type(value), "__next__") and own_method(x, "__next__") is None
+
+    def iterates_in_python(self, x: Var) -> bool:
+        """Whether to iterate over something runs the user's code, or raises."""
+        value = x.value
+        if isinstance(value, (CapturedGenerator, CapturedIterator)) or self.is_tensor(x):
+            return False
+        nothing = not any(hasattr(type(value), n) for n in ("__iter__", "__getitem__"))
+        return nothing or own_method(x, "__iter__") is not None

@@ -1,0 +1,123 @@
+"""Python's own iterators for what is left of a polyfill's generator that the interpreter began."""
+
+import itertools
+
+from glasshouse.capture import polyfills
+from glasshouse.capture.polyfills import NATIVES
+
+
+def left_of_accumulate(at, loop):
+    items = loop[0] if loop else at["iterable"]
+    made = itertools.accumulate(items, *filter(None, [at["fn"]]))
+    made.__setstate__(at["total"])
+    return made
+
+
+def left_of_chain(at, loop):
+    made = itertools.chain()
+    made.__setstate__(tuple(loop))
+    return made
+
+
+def left_of_cycle(at, loop):
+    made = itertools.cycle(loop[0])
+    made.__setstate__(([*at["kept"], at["x"]], 0))
+    return made
+
+
+def left_of_dropwhile(at, loop):
+    made = itertools.dropwhile(at["fn"], loop[0])
+    made.__setstate__(int(not at["dropping"]))
+    return made
+
+
+def left_of_sequence(at, loop):
+    made = iter(at["obj"])
+    made.__setstate__(at["number"] + 1)
+    return made
+
+
+def left_of_repeat(at, loop):
+    times = [] if at["times"] is None else [at["times"] - 1]
+    return itertools.repeat(at["value"], *times)
+
+
+def left_of_islice(at, loop):
+    end = at["end"] if at["end"] is None else at["end"] - at["taken"]
+    return itertools.islice(at["iterator"], at["wanted"] - at["taken"], end, at["step"])
+
+
+# Of a polyfill: what is left as Python's own iterator, from the values of its locals and the
+# iterators of its loops, outermost first; None where there is none.
+LEFT = {
+    polyfills.map_of: lambda at, loop: map(at["fn"], *loop[0]),
+    polyfills.compress_of: lambda at, loop: itertools.compress(*loop[0]),
+    polyfills.filter_of: lambda at, loop: filter(at["fn"], loop[0]),
+    polyfills.filterfalse_of: lambda at, loop: itertools.filterfalse(at["fn"], loop[0]),
+    polyfills.takewhile_of: lambda at, loop: itertools.takewhile(at["fn"], loop[0]),
+    polyfills.starmap_of: lambda at, loop: itertools.starmap(at["fn"], loop[0]),
+    polyfills.enumerate_of: lambda at, loop: enumerate(loop[0], at["number"] + 1),
+    polyfills.zip_of: lambda at, loop: zip(*at["iterators"], strict=at["strict"]),
+    polyfills.zip_longest_of: lambda at, loop: itertools.zip_longest(
+        *at["iterators"], fillvalue=at["fillvalue"]
+    ),
+    polyfills.pairwise_of: lambda at, loop: itertools.pairwise(itertools.chain([at["x"]], loop[0])),
+    polyfills.count_from: lambda at, loop: itertools.count(at["start"] + at["step"], at["step"]),
+    polyfills.call_until: lambda at, loop: iter(at["fn"], at["sentinel"]),
+    polyfills.accumulate_of: left_of_accumulate,
+    polyfills.chained: left_of_chain,
+    polyfills.cycle_of: left_of_cycle,
+    polyfills.dropwhile_of: left_of_dropwhile,
+    polyfills.iterate: left_of_sequence,
+    polyfills.repeat_of: left_of_repeat,
+    polyfills.islice_items: left_of_islice,
+}
+RULES = {fn.__code__: rule for fn, rule in LEFT.items()}
+
+
+class EmptySequence:
+    """A sequence without items that has nothing but `__getitem__`."""
+
+    def __getitem__(self, number):
+        raise IndexError
+
+
+NATIVES |= {
+    polyfills.islice_items: itertools.islice,
+    polyfills.call_until: iter,
+    polyfills.iterate: iter,
+}
+# The types that plain Python has where there are polyfills.
+KINDS = {fn: native for fn, native in NATIVES.items() if isinstance(native, type)}
+KINDS |= {
+    polyfills.chained: itertools.chain,
+    polyfills.call_until: type(iter(int, 0)),
+    polyfills.iterate: type(iter(EmptySequence())),
+}
+# How each of them ends: a native one that has ended.
+ENDED = {
+    polyfills.iterate.__code__: lambda: iter(EmptySequence()),
+    polyfills.call_until.__code__: lambda: iter(int, 0),
+    polyfills.filter_of.__code__: lambda: filter(None, ()),
+    polyfills.map_of.__code__: lambda: map(int, ()),
+    polyfills.chained.__code__: itertools.chain,
+}
+
+
+def native_of(code, at: dict, loop: list):
+    """Python's own iterator for what is left of a polyfill's generator, or None."""
+    rule = RULES.get(code)
+    try:
+        return None if rule is None else rule(at, loop)
+    except (IndexError, KeyError, TypeError):  # it stands where no item has been given
+        return None
+
+
+def ended_native(code):
+    """An iterator that has ended, of the type that plain Python has; None where there is none."""
+    make = ENDED.get(code)
+    if make is None:
+        return None
+    made = make()
+    next(made, None)
+    return made
