@@ -2,7 +2,6 @@
 
 import functools
 import gc
-import operator
 import sys
 import types
 import weakref
@@ -26,7 +25,7 @@ from glasshouse.capture.opcodes import COLLECTS, unknown_operation
 from glasshouse.capture.operators import OPERATORS, UNARY
 from glasshouse.capture.plain import FUNCTIONS, MISSING, SCALARS, looks_up_itself, static_lookup
 from glasshouse.capture.polyfill_natives import KINDS
-from glasshouse.capture.polyfills import NATIVES, POLYFILLS, call_named, get_attributes, get_items
+from glasshouse.capture.polyfills import NATIVES, POLYFILLS
 from glasshouse.capture.tracebacks import caller_of
 from glasshouse.capture.values import (
     Break,
@@ -172,22 +171,6 @@ class CallRules:
         this = self.load(fn.value.__self__, self.sub(fn, "attr", "__self__"))
         inner = self.load(fn.value.__func__, self.sub(fn, "attr", "__func__"))
         return self.call(inner, [this, *args], kwargs, then)
-
-    def call_getter(self, fn: Var, obj: Var, then):
-        """operator.itemgetter, attrgetter, methodcaller."""
-        if fn.origin is not None and not fn.is_new:
-            self.guards.add("is", fn.origin, fn.value)
-        made, parts = fn.value.__reduce__()[:2]
-        names = self.new_tuple([constant(x) for x in parts])
-        if isinstance(fn.value, operator.itemgetter):
-            return self.call_function(Var(get_items), [obj, names], {}, then)
-        if isinstance(fn.value, operator.attrgetter):
-            return self.call_function(Var(get_attributes), [obj, names], {}, then)
-        words = constant(dict(made.keywords) if isinstance(made, functools.partial) else {})
-        if isinstance(made, functools.partial):
-            parts = (*made.args, *parts)
-        rest = self.new_tuple([constant(x) for x in parts[1:]])
-        return self.call_function(Var(call_named), [obj, Var(parts[0]), rest, words], {}, then)
 
     def partial_parts(self, fn: Var):
         """(function and arguments, keywords) of a functools.partial."""

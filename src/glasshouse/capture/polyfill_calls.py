@@ -1,10 +1,12 @@
 """Calls of builtins that are interpreted as Python: what they do at once, and what they do not."""
 
+import functools
 import itertools
+import operator
 
 from glasshouse.capture.frame import CapturedGenerator, CapturedIterator
-from glasshouse.capture.polyfills import POLYFILLS
-from glasshouse.capture.values import Break, Var, own_method
+from glasshouse.capture.polyfills import POLYFILLS, call_named, get_attributes, get_items
+from glasshouse.capture.values import Break, Var, constant, own_method
 
 # Builtins that draw all items at once, and where others ask at once for an iterator.
 CONSUMING = {any, all, sum, min, max, sorted}
@@ -48,3 +50,19 @@ class PolyfillCallRules:
             return False
         nothing = not any(hasattr(type(value), n) for n in ("__iter__", "__getitem__"))
         return nothing or own_method(x, "__iter__") is not None
+
+    def call_getter(self, fn: Var, obj: Var, then):
+        """operator.itemgetter, attrgetter, methodcaller."""
+        if fn.origin is not None and not fn.is_new:
+            self.guards.add("is", fn.origin, fn.value)
+        made, parts = fn.value.__reduce__()[:2]
+        names = self.new_tuple([constant(x) for x in parts])
+        if isinstance(fn.value, operator.itemgetter):
+            return self.call_function(Var(get_items), [obj, names], {}, then)
+        if isinstance(fn.value, operator.attrgetter):
+            return self.call_function(Var(get_attributes), [obj, names], {}, then)
+        words = constant(dict(made.keywords) if isinstance(made, functools.partial) else {})
+        if isinstance(made, functools.partial):
+            parts = (*made.args, *parts)
+        rest = self.new_tuple([constant(x) for x in parts[1:]])
+        return self.call_function(Var(call_named), [obj, Var(parts[0]), rest, words], {}, then)
