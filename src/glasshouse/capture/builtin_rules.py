@@ -58,7 +58,7 @@ PURE = {
 GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 
 
-SAFE_CHECKS = ("abc", "typing", "enum", "_py_abc")
+SAFE_CHECKS = ("abc", "typing", "enum")
 PRINT_HINT = "print after the captured function, or accept the break"
 
 
@@ -98,12 +98,18 @@ def polyfilled(t, fn, args, kwargs, then):
     return t.call_polyfill(fn, args, kwargs, then)
 
 
+def refuse_own_check(fn, args, kinds) -> None:
+    """Break where a class says in Python what belongs to it."""
+    for kind in kinds if isinstance(kinds, tuple) else (kinds,):
+        for name in ("__instancecheck__", "__subclasscheck__"):
+            check = static_lookup(type(kind), name)[0]
+            if isinstance(check, types.FunctionType) and check.__module__ not in SAFE_CHECKS:
+                raise Break(f"{fn.value.__name__} with a check of its own", fn, args)
+
+
 def on_isinstance(t, fn, args, kwargs, then):
     kinds = t.concretize(args[1])
-    for kind in kinds if isinstance(kinds, tuple) else (kinds,):
-        check = static_lookup(type(kind), "__instancecheck__")[0]
-        if isinstance(check, types.FunctionType) and check.__module__ not in SAFE_CHECKS:
-            raise Break("isinstance with a check of its own", fn, args)
+    refuse_own_check(fn, args, kinds)
     value = t.typed(args[0])
     if isinstance(value, (CapturedGenerator, CapturedIterator)):
         return t.give(then, t.do(issubclass, type_of(value), kinds))
@@ -130,6 +136,7 @@ def on_issubclass(t, fn, args, kwargs, then):
     if not t.all_foldable(args):
         raise Break("call of issubclass", fn, args)
     cls, kinds = map(t.concretize, args)
+    refuse_own_check(fn, args, kinds)
     given = t.do(issubclass, cls, kinds)
     rely_on_registry(t, cls, kinds)
     return t.give(then, given)
@@ -271,11 +278,16 @@ def on_reversed(t, fn, args, kwargs, then):
     raise Break("reversed", fn, args)
 
 
+def in_polyfill(t) -> bool:
+    """Whether the running frame is that of a builtin, which was called by somebody's code."""
+    return t.frames[-1].globals is call_until.__globals__
+
+
 def on_id(t, fn, args, kwargs, then):
     var = args[0]
     if isinstance(var.origin, ValueSource) and t.live:
         t.guards.add("is", var.origin, var.value)
-    elif var.origin is not None and not t.frames[-1].trusted:
+    elif var.origin is not None and (in_polyfill(t) or not t.frames[-1].trusted):
         raise Break("the id of something new", fn, args)
     return t.give(then, id(var.value))
 

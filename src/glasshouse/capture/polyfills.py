@@ -341,7 +341,7 @@ def iterate(obj):
     while True:
         try:
             x = obj[number]
-        except IndexError:
+        except (IndexError, StopIteration):
             return
         yield x
         number += 1

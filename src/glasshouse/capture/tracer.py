@@ -5,6 +5,7 @@ the guards under which a later call would go the same way, and what it would hav
 Where something is not understood the graph ends (a Break): Python does that one thing, and what
 follows is captured on its own by resume functions, one for each frame that is open."""
 
+import operator
 import sys
 import types
 from time import perf_counter_ns
@@ -359,10 +360,12 @@ class CaptureTracer(
             var.value = value.native()
             return True
         if isinstance(value, (list, tuple)) and isinstance(items, list):
-            changed = [self.nativise(x, visited) for x in items if isinstance(x, Var)]
-            if True not in changed:
-                return False
+            for x in items:
+                if isinstance(x, Var):
+                    self.nativise(x, visited)
             values = [x.value if isinstance(x, Var) else x for x in items]
+            if all(map(operator.is_, values, value)):
+                return False
             if isinstance(value, list):
                 value[:] = values
             elif type(value) is tuple:

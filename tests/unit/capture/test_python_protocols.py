@@ -115,6 +115,11 @@ def read_at_once(obj):
     return obj.x, list(Watched.log)
 
 
+class Refusing:
+    def __iter__(self):
+        raise LookupError("refused")
+
+
 def caught(fn, *args, **kwargs):
     try:
         return fn(*args, **kwargs)
@@ -265,6 +270,12 @@ CASES = {
         [re.compile("a+"), "baa"],
         [re.compile("b"), "ab"],
     ),
+    "eager_iterators": (
+        lambda x: [caught(f, x) for f in (zip, enumerate)] + [caught(map, str, x)],
+        [Refusing()],
+        [Refusing()],
+    ),
+    "ids": (lambda x: list(map(id, [x, x]))[0] == id(x), [(1, 2)], [(3, 4)]),
     "length_hint": (lambda x: operator.length_hint(reversed(x)), ["abc"], ["ab"]),
 }  # fmt: skip
 
