@@ -181,7 +181,8 @@ def same_bits(a, b) -> bool:
 
 
 def bits_of(x: torch.Tensor) -> torch.Tensor:
-    return x.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+    x = x.detach().resolve_conj().resolve_neg()
+    return x.clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
 
 
 def is_drawn(op, function, tensors, expected) -> bool:

@@ -28,12 +28,11 @@ def to_array(tensor: torch.Tensor):
     still to be conjugated or negated, or zeros without memory."""
     tensor = tensor.detach()
     carrier = CARRIERS.get(tensor.dtype)
-    if carrier is None:
-        try:
-            return tensor.numpy()
-        except RuntimeError:
-            return tensor.numpy(force=True)
-    return tensor.view(carrier).numpy().view(FROM_TORCH[tensor.dtype].np)
+    try:
+        array = (tensor if carrier is None else tensor.view(carrier)).numpy()
+    except RuntimeError:
+        return to_array(tensor.resolve_conj().resolve_neg().clone())
+    return array if carrier is None else array.view(FROM_TORCH[tensor.dtype].np)
 
 
 def from_array(array) -> torch.Tensor:

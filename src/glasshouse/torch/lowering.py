@@ -223,7 +223,17 @@ class GraphLowering:
         return token, *parts
 
     def in_torch(self, target, args, named: dict, fake):
-        """The result of an operator that PyTorch itself computes, as a step of the host."""
+        """The result of an operator that PyTorch itself computes, as a step of the host.
+
+        Raises: BackendError if strict is set
+        """
+        if flags.strict:
+            raise BackendError(
+                "torch.compile",
+                "operators of the table, since strict is set",
+                str(target),
+                "Unset GH_STRICT, and PyTorch computes it as a step of the host.",
+            )
         self.unknown[str(target)] = self.unknown.get(str(target), 0) + 1
         without_result = fake is None or isinstance(fake, (tuple, list)) and not fake
         outs = DONE if without_result else pytree.tree_map(self.spec_of_result, fake)

@@ -23,13 +23,16 @@ def product(a, b):
 
 def combined(x: Value, product: Value, beta, alpha) -> Value:
     """beta · x + alpha · product, in the dtype of the product."""
-    if product.dtype.is_integer:
+    if beta == 1 and alpha == 1:
+        return x + product
+    dtype, product = product.dtype, wide(product)
+    if dtype.is_integer:
         beta, alpha = int(beta), int(alpha)
     if alpha != 1:
         product = product * alpha
-    if beta == 0:
-        return product
-    return (x if beta == 1 else x * beta) + product
+    if beta != 0:
+        product = (wide(x) if beta == 1 else wide(x) * beta) + product
+    return cast(product, dtype)
 
 
 @aten("addmm")
