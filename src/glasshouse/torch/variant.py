@@ -5,6 +5,7 @@ memory of our manager, which has it again when PyTorch lets go of them."""
 
 import ctypes
 from collections import Counter
+from threading import get_ident
 
 import numpy as np
 import torch
@@ -15,9 +16,11 @@ from glasshouse.base.interrupts import held
 from glasshouse.compile import program as programs
 from glasshouse.compile.executable import IndexErrorInside, Program, RunTable
 from glasshouse.compile.plan import ARENA_TAG, SMALL_BYTES
+from glasshouse.compile.source_map import counts_of
 from glasshouse.compile.target import current_target
 from glasshouse.dispatch.backend import quiet
 from glasshouse.dispatch.bind import timers
+from glasshouse.dispatch.watch import Tally
 from glasshouse.graph import record
 from glasshouse.torch.draws import draw_keys
 from glasshouse.torch.dtypes import from_array, to_array
@@ -164,6 +167,7 @@ class CompiledVariant(GraphVariant):
         self.threads = current_target().threads  # that its Program is made for
         self.recorded, self.specs = len(recording.nodes), [x.spec for x in recording.leaves]
         self.program: Program = programs.compiled(recording)
+        self.tally = Tally(counts_of(recording))
         self.table = RunTable(
             len(self.leaves), len(self.program.output_specs), len(recording.scalars)
         )
@@ -252,6 +256,7 @@ class CompiledVariant(GraphVariant):
                 self.keys[:, :2] = draw_keys(1)[0][:2]
             tensors = self.call.results(self.allocate())
             self.table.table[-1] = 0
+            self.tally.runs[get_ident()] += 1
             try:
                 self.run_program()
             except IndexErrorInside:  # PyTorch's own words say which
