@@ -16,7 +16,7 @@ from glasshouse.compile.emitted import BufferPlace, CKernel, HostCall, NativeCal
 from glasshouse.compile.kernel_cache import CommonSizes, sizes_of
 from glasshouse.compile.plan import ARENA_TAG, SMALL_BYTES, ProgramPlan
 from glasshouse.compile.replay import load_replay
-from glasshouse.compile.source_map import StepInfo
+from glasshouse.compile.source_map import StepInfo, label_of
 from glasshouse.compile.target import Target, current_target
 from glasshouse.compile.toolchain import NATIVE
 from glasshouse.dispatch.backend import TensorBackend, current, quiet
@@ -241,7 +241,7 @@ class Program:
         reason, fix = step.missing or ("", "")
         line = self.lines.get(step.node.origin.place, "")
         backend = self.backend or current()
-        backend.fall_back(Fallback(step.node.op, reason, line), fix)
+        backend.fall_back(Fallback(label_of(step.node), reason, line), fix)
 
     def run_host(self, step: HostCall, arrays, outputs) -> None:
         operands = [self.array_of(place, arrays, outputs) for place in step.sources]

@@ -76,7 +76,7 @@ def step_infos(program) -> list[StepInfo]:
         kernel = program.sources.get(i)
         infos.append(
             StepInfo(
-                name_of([node.op for node in nodes]) or told[i].name,
+                name_of(nodes) or told[i].name,
                 step.lowerer,
                 [source_of(node) for node in nodes],
                 origin_of(program.schedule, i, own),
@@ -90,9 +90,15 @@ def step_infos(program) -> list[StepInfo]:
     return infos
 
 
-def name_of(ops: list[str]) -> str:
-    shown = [op for op in ops if primitives[op].kind not in ("create", "movement")]
-    names = list(dict.fromkeys(shown or ops))
+def label_of(node: Node) -> str:
+    """The name of what a node computes: that of its primitive, or of a foreign operator that the
+    primitive stands for."""
+    return node.attrs.get("operator", node.op)
+
+
+def name_of(nodes: list[Node]) -> str:
+    shown = [x for x in nodes if primitives[x.op].kind not in ("create", "movement")]
+    names = list(dict.fromkeys(map(label_of, shown or nodes)))
     if len(names) > NAME_OPS:
         names[NAME_OPS - 1 :] = [f"{len(names) - NAME_OPS + 1} more"]
     return " + ".join(names)

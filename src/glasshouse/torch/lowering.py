@@ -81,12 +81,14 @@ class ModuleScope(Scope):
 
 class LoweredGraph(NamedTuple):
     """A graph as a recording: `leaves` are the input (or key) of each leaf, `outputs` say what each
-    result of the graph is, `draws` how many keys a run takes."""
+    result of the graph is, `draws` how many keys a run takes, `lines` the user's line of calls that
+    PyTorch computes, by their place in the recording."""
 
     recording: record.Recording | None
     leaves: list[tuple[str, Any]]
     outputs: list[Output]
     draws: int
+    lines: dict[int, str]
 
 
 ALL = 1 << 30
@@ -108,6 +110,7 @@ class GraphLowering:
         self.input_number: dict[FxNode, int] = {}
         self.sizes = SizeValues()
         self.scopes: dict[str, ModuleScope] = {}
+        self.host_lines: dict[int, str] = {}  # by the identity of the node
         self.effects: list[Value] = []  # of operators that have no result
 
     def run(self) -> LoweredGraph:
@@ -173,8 +176,13 @@ class GraphLowering:
             return plain_call(target, args, named)
         if str(target) in SIZES:
             return SIZES[str(target)](*args)
+        pending = self.backend.recorder.pending
+        first = len(pending)
         with having(state, scope=self.scope_at(module_path(node))):
-            return self.operate(node, target, args, named)
+            result = self.operate(node, target, args, named)
+        made = (x for x in pending[first:] if "operator" in x.attrs)
+        self.host_lines |= dict.fromkeys(map(id, made), line_of(node))
+        return result
 
     def scope_at(self, path: str) -> ModuleScope | None:
         """The scope of a module, one for each path; None outside of all."""
@@ -299,7 +307,9 @@ class GraphLowering:
             for out in wanted
         ]
         leaves = [] if recording is None else [self.leaf(x) for x in recording.leaves]
-        return LoweredGraph(recording, leaves, outputs, len(self.keys.keys))
+        nodes = [] if recording is None else recording.nodes
+        lines = {i: line for i, x in enumerate(nodes) if (line := self.host_lines.get(id(x)))}
+        return LoweredGraph(recording, leaves, outputs, len(self.keys.keys), lines)
 
     def leaf(self, payload) -> tuple[str, Any]:
         """What a run gives for a leaf: an ("input" or "key", number), or ("constant", array)."""
@@ -326,6 +336,12 @@ def take_recording(recorder, values) -> record.Recording | None:
 
 def fake_of(x):
     return x.meta.get("val") if isinstance(x, FxNode) else x
+
+
+def line_of(node: FxNode) -> str:
+    """The user's line that called an operator, such as "model.py:31"; "" where it is not told."""
+    lines = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    return f"{lines[-1][0]}:{lines[-1][1]}" if lines else ""
 
 
 def module_path(node: FxNode) -> str:

@@ -167,6 +167,7 @@ class CompiledVariant(GraphVariant):
         self.threads = current_target().threads  # that its Program is made for
         self.recorded, self.specs = len(recording.nodes), [x.spec for x in recording.leaves]
         self.program: Program = programs.compiled(recording)
+        self.program.lines |= lowered.lines
         self.tally = Tally(counts_of(recording))
         self.table = RunTable(
             len(self.leaves), len(self.program.output_specs), len(recording.scalars)
