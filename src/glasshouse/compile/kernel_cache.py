@@ -3,8 +3,9 @@
 A new Program compiles only kernels that no Program had before, several of them in one library. A
 kernel is unloaded, with its library, when no Program uses it any more.
 
-Sizes are arguments of a kernel's text. Loops are up to a third faster where the compiler knows
-them, so the first Program of its structure is compiled for its sizes: they become constants of the
+Sizes are arguments of a kernel's text. Sums of columns and short rows are up to a third faster
+where the compiler knows their sizes; how many rows there are, and how far apart, costs nothing. So
+the first Program of a structure is compiled for the sizes that matter: they become constants of the
 text. Where the same structure comes with other sizes, those that differ stay arguments, and from
 then on such sizes compile nothing."""
 
@@ -26,6 +27,8 @@ from glasshouse.compile.disk_cache import (
 from glasshouse.compile.emitted import CKernel, Dialect
 
 SHARD_KERNELS = 12  # kernels that one call of the C compiler gets at least
+WHERE_ALL_MATTER = {"rows", "units", "n_p1", "n_q0"}  # of sums, and of nests of loops
+LONG_ROW = 1 << 12  # elements
 MOST_TEXTS = 1 << 9  # that are kept after they were worked out
 PARALLEL_SIZE, IF_PARALLEL = "parallel", " if(parallel)"
 SIZE = re.compile(r"^  const int64_t (\w+) = \(int64_t\)a\[(\d+)\](?: & -\d+)?;\n", re.M)
@@ -125,18 +128,31 @@ def compile_kernels(
 def forms_of(
     kernel: CKernel, sizes: dict[str, int], constants: dict[str, int]
 ) -> list[tuple[CKernel, Constants]]:
-    """What a step may run, the best first: the kernel for its sizes alone, if that was compiled;
-    with the constants that its Program has in common with others; last, if that is loaded, one
-    that serves a row of any length, which differs from one for multiples of the vector's length by
-    a loop that does not run."""
-    forms = [(kernel, tuple(sizes.items()))]
-    if len(constants) < len(sizes):
-        constants.pop(PARALLEL_SIZE, None)
-        forms.append((kernel, tuple(constants.items())))
+    """What a step may run, the best first: the kernel for those of its sizes that make it faster,
+    if that was compiled; for those of them that its Program has in common with others; last, if
+    that is loaded, one that serves a row of any length, which differs from one for multiples of the
+    vector's length by a loop that does not run."""
+    names = names_that_matter(sizes)
+    forms = [(kernel, tuple((name, sizes[name]) for name in names))]
+    if any(name not in constants for name in names):
+        common = [name for name in names if name in constants and name != PARALLEL_SIZE]
+        forms.append((kernel, tuple((name, sizes[name]) for name in common)))
         uneven = without_alignment(kernel)
         if uneven is not kernel:
             forms.append((uneven, forms[-1][1]))
     return forms
+
+
+def names_that_matter(sizes: dict[str, int]) -> list[str]:
+    """The sizes of a kernel that make it faster where the C compiler knows them: all of them where
+    columns or parts of a row are added up, or loops lie around the rows, and else the length of
+    rows, unless there is one long row."""
+    if not WHERE_ALL_MATTER.isdisjoint(sizes):
+        return list(sizes)
+    is_long = sizes.get("n_i", 0) >= LONG_ROW and "n_p0" not in sizes
+    return [
+        name for name in (PARALLEL_SIZE, "n_i") if name in sizes and not (is_long and name == "n_i")
+    ]
 
 
 def loaded_form(forms, dialect: Dialect) -> CompiledKernel | None:

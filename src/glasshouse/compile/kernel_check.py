@@ -16,7 +16,7 @@ from glasshouse.compile.c_text import (
     text_of_call,
 )
 from glasshouse.compile.code import assemble
-from glasshouse.compile.kernel_cache import fixed, name_of, sizes_of
+from glasshouse.compile.kernel_cache import fixed, forms_of, name_of, sizes_of
 from glasshouse.compile.plan import ProgramPlan
 from glasshouse.compile.toolchain import CompileError, CompilerFailed, DiskFull
 from glasshouse.graph.graph import Graph
@@ -58,12 +58,11 @@ def explained(error: CompileError, graph: Graph) -> CompileError:
         return error
     plan = ProgramPlan(graph)
     steps, dialect = assemble(plan).steps, plan.target.dialect
-    failed = [
-        i
-        for i, kernel in plan.sources.items()
-        if name_of(fixed(kernel, tuple(sizes_of(kernel, steps[i].args).items())), dialect)
-        in str(error)
-    ]
+    failed = []
+    for i, kernel in plan.sources.items():
+        sizes = sizes_of(kernel, steps[i].args)
+        if name_of(fixed(*forms_of(kernel, sizes, sizes)[0]), dialect) in str(error):
+            failed.append(i)
     infos = plan.step_infos() if failed else []
     told = ", ".join(f"kernel {i}, {infos[i].name}" for i in failed)
     return CompilerFailed(f"{told}: {error}") if told else error
