@@ -28,7 +28,7 @@ class AnalyzedModel:
             if ":" in name:
                 self.model, inputs, self.loss = load(name)
             else:
-                what = f"one of {', '.join(CASES)}, or module:function"
+                what = "the name of a model, or module:function"
                 built = Ours(check_known("analyze", what, name, CASES), None, "float32", smoke)
                 self.model, inputs = built.model, (built.inputs, *built.targets)
                 self.loss = built.loss_of
@@ -76,7 +76,7 @@ def show_nodes(
         echo(lambda: f"{costs.table()}\n{costs.modules()}")
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Say what a MODEL costs without running it.")
 @click.argument("name", metavar="MODEL")
 @click.option("--batch", type=click.IntRange(1), help="Batch size.")
 @click.option("--train", is_flag=True, help="A whole training step: peak memory, FLOPs, time.")
@@ -118,7 +118,9 @@ def analyze(
         echo(lambda: analysis.table(depth))
 
 
-@click.command(cls=Command, name="calibrate")
+@click.command(
+    cls=Command, name="calibrate", short_help="Measure this machine, and write its profile."
+)
 @click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--smoke", is_flag=True, help="Small sizes only, to try the command.")
 def calibrate_command(path, smoke):

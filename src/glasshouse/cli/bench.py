@@ -192,7 +192,7 @@ def chosen_modes(against: str | None, dtype: str, smoke: bool) -> list[str]:
     against = ("eager" if smoke else best) if against is None else against
     modes = [mode for mode in against.split(",") if mode]
     for mode in modes:
-        check_known("bench", f"--against with modes of {', '.join(MODES)}", mode, MODES)
+        check_known("bench", "modes for --against", mode, MODES)
     has_torch = importlib.util.find_spec("torch") is not None
     return [mode for mode in modes if has_torch or mode == CAPTURED]
 
@@ -255,7 +255,7 @@ def bench(models, dtype, against, steps, json_path, chart, smoke, compiled, infe
 def bench_twins(models, dtype, against, steps, json_path, chart, smoke):  # the command's options
     """Our own models, beside the same ones written in PyTorch."""
     for model in models:
-        check_known("bench", f"models of {', '.join(CASES)}", model, CASES)
+        check_known("bench", "the name of a model", model, CASES)
     fits = sys.stdout.isatty() or "COLUMNS" in os.environ
     console = Console(highlight=False, width=None if fits else 100)
     modes = chosen_modes(against, dtype, smoke)

@@ -146,13 +146,12 @@ def bench_torch(models, against: str | None, steps: int | None, options: dict, p
     """
     check_installed()
     for model in models:
-        check_known("bench --torch", f"models of {', '.join(TORCH_CASES)}", model, TORCH_CASES)
+        check_known("bench --torch", "the name of a model", model, TORCH_CASES)
     smoke = options["smoke"]
     words = "eager" if smoke else ",".join(PYTORCH_MODES)
     modes = [mode for mode in (words if against is None else against).split(",") if mode]
     for mode in modes:
-        expected = f"--against with modes of {', '.join(PYTORCH_MODES)}"
-        check_known("bench --torch", expected, mode, PYTORCH_MODES)
+        check_known("bench --torch", "modes for --against", mode, PYTORCH_MODES)
     console = Console(highlight=False, width=None if "COLUMNS" in os.environ else 100)
     records: list[dict] = []
     wanted = list(dict.fromkeys(models)) or list(TORCH_CASES)

@@ -34,12 +34,15 @@ class ProfiledModel(Ours):
 
 def target_of(name: str, arguments) -> Path | str:
     """A script or a model; the options of one of them are an error beside the other."""
+    context = click.get_current_context()
+    if name.startswith("-"):
+        raise click.NoSuchOption(name, ctx=context)
     if name in CASES or not Path(name).is_file():
-        check_known("profile", f"a script or one of {', '.join(CASES)}", name, CASES)
+        check_known(context.info_name, "a script or the name of a model", name, CASES)
         if arguments:
             raise click.UsageError(f"A MODEL takes no {arguments[0]!r}.")
         return name
-    source = click.get_current_context().get_parameter_source
+    source = context.get_parameter_source
     for option in ("steps", "batch", "dtype", "smoke"):
         if source(option) is ParameterSource.COMMANDLINE:
             raise click.UsageError(
@@ -66,7 +69,11 @@ def run_steps(target, arguments, prof, steps: int, batch, dtype: str, smoke: boo
             prof.step()
 
 
-@click.command(cls=Command, context_settings={"ignore_unknown_options": True})
+@click.command(
+    cls=Command,
+    context_settings={"ignore_unknown_options": True},
+    short_help="Show where the time of a SCRIPT or MODEL goes.",
+)
 @click.argument("target", metavar="SCRIPT|MODEL")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--steps", type=click.IntRange(1), default=3, help="Steps of a MODEL.  [default: 3]")
@@ -133,7 +140,11 @@ def show(prof, depth: int, report, against, trace, hta: bool, json_path) -> None
         prof.export_json(json_path)
 
 
-@click.command(cls=Command, context_settings={"ignore_unknown_options": True})
+@click.command(
+    cls=Command,
+    context_settings={"ignore_unknown_options": True},
+    short_help="Count the FLOPs of a SCRIPT or MODEL.",
+)
 @click.argument("target", metavar="SCRIPT|MODEL")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--batch", type=click.IntRange(1), help="Batch size of a MODEL.")

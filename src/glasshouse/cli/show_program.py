@@ -89,7 +89,11 @@ def show_programs(console: Console, programs: list[Program]) -> None:
     console.print(table)
 
 
-@click.command(cls=Command, context_settings={"ignore_unknown_options": True})
+@click.command(
+    cls=Command,
+    context_settings={"ignore_unknown_options": True},
+    short_help="Show the compiled Programs of a SCRIPT.",
+)
 @click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--program", "number", type=int, help="Which Program, by its number in the table.")
@@ -121,7 +125,11 @@ def show(script, arguments, number, stage):
         click.echo(text)
 
 
-@click.command(cls=Command, context_settings={"ignore_unknown_options": True})
+@click.command(
+    cls=Command,
+    context_settings={"ignore_unknown_options": True},
+    short_help="Say what was captured of a SCRIPT, and what broke.",
+)
 @click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--guards", is_flag=True, help="Print the guards of each entry as well.")

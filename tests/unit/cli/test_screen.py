@@ -134,3 +134,17 @@ def test_a_smoke_run_of_bench_prints_no_ratio(tmp_path, monkeypatch):
     code, text = run("bench", "bert", "--smoke", "--against=")
     assert code == 0 and "nothing of speed" in text
     assert "geometric mean" not in text and "/ ours" not in text and "limit" not in text
+
+
+def test_the_list_of_commands_says_each_in_a_line():
+    told = CliRunner(env={"COLUMNS": "80"}).invoke(main, ["--help"]).output
+    rows = told.partition("Commands:\n")[2].splitlines()
+    assert len(rows) == len(main.commands) and not any(row.endswith("...") for row in rows)
+
+
+@pytest.mark.parametrize("command", ["profile", "flops"])
+def test_errors_of_a_target_name_the_command(command):
+    told = CliRunner().invoke(main, [command, "resnet51"]).output
+    assert f"{command}: expected a script or the name of a model; got 'resnet51'" in told
+    assert "Did you mean 'resnet50'?" in told
+    assert "No such option '--stepz'" in CliRunner().invoke(main, [command, "--stepz"]).output
