@@ -7,7 +7,7 @@ from functools import partial
 
 from glasshouse.base.interrupts import hold, release
 from glasshouse.capture.break_continuation import given
-from glasshouse.capture.bytecode import GENERATORS
+from glasshouse.capture.bytecode import GENERATORS, original_of
 from glasshouse.capture.config import config, counters
 from glasshouse.capture.entries import EntryInfo, entries_of, link_to, owner_of
 from glasshouse.capture.frame import (
@@ -16,6 +16,7 @@ from glasshouse.capture.frame import (
 )
 from glasshouse.capture.guards import (
     Guard,
+    WeakLink,
     brief,
     linked,
     read_source,
@@ -27,6 +28,7 @@ from glasshouse.capture.session import CaptureSession
 from glasshouse.capture.values import (
     NULL,
     Var,
+    made_anew,
 )
 from glasshouse.profile.captured import captures
 
@@ -156,6 +158,8 @@ def may_capture(dispatcher, capture, slots) -> bool:
     mine = [e for e in entries if linked(e.info.owner) is owner]
     for entry in mine:
         note_failure(capture, entry, slots)
+        if original_of(code)[0] is not code:
+            note_other_objects(capture, entry.info, slots)
     if len(mine) < config.cache_limit:
         return True
     full.append(link_to(owner))
@@ -199,6 +203,15 @@ def note_failure(capture, entry, slots) -> None:
                 name = other.source.text.removesuffix(".spec")
                 pairs = enumerate(zip(sizes, shape, strict=True))
                 capture.varying |= {f"{name}.shape[{i}]" for i, (a, b) in pairs if a != b}
+
+
+def note_other_objects(capture, info, slots) -> None:
+    """Where a resume function found one module or weight, and now another: they are made in each
+    call, so from now on the graph takes what is in them as inputs."""
+    for guard in info.guards:
+        held = guard.kind == "is" and type(guard.value) is WeakLink
+        if held and value_at(guard, slots) is not guard.value():
+            capture.varying.add(made_anew(guard.source))
 
 
 def value_at(guard: Guard, slots):

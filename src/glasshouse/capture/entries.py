@@ -2,12 +2,14 @@
 
 import weakref
 
+from glasshouse.capture.bytecode import original_of
 from glasshouse.capture.export import ExportedTrace
 from glasshouse.capture.guards import (
     Guard,
     WeakLink,
     linked,
 )
+from glasshouse.capture.values import made_anew
 from glasshouse.ir.graph_module import GraphModule
 
 
@@ -32,18 +34,28 @@ def entries_of(dispatcher) -> list:
 class EntryRemover:
     """Takes an entry off its dispatcher's list when something dies that it cannot do without."""
 
-    __slots__ = ("dispatcher", "entry")
+    __slots__ = ("dispatcher", "entry", "relied_on")
 
     def __init__(self, dispatcher):
         self.dispatcher, self.entry = weakref.ref(dispatcher), None
+        self.relied_on: list[tuple[WeakLink, str]] = []
 
     def __call__(self, link) -> None:
         dispatcher, entry = self.dispatcher(), self.entry and self.entry()
         if entry is not None:
             entry.die()
         if dispatcher is not None:
+            dead = {name for link, name in self.relied_on if link() is None}
+            dispatcher.capture.varying |= dead
             gone = None, entry
             dispatcher.entries[:] = [x for x in dispatcher.entries if linked(x) not in gone]
+
+    def rely_on(self, guards: list[Guard]) -> None:
+        """Note what a resume function was given: what is no more later was made for one call."""
+        code = self.dispatcher().fn.__code__
+        if original_of(code)[0] is not code:
+            held = (x for x in guards if x.kind == "is" and type(x.value) is WeakLink)
+            self.relied_on = [(x.value, made_anew(x.source)) for x in held]
 
 
 def owner_of(slots):

@@ -170,7 +170,7 @@ class FrontEnd:
         if lifted is not None:
             return lifted[0]
         is_tensor = self.is_tensor(var.value)
-        owned = is_tensor and self.is_owned(var.value)
+        owned = is_tensor and self.is_owned(var.value) and not tracer.is_made_anew(var.origin)
         if owned or var.origin is None:
             node = self.lift_owned(tracer, var)
             if not owned:

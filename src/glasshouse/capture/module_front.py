@@ -230,6 +230,7 @@ class ModuleFront(FrontEnd):
         tracer.typed(fn)
         library = f"{cls.__module__}.".startswith("glasshouse.nn.")
         leaf = library and not isinstance(module, INLINED_MODULES) and not has_hooks(module)
+        leaf = leaf and not tracer.is_made_anew(fn.origin)
         if leaf and "forward" not in module.__dict__:
             text = cls.__name__
             if isinstance(fn.origin, ValueSource):

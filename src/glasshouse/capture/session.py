@@ -323,6 +323,7 @@ class CaptureSession(BreakContinuation):
         tracer, gone = self.tracer, EntryRemover(self.dispatcher)
         tracer.keep_apart()
         guards = [weakened(x, gone) for x in tracer.guards.guards.values()]
+        gone.rely_on(guards)
         read = [*tracer.guards.read, *(x for x in emitter.kept if isinstance(x, ValueSource))]
         compiler = GuardCompiler(guards, read)
         info = EntryInfo(

@@ -49,6 +49,7 @@ from glasshouse.capture.values import (
     ValueSource,
     Var,
     discarded,
+    made_anew,
 )
 from glasshouse.ir.graph import IRGraph
 
@@ -587,6 +588,14 @@ class CaptureTracer(
 
     def is_dynamic(self, source: ValueSource) -> bool:
         return self.all_dynamic or source.text in self.dynamic or self.front.varies(source)
+
+    def is_made_anew(self, source) -> bool:
+        """Whether what is at a source, or what has it, is another object in each call."""
+        while self.dynamic and isinstance(source, ValueSource):
+            if made_anew(source) in self.dynamic:
+                return True
+            source = source.base
+        return False
 
     def varying_size(self, text: str) -> bool:
         """Whether a size of a tensor may be another one in a later call."""

@@ -43,6 +43,11 @@ class ValueSource:
         return self.text
 
 
+def made_anew(source: ValueSource) -> str:
+    """The name by which it is noted that another object is found at a source in each call."""
+    return f"each {source.text}"
+
+
 def stored(cls: type, name: str):
     """A class attribute as it is stored."""
     return next(c.__dict__[name] for c in cls.__mro__ if name in c.__dict__)

@@ -1,6 +1,8 @@
 """How many graphs capture makes: of each function as few as TorchDynamo, and none again later."""
 
+import copy
 import dataclasses
+import gc
 import inspect
 from collections import OrderedDict
 
@@ -188,6 +190,41 @@ def test_a_signature_is_asked_again_when_defaults_change():
     assert captured(X).tolist() == fn(X).tolist()
     changing.__defaults__ = (5,)
     assert captured(X).tolist() == fn(X).tolist() == (X * 5).tolist()
+
+
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(4, 4), nn.Sequential(nn.LayerNorm(4), nn.ReLU())
+
+    def forward(self, x):
+        return self.norm(self.linear(x))
+
+
+@pytest.mark.parametrize("collected", [True, False])
+def test_layers_that_each_call_makes_are_captured_twice_and_then_found(collected):
+    model = Normed()
+
+    def copied(x):
+        return copy.deepcopy(model)(x) + model(x)
+
+    def trained(x):
+        layer = copy.deepcopy(model.linear)
+        layer(x).sum().backward()
+        return layer.weight.grad
+
+    def drawn(x):
+        gh.random.seed(0)
+        return nn.Linear(4, 2)(x)
+
+    for fn in (copied, trained, drawn):
+        counter = GraphCounter()
+        captured = gh.optimize(counter)(fn)
+        for _ in range(5):
+            assert gh.allclose(captured(X.reshape(1, 4)), fn(X.reshape(1, 4)))
+            if collected:
+                gc.collect()
+        assert counter.count == 2
 
 
 def test_a_container_of_the_users_leaves_with_its_attributes():
