@@ -386,6 +386,10 @@ class CapturedGenerator:
             self.rest = weakref.ref(made)
         return made
 
+    gi_code = property(lambda self: self.frame.root)
+    gi_running = property(lambda self: self.running)
+    gi_suspended = property(lambda self: self.started and not (self.running or self.finished))
+
     def native_polyfill(self):
         """Python's own iterator for what is left of a polyfill; None where there is none."""
         frame, at = self.frame, {}

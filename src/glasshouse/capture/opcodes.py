@@ -532,6 +532,10 @@ class OpcodeHandlers:
 
     def op_CHECK_EXC_MATCH(self, f, ins):
         kinds = f.stack.pop()
+        given = kinds.value if isinstance(kinds.value, tuple) else (kinds.value,)
+        if not all(isinstance(x, type) and is_error(x) for x in given):
+            text = "catching classes that do not inherit from BaseException is not allowed"
+            self.fail(TypeError(text))
         f.stack.append(Var(self.do(isinstance, self.typed(f.stack[-1]), self.concretize(kinds))))
 
     def op_RAISE_VARARGS(self, f, ins):

@@ -63,6 +63,7 @@ def raise_error(error: BaseException, *more):
     raise type(error)(*error.args)
 
 
+GETTERS = ("__getattr__", "__getattribute__")
 HANDED_OVER = object()  # what `run` gives where Python goes on in resume functions
 
 
@@ -525,6 +526,8 @@ class CaptureTracer(
                 return None
             self.frames.pop()
             self.front.leave(f)
+            if f.root.co_name in GETTERS and isinstance(error, AttributeError):
+                tell_attribute(f, error)
             if f.generator is not None:
                 made = f.generator
                 then = made.stop(finished=True)
@@ -618,6 +621,14 @@ class CaptureTracer(
         users = (f for f in reversed(frames) if not is_polyfill(f.root))
         f = next(users, frames[-1])
         return f.code, f.at
+
+
+def tell_attribute(f: CaptureFrame, error: AttributeError) -> None:
+    """Say which attribute of what an error is about that the user's `__getattr__` raised, if it
+    does not say so itself."""
+    told = (f.locals[:2] + [None, None])[:2]
+    if error.name is None and error.obj is None and None not in told:
+        error.obj, error.name = told[0].value, told[1].value
 
 
 class Uncaught(Break):
