@@ -4,6 +4,7 @@ import math
 import operator
 import types
 from collections import defaultdict
+from typing import Any, NamedTuple
 
 from glasshouse.capture.frame import CapturedGenerator, CapturedIterator
 from glasshouse.capture.objects import compares_in_python
@@ -80,10 +81,19 @@ SET_OPERATORS = {
     operator.sub: "difference",
     operator.xor: "symmetric_difference",
 }
-SYMBOLS = {operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/"}
 MAX_REPEAT = 100_000
 RESULTS = {len: int, repr: str}
 UNLIKE_SCALARS = [kind.__eq__ for kind in (list, tuple, dict, set, frozenset)]
+
+
+class OperatorAttempt(NamedTuple):
+    """An operator between two values, and the methods that it may be, in Python's order."""
+
+    fn: Any
+    lhs: Var
+    rhs: Var
+    tries: list[tuple[Var, str, Var]]
+    then: Any
 
 
 def contains(container, element):
@@ -227,37 +237,45 @@ class OperatorRules:
             tries.append(reverse)
         tries = [t for t in tries if t[1] and hasattr(type(t[0].value), t[1])]
 
-        def attempt(tracer, number):
-            if number == len(tries):
-                if plain in (operator.eq, operator.ne):
-                    return tracer.give(then, tracer.identical(lhs, rhs) is (plain is operator.eq))
-                symbol = SYMBOLS.get(plain, plain.__name__)
-                kinds = f"{own.__name__!r} and {other.__name__!r}"
-                tracer.fail(TypeError(f"unsupported operand type(s) for {symbol}: {kinds}"))
-            x, name, y = tries[number]
-            method = static_lookup(type(x.value), name)[0]
+        return self.attempt(OperatorAttempt(fn, lhs, rhs, tries, then), 0)
 
-            def after(t, result):
+    def attempt(self, tried: "OperatorAttempt", number: int):
+        """One of the methods that an operator may be; the next one if it does not know how."""
+        if number == len(tried.tries):
+            return self.no_method(tried)
+        x, name, y = tried.tries[number]
+        method = static_lookup(type(x.value), name)[0]
+
+        def after(t, result):
+            if result.value is NotImplemented:
+                return t.attempt(tried, number + 1)
+            return t.deliver(tried.then, result)
+
+        eq = own_method(x, "__eq__")
+        if name == "__ne__" and eq is not None and not isinstance(method, types.FunctionType):
+
+            def negate(t, result):
                 if result.value is NotImplemented:
-                    return attempt(t, number + 1)
-                return t.deliver(then, result)
+                    return t.attempt(tried, number + 1)
+                return t.truth(result, lambda t2, flag: t2.give(tried.then, not flag))
 
-            eq = own_method(x, "__eq__")
-            if name == "__ne__" and eq is not None and not isinstance(method, types.FunctionType):
+            return self.call(Var(eq), [x, y], {}, negate)
+        if not isinstance(method, types.FunctionType):
+            if not (self.foldable(x) and self.foldable(y)):
+                return self.attempt(tried, number + 1)  # a builtin does not know the user's class
+            return self.builtin_method(Var(method), x, name, [y], {}, after)
+        return self.call(Var(method), [x, y], {}, after)
 
-                def negate(t, result):
-                    if result.value is NotImplemented:
-                        return attempt(t, number + 1)
-                    return t.truth(result, lambda t2, flag: t2.give(then, not flag))
-
-                return tracer.call(Var(eq), [x, y], {}, negate)
-            if not isinstance(method, types.FunctionType):
-                if not (tracer.foldable(x) and tracer.foldable(y)):
-                    return attempt(tracer, number + 1)  # a builtin does not know the user's class
-                return tracer.builtin_method(Var(method), x, name, [y], {}, after)
-            return tracer.call(Var(method), [x, y], {}, after)
-
-        return attempt(self, 0)
+    def no_method(self, tried: "OperatorAttempt"):
+        """An operator that neither side knows: == and != compare identities, else Python raises."""
+        fn, lhs, rhs = tried.fn, tried.lhs, tried.rhs
+        if fn in (operator.eq, operator.ne):
+            return self.give(tried.then, self.identical(lhs, rhs) is (fn is operator.eq))
+        kinds = {type(x.value): x.value for x in (lhs, rhs)}
+        for kind in kinds:
+            if kind.__module__ != "builtins":
+                kinds[kind] = type(kind.__name__, (), {})()  # knows nothing either
+        return self.do(fn, kinds[type(lhs.value)], kinds[type(rhs.value)])  # raises
 
     def sequence_operator(self, fn, lhs: Var, rhs: Var) -> Var | None:
         """+ and * of lists and tuples whose items are Vars."""

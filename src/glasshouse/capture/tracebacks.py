@@ -21,9 +21,16 @@ def is_polyfill(code: types.CodeType) -> bool:
 
 
 def users_part(trace):
-    """A traceback without the interpreter's entries at its start."""
+    """A traceback without the interpreter's entries at its start; the frames of the others do not
+    refer to those of ours, which hold what was captured."""
     while trace is not None and (is_ours(trace) or is_caller(trace.tb_frame.f_code)):
         trace = trace.tb_next
+    entry, ours = trace, True
+    while entry is not None:
+        was_ours, ours = ours, is_ours(entry)
+        if was_ours and not ours:
+            native().detach_frame(entry.tb_frame)
+        entry = entry.tb_next
     return trace
 
 

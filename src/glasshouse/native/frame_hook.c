@@ -672,6 +672,16 @@ static PyObject *raise_again(PyObject *m, PyObject *error) {
     PyErr_Restore(Py_NewRef((PyObject *)Py_TYPE(error)), Py_NewRef(error), PyException_GetTraceback(error));
     return NULL;
 }
+/* detach_frame(frame): a frame that has ended, as in a traceback, refers to its caller no more. */
+static PyObject *detach_frame(PyObject *m, PyObject *frame) {
+    if (!PyFrame_Check(frame)) {
+        PyErr_Format(PyExc_TypeError, "detach_frame: expected a frame, got %.100s", Py_TYPE(frame)->tp_name);
+        return NULL;
+    }
+    PyFrameObject *f = (PyFrameObject *)frame;
+    if (f->f_frame->owner == FRAME_OWNED_BY_FRAME_OBJECT) Py_CLEAR(f->f_back);
+    Py_RETURN_NONE;
+}
 /* make_frame(code, globals): a frame that runs nothing and was called by none, for a traceback. */
 static PyObject *make_frame(PyObject *m, PyObject *a) {
     PyObject *code, *globals;
@@ -680,6 +690,7 @@ static PyObject *make_frame(PyObject *m, PyObject *a) {
 }
 static PyMethodDef functions[] = {
     {"raise_again", raise_again, METH_O, "Raise with the traceback and the context that the error has."},
+    {"detach_frame", detach_frame, METH_O, "A frame that has ended refers to its caller no more."},
     {"make_frame", make_frame, METH_VARARGS, "A frame that runs nothing and was called by none."},
     {"tail_call", (PyCFunction)(void (*)(void))tail_call, METH_FASTCALL, "What a replacement returns to have a function called when it is gone."},
     {"call_handling", call_handling, METH_VARARGS, "Call while an exception (or none) is being handled."},
