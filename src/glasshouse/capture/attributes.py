@@ -4,6 +4,7 @@ import types
 
 from glasshouse.capture.frame import CapturedGenerator, CapturedIterator
 from glasshouse.capture.plain import FUNCTIONS, MISSING, SCALARS, is_heap, static_lookup
+from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.signatures import is_of_signature, signature_part
 from glasshouse.capture.values import (
     Break,
@@ -358,7 +359,7 @@ class AttributeRules:
         if function or isinstance(value, CONTAINERS) or data and not is_slot(class_value):
             reason = f"attribute {name!r} of a {cls.__name__} is set"
             raise Break(reason, Var(plain), [obj, Var(name), *more])
-        table = self.tracked.get(id(getattr(value, "__dict__", None)))
+        table = self.tracked.get(id(own_dict(value)))
         if table is not None and table.items is not None and class_value is MISSING:
             self.store_item(table, Var(name), var)
             return self.give(then, None)
@@ -404,3 +405,11 @@ def is_data_descriptor(class_value) -> bool:
 def is_slot(descriptor) -> bool:
     """Whether a descriptor is a place in the object itself, as `__slots__` makes them."""
     return isinstance(descriptor, (types.MemberDescriptorType, types.GetSetDescriptorType))
+
+
+def own_dict(value) -> dict | None:
+    """The dict of an object's attributes; nothing of the user's runs."""
+    try:
+        return object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None

@@ -14,6 +14,7 @@ from glasshouse.capture.frame import (
     resume_call,
 )
 from glasshouse.capture.native import native
+from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.tracebacks import behind_frame, caller_of, users_part
 from glasshouse.capture.tracer import CaptureTracer
 from glasshouse.capture.values import (

@@ -24,6 +24,7 @@ from glasshouse.capture.frame import CapturedGenerator, CaptureFrame, plain_valu
 from glasshouse.capture.opcodes import COLLECTS, unknown_operation
 from glasshouse.capture.operators import OPERATORS, UNARY
 from glasshouse.capture.plain import FUNCTIONS, MISSING, SCALARS, looks_up_itself, static_lookup
+from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.polyfill_natives import KINDS
 from glasshouse.capture.polyfills import NATIVES, POLYFILLS
 from glasshouse.capture.tracebacks import caller_of
@@ -412,6 +413,9 @@ class CallRules:
             return self.inline(Var(init), [made, *args], kwargs, then, made)
         if not args and not kwargs:
             return self.deliver(then, made)
+        setter = static_lookup(cls, "__setitem__")[0]
+        if base is OrderedDict and setter is not OrderedDict.__setitem__:  # which it calls
+            raise Break(f"making a {cls.__name__}", fn, args, kwargs)
         return self.extend(made, how, *args, then=lambda t, v: t.deliver(then, made), **kwargs)
 
     # -- builtins ------------------------------------------------------------------------------

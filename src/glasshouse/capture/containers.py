@@ -6,6 +6,7 @@ from glasshouse.capture.frame import END, EnumerateIterator, SequenceIterator, Z
 from glasshouse.capture.guards import GuardCheck
 from glasshouse.capture.objects import compares_in_python
 from glasshouse.capture.plain import builtin_base
+from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.signatures import without_proxy
 from glasshouse.capture.values import Break, ValueSource, Var, constant, own_method
 

@@ -114,6 +114,7 @@ def miss(dispatcher, *slots):
             return native().tail_call(fn, *go_on.args)
         return go_on()
     finally:
+        go_on = None  # it may hold what is raised, whose traceback has this frame
         if callback is not None:
             hook.set_skip(code, False)
         hook.set_hook(callback)

@@ -10,6 +10,7 @@ import types
 
 from glasshouse.base.interrupts import hold, release
 from glasshouse.capture.emit_continuation import ContinuationEmitter
+from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import ValueSource
 from glasshouse.ir.node import IRNode
 

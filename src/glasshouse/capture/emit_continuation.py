@@ -8,6 +8,7 @@ from glasshouse.capture.bytecode import VERSION
 from glasshouse.capture.emit_values import LITERALS, ValueEmitter
 from glasshouse.capture.frame import CaptureFrame, code_of, resume_call
 from glasshouse.capture.native import native
+from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import CannotRebuild, ValueSource, Var, discarded
 
 
@@ -95,7 +96,7 @@ class ContinuationEmitter(ValueEmitter):
             "except BaseException as raised:",
             "    e = raised",
             "if e is not None:",
-            f"    r = {caught}",
+            f"    r, e = {caught}, None",  # its traceback has this frame
             "else:",
             *(f"    {x}" for x in then),
         ]

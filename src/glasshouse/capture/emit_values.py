@@ -7,6 +7,7 @@ from collections import OrderedDict
 
 from glasshouse.capture.frame import CapturedGenerator
 from glasshouse.capture.plain import builtin_base, is_native, static_lookup
+from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.tracebacks import without_locals
 from glasshouse.capture.values import (
     STEPS,

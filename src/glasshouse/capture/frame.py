@@ -16,7 +16,10 @@ from glasshouse.capture.bytecode import (
     original_of,
     resume_slots,
 )
+from glasshouse.capture.native import native
+from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.polyfill_natives import ended_native, native_of
+from glasshouse.capture.tracebacks import users_part
 from glasshouse.capture.values import NULL, CannotRebuild, Recipe, Var
 
 END = Var("end")  # what a finished iterator gives
@@ -321,7 +324,10 @@ class StartedGenerator:
 
     def __next__(self):
         step, self.step = self.step, self.made.__next__
-        return step()
+        try:
+            return step()
+        finally:
+            del step  # it may hold what is raised, whose traceback has this frame
 
 
 def going_on(made: "CapturedGenerator"):
@@ -331,10 +337,10 @@ def going_on(made: "CapturedGenerator"):
     except BaseException as error:
         if isinstance(error, GeneratorExit) and made.rest() is None:
             raise  # nobody has closed this one: it was let go of, and `made` may go on
-        step = partial(made.throw, error)
+        rest = StartedGenerator(made, partial(made.throw, error))
     else:
-        step = partial(made.send, sent)
-    return (yield from StartedGenerator(made, step))
+        rest = StartedGenerator(made, partial(made.send, sent))
+    return (yield from rest)
 
 
 def caught_here():
@@ -411,7 +417,7 @@ class CapturedGenerator:
 
     def send(self, value):
         """The next value."""
-        return self.make_tracer().drive(self, Var(value), None)
+        return self.drive(Var(value), None)
 
     def throw(self, kind, value=None, trace=None):
         """Raise inside."""
@@ -420,7 +426,20 @@ class CapturedGenerator:
         error = catcher.throw(kind, value, trace) if value or trace else catcher.throw(kind)
         error.__traceback__ = trace
         del catcher
-        return self.make_tracer().drive(self, Var(None), error)
+        try:
+            return self.drive(Var(None), error)
+        finally:
+            del error, kind  # its traceback has this frame
+
+    def drive(self, sent: Var, error):
+        """The next value. What is raised instead holds no frame that holds it."""
+        try:
+            return self.make_tracer().drive(self, sent, error)
+        except BaseException as raised:
+            raised.__traceback__ = users_part(raised.__traceback__)
+            native().raise_again(raised)
+        finally:
+            del error
 
     def __del__(self):
         if self.started and not self.finished and not self.running:

@@ -11,6 +11,7 @@ from typing import Any
 
 from glasshouse.base.errors import HiddenValueError
 from glasshouse.capture.plain import ARRAY_SCALARS, FUNCTIONS, SCALARS
+from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import (
     Break,
     Recipe,

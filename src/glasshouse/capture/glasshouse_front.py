@@ -9,6 +9,7 @@ from glasshouse.base.dtype import DType
 from glasshouse.base.shape import Spec
 from glasshouse.capture.guards import GuardCheck
 from glasshouse.capture.module_front import CONTEXTS, LeftContext, ModuleFront
+from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.tape_nodes import walk_tape
 from glasshouse.capture.tensor_front import TensorFront
 from glasshouse.capture.values import Break, ValueSource, Var
@@ -84,11 +85,11 @@ class GlasshouseFront(TensorFront, ModuleFront):
             return True
         if isinstance(fn, type):
             return issubclass(fn, Value)
-        name = getattr(fn, "__module__", None) or ""
         if not isinstance(fn, types.FunctionType):
             bound = isinstance(fn, (types.BuiltinFunctionType, types.MethodType))
             owner = fn.__self__ if bound else None
             return isinstance(owner, type) and issubclass(owner, Value)
+        name = fn.__module__ or ""
         if name == "glasshouse.ops.checks" or not name.startswith(OPERATIONS):
             return False
         if fn.__name__ in LEFT_TO_PYTHON or "<locals>" in fn.__qualname__:

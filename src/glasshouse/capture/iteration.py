@@ -1,5 +1,7 @@
 """Iterators and generators: made, stepped, closed."""
 
+import types
+
 from glasshouse.capture.bytecode import VERSION
 from glasshouse.capture.frame import (
     END,
@@ -9,6 +11,7 @@ from glasshouse.capture.frame import (
     caught_here,
     plain_value,
 )
+from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.polyfills import iterate
 from glasshouse.capture.tracebacks import chain_context
 from glasshouse.capture.values import Break, Recipe, UserError, Var, own_method, pending
@@ -46,7 +49,8 @@ class IterationRules:
         traces = [getattr(x, "__traceback__", None) for x in values[:2]]
         error = self.do(catcher.throw, *values)
         given = values[2] if len(values) > 2 else None
-        error.__traceback__ = given or next(filter(None, traces), None)  # without our frames
+        traces = [x for x in (given, *traces) if isinstance(x, types.TracebackType)]
+        error.__traceback__ = next(iter(traces), None)  # without our frames
         thrown = next((x for x in args if x.value is error), None)
         if thrown is not None:
             return thrown

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from glasshouse.capture.frame import CapturedGenerator, plain_value
 from glasshouse.capture.objects import compares_in_python
 from glasshouse.capture.plain import SCALARS, static_lookup
+from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.polyfills import add_all, extend_of, fromkeys_of, join_of, update_of
 from glasshouse.capture.signatures import without_proxy
 from glasshouse.capture.values import Break, Recipe, Var, discarded, own_method

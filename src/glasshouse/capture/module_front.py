@@ -6,6 +6,7 @@ import types
 from glasshouse.autograd.tape import grad_mode
 from glasshouse.capture.front import FrontEnd
 from glasshouse.capture.plain import SCALARS
+from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import Break, Recipe, ValueSource, Var
 from glasshouse.dispatch.autocast import autocast
 from glasshouse.dispatch.backend import TensorBackend

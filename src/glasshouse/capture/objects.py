@@ -17,6 +17,7 @@ from glasshouse.capture.plain import (
     looks_up_itself,
     static_lookup,
 )
+from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import Break, Recipe, SymbolicNumber, ValueSource, Var
 from glasshouse.ir.node import IRNode
 

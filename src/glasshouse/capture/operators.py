@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from glasshouse.capture.frame import CapturedGenerator, CapturedIterator
 from glasshouse.capture.objects import compares_in_python
 from glasshouse.capture.plain import ARRAY_SCALARS, FUNCTIONS, SCALARS, static_lookup
+from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.polyfills import contains_in, equal_items, unequal_items
 from glasshouse.capture.signatures import without_proxy
 from glasshouse.capture.values import (
@@ -187,7 +188,7 @@ class OperatorRules:
             if not user:
                 return self.deliver(then, self.front.operate(self, fn, [lhs, rhs]))
         if fn in ARITHMETIC and self.is_size_call([lhs, rhs]):
-            made = self.front.apply(self, "call_function", fn, fn, [lhs, rhs], {}, True)
+            made = self.front.apply(self, "call_function", fn, fn, [lhs, rhs], {}, numbers=True)
             return self.deliver(then, made)
         if self.may_vary(fn) and self.is_number_call([lhs, rhs]):
             return self.deliver(then, self.number(fn, [lhs, rhs]))

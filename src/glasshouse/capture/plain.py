@@ -40,6 +40,12 @@ WITHOUT_EFFECT = {"super", "object", "__class__", "__getattribute__", "Attribute
 MISSING = object()
 
 
+def is_instance(value, kinds) -> bool:
+    """isinstance by the type alone: Python's own also asks `value.__class__`, which a user's class
+    may compute."""
+    return issubclass(type(value), kinds)
+
+
 def static_lookup(cls: type, name: str):
     """(class attribute, the class that has it) along the method resolution order."""
     for base in cls.__mro__:

@@ -12,7 +12,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from glasshouse.base.errors import CaptureError, OptionError
-from glasshouse.base.interrupts import let_through
+from glasshouse.base.interrupts import let_through, release
 from glasshouse.capture.break_continuation import BreakContinuation, real, returned
 from glasshouse.capture.bytecode import slot_names
 from glasshouse.capture.config import config, counters
@@ -30,8 +30,9 @@ from glasshouse.capture.guards import (
     weakened,
 )
 from glasshouse.capture.native import native
+from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.reproduce import Reproduction
-from glasshouse.capture.tracebacks import raise_as_it_is
+from glasshouse.capture.tracebacks import users_part
 from glasshouse.capture.tracer import HANDED_OVER, INTERRUPTED, CaptureTracer, Raised
 from glasshouse.capture.values import (
     Break,
@@ -221,7 +222,9 @@ class CaptureSession(BreakContinuation):
                 self.run_graph(emitter, graph)
             except CannotRebuild as failure:
                 self.note_break(f"{failure.what} leaves the function", "", "")
-        raise_as_it_is(error)
+        error.__traceback__ = users_part(error.__traceback__)
+        self.leave_contexts()
+        return partial(raised_again, error)
 
     def unfinished(self):
         """A generator that stands inside a with or try: when it goes, more of it runs."""
@@ -448,3 +451,9 @@ def print_bytecode(fn, run) -> None:
     for title, code in (("original", fn.__code__), ("modified", run.__code__)):
         print(f"[capture] {title} bytecode of {fn.__qualname__}")
         dis.dis(code)
+
+
+def raised_again(error: BaseException):
+    """What raises the exception as it is, when signals wait no more."""
+    release()
+    return partial(native().raise_again, error)

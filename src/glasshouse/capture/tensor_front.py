@@ -9,6 +9,7 @@ from glasshouse.base.dtype import DType
 from glasshouse.base.shape import Spec
 from glasshouse.capture.front import FrontEnd, is_number
 from glasshouse.capture.guards import GuardCheck
+from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import Break, Recipe, ValueSource, Var, constant
 from glasshouse.dispatch.bind import state
 from glasshouse.ir.node import IRNode

@@ -4,7 +4,6 @@ import types
 from contextlib import suppress
 
 from glasshouse.capture.bytecode import original_of
-from glasshouse.capture.frame import CaptureFrame
 from glasshouse.capture.native import native
 
 HERE = __file__.rpartition("/")[0]
@@ -60,7 +59,7 @@ def is_caller(code: types.CodeType) -> bool:
     return code.co_varnames == CALLER.__code__.co_varnames
 
 
-def caller_of(f: CaptureFrame) -> types.FunctionType:
+def caller_of(f) -> types.FunctionType:
     """caller(fn, args, kwargs) calls fn from a frame that looks like the user's: what asks for the
     frame that called it (warnings, namedtuple, TypeVar) finds the user's module and line."""
     if f.root.co_filename.startswith(HERE):
@@ -93,7 +92,7 @@ def frame_like(code: types.CodeType, line: int | None, names: dict):
     return native().make_frame(looks_alike, names)
 
 
-def behind_frame(f: CaptureFrame, trace):
+def behind_frame(f, trace):
     """A traceback with a frame's entry before the others."""
     if is_polyfill(f.root):
         return trace  # a builtin, as the interpreter has it
@@ -122,12 +121,3 @@ def chain_context(error: BaseException, handled: BaseException | None) -> None:
 
 def raise_it(error: BaseException):
     raise error
-
-
-def raise_as_it_is(error: BaseException):
-    """Raise without making what we are handling its context."""
-    context = error.__context__
-    try:
-        raise error
-    finally:
-        error.__context__ = context

@@ -32,12 +32,12 @@ from glasshouse.capture.native import native
 from glasshouse.capture.objects import ObjectRules
 from glasshouse.capture.opcodes import HANDLERS, OpcodeHandlers
 from glasshouse.capture.operators import OperatorRules
+from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.polyfill_calls import PolyfillCallRules
 from glasshouse.capture.tracebacks import (
     behind_frame,
     chain_context,
     is_polyfill,
-    raise_as_it_is,
     users_part,
 )
 from glasshouse.capture.values import (
@@ -547,7 +547,7 @@ class CaptureTracer(
                 f.then.other(self, error)
                 return None
         if not self.live:
-            raise_as_it_is(error)
+            native().raise_again(error)
         return Raised(var, has_frame or isinstance(var.origin, Recipe))
 
     def attribute_or(self, whole: tuple, obj: Var, name: str, then, other):

@@ -474,6 +474,8 @@ static PyObject *finish_tail(PyObject *result) {
         PyObject *fn = t->items[0];
         if (PyObject_TypeCheck(fn, &DispatcherType)) result = dispatch_once(fn, t->items + 1, Py_SIZE(t) - 1, NULL);
         else result = PyObject_Vectorcall(fn, t->items + 1, Py_SIZE(t) - 1, NULL);
+        /* The frame that left it may live on in a traceback: what was left to do is done. */
+        for (Py_ssize_t i = 0; i < Py_SIZE(t); i++) Py_CLEAR(t->items[i]);
         Py_DECREF(t);
     }
     return result;
