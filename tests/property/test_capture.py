@@ -15,13 +15,14 @@ from random_functions import RandomFunction
 COUNT = int(os.environ.get("GH_FUZZ", "600"))
 PARTS = 20
 COMPILED = 0.01  # of the functions become Programs
-# Functions that still differ, by what of Python's semantics capture does not have.
-ENDS_LATE = "a generator that is left in the middle ends later than in Python"
-OWN_LOOKUP = "what `__getattribute__` raises is not followed by `__getattr__`, or it is asked again"
+# Functions that still differ, and in what of Python's semantics.
 KNOWN = {
-    50: OWN_LOOKUP, 115: OWN_LOOKUP, 299: OWN_LOOKUP, 340: OWN_LOOKUP, 349: OWN_LOOKUP,
-    139: ENDS_LATE, 456: ENDS_LATE, 512: ENDS_LATE,
-}  # fmt: skip
+    139: "what a generator that is let go of in the middle did comes before another effect",
+    225: "an error of an iterator that a comprehension begins has the comprehension's line too",
+    238: "an AttributeError without arguments that __getattr__ raises does not refer to the object",
+    427: "as 238",
+    431: "an error of an operation that is raised in a handler has no context",
+}
 
 
 @pytest.mark.parametrize("part", range(PARTS))
