@@ -21,6 +21,7 @@ KNOWN = {
     225: "an error of an iterator that a comprehension begins has the comprehension's line too",
     238: "an AttributeError without arguments that __getattr__ raises does not refer to the object",
     427: "as 238",
+    512: "as 139",
     431: "an error of an operation that is raised in a handler has no context",
 }
 

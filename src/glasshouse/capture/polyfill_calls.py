@@ -27,14 +27,22 @@ class PolyfillCallRules:
             raise Break(f"{f.__name__} over a {type(args[0].value).__name__}", fn, args, kwargs)
         places = [i for i in EAGER.get(f, ()) if i < len(args) and self.iterates_in_python(args[i])]
 
-        def iterate_rest(tracer, left, ready):
-            if not left:
-                return tracer.call_function(Var(POLYFILLS[f]), ready, kwargs, then)
-            at, *more = left
-            rest = lambda t, it: iterate_rest(t, more, [*ready[:at], it, *ready[at + 1 :]])  # noqa: E731
-            return tracer.get_iter(ready[at], rest)
+        def call(tracer, ready):
+            return tracer.call_function(Var(POLYFILLS[f]), ready, kwargs, then)
 
-        return iterate_rest(self, places, list(args))
+        return self.call_with_iterators(places, list(args), call)
+
+    def call_with_iterators(self, places: list[int], args: list[Var], call):
+        """Call with the iterators of the arguments at some places, asked for in order."""
+        if not places:
+            return call(self, args)
+        at, *more = places
+
+        def iterated(tracer, iterator):
+            ready = [*args[:at], iterator, *args[at + 1 :]]
+            return tracer.call_with_iterators(more, ready, call)
+
+        return self.get_iter(args[at], iterated)
 
     def is_opaque_iterator(self, x: Var) -> bool:
         """Whether something is an iterator of which nothing is known."""

@@ -1,9 +1,11 @@
 """What captured code keeps alive: entries die with the models, functions and code that they use."""
 
+import ast
 import copy
 import gc
 import pickle
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -290,3 +292,54 @@ def test_explanation_keeps_what_it_shows():
     gc.collect()
     assert len(explanation.graphs) == 1
     assert "1 graphs" in str(explanation)
+
+
+def test_no_closure_of_the_interpreter_refers_to_itself():
+    """It would keep what was captured alive until garbage is looked for."""
+    for path in sorted(Path(gh.capture.__file__).parent.glob("*.py")):
+        if path.name == "split.py":  # of graphs, which hold nothing of the user's
+            continue
+        for outer in ast.walk(ast.parse(path.read_text())):
+            if isinstance(outer, ast.FunctionDef):
+                for inner in ast.walk(outer):
+                    if isinstance(inner, ast.FunctionDef) and inner is not outer:
+                        names = {x.id for x in ast.walk(inner) if isinstance(x, ast.Name)}
+                        assert inner.name not in names, f"{path.name}: {inner.name}"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_exceptions_keep_nothing_of_a_capture_alive(seed):
+    """What is raised, caught or goes through a handler refers to no frame of ours."""
+
+    def fn(x, items):
+        try:
+            if seed == 0:
+                del items[9]
+            elif seed == 1:
+                x[0] = gh
+            elif seed == 2:
+                len(x.reshape(5, -1))
+            else:
+                raise KeyError(x)
+        except ValueError:
+            gh.graph_break()
+        finally:
+            items.append(1)
+
+    fast = gh.optimize("eager")(fn)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            x, items = gh.ones(3), [1]
+            with pytest.raises(Exception) as raised:
+                fast(x, items)
+            error = raised.value
+            while error is not None:
+                error.__traceback__, error = None, error.__context__
+            del raised, error
+            gone = weakref.ref(x)
+            del x
+            assert gone() is None
+    finally:
+        gc.enable()
