@@ -114,6 +114,11 @@ class MethodRules:
             raise Break("formatting of a value", fn, args, kwargs)
         if name == "fromkeys" and isinstance(value, type) and issubclass(value, dict) and args:
             return self.call_function(Var(fromkeys_of), [this, *args], kwargs, then)
+        return self.plain_method(fn, this, name, args, kwargs, then)
+
+    def plain_method(self, fn: Var, this: Var, name: str, args, kwargs, then):
+        """A method that the interpreter has no rule for: folded where nothing can change it."""
+        value = this.value
         stateless = isinstance(value, (*STATELESS, type)) or self.front.is_constant(value)
         stateless = stateless and name != "__subclasses__"
         if stateless and self.all_foldable([this, *args], kwargs):

@@ -131,9 +131,9 @@ class ModuleFront(FrontEnd):
     def make_stateless(self, tracer, fn, args, kwargs, then) -> bool:
         """Make a layer of the library that has no tensors; False where it is another."""
         cls = fn.value
-        known = tracer.all_foldable(args, kwargs) and cls.__module__.startswith("glasshouse.nn")
+        foldable = tracer.all_foldable(args, kwargs) and cls.__module__.startswith("glasshouse.nn")
         if (
-            not known
+            not foldable
             or not issubclass(cls, WITHOUT_DRAWS)
             or any(x.items for x in (*args, *kwargs.values()) if x.is_made("call"))
         ):

@@ -1,24 +1,21 @@
-"""Operators, truth, length, search, indexing: Python's protocols for them."""
+"""Operators, truth and length: Python's protocols for them."""
 
 import math
 import operator
 import types
-from collections import defaultdict
 from typing import Any, NamedTuple
 
-from glasshouse.capture.frame import CapturedGenerator, CapturedIterator
+from glasshouse.capture.frame import CapturedIterator
 from glasshouse.capture.objects import compares_in_python
 from glasshouse.capture.plain import ARRAY_SCALARS, FUNCTIONS, SCALARS, static_lookup
 from glasshouse.capture.plain import is_instance as isinstance
-from glasshouse.capture.polyfills import contains_in, equal_items, unequal_items
-from glasshouse.capture.signatures import without_proxy
+from glasshouse.capture.polyfills import equal_items, unequal_items
 from glasshouse.capture.values import (
     Break,
     SymbolicNumber,
     ValueSource,
     Var,
     constant,
-    discarded,
     own_method,
     pending,
 )
@@ -95,22 +92,6 @@ class OperatorAttempt(NamedTuple):
     rhs: Var
     tries: list[tuple[Var, str, Var]]
     then: Any
-
-
-def contains(container, element):
-    return element in container
-
-
-def not_contains(container, element):
-    return element not in container
-
-
-def store(container, key, value):
-    container[key] = value
-
-
-def delete(container, key):
-    del container[key]
 
 
 def exact_bool(value):
@@ -428,110 +409,6 @@ class OperatorRules:
         if items is None:
             raise Break(f"the length of a {type(value).__name__}", Var(len), [x])
         return self.give(then, len(items))
-
-    @pending
-    def contains(self, container: Var, element: Var, inverted: bool, then=None):
-        """element in container."""
-        container = without_proxy(container)
-        value = container.value
-        fn = not_contains if inverted else contains
-        if not self.live:
-            return self.give(then, self.do(fn, value, element.value))
-
-        def done(t, v):
-            return t.truth(v, lambda t2, flag: t2.give(then, flag is not inverted))
-
-        if self.call_own(container, "__contains__", [element], done):
-            return None
-        if isinstance(value, (CapturedGenerator, CapturedIterator)):
-            return self.call_function(Var(contains_in), [container, element], {}, done)
-        contained, base = None, container
-        if container.is_made("view") and container.origin.parts[1] == "keys":
-            base = container.origin.parts[0]
-        if self.is_dict(base) or base is not container and isinstance(base.value, dict):
-            contained = self.entry(base, self.concrete_key(element)) is not None
-        elif isinstance(value, (set, frozenset)):
-            self.whole_set(container)
-            contained = self.do(value.__contains__, self.concrete_key(element))
-        elif self.foldable(container) and self.foldable(element):
-            contained = self.do(contains, self.concretize(container), self.concretize(element))
-        elif isinstance(value, (list, tuple)) and not self.is_tensor(element):
-            items = self.sequence(container)
-            parts = [x is element or self.same_item(x, element) for x in items]
-            contained = None if None in parts and True not in parts else any(p for p in parts)
-        listed = [element, *self.sequence(container)] if isinstance(value, (list, tuple)) else None
-        if contained is None and listed and not any(map(self.is_tensor, listed)):
-            return self.call_function(Var(contains_in), [container, element], {}, done)
-        if contained is None:
-            raise Break("a search in a container", Var(fn), [container, element])
-        return self.give(then, contained is not inverted)
-
-    @pending
-    def get_item(self, obj: Var, key: Var, then=None):
-        """obj[key]."""
-        obj = without_proxy(obj)
-        value = obj.value
-        if not self.live:
-            return self.give(then, self.do(operator.getitem, value, key.value))
-        if self.is_tensor(obj):
-            return self.deliver(then, self.front.operate(self, operator.getitem, [obj, key]))
-        if isinstance(value, type):
-            return self.give(then, self.call_concrete(operator.getitem, [obj, key]))
-        if self.call_own(obj, "__getitem__", [key], then):
-            return None
-        if isinstance(value, dict):
-            item = self.entry(obj, self.concrete_key(key))
-            if item is not None:
-                return self.deliver(then, item)
-            if self.call_own(obj, "__missing__", [key], then):
-                return None
-            if isinstance(value, defaultdict):
-                return self.default_item(obj, key, then)
-            self.fail(KeyError(key.value))
-        if isinstance(value, (list, tuple)) and self.foldable(key):
-            items, raw = self.sequence(obj), self.concretize(key)
-            if isinstance(raw, slice):
-                make = self.new_list if isinstance(value, list) else self.new_tuple
-                if type(value) is tuple and raw == slice(None):
-                    return self.deliver(then, obj)
-                return self.deliver(then, make(items[raw]))
-            self.do(operator.getitem, value, raw)
-            return self.deliver(then, items[raw])
-        if self.foldable(obj) and self.foldable(key):
-            return self.deliver(then, constant(self.call_concrete(operator.getitem, [obj, key])))
-        raise Break(f"indexing of a {type(value).__name__}", Var(operator.getitem), [obj, key])
-
-    def default_item(self, obj: Var, key: Var, then):
-        """A missing item of a defaultdict."""
-        factory = self.load(obj.value.default_factory, self.sub(obj, "attr", "default_factory"))
-
-        def keep(tracer, made):
-            tracer.store_item(obj, key, made)
-            return tracer.deliver(then, made)
-
-        return self.call(factory, [], {}, keep)
-
-    @pending
-    def set_item(self, obj: Var, key: Var, value: Var | None, then=discarded):
-        """obj[key] = value (None deletes); what comes back goes to `then`."""
-        target, write = obj.value, delete if value is None else store
-        args = [obj, key] if value is None else [obj, key, value]
-        if not self.live:
-            self.do(write, *(x.value for x in args))
-            return self.give(then, None)
-        if self.is_tensor(obj) and value is not None:
-            self.front.operate(self, operator.setitem, args)
-            return self.give(then, None)
-        name = "__setitem__" if value is not None else "__delitem__"
-        if self.call_own(obj, name, args[1:], then):
-            return None
-        kept = type(target) is list and isinstance(key.value, (int, slice)) and self.foldable(key)
-        if kept:
-            self.concretize(key)
-        if kept or isinstance(target, dict):
-            self.store_item(obj, key, value)
-            return self.give(then, None)
-        raise Break(f"item assignment to a {type(target).__name__}", Var(write), args)
 
 
 def method_name(fn) -> str:

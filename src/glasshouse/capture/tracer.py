@@ -34,6 +34,7 @@ from glasshouse.capture.opcodes import HANDLERS, OpcodeHandlers
 from glasshouse.capture.operators import OperatorRules
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.polyfill_calls import PolyfillCallRules
+from glasshouse.capture.subscripts import SubscriptRules
 from glasshouse.capture.tracebacks import (
     behind_frame,
     chain_context,
@@ -77,6 +78,7 @@ class CaptureTracer(
     ContainerRules,
     AttributeRules,
     OperatorRules,
+    SubscriptRules,
     MethodRules,
     IterationRules,
     PolyfillCallRules,
