@@ -232,6 +232,8 @@ def as_list(t, items):
 
 def on_dict(cls):
     def handler(t, fn, args, kwargs, then):
+        if len(args) > 1:
+            return t.deliver(then, t.real_call(fn, args, kwargs))  # raises
         made = t.new_dict([], cls)
         if not args and not kwargs:
             return t.deliver(then, made)

@@ -46,7 +46,8 @@ class IterationRules:
         catcher = caught_here()
         next(catcher)
         values = [x.value for x in args]
-        traces = [getattr(x, "__traceback__", None) for x in values[:2]]
+        errors = (x for x in values[:2] if isinstance(x, BaseException))
+        traces = [x.__traceback__ for x in errors]
         error = self.do(catcher.throw, *values)
         given = values[2] if len(values) > 2 else None
         traces = [x for x in (given, *traces) if isinstance(x, types.TracebackType)]
