@@ -10,6 +10,7 @@ crash, or a method that hangs, loses one method. The status is 1 where one crash
 or less than 99.5 % of the methods end the same; with --known, where one has no reason."""
 
 import argparse
+import gc
 import importlib
 import io
 import json
@@ -133,6 +134,7 @@ def work(file: str, start: int, pipe: int) -> None:
     cases = cases_of(module)
     only = os.environ.get("ONLY")
     tell(count=len(cases))
+    gc.freeze()  # tests that collect garbage do so hundreds of times
     if hasattr(module, "setUpModule"):
         module.setUpModule()
     ready = None

@@ -4,7 +4,7 @@ import operator
 import types
 from collections import OrderedDict
 
-from glasshouse.capture.frame import CapturedGenerator, plain_value
+from glasshouse.capture.frame import CapturedGenerator, CapturedIterator, plain_value
 from glasshouse.capture.objects import compares_in_python
 from glasshouse.capture.plain import SCALARS, static_lookup
 from glasshouse.capture.plain import is_instance as isinstance
@@ -33,6 +33,7 @@ WITH_LAST = {"popitem", "move_to_end"}
 TEXTS = {"__str__", "__repr__", "__hash__", "__format__", "__reduce__"}
 
 
+STEPS = ("__next__", "__iter__")
 ITEM_METHODS = ("__getitem__", "__setitem__", "__delitem__", "__contains__")
 STRAIGHT = {*ITEM_METHODS, "__len__", "__iter__", "__init__", "keys", "values", "items"}
 
@@ -69,7 +70,10 @@ class MethodRules:
         """this.name(*args) of a builtin type."""
         this = without_proxy(this)
         value = this.value
-        if isinstance(fn.value, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+        unbound = isinstance(fn.value, (types.MethodDescriptorType, types.WrapperDescriptorType))
+        if unbound and isinstance(value, CapturedIterator) and name not in STEPS:
+            raise Break(f"method {name} of an iterator", fn, [this, *args], kwargs)
+        if unbound:
             bound = self.do(fn.value.__get__, value, type(value))
             fn = Var(bound, Recipe("method", this, Var(fn.value)))
         if isinstance(value, CapturedGenerator):

@@ -519,7 +519,7 @@ class OpcodeHandlers:
 
     def op_PUSH_EXC_INFO(self, f, ins):
         error = f.stack.pop()
-        f.stack.append(f.handled[-1] if f.handled else Var(None))
+        f.stack.append(self.handled_before())
         f.stack.append(error)
         f.handled.append(error)
 

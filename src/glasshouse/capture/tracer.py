@@ -481,6 +481,13 @@ class CaptureTracer(
         inner = (f.handled[-1] for f in reversed(self.frames[: k + 1]) if f.handled)
         return next(inner, None)
 
+    def handled_before(self) -> Var:
+        """The exception that is being handled, by whoever it is, or None."""
+        var = self.handled_in(len(self.frames))
+        if var is None and self.outside is not None:
+            return self.track(Var(self.outside, Recipe("handled")))
+        return Var(None) if var is None else var
+
     def handled_now(self) -> BaseException | None:
         """The exception that is being handled where the user's program is."""
         var = self.handled_in(len(self.frames))

@@ -268,6 +268,11 @@ def a_sequence_is_pickled():
     return list(pickle.loads(pickle.dumps(it)))
 
 
+def hint_of_an_iterator():
+    it = iter([1, 2, 3])
+    return type(it).__length_hint__(it), list(it)
+
+
 def an_iterator_stays_finished():
     items = [1, 2]
     it = iter(items)
