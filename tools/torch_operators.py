@@ -28,10 +28,12 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
 
 from glasshouse.torch.backend import decompositions, glasshouse
+from glasshouse.torch.options import checked_options
 from glasshouse.torch.runtime import TorchGraphProgram
 
 DTYPES = ("float32", "float64", "bfloat16", "int64", "bool")
 SECONDS = 30  # for one sample
+STRICT = checked_options({"strict": True})
 WAYS = ("forward", "strides", "backward")
 REFUSED = "eager itself refuses the sample"
 BROKEN, DRAWN, NEAR = "the graph breaks", "drawn: values not compared", "as near to float64"
@@ -50,7 +52,7 @@ def compile_function(function, graphs: list):
 
     def compiler(phase: str):
         def compile_graph(module, _inputs):
-            graphs.append(TorchGraphProgram(module, phase, {"strict": True}))
+            graphs.append(TorchGraphProgram(module, phase, STRICT))
             return graphs[-1]
 
         return compile_graph
@@ -211,7 +213,9 @@ def compare_sample(op, sample, inplace: bool) -> dict[str, str]:
     counted = {}
     try:
         outs, grads = results_of(compile_function(function, graphs), tensors)
-    except Exception:  # no graph for AOTAutograd alone, or a fault, which is found again here
+    except Exception:
+        if graphs:  # a fault of ours; without a graph, AOTAutograd alone could not make one
+            raise
         torch._dynamo.reset()
         whole = torch.compile(function, backend=glasshouse, options={"strict": True}, dynamic=False)
         outs, grads = results_of(whole, tensors)

@@ -36,9 +36,19 @@ def run_in_torch(*arrays, operator: str, arguments, outs, draw):
         results = find_operator(operator)(*args, **named)
     results = list(results) if isinstance(results, (tuple, list)) else [results]
     arrays_out = tuple(to_array(x.contiguous()) for x in results if isinstance(x, torch.Tensor))
+    if arrays_out and [x.shape for x in arrays_out] != [spec.shape for spec in specs_of(outs)]:
+        raise OtherSizesError(operator)
     if not arrays_out:  # an operator for its effect, such as a check
         return np.zeros(DONE.shape, DONE.dtype.np)
     return arrays_out if isinstance(outs, tuple) else arrays_out[0]
+
+
+class OtherSizesError(Exception):
+    """An operator of PyTorch's gave other sizes than it had promised when the graph was made."""
+
+
+def specs_of(outs) -> tuple:
+    return outs if isinstance(outs, tuple) else (outs,)
 
 
 def readable(array) -> np.ndarray:

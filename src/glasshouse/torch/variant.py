@@ -24,6 +24,7 @@ from glasshouse.dispatch.watch import Tally
 from glasshouse.graph import record
 from glasshouse.torch.draws import draw_keys
 from glasshouse.torch.dtypes import from_array, to_array
+from glasshouse.torch.host import OtherSizesError
 from glasshouse.torch.layout import layout_of, row_major_strides
 from glasshouse.torch.lowering import GraphLowering
 from glasshouse.torch.results import COMPUTED, Output
@@ -121,7 +122,11 @@ class ReferenceVariant(GraphVariant):
             keys = draw_keys(self.draws)
             for leaf, (kind, what) in zip(self.recording.leaves, self.leaves):
                 leaf.value = self.array_of(kind, what, args, keys)
-            arrays = [np.array(x, order="C") for x in quiet.run(record.compute, self.recording)]
+            try:
+                computed = quiet.run(record.compute, self.recording)
+            except OtherSizesError:
+                return EagerVariant(self.module).run(args)
+            arrays = [np.array(x, order="C") for x in computed]
         tensors = {
             out.what: from_array(arrays[out.what]).as_strided(*out.memory)
             for out in self.outputs
@@ -260,7 +265,7 @@ class CompiledVariant(GraphVariant):
             self.tally.runs[get_ident()] += 1
             try:
                 self.run_program()
-            except IndexErrorInside:  # PyTorch's own words say which
+            except (IndexErrorInside, OtherSizesError):  # PyTorch's own words say which index
                 return EagerVariant(self.module).run(args)
             finally:
                 program.arena = None
