@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import gc
 import inspect
+import itertools
 from collections import OrderedDict
 
 import numpy as np
@@ -225,6 +226,22 @@ def test_layers_that_each_call_makes_are_captured_twice_and_then_found(collected
             if collected:
                 gc.collect()
         assert counter.count == 2
+
+
+def test_a_chain_that_crosses_a_break_costs_no_other_function_a_graph():
+    def crossing(x):
+        it = itertools.chain([1, 2], [3])
+        x = x + next(it)
+        gh.graph_break()
+        return x * next(it)
+
+    def fn(x):
+        for n in itertools.chain([1, 2], [3]):
+            x = x + n
+        return x
+
+    count_graphs(crossing, *[(X,)] * 3)
+    assert count_graphs(fn, *[(X,)] * 3) == 1
 
 
 def test_a_container_of_the_users_leaves_with_its_attributes():
