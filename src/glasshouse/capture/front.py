@@ -265,7 +265,8 @@ class FrontEnd:
             if given and id(fn) not in tracer.config.allowed:
                 reason = f"{getattr(fn, '__name__', fn)} is given a function"
                 raise Break(reason, call, args, kwargs)
-        if tracer.shared and id(args[0].value) in tracer.shared and self.writes(target, args):
+        shared = tracer.shared and args and id(args[0].value) in tracer.shared
+        if shared and self.writes(target, args):
             tracer.stop_learning("a tensor that is another one's only for some sizes is written to")
             given = args[1:] if op == "call_method" else args
             return tracer.real_call(Var(fn), given, kwargs)
@@ -298,7 +299,7 @@ class FrontEnd:
         except Exception as error:
             tracer.fix_inputs(node)  # with others it may not raise
             self.undo(tracer, depth)
-            raise UserError(error) from None
+            raise tracer.raising(error) from None
         self.check_numbers(tracer, args)
         if node.meta["varies"] and self.count_varies(node, fn, result):
             tracer.fix_inputs(node)

@@ -138,3 +138,13 @@ def test_error_for_some_numbers_only():
     fast = gh.optimize("eager")(fn)
     for n in (2, 3, 4, 5, 8, 3, 1):
         assert told(fast, vector(), n) == told(fn, vector(), n)
+
+
+def test_call_without_arguments_behind_what_may_be_another_tensor():
+    def fn(x):
+        return x.detach().detach()[:1], gh.is_grad_enabled()
+
+    fast = gh.optimize("eager")(fn)
+    for size in (2, 1, 3):
+        x = gh.arange(float(size))
+        assert told(fast, x) == told(fn, x)

@@ -167,3 +167,67 @@ def test_an_operation_that_is_dropped_is_found(monkeypatch):
             self, value, result * 2))  # fmt: skip
         with pytest.raises(gh.CaptureError, match=r"(?s)result.*plain Python has 3\.0.*mul"):
             fast(gh.ones(2))
+
+
+# -- kernels in fused groups, and in backwards -----------------------------------------------------
+
+
+@pytest.fixture
+def make_card():
+    """Makes a card x · 3 with kernel texts for it and for its derivative, right or wrong."""
+    from glasshouse.dispatch import KernelText, primitives
+    from glasshouse.ops.elementwise import elementwise
+
+    def make(text: str, slope_text: str):
+        slope = elementwise(
+            "wobble_slope",
+            "3.",
+            ref=lambda x: np.full_like(x, 3),
+            dtypes="floating",
+            kernel=KernelText(slope_text, cost=2),
+            why="a derivative with a fault",
+        )
+        return elementwise(
+            "wobble",
+            "x · 3.",
+            ref=lambda x: x * x.dtype.type(3),
+            dtypes="floating",
+            derivatives=(lambda y, x: slope(x),),
+            kernel=KernelText(text, cost=2),
+            why="a card with a fault",
+        )
+
+    yield make
+    for name in ("wobble", "wobble_slope"):
+        del primitives[name]
+
+
+def test_a_wrong_text_within_a_fused_kernel_is_named(make_card):
+    card = make_card("{x} * ({type})3.03", "({type})3 + 0 * {x}")
+
+    def fn(x):
+        y = gh.exp(x * 0.5) - 1
+        z = card(y)
+        return (z + 2) * y
+
+    found = gh.verify(fn, X)
+    assert not found and found.kernel.primitive == "wobble"
+    assert found.kernel.max_error == pytest.approx(0.01, rel=1e-2)
+    assert f"test_verify.py:{fn.__code__.co_firstlineno + 2}" in found.kernel.line
+
+
+def test_a_wrong_kernel_of_a_backward_is_named_in_a_training_step(make_card):
+    card = make_card("{x} * 3", "({type})3.3 + 0 * {x}")
+    model, _ = training()
+    opt = optim.SGD(model.parameters(), lr=0.01)
+
+    def step(x):
+        opt.zero_grad()
+        loss = card(model(x)).sum()
+        loss.backward()
+        opt.step()
+        return loss
+
+    found = gh.verify(step, X)
+    assert not found and found.kernel.primitive == "wobble_slope"
+    assert f"test_verify.py:{step.__code__.co_firstlineno + 2}" in found.kernel.line
