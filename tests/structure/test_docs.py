@@ -4,6 +4,7 @@ import ast
 import doctest
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -47,6 +48,11 @@ def test_the_page_of_primitives_is_fresh():
     tool = str(ROOT / "tools" / "make_primitive_docs.py")
     code = f"import sys, runpy; sys.argv = ['', '--check']; runpy.run_path({tool!r})['main']()"
     assert "up to date" in run(code, ROOT / "src")
+
+
+def test_the_table_of_what_is_captured_is_fresh():
+    tool = runpy.run_path(str(ROOT / "tools" / "make_capture_docs.py"))
+    assert tool["page"]() == (ROOT / "docs" / "capture.md").read_text()
 
 
 CHECK_COSH = """
