@@ -2,7 +2,7 @@
 
 import types
 
-from glasshouse.capture.frame import CapturedGenerator, CapturedIterator
+from glasshouse.capture.frame import CapturedGenerator, CapturedIterator, type_of
 from glasshouse.capture.plain import FUNCTIONS, MISSING, SCALARS, is_heap, static_lookup
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.signatures import is_of_signature, signature_part
@@ -75,8 +75,12 @@ class AttributeRules:
             obj.value = value = value.native()
             self.handed_over.append(obj)
         if isinstance(value, CapturedIterator) and hasattr(value.native(), name):
-            own = getattr(value, name, None) or getattr(value.native(), name)
-            return self.deliver(then, Var(own, Recipe("method", obj, name)))
+            if name not in ("__next__", "__iter__"):
+                reason = f"attribute {name!r} of a {type_of(value).__name__}"
+                raise Break(reason, Var(getattr), [obj, Var(name)])
+            return self.deliver(
+                then, Var(getattr(value.native(), name), Recipe("method", obj, name))
+            )
         has_items = (
             isinstance(obj.items, dict) and not isinstance(value, CONTAINERS) and not special
         )

@@ -467,7 +467,9 @@ def resume_call(frame: CaptureFrame, at: int, stack: list[Var], more: int, captu
         root, before = frame.root, 0
     names = resume_slots(root)
     bound = frozenset(i for i in range(len(names)) if frame.locals[i] is not None)
-    live = bound & frame.code.live_at(at)
+    # Classes live on, as in Python: who asks for the subclasses of one sees whether they do.
+    classes = frozenset(i for i in bound if isinstance(frame.locals[i].value, type))
+    live = bound & (frame.code.live_at(at) | classes)
     slots = [frame.locals[i] if i in live else None for i in range(len(names))]
     offset = frame.code.instructions[at].offset - 2 * before
     fn = resumer(frame, root, offset, [*stack, *[Var(None)] * more], live, captured)

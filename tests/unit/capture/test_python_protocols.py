@@ -4,6 +4,7 @@ functions as values, what is registered, types of caught exceptions."""
 
 import abc
 import collections
+import gc
 import operator
 import re
 import warnings
@@ -276,6 +277,7 @@ CASES = {
         [Refusing()],
     ),
     "ids": (lambda x: list(map(id, [x, x]))[0] == id(x), [(1, 2)], [(3, 4)]),
+    "setstate": (lambda x: [it.__setstate__(1) or list(it) for it in [iter(x)]], ["abc"], ["ab"]),
     "length_hint": (lambda x: operator.length_hint(reversed(x)), ["abc"], ["ab"]),
 }  # fmt: skip
 
@@ -380,6 +382,27 @@ def test_iterators_inside_a_generator_go_on():
 
     for _ in range(3):
         assert fn([1, 2, 3]) == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_classes_live_as_long_as_their_function():
+    @gh.optimize("eager")
+    def fn():
+        class Parent:
+            pass
+
+        class Child(Parent):
+            pass
+
+        print(end="")
+        return gh.disable(names_of_subclasses)(Parent)
+
+    for _ in range(3):
+        assert fn() == ["Child"]
+
+
+def names_of_subclasses(cls):
+    gc.collect()
+    return [x.__name__ for x in cls.__subclasses__()]
 
 
 def test_identity_of_functions():
