@@ -93,16 +93,7 @@ class AttributeRules:
         if is_of_signature(obj):
             return self.deliver(then, signature_part(self, obj, name))
         if isinstance(value, types.ModuleType):
-            if name == "__dict__":
-                raise Break("the namespace of a module", Var(getattr), [obj, Var(name)])
-            if name not in value.__dict__:
-                return self.give(then, self.do(getattr, value, name))
-            source = self.entry_source(self.dict_of(obj), name)
-            if obj.origin is None and self.live:
-                base = self.guards.source("const", None, value, value.__name__)
-                source = self.entry_source(self.guards.source("dict", base), name)
-            trusted = self.frames[-1].trusted
-            return self.deliver(then, self.load_in(trusted, value.__dict__[name], source))
+            return self.module_attribute(obj, name, then)
         if isinstance(value, super):
             return self.super_attribute(obj, name, then)
         if isinstance(value, type):
@@ -120,6 +111,20 @@ class AttributeRules:
             part = self.do(getattr, value, name)
             return self.deliver(then, self.load(part, self.sub(obj, "attr", name)))
         return self.instance_attribute(obj, name, then, special, plain)
+
+    def module_attribute(self, obj: Var, name: str, then):
+        """An attribute of a module."""
+        value = obj.value
+        if name == "__dict__":
+            raise Break("the namespace of a module", Var(getattr), [obj, Var(name)])
+        if name not in value.__dict__:
+            return self.give(then, self.do(getattr, value, name))
+        source = self.entry_source(self.dict_of(obj), name)
+        if obj.origin is None and self.live:
+            base = self.guards.source("const", None, value, value.__name__)
+            source = self.entry_source(self.guards.source("dict", base), name)
+        trusted = self.frames[-1].trusted
+        return self.deliver(then, self.load_in(trusted, value.__dict__[name], source))
 
     def instance_attribute(self, obj: Var, name: str, then, special: bool, plain: bool):
         """An attribute of an ordinary object."""

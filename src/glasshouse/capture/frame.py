@@ -318,8 +318,7 @@ class StartedGenerator:
         return self
 
     def close(self):
-        """End it, unless Python's own generator was only let go of: others may go on with it."""
-        if self.made.rest() is not None:
+        if self.made.rest() is not None:  # else Python's own was let go of, and others may go on
             self.made.close()
 
     def __next__(self):
@@ -387,8 +386,8 @@ class CapturedGenerator:
         if made is None:
             made = going_on(self)
             next(made)
-            code = self.frame.root
-            made.__name__, made.__qualname__ = code.co_name, code.co_qualname
+            made.__name__ = self.frame.root.co_name
+            made.__qualname__ = self.frame.root.co_qualname
             self.rest = weakref.ref(made)
         return made
 
@@ -467,9 +466,8 @@ def resume_call(frame: CaptureFrame, at: int, stack: list[Var], more: int, captu
         root, before = frame.root, 0
     names = resume_slots(root)
     bound = frozenset(i for i in range(len(names)) if frame.locals[i] is not None)
-    # Classes live on, as in Python: who asks for the subclasses of one sees whether they do.
-    classes = frozenset(i for i in bound if isinstance(frame.locals[i].value, type))
-    live = bound & (frame.code.live_at(at) | classes)
+    needed = frame.code.live_at(at)  # and classes live on: one that has another tells of it
+    live = frozenset(i for i in bound if i in needed or isinstance(frame.locals[i].value, type))
     slots = [frame.locals[i] if i in live else None for i in range(len(names))]
     offset = frame.code.instructions[at].offset - 2 * before
     fn = resumer(frame, root, offset, [*stack, *[Var(None)] * more], live, captured)
