@@ -148,6 +148,9 @@ class AttributeRules:
             return self.bind_attribute(obj, name, class_value, then)
         if not special:
             own = getattr(value, "__dict__", None)
+            if own is None and cls.__dictoffset__ and self.live:  # C keeps it to itself
+                reason = f"attribute {name!r} of a {cls.__name__}"
+                raise Break(reason, Var(getattr), [obj, Var(name)])
             if isinstance(own, dict):
                 table = self.tracked.get(id(own))
                 if table is not None and table.items and name in table.items:
