@@ -16,7 +16,6 @@ from glasshouse.capture.values import (
     Break,
     Recipe,
     SymbolicNumber,
-    UserError,
     ValueSource,
     Var,
     constant,
