@@ -21,19 +21,9 @@ CLASSES = [name for row in ROWS for name in re.findall(r"`(\w+)`", row[1])]
 RETIRED = re.findall(r"`(\w+)`", GLOSSARY.partition("Retired: ")[2])
 
 
-def defined_classes() -> Counter:
-    """How often `src` defines a class of each name."""
-    return Counter(
-        node.name
-        for path in SOURCES
-        if path.suffix == ".py"
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ClassDef)
-    )
-
-
-def test_each_class_of_the_glossary_is_defined_once():
-    defined = defined_classes()
+def test_each_class_of_the_glossary_is_defined_once(modules):
+    nodes = (node for tree in modules.values() for node in ast.walk(tree))
+    defined = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
     assert len(CLASSES) > 20
     assert {name: defined[name] for name in CLASSES} == dict.fromkeys(CLASSES, 1)
 
@@ -65,12 +55,11 @@ def bound_names(tree: ast.AST):
             yield node.id if isinstance(node, ast.Name) else node.attr, node.lineno
 
 
-def test_nothing_has_a_catch_all_word_for_its_name():
+def test_nothing_has_a_catch_all_word_for_its_name(modules):
     caught = [
-        f"{path.relative_to(PACKAGE)}:{line}: {name}"
-        for path in SOURCES
-        if path.suffix == ".py"
-        for name, line in bound_names(ast.parse(path.read_text()))
+        f"{file}:{line}: {name}"
+        for file, tree in modules.items()
+        for name, line in bound_names(tree)
         if name in CATCH_ALLS
     ]
     assert caught == []

@@ -54,7 +54,6 @@ def name_of(path: Path) -> str:
 
 
 SOURCES = [p for p in sorted(PACKAGE.rglob("*")) if p.suffix in (".py", ".c", ".h")]
-MODULES = {name_of(p): ast.parse(p.read_text()) for p in SOURCES if p.suffix == ".py"}
 
 
 def test_files_are_short_but_those_with_a_reason():
@@ -70,10 +69,10 @@ def functions_of(tree: ast.Module):
     return [node for node in ast.walk(tree) if isinstance(node, kinds)]
 
 
-def test_functions_are_short_but_those_with_a_reason():
+def test_functions_are_short_but_those_with_a_reason(modules):
     long = {
         f"{file}:{node.name}"
-        for file, tree in MODULES.items()
+        for file, tree in modules.items()
         for node in functions_of(tree)
         if node.end_lineno - node.lineno + 1 > MOST_LINES_OF_A_FUNCTION
     }
@@ -87,10 +86,10 @@ def parameters_of(node: ast.FunctionDef) -> list[str]:
     return [name for name in names if name not in ("self", "cls") and name[0] != "_"]
 
 
-def test_functions_take_few_parameters_but_those_with_a_reason():
+def test_functions_take_few_parameters_but_those_with_a_reason(modules):
     many = {
         f"{file}:{node.name}"
-        for file, tree in MODULES.items()
+        for file, tree in modules.items()
         for node in functions_of(tree)
         if len(parameters_of(node)) > MOST_PARAMETERS
     }
@@ -104,9 +103,9 @@ def test_a_reason_is_a_sentence(reasons):
     assert all(len(reason.split()) > 3 for reason in reasons.values())
 
 
-def test_each_class_has_a_name_of_its_own():
+def test_each_class_has_a_name_of_its_own(modules):
     places = defaultdict(list)
-    for file, tree in MODULES.items():
+    for file, tree in modules.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(f"{file}:{node.lineno}")

@@ -1,0 +1,15 @@
+"""What several tests of the sources share."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "src" / "glasshouse"
+
+
+@pytest.fixture(scope="session")
+def modules() -> dict[str, ast.Module]:
+    """The parsed Python files of the package by path; only a process that asks for them parses."""
+    paths = sorted(PACKAGE.rglob("*.py"))
+    return {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text()) for path in paths}
