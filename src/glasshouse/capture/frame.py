@@ -466,8 +466,10 @@ def resume_call(frame: CaptureFrame, at: int, stack: list[Var], more: int, captu
         root, before = frame.root, 0
     names = resume_slots(root)
     bound = frozenset(i for i in range(len(names)) if frame.locals[i] is not None)
-    needed = frame.code.live_at(at)  # and classes live on: one that has another tells of it
-    live = frozenset(i for i in bound if i in needed or isinstance(frame.locals[i].value, type))
+    # Classes live on, for one that has another tells of it, and generators, whose end runs more of
+    # them.
+    needed, kept = frame.code.live_at(at), (type, CapturedGenerator, types.GeneratorType)
+    live = frozenset(i for i in bound if i in needed or isinstance(frame.locals[i].value, kept))
     slots = [frame.locals[i] if i in live else None for i in range(len(names))]
     offset = frame.code.instructions[at].offset - 2 * before
     fn = resumer(frame, root, offset, [*stack, *[Var(None)] * more], live, captured)

@@ -219,7 +219,7 @@ class TensorFront(FrontEnd):
         args = [var, Var(name), value]
         self.apply(tracer, "call_function", setattr, setattr, args, {})
         if name == "grad":
-            var.items["grad"] = value
+            var.items = {**(var.items or {}), "grad": value}
         return None
 
     def lift(self, tracer, var):

@@ -124,3 +124,26 @@ def test_unfinished_generators(fn, compiler, backend):
             assert [outcome(captured) for _ in range(3)] == [want] * 3
         finally:
             gc.enable()
+
+
+def test_generator_that_nobody_asks_any_more_lives_as_long_as_the_call():
+    log = []
+
+    def numbers():
+        try:
+            yield 1
+        finally:
+            log.append("closed")
+
+    def fn(x):
+        g = numbers()
+        next(g)
+        gh.graph_break()
+        log.append("behind")
+        return x + 1
+
+    fast = gh.optimize("eager")(fn)
+    for _ in range(3):
+        log.clear()
+        fast(gh.ones(1))
+        assert log == ["behind", "closed"]
