@@ -341,6 +341,8 @@ class CallRules:
 
     def instantiate(self, fn: Var, cls: type, args, kwargs, then):
         """An object of a user's class: __new__, then __init__, inlined."""
+        if len(self.frames) > LIMIT_DEPTH:
+            raise Break("deep recursion", fn, args, kwargs)
         if static_lookup(cls, "__del__")[0] is not MISSING:
             return self.leave_to_python(f"a {cls.__name__} with __del__", fn, args, kwargs, then)
         if looks_up_itself(cls):

@@ -405,6 +405,21 @@ def names_of_subclasses(cls):
     return [x.__name__ for x in cls.__subclasses__()]
 
 
+def test_objects_that_make_others_without_end():
+    class Endless:
+        def __init__(self):
+            self.inner = Endless()
+
+    @gh.optimize("eager")
+    def fn():
+        try:
+            Endless()
+        except RecursionError:
+            return "too deep"
+
+    assert [fn(), fn()] == ["too deep"] * 2
+
+
 def test_identity_of_functions():
     def make():
         return lambda: 1
