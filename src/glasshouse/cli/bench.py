@@ -7,8 +7,6 @@ more than two models are in memory at once."""
 import importlib.util
 import json
 import math
-import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +19,7 @@ from glasshouse.base.errors import BackendError, check_known
 from glasshouse.cli.bench_process import BenchmarkRun, Worker, tolerant
 from glasshouse.cli.bench_torch import bench_torch
 from glasshouse.cli.bench_worker import CASES, Ours
-from glasshouse.cli.command import Command, progress
+from glasshouse.cli.command import Command, progress, screen_columns
 from glasshouse.profile import FlopCounter
 
 CAPTURED = "captured"  # ours, under gh.optimize
@@ -256,8 +254,7 @@ def bench_twins(models, dtype, against, steps, json_path, chart, smoke):  # the 
     """Our own models, beside the same ones written in PyTorch."""
     for model in models:
         check_known("bench", "the name of a model", model, CASES)
-    fits = sys.stdout.isatty() or "COLUMNS" in os.environ
-    console = Console(highlight=False, width=None if fits else 100)
+    console = Console(highlight=False, width=screen_columns())
     modes = chosen_modes(against, dtype, smoke)
     frameworks = ["glasshouse", *["pytorch"] * any(mode != CAPTURED for mode in modes)]
     with progress("measuring the machine's limits"):

@@ -6,7 +6,6 @@ other mode; a further process of ours then starts from the disk cache that the f
 import importlib.util
 import json
 import math
-import os
 import tempfile
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from rich.table import Table
 
 from glasshouse.base.errors import BackendError, check_known
 from glasshouse.cli.bench_process import BenchmarkRun, Worker, tolerant
+from glasshouse.cli.command import screen_columns
 from glasshouse.cli.torch_cases import OUR_MODE, PYTORCH_MODES, TORCH_CASES
 
 FRAMEWORK = "torch model"
@@ -152,7 +152,7 @@ def bench_torch(models, against: str | None, steps: int | None, options: dict, p
     modes = [mode for mode in (words if against is None else against).split(",") if mode]
     for mode in modes:
         check_known("bench --torch", "modes for --against", mode, PYTORCH_MODES)
-    console = Console(highlight=False, width=None if "COLUMNS" in os.environ else 100)
+    console = Console(highlight=False, width=screen_columns())
     records: list[dict] = []
     wanted = list(dict.fromkeys(models)) or list(TORCH_CASES)
     times = steps or (2 if smoke else 5)

@@ -13,7 +13,7 @@ from rich.console import Console
 from glasshouse.base.errors import OptionError
 from glasshouse.profile.text import within
 
-PIPED_COLUMNS = 100  # where neither a terminal nor COLUMNS says how wide lines may be
+PIPED_COLUMNS = 80  # where neither a terminal nor COLUMNS says how wide lines may be
 
 
 class Command(click.Command):

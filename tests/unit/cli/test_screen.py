@@ -148,3 +148,9 @@ def test_errors_of_a_target_name_the_command(command):
     assert f"{command}: expected a script or the name of a model; got 'resnet51'" in told
     assert "Did you mean 'resnet50'?" in told
     assert "No such option '--stepz'" in CliRunner().invoke(main, [command, "--stepz"]).output
+
+
+def test_what_goes_to_a_pipe_fits_80_columns(monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    lines = CliRunner().invoke(main, ["profile", "alexnet", "--smoke", "--steps", "1"]).output
+    assert 70 < max(map(len, lines.split("\n"))) <= 80
