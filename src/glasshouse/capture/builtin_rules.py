@@ -258,7 +258,7 @@ def on_enumerate(t, fn, args, kwargs, then):
 
 
 def on_zip(t, fn, args, kwargs, then):
-    simple = (SequenceIterator, ZipIterator, EnumerateIterator)
+    simple = (SequenceIterator, ZipIterator, EnumerateIterator, range)
     if kwargs or any(not isinstance(x.value, simple) and t.sequence(x) is None for x in args):
         return t.call_polyfill(fn, args, kwargs, then)
     inners = []
@@ -270,6 +270,9 @@ def on_zip(t, fn, args, kwargs, then):
 def on_reversed(t, fn, args, kwargs, then):
     if t.call_own(args[0], "__reversed__", [], then):
         return None
+    if type(args[0].value) is range:  # of any length
+        made = SequenceIterator(Var(t.concretize(args[0])[::-1]))
+        return t.deliver(then, t.track(Var(made, Recipe("iterator"))))
     items = None if isinstance(args[0].value, CapturedIterator) else t.sequence(args[0])
     if items is not None:
         return t.deliver(

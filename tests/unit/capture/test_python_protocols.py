@@ -278,6 +278,11 @@ CASES = {
     ),
     "ids": (lambda x: list(map(id, [x, x]))[0] == id(x), [(1, 2)], [(3, 4)]),
     "setstate": (lambda x: [it.__setstate__(1) or list(it) for it in [iter(x)]], ["abc"], ["ab"]),
+    "long_ranges": (
+        lambda n: (next(reversed(range(n))), next(zip(range(n), "ab")), type(reversed(range(n)))),
+        [1 << 62],
+        [1 << 61],
+    ),
     "length_hint": (lambda x: operator.length_hint(reversed(x)), ["abc"], ["ab"]),
 }  # fmt: skip
 
