@@ -33,7 +33,8 @@ class StepCode(NamedTuple):
 
 
 class ProgramCode(NamedTuple):
-    """Steps in order; `outputs`: (number in `output_specs`, shape); `infos` is told on demand."""
+    """Steps in order; `outputs`: (number in `output_specs`, shape); `infos` is told on demand. The
+    last `kept` of `output_specs` are what the first `kept_steps` steps make for later runs too."""
 
     steps: list[StepCode]
     output_specs: list[OutputSpec]
@@ -41,6 +42,8 @@ class ProgramCode(NamedTuple):
     owns: list[bool]
     arena_bytes: int
     infos: bytes | list[StepInfo]
+    kept_steps: int = 0
+    kept: int = 0
 
     @property
     def is_portable(self) -> bool:
@@ -64,9 +67,9 @@ def assemble(plan: ProgramPlan) -> ProgramCode:
         for b in plan.output_buffers
     ]
     outputs = [(buffer.at, spec.shape) for buffer, spec in plan.outputs]
-    return ProgramCode(
-        steps, specs, outputs, plan.owns, plan.arena_bytes, packed(plan.step_infos())
-    )
+    infos = packed(plan.step_infos())
+    kept = plan.kept_steps, len(plan.kept)
+    return ProgramCode(steps, specs, outputs, plan.owns, plan.arena_bytes, infos, *kept)
 
 
 def coded(arg) -> int:

@@ -114,6 +114,7 @@ class Program:
         self.target = target or current_target()
         self.count, self.arena_bytes, self.owns = len(code.steps), code.arena_bytes, code.owns
         self.outputs, self.infos = code.outputs, code.infos
+        self.kept_steps, self.kept = code.kept_steps, code.kept
         self.output_specs = [
             (m.source, m.spec.shape, m.spec.dtype.np, m.spec.nbytes, m.tag)
             for m in code.output_specs
@@ -203,12 +204,13 @@ class Program:
         table, places = self.filled(arrays, outputs, scalars)
         self.run_steps(table, places, arrays, outputs, ends_ns)
 
-    def run_steps(self, table: RunTable, places, arrays, outputs, ends_ns=None) -> None:
-        """Run all steps on a table that is filled; the host's need arrays by their numbers."""
+    def run_steps(self, table, places, arrays, outputs, ends_ns=None, begin: int = 0) -> None:
+        """Run the steps from `begin` on a table that is filled; the host's need arrays by their
+        numbers."""
         ends = None if ends_ns is None else ends_ns.__array_interface__["data"][0]
-        run, at, end = self.runner.gh_run, 0, self.count
+        run, at, end = self.runner.gh_run, begin, self.count
         if ends_ns is not None:
-            ends_ns[-1] = self.target.now_ns()
+            ends_ns[:begin] = ends_ns[-1] = self.target.now_ns()
         while True:
             at = run(self.steps, at, end, *places, ends)
             if table.failed:

@@ -7,6 +7,7 @@ from glasshouse import memory
 from glasshouse.base.flags import flags
 from glasshouse.compile.emitted import CKernel
 from glasshouse.compile.fuse import fuse
+from glasshouse.compile.kept_steps import kept_steps_first
 from glasshouse.compile.lower import Lowering
 from glasshouse.compile.plan_memory import plan_memory
 from glasshouse.compile.source_map import StepInfo, step_infos
@@ -25,7 +26,8 @@ class ProgramPlan:
     """The steps that compute the outputs of a graph, and where each value lies; nothing is made.
 
     `schedule` lists the steps; `arena_bytes` is the peak of the values in between;
-    `output_buffers` are those that a run hands out, by number."""
+    `output_buffers` are those that a run hands out, by number, and behind them the `kept` ones:
+    what the first `kept_steps` steps make of inputs that stay as they are, for later runs too."""
 
     sources: dict[int, CKernel] = {}  # the C of each fused kernel, once it is emitted …
     sizes: dict[int, dict[str, int]] = {}  # … and the sizes that it takes as arguments
@@ -34,11 +36,14 @@ class ProgramPlan:
         self.graph, self.target = graph, current_target()
         self.lowering = Lowering(graph, self.target).run()
         self.schedule = [step for step in fuse(self.lowering) if not step.is_empty()]
-        self.arena_bytes = plan_memory(self.schedule, self.lowering)
+        self.schedule, self.kept_steps, self.kept = kept_steps_first(
+            self.schedule, self.lowering, self.target.stable_inputs
+        )
+        self.arena_bytes = plan_memory(self.schedule, self.lowering, self.kept)
         pairs = zip(self.lowering.outputs, graph.outputs, strict=True)
         self.outputs = [(view.base, node.spec) for view, node in pairs]
         numbered = {b.at: b for b, _ in self.outputs if b.place == "output"}
-        self.output_buffers = [numbered[i] for i in range(len(numbered))]
+        self.output_buffers = [*(numbered[i] for i in range(len(numbered))), *self.kept]
         places = [buffer.at for buffer, _ in self.outputs]
         self.owns = [places.count(at) == 1 for at in places]  # whose memory no other output shares
         self.infos: list[StepInfo] | None = None

@@ -25,13 +25,16 @@ def aligned_bytes(buffer: PlannedBuffer) -> int:
     return -(-max(1, buffer.spec.nbytes) // ALIGNMENT) * ALIGNMENT
 
 
-def plan_memory(schedule: list[FusedKernel | LoweredStep], lowering: Lowering) -> int:
-    """Give every buffer its place; returns the bytes of the arena."""
+def plan_memory(schedule: list[FusedKernel | LoweredStep], lowering: Lowering, kept=()) -> int:
+    """Give every buffer its place; returns the bytes of the arena. Buffers that are `kept` from run
+    to run lie behind the outputs."""
     outputs: list[PlannedBuffer] = []
     for view in lowering.outputs:
         if view.base.place == "arena":
             view.base.place, view.base.at = "output", len(outputs)
             outputs.append(view.base)
+    for number, buffer in enumerate(kept, len(outputs)):
+        buffer.place, buffer.at = "output", number
     reuse_inputs(schedule)
     return place_all(lives_of(schedule))
 

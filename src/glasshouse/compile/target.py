@@ -30,6 +30,10 @@ class Target:
     fused     makes fused kernels of elementwise primitives, movement and reductions
     host      computes anything with the cards' references"""
 
+    stable_inputs: frozenset[int] = (
+        frozenset()
+    )  # of a recording, which stay as they are from run to run
+
     def __init__(self, name: str, lowerers, fused: Lowerer, host: Lowerer, dialect=None):
         self.name, self.dialect = name, dialect or Dialect()
         self.fused, self.host = fused, host
@@ -41,7 +45,8 @@ class Target:
 
     def variant(self) -> Any:
         """What Programs depend on beside their recording, to be told apart in this process."""
-        return (self.name, self.dialect, self.passes, *self.lowerers, *self.settings())
+        own = (self.name, self.dialect, self.passes, *self.lowerers, *self.settings())
+        return (*own, self.stable_inputs)
 
     def settings(self) -> tuple:
         """What flags choose."""
@@ -55,6 +60,8 @@ class Target:
         if None in parts:
             return None
         own = (self.name, self.dialect, os.cpu_count(), self.settings())
+        if self.stable_inputs:
+            parts.append(f"stable inputs {sorted(self.stable_inputs)}")
         return "\n".join([repr(own), toolchain.identity(), *map(str, parts)])
 
     def with_lowerer(self, lowerer: Lowerer) -> "Target":

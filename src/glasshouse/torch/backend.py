@@ -32,13 +32,13 @@ def glasshouse(module: torch.fx.GraphModule, inputs, *, options: dict | None = N
     if budget is not None:
         rules, more = rules | DECOMPOSITIONS, {"partition_fn": partition_within(budget)}
 
-    def compiler(phase: str):
-        return lambda graph, _inputs: TorchGraphProgram(graph, phase, given)
+    def compiler(phase: str, keeps: bool = False):
+        return lambda graph, _inputs: TorchGraphProgram(graph, phase, given, keeps)
 
     compile_graph = aot_autograd(
         fw_compiler=compiler("forward"),
         bw_compiler=compiler("backward"),
-        inference_compiler=compiler("forward"),
+        inference_compiler=compiler("forward", keeps=True),
         decompositions=rules,
         **more,
     )

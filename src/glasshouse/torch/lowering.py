@@ -110,6 +110,7 @@ class GraphLowering:
         self.input_number: dict[FxNode, int] = {}
         self.sizes = SizeValues()
         self.scopes: dict[str, ModuleScope] = {}
+        self.stable: tuple[int, ...] = ()  # numbers of inputs that are seldom written to
         self.host_lines: dict[int, str] = {}  # by the identity of the node
         self.effects: list[Value] = []  # of operators that have no result
 

@@ -77,3 +77,10 @@ def target_for(threads: int):
     """Inside, Programs are those for so many threads: oneDNN shares work out when it is made."""
     target = current_target()
     return having(state, compile_target=target.extension(("threads", threads), threads=threads))
+
+
+def stable_target(numbers: frozenset[int]):
+    """Inside, Programs keep what they make of these inputs alone."""
+    target = current_target()
+    extended = target.extension(("stable", numbers), stable_inputs=numbers) if numbers else target
+    return having(state, compile_target=extended)

@@ -38,12 +38,23 @@ def visible_results(phase: str) -> int:
     return context.fw_metadata.num_forward_returns
 
 
+def static_inputs() -> tuple[int, ...]:
+    """The numbers of the graph's inputs that are parameters or buffers of modules."""
+    context = torch._guards.TracingContext.try_get()
+    if context is None or context.fw_metadata is None:
+        return ()
+    return tuple(context.fw_metadata.static_input_indices or ())
+
+
 class TorchGraphProgram:
     """What torch.compile calls in place of a graph: compiled when first called with given sizes."""
 
-    def __init__(self, module: torch.fx.GraphModule, phase: str, options: TorchOptions):
+    def __init__(
+        self, module: torch.fx.GraphModule, phase: str, options: TorchOptions, keeps: bool = False
+    ):
         self.module, self.phase, self.options = module, phase, options
         self.visible = visible_results(phase)
+        self.stable = static_inputs() if keeps else ()
         self.advised = False
         self.variants: OrderedDict[tuple, object] = OrderedDict()
         self.latest: CompiledVariant | None = None  # the variant that ran last
@@ -98,7 +109,7 @@ class TorchGraphProgram:
         Raises: BackendError under the option strict, with the reason
         """
         try:
-            variant = make_variant(self.module, args, self.phase, self.visible)
+            variant = make_variant(self.module, args, self.phase, self.visible, self.stable)
         except Exception as error:
             if self.options.strict or flags.strict:
                 raise

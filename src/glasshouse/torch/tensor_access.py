@@ -198,6 +198,11 @@ class PythonTensorCall:
                 self.table[expected[0]] = given.data_ptr()
         return True
 
+    def stamp(self, args: list, numbers: tuple[int, ...]) -> int:
+        """A number that changes when one of these tensors is written to or replaced."""
+        tensors = (args[i] for i in numbers)
+        return hash(tuple((x.data_ptr(), x._version, x.sum().item()) for x in tensors))
+
     def results(self, buffers: list) -> list[torch.Tensor]:
         """A tensor for each result, whose place the table has."""
         tensors = []

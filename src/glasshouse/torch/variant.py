@@ -4,6 +4,7 @@ The addresses of the tensors go straight into the Program's run table, and resul
 memory of our manager, which has it again when PyTorch lets go of them."""
 
 import ctypes
+import functools
 from collections import Counter
 from threading import get_ident
 
@@ -27,6 +28,7 @@ from glasshouse.torch.dtypes import from_array, to_array
 from glasshouse.torch.host import OtherSizesError
 from glasshouse.torch.layout import layout_of, row_major_strides
 from glasshouse.torch.lowering import GraphLowering
+from glasshouse.torch.options import stable_target
 from glasshouse.torch.results import COMPUTED, Output
 from glasshouse.torch.tensor_access import described, make_call, turned
 
@@ -171,7 +173,10 @@ class CompiledVariant(GraphVariant):
         recording = lowered.recording
         self.threads = current_target().threads  # that its Program is made for
         self.recorded, self.specs = len(recording.nodes), [x.spec for x in recording.leaves]
-        self.program: Program = programs.compiled(recording)
+        self.numbers = {x: at for at, (kind, x) in enumerate(self.leaves) if kind == "input"}
+        stable = [i for i in lowering.stable if is_stable(inputs[i]) and i in self.numbers]
+        with stable_target(frozenset(self.numbers[i] for i in stable)):
+            self.program: Program = programs.compiled(recording)
         self.program.lines |= lowered.lines
         self.tally = Tally(counts_of(recording))
         self.table = RunTable(
@@ -186,15 +191,22 @@ class CompiledVariant(GraphVariant):
         }
         for at, array in self.constants.items():
             self.table.table[1 + at] = array.ctypes.data
-        self.numbers = {x: at for at, (kind, x) in enumerate(self.leaves) if kind == "input"}
         self.copied = []  # (number, layout) of arguments whose memory has gaps
         given = [self.expected_input(i, x) for i, x in enumerate(inputs)]
         self.call = make_call(ctypes.addressof(self.table.table), given, self.expected_results())
         own = self.program.arena_bytes <= OWN_ARENA_BYTES
         self.arena = OwnArena(self.program.arena_bytes) if own else None
-        self.large = [spec[3] >= SMALL_BYTES for spec in self.program.output_specs]
+        self.specs_out = self.program.output_specs[: self.count_results()]
+        self.large = [spec[3] >= SMALL_BYTES for spec in self.specs_out]
+        self.stable = tuple(stable) if self.program.kept_steps else ()
+        self.kept: list = []  # memory of what the first steps make of parameters
+        self.stamp: int | None = None  # of the parameters that it is made of
         self.set_results()
         self.set_host_places()
+
+    def count_results(self) -> int:
+        """How many outputs of the Program a run hands out; those behind stay."""
+        return len(self.program.output_specs) - self.program.kept
 
     # -- what is known of all calls ------------------------------------------------------------
 
@@ -216,7 +228,9 @@ class CompiledVariant(GraphVariant):
             if out.kind in COMPUTED:
                 by_place.setdefault(self.program.outputs[out.what][0], out)
         expected, first = [], 1 + len(self.leaves)
-        for at, (_, _, _, nbytes, _) in enumerate(self.program.output_specs):
+        for at, (_, _, _, nbytes, _) in enumerate(
+            self.program.output_specs[: self.count_results()]
+        ):
             out = by_place.get(at) or Output("value", 0, None, (nbytes,), (1,), 0, torch.uint8)
             expected.append((first + at, out.dtype, *out.memory, nbytes))
         return expected
@@ -263,10 +277,15 @@ class CompiledVariant(GraphVariant):
             tensors = self.call.results(self.allocate())
             self.table.table[-1] = 0
             self.tally.runs[get_ident()] += 1
+            begin = self.first_step(args) if self.stable else 0
             try:
-                self.run_program()
+                self.run_program(begin)
             except (IndexErrorInside, OtherSizesError):  # PyTorch's own words say which index
+                self.stamp = None
                 return EagerVariant(self.module).run(args)
+            except BaseException:
+                self.stamp = None
+                raise
             finally:
                 program.arena = None
             del kept
@@ -287,7 +306,7 @@ class CompiledVariant(GraphVariant):
             # The arena first, so that it gets the block that it had in the last run.
             arena = arena or manager.alloc(program.arena_bytes, ARENA_TAG)
             program.arena, table[0] = arena, arena.address
-            for _, _, _, nbytes, tag in program.output_specs:
+            for _, _, _, nbytes, tag in self.specs_out:
                 buffer = None if nbytes < SMALL_BYTES else manager.alloc(nbytes, tag)
                 buffers.append(None if buffer is None else (buffer.address, buffer))
         return buffers
@@ -301,15 +320,31 @@ class CompiledVariant(GraphVariant):
             kept.append(copy)
         return kept
 
-    def run_program(self) -> None:
+    def first_step(self, args) -> int:
+        """The step to begin with: the first, or the one behind those whose results are kept, if
+        their parameters are as they were."""
+        if not self.kept:
+            manager, first = self.program.target.memory(), 1 + len(self.leaves)
+            for at in range(self.count_results(), len(self.program.output_specs)):
+                _, _, _, nbytes, tag = self.program.output_specs[at]
+                self.kept.append(manager.alloc(nbytes, tag))
+                self.table.table[first + at] = self.kept[-1].address
+        stamp = self.call.stamp(args, self.stable)
+        if stamp == self.stamp:
+            return self.program.kept_steps
+        self.stamp = stamp
+        return 0
+
+    def run_program(self, begin: int = 0) -> None:
         """Run the steps; who watches this thread is told of them."""
         if timers:
             events = [-1] * self.recorded
-            programs.run_timed(self.program, events, self.run_steps)
+            run = functools.partial(self.run_steps, begin=begin)
+            programs.run_timed(self.program, events, run)
         else:
-            self.run_steps()
+            self.run_steps(begin=begin)
 
-    def run_steps(self, ends_ns=None) -> None:
+    def run_steps(self, ends_ns=None, begin: int = 0) -> None:
         inputs, outputs = {}, {}
         if self.program.hosts:
             table, first = self.table.table, 1 + len(self.leaves)
@@ -323,7 +358,13 @@ class CompiledVariant(GraphVariant):
                 for at in self.host_outputs
             }
         places = [self.table.table[0], *self.table.places]
-        self.program.run_steps(self.table, places, inputs, outputs, ends_ns)
+        self.program.run_steps(self.table, places, inputs, outputs, ends_ns, begin)
+
+
+def is_stable(x) -> bool:
+    """Whether a tensor can be asked if it was written to, and is read where it lies."""
+    fits = isinstance(x, torch.Tensor) and not x.is_inference() and not turned(x)
+    return fits and layout_of(x).dense
 
 
 def array_at(address: int, shape, dtype) -> np.ndarray:
@@ -333,9 +374,11 @@ def array_at(address: int, shape, dtype) -> np.ndarray:
     return np.frombuffer(memory, np.uint8).view(dtype).reshape(shape)
 
 
-def make_variant(module: torch.fx.GraphModule, inputs, phase: str, visible: int):
-    """The variant of a graph for these inputs."""
+def make_variant(module: torch.fx.GraphModule, inputs, phase: str, visible: int, stable=()):
+    """The variant of a graph for these inputs, of which those of the numbers in `stable` are
+    parameters that are seldom written to."""
     lowering = GraphLowering(module, inputs, phase, visible)
+    lowering.stable = stable
     lowered = lowering.run()
     if lowered.recording is None or flags.compile == "never":
         return ReferenceVariant(lowering, lowered, inputs)
