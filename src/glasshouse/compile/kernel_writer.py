@@ -61,15 +61,17 @@ class KernelWriter:
         return f"b{self.args.index(what)}"
 
     def distance(self, elements: int) -> str:
-        """A number of elements in memory; equal ones are one argument."""
+        """A number of elements in memory; equal ones are one argument, none and one are written."""
+        if -2 < elements < 2:
+            return str(elements)
         steps = [name for name in self.sizes if name.startswith("step")]
         equal = (name for name in steps if self.sizes[name] == elements)
         return next(equal, None) or self.size(f"step{len(steps)}", elements, "distance")
 
     def size(self, name: str, value: int, kind: str, at: int | None = None) -> str:
         """An argument of this name, which the pattern has among its sizes of a kind; a single
-        position, and a step of one, as they are."""
-        if abs(value) == 1 and name.startswith(("n_", "step")):
+        position as it is."""
+        if value == 1 and name.startswith("n_"):
             return str(value)
         while self.sizes.get(name, value) != value:
             name += "_"
