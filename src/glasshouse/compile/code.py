@@ -12,6 +12,8 @@ from glasshouse.compile.emitted import CKernel, HostCall
 from glasshouse.compile.kernel_cache import sizes_of
 from glasshouse.compile.plan import ProgramPlan, tag_of
 from glasshouse.compile.source_map import StepInfo
+from glasshouse.compile.steps import order_of_view
+from glasshouse.compile.view import strides_of
 
 # What an argument means, as in native/runner.c.
 ARENA, INPUT, OUTPUT, SCALAR, ERROR, SIZE = range(6)
@@ -33,12 +35,13 @@ class StepCode(NamedTuple):
 
 
 class ProgramCode(NamedTuple):
-    """Steps in order; `outputs`: (number in `output_specs`, shape); `infos` is told on demand. The
-    last `kept` of `output_specs` are what the first `kept_steps` steps make for later runs too."""
+    """Steps in order; `outputs`: (number in `output_specs`, shape, strides in elements); `infos` is
+    told on demand. The last `kept` of `output_specs` are what the first `kept_steps` steps make for
+    later runs too."""
 
     steps: list[StepCode]
     output_specs: list[OutputSpec]
-    outputs: list[tuple[int, tuple[int, ...]]]
+    outputs: list[tuple[int, tuple[int, ...], tuple[int, ...]]]
     owns: list[bool]
     arena_bytes: int
     infos: bytes | list[StepInfo]
@@ -66,7 +69,10 @@ def assemble(plan: ProgramPlan) -> ProgramCode:
         OutputSpec(b.spec, tag_of(b), b.source.at if b.source else None)
         for b in plan.output_buffers
     ]
-    outputs = [(buffer.at, spec.shape) for buffer, spec in plan.outputs]
+    outputs = [
+        (view.base.at, view.shape, strides_of(view.shape, order_of_view(view)))
+        for view in plan.lowering.outputs
+    ]
     infos = packed(plan.step_infos())
     kept = plan.kept_steps, len(plan.kept)
     return ProgramCode(steps, specs, outputs, plan.owns, plan.arena_bytes, infos, *kept)

@@ -19,6 +19,7 @@ from glasshouse.compile.replay import load_replay
 from glasshouse.compile.source_map import StepInfo, label_of
 from glasshouse.compile.target import Target, current_target
 from glasshouse.compile.toolchain import NATIVE
+from glasshouse.compile.view import strides_of
 from glasshouse.dispatch.backend import TensorBackend, current, quiet
 from glasshouse.dispatch.fallback import Fallback
 from glasshouse.graph.graph import Graph, run_node
@@ -197,7 +198,7 @@ class Program:
                 self.execute(arrays, outputs, scalars, ends_ns)
             finally:
                 self.arena = None
-        return [in_shape(outputs[at], shape) for at, shape in self.outputs]
+        return [laid_out(outputs[at], *how) for at, *how in self.outputs]
 
     def execute(self, arrays, outputs, scalars, ends_ns=None) -> None:
         """Run all steps, the host's among them."""
@@ -278,9 +279,13 @@ class IndexErrorInside(Exception):
     """A gather met an index out of range; the references say which."""
 
 
-def in_shape(array: np.ndarray, shape) -> np.ndarray:
-    """The array itself where it has the shape: what is a view is never written to."""
-    return array if array.shape == shape else array.reshape(shape)
+def laid_out(array: np.ndarray, shape, strides) -> np.ndarray:
+    """The array in this shape and with these strides, in elements; itself where it has the shape
+    and lies row by row: what is a view is never written to."""
+    if strides == strides_of(shape):
+        return array if array.shape == shape else array.reshape(shape)
+    nbytes = tuple(n * array.itemsize for n in strides)
+    return np.lib.stride_tricks.as_strided(array, shape, nbytes)
 
 
 def address(array: np.ndarray) -> int:

@@ -12,7 +12,14 @@ from glasshouse.compile import view as views
 from glasshouse.compile.c_text import is_written, numbers_of
 from glasshouse.compile.expr import Expr, Exprs
 from glasshouse.compile.lowerer import Claim, claim_nodes, graph_of_node, remaining_nodes
-from glasshouse.compile.steps import FusedKernel, LoweredStep, PlannedBuffer, Root, order_of
+from glasshouse.compile.steps import (
+    FusedKernel,
+    LoweredStep,
+    PlannedBuffer,
+    Root,
+    order_of,
+    order_of_view,
+)
 from glasshouse.compile.view import View, strides_of
 from glasshouse.graph.graph import Graph, Node
 
@@ -34,6 +41,9 @@ class Lowering:
         self.expr: dict[int, Expr] = {}  # what users of a node compute
         self.uses = Counter(x.number for node in graph.nodes for x in node.inputs)
         self.is_output = {node.number for node in graph.outputs}
+        self.is_row_major_output = {
+            node.number for i, node in enumerate(graph.outputs) if i not in target.free_outputs
+        }
         self.claims = claim_nodes(graph, target.lowerers)
         self.wanted = self.operands_in_memory() | graph.stored
         self.outputs: list[View] = []
@@ -53,7 +63,10 @@ class Lowering:
     def run(self) -> "Lowering":
         for node in self.graph.nodes:
             self.visit(node)
-        self.outputs = [self.output_view(node) for node in self.graph.outputs]
+        free = self.target.free_outputs
+        self.outputs = [
+            self.output_view(node, i in free) for i, node in enumerate(self.graph.outputs)
+        ]
         return self
 
     def buffer(self, spec: Spec, order=None, node=None) -> PlannedBuffer:
@@ -253,7 +266,7 @@ class Lowering:
     def materialise(self, node: Node, row_major: bool = False, order=None) -> PlannedBuffer:
         """Store a node's value: a kernel, a buffer, and from now on a load for its users."""
         expr = self.expr[node.number]
-        if order is None and not row_major and node.number not in self.is_output:
+        if order is None and not row_major and node.number not in self.is_row_major_output:
             order = order_of(expr, node.shape)
         buffer = self.buffer(node.spec, order, node)
         self.add_kernel(node.shape, [Root(buffer.view(), expr, node=node)], None)
@@ -273,19 +286,18 @@ class Lowering:
             view = self.expr[node.number].view
         return view
 
-    def output_view(self, node: Node) -> View:
-        """An output: a whole row-major buffer of its own."""
+    def output_view(self, node: Node, free: bool) -> View:
+        """An output: a whole buffer of its own, row-major unless its order is free."""
         view = self.expr[node.number].view if self.expr[node.number].op == "load" else None
         fits = (
             view is not None
-            and view.is_contiguous
+            and (is_packed(view) if free else view.is_contiguous and view.base.is_row_major)
             and view.base.spec.size == node.spec.size
             and view.base.place != "input"
-            and view.base.is_row_major
             and view.base.dtype is node.dtype
         )
         if not fits:
-            self.materialise(node, row_major=True)
+            self.materialise(node, row_major=not free)
         return self.expr[node.number].view
 
 
@@ -301,6 +313,12 @@ def move(op: str, view: View, shape, attrs) -> View | None:
     if op == "flip":
         return views.flipped(view, attrs["axes"])
     return views.windowed(view, attrs["size"], attrs["stride"], attrs["dilation"])
+
+
+def is_packed(view: View) -> bool:
+    """Whether a view shows as many elements as lie between its first and its last, each once."""
+    strides = strides_of(view.shape, order_of_view(view))
+    return view.offset == 0 and views.same_strides(view, strides)
 
 
 def is_fusable(node: Node) -> bool:

@@ -30,9 +30,8 @@ class Target:
     fused     makes fused kernels of elementwise primitives, movement and reductions
     host      computes anything with the cards' references"""
 
-    stable_inputs: frozenset[int] = (
-        frozenset()
-    )  # of a recording, which stay as they are from run to run
+    stable_inputs: frozenset[int] = frozenset()  # of a recording: the same from run to run
+    free_outputs: frozenset[int] = frozenset()  # of a recording: their axes lie in any order
 
     def __init__(self, name: str, lowerers, fused: Lowerer, host: Lowerer, dialect=None):
         self.name, self.dialect = name, dialect or Dialect()
@@ -46,7 +45,7 @@ class Target:
     def variant(self) -> Any:
         """What Programs depend on beside their recording, to be told apart in this process."""
         own = (self.name, self.dialect, self.passes, *self.lowerers, *self.settings())
-        return (*own, self.stable_inputs)
+        return (*own, self.stable_inputs, self.free_outputs)
 
     def settings(self) -> tuple:
         """What flags choose."""
@@ -62,6 +61,8 @@ class Target:
         own = (self.name, self.dialect, os.cpu_count(), self.settings())
         if self.stable_inputs:
             parts.append(f"stable inputs {sorted(self.stable_inputs)}")
+        if self.free_outputs:
+            parts.append(f"free outputs {sorted(self.free_outputs)}")
         return "\n".join([repr(own), toolchain.identity(), *map(str, parts)])
 
     def with_lowerer(self, lowerer: Lowerer) -> "Target":

@@ -79,8 +79,11 @@ def target_for(threads: int):
     return having(state, compile_target=target.extension(("threads", threads), threads=threads))
 
 
-def stable_target(numbers: frozenset[int]):
-    """Inside, Programs keep what they make of these inputs alone."""
+def target_of(stable: frozenset[int], free: frozenset[int]):
+    """Inside, Programs keep what they make of the `stable` inputs alone, and have `free` outputs in
+    whatever order of axes they are made."""
     target = current_target()
-    extended = target.extension(("stable", numbers), stable_inputs=numbers) if numbers else target
-    return having(state, compile_target=extended)
+    if stable or free:
+        changes = {"stable_inputs": stable, "free_outputs": free}
+        target = target.extension(("stable and free", stable, free), **changes)
+    return having(state, compile_target=target)

@@ -22,13 +22,16 @@ from glasshouse.torch.layout import (
 )
 from glasshouse.torch.sizes import SizeValues
 
-COMPUTED = ("value", "spread", "part")  # results that are, or lie in, a value of the recording
+FIXED = ("value", "spread", "part")  # results that are, or lie in, a value of the recording …
+COMPUTED = (*FIXED, "free")  # … and those of which the Program says how they lie
 
 
 class Output(NamedTuple):
     """A result. `kind` says what it is, and `what` which:
 
     - "value": the output of this number of the recording;
+    - "free": the same, its axes in the order in which the Program has it: only the backward graph
+      reads it;
     - "spread": the same, to lie with gaps, as a view does in eager;
     - "part": a view of that output, which other results are views of too;
     - "input": the input of this number; "view": a view of it;
@@ -47,7 +50,7 @@ class Output(NamedTuple):
     @property
     def memory(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Sizes and strides of the tensor that the Program writes."""
-        if self.kind == "value":
+        if self.kind in ("value", "free"):
             return self.sizes, self.strides
         sizes = self.sizes if self.kind == "spread" else self.layout.sizes
         return sizes, row_major_strides(sizes)
@@ -113,8 +116,7 @@ class GraphResults:
             return Output("input", self.input_number[x])
         fake, source = self.sizes.concrete(x.meta.get("val")), view_source(x)
         if not isinstance(fake, torch.Tensor):
-            layout = InputLayout(tuple(range(value.ndim)), value.shape, True)
-            return dense_output(value, layout, TO_TORCH[value.dtype])
+            return free_output(value, TO_TORCH[value.dtype])
         sizes, strides = tuple(fake.shape), tuple(fake.stride())
         if source is not None:
             begin = self.sizes.concrete(source.meta["val"]).storage_offset()
@@ -122,6 +124,8 @@ class GraphResults:
             return Output("view", number, None, sizes, strides, offset)
         if value.size == 0:
             return Output("empty", None, None, sizes, (), 0, fake.dtype)
+        if not visible and self.visible:
+            return free_output(value, fake.dtype)
         if visible and lies_with_gaps(fake):
             layout = layout_of(fake)
             return Output("spread", in_memory(value, layout), layout, sizes, strides, 0, fake.dtype)
@@ -134,6 +138,13 @@ def dense_output(value: Value, layout: InputLayout, dtype: torch.dtype) -> Outpu
     strides = strides_in(layout, value.shape)
     sizes = tuple(value.shape[layout.order.index(i)] for i in range(value.ndim))
     return Output("value", value, layout, sizes, strides, 0, dtype)
+
+
+def free_output(value: Value, dtype: torch.dtype) -> Output:
+    """A value as a result whose axes lie in the order in which the Program has them."""
+    layout = InputLayout(tuple(range(value.ndim)), value.shape, True)
+    value = in_memory(value, layout)
+    return Output("free", value, layout, value.shape, row_major_strides(value.shape), 0, dtype)
 
 
 def in_memory(value: Value, layout: InputLayout) -> Value:

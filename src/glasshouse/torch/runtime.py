@@ -35,7 +35,8 @@ def visible_results(phase: str) -> int:
     context = torch._guards.TracingContext.try_get()
     if context is None or context.fw_metadata is None:
         return ALL
-    return context.fw_metadata.num_forward_returns
+    metadata = context.fw_metadata
+    return len(metadata.tokens) + metadata.num_forward_returns
 
 
 def static_inputs() -> tuple[int, ...]:

@@ -28,12 +28,14 @@ from glasshouse.torch.dtypes import from_array, to_array
 from glasshouse.torch.host import OtherSizesError
 from glasshouse.torch.layout import layout_of, row_major_strides
 from glasshouse.torch.lowering import GraphLowering
-from glasshouse.torch.options import stable_target
-from glasshouse.torch.results import COMPUTED, Output
+from glasshouse.torch.options import target_of
+from glasshouse.torch.results import COMPUTED, FIXED, Output
 from glasshouse.torch.tensor_access import described, make_call, turned
 
 OWN_ARENA_BYTES = 1 << 14  # an arena up to this size stays with its variant
 ALIGNMENT = 64
+WHOLE = ("value", "free")  # results that are outputs of the Program as it makes them
+SHARING = ("part", "free")  # results that may share memory with others of their kind
 
 
 class EagerVariant:
@@ -41,11 +43,24 @@ class EagerVariant:
 
     def __init__(self, module: torch.fx.GraphModule):
         self.module, self.unknown = module, {"the whole graph": 1}
+        self.inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
 
     def run(self, args) -> list:
         """The results, as of a compiled graph."""
-        results = self.module(*args)
+        results = self.module(*map(promised, self.inputs, args))
         return list(results) if isinstance(results, (tuple, list)) else [results]
+
+
+def promised(node: torch.fx.Node, x):
+    """An argument as the graph was made for it: what a Program of ours kept for the backward graph
+    may lie in another order."""
+    fake = node.meta.get("val")
+    if not isinstance(x, torch.Tensor) or not isinstance(fake, torch.Tensor):
+        return x
+    strides = fake.stride()
+    if x.stride() == strides or not all(type(n) is int for n in strides):
+        return x
+    return torch.empty_strided(x.shape, strides, dtype=x.dtype).copy_(x)
 
 
 class OwnArena:
@@ -87,7 +102,9 @@ class GraphVariant:
             if number in self.direct:
                 results.append(tensors[place])
                 continue
-            owner = (place, out.what) if out.kind == "part" else (place, None, number)
+            owner = (place, None, number)
+            if out.kind in SHARING:
+                owner = (place, out.what if out.kind == "part" else "free")
             whole = tensors[place]
             if owners.setdefault(place, owner) != owner:
                 whole = copies.get(owner)
@@ -175,8 +192,9 @@ class CompiledVariant(GraphVariant):
         self.recorded, self.specs = len(recording.nodes), [x.spec for x in recording.leaves]
         self.numbers = {x: at for at, (kind, x) in enumerate(self.leaves) if kind == "input"}
         stable = [i for i in lowering.stable if is_stable(inputs[i]) and i in self.numbers]
-        with stable_target(frozenset(self.numbers[i] for i in stable)):
+        with target_of(frozenset(self.numbers[i] for i in stable), free_outputs(self.outputs)):
             self.program: Program = programs.compiled(recording)
+        self.outputs = [self.in_order(out) for out in self.outputs]
         self.program.lines |= lowered.lines
         self.tally = Tally(counts_of(recording))
         self.table = RunTable(
@@ -203,6 +221,13 @@ class CompiledVariant(GraphVariant):
         self.stamp: int | None = None  # of the parameters that it is made of
         self.set_results()
         self.set_host_places()
+
+    def in_order(self, out: Output) -> Output:
+        """A result with the strides that the Program gave it, where those are free."""
+        if out.kind != "free":
+            return out
+        _, shape, strides = self.program.outputs[out.what]
+        return out._replace(sizes=shape, strides=strides)
 
     def count_results(self) -> int:
         """How many outputs of the Program a run hands out; those behind stay."""
@@ -241,13 +266,13 @@ class CompiledVariant(GraphVariant):
             self.program.outputs[out.what][0] if out.kind in COMPUTED else None
             for out in self.outputs
         ]
-        plain = all(out.kind == "value" for out in self.outputs)
+        plain = all(out.kind in WHOLE for out in self.outputs)
         self.plain = plain and len(set(self.places)) == len(self.places)
         counts = Counter(self.places)
         self.direct = {
             i
             for i, (out, place) in enumerate(zip(self.outputs, self.places))
-            if out.kind == "value" and counts[place] == 1
+            if out.kind in WHOLE and counts[place] == 1
         }
 
     def set_host_places(self) -> None:
@@ -359,6 +384,12 @@ class CompiledVariant(GraphVariant):
             }
         places = [self.table.table[0], *self.table.places]
         self.program.run_steps(self.table, places, inputs, outputs, ends_ns, begin)
+
+
+def free_outputs(outputs: list[Output]) -> frozenset[int]:
+    """The numbers of a recording's outputs that lie in any order: those that no result fixes."""
+    free = {out.what for out in outputs if out.kind == "free"}
+    return frozenset(free - {out.what for out in outputs if out.kind in FIXED})
 
 
 def is_stable(x) -> bool:

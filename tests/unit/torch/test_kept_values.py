@@ -1,0 +1,83 @@
+"""What a forward graph keeps for the backward graph lies as its Program makes it."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+def make_model():
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 40, 3), nn.BatchNorm2d(40), nn.ReLU(), nn.Conv2d(40, 8, 1), nn.Flatten()]
+    return nn.Sequential(*layers)
+
+
+def gradients_of(model, call, images):
+    model.zero_grad()
+    y = call(images)
+    (y * torch.linspace(-1, 1, y.numel()).reshape(y.shape)).sum().backward()
+    return [y.detach(), *(p.grad for p in model.parameters())]
+
+
+@pytest.fixture
+def kept(monkeypatch):
+    """The strides of the images that backward graphs are given."""
+    from glasshouse.torch import variant
+
+    strides = []
+    run = variant.CompiledVariant.run
+
+    def told(self, args):
+        strides.extend(x.stride() for x in args if isinstance(x, torch.Tensor) and x.ndim == 4)
+        return run(self, args)
+
+    monkeypatch.setattr(variant.CompiledVariant, "run", told)
+    return strides
+
+
+def test_images_are_kept_in_the_layout_of_convolutions(kept):
+    """The result of the first convolution lies in memory with channels innermost."""
+    model, images = make_model(), torch.randn(2, 3, 9, 11)
+    ours = gradients_of(model, torch.compile(model, backend="glasshouse"), images)
+    for x, y in zip(ours, gradients_of(model, model, images), strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-3, atol=1e-4)
+    assert (40 * 7 * 9, 1, 40 * 9, 40) in kept
+    assert (40 * 7 * 9, 7 * 9, 9, 1) not in kept
+
+
+def test_a_backward_graph_that_pytorch_computes_takes_what_is_kept(monkeypatch):
+    from glasshouse.torch import runtime
+
+    model, images = make_model(), torch.randn(2, 3, 9, 11)
+    expected = gradients_of(model, model, images)
+    make = runtime.make_variant
+
+    def refused(module, args, phase, *rest):
+        if phase == "backward":
+            raise NotImplementedError
+        return make(module, args, phase, *rest)
+
+    monkeypatch.setattr(runtime, "make_variant", refused)
+    with pytest.warns(UserWarning, match="left to PyTorch"):
+        ours = gradients_of(model, torch.compile(model, backend="glasshouse"), images)
+    for x, y in zip(ours, expected, strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-3, atol=1e-4)
+
+
+def test_a_value_that_is_kept_twice_is_shared():
+    """A value and its transpose, both of which the backward graph reads."""
+
+    def function(x, w):
+        y = torch.sin(x)
+        return (torch.exp(y) * torch.cos(y.t() * w)).sum()
+
+    given = [torch.randn(5, 5, requires_grad=True) for _ in range(2)]
+    ours = torch.autograd.grad(torch.compile(function, backend="glasshouse")(*given), given)
+    for x, y in zip(ours, torch.autograd.grad(function(*given), given), strict=True):
+        torch.testing.assert_close(x, y)
