@@ -24,6 +24,7 @@ from glasshouse.capture.polyfills import (
     POLYFILLS,
     call_until,
     check_islice,
+    items_of,
     list_of,
     order_of,
     reversed_of,
@@ -221,7 +222,8 @@ def on_sequence(make):
             result = made if make is as_list else make(t2, t2.sequence(made))
             return t2.deliver(then, result)
 
-        return t.call_function(Var(list_of), args, {}, done)
+        gather = items_of if fn.value is set else list_of
+        return t.call_function(Var(gather), args, {}, done)
 
     return handler
 

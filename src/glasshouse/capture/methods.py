@@ -8,7 +8,14 @@ from glasshouse.capture.frame import CapturedGenerator, CapturedIterator, plain_
 from glasshouse.capture.objects import compares_in_python
 from glasshouse.capture.plain import SCALARS, static_lookup
 from glasshouse.capture.plain import is_instance as isinstance
-from glasshouse.capture.polyfills import add_all, extend_of, fromkeys_of, join_of, update_of
+from glasshouse.capture.polyfills import (
+    add_all,
+    extend_asking,
+    extend_of,
+    fromkeys_of,
+    join_of,
+    update_of,
+)
 from glasshouse.capture.signatures import without_proxy
 from glasshouse.capture.values import Break, Recipe, Var, discarded, own_method
 
@@ -386,12 +393,17 @@ class MethodRules:
             )
         items = self.sequence(args[0])
         if items is None:
-            fn = extend_of if isinstance(this.value, list) else add_all
+            fn = self.extension(args[0]) if isinstance(this.value, list) else add_all
             return self.call_function(Var(fn), [this, args[0]], {}, done)
         name = "append" if isinstance(this.value, list) else "add"
         for x in list(items):
             self.container_method(this, name, [x])
         return done(self, Var(None))
+
+    def extension(self, x: Var):
+        """What stands for `list.extend`, by whether it runs the user's code to learn a length."""
+        tells = any(own_method(x, name) for name in ("__len__", "__length_hint__"))
+        return extend_asking if tells else extend_of
 
     def sort(self, this: Var, kwargs, then):
         """list.sort, by way of sorted."""

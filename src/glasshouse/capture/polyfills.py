@@ -311,9 +311,44 @@ def list_of(iterable=(), /):
     return [*iterable]
 
 
+def items_of(iterable=(), /):
+    return [x for x in iterable]  # noqa: C416 (a display would ask for the length first)
+
+
 def extend_of(target, iterable):
     for x in iterable:
         target.append(x)
+
+
+def extend_asking(target, iterable):
+    """`list.extend` of an object of the user's that tells its length."""
+    iterator = iter(iterable)
+    ask_length(iterable)
+    for x in iterator:
+        target.append(x)
+
+
+def ask_length(obj) -> None:
+    """What `operator.length_hint` does, whose answer is only a guess at the memory needed."""
+    cls = type(obj)
+    if hasattr(cls, "__len__"):
+        try:
+            len(obj)
+            return
+        except TypeError:
+            pass
+    if not hasattr(cls, "__length_hint__"):
+        return
+    try:
+        hint = cls.__length_hint__(obj)
+    except TypeError:
+        return
+    if hint is NotImplemented:
+        return
+    if not isinstance(hint, int):
+        raise TypeError(f"__length_hint__ must be an integer, not {type(hint).__name__}")
+    if hint < 0:
+        raise ValueError("__length_hint__() should return >= 0")
 
 
 def add_all(target, iterable):

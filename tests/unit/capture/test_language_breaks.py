@@ -948,6 +948,43 @@ def noisy_iterated(x):
     return [y + 1 for y in n], a, b, list(n)
 
 
+class Hinted:
+    """An iterable that tells how many items to expect."""
+
+    def __init__(self, items, hint):
+        self.items = items
+        self.hint = hint
+
+    def __iter__(self):
+        print("iter")
+        return iter(self.items)
+
+    def __length_hint__(self):
+        print("hint")
+        if isinstance(self.hint, type):
+            raise self.hint("no hint")
+        return self.hint
+
+
+@case(X)
+def lengths_are_asked_for(x):
+    y = [*Hinted([x, 1], 5), 2]
+    y.extend(Hinted([3], NotImplemented))
+    y += Hinted([4], TypeError)
+    return y, tuple(Hinted([x * 2], 0)), len(set(Hinted([7], 1))), x + 1
+
+
+@case(X, hit=False)
+def lengths_that_are_wrong(x):
+    caught = []
+    for hint in (-1, "a", KeyError):
+        try:
+            list(Hinted([x], hint))
+        except (ValueError, TypeError, KeyError) as error:
+            caught.append((type(error), str(error)))
+    return caught, x + 1
+
+
 @case(X)
 def noisy_called(x):
     n = Noisy(x)
@@ -1032,7 +1069,7 @@ def deque_in_the_middle(x, d):
 @case(X)
 def unknown_builtins(x):
     y = x + 1
-    n = sys.getsizeof(0) > 0
+    n = sys.is_finalizing()
     z = y * 2
     return z, n, vars(Noisy)["__len__"].__name__, memoryview(b"ab")[0]
 
