@@ -325,9 +325,7 @@ def smaller_trees(tree: ast.Module):
                 continue
             for i in range(len(block)):
                 kept = block[:]
-                inner = getattr(block[i], "body", None)
-                swaps = [[]] if not isinstance(inner, list) else [[], inner]
-                for swap in swaps:
+                for swap in ([], *inner_blocks(block[i])):
                     block[i : i + 1] = swap
                     if not block and field == "body":
                         block[:] = [ast.Pass()]
@@ -346,6 +344,16 @@ def smaller_trees(tree: ast.Module):
                     put(node, field, value, i, other)
                     yield ast.unparse(ast.fix_missing_locations(tree))
                     put(node, field, value, i, one)
+
+
+def inner_blocks(node: ast.AST):
+    """The blocks of a statement, those of its handlers and cases too: each may stand for it."""
+    if not isinstance(node, ast.stmt):
+        return
+    for part in (node, *getattr(node, "handlers", ()), *getattr(node, "cases", ())):
+        for field in ("body", "orelse", "finalbody"):
+            if isinstance(block := getattr(part, field, None), list) and block:
+                yield block
 
 
 def only_pass(block, kept) -> bool:
@@ -368,6 +376,15 @@ def smaller_expressions(node: ast.expr):
     yield ast.Constant(1)
 
 
+def is_python(text: str) -> bool:
+    """Whether a cut has left Python: not a `try` without a handler, say."""
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        return False
+    return True
+
+
 def minimise(text: str, calls: list, mode: str, fails=failure_of) -> tuple[str, list]:
     """The smallest text and the fewest calls that are found to fail in the same way."""
     kind = fails(text, calls, mode)
@@ -382,7 +399,7 @@ def minimise(text: str, calls: list, mode: str, fails=failure_of) -> tuple[str, 
         going = True
         while going:
             going = False
-            for smaller in smaller_trees(ast.parse(text)):
+            for smaller in filter(is_python, smaller_trees(ast.parse(text))):
                 if len(smaller) < len(text) + 1 and fails(smaller, calls, mode) == kind:
                     text, going, changed = smaller, True, True
                     break
