@@ -360,6 +360,7 @@ class CapturedGenerator:
         self.finished = self.running = self.closing = False
         self.left = None  # Python's own iterator of what is left of a polyfill
         self.failed = False  # whether it has raised: a polyfill may go on even so
+        self.failed_stack: list[Var] | None = None  # before a handler took the stack down
         self.then = None  # what gets the values while it runs
         self.rest: weakref.ref | None = None  # Python's own generator of what is left
 
@@ -405,7 +406,8 @@ class CapturedGenerator:
             if isinstance(var.value, list) and name == "iterators":
                 at[name] = [plain_value(x) for x in var.items or map(Var, var.value)]
         zips = frame.root.co_name in ("map_of", "compress_of")
-        loop = [zipped(x) if zips else plain_value(x) for x in frame.stack if x is not NULL]
+        stack = self.failed_stack if self.failed and self.failed_stack else frame.stack
+        loop = [zipped(x) if zips else plain_value(x) for x in stack if x is not NULL]
         return native_of(frame.root, at, loop)
 
     def __iter__(self):

@@ -8,27 +8,31 @@ from glasshouse.capture.polyfills import NATIVES
 
 def left_of_accumulate(at, loop):
     items = loop[0] if loop else at["iterable"]
-    made = itertools.accumulate(items, *filter(None, [at["fn"]]))
-    made.__setstate__(at["total"])
-    return made
+    return behind(1, itertools.accumulate(items, *filter(None, [at["fn"]]), initial=at["total"]))
 
 
 def left_of_chain(at, loop):
-    made = itertools.chain()
-    made.__setstate__(tuple(loop))
-    return made
+    outer, *inner = loop
+    return itertools.chain.from_iterable(itertools.chain(inner, outer))
 
 
 def left_of_cycle(at, loop):
-    made = itertools.cycle(loop[0])
-    made.__setstate__(([*at["kept"], at["x"]], 0))
-    return made
+    kept = at["kept"]
+    if at["repeats"]:
+        return behind(len(kept) - loop[0].__length_hint__(), itertools.cycle([*kept]))
+    given = [*kept, at["x"]]
+    return behind(len(given), itertools.cycle(itertools.chain(given, loop[0])))
 
 
 def left_of_dropwhile(at, loop):
-    made = itertools.dropwhile(at["fn"], loop[0])
-    made.__setstate__(int(not at["dropping"]))
-    return made
+    return behind(1, itertools.dropwhile(bool, itertools.chain([False], loop[0])))
+
+
+def behind(count: int, iterator):
+    """The iterator, which has given so many items."""
+    for _ in range(count):
+        next(iterator)
+    return iterator
 
 
 def left_of_sequence(at, loop):

@@ -211,12 +211,14 @@ def filterfalse_of(fn, iterable, /):
 
 
 def cycle_of(iterable, /):
-    kept = []
+    kept, repeats = [], False
     for x in iterable:
         yield x
         kept.append(x)
+    repeats = True
     while kept:
-        yield from kept
+        for x in kept:
+            yield x
 
 
 def pairwise_of(iterable, /):

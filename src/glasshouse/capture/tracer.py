@@ -527,6 +527,8 @@ class CaptureTracer(
             handler = f.code.handler_at(f.at)
             if handler is not None:
                 f.check_stack()
+                if f.generator is not None and f.code.instructions[f.at].op != "RERAISE":
+                    f.generator.failed_stack = f.stack[:]
                 del f.stack[handler.depth :]
                 if handler.lasti:
                     f.stack.append(LastInstruction(f.code.instructions[f.at].offset // 2))

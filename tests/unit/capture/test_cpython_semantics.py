@@ -262,6 +262,19 @@ def test_a_begun_iterator_goes_on_as_pythons_own(name):
         assert fast() == fn()
 
 
+@pytest.mark.parametrize("given", [1, 3, 4, 5, 7])
+def test_a_begun_cycle_goes_on_as_pythons_own(given):
+    def fn():
+        it = itertools.cycle(iter([1, 2, 3]))
+        first = [next(it) for _ in range(given)]
+        gh.graph_break()
+        return first, type(it), list(itertools.islice(it, 8))
+
+    fast = gh.optimize("eager")(fn)
+    for _ in range(3):
+        assert fast() == fn()
+
+
 def a_sequence_is_pickled():
     it = iter(Squares())
     next(it)

@@ -68,7 +68,7 @@ def folder(tmp_path_factory):
             for _ in range(4):
                 with gh.record_function("train"):
                     gh.ones(3) + 1
-                    run_on_device(rank * MS)
+                    run_on_device(rank * 5 * MS)
                 p.step()
         p.export_chrome_trace(folder / f"rank{rank}.json.gz", hta=True)
         p.export_chrome_trace(folder.parent / f"plain{rank}.json")
