@@ -88,7 +88,8 @@ class GraphVariant:
 
     def results(self, args, tensors) -> list:
         """The results of the graph; `tensors` are those that were computed, by their places. Parts
-        of one value share its memory; all others have memory of their own."""
+        of one value share its memory; all others have memory of their own. None is a view to
+        autograd, which would refuse to write to it in place."""
         owners: dict[int, tuple] = {}
         copies: dict[tuple, torch.Tensor] = {}
         results = []
@@ -110,7 +111,7 @@ class GraphVariant:
                 whole = copies.get(owner)
                 if whole is None:
                     whole = copies[owner] = tensors[place].clone()
-            results.append(whole.as_strided(out.sizes, out.strides, out.offset))
+            results.append(_reinterpret_tensor(whole, out.sizes, out.strides, out.offset))
         return results
 
     def result(self, out: Output, args):
@@ -147,7 +148,7 @@ class ReferenceVariant(GraphVariant):
                 return EagerVariant(self.module).run(args)
             arrays = [np.array(x, order="C") for x in computed]
         tensors = {
-            out.what: from_array(arrays[out.what]).as_strided(*out.memory)
+            out.what: _reinterpret_tensor(from_array(arrays[out.what]), *out.memory)
             for out in self.outputs
             if out.kind in COMPUTED
         }
@@ -169,7 +170,7 @@ def spread(tensor: torch.Tensor, out: Output) -> torch.Tensor:
         if stride == 0:
             tensor = tensor.narrow(axis, 0, 1)
     copy = torch.empty_strided(tensor.shape, out.strides, dtype=tensor.dtype).copy_(tensor)
-    return copy.expand(out.sizes)
+    return _reinterpret_tensor(copy, out.sizes, out.strides)
 
 
 def lying(tensor: torch.Tensor, layout) -> torch.Tensor:

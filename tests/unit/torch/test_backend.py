@@ -367,3 +367,13 @@ def test_threads_are_those_that_pytorch_was_told():
         torch.set_num_threads(before)
         runtime.CompiledVariant.run = original
     assert seen == [(1, 1), (2, 2), (3, 3), (3, 3)]
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.float32])
+@pytest.mark.parametrize("given", [(0, 2.9), (0.9, 4.2, 1.5), (5.5, 0.5, -1.6), (0, 5, 1.9)])
+def test_ranges_between_numbers_that_are_no_integers(dtype, given):
+    def function(x):
+        return x + torch.arange(*given, dtype=dtype)
+
+    x = torch.ones((), dtype=torch.float64)
+    torch.testing.assert_close(compiled(function)(x), function(x))

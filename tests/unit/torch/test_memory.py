@@ -173,3 +173,24 @@ def test_programs_for_many_sizes_are_bounded_and_advice_is_given(monkeypatch):
             torch.testing.assert_close(function(x), x * 2 + 1)
     assert len(programs) == 1 and len(programs[0].variants) == 3
     assert sum("Pad inputs" in str(warning.message) for warning in told) == 1
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.sin(),
+        lambda x: x.sin().T,
+        lambda x: x.sin()[:, ::2],
+        lambda x: x.cos().sum(1, keepdim=True).expand(4, 3).clone(),
+    ],
+)
+def test_results_may_be_written_to_in_place(function, by_reference):
+    x = torch.randn(4, 6, requires_grad=True)
+
+    def results(call):
+        y = call(x)
+        y[y > 0.5] = 2.0
+        return y, *torch.autograd.grad(y.square().sum(), x)
+
+    for ours, theirs in zip(results(compiled(function)), results(function)):
+        torch.testing.assert_close(ours, theirs)

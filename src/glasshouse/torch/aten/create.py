@@ -1,5 +1,7 @@
 """Operators that make tensors of numbers alone."""
 
+from math import ceil
+
 import torch
 
 import glasshouse as gh
@@ -98,8 +100,18 @@ def arange(end, **options):
 def arange_from(start, end, step=1, dtype=None, **_):
     wanted = dtype_of(dtype, start, end, step)
     if wanted.is_integer or not any(isinstance(n, float) for n in (start, end, step)):
-        return cast(gh.arange(start, end, step, dtype=as_dtype("int64")), wanted)
+        return cast(arange_of_integers(start, end, step, wanted), wanted)
     return gh.arange(start, end, step, dtype=wanted)
+
+
+def arange_of_integers(start, end, step, wanted):
+    """Start and step are cut to integers. Of int64 so is the end; for other dtypes the length is
+    that of the range before it is cut."""
+    length = ceil((end - start) / step)
+    start, step = int(start), int(step)
+    if wanted.name != "int64":
+        end = start + length * step
+    return gh.arange(start, int(end), step, dtype=as_dtype("int64"))
 
 
 @aten("eye")
