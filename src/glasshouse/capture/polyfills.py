@@ -215,7 +215,7 @@ def cycle_of(iterable, /):
     for x in iterable:
         yield x
         kept.append(x)
-    repeats = True
+    repeats = True  # noqa: F841 (what is left as a native iterator is told by it)
     while kept:
         for x in kept:
             yield x

@@ -5,12 +5,22 @@ import torch
 from glasshouse.base import Spec
 from glasshouse.base import dtype as dtypes
 from glasshouse.base.dtype import DType
+from glasshouse.base.errors import DTypeError
+
+
+class KnownDtypes(dict):
+    """Our dtype for each of PyTorch's that has one."""
+
+    def __missing__(self, dtype):
+        fix = "PyTorch computes graphs with other dtypes itself, unless strict=True refuses that."
+        raise DTypeError("torch.compile", "a dtype that Glasshouse has", dtype, fix)
+
 
 NAMES = (
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 "
     "complex64 complex128"
 ).split()
-FROM_TORCH: dict[torch.dtype, DType] = {getattr(torch, n): dtypes.as_dtype(n) for n in NAMES}
+FROM_TORCH = KnownDtypes((getattr(torch, n), dtypes.as_dtype(n)) for n in NAMES)
 TO_TORCH: dict[DType, torch.dtype] = {ours: theirs for theirs, ours in FROM_TORCH.items()}
 CARRIERS = {torch.bfloat16: torch.int16}  # what NumPy calls a dtype that torch does not share
 
@@ -18,7 +28,7 @@ CARRIERS = {torch.bfloat16: torch.int16}  # what NumPy calls a dtype that torch 
 def spec_of(tensor: torch.Tensor) -> Spec:
     """Shape and dtype of a tensor of PyTorch's, fake ones included.
 
-    Raises: KeyError for a dtype that we do not have
+    Raises: DTypeError for a dtype that we do not have
     """
     return Spec(tuple(map(int, tensor.shape)), FROM_TORCH[tensor.dtype])
 

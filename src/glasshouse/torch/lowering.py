@@ -247,12 +247,7 @@ class GraphLowering:
         without_result = fake is None or isinstance(fake, (tuple, list)) and not fake
         outs = DONE if without_result else pytree.tree_map(self.spec_of_result, fake)
         outs = tuple(outs) if isinstance(outs, list) else outs
-        try:
-            result = call_in_torch(target, args, named, outs, lambda x: isinstance(x, Value))
-        except KeyError as error:
-            raise BackendError(
-                "torch.compile", "dtypes that we have", str(error), "Use the eager backend."
-            ) from error
+        result = call_in_torch(target, args, named, outs, lambda x: isinstance(x, Value))
         if without_result:
             self.effects.append(result)
         return result

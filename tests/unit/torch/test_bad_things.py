@@ -112,6 +112,20 @@ def test_an_operator_that_gives_other_sizes_than_it_promised():
     torch.testing.assert_close(grad, table.weight.grad)
 
 
+def test_a_dtype_that_we_do_not_have_is_left_to_pytorch_and_refused_if_strict():
+    def halve(x):
+        return x.chalf().to(torch.complex64) * 2
+
+    x = torch.ones(3)
+    with pytest.warns(UserWarning, match="complex32"):
+        assert torch.equal(compiled(halve)(x), halve(x))
+    torch._dynamo.reset()
+    with pytest.raises(
+        Exception, match=r"expected a dtype that Glasshouse has; got torch.complex32"
+    ):
+        compiled(halve, options={"strict": True})(x)
+
+
 def test_a_graph_that_breaks_in_the_middle_of_training():
     def call(model):
         def function(x):
