@@ -112,6 +112,7 @@ def test_an_operator_that_gives_other_sizes_than_it_promised():
     torch.testing.assert_close(grad, table.weight.grad)
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf support")
 def test_a_dtype_that_we_do_not_have_is_left_to_pytorch_and_refused_if_strict():
     def halve(x):
         return x.chalf().to(torch.complex64) * 2
