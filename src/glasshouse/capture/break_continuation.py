@@ -15,6 +15,7 @@ from glasshouse.capture.frame import (
 )
 from glasshouse.capture.native import native
 from glasshouse.capture.plain import is_instance as isinstance
+from glasshouse.capture.surroundings import surroundings
 from glasshouse.capture.tracebacks import behind_frame, caller_of, users_part
 from glasshouse.capture.tracer import CaptureTracer
 from glasshouse.capture.values import (
@@ -24,7 +25,6 @@ from glasshouse.capture.values import (
     discarded,
 )
 
-CONTAINERS = (list, tuple, dict, set, frozenset)
 OWN_ITERATORS = (CapturedIterator, CapturedGenerator)
 
 
@@ -44,8 +44,8 @@ class BreakContinuation:
         handler, caught = frame.code.handler_at(frame.at), None
         try:  # an interrupt that comes in here comes to the user's instruction
             if not last:
-                _, context, var = frames[k + 1].scope or (None, nullcontext, Var(None))
-                with context(self.value(var)):
+                context, words = surroundings(frames[k + 1]) or (nullcontext, [])
+                with context(*map(self.value, words)):
                     result = self.tail(k + 1, broke)()
                 go_on = self.behind_step(k, broke, result)
             elif captured:
@@ -99,23 +99,20 @@ class BreakContinuation:
         """A Var as Python sees it from here on."""
         return self.final[id(var)] if id(var) in self.final else plain_value(var)
 
-    def finalize(self, broke: Break) -> None:
+    def finalize(self, *live: Var) -> None:
         """Put Python's own iterators where ours are, before anything else sees them."""
         tracked = self.tracer.tracked.values()
-        if not any(isinstance(var.value, (CapturedIterator, CapturedGenerator)) for var in tracked):
+        if not any(isinstance(var.value, OWN_ITERATORS) for var in tracked):
             return
-        frames = self.tracer.frames
-        live = [x for f in frames for x in (*f.locals, *f.stack, *f.saved) if x is not None]
-        for var in (*live, *broke.args_, *broke.kwargs.values()):
+        frames, natives = self.tracer.frames, {}
+        open_ = [x for f in frames for x in (*f.locals, *f.stack, *f.saved) if x is not None]
+        for var in (*open_, *live):
             if id(var) not in self.final:
-                self.final[id(var)] = real(var)
+                self.final[id(var)] = real(var, natives)
         for var in (*tracked, *self.tracer.written):
-            if not isinstance(var.items, dict) or isinstance(var.value, (*CONTAINERS, type)):
-                continue
-            for name, part in var.items.items():
+            for name, part in parts_of(var):
                 if isinstance(part, Var) and isinstance(part.value, OWN_ITERATORS):
-                    held = self.final.setdefault(id(part), real(part))
-                    object.__setattr__(var.value, name, held)
+                    put_part(var.value, name, real(part, natives))
 
     def resumption(
         self, frame: CaptureFrame, at: int, stack: list[Var], more: tuple, captured: bool
@@ -131,6 +128,28 @@ class BreakContinuation:
         return partial(fn, *words)
 
 
+def parts_of(var: Var) -> list[tuple]:
+    """(place, Var) of what lies in a list or a dict, or is an attribute of an object."""
+    items, value = var.items, var.value
+    if isinstance(items, list) and isinstance(value, list):
+        return list(enumerate(items))
+    if not isinstance(items, dict) or isinstance(value, (tuple, set, frozenset, type)):
+        return []
+    if isinstance(value, dict):
+        return [(k, pair[1]) for k, pair in items.items() if isinstance(pair, tuple)]
+    return list(items.items())
+
+
+def put_part(value, place, part) -> None:
+    """Put something at a place of a list, a dict or an object, whatever its class makes of that."""
+    if isinstance(value, list):
+        list.__setitem__(value, place, part)
+    elif isinstance(value, dict):
+        dict.__setitem__(value, place, part)
+    else:
+        object.__setattr__(value, place, part)
+
+
 def returned(value):
     """What gives the value, when signals wait no more."""
     release()
@@ -141,20 +160,22 @@ def given(value):
     return value
 
 
-def real(var: Var):
-    """A Var's value with Python's own iterators in it."""
+def real(var: Var, natives: dict):
+    """A Var's value with Python's own iterators in it; `natives` has those that were made."""
     value = var.value
-    if isinstance(value, (CapturedIterator, CapturedGenerator)):
-        return value.native()
+    if isinstance(value, OWN_ITERATORS):
+        if id(value) not in natives:
+            natives[id(value)] = value.native()
+        return natives[id(value)]
     if not isinstance(var.origin, Recipe) or var.items is None:
         return value
     kind = var.origin.kind
     if kind == "list":
-        value[:] = [real(x) for x in var.items]
+        value[:] = [real(x, natives) for x in var.items]
     elif kind == "tuple" and type(value) is tuple:
-        return tuple([real(x) for x in var.items])
+        return tuple([real(x, natives) for x in var.items])
     elif kind == "dict":
         for key, (_, x) in var.items.items():
             if x.origin is not None:
-                value[key] = real(x)
+                value[key] = real(x, natives)
     return value

@@ -118,6 +118,9 @@ class CallRules:
                     return self.fold(fn, f, args, kwargs, then)
             except FloatingPointError:  # of which each call warns
                 raise Break(f"call of {f.__name__}", fn, args) from None
+        if not callable(f):
+            self.typed(fn)
+            return self.give(then, self.do(f))
         raise Break(f"call of a {type(f).__name__}", fn, args, kwargs)
 
     def fold(self, fn: Var, f, args, kwargs, then):

@@ -9,6 +9,8 @@ from glasshouse.capture.emit_values import LITERALS, ValueEmitter
 from glasshouse.capture.frame import CaptureFrame, code_of, resume_call
 from glasshouse.capture.native import native
 from glasshouse.capture.plain import is_instance as isinstance
+from glasshouse.capture.surroundings import surroundings
+from glasshouse.capture.tracebacks import inside, is_polyfill, seen_behind
 from glasshouse.capture.values import CannotRebuild, ValueSource, Var, discarded
 
 
@@ -58,9 +60,10 @@ class ContinuationEmitter(ValueEmitter):
         frame = frames[k]
         if k + 1 < len(frames):
             steps, init = self.tail(k + 1, graph_break, captured), frames[k + 1].init
-            if frames[k + 1].scope is not None:
-                _, context, var = frames[k + 1].scope
-                head = f"with {self.pool(context)}({self.name(var)}):"
+            around = surroundings(frames[k + 1])
+            if around is not None:
+                context, words = around
+                head = f"with {self.pool(context)}({', '.join(map(self.name, words))}):"
                 steps = [head, *(f"    {x}" for x in steps)]
             result = "r" if init is None else self.name(init)
             result = None if frames[k + 1].then is discarded else result
@@ -84,6 +87,8 @@ class ContinuationEmitter(ValueEmitter):
             )
         else:
             then = [f"r = {self.resume(frame, frame.at, frame.stack, None, False)}"]
+        if k and steps and (k + 1 < len(frames) or captured) and not is_polyfill(frame.root):
+            steps = self.seen_from(frame, steps)
         handler = frame.code.handler_at(frame.at)
         if handler is None or not steps:
             return [*steps, *then]
@@ -94,11 +99,22 @@ class ContinuationEmitter(ValueEmitter):
             "try:",
             *(f"    {x}" for x in steps),
             "except BaseException as raised:",
-            "    e = raised",
+            f"    e = {self.pool(inside)}(raised)" if k else "    e = raised",
             "if e is not None:",
             f"    r, e = {caught}, None",  # its traceback has this frame
             "else:",
             *(f"    {x}" for x in then),
+        ]
+
+    def seen_from(self, frame: CaptureFrame, steps: list[str]) -> list[str]:
+        """Steps whose errors have the entry of an inlined frame in their tracebacks."""
+        where = f"{self.pool(frame.root)}, {frame.line}, {self.pool(frame.globals)}"
+        return [
+            "try:",
+            *(f"    {x}" for x in steps),
+            "except BaseException as raised:",
+            f"    {self.pool(seen_behind)}(raised, {where})",
+            "    raise",
         ]
 
     def callee(self, fn: Var) -> str:

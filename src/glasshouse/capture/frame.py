@@ -69,6 +69,12 @@ class CaptureFrame:
     def where(self) -> str:
         return f"{self.root.co_filename}:{self.line}"
 
+    def let_go(self) -> None:
+        """A generator's frame has ended with an error: what its handlers had of it would keep alive
+        the frames of the error's traceback."""
+        for items in (self.stack, self.saved, self.handled):
+            items.clear()
+
     def check_stack(self) -> None:
         """What goes on elsewhere in the frame relies on how many items lie on its stack.
 
@@ -170,7 +176,7 @@ class SequenceIterator(CapturedIterator):
             return iterator_of, self.base, Var(self.index), Var(self.size)
         base = self.base
         if self.kept is not None:
-            base = Var([x.value for x in self.kept], Recipe("list"), self.kept)
+            base = Var([plain_value(x) for x in self.kept], Recipe("list"), self.kept)
         size = length_of(base.value)
         return iterator_at, base, Var(size + 1 if self.index > size + 1 else self.index)
 
@@ -186,14 +192,27 @@ def mapping_of(base: Var) -> tuple[Var | None, str]:
 
 
 class ReversedIterator(SequenceIterator):
-    """Like reversed."""
+    """Like reversed. Python's own has the place of the last item from the start, and goes on there
+    if the list has grown or shrunk since."""
 
     def __init__(self, base: Var, kept: list[Var]):
         super().__init__(base, kept)
         self.real = None
+        self.count = len(base.value)
 
     def recipe(self):
-        return super().recipe() if self.index else (reversed, self.base)
+        if self.index:
+            return super().recipe()
+        if type(self.base.value) is list and len(self.base.value) != self.count:
+            return reversed_at, self.base, Var(self.count - 1)
+        return reversed, self.base
+
+
+def reversed_at(values: list, index: int):
+    """A reversed iterator over a list that gives the item at an index next."""
+    made = reversed(values)
+    made.__setstate__(index if index < len(values) else -1)  # it ends where no item is
+    return made
 
 
 def iterator_of(values, index: int, size: int):
@@ -281,11 +300,17 @@ def plain_value(var: Var):
         this = var.origin.parts[0]
         if isinstance(this.value, (CapturedIterator, CapturedGenerator)):
             return getattr(plain_value(this), var.origin.parts[1])
-    return (
-        var.value.native()
-        if isinstance(var.value, (CapturedIterator, CapturedGenerator))
-        else var.value
-    )
+    value = var.value
+    if isinstance(value, (CapturedIterator, CapturedGenerator)):
+        return value.native()
+    if type(value) is tuple and isinstance(var.items, list) and any(map(is_own, value)):
+        return tuple([plain_value(x) if isinstance(x, Var) else x for x in var.items])
+    return value
+
+
+def is_own(value) -> bool:
+    """Whether a value is an iterator or generator of ours."""
+    return isinstance(value, (CapturedIterator, CapturedGenerator))
 
 
 def type_of(value) -> type:
@@ -443,7 +468,8 @@ class CapturedGenerator:
             del error
 
     def __del__(self):
-        if self.started and not self.finished and not self.running:
+        going_on = self.left is not None  # Python's own iterator draws from what this one drew from
+        if self.started and not (self.finished or self.running or going_on):
             self.close()
 
     def close(self):

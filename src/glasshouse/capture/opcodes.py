@@ -9,7 +9,7 @@ import types
 from itertools import pairwise
 
 from glasshouse.capture.bytecode import VERSION, decoded
-from glasshouse.capture.frame import END
+from glasshouse.capture.frame import END, type_of
 from glasshouse.capture.operators import BINARY, COMPARE, exact_bool
 from glasshouse.capture.values import NULL, Break, Recipe, UserError, Var
 
@@ -240,6 +240,10 @@ class OpcodeHandlers:
 
     def unpack_unknown(self, f, x):
         """Have the items drawn, then run the same instruction on a tuple of them."""
+        kind = type_of(x.value)
+        if not (self.is_tensor(x) or hasattr(kind, "__iter__") or hasattr(kind, "__getitem__")):
+            self.typed(x)
+            self.fail(TypeError(f"cannot unpack non-iterable {type_name(kind)} object"))
         f.ip = f.at
         self.call(Var(drawn), [x], {})
 

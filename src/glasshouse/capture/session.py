@@ -133,7 +133,7 @@ class CaptureSession(BreakContinuation):
             return partial(returned, plain_value(outcome))
         rest = Break("nothing is learnt any more")
         self.to_python()
-        self.finalize(rest)
+        self.finalize()
         return partial(self.tail, 0, rest)
 
     def note_given_up(self) -> None:
@@ -199,9 +199,10 @@ class CaptureSession(BreakContinuation):
                     for (node, var), value in zip(self.tracer.inputs, self.values, strict=True)
                 }
                 info.exported = ExportedTrace(info, inputs, arguments, outcome)
-            return partial(returned, real(outcome))
+            self.finalize(outcome)
+            return partial(returned, self.value(outcome))
         self.to_python()
-        self.finalize(broke)
+        self.finalize(*broke.args_, *broke.kwargs.values())
         return partial(self.tail, 0, broke)
 
     def to_python(self) -> None:
@@ -266,7 +267,8 @@ class CaptureSession(BreakContinuation):
         self.hopeful()
         counters.add("fallbacks")
         if isinstance(outcome, Var):
-            result = real(outcome)
+            tracer.make_native()
+            result = real(outcome, {})
             tracer.stop_learning(what)
             return partial(returned, result)
         tracer.stop_learning(what)

@@ -99,6 +99,18 @@ def behind_frame(f, trace):
     return types.TracebackType(trace, frame_like(f.root, f.line, f.globals), 0, f.line or 0)
 
 
+def seen_behind(error: BaseException, code: types.CodeType, line: int, names: dict) -> None:
+    """Put the entry of an inlined function behind that of the replacement, which called for it."""
+    trace = error.__traceback__
+    trace.tb_next = types.TracebackType(trace.tb_next, frame_like(code, line, names), 0, line or 0)
+
+
+def inside(error: BaseException) -> BaseException:
+    """An error as an inlined function catches it: without the entry of the replacement."""
+    error.__traceback__ = error.__traceback__.tb_next
+    return error
+
+
 def without_locals(trace):
     """A traceback that looks the same and holds nothing but code and globals."""
     if trace is None:

@@ -35,6 +35,7 @@ from glasshouse.capture.operators import OperatorRules
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.polyfill_calls import PolyfillCallRules
 from glasshouse.capture.subscripts import SubscriptRules
+from glasshouse.capture.surroundings import attribute_asked, tell_attribute
 from glasshouse.capture.tracebacks import (
     behind_frame,
     chain_context,
@@ -64,7 +65,6 @@ def raise_error(error: BaseException, *more):
     raise type(error)(*error.args)
 
 
-GETTERS = ("__getattr__", "__getattribute__")
 HANDED_OVER = object()  # what `run` gives where Python goes on in resume functions
 
 
@@ -251,7 +251,7 @@ class CaptureTracer(
                 "Report it, and use gh.disable on the function.",
             )
             raise CaptureError(f"capture: {f.where}", "code that can go on", got, fix)
-        converted: set[int] = set()
+        converted: dict[int, bool] = {}
         for var in (*graph_break.args_, *graph_break.kwargs.values()):
             self.nativise(var, converted)
         try:
@@ -344,7 +344,7 @@ class CaptureTracer(
 
     def make_native(self) -> None:
         """Put Python's own iterators where ours are: real code sees them from here on."""
-        visited: set[int] = set()
+        visited: dict[int, bool] = {}
         for var in list(self.tracked.values()):
             self.nativise(var, visited)
         for f in self.frames:
@@ -352,11 +352,15 @@ class CaptureTracer(
                 if var is not None:
                     self.nativise(var, visited)
 
-    def nativise(self, var: Var, visited: set[int]) -> bool:
+    def nativise(self, var: Var, visited: dict[int, bool]) -> bool:
         """Whether a Var, or something in it, had an iterator of ours; it has Python's own now."""
-        if id(var) in visited:
-            return False
-        visited.add(id(var))
+        if id(var) not in visited:
+            visited[id(var)] = False
+            visited[id(var)] = self.nativise_unvisited(var, visited)
+        return visited[id(var)]
+
+    def nativise_unvisited(self, var: Var, visited: dict[int, bool]) -> bool:
+        """`nativise`, if the Var has not been met."""
         value, items = var.value, var.items
         stays = isinstance(value, CapturedGenerator) and value.started
         stays = stays and (value.running or value.kind is types.GeneratorType)
@@ -537,11 +541,13 @@ class CaptureTracer(
                 return None
             self.frames.pop()
             self.front.leave(f)
-            if f.root.co_name in GETTERS and isinstance(error, AttributeError):
-                tell_attribute(f, error)
+            asked = attribute_asked(f)
+            if asked is not None and tell_attribute(error, *(x.value for x in asked)):
+                var.items = {**(var.items or {}), "obj": asked[0], "name": asked[1]}
             if f.generator is not None:
                 made = f.generator
                 then = made.stop(finished=True)
+                f.let_go()
                 made.failed = made.kind is not types.GeneratorType
                 if made.failed and isinstance(error, StopIteration) and self.frames:
                     then(self, END, Var(error.value))
@@ -632,14 +638,6 @@ class CaptureTracer(
         users = (f for f in reversed(frames) if not is_polyfill(f.root))
         f = next(users, frames[-1])
         return f.code, f.at
-
-
-def tell_attribute(f: CaptureFrame, error: AttributeError) -> None:
-    """Say which attribute of what an error is about that the user's `__getattr__` raised, if it
-    does not say so itself."""
-    told = (f.locals[:2] + [None, None])[:2]
-    if error.name is None and error.obj is None and None not in told:
-        error.obj, error.name = told[0].value, told[1].value
 
 
 class Uncaught(Break):

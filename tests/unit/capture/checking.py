@@ -340,9 +340,10 @@ class Match:
     def mapping(self, want, got, where):
         if len(want) != len(got):
             self.fail(where, want, got, "has other keys")
-        for x, y in zip(want, got, strict=True):
+        # In order: a key whose hash has changed since is not found.
+        for (x, one), (y, two) in zip(items_of(want), items_of(got), strict=True):
             self.values(x, y, f"{where}, a key")
-            self.values(want[x], got[y], f"{where}[{x!r}]")
+            self.values(one, two, f"{where}[{x!r}]")
 
     def contents(self, want, got, where):
         if isinstance(want, gh.Tensor):
@@ -465,13 +466,21 @@ def cell_contents(cell):
 
 
 def first(iterator) -> list:
-    """What an iterator has left, up to a limit."""
+    """What an iterator has left, up to a limit, and what it raises."""
     found = []
-    for x in iterator:
-        found.append(x)
-        if len(found) == LAZY_ITEMS:
-            break
+    try:
+        for x in iterator:
+            found.append(x)
+            if len(found) == LAZY_ITEMS:
+                break
+    except Exception as error:
+        found.append(f"{type(error).__name__}: {error}")
     return found
+
+
+def items_of(mapping):
+    """The items that a mapping has, whatever its class makes of `items`."""
+    return dict.items(mapping) if isinstance(mapping, dict) else mapping.items()
 
 
 def close(a, b, tolerance) -> bool:

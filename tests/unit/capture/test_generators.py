@@ -1,6 +1,8 @@
 """Generators that a captured function leaves unfinished go on, and end, as in plain Python."""
 
 import gc
+import itertools
+import weakref
 
 import pytest
 
@@ -147,3 +149,60 @@ def test_generator_that_nobody_asks_any_more_lives_as_long_as_the_call():
         log.clear()
         fast(gh.ones(1))
         assert log == ["behind", "closed"]
+
+
+def test_iterators_of_python_lie_where_they_were_put():
+    def fn(x, made, items):
+        made += [iter(items), reversed(items), enumerate(items), zip(items, items)]
+        made.append(map(abs, items))
+        items.append(4)
+        return made[1], x + 1
+
+    def left(fn):
+        made, items = [], [1, 2, 3]
+        last = fn(gh.ones(1), made, items)[0]
+        return [type(x) for x in made], last is made[1], [list(x) for x in made]
+
+    fast = gh.optimize("eager")(fn)
+    assert [left(fast) for _ in range(3)] == [left(fn)] * 3
+
+
+def test_chain_goes_on_in_python_behind_a_break():
+    def counted(n):
+        for i in range(n):
+            gh.graph_break()
+            yield i
+
+    def fn(n):
+        found = []
+        for i in itertools.islice(itertools.chain([n], iter([5]), counted(n)), n):
+            gh.graph_break()
+            found.append(i)
+        return found
+
+    fast = gh.optimize("eager")(fn)
+    assert [fast(4) for _ in range(3)] == [[4, 5, 0, 1]] * 3
+
+
+def test_generator_that_was_closed_keeps_nothing_alive():
+    def numbers():
+        yield 1
+
+    def fn(x):
+        g = numbers()
+        next(g)
+        gh.graph_break()
+        g.close()
+        return x + 1
+
+    fast = gh.optimize("eager")(fn)
+    gc.disable()
+    try:
+        for _ in range(3):
+            x = gh.ones(3)
+            alive = weakref.ref(x)
+            fast(x)
+            del x
+            assert alive() is None
+    finally:
+        gc.enable()

@@ -1,0 +1,101 @@
+"""What exceptions of captured calls tell: the frames that plain Python has, and the objects."""
+
+import traceback
+
+import pytest
+
+import glasshouse as gh
+
+
+class Bare:
+    def __getattr__(self, name):
+        raise AttributeError
+
+
+def unknown(x):
+    return undefined  # noqa: F821
+
+
+def calls_unknown(x):
+    return unknown(x)
+
+
+def fails_in_the_middle(x):
+    return calls_unknown(x)
+
+
+def apply(fn, x):
+    return fn(x)
+
+
+def fails_in_a_lambda(x):
+    return apply(lambda v: undefined, x)  # noqa: F821
+
+
+def calls_a_number(x):
+    return apply(1, x)
+
+
+def breaks_inside(x):
+    gh.graph_break()
+    raise ValueError(1)
+
+
+def fails_behind_a_break(x):
+    return apply(breaks_inside, x)
+
+
+def catches(x):
+    try:
+        apply(breaks_inside, x)
+    except ValueError as error:
+        raise KeyError from error
+
+
+def fails_in_a_handler(x):
+    return apply(catches, x)
+
+
+def asks_for_nothing(x):
+    return Bare().nothing
+
+
+def lets_an_error_through(x):
+    try:
+        return apply(asks_for_nothing, x)
+    finally:
+        x + 1
+
+
+def unpacks_a_number(x):
+    first, *rest = 1
+    return first
+
+
+FAILING = [
+    fails_in_the_middle, fails_in_a_lambda, calls_a_number, fails_behind_a_break,
+    fails_in_a_handler, asks_for_nothing, lets_an_error_through, unpacks_a_number,
+]  # fmt: skip
+
+
+def told(fn) -> list:
+    """What can be seen of the exception of a call, and of what it comes from."""
+    try:
+        fn(gh.ones(3))
+    except Exception as raised:
+        first = error = raised
+    found = []
+    while error is not None:
+        entries = traceback.extract_tb(error.__traceback__)
+        lines = [(x.name, x.lineno) for x in entries if x.filename == __file__][error is first :]
+        about = type(getattr(error, "obj", None)), getattr(error, "name", None)
+        found.append((type(error), str(error), lines, about))
+        error = error.__cause__ or error.__context__
+    return found
+
+
+@pytest.mark.parametrize("fn", FAILING)
+@pytest.mark.parametrize("compiler", ["eager", "program"])
+def test_exceptions_tell_what_plain_ones_do(fn, compiler):
+    fast = gh.optimize(compiler)(fn)
+    assert [told(fast) for _ in range(3)] == [told(fn)] * 3
