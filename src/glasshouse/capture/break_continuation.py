@@ -11,10 +11,10 @@ from glasshouse.capture.frame import (
     CapturedIterator,
     CaptureFrame,
     plain_value,
-    resume_call,
 )
 from glasshouse.capture.native import native
 from glasshouse.capture.plain import is_instance as isinstance
+from glasshouse.capture.resume_calls import resume_call
 from glasshouse.capture.surroundings import surroundings
 from glasshouse.capture.tracebacks import behind_frame, caller_of, users_part
 from glasshouse.capture.tracer import CaptureTracer

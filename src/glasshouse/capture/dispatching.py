@@ -12,7 +12,6 @@ from glasshouse.capture.config import config, counters
 from glasshouse.capture.entries import EntryInfo, entries_of, link_to, owner_of
 from glasshouse.capture.frame import (
     CaptureFrame,
-    resume_function,
 )
 from glasshouse.capture.guards import (
     Guard,
@@ -24,6 +23,7 @@ from glasshouse.capture.guards import (
 from glasshouse.capture.native import native
 from glasshouse.capture.opcodes import unknown_operation
 from glasshouse.capture.plain import looks_up_itself
+from glasshouse.capture.resume_calls import resume_function
 from glasshouse.capture.session import CaptureSession
 from glasshouse.capture.values import (
     NULL,

@@ -6,9 +6,10 @@ import types
 from glasshouse.base.interrupts import release
 from glasshouse.capture.bytecode import VERSION
 from glasshouse.capture.emit_values import LITERALS, ValueEmitter
-from glasshouse.capture.frame import CaptureFrame, code_of, resume_call
+from glasshouse.capture.frame import CaptureFrame
 from glasshouse.capture.native import native
 from glasshouse.capture.plain import is_instance as isinstance
+from glasshouse.capture.resume_calls import code_of, resume_call
 from glasshouse.capture.surroundings import surroundings
 from glasshouse.capture.tracebacks import inside, is_polyfill, seen_behind
 from glasshouse.capture.values import CannotRebuild, ValueSource, Var, discarded

@@ -11,8 +11,8 @@ GETTERS = ("__getattr__", "__getattribute__")
 def attribute_asked(frame: CaptureFrame) -> list[Var] | None:
     """The object and the name that a frame of the user's `__getattr__` was asked for."""
     told = frame.locals[:2]
-    known = len(told) == 2 and not any(x is None or type(x.value) is types.CellType for x in told)
-    return told if known and frame.root.co_name in GETTERS else None
+    bound = len(told) == 2 and not any(x is None or type(x.value) is types.CellType for x in told)
+    return told if bound and frame.root.co_name in GETTERS else None
 
 
 def tell_attribute(error: BaseException, obj, name: str) -> bool:

@@ -23,6 +23,7 @@ from glasshouse.capture.frame import (
     CapturedIterator,
     CaptureFrame,
     LastInstruction,
+    may_go_on,
     plain_value,
 )
 from glasshouse.capture.guards import GuardSet
@@ -531,7 +532,7 @@ class CaptureTracer(
             handler = f.code.handler_at(f.at)
             if handler is not None:
                 f.check_stack()
-                if f.generator is not None and f.code.instructions[f.at].op != "RERAISE":
+                if may_go_on(f.generator) and f.code.instructions[f.at].op != "RERAISE":
                     f.generator.failed_stack = f.stack[:]
                 del f.stack[handler.depth :]
                 if handler.lasti:
@@ -547,8 +548,9 @@ class CaptureTracer(
             if f.generator is not None:
                 made = f.generator
                 then = made.stop(finished=True)
-                f.let_go()
-                made.failed = made.kind is not types.GeneratorType
+                made.failed = may_go_on(made)
+                if not made.failed:
+                    f.let_go()
                 if made.failed and isinstance(error, StopIteration) and self.frames:
                     then(self, END, Var(error.value))
                     return None
