@@ -397,6 +397,14 @@ class CapturedGenerator:
         self.finished = finished
         return then
 
+    def stop_failed(self):
+        """It ends with an error: what gets that. A polyfill may go on behind it."""
+        then = self.stop(finished=True)
+        self.failed = may_go_on(self)
+        if not self.failed:
+            self.frame.let_go()
+        return then
+
     def native(self):
         """Python's own generator: of what is left where some of it has run."""
         if not self.started:

@@ -542,15 +542,10 @@ class CaptureTracer(
                 return None
             self.frames.pop()
             self.front.leave(f)
-            asked = attribute_asked(f)
-            if asked is not None and tell_attribute(error, *(x.value for x in asked)):
-                var.items = {**(var.items or {}), "obj": asked[0], "name": asked[1]}
+            tell_asked(f, var, error)
             if f.generator is not None:
                 made = f.generator
-                then = made.stop(finished=True)
-                made.failed = may_go_on(made)
-                if not made.failed:
-                    f.let_go()
+                then = made.stop_failed()
                 if made.failed and isinstance(error, StopIteration) and self.frames:
                     then(self, END, Var(error.value))
                     return None
@@ -640,6 +635,13 @@ class CaptureTracer(
         users = (f for f in reversed(frames) if not is_polyfill(f.root))
         f = next(users, frames[-1])
         return f.code, f.at
+
+
+def tell_asked(f: CaptureFrame, var: Var, error: BaseException) -> None:
+    """Say in an error that leaves the user's `__getattr__` what was asked for."""
+    asked = attribute_asked(f)
+    if asked is not None and tell_attribute(error, *(x.value for x in asked)):
+        var.items = {**(var.items or {}), "obj": asked[0], "name": asked[1]}
 
 
 class Uncaught(Break):
