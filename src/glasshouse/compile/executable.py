@@ -1,6 +1,7 @@
 """Programs that run: compiled kernels and native calls in the table of the native runner."""
 
 import ctypes
+import functools
 import pickle
 import struct
 import threading
@@ -11,7 +12,7 @@ import numpy as np
 from glasshouse import memory
 from glasshouse.base.errors import BackendError
 from glasshouse.compile import toolchain
-from glasshouse.compile.code import ProgramCode, StepCode
+from glasshouse.compile.code import OutputSpec, ProgramCode, StepCode
 from glasshouse.compile.emitted import BufferPlace, CKernel, HostCall, NativeCall
 from glasshouse.compile.kernel_cache import CommonSizes, sizes_of
 from glasshouse.compile.plan import ARENA_TAG, SMALL_BYTES, ProgramPlan
@@ -25,6 +26,7 @@ from glasshouse.dispatch.fallback import Fallback
 from glasshouse.graph.graph import Graph, run_node
 
 STEP_BYTES, INFO_BYTES = 1 << 11, 1 << 10  # about, of a Program
+MOST_OUTPUTS = 1 << 12  # whose descriptions are kept to be found again
 
 
 class RunnerStep(ctypes.Structure):
@@ -116,10 +118,7 @@ class Program:
         self.count, self.arena_bytes, self.owns = len(code.steps), code.arena_bytes, code.owns
         self.outputs, self.infos = code.outputs, code.infos
         self.kept_steps, self.kept = code.kept_steps, code.kept
-        self.output_specs = [
-            (m.source, m.spec.shape, m.spec.dtype.np, m.spec.nbytes, m.tag)
-            for m in code.output_specs
-        ]
+        self.output_specs = [described_output(output) for output in code.output_specs]
         whats = list(enumerate(step.what for step in code.steps))
         self.hosts = {i: what for i, what in whats if isinstance(what, HostCall)}
         self.missing = [host for host in self.hosts.values() if host.missing is not None]
@@ -265,6 +264,14 @@ class Program:
         flat = memory.reshape(-1)
         flat = flat[place.offset :] if prod(place.shape) else flat
         return np.lib.stride_tricks.as_strided(flat, place.shape, strides)
+
+
+@functools.lru_cache(MOST_OUTPUTS)
+def described_output(output: OutputSpec) -> tuple:
+    """What a run asks of an output. Parameters are outputs of Programs for many sizes: equal ones
+    are one object, for the garbage collector looks through each."""
+    spec = output.spec
+    return output.source, spec.shape, spec.dtype.np, spec.nbytes, output.tag
 
 
 def bytes_of(code: ProgramCode) -> int:

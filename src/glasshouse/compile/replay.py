@@ -13,6 +13,7 @@ tracked operands. None, or an empty one, says that it has to run each time. C fi
 classes that it fills, and the fields of the tuples that it reads, by declarations that are
 generated from the classes (`declarations`)."""
 
+import functools
 from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import Any, NamedTuple
@@ -31,6 +32,7 @@ from glasshouse.graph.node import Node
 from glasshouse.graph.record import INDEXED
 
 MOST_REPLAYS = 1 << 14  # that a backend keeps; then it begins anew
+MOST_ENTRIES = 1 << 10  # that are kept to be found again
 MOST_CALLS = 400  # of a composed function
 
 
@@ -41,6 +43,12 @@ class ReplayedEntry(NamedTuple):
     parents: tuple[int | None, ...]
     saved: tuple[int | None, ...]
     keeps_result: bool
+
+
+@functools.lru_cache(MOST_ENTRIES)
+def shared_entry(parents, saved, keeps_result: bool) -> ReplayedEntry:
+    """One object for equal entries: those of a function are the same for all sizes."""
+    return ReplayedEntry(parents, saved, keeps_result)
 
 
 class ReplayedCall(NamedTuple):
@@ -203,7 +211,7 @@ class CallCollector(Watcher):
         """
         parents = tuple(x and self.entries[id(x[0]), x[1]] for x in entry.parents)
         saved = tuple(None if x is None else self.places[id(x)] for x in entry.saved)
-        return ReplayedEntry(parents, saved, entry.saved_out[0] is not None)
+        return shared_entry(parents, saved, entry.saved_out[0] is not None)
 
     def place_of(self, x, tensors) -> tuple[int, bool]:
         """Where a result is, and whether it is on the tape.

@@ -61,6 +61,8 @@ def choose_dropped(
 ) -> DropChoice:
     """What to drop: what was asked for by name, and what the elementwise work of the requested
     modules can make again."""
+    if not request and all(nbytes_of(node) < FREE_BYTES for node in nodes):
+        return DropChoice(set(), set(), set())
     remade, kept, between = requested_values(nodes, request)
     light = {n.number for n in nodes if is_light(n, request.elementwise)}
     search = DropSearch(graph, nodes, users, request, light)

@@ -63,14 +63,19 @@ class PrimitiveRun(ctypes.Structure):
 
 
 class OnednnObject:
-    """Something of oneDNN: `made_by` is the call that makes it, `pointer` where it is. Equal calls
+    """Something of oneDNN: `made_by` is the call that makes it, `address` where it is. Equal calls
     give one object, and a stored object is made again by its call. `destroy(pointer)` is called
     when nobody refers to the object any more."""
 
-    __slots__ = ("made_by", "pointer", "destroy", "__weakref__")
+    __slots__ = ("made_by", "address", "destroy", "__weakref__")
 
     def __init__(self, made_by: tuple, pointer: c_void_p, destroy=None):
-        self.made_by, self.pointer, self.destroy = made_by, pointer, destroy
+        self.made_by, self.address, self.destroy = made_by, pointer.value, destroy
+
+    @property
+    def pointer(self) -> c_void_p:
+        """The address as C takes it: a number is one object less for the garbage collector."""
+        return c_void_p(self.address)
 
     def __del__(self):
         if self.destroy is not None:
@@ -258,9 +263,9 @@ class PrimitiveCall(NativeCall):
         table, memories = (ExecArg * len(call.args))(), []
         for entry, (number, desc) in zip(table, call.args, strict=True):
             memories.append(dnnl.memory(desc))
-            entry.arg, entry.memory = number, memories[-1].pointer.value
+            entry.arg, entry.memory = number, memories[-1].address
         run = PrimitiveRun(
-            primitive.pointer.value,
+            primitive.address,
             dnnl.stream.value,
             ctypes.addressof(table),
             ctypes.cast(dnnl.dll.dnnl_memory_set_data_handle, c_void_p),
