@@ -19,6 +19,13 @@ PIPED_COLUMNS = 80  # where neither a terminal nor COLUMNS says how wide lines m
 class Command(click.Command):
     """A command whose wrong options are told with its own usage, not the group's."""
 
+    def parse_args(self, ctx, args):
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx  # click leaves it out where an option lacks its argument
+            raise
+
     def invoke(self, ctx):
         try:
             return super().invoke(ctx)

@@ -15,7 +15,7 @@ from glasshouse.base.flags import declared, flags
 from glasshouse.cli.analyze import analyze, calibrate_command
 from glasshouse.cli.bench import bench
 from glasshouse.cli.cache import cache
-from glasshouse.cli.command import Command
+from glasshouse.cli.command import Command, screen_columns
 from glasshouse.cli.info import show_info
 from glasshouse.cli.profile import flops, profile
 from glasshouse.cli.show_ops import FIELDS, show_card, show_field, show_table
@@ -72,11 +72,8 @@ def recipe_option(name: str, kind, text: str):
 
 
 def console() -> Console:
-    """A console on standard output, at most 100 columns wide where nothing limits it."""
-    terminal = Console(highlight=False)
-    if not terminal.is_terminal and "COLUMNS" not in os.environ:
-        terminal.width = 100
-    return terminal
+    """A console on standard output, as wide as the screen."""
+    return Console(highlight=False, width=screen_columns())
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})

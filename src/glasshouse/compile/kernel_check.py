@@ -61,11 +61,11 @@ def explained(error: CompileError, graph: Graph) -> CompileError:
     failed = []
     for i, kernel in plan.sources.items():
         sizes = sizes_of(kernel, steps[i].args)
-        if name_of(fixed(*forms_of(kernel, sizes, sizes)[0]), dialect) in str(error):
+        if name_of(fixed(*forms_of(kernel, sizes, sizes)[0]), dialect) in error.output:
             failed.append(i)
     infos = plan.step_infos() if failed else []
     told = ", ".join(f"kernel {i}, {infos[i].name}" for i in failed)
-    return CompilerFailed(f"{told}: {error}") if told else error
+    return CompilerFailed(f"{told}: {error}", error.output) if told else error
 
 
 def probe(call: CardCall, helpers: str) -> str:

@@ -42,6 +42,7 @@ OPTIONS = (
     "-mprefer-vector-width=512"
 ).split()
 TIMEOUT_S = 300  # for one call of the compiler
+MOST_SAID = 2000  # characters of what the compiler says
 
 
 class CompileError(Exception):
@@ -51,9 +52,13 @@ class CompileError(Exception):
 
 
 class CompilerFailed(CompileError):
-    """The compiler is there, and did not take a source."""
+    """The compiler is there, and did not take a source; `output` is what it said."""
 
     fix = "Report it, with the C that GH_DEBUG=3 prints; GH_COMPILE=never does without compiling."
+
+    def __init__(self, message: str, output: str = ""):
+        super().__init__(message)
+        self.output = output
 
 
 class DiskFull(CompileError):
@@ -255,7 +260,8 @@ def build(path: Path, source: str, more: tuple[str, ...]) -> ctypes.CDLL:
         if done.returncode != 0:
             if os.strerror(errno.ENOSPC) in done.stderr or is_full(folder):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
-            raise CompilerFailed(f"{command[0]} failed ({done.returncode}): {done.stderr[:2000]}")
+            said = done.stderr[:MOST_SAID]
+            raise CompilerFailed(f"{command[0]} failed ({done.returncode}): {said}", said)
         place_entry(out, path)
     shared_library = load_library(path)
     if shared_library is None:

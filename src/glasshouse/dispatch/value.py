@@ -300,6 +300,20 @@ def join(where: str, items: list[Value]):
     return bind(primitives["concatenate"], rows, {"axis": 0})
 
 
+def is_ragged(x) -> bool:
+    """Whether nested lists, perhaps of arrays, differ in length or depth, so that they are none."""
+    level = [x]
+    while True:
+        lengths = {len(part) if has_parts(part) else None for part in level}
+        if len(lengths) != 1 or None in lengths:
+            return len(lengths) > 1
+        level = [part for parts in level for part in parts]
+
+
+def has_parts(x) -> bool:
+    return isinstance(x, (list, tuple)) or getattr(x, "ndim", 0) > 0
+
+
 def to_array(x, where: str, dtype: DType | None = None) -> np.ndarray:
     """`x` as a NumPy array of a dtype that we have; Python numbers in `dtype`, if they fit."""
     reject_foreign(where, {type(x)})
@@ -308,8 +322,8 @@ def to_array(x, where: str, dtype: DType | None = None) -> np.ndarray:
         with np.errstate(all="ignore"):
             array = np.asarray(x, dtype.np if python and dtype is not None else None)
         native = dtypes.from_numpy_dtype(array.dtype).np
-    except (ValueError, TypeError, OverflowError) as error:
-        if isinstance(error, ValueError) and "inhomogeneous" in str(error):
+    except (ValueError, TypeError, OverflowError):
+        if is_ragged(x):
             raise ShapeError(
                 where,
                 "nested lists of equal lengths",

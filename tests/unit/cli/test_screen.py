@@ -23,6 +23,7 @@ def run(*args, columns=80):
         ("profile resnet5", "profile"),
         ("profile bert --fail-above 3", "profile"),
         ("analyze vit_b16", "analyze"),
+        ("analyze bert --batch", "analyze"),
         ("analyze bert --smoke --train --machine nowhere", "analyze"),
         ("bench resnet5", "bench"),
         ("bench bert --against eagre", "bench"),
@@ -150,7 +151,8 @@ def test_errors_of_a_target_name_the_command(command):
     assert "No such option '--stepz'" in CliRunner().invoke(main, [command, "--stepz"]).output
 
 
-def test_what_goes_to_a_pipe_fits_80_columns(monkeypatch):
+@pytest.mark.parametrize("words", ["profile alexnet --smoke --steps 1", "flags", "ops"])
+def test_what_goes_to_a_pipe_fits_80_columns(words, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
-    lines = CliRunner().invoke(main, ["profile", "alexnet", "--smoke", "--steps", "1"]).output
+    lines = CliRunner().invoke(main, words.split()).output
     assert 70 < max(map(len, lines.split("\n"))) <= 80

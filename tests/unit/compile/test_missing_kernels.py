@@ -96,8 +96,9 @@ def test_a_function_of_the_users_is_no_fallback(backend, told):
     assert not told()
 
 
-def test_short_recordings_are_told_apart(told):
+def test_short_recordings_are_told_apart(told, monkeypatch):
     """Nothing is missing: compiling them is not yet worth it, or switched off."""
+    monkeypatch.setattr(program, "programs", {})
     for mode, reason in (("auto", "not yet worth it"), ("never", "GH_COMPILE=never")):
         with flags.override(compile=mode, strict=True):
             (draw(3) + 1.25).numpy()

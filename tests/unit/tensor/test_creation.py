@@ -117,6 +117,8 @@ def test_dlpack():
 
 ERRORS = [
     (lambda: gh.asarray([[1], [2, 3]]), gh.ShapeError, "ragged list"),
+    (lambda: gh.asarray([1, [2]]), gh.ShapeError, "ragged list"),
+    (lambda: gh.asarray([np.ones(2), np.ones(3)]), gh.ShapeError, "ragged list"),
     (lambda: gh.asarray([gh.ones(1), gh.ones(2)]), gh.ShapeError, "equal shape in a list"),
     (lambda: gh.asarray("text"), gh.DTypeError, "got str 'text'"),
     (lambda: gh.asarray([None]), gh.DTypeError, "got list"),

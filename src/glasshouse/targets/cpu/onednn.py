@@ -64,7 +64,7 @@ class PrimitiveRun(ctypes.Structure):
 
 class OnednnObject:
     """Something of oneDNN: `made_by` is the call that makes it, `address` where it is. Equal calls
-    give one object, and a stored object is made again by its call. `destroy(pointer)` is called
+    give one object, and a stored object is made again by its call. `destroy(address)` is called
     when nobody refers to the object any more."""
 
     __slots__ = ("made_by", "address", "destroy", "__weakref__")
@@ -79,7 +79,7 @@ class OnednnObject:
 
     def __del__(self):
         if self.destroy is not None:
-            self.destroy(self.pointer)
+            self.destroy(self.address)
 
     def __reduce__(self):
         return remade, self.made_by
@@ -130,8 +130,14 @@ class OnednnLibrary:
         object."""
         for begin, kind in DESTROYED:
             if begin in name:
-                return getattr(self.dll, f"dnnl_{kind}_destroy")
+                return self.destroyer(kind)
         return None
+
+    def destroyer(self, kind: str):
+        """The function that destroys objects of a kind, called with their address."""
+        function = getattr(self.dll, f"dnnl_{kind}_destroy")
+        function.argtypes = [c_void_p]
+        return function
 
     def pointer_of(self, name: str, *args) -> c_void_p:
         if name == "query":
@@ -168,7 +174,7 @@ class OnednnLibrary:
         """A memory object of its own, which the runner gives an address."""
         pointer = c_void_p()
         self.call("dnnl_memory_create", byref(pointer), desc.pointer, self.engine, c_void_p(None))
-        return OnednnObject((), pointer, self.dll.dnnl_memory_destroy)
+        return OnednnObject((), pointer, self.destroyer("memory"))
 
     def size(self, desc: OnednnObject) -> int:
         return self.dll.dnnl_memory_desc_get_size(desc.pointer)
