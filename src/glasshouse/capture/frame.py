@@ -187,20 +187,29 @@ def mapping_of(base: Var) -> tuple[Var | None, str]:
 
 
 class ReversedIterator(SequenceIterator):
-    """Like reversed. Python's own has the place of the last item from the start, and goes on there
-    if the list has grown or shrunk since."""
+    """Like reversed, which has the place of the last item from the start, whatever follows."""
 
     def __init__(self, base: Var, kept: list[Var]):
         super().__init__(base, kept)
         self.real = None
         self.count = len(base.value)
 
+    def step(self, tracer):
+        if type(self.base.value) is not list:
+            return super().step(tracer)
+        place, items = self.count - 1 - self.index, tracer.sequence(self.base)
+        if not 0 <= place < len(items):
+            self.index = max(self.index, 1 << 40)  # stays finished if the list grows
+            return END
+        self.index += 1
+        return items[place]
+
     def recipe(self):
-        if self.index:
-            return super().recipe()
-        if type(self.base.value) is list and len(self.base.value) != self.count:
-            return reversed_at, self.base, Var(self.count - 1)
-        return reversed, self.base
+        if type(self.base.value) is list:
+            changed = self.index or len(self.base.value) != self.count
+            place = max(self.count - 1 - self.index, -1)
+            return (reversed_at, self.base, Var(place)) if changed else (reversed, self.base)
+        return super().recipe() if self.index else (reversed, self.base)
 
 
 def reversed_at(values: list, index: int):

@@ -201,6 +201,7 @@ class OpcodeHandlers:
 
     def op_LIST_EXTEND(self, f, ins):
         x = f.stack.pop()
+        self.must_iterate(x, "Value after * must be an iterable, not {}")
         return self.extend(f.stack[-ins.arg], "extend", x)
 
     def op_SET_ADD(self, f, ins):
@@ -240,12 +241,16 @@ class OpcodeHandlers:
 
     def unpack_unknown(self, f, x):
         """Have the items drawn, then run the same instruction on a tuple of them."""
+        self.must_iterate(x, "cannot unpack non-iterable {} object")
+        f.ip = f.at
+        self.call(Var(drawn), [x], {})
+
+    def must_iterate(self, x, message: str) -> None:
+        """Fail with what Python's instruction says of what is no iterable."""
         kind = type_of(x.value)
         if not (self.is_tensor(x) or hasattr(kind, "__iter__") or hasattr(kind, "__getitem__")):
             self.typed(x)
-            self.fail(TypeError(f"cannot unpack non-iterable {type_name(kind)} object"))
-        f.ip = f.at
-        self.call(Var(drawn), [x], {})
+            self.fail(TypeError(message.format(type_name(kind))))
 
     def op_UNPACK_EX(self, f, ins):
         before, after = ins.arg & 255, ins.arg >> 8

@@ -206,3 +206,24 @@ def test_generator_that_was_closed_keeps_nothing_alive():
             assert alive() is None
     finally:
         gc.enable()
+
+
+def test_reversed_of_a_list_that_changes():
+    def fn(items, change, drawn):
+        it = reversed(items)
+        first = [next(it) for _ in range(drawn)]
+        if change < 0:
+            del items[change:]
+        else:
+            items += range(change)
+        return first, sum(it), it
+
+    def seen(fn, *args):
+        first, rest, it = fn(*args)
+        return first, rest, type(it), list(it)
+
+    fast = gh.optimize("eager")(fn)
+    for change in (0, 2, -1, -2, -3):
+        for drawn in (0, 1, 2):
+            want = seen(fn, [1, 2, 4], change, drawn)
+            assert [seen(fast, [1, 2, 4], change, drawn) for _ in range(3)] == [want] * 3

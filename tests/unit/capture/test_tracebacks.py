@@ -72,9 +72,14 @@ def unpacks_a_number(x):
     return first
 
 
+def spreads_a_number(x):
+    return [*1, x]
+
+
 FAILING = [
     fails_in_the_middle, fails_in_a_lambda, calls_a_number, fails_behind_a_break,
     fails_in_a_handler, asks_for_nothing, lets_an_error_through, unpacks_a_number,
+    spreads_a_number,
 ]  # fmt: skip
 
 
