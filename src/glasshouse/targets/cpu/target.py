@@ -5,6 +5,7 @@ from pathlib import Path
 from glasshouse.base.flags import flags
 from glasshouse.compile.target import DefaultTarget, Dialect, Target
 from glasshouse.targets.cpu.along_axis import ExtremeKernels, RunningSumKernels, SortKernels
+from glasshouse.targets.cpu.depthwise import DepthwiseGradients
 from glasshouse.targets.cpu.fused import FusedLowerer
 from glasshouse.targets.cpu.host import HostLowerer
 from glasshouse.targets.cpu.onednn_convolutions import OnednnConvolutions
@@ -33,6 +34,7 @@ CPU = CpuTarget(
     [
         WinogradConvolutions(),
         OnednnProducts(),
+        DepthwiseGradients(),
         OnednnConvolutions(),
         WindowKernels(),
         ScatterKernels(),
