@@ -38,9 +38,18 @@ FUNCTION_PARTS = {
 
 
 CLASS_TEXTS = {"__doc__", "__name__", "__qualname__", "__module__"}
+# What an object made by `super` has itself: of the class and the object that it is for.
+SUPER_PARTS = {
+    "__class__": lambda cls, obj: Var(super),
+    "__thisclass__": lambda cls, obj: cls,
+    "__self__": lambda cls, obj: obj,
+}
 # Of a new function: what can be changed in place.
 FUNCTION_PARTS_KEPT = {"__closure__", "__dict__", "__defaults__", "__kwdefaults__"}
 FUNCTION_PARTS_KEPT |= {"__annotations__"}
+
+# What a call of a function goes by.
+FUNCTION_PARTS_CALLED = {"__code__", "__defaults__", "__kwdefaults__"}
 
 
 class AttributeRules:
@@ -62,6 +71,7 @@ class AttributeRules:
     def get_attribute(self, obj: Var, name: str, then=None, special=False, plain=False):
         """obj.name, given to `then` or pushed; `special` looks it up on the type alone, `plain` as
         object.__getattribute__ does."""
+        obj = self.functions.get(id(obj.value), obj)
         value = obj.value
         if self.is_tensor(obj):
             return self.deliver(then, self.front.attribute(self, obj, name))
@@ -106,8 +116,9 @@ class AttributeRules:
         if is_method and name == "__func__":
             return self.give(then, value.__func__)
         if isinstance(value, types.FunctionType) and name in FUNCTION_PARTS:
-            if obj.is_new and name in FUNCTION_PARTS_KEPT:
-                raise Break(f"{name} of a new function", Var(getattr), [obj, Var(name)])
+            if obj.is_new and name in FUNCTION_PARTS_KEPT or obj.items and name == "__dict__":
+                reason = f"{name} of a new or changed function"
+                raise Break(reason, Var(getattr), [obj, Var(name)])
             part = self.do(getattr, value, name)
             return self.deliver(then, self.load(part, self.sub(obj, "attr", name)))
         return self.instance_attribute(obj, name, then, special, plain)
@@ -166,6 +177,8 @@ class AttributeRules:
                 return self.deliver(then, member)
         if class_value is not MISSING:
             return self.bind_attribute(obj, name, class_value, then)
+        if not self.live and not special and not plain:
+            return self.deliver(then, self.real_call(Var(getattr), [obj, Var(name)], {}))
         if not special and not plain and self.call_own(obj, "__getattr__", [Var(name)], then):
             return None
         reader = object.__getattribute__ if plain else getattr
@@ -304,6 +317,8 @@ class AttributeRules:
     def super_attribute(self, sup: Var, name: str, then):
         """super().name: found behind the class in the object's order, bound to the object."""
         cls, obj = sup.items
+        if name in SUPER_PARTS:
+            return self.deliver(then, SUPER_PARTS[name](cls, obj))
         own = isinstance(obj.value, type) and issubclass(obj.value, cls.value)
         start = obj.value if own else type(self.typed(obj))
         order = start.__mro__
@@ -348,12 +363,16 @@ class AttributeRules:
     @pending
     def set_plain(self, obj: Var, name: str, var: Var | None, then=discarded):
         """What object.__setattr__ does; what comes back goes to `then`."""
+        obj = self.functions.get(id(obj.value), obj)
         value, cls, more = obj.value, type(obj.value), [] if var is None else [var]
         plain = object.__setattr__ if more else object.__delattr__
         if not self.live:
             self.hand_over(more)
             self.do(plain, value, name, *(x.value for x in more))
             return self.give(then, None)
+        if isinstance(value, types.FunctionType) and name in FUNCTION_PARTS_CALLED:
+            reason = f"{name} of a function is set"
+            raise Break(reason, Var(plain), [obj, Var(name), *more])
         class_value, _ = static_lookup(cls, name)
         if isinstance(class_value, property):
             setter = class_value.fset if more else class_value.fdel
@@ -380,6 +399,8 @@ class AttributeRules:
             return self.give(then, None)  # it also changes where the exception is raised again
         if not isinstance(obj.items, dict):
             obj.items = {}
+        if isinstance(value, types.FunctionType):
+            self.functions[id(value)] = obj
         obj.items[name] = var
         if not obj.is_new:
             self.write(obj, ("attr", name, var))

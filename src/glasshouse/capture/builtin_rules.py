@@ -11,6 +11,7 @@ from collections import OrderedDict, defaultdict, deque
 from glasshouse.capture.frame import (
     CapturedGenerator,
     CapturedIterator,
+    ChoicesIterator,
     EnumerateIterator,
     ReversedIterator,
     SequenceIterator,
@@ -19,7 +20,7 @@ from glasshouse.capture.frame import (
 )
 from glasshouse.capture.guards import GuardCheck
 from glasshouse.capture.operators import as_builtin
-from glasshouse.capture.plain import ARRAY_SCALARS, static_lookup
+from glasshouse.capture.plain import ARRAY_SCALARS, MISSING, static_lookup
 from glasshouse.capture.polyfills import (
     POLYFILLS,
     call_until,
@@ -193,11 +194,26 @@ def super_of_frame(t):
     """super() without arguments."""
     frame = t.frames[-1]
     code = frame.root
+    this = frame.locals[0] if code.co_argcount else None
+    if not code.co_argcount:
+        t.fail(RuntimeError("super(): no arguments"))
+    if this is not None and isinstance(this.value, types.CellType):
+        this = t.cell_get(this, code.co_varnames[0]) if is_filled(this.value) else None
+    if this is None:
+        t.fail(RuntimeError("super(): arg[0] deleted"))
+    if "__class__" not in code.co_freevars:
+        t.fail(RuntimeError("super(): __class__ cell not found"))
     cell = frame.locals[frame.code.slots.index("__class__")]
-    this = frame.locals[0]
-    if isinstance(this.value, types.CellType):
-        this = t.cell_get(this, code.co_varnames[0])
+    if not is_filled(cell.value):
+        t.fail(RuntimeError("super(): empty __class__ cell"))
     return t.make_super(t.cell_get(cell, "__class__"), this)
+
+
+def is_filled(cell: types.CellType) -> bool:
+    try:
+        return cell.cell_contents is not MISSING
+    except ValueError:
+        return False
 
 
 def on_sequence(make):
@@ -307,7 +323,9 @@ def on_choices(t, fn, args, kwargs, then):
     words = {k: t.concretize(v) for k, v in kwargs.items()}
     places = t.do(fn.value, range(len(items)), *(t.concretize(x) for x in args[1:]), **words)
     choices = [t.new_tuple([items[i] for i in choice]) for choice in places]
-    return t.deliver(then, t.track(Var(SequenceIterator(Var(None), choices), Recipe("iterator"))))
+    parts = [*args[1:], *kwargs.values()]
+    made = ChoicesIterator(fn.value, t.new_tuple(items), parts, choices)
+    return t.deliver(then, t.track(Var(made, Recipe("iterator"))))
 
 
 def on_sum(t, fn, args, kwargs, then):

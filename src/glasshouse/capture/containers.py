@@ -23,6 +23,15 @@ def lacks(value, key) -> bool:
     return key not in value
 
 
+def keys_of(value: dict) -> tuple:
+    """The keys of a dict, whatever its class says of them."""
+    return tuple(builtin_base(value).__iter__(value))
+
+
+def unpack(value) -> dict:
+    return {**value}
+
+
 class ContainerRules:
     """The part of the tracer that knows lists, tuples, dicts and sets."""
 
@@ -90,16 +99,22 @@ class ContainerRules:
     def entries(self, var: Var) -> list[tuple[Var, Var]]:
         """All (key, value) of a dict, guarded."""
         var = without_proxy(var)
-        if not isinstance(var.value, dict):
-            raise Break(f"a {type(var.value).__name__} is unpacked as a mapping", None)
         if not self.live:
-            return [(Var(k), Var(v)) for k, v in var.value.items()]
+            return [(Var(k), Var(dict.__getitem__(var.value, k))) for k in keys_of(var.value)]
         self.whole_dict(var)
-        return [(var.items[k][0], var.items[k][1]) for k in var.value]
+        return [(var.items[k][0], var.items[k][1]) for k in keys_of(var.value)]
+
+    def unpacked(self, var: Var) -> list[tuple[Var, Var]]:
+        """All (key, value) of what is unpacked as a mapping: a dict may iterate in Python."""
+        if self.is_dict(without_proxy(var)):
+            return self.entries(var)
+        if self.live:
+            raise Break(f"a {type(var.value).__name__} is unpacked as a mapping", None)
+        return [(Var(k), Var(v)) for k, v in self.do(unpack, var.value).items()]
 
     def refuse_keys(self, var: Var) -> None:
         """Break where the keys of a dict or set are compared by the user's code."""
-        for key in var.value:
+        for key in builtin_base(var.value).__iter__(var.value):
             if hashes_in_python(key) and not self.front.is_constant(key):
                 raise Break(f"a {type(key).__name__}, whose class compares in Python, is a key")
 
@@ -115,11 +130,11 @@ class ContainerRules:
             self.whole[id(var)] = var
             if var.items is None:
                 var.items = {}
-            keys = self.original_keys.get(id(var), tuple(var.value))
+            keys = self.original_keys.get(id(var), keys_of(var.value))
             if self.live and isinstance(var.origin, ValueSource):
                 self.typed(var)
                 self.guards.add("keys", var.origin, keys)
-            for key in var.value:
+            for key in keys:
                 self.entry(var, key)
 
     def entry(self, var: Var, key) -> Var | None:
@@ -127,7 +142,8 @@ class ContainerRules:
         if self.scheduled and self.front.is_stale(self, var):
             raise Break("a read behind a scheduler's step")
         if not self.live:
-            return Var(var.value[key]) if key in var.value else None
+            there = dict.__contains__(var.value, key)
+            return Var(dict.__getitem__(var.value, key)) if there else None
         if isinstance(var.origin, ValueSource) and own_method(var, "__getitem__") is not None:
             raise Break(f"an item of a {type(var.value).__name__} behind its __getitem__")
         if var.items is None:
@@ -165,7 +181,7 @@ class ContainerRules:
         base = builtin_base(var.value)
         if isinstance(var.value, dict):
             if id(var) not in self.original_keys and not var.is_new:
-                self.original_keys[id(var)] = tuple(var.value)
+                self.original_keys[id(var)] = keys_of(var.value)
                 self.typed(var)
             if var.items is None:
                 var.items = {}
@@ -192,6 +208,7 @@ class ContainerRules:
                     raise Break("assignment of a slice", None)
                 self.do(list.__setitem__, var.value, raw, [x.value for x in new])
                 items[raw] = new
+                value = self.new_list(new)  # an iterator has nothing left
             else:
                 self.do(list.__setitem__, var.value, raw, value.value)
                 items[raw] = value

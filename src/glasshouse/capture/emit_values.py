@@ -294,7 +294,8 @@ class ValueEmitter:
         return self.bind(var, f"{self.name(this)}.{inner}")
 
     def make_view(self, var, base, which):
-        return self.bind(var, f"{self.name(base)}.{which}()")
+        method = getattr(builtin_base(base.value), which)  # its class may have another
+        return self.bind(var, f"{self.pool(method)}({self.name(base)})")
 
     def make_iterator(self, var):
         fn, *parts = var.value.recipe()

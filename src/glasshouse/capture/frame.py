@@ -4,16 +4,17 @@ import sys
 import types
 import weakref
 from collections import OrderedDict
-from functools import partial
 
 from glasshouse.capture.bytecode import (
     GENERATORS,
+    VERSION,
     ExceptionHandler,
     decoded,
 )
 from glasshouse.capture.native import native
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.polyfill_natives import ended_native, native_of
+from glasshouse.capture.started_generator import caught_here, going_on
 from glasshouse.capture.tracebacks import users_part
 from glasshouse.capture.values import NULL, CannotRebuild, Recipe, Var
 
@@ -219,6 +220,26 @@ def reversed_at(values: list, index: int):
     return made
 
 
+class ChoicesIterator(SequenceIterator):
+    """Like permutations and combinations: fn(items, *parts)."""
+
+    def __init__(self, fn, items: Var, parts: list[Var], choices: list[Var]):
+        super().__init__(items, choices)
+        self.fn, self.parts, self.real = fn, parts, None
+
+    def recipe(self):
+        number = min(self.index, len(self.kept) + 1)
+        return choices_behind, Var(number), Var(self.fn), self.base, *self.parts
+
+
+def choices_behind(number: int, fn, *args):
+    """fn(*args) that has given `number` of its items."""
+    it = fn(*args)
+    for _ in range(number):
+        next(it, None)
+    return it
+
+
 def iterator_of(values, index: int, size: int):
     """An iterator over a dict or set that has given `index` of its `size` elements."""
     if len(values) != size:
@@ -336,49 +357,6 @@ def zipped(var: Var) -> list:
     return value.__reduce__()[1]
 
 
-class StartedGenerator:
-    """What is left of a generator that the interpreter began, as the end of a `yield from`."""
-
-    def __init__(self, made: "CapturedGenerator", step):
-        self.made, self.step = made, step
-        self.send, self.throw = made.send, made.throw
-
-    def __iter__(self):
-        return self
-
-    def close(self):
-        if self.made.rest() is not None:  # else Python's own was let go of, and others may go on
-            self.made.close()
-
-    def __next__(self):
-        step, self.step = self.step, self.made.__next__
-        try:
-            return step()
-        finally:
-            del step  # it may hold what is raised, whose traceback has this frame
-
-
-def going_on(made: "CapturedGenerator"):
-    """A generator of what is left of one that the interpreter began; it stands at a `yield`."""
-    try:
-        sent = yield
-    except BaseException as error:
-        if isinstance(error, GeneratorExit) and made.rest() is None:
-            raise  # nobody has closed this one: it was let go of, and `made` may go on
-        rest = StartedGenerator(made, partial(made.throw, error))
-    else:
-        rest = StartedGenerator(made, partial(made.send, sent))
-    return (yield from rest)
-
-
-def caught_here():
-    """A generator that gives what is thrown into it."""
-    try:
-        yield
-    except BaseException as error:
-        yield error
-
-
 def may_go_on(made: "CapturedGenerator | None") -> bool:
     """Whether a generator goes on behind what it raised: a polyfill, as what it stands for."""
     return made is not None and made.kind is not types.GeneratorType
@@ -493,8 +471,11 @@ class CapturedGenerator:
         """End it."""
         if self.finished or not self.started:
             self.finished = True
-            return
+            return None
         try:
             self.throw(GeneratorExit())
         except (GeneratorExit, StopIteration) as error:
             error.__traceback__ = None  # it holds our frames, and they hold it
+            if VERSION >= (3, 13) and isinstance(error, StopIteration):
+                return error.value
+        return None

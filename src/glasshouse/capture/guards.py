@@ -5,6 +5,7 @@ import weakref
 from typing import Any, NamedTuple
 
 from glasshouse.base.errors import type_name
+from glasshouse.capture.plain import FUNCTIONS, SCALARS, is_heap, is_library
 from glasshouse.capture.values import STEPS, ValueSource
 
 # As in native/frame_hook.c.
@@ -17,6 +18,7 @@ CHECK = {"is": 20, "type": 21, "eq": 22, "len": 23, "absent": 24, "keys": 25, "s
 WEAK = {"is": 32, "type": 33}  # the same of a WeakLink
 BY_VALUE = {"same", "distinct", "absent", "kind", "call", "lacks"}  # of which there may be several
 OF_DICT = {"absent", "kind", "keys"}
+MAX_SAID = 4  # containers in one another that a value in one line has
 WITHIN_TAG = {"is", "type", "eq", "spec"}  # checks on a dict's value that its tag covers
 
 
@@ -89,8 +91,22 @@ def brief(x) -> str:
     """A value in one line."""
     if isinstance(x, (type, types.FunctionType)):
         return x.__qualname__
-    text = repr(x)
-    return text if len(text) < 60 else f"<{type_name(x)} at {id(x):#x}>"
+    text = repr(x) if says_itself(x) else ""
+    return text if 0 < len(text) < 60 else f"<{type_name(x)} at {id(x):#x}>"
+
+
+def says_itself(x, depth: int = 0) -> bool:
+    """Whether repr of a value is short and runs no code of the user's."""
+    kind, inside = type(x), None
+    if kind is dict:
+        inside = (*x.keys(), *x.values())
+    elif kind in (list, tuple, set, frozenset):
+        inside = x
+    elif issubclass(kind, BaseException) and not is_heap(kind):
+        inside = x.args
+    if inside is not None:
+        return depth < MAX_SAID and all(says_itself(y, depth + 1) for y in inside)
+    return kind in (*SCALARS, *FUNCTIONS, range) or is_library(kind)
 
 
 class GuardSet:

@@ -151,9 +151,8 @@ class IterationRules:
         made.closing = True
         inner = self.delegate_of(made)
         if inner is not None:
-            after = lambda t, x, result=None: t.give(then, None)  # noqa: E731
-            return self.throw_into(made, inner, Var(GeneratorExit()), after)
-        self.enter_generator(made, lambda t, x, result=None: t.give(then, None))
+            return self.throw_into(made, inner, Var(GeneratorExit()), closed(then))
+        self.enter_generator(made, closed(then))
         return self.throw_here(Var(GeneratorExit()))
 
     def enter_generator(self, made: CapturedGenerator, after) -> None:
@@ -239,6 +238,16 @@ class IterationRules:
             return tracer.fail(tracer.stop_error(result))
 
         return self.step(iterator, after, sent)
+
+
+def closed(then):
+    """What gets the end of a generator that is closed: from 3.13 on, `close` returns its value."""
+
+    def after(tracer, x, result=None):
+        kept = result if VERSION >= (3, 13) else None
+        return tracer.deliver(then, Var(None) if kept is None else kept)
+
+    return after
 
 
 def stopped(then):

@@ -4,9 +4,10 @@ import operator
 import types
 from collections import OrderedDict
 
+from glasshouse.capture.containers import keys_of
 from glasshouse.capture.frame import CapturedGenerator, CapturedIterator, plain_value
 from glasshouse.capture.objects import compares_in_python
-from glasshouse.capture.plain import SCALARS, static_lookup
+from glasshouse.capture.plain import SCALARS, builtin_base, static_lookup
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.polyfills import (
     add_all,
@@ -235,7 +236,7 @@ class MethodRules:
         """What is left of the methods of containers: done to the value and to its Vars."""
         value, kwargs = this.value, kwargs or {}
         if name in WITHOUT_ARGUMENTS and (args or kwargs):
-            self.do(getattr(value, name), *map(plain_value, args))  # raises
+            self.do(getattr(builtin_base(value), name), value, *map(plain_value, args))  # raises
         if kwargs and name not in WITH_LAST:
             reason = f"method {name} of a {type(value).__name__} with keywords"
             raise Break(reason, fn or Var(getattr(value, name)), args, kwargs)
@@ -259,11 +260,12 @@ class MethodRules:
         place = [self.concretize(x) for x in args]
         words = {k: self.concretize(v) for k, v in kwargs.items()}
         if name == "move_to_end":
-            self.do(value.move_to_end, *place, **words)
+            self.do(OrderedDict.move_to_end, value, *place, **words)
             last = Var(words.get("last", place[1] if len(place) > 1 else True))
             self.note_method(this, name, [args[0] if args else Var(words["key"]), last])
             return Var(None)
-        key, _ = self.do(OrderedDict(value).popitem, *place, **words)
+        keys = OrderedDict.fromkeys(OrderedDict.__iter__(value))
+        key, _ = self.do(keys.popitem, *place, **words)
         pair = this.items[key]
         self.store_item(this, pair[0], None)
         return self.new_tuple([pair[0], pair[1]])
@@ -299,7 +301,7 @@ class MethodRules:
     def dict_method(self, this: Var, name: str, args) -> Var | None:
         value = this.value
         if name in ("keys", "values", "items"):
-            return Var(getattr(value, name)(), Recipe("view", this, name))
+            return Var(getattr(builtin_base(value), name)(value), Recipe("view", this, name))
         if name == "copy":
             cls = type(value)
             if cls not in (dict, OrderedDict):
@@ -315,8 +317,8 @@ class MethodRules:
             if name == "clear":
                 self.deleted.setdefault(id(this), set()).update(value)
                 if not this.is_new:
-                    self.original_keys.setdefault(id(this), tuple(value))
-                value.clear()
+                    self.original_keys.setdefault(id(this), keys_of(value))
+                builtin_base(value).clear(value)
                 this.items.clear()
                 self.note_method(this, name, [])
                 return Var(None)
@@ -329,10 +331,10 @@ class MethodRules:
             key = self.concrete_key(args[0])
             if isinstance(key, set):
                 return None
-            self.do(getattr(value, name), key)
+            self.do(getattr(set, name), value, key)
             items.pop(key, None) if name != "add" else items.setdefault(key, (args[0],))
         elif name == "clear":
-            value.clear()
+            set.clear(value)
             items.clear()
         elif name == "copy":
             return self.new_set([x[0] for x in items.values()])
@@ -349,7 +351,7 @@ class MethodRules:
             if None in others:
                 return None
             raw = [{self.concrete_key(y) for y in other} for other in others]
-            result = self.do(getattr(value, name), *raw)
+            result = self.do(getattr(set, name), value, *raw)
             if not isinstance(result, (set, frozenset)):
                 return Var(result)
             vars_by_value = {y.value: y for other in (*others, self.sequence(this)) for y in other}
@@ -361,7 +363,7 @@ class MethodRules:
 
     def popped(self, this: Var):
         """An element taken out of a set."""
-        element = this.value.pop()
+        element = set.pop(this.value)
         if not this.is_new:
             self.write(this, ("method", "discard", [Var(element)]))
         return element

@@ -14,6 +14,7 @@ from glasshouse.capture.operators import BINARY, COMPARE, exact_bool
 from glasshouse.capture.values import NULL, Break, Recipe, UserError, Var
 
 CONVERT = (None, str, repr, ascii)
+ITSELF = object()  # where a pattern is of the object and not of an attribute
 IS_SEQUENCE, IS_MAPPING, MATCHES_ITSELF = 1 << 5, 1 << 6, 1 << 22  # flags of a type
 FUNCTION_PARTS = {8: "closure", 4: "annotations", 2: "kwdefaults", 1: "defaults"}
 SEES_NAMES = {"locals", "eval", "exec", "builtins"}  # of the frame that runs, or of all
@@ -144,14 +145,18 @@ class OpcodeHandlers:
         return self.get_attribute(obj, name, then)
 
     def op_LOAD_SUPER_ATTR(self, f, ins):
-        cls, obj = f.stack.pop(-2), f.stack.pop()
-        sup = self.make_super(cls, obj)
-        f.stack.pop()  # the global `super`
+        fn, cls, obj = self.pop_many(f, 3)
         name = f.root.co_names[ins.arg >> 2]
-        if ins.arg & 1:
-            f.stack.append(sup)
-            return self.load_method(f, name)
-        return self.get_attribute(sup, name)
+
+        def then(tracer, made):
+            if not ins.arg & 1:
+                return tracer.get_attribute(made, name)
+            f.stack.append(made)
+            return tracer.load_method(f, name)
+
+        if fn.value is super:
+            return then(self, self.make_super(cls, obj))
+        return self.call(fn, [cls, obj] if ins.arg & 2 else [], {}, then)
 
     def op_STORE_ATTR(self, f, ins):
         obj, value = f.stack.pop(), f.stack.pop()
@@ -219,7 +224,7 @@ class OpcodeHandlers:
     def op_DICT_UPDATE(self, f, ins):
         x = f.stack.pop()
         target = f.stack[-ins.arg]
-        for key, value in self.entries(x):
+        for key, value in self.unpacked(x):
             if ins.op == "DICT_MERGE" and key.value in target.value:
                 self.fail(TypeError(f"got multiple values for keyword argument '{key.value}'"))
             self.store_item(target, key, value)
@@ -572,11 +577,20 @@ class OpcodeHandlers:
             self.fail(TypeError("exceptions must derive from BaseException"))
         if cause is not None and not is_error(cause.value) and cause.value is not None:
             self.fail(TypeError("exception causes must derive from BaseException"))
+        if cause is not None and isinstance(cause.value, type):
+            return self.call(cause, [], {}, lambda t, made: t.throw_from(error, cause, made))
         if cause is not None:
-            given = cause.value
-            error.value.__cause__ = given() if isinstance(given, type) else given
+            error.value.__cause__ = cause.value
         self.raised = error
         raise self.raising(error.value)
+
+    def throw_from(self, error, cls, cause):
+        """Raise a Var whose cause was made by a call of its class."""
+        if not isinstance(cause.value, BaseException):
+            got = type(cause.value)
+            text = "should have returned an instance of BaseException"
+            self.fail(TypeError(f"calling {cls.value!r} {text}, not {got!r}"))
+        return self.throw(error, cause)
 
     def op_RERAISE(self, f, ins):
         error = f.stack.pop()
@@ -603,30 +617,35 @@ class OpcodeHandlers:
         kind = self.concretize(cls)
         if not isinstance(self.typed(subject), kind):
             return self.push(Var(None))
-        if kind.__flags__ & MATCHES_ITSELF:
-            wanted = [None] * ins.arg
-        else:
-            given = getattr(kind, "__match_args__", ())
-            if type(given) is not tuple:
-                got = type(given).__name__
-                self.fail(TypeError(f"{kind.__name__}.__match_args__ must be a tuple (got {got})"))
-            wanted = list(given[: ins.arg])
-            if len(wanted) < ins.arg:
-                text = f"{kind.__name__}() accepts {len(wanted)} positional sub-patterns"
-                self.fail(TypeError(f"{text} ({ins.arg} given)"))
+        wanted = (*self.match_args(kind, ins.arg), *names.value)
         attributes = []
-        for at, name in enumerate((*wanted, *names.value)):
-            if name is not None and name in (*wanted, *names.value)[:at]:
-                text = f"{kind.__name__}() got multiple sub-patterns for attribute {name!r}"
-                self.fail(TypeError(text))
-            if not isinstance(name, (str, type(None))):
+        for at, name in enumerate(wanted):
+            if name is not ITSELF and type(name) is not str:
                 got = type(name).__name__
                 self.fail(TypeError(f"__match_args__ elements must be strings (got {got})"))
-            var = subject if name is None else self.attribute_now(subject, name)
+            if name in wanted[:at]:
+                text = f"{kind.__name__}() got multiple sub-patterns for attribute {name!r}"
+                self.fail(TypeError(text))
+            var = subject if name is ITSELF else self.attribute_now(subject, name)
             if var is None:
                 return self.push(Var(None))
             attributes.append(var)
         return self.push(self.new_tuple(attributes))
+
+    def match_args(self, kind, count):
+        """Of which attributes the first `count` patterns of a class are; ITSELF is the object."""
+        if not count:
+            return ()
+        own = (ITSELF,) if kind.__flags__ & MATCHES_ITSELF else ()
+        given = getattr(kind, "__match_args__", own)
+        if type(given) is not tuple:
+            got = type(given).__name__
+            self.fail(TypeError(f"{kind.__name__}.__match_args__ must be a tuple (got {got})"))
+        if len(given) < count:
+            patterns = "sub-pattern" if len(given) == 1 else "sub-patterns"
+            text = f"{kind.__name__}() accepts {len(given)} positional {patterns} ({count} given)"
+            self.fail(TypeError(text))
+        return given[:count]
 
 
 HANDLERS = {

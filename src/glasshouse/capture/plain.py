@@ -56,7 +56,7 @@ def static_lookup(cls: type, name: str):
 
 def builtin_base(value) -> type:
     """The builtin type of a container whose class may have methods in Python."""
-    return next(x for x in (OrderedDict, dict, list, set) if isinstance(value, x))
+    return next(x for x in (OrderedDict, dict, list, set, frozenset) if isinstance(value, x))
 
 
 def is_heap(cls: type) -> bool:

@@ -25,6 +25,8 @@ class PolyfillCallRules:
         f = fn.value
         if f in CONSUMING and args and self.is_opaque_iterator(args[0]):
             raise Break(f"{f.__name__} over a {type(args[0].value).__name__}", fn, args, kwargs)
+        if any(x.value is id for x in args):
+            raise Break(f"{f.__name__} of ids, which tell what is made anew", fn, args, kwargs)
         places = [i for i in EAGER.get(f, ()) if i < len(args) and self.iterates_in_python(args[i])]
 
         def call(tracer, ready):

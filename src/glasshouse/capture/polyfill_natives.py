@@ -43,7 +43,7 @@ def left_of_sequence(at, loop):
 
 def left_of_repeat(at, loop):
     times = [] if at["times"] is None else [at["times"] - 1]
-    return itertools.repeat(at["value"], *times)
+    return itertools.repeat(at["object"], *times)
 
 
 def left_of_islice(at, loop):

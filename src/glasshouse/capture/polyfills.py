@@ -151,9 +151,9 @@ def islice_items(iterator, wanted, end, step):
         yield x
 
 
-def repeat_of(value, times=None):
+def repeat_of(object, times=None):
     while times is None or times > 0:
-        yield value
+        yield object
         if times is not None:
             times -= 1
 
@@ -411,7 +411,7 @@ def update_wrapper_of(
         if value is not MISSING:
             setattr(wrapper, name, value)
     for name in updated:
-        if name == "__dict__":
+        if name == "__dict__" and not isinstance(wrapped, type):  # whose names functions have
             for key, value in getattr(wrapped, name, {}).items():
                 setattr(wrapper, key, value)
         else:

@@ -113,6 +113,7 @@ class CaptureTracer(
         self.guarded: set[int] = set()
         self.drained: list[tuple] = []  # (instruction, iterator, attribute, value before)
         self.shared: set[int] = set()  # tensors that some operation gave back as they were
+        self.functions: dict[int, Var] = {}  # those whose attributes were written to
         self.context_nodes: dict[int, object] = {}
         self.raised: Var | None = None
         self.outside = sys.exc_info()[1]  # what is being handled where the call is
@@ -487,11 +488,14 @@ class CaptureTracer(
         return next(inner, None)
 
     def handled_before(self) -> Var:
-        """The exception that is being handled, by whoever it is, or None."""
-        var = self.handled_in(len(self.frames))
-        if var is None and self.outside is not None:
+        """The exception that is being handled, or None: a generator, and what it calls, keep apart
+        what they handle from what their callers do."""
+        for f in reversed(self.frames):
+            if f.handled or f.generator is not None:
+                return f.handled[-1] if f.handled else Var(None)
+        if self.outside is not None:
             return self.track(Var(self.outside, Recipe("handled")))
-        return Var(None) if var is None else var
+        return Var(None)
 
     def handled_now(self) -> BaseException | None:
         """The exception that is being handled where the user's program is."""

@@ -92,6 +92,7 @@ static PyObject *instance_dict(PyObject *o) { /* borrowed: the object keeps it *
 
 static uint64_t tag_of(PyObject *dict) {
 #if HAS_TAGS
+    if (PyODict_Check(dict)) return 0; /* whose own order has no version */
     return ((PyDictObject *)dict)->ma_version_tag;
 #else
     (void)dict;
@@ -136,8 +137,22 @@ static int spec_fits(PyObject *got, PyObject *want) {
     return fits;
 }
 
+static int keys_in_order(PyObject *dict, PyObject *keys) {  // of an OrderedDict, by its own order
+    PyObject *it = PyODict_Type.tp_iter(dict), *key;
+    Py_ssize_t i = 0;
+    int fits = it != NULL;
+    while (fits && (key = PyIter_Next(it))) {
+        fits = i < PyTuple_GET_SIZE(keys) && equal(key, PyTuple_GET_ITEM(keys, i++));
+        Py_DECREF(key);
+    }
+    Py_XDECREF(it);
+    forgive();
+    return fits && i == PyTuple_GET_SIZE(keys);
+}
+
 static int keys_fit(PyObject *dict, PyObject *keys) {
     if (PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(keys)) return 0;
+    if (PyODict_Check(dict)) return keys_in_order(dict, keys);
     Py_ssize_t at = 0, i = 0;
     PyObject *key, *value;
     while (PyDict_Next(dict, &at, &key, &value))
