@@ -72,6 +72,15 @@ class Capture:
         made.__wrapped__ = fn
         return made
 
+    @staticmethod
+    def run_again(fn: weakref.ref, slots):
+        """A call of a function whose graph raised, in plain Python."""
+        callback = native().set_hook(None)
+        try:
+            return plainly(fn(), slots)()
+        finally:
+            native().set_hook(callback)
+
     def resumer(
         self, frame: CaptureFrame, code, offset: int, shape: list[Var], live, captured: bool
     ):

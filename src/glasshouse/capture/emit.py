@@ -10,6 +10,7 @@ import types
 
 from glasshouse.base.interrupts import hold, release
 from glasshouse.capture.emit_continuation import ContinuationEmitter
+from glasshouse.capture.native import native
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import ValueSource
 from glasshouse.ir.node import IRNode
@@ -27,11 +28,19 @@ class ReplacementEmitter(ContinuationEmitter):
         self.used_behind: set[str] = set()  # names in what follows the graph
 
     def function(
-        self, body: tuple[list[str], list[str]], line: int, root: types.CodeType, slots: int, graph
+        self,
+        body: tuple[list[str], list[str]],
+        line: int,
+        root: types.CodeType,
+        slots: int,
+        graph,
+        again=None,
     ) -> types.FunctionType:
-        """The replacement of these statements."""
+        """The replacement of these statements; `again` runs the function, given its slots."""
         self.used_behind = set(re.findall(r"\w+", "\n".join([*self.makes, *body[0], *body[1]])))
         run = self.run_graph(graph) if graph is not None else []
+        if again is not None and len(run) == 1 and self.may_run_again():
+            run = self.or_plainly(run, again, slots)
         work, rest = [*run, *self.makes, *body[0]], body[1]
         if self.holds:
             work = [
@@ -56,6 +65,24 @@ class ReplacementEmitter(ContinuationEmitter):
         made = self.names.pop("replacement")
         made.__code__ = made.__code__.replace(co_name=root.co_name, co_qualname=root.co_qualname)
         return made
+
+    def may_run_again(self) -> bool:
+        """Whether Python can begin again where the graph raises: what was to be written before that
+        has not been, and nothing else has either."""
+        front, nodes = self.tracer.front, self.tracer.graph.nodes
+        wrote = any(front.writes(x.target, x.args) for x in nodes if x.op.startswith("call_"))
+        return self.holds and not wrote and not self.tracer.contexts
+
+    def or_plainly(self, run: list[str], again, slots: int) -> list[str]:
+        """The statements that run the graph; if it raises, Python runs the function, which writes
+        what comes before that and raises there."""
+        words = "".join(f"s{i}, " for i in range(slots))
+        return [
+            "try:",
+            *(f"    {x}" for x in run),
+            "except Exception:",
+            f"    return {self.pool(native().tail_call)}({self.pool(again)}, ({words}))",
+        ]
 
     def run_graph(self, graph) -> list[str]:
         """The statements that run the graph. One with `run_first` takes lists, and may overwrite

@@ -253,7 +253,8 @@ class CaptureSession(BreakContinuation):
             body = emitter.at_end(how, outcome)
         emitter.mark_replaced()
         graph = self.compiled(emitter)
-        return graph, emitter.function(body, line, self.fn.__code__, len(self.slots), graph)
+        again = partial(self.capture.run_again, weakref.ref(self.fn))
+        return graph, emitter.function(body, line, self.fn.__code__, len(self.slots), graph, again)
 
     def without_entry(self, outcome, what: str, site):
         """Go on, keeping nothing; what could not be made again is left to Python next time."""

@@ -104,3 +104,23 @@ def told(fn) -> list:
 def test_exceptions_tell_what_plain_ones_do(fn, compiler):
     fast = gh.optimize(compiler)(fn)
     assert [told(fast) for _ in range(3)] == [told(fn)] * 3
+
+
+@pytest.mark.parametrize("compiler", ["eager", "program"])
+def test_what_was_written_before_a_graph_raised_is_there(compiler):
+    def fn(x, written, i):
+        written["n"] += 1
+        del written["old"]
+        return (x * 2)[i], written
+
+    fast = gh.optimize(compiler, dynamic=True)(fn)
+    for i in (0, 1, 5, 2, 7):
+        written = {"n": 0, "old": 1}
+        if i > 2:
+            with pytest.raises(IndexError) as raised:
+                fast(gh.ones(3), written, i)
+            lines = [x.lineno for x in raised.traceback if x.path.name == "test_tracebacks.py"]
+            assert len(lines) == 2  # this function, and that one
+        else:
+            fast(gh.ones(3), written, i)
+        assert written == {"n": 1}
