@@ -80,6 +80,10 @@ class Watcher:
         """A Program ran."""
 
 
+def ignore_call(call, result, begin_ns: int) -> None:
+    """What a watcher that has a function of its own as `op` does while it does not listen."""
+
+
 class Tally:
     """How often each thread ran a captured Program, whose calls are not told one by one: always
     counted, for that is next to free. `counts` is what a run counts: [(call, origin)]."""

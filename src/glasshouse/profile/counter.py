@@ -7,7 +7,7 @@ from typing import NamedTuple
 from glasshouse.base.errors import OptionError, check_known, type_name
 from glasshouse.dispatch.bind import state, watchers
 from glasshouse.dispatch.scope import origin_of
-from glasshouse.dispatch.watch import Tally, Watcher, kept, tallies
+from glasshouse.dispatch.watch import Tally, Watcher, ignore_call, kept, tallies
 from glasshouse.profile.text import percent, scaled, table
 
 VIEWS = ("matrix", "all")
@@ -70,6 +70,7 @@ class FlopCounter(Watcher):
         self.counts: dict[tuple, list[int]] = {}  # [number] by (call, origin)
         self.since: dict[Tally, int] = {}  # runs of captured Programs that are counted already
         self.called: set[int] = set()
+        self.thread, self.op = 0, ignore_call
 
     def __enter__(self):
         if self in watchers:
@@ -89,7 +90,8 @@ class FlopCounter(Watcher):
 
     def __exit__(self, *exc_info):
         self.unwatch()
-        del self.op, self.replayed, kept[id(self.since)]
+        self.op, self.replayed = ignore_call, None
+        del kept[id(self.since)]
         self.digest()
         self.since.clear()
         if self.display:

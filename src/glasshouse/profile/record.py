@@ -23,7 +23,7 @@ from glasshouse.dispatch.call import Call
 from glasshouse.dispatch.compose import CALL
 from glasshouse.dispatch.hooks import hooks
 from glasshouse.dispatch.scope import Origin, origin_of, path_of
-from glasshouse.dispatch.watch import DeviceTimes, ProgramRun, Watcher
+from glasshouse.dispatch.watch import DeviceTimes, ProgramRun, Watcher, ignore_call
 from glasshouse.graph.node import Node
 
 KINDS = ("recorded", "computed", "module", "region", "annotation", "pull", "step")
@@ -125,6 +125,7 @@ class EventRecorder(Watcher):
         self.dropped_memory = self.dropped_runs = self.kernels = 0
         self.subscription: Any = None
         self.live: dict = {}
+        self.op = ignore_call
 
     def start(self) -> "EventRecorder":
         self.begin_ns, self.began_at_ns = perf_counter_ns(), time_ns()
@@ -143,8 +144,7 @@ class EventRecorder(Watcher):
 
     def stop(self) -> None:
         self.unwatch()
-        del self.op
-        self.replayed = None
+        self.op, self.replayed = ignore_call, None
         if self.subscription is not None:
             self.manager.tell()
             self.subscription.remove()
