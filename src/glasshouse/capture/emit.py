@@ -34,13 +34,13 @@ class ReplacementEmitter(ContinuationEmitter):
         root: types.CodeType,
         slots: int,
         graph,
-        again=None,
+        uncaptured=None,
     ) -> types.FunctionType:
-        """The replacement of these statements; `again` runs the function, given its slots."""
+        """The replacement of these statements; `uncaptured` runs the function, given its slots."""
         self.used_behind = set(re.findall(r"\w+", "\n".join([*self.makes, *body[0], *body[1]])))
         run = self.run_graph(graph) if graph is not None else []
-        if again is not None and len(run) == 1 and self.may_run_again():
-            run = self.or_plainly(run, again, slots)
+        if uncaptured is not None and len(run) == 1 and self.may_run_again():
+            run = self.or_plainly(run, uncaptured, slots)
         work, rest = [*run, *self.makes, *body[0]], body[1]
         if self.holds:
             work = [
@@ -73,7 +73,7 @@ class ReplacementEmitter(ContinuationEmitter):
         wrote = any(front.writes(x.target, x.args) for x in nodes if x.op.startswith("call_"))
         return self.holds and not wrote and not self.tracer.contexts
 
-    def or_plainly(self, run: list[str], again, slots: int) -> list[str]:
+    def or_plainly(self, run: list[str], uncaptured, slots: int) -> list[str]:
         """The statements that run the graph; if it raises, Python runs the function, which writes
         what comes before that and raises there."""
         words = "".join(f"s{i}, " for i in range(slots))
@@ -81,7 +81,7 @@ class ReplacementEmitter(ContinuationEmitter):
             "try:",
             *(f"    {x}" for x in run),
             "except Exception:",
-            f"    return {self.pool(native().tail_call)}({self.pool(again)}, ({words}))",
+            f"    return {self.pool(native().tail_call)}({self.pool(uncaptured)}, ({words}))",
         ]
 
     def run_graph(self, graph) -> list[str]:

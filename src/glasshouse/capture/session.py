@@ -253,8 +253,10 @@ class CaptureSession(BreakContinuation):
             body = emitter.at_end(how, outcome)
         emitter.mark_replaced()
         graph = self.compiled(emitter)
-        again = partial(self.capture.run_again, weakref.ref(self.fn))
-        return graph, emitter.function(body, line, self.fn.__code__, len(self.slots), graph, again)
+        uncaptured = partial(self.capture.run_again, weakref.ref(self.fn))
+        return graph, emitter.function(
+            body, line, self.fn.__code__, len(self.slots), graph, uncaptured
+        )
 
     def without_entry(self, outcome, what: str, site):
         """Go on, keeping nothing; what could not be made again is left to Python next time."""
