@@ -92,6 +92,7 @@ SMALL = {
 }
 OFF = re.compile(
     r"dropout|drop_rate|drop_prob|_pdrop|layerdrop|drop_path|drop_path_rate|hidden_drop"
+    r"|mask_time_prob|mask_feature_prob"
 )
 
 

@@ -18,7 +18,6 @@ import time
 import warnings
 from pathlib import Path
 
-import numpy
 import torch
 from torch.utils import _pytree as pytree
 
@@ -87,7 +86,6 @@ def step(call, model, inputs: dict) -> tuple[list, dict]:
     """Outputs and gradients of one training step."""
     model.zero_grad(set_to_none=True)
     torch.manual_seed(2)
-    numpy.random.seed(2)  # noqa: NPY002  transformers draws masks of speech there
     outputs = call(**inputs)
     loss_of(outputs).backward()
     parameters = dict(model.named_parameters())

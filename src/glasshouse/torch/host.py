@@ -52,10 +52,11 @@ def specs_of(outs) -> tuple:
 
 
 def readable(array) -> np.ndarray:
-    """An array that PyTorch takes: no scalar of NumPy's, writable, with no stride below 0."""
+    """An array that PyTorch takes: no scalar of NumPy's, writable, its elements row by row, as some
+    of PyTorch's own kernels expect without a check."""
     array = np.asarray(array)
-    fits = array.flags.writeable and all(s >= 0 for s in array.strides)
-    return array if fits else array.copy()
+    fits = array.flags.writeable and array.flags.c_contiguous
+    return array if fits else array.copy(order="C")
 
 
 @cache

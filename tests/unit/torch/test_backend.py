@@ -8,6 +8,7 @@ import warnings
 import pytest
 
 import glasshouse as gh
+from glasshouse.base.flags import flags
 
 torch = pytest.importorskip("torch")
 nn, functional = torch.nn, torch.nn.functional
@@ -95,6 +96,19 @@ def test_operators_without_an_entry_are_computed_by_pytorch():
     spd = x @ x.T + 4 * torch.eye(4)
     function = compiled(lambda a: torch.linalg.cholesky(a) * 2)
     torch.testing.assert_close(function(spd), torch.linalg.cholesky(spd) * 2)
+
+
+@pytest.mark.parametrize("mode", ["never", "auto"])
+def test_pytorchs_own_steps_read_operands_row_by_row(mode, monkeypatch):
+    """The backward pass of weight_norm does not look at strides."""
+    monkeypatch.setattr(flags, "compile", mode)
+    v, g = torch.randn(6, 4, 5, requires_grad=True), torch.randn(1, 1, 5, requires_grad=True)
+
+    def function(v, g):
+        return (torch._weight_norm(v, g, 2).permute(2, 0, 1) * torch.arange(24).view(6, 4)).sin()
+
+    grads = [torch.autograd.grad(f(v, g).sum(), (v, g)) for f in (compiled(function), function)]
+    torch.testing.assert_close(*grads)
 
 
 def test_layouts_are_those_of_eager():
