@@ -103,6 +103,9 @@ class SubscriptRules:
     def default_item(self, obj: Var, key: Var, then):
         """A missing item of a defaultdict."""
         factory = self.load(obj.value.default_factory, self.sub(obj, "attr", "default_factory"))
+        if factory.value is None:
+            self.concretize(factory)
+            self.fail(KeyError(key.value))
 
         def keep(tracer, made):
             tracer.store_item(obj, key, made)

@@ -90,9 +90,13 @@ static PyObject *instance_dict(PyObject *o) { /* borrowed: the object keeps it *
     return dict;
 }
 
+static int has_own_order(PyObject *dict) { /* an OrderedDict, of which move_to_end is not seen */
+    return PyDict_GET_SIZE(dict) > 1 && !PyDict_CheckExact(dict) && PyODict_Check(dict);
+}
+
 static uint64_t tag_of(PyObject *dict) {
 #if HAS_TAGS
-    if (PyODict_Check(dict)) return 0; /* whose own order has no version */
+    if (has_own_order(dict)) return 0; /* which has no version */
     return ((PyDictObject *)dict)->ma_version_tag;
 #else
     (void)dict;
@@ -152,7 +156,7 @@ static int keys_in_order(PyObject *dict, PyObject *keys) {  // of an OrderedDict
 
 static int keys_fit(PyObject *dict, PyObject *keys) {
     if (PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(keys)) return 0;
-    if (PyODict_Check(dict)) return keys_in_order(dict, keys);
+    if (has_own_order(dict)) return keys_in_order(dict, keys);
     Py_ssize_t at = 0, i = 0;
     PyObject *key, *value;
     while (PyDict_Next(dict, &at, &key, &value))

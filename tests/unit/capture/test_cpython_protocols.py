@@ -4,7 +4,7 @@ each function does the same plain and captured, three times."""
 import functools
 import itertools
 import sys
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 
 import pytest
 
@@ -88,6 +88,14 @@ def last_item_without_a_read():
     made = Counted(a=1, b=2)
     before = Counted.reads
     return made.popitem(last=False), Counted.reads - before
+
+
+def missing_of_a_defaultdict_without_a_factory():
+    table = defaultdict(None, a=1)
+    try:
+        return table["a"], table["b"]
+    except KeyError as error:
+        return repr(error), table
 
 
 def choices_are_of_their_class():
