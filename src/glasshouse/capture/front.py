@@ -283,7 +283,9 @@ class FrontEnd:
         values = [x.value for x in args]
         words = {k: v.value for k, v in kwargs.items()}
         try:
-            result = self.run(fn, values[1:] if op == "call_method" else values, words)
+            result = tracer.while_handling(
+                self.run, fn, values[1:] if op == "call_method" else values, words
+            )
         except HiddenValueError:
             self.undo(tracer, depth)
             shown = call if op != "call_module" else Var(fn)

@@ -454,17 +454,21 @@ class CaptureTracer(
 
     def do(self, fn, /, *args, **kwargs):
         """fn(*args), whose exceptions are the user's, while what the user handles is handled."""
-        handled = self.handled_now()
         try:
-            if sys.exc_info()[1] is handled:
-                return fn(*args, **kwargs)
-            return native().call_handling(handled, fn, args, kwargs)
+            return self.while_handling(fn, *args, **kwargs)
         except (Break, CannotRebuild):
             raise
         except BaseException as error:
             if self.live and not isinstance(error, Exception):
                 raise
             raise UserError(error) from None
+
+    def while_handling(self, fn, /, *args, **kwargs):
+        """fn(*args) while what the user handles is handled."""
+        handled = self.handled_now()
+        if sys.exc_info()[1] is handled:
+            return fn(*args, **kwargs)
+        return native().call_handling(handled, fn, args, kwargs)
 
     def fail_here(self, error: BaseException):
         """Raise what Python would not raise if it did the instruction again from here."""

@@ -76,10 +76,21 @@ def spreads_a_number(x):
     return [*1, x]
 
 
+def fails_behind_a_handler_that_broke(x):
+    try:
+        [][1]
+    except IndexError:
+        gh.graph_break()
+    try:
+        return x.reshape(print)
+    except KeyError:
+        return x
+
+
 FAILING = [
     fails_in_the_middle, fails_in_a_lambda, calls_a_number, fails_behind_a_break,
     fails_in_a_handler, asks_for_nothing, lets_an_error_through, unpacks_a_number,
-    spreads_a_number,
+    spreads_a_number, fails_behind_a_handler_that_broke,
 ]  # fmt: skip
 
 
