@@ -26,6 +26,8 @@ from glasshouse.graph.graph import Graph, Node
 REPEAT_COST = 40  # an expression with several users is computed again up to this cost …
 REPEAT_LOADS = 2  # … and up to this many loads of the size of its domain
 MAX_COST, MAX_LOADS, MAX_SIZE = 200, 16, 200  # of an expression without memory of its own
+REPEATED_COST = 8  # a value that is repeated is stored from this cost on …
+FEW_REPEATS, LARGE_DOMAIN = 16, 1 << 14  # … if it is repeated so often, to so many elements
 REDUCTIONS = ("sum", "prod", "max", "min", "any", "all")
 MOVEMENT = ("reshape", "permute", "expand", "slice", "flip", "windows")
 FUSED_KINDS = ("bool", "int", "uint", "float")
@@ -173,6 +175,8 @@ class Lowering:
     def visit_movement(self, node: Node) -> None:
         """Move every view in the operand's expression; where that fails, store the operand."""
         (x,) = node.inputs
+        if node.op == "expand" and self.is_worth_storing(x, node):
+            self.materialise(x)
 
         def move_view(view: View) -> View | None:
             return move(node.op, view, node.shape, node.attrs)
@@ -263,6 +267,13 @@ class Lowering:
         big = {v.base for v in expr.loads if 2 * v.base.spec.size >= size}
         return expr.cost > REPEAT_COST or len(big) > REPEAT_LOADS
 
+    def is_worth_storing(self, x: Node, repeated: Node) -> bool:
+        """Whether a value is stored before it is repeated, and not computed again each time."""
+        expr, size = self.expr[x.number], repeated.spec.size
+        if expr.cost < REPEATED_COST or x.spec.size == 1 or not expr.loads or of_rows(expr):
+            return False
+        return size >= max(LARGE_DOMAIN, FEW_REPEATS * x.spec.size)
+
     def materialise(self, node: Node, row_major: bool = False, order=None) -> PlannedBuffer:
         """Store a node's value: a kernel, a buffer, and from now on a load for its users."""
         expr = self.expr[node.number]
@@ -335,11 +346,21 @@ def is_fusable(node: Node) -> bool:
 
 def is_per_row(expr: Expr) -> bool:
     """Whether a value depends on results of reductions of rows only: once a row is enough."""
-    return bool(expr.loads) and all(
-        (node := v.base.node) is not None
+    return bool(expr.loads) and all(map(is_of_rows, expr.loads))
+
+
+def of_rows(expr: Expr) -> bool:
+    """Whether a value depends on results of reductions of rows, with which it may be fused."""
+    return any(map(is_of_rows, expr.loads))
+
+
+def is_of_rows(view: View) -> bool:
+    """Whether it shows the result of a reduction along the innermost axis."""
+    node = view.base.node
+    return (
+        node is not None
         and node.op in REDUCTIONS
         and node.inputs[0].spec.ndim - 1 in node.attrs["axes"]
-        for v in expr.loads
     )
 
 

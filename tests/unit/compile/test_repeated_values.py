@@ -1,0 +1,48 @@
+"""A small value that takes long to compute is stored before it is repeated."""
+
+import numpy as np
+import pytest
+
+import glasshouse as gh
+from glasshouse.base.flags import flags
+from glasshouse.compile import lower, program
+
+
+@pytest.fixture(autouse=True)
+def compiled_anew(monkeypatch):
+    monkeypatch.setattr(flags, "compile", "always")
+    monkeypatch.setattr(program, "programs", {})
+
+
+def normalized(rows: int):
+    rng = np.random.default_rng(0)
+    x, scale = rng.standard_normal((rows, 64), np.float32), rng.random(64, np.float32)
+    return gh.tensor(x) / gh.sqrt(gh.exp(gh.tensor(scale)) + 1e-5)
+
+
+def steps_of(rows: int) -> tuple[bytes, int]:
+    """(the bits of the result, how many steps compute it)."""
+    with gh.profile() as prof:
+        bits = normalized(rows).numpy().tobytes()
+    return bits, len(prof.kernels())
+
+
+def test_it_is_a_step_of_its_own_where_it_is_repeated_often():
+    assert steps_of(1000)[1] == 2
+    assert steps_of(10)[1] == 1
+
+
+def test_bits_are_those_of_computing_it_again(monkeypatch):
+    stored, _ = steps_of(1000)
+    monkeypatch.setattr(lower, "REPEATED_COST", 1 << 30)
+    monkeypatch.setattr(program, "programs", {})
+    again, count = steps_of(1000)
+    assert count == 1 and stored == again
+
+
+def test_what_follows_the_reduction_of_a_row_stays_in_its_kernel():
+    x = gh.tensor(np.random.default_rng(0).standard_normal((512, 256), np.float32))
+    with gh.profile() as prof:
+        y = x / gh.sqrt(gh.exp(gh.sum(x * x, axis=-1, keepdims=True) / 256))
+        gh.eval(y)
+    assert len(prof.kernels()) == 1
