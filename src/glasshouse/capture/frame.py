@@ -362,6 +362,20 @@ def may_go_on(made: "CapturedGenerator | None") -> bool:
     return made is not None and made.kind is not types.GeneratorType
 
 
+class NativeLocals:
+    """The values of locals by name, with Python's own iterators, made when one is asked for: an
+    item may be what it is an item of."""
+
+    def __init__(self, slots):
+        self.slots = {name: var for name, var in slots if var is not None}
+
+    def __getitem__(self, name: str):
+        var = self.slots[name]
+        if isinstance(var.value, list) and name == "iterators":
+            return [plain_value(x) for x in var.items or map(Var, var.value)]
+        return plain_value(var)
+
+
 class CapturedGenerator:
     """A generator that the interpreter runs; as a Python object it goes on without being traced."""
 
@@ -418,13 +432,8 @@ class CapturedGenerator:
 
     def native_polyfill(self):
         """Python's own iterator for what is left of a polyfill; None where there is none."""
-        frame, at = self.frame, {}
-        for name, var in zip(frame.code.slots, frame.locals, strict=True):
-            if var is None:
-                continue
-            at[name] = plain_value(var)
-            if isinstance(var.value, list) and name == "iterators":
-                at[name] = [plain_value(x) for x in var.items or map(Var, var.value)]
+        frame = self.frame
+        at = NativeLocals(zip(frame.code.slots, frame.locals, strict=True))
         zips = frame.root.co_name in ("map_of", "compress_of")
         stack = self.failed_stack if self.failed and self.failed_stack else frame.stack
         loop = [zipped(x) if zips else plain_value(x) for x in stack if x is not NULL]

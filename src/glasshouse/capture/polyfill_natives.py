@@ -8,7 +8,8 @@ from glasshouse.capture.polyfills import NATIVES
 
 def left_of_accumulate(at, loop):
     items = loop[0] if loop else at["iterable"]
-    return behind(1, itertools.accumulate(items, *filter(None, [at["fn"]]), initial=at["total"]))
+    rest = itertools.chain([at["total"]], items)  # None is no initial value
+    return behind(1, itertools.accumulate(rest, *filter(None, [at["fn"]])))
 
 
 def left_of_chain(at, loop):
@@ -108,7 +109,7 @@ ENDED = {
 }
 
 
-def native_of(code, at: dict, loop: list):
+def native_of(code, at, loop: list):
     """Python's own iterator for what is left of a polyfill's generator, or None."""
     rule = RULES.get(code)
     try:

@@ -3,6 +3,7 @@ each function does the same plain and captured, three times."""
 
 import functools
 import itertools
+import operator
 import sys
 from collections import OrderedDict, defaultdict
 
@@ -96,6 +97,22 @@ def missing_of_a_defaultdict_without_a_factory():
         return table["a"], table["b"]
     except KeyError as error:
         return repr(error), table
+
+
+def rest_of_an_accumulation_of_nothing():
+    it = itertools.accumulate([None] * 3, operator.is_)
+    first = next(it)
+    gh.graph_break()
+    return first, list(it)
+
+
+def iterator_in_what_it_iterates_over():
+    items = []
+    it = itertools.filterfalse(lambda x: False, items)
+    items.append(it)
+    same = next(it) is it
+    gh.graph_break()
+    return same, len(items)
 
 
 def choices_are_of_their_class():
