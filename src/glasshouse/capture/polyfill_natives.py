@@ -114,7 +114,7 @@ def native_of(code, at, loop: list):
     rule = RULES.get(code)
     try:
         return None if rule is None else rule(at, loop)
-    except (IndexError, KeyError, TypeError):  # it stands where no item has been given
+    except (IndexError, KeyError, TypeError, StopIteration):  # it stands where no item is
         return None
 
 
