@@ -6,6 +6,7 @@ import pickle
 import struct
 import threading
 from math import prod
+from time import perf_counter_ns
 
 import numpy as np
 
@@ -14,18 +15,19 @@ from glasshouse.base.errors import BackendError
 from glasshouse.compile import toolchain
 from glasshouse.compile.code import OutputSpec, ProgramCode, StepCode
 from glasshouse.compile.emitted import BufferPlace, CKernel, HostCall, NativeCall
-from glasshouse.compile.kernel_cache import CommonSizes, sizes_of
+from glasshouse.compile.kernel_cache import CommonSizes, is_general, sizes_of
 from glasshouse.compile.plan import ARENA_TAG, SMALL_BYTES, ProgramPlan
 from glasshouse.compile.replay import load_replay
 from glasshouse.compile.source_map import StepInfo, label_of
 from glasshouse.compile.target import Target, current_target
-from glasshouse.compile.toolchain import NATIVE
+from glasshouse.compile.toolchain import NATIVE, CompileError
 from glasshouse.compile.view import strides_of
 from glasshouse.dispatch.backend import TensorBackend, current, quiet
 from glasshouse.dispatch.fallback import Fallback
 from glasshouse.graph.graph import Graph, run_node
 
 STEP_BYTES, INFO_BYTES = 1 << 11, 1 << 10  # about, of a Program
+SPECIALISE_NS = 600_000_000  # of runs for each general kernel: compiling one takes a 20th of that
 MOST_OUTPUTS = 1 << 12  # whose descriptions are kept to be found again
 
 
@@ -127,6 +129,8 @@ class Program:
         self.keep: list = []  # what the steps point to
         self.args: list = []  # the coded arguments of each
         self.runner = NativeRunner.get()
+        self.general: dict[int, CKernel] = {}  # of steps that run for sizes of others too
+        self.general_ns = 0  # how long runs with them took
         self.steps = self.make_steps(code.steps, common or CommonSizes())
         self.arena: memory.Buffer | None = None  # while it runs
         self.run_table: RunTable | None = None
@@ -142,6 +146,11 @@ class Program:
         given = [(kernel, steps[i].args) for i, kernel in self.sources.items()]
         built = self.target.build(given, common)
         kernels = dict(zip(self.sources, built, strict=True))
+        self.general = {
+            i: kernel
+            for (i, kernel), compiled in zip(self.sources.items(), built, strict=True)
+            if is_general(compiled, kernel, steps[i].args)
+        }
         self.sources = {i: compiled.kernel for i, compiled in kernels.items()}
         self.keep.extend(set(built))
         table = (RunnerStep * len(steps))()
@@ -156,6 +165,27 @@ class Program:
                 self.keep.append(loaded)
                 entry.function, entry.extra = loaded.function, loaded.extra
         return table
+
+    def specialise(self) -> None:
+        """Compile kernels for its own sizes where it ran those that serve other sizes too. The
+        results stay the same, bit for bit."""
+        general, self.general = self.general, {}
+        given = [(kernel, list(self.args[i])) for i, kernel in general.items()]
+        try:
+            built = self.target.build(given, CommonSizes())
+        except CompileError:
+            return  # what it has goes on
+        for i, compiled in zip(general, built, strict=True):
+            self.keep.append(compiled)
+            self.sources[i] = compiled.kernel
+            self.steps[i].function = compiled.address
+
+    def note_time(self, ns: int) -> None:
+        """Count how long a run with general kernels took. Once compiling them is a small part of
+        that, the Program gets kernels of its own."""
+        self.general_ns += ns
+        if self.general_ns >= SPECIALISE_NS * len(set(self.general.values())):
+            self.specialise()
 
     @property
     def sizes(self) -> dict[int, dict[str, int]]:
@@ -209,6 +239,7 @@ class Program:
         numbers."""
         ends = None if ends_ns is None else ends_ns.__array_interface__["data"][0]
         run, at, end = self.runner.gh_run, begin, self.count
+        begin_ns = perf_counter_ns() if self.general else 0
         if ends_ns is not None:
             ends_ns[:begin] = ends_ns[-1] = self.target.now_ns()
         while True:
@@ -216,6 +247,8 @@ class Program:
             if table.failed:
                 raise IndexErrorInside
             if at == end:
+                if begin_ns:
+                    self.note_time(perf_counter_ns() - begin_ns)
                 return
             if at < 0:
                 info = self.step_infos()[-1 - at]

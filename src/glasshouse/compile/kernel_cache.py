@@ -7,7 +7,8 @@ Sizes are arguments of a kernel's text. Sums of columns and short rows are up to
 where the compiler knows their sizes; how many rows there are, and how far apart, costs nothing. So
 the first Program of a structure is compiled for the sizes that matter: they become constants of the
 text. Where the same structure comes with other sizes, those that differ stay arguments, and from
-then on such sizes compile nothing."""
+then on such sizes compile nothing. A Program that then runs for long gets kernels of its own sizes
+(`Program.specialise`)."""
 
 import ctypes
 import functools
@@ -133,7 +134,7 @@ def forms_of(
     that is loaded, one that serves a row of any length, which differs from one for multiples of the
     vector's length by a loop that does not run."""
     names = names_that_matter(sizes)
-    forms = [(kernel, tuple((name, sizes[name]) for name in names))]
+    forms = [best_form(kernel, sizes)]
     if any(name not in constants for name in names):
         common = [name for name in names if name in constants and name != PARALLEL_SIZE]
         forms.append((kernel, tuple((name, sizes[name]) for name in common)))
@@ -141,6 +142,17 @@ def forms_of(
         if uneven is not kernel:
             forms.append((uneven, forms[-1][1]))
     return forms
+
+
+def best_form(kernel: CKernel, sizes: dict[str, int]) -> tuple[CKernel, Constants]:
+    """A kernel with all of its sizes as constants that make it faster."""
+    return kernel, tuple((name, sizes[name]) for name in names_that_matter(sizes))
+
+
+def is_general(compiled: CompiledKernel, kernel: CKernel, args) -> bool:
+    """Whether what a step runs takes sizes as arguments that would make it faster as constants."""
+    left = {name for name, _ in size_places(compiled.kernel)}
+    return not left.isdisjoint(names_that_matter(sizes_of(kernel, args)))
 
 
 def names_that_matter(sizes: dict[str, int]) -> list[str]:

@@ -5,7 +5,7 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile import kernel_cache, program
+from glasshouse.compile import executable, kernel_cache, program, toolchain
 from glasshouse.compile.code import coded
 from glasshouse.nn import functional as F
 
@@ -140,6 +140,37 @@ def test_another_number_of_rows_compiles_nothing(monkeypatch):
     gh.eval(F.layer_norm(draw(12, 48), (48,), draw(48), draw(48)) * 2)
     monkeypatch.setattr(kernel_cache, "build_kernels", None)  # would fail
     gh.eval(F.layer_norm(draw(13, 48), (48,), draw(48), draw(48)) * 2)
+
+
+@pytest.mark.parametrize("fn", FUNCTIONS)
+def test_a_program_that_runs_for_long_gets_kernels_of_its_own_sizes(fn, monkeypatch):
+    for n in SIZES[:3]:
+        gh.eval(*fn(n))
+    general = [entry.program for entry in entries() if entry.program.general]
+    assert general
+    expected = bits(fn(SIZES[2]))
+    monkeypatch.setattr(executable, "SPECIALISE_NS", 1)
+    assert bits(fn(SIZES[2])) == expected
+    assert bits(fn(SIZES[2])) == expected  # the run before has compiled them
+    own = [run for run in general if not run.general]
+    assert own
+    for run in own:
+        for text, sizes in zip(run.sources.values(), run.sizes.values(), strict=True):
+            assert not kernel_cache.names_that_matter(sizes), text
+
+
+def test_a_program_whose_own_kernels_do_not_compile_goes_on(monkeypatch):
+    for n in SIZES[:3]:
+        gh.eval(*attention(n))
+    expected = bits(attention(SIZES[2]))
+
+    def fail(*_):
+        raise toolchain.CompileError("no compiler any more")
+
+    monkeypatch.setattr(executable, "SPECIALISE_NS", 1)
+    monkeypatch.setattr(kernel_cache, "build_kernels", fail)
+    for _ in range(3):
+        assert bits(attention(SIZES[2])) == expected
 
 
 @pytest.mark.parametrize("size", [0, 1, -1, 5, 1 << 40, -(1 << 54), (1 << 55) - 1])
