@@ -15,11 +15,17 @@ from glasshouse.capture.tracebacks import inside, is_polyfill, seen_behind
 from glasshouse.capture.values import CannotRebuild, ValueSource, Var, discarded
 
 
+def entry_of(frame: CaptureFrame) -> tuple | None:
+    """What the traceback of an error has of a frame; None for what stands for a builtin."""
+    return None if is_polyfill(frame.root) else (frame.root, frame.line, frame.globals)
+
+
 class ContinuationEmitter(ValueEmitter):
     """Writes the statements behind the graph of a replacement."""
 
     resumer: object
     holds: bool  # whether signals wait until what the graph and Python write is written
+    inlined: tuple = ()  # what errors tell of the frames that are open inside the outermost
 
     def at_end(self, how: str, var: Var) -> tuple[list[str], list[str]]:
         """The statements that end a trace that went to its end: `how` is return or raise, or
@@ -43,8 +49,11 @@ class ContinuationEmitter(ValueEmitter):
             if frame.generator is not None:
                 raise CannotRebuild("a generator that is running", frame.generator.site)
         captured = graph_break.fn is not None
+        called = frames[1:] if captured else frames[1:-1]
+        self.inlined = tuple(map(entry_of, called))
+        begin = [f"depth = {len(called)}"] if called else []
         tail = self.tail(0, graph_break, captured)
-        return [*self.effects(), *self.enter_contexts()], [*tail, "return r"]
+        return [*self.effects(), *self.enter_contexts()], [*begin, *tail, "return r"]
 
     def enter_contexts(self) -> list[str]:
         """The statements that enter what the trace entered and did not leave."""
@@ -88,11 +97,10 @@ class ContinuationEmitter(ValueEmitter):
             )
         else:
             then = [f"r = {self.resume(frame, frame.at, frame.stack, None, False)}"]
-        if k and steps and (k + 1 < len(frames) or captured) and not is_polyfill(frame.root):
-            steps = self.seen_from(frame, steps)
+        open_in = [] if k == 0 else [f"depth = {k - 1}"]  # what follows runs in so many frames
         handler = frame.code.handler_at(frame.at)
         if handler is None or not steps:
-            return [*steps, *then]
+            return [*(self.seen_from_inlined(steps) if k == 0 else steps), *open_in, *then]
         stack = frame.stack_for(handler)
         caught = self.resume(frame, handler.target, stack, "e", captured)
         return [
@@ -100,23 +108,29 @@ class ContinuationEmitter(ValueEmitter):
             "try:",
             *(f"    {x}" for x in steps),
             "except BaseException as raised:",
+            *(f"    {x}" for x in self.seen_behind(max(k, 1))),
             f"    e = {self.pool(inside)}(raised)" if k else "    e = raised",
+            *open_in,
             "if e is not None:",
             f"    r, e = {caught}, None",  # its traceback has this frame
             "else:",
             *(f"    {x}" for x in then),
         ]
 
-    def seen_from(self, frame: CaptureFrame, steps: list[str]) -> list[str]:
-        """Steps whose errors have the entry of an inlined frame in their tracebacks."""
-        where = f"{self.pool(frame.root)}, {frame.line}, {self.pool(frame.globals)}"
-        return [
-            "try:",
-            *(f"    {x}" for x in steps),
-            "except BaseException as raised:",
-            f"    {self.pool(seen_behind)}(raised, {where})",
-            "    raise",
-        ]
+    def seen_from_inlined(self, steps: list[str]) -> list[str]:
+        """Steps of the outermost frame whose errors have entries of inlined ones."""
+        behind = self.seen_behind(1)
+        if not behind:
+            return steps
+        body, handler = ([f"    {x}" for x in lines] for lines in (steps, behind))
+        return ["try:", *body, "except BaseException as raised:", *handler, "    raise"]
+
+    def seen_behind(self, first: int) -> list[str]:
+        """The statement that gives an error the entries of the inlined frames from `first` to
+        `depth`, those that are open."""
+        if len(self.inlined) < first:
+            return []
+        return [f"{self.pool(seen_behind)}(raised, {self.pool(self.inlined)}, {first}, depth)"]
 
     def callee(self, fn: Var) -> str:
         """An expression for a function; a constant one by a name, even where it is a number."""

@@ -99,10 +99,15 @@ def behind_frame(f, trace):
     return types.TracebackType(trace, frame_like(f.root, f.line, f.globals), 0, f.line or 0)
 
 
-def seen_behind(error: BaseException, code: types.CodeType, line: int, names: dict) -> None:
-    """Put the entry of an inlined function behind that of the replacement, which called for it."""
+def seen_behind(error: BaseException, entries: tuple, first: int, last: int) -> None:
+    """Put the entries of inlined functions, those from `first` to `last`, behind that of the
+    replacement, which called for them. An entry is (code, line, globals), or None for none."""
     trace = error.__traceback__
-    trace.tb_next = types.TracebackType(trace.tb_next, frame_like(code, line, names), 0, line or 0)
+    for entry in reversed(entries[first - 1 : last]):
+        if entry is not None:
+            code, line, names = entry
+            frame = frame_like(code, line, names)
+            trace.tb_next = types.TracebackType(trace.tb_next, frame, 0, line or 0)
 
 
 def inside(error: BaseException) -> BaseException:

@@ -65,7 +65,17 @@ def may_merge(other: FusedKernel, kernel: FusedKernel, reads: set[PlannedBuffer]
     size = prod(kernel.domain)
     shared = any(2 * b.spec.size >= size for b in others & reads)
     used = written & reads
-    return bool(used and reads_in_place(other, kernel, used)) if used else shared
+    fits = reads_in_place(other, kernel, used) if used else shared
+    return fits and keeps_rows(other, kernel)
+
+
+def keeps_rows(other: FusedKernel, kernel: FusedKernel) -> bool:
+    """Whether sums that the two kernels as one read themselves are still sums of rows: a further
+    operand may turn the order of the loops."""
+    axes = kernel.axes if other.axes is None else other.axes
+    merged = FusedKernel(other.lowerer, other.domain, [*other.roots, *kernel.roots], axes)
+    reduced = {root.store.base for root in merged.roots if root.reduce}
+    return reduced.isdisjoint(merged.reads()) or reduces_rows(merged)
 
 
 def reads_in_place(other: FusedKernel, kernel: FusedKernel, used: set[PlannedBuffer]) -> bool:

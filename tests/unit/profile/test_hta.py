@@ -17,7 +17,7 @@ from glasshouse.profile import chrome, hta
 from glasshouse.profile.report import timeline_data
 
 ELEMENTS, RANKS = 1_000, 2
-MS = 1_000_000
+TICK = 10_000_000  # ns: longer than other programs keep this one waiting
 
 
 def info(name: str, kind: StepKind, nbytes: int = 4 * ELEMENTS, **more) -> StepInfo:
@@ -46,15 +46,15 @@ PROGRAM = DeviceProgram()
 
 
 def run_on_device(late_ns: int) -> None:
-    """Tell of a run: handed over in 5 ms, then 2 ms a step; the collective waits for the other."""
+    """Tell of a run: handed over in 5 ticks, then 2 a step; the collective waits for the other."""
     begin = perf_counter_ns()
     count = len(PROGRAM.streams)
-    launches = begin + MS * np.arange(count)
-    begins = begin + 5 * MS + 2 * MS * np.arange(count)
-    ends = begins + 2 * MS
+    launches = begin + TICK * np.arange(count)
+    begins = begin + 5 * TICK + 2 * TICK * np.arange(count)
+    ends = begins + 2 * TICK
     begins[-1] -= late_ns  # it began early, since it did not come late
-    times = DeviceTimes(0, np.array(PROGRAM.streams), launches, launches + MS // 2, begins)
-    tell("program", ProgramRun(PROGRAM, begin, ends, begin + 6 * MS, [], 0, times))
+    times = DeviceTimes(0, np.array(PROGRAM.streams), launches, launches + TICK // 2, begins)
+    tell("program", ProgramRun(PROGRAM, begin, ends, begin + 6 * TICK, [], 0, times))
     while perf_counter_ns() < ends[-1]:
         pass
 
@@ -68,7 +68,7 @@ def folder(tmp_path_factory):
             for _ in range(4):
                 with gh.record_function("train"):
                     gh.ones(3) + 1
-                    run_on_device(rank * 5 * MS)
+                    run_on_device(rank * 5 * TICK)
                 p.step()
         p.export_chrome_trace(folder / f"rank{rank}.json.gz", hta=True)
         p.export_chrome_trace(folder.parent / f"plain{rank}.json")
@@ -142,7 +142,7 @@ def test_a_device_is_shown_with_its_own_streams_and_times(folder):
     assert (said["Group size"], said["Rank"], said["In msg nelems"]) == (RANKS, 1, ELEMENTS)
     counted = slices(path, "cuda_profiler_range")[0]["args"]
     assert (counted["flops"], counted["moved_bytes"]) == (ELEMENTS, 8 * ELEMENTS)
-    assert counted["flops_per_s"] == ELEMENTS * 10**9 // (2 * MS)
+    assert counted["flops_per_s"] == ELEMENTS * 10**9 // (2 * TICK)
     assert {r["tid"] for r in slices(path, "gpu_user_annotation")} == {7, 13}
     info = chrome.read(path)["distributedInfo"]
     assert (info["rank"], info["world_size"]) == (1, RANKS)
@@ -166,9 +166,9 @@ def test_tables_know_what_devices_did(folder):
         "device 0 stream 7",
         "device 0 stream 13",
     }
-    assert rows["kernel1"].time_ns == 2 * MS and rows["kernel1"].flops == ELEMENTS
-    assert p.trace.kernel_ns == 10 * MS
-    assert {r.module: r for r in p.modules().rows() if not r.phase}["Net"].kernel_ns == 8 * MS
+    assert rows["kernel1"].time_ns == 2 * TICK and rows["kernel1"].flops == ELEMENTS
+    assert p.trace.kernel_ns == 10 * TICK
+    assert {r.module: r for r in p.modules().rows() if not r.phase}["Net"].kernel_ns == 8 * TICK
 
 
 def test_the_validator_of_pytorch_finds_no_fault(prof, folder, tmp_path):  # noqa: F811

@@ -1,0 +1,37 @@
+"""Kernels that are merged stay kernels that can be written."""
+
+import numpy as np
+import pytest
+
+import glasshouse as gh
+from glasshouse import nn
+from glasshouse.base.flags import flags
+from glasshouse.nn import functional as F
+
+
+@pytest.fixture(autouse=True)
+def compiled_at_once():
+    with flags.override(compile="always"):
+        yield
+
+
+def gradients_behind_a_mean() -> list[np.ndarray]:
+    """Of a batch norm whose results are averaged: its gradient's sums read no order of axes, and
+    what follows them lies channels last, for the convolution."""
+    gh.random.seed(0)
+    rng = np.random.default_rng(0)
+    images = gh.tensor(rng.standard_normal((2, 16, 2, 2)).astype(np.float32))
+    weight = gh.tensor(rng.standard_normal((96, 5)).astype(np.float32))
+    model = nn.Sequential(nn.Conv2d(16, 96, 1), nn.BatchNorm2d(96))
+    pooled = F.relu(model(images)).mean(axis=(2, 3)) + model(images).mean(axis=(2, 3))
+    gh.exp(pooled @ weight / 50).sum().backward()
+    return [parameter.grad.numpy() for parameter in model.parameters()]
+
+
+def test_an_operand_that_turns_the_loops_is_not_merged_with_sums_of_rows():
+    with gh.backends.use("lazy"):
+        compiled = gradients_behind_a_mean()
+    with gh.backends.use("numpy"):
+        expected = gradients_behind_a_mean()
+    for value, reference in zip(compiled, expected, strict=True):
+        np.testing.assert_allclose(value, reference, rtol=1e-4, atol=1e-6)
