@@ -114,19 +114,21 @@ def miss(dispatcher, *slots):
         raise
     try:
         go_on = go_on()
-        fn = getattr(go_on, "func", None)
-        if (
-            type(fn) is types.FunctionType
-            and fn is not given
-            or isinstance(fn, native().Dispatcher)
-        ):
-            return native().tail_call(fn, *go_on.args)
-        return go_on()
+        if is_last_call(go_on) and not (callback and go_on.func is dispatcher.fn):
+            return native().tail_call(go_on.func, *go_on.args)
+        return go_on()  # the function itself is skipped by the hook as long as it runs
     finally:
         go_on = None  # it may hold what is raised, whose traceback has this frame
         if callback is not None:
             hook.set_skip(code, False)
         hook.set_hook(callback)
+
+
+def is_last_call(go_on) -> bool:
+    """Whether what goes on is a call that may take the place of the one that asked for it."""
+    fn = getattr(go_on, "func", None)
+    is_function = type(fn) is types.FunctionType and fn is not given
+    return (is_function or isinstance(fn, native().Dispatcher)) and not go_on.keywords
 
 
 def captured(dispatcher, slots, callback):

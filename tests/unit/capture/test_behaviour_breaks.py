@@ -1,5 +1,7 @@
 """Graph breaks: where the graph ends, what Python does there, and how it goes on."""
 
+import sys
+
 import numpy as np
 import pytest
 from checking import Counting, X
@@ -947,3 +949,17 @@ def test_files_are_read_each_time(tmp_path):
     for k in (1.0, 2.0, 3.0):
         path.write_text(str(k))
         same(fast(X(3)), X(3) * k)
+
+
+def sees_its_frame(x, *, factor):
+    return x * factor, sys._getframe().f_code.co_name
+
+
+def test_what_is_left_to_python_runs_once_in_a_context():
+    """The hook that the context sets leaves it alone until it ends."""
+    x = gh.ones(2)
+    for _ in range(3):
+        with gh.optimize("eager"):
+            y, name = sees_its_frame(x, factor=3)
+        assert y.tolist() == [3, 3] and name == "sees_its_frame"
+        assert gh.optimize("eager")(sees_its_frame)(x, factor=4)[0].tolist() == [4, 4]
