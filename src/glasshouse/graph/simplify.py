@@ -13,6 +13,9 @@ from glasshouse.dispatch.primitive import primitives
 from glasshouse.graph.composition import composed_node
 from glasshouse.graph.graph import Graph, Node, transform
 
+TAKEN_APART = ("neg", "mul", "div", "add", "sub")  # where a sum goes to the operands
+MOST_LEVELS = 60  # of those within each other
+
 
 def simplify(graph: Graph) -> Graph:
     """The graph with all rules applied, common subexpressions and dead nodes removed."""
@@ -328,11 +331,24 @@ def sum_rule(graph, node, inputs):
         count = prod(x.shape[i] for i in axes)
         attrs = {"shape": node.shape, "value": float(count), "dtype": node.dtype}
         return make(graph, "mul", whole, graph.emit("full", (), attrs, node.spec))
+    if is_deep(x):
+        return None
     if x.op == "neg":
         return make(graph, "neg", make(graph, "sum", x.inputs[0], axes=axes))
     if x.op in ("mul", "div"):
         return sum_of_product(graph, x, axes)
     return sum_of_terms(graph, x, axes) if x.op in ("add", "sub") else None
+
+
+def is_deep(x: Node) -> bool:
+    """Whether more terms and factors lie within each other than sums are taken apart: each takes
+    some frames of the stack."""
+    level = {x}
+    for _ in range(MOST_LEVELS):
+        level = {y for node in level if node.op in TAKEN_APART for y in node.inputs}
+        if not level:
+            return False
+    return True
 
 
 def sum_of_product(graph, x, axes):
