@@ -236,11 +236,12 @@ class Server:
     run: Trainer
 
     def build(self, framework, **options) -> dict:
-        if framework != "glasshouse":
+        make = FRAMEWORKS[framework]
+        if make is not Ours:
             import torch
 
             torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or count_cores()))
-        self.run = FRAMEWORKS[framework](**options)
+        self.run = make(**options)
         self.run.compute_weights()
         forget_peak()
         return {"mode": options["mode"] or gh.backends.current().name}
