@@ -130,7 +130,7 @@ class Program:
         self.args: list = []  # the coded arguments of each
         self.runner = NativeRunner.get()
         self.general: dict[int, CKernel] = {}  # of steps that run for sizes of others too
-        self.general_ns = 0  # how long runs with them took
+        self.general_ns = self.general_kernels = 0  # how long runs with them took; how many differ
         self.steps = self.make_steps(code.steps, common or CommonSizes())
         self.arena: memory.Buffer | None = None  # while it runs
         self.run_table: RunTable | None = None
@@ -151,6 +151,7 @@ class Program:
             for (i, kernel), compiled in zip(self.sources.items(), built, strict=True)
             if is_general(compiled, kernel, steps[i].args)
         }
+        self.general_kernels = len(set(self.general.values()))
         self.sources = {i: compiled.kernel for i, compiled in kernels.items()}
         self.keep.extend(set(built))
         table = (RunnerStep * len(steps))()
@@ -184,7 +185,7 @@ class Program:
         """Count how long a run with general kernels took. Once compiling them is a small part of
         that, the Program gets kernels of its own."""
         self.general_ns += ns
-        if self.general_ns >= SPECIALISE_NS * len(set(self.general.values())):
+        if self.general_ns >= SPECIALISE_NS * self.general_kernels:
             self.specialise()
 
     @property
