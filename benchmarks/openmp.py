@@ -13,8 +13,6 @@ import os
 import sys
 import time
 
-from harness import parse_arguments, save, show
-
 THREADS = 2
 OURS, THEIRS = "glasshouse", "torch"
 ORDERS = ((OURS,), (THEIRS,), (OURS, THEIRS), (THEIRS, OURS))  # of imports, in each process
@@ -22,6 +20,7 @@ ORDERS = ((OURS,), (THEIRS,), (OURS, THEIRS), (THEIRS, OURS))  # of imports, in 
 
 def make_steps(order: tuple[str, ...]) -> dict:
     """A training step of each framework, imported in this order."""
+    assert not sys.modules.keys() & {OURS, THEIRS}
     for name in order:
         __import__(name)
     import numpy as np
@@ -119,6 +118,9 @@ def run_rounds(rounds: int, count: int) -> dict[tuple, list[float]]:
 
 
 def main() -> int:
+    # Not above: processes import this file first, and the harness imports glasshouse.
+    from harness import parse_arguments, save, show
+
     options = parse_arguments(__doc__)
     os.environ["OMP_NUM_THREADS"] = str(THREADS)
     times = run_rounds(*((2, 3) if options.smoke else (30, 20)))
