@@ -30,7 +30,7 @@ from torch.utils import _pytree as pytree
 from glasshouse.torch.backend import decompositions, glasshouse
 from glasshouse.torch.dtypes import FROM_TORCH
 from glasshouse.torch.options import checked_options
-from glasshouse.torch.runtime import TorchGraphProgram
+from glasshouse.torch.runtime import TorchGraphProgram, visible_results
 
 DTYPES = ("float32", "float64", "bfloat16", "int64", "bool")
 SECONDS = 30  # for one sample
@@ -53,7 +53,7 @@ def compile_function(function, graphs: list):
 
     def compiler(phase: str):
         def compile_graph(module, _inputs):
-            graphs.append(TorchGraphProgram(module, phase, STRICT))
+            graphs.append(TorchGraphProgram(module, phase, STRICT, visible_results(phase)))
             return graphs[-1]
 
         return compile_graph

@@ -26,6 +26,7 @@ from random_functions import RandomFunction
 
 import glasshouse as gh
 from glasshouse import nn
+from glasshouse.base.flags import flags
 
 FILE = "<random function>"
 GLOBALS = "TOTAL LOG CACHE SHARED W LAYER".split()
@@ -39,12 +40,6 @@ MODES = {  # how a function is captured; whether its tensors require gradients
 }
 TOLERANCE = 1e-5  # where operations are fused
 MOST_CALLS = 15
-
-# Functions that still differ, by their seeds, and in what of Python's semantics.
-KNOWN = {
-    809: "an error of a tensor's index inside a context of the user's has the line of the break",
-    944: "a suspended generator whose name gets another value is closed later",
-}
 
 
 class Own(Exception):
@@ -273,7 +268,10 @@ def run_text(text: str, calls: list[CallSettings], mode: str, counts: bool = Tru
     gh.capture.reset()
     plain = FunctionWorld(text, lambda fn: fn, gradients)
     captured = FunctionWorld(text, lambda fn: gh.optimize(**options)(fn), gradients)
-    tolerance = TOLERANCE if mode.startswith("program") else 0.0
+    fused = mode.startswith("program")
+    tolerance = TOLERANCE if fused else 0.0
+    # Equal bits need equal kernels: what recurs may else be compiled from one call to the next.
+    policy = {} if fused else {"compile": "never"}
     alive: list[tuple] = []
     collecting = gc.isenabled()
     gc.disable()  # nothing may depend on when garbage is looked for
@@ -281,6 +279,7 @@ def run_text(text: str, calls: list[CallSettings], mode: str, counts: bool = Tru
         # What comparing prints, through methods of the user's, is nobody's.
         with (
             contextlib.redirect_stdout(io.StringIO()),
+            flags.override(**policy),
             gh.capture.config.override(raise_internal_errors=True, raise_compiler_errors=True),
         ):
             for i, settings in enumerate(calls):

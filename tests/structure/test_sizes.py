@@ -34,6 +34,8 @@ MANY_PARAMETERS = {
     "optim/": "names, order and defaults are PyTorch's",
     "data/loader.py": "names, order and defaults are PyTorch's",
     "torch/aten/": "the signatures are those of ATen's operators",
+    "torch/cost_formulas.py": "the signatures are those of PyTorch's operators",
+    "torch/partition.py:batch_norm": "the signature is that of ATen's operator",
     "interop/torch_twins.py": "sizes of published models, as their own constructors take them",
     "speech/models.py": "sizes of published models, with their defaults",
     "text/models.py": "sizes of published models, with their defaults",

@@ -230,7 +230,7 @@ def occupancy(plan) -> tuple[list[int], dict]:
     life: dict[Any, list[int]] = {}
     for i, step in enumerate(plan.schedule):
         for buffer in (*step.writes(), *step.reads()):
-            if buffer.place == "arena":
+            if buffer.place == "arena" and buffer.host is None:
                 life.setdefault(buffer, [i, i])[1] = i
     ends = {(buffer.at, last) for buffer, (first, last) in life.items() if first < last}
     changes = [0] * (len(plan.schedule) + 1)

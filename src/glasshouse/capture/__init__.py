@@ -18,3 +18,4 @@ from glasshouse.capture.api import (
 )
 from glasshouse.capture.compilers import list_compilers, register_compiler
 from glasshouse.capture.config import config, counters
+from glasshouse.capture.fronts import register_front_end

@@ -3,7 +3,7 @@
 import types
 
 from glasshouse.capture.frame import CapturedGenerator, CapturedIterator, type_of
-from glasshouse.capture.plain import FUNCTIONS, MISSING, SCALARS, is_heap, static_lookup
+from glasshouse.capture.plain import FUNCTIONS, MISSING, SCALARS, is_heap, is_library, static_lookup
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.signatures import is_of_signature, signature_part
 from glasshouse.capture.values import (
@@ -77,9 +77,10 @@ class AttributeRules:
             return self.deliver(then, self.front.attribute(self, obj, name))
         if self.front.is_ambient(value):
             return self.give(then, self.do(getattr, value, name))
-        if isinstance(value, CapturedGenerator) and hasattr(value, name):
+        own = isinstance(value, CapturedGenerator) and hasattr(value.kind, name)
+        if own and hasattr(value, name):
             return self.deliver(then, Var(getattr(value, name), Recipe("method", obj, name)))
-        if isinstance(value, CapturedGenerator) and hasattr(value.kind, name):
+        if own:
             if self.live:
                 raise Break(f"attribute {name!r} of a {value.kind.__name__}")
             obj.value = value = value.native()
@@ -163,13 +164,13 @@ class AttributeRules:
                 reason = f"attribute {name!r} of a {cls.__name__}"
                 raise Break(reason, Var(getattr), [obj, Var(name)])
             if isinstance(own, dict):
-                table = self.tracked.get(id(own))
-                if table is not None and table.items and name in table.items:
+                table = self.known_attributes(obj, own)
+                if table is not None and name in table.items:
                     return self.deliver(then, table.items[name][1])
                 if name in own:
                     source = self.entry_source(self.dict_of(obj), name)
                     return self.deliver(then, self.load(own[name], source))
-                if self.live and isinstance(obj.origin, ValueSource) and not self.is_library(cls):
+                if self.live and isinstance(obj.origin, ValueSource) and not is_library(cls):
                     self.guards.add("absent", self.dict_of(obj), name)
             hidden = plain or class_value is not MISSING
             member = None if hidden else self.front.member(self, obj, name)
@@ -185,18 +186,23 @@ class AttributeRules:
         self.do(reader, value, name)  # raises where there is none
         raise Break(f"attribute {name!r} of a {cls.__name__}", Var(getattr), [obj, Var(name)])
 
+    def known_attributes(self, obj: Var, own: dict | None) -> Var | None:
+        """What is known of an object's dict, `own`, where it was reached as a dict: in later calls
+        too it is that object's."""
+        table, source = self.tracked.get(id(own)), self.dict_of(obj)
+        if table is None or table.items is None:
+            return None
+        return table if source is None else self.load(own, source)
+
     def class_written(self, cls: type, name: str) -> Var | None:
         """What the trace put into a class, or a base of it, under this name."""
         tables = (self.class_items.get(c, ()) for c in cls.__mro__)
         return next((table[name] for table in tables if name in table), None)
 
-    def is_library(self, cls: type) -> bool:
-        return cls.__module__.startswith("glasshouse.")
-
     def rely_on_class(self, obj: Var, cls: type, name: str, class_value) -> None:
         """Guard what a class has under a name (MISSING: that it has nothing), unless it is the
         library's or built in."""
-        if not self.live or not isinstance(obj.origin, ValueSource) or self.is_library(cls):
+        if not self.live or not isinstance(obj.origin, ValueSource) or is_library(cls):
             return
         if is_heap(cls):  # others cannot be changed
             kind = self.guards.source("type", obj.origin)
@@ -247,7 +253,8 @@ class AttributeRules:
 
     def part_of_new(self, obj: Var, name: str, value) -> Var:
         """What something new has in a place of its own that C code keeps."""
-        if name == "args" and obj.origin.kind == "call" and isinstance(obj.value, BaseException):
+        made = obj.origin.kind == "call" and obj.origin.parts[0].value is type(obj.value)
+        if name == "args" and made and isinstance(obj.value, BaseException):
             return self.new_tuple(obj.origin.parts[1])
         if name == "value" and type(obj.value) is StopIteration and obj.origin.kind == "call":
             return obj.origin.parts[1][0] if obj.origin.parts[1] else Var(None)
@@ -297,7 +304,7 @@ class AttributeRules:
             return self.deliver(then, method)
         read = type(class_value) in SCALARS or isinstance(class_value, (list, dict, set))
         if read or self.front.is_tensor(class_value):
-            if not self.live or self.is_library(value) or not is_heap(owner):
+            if not self.live or is_library(value) or not is_heap(owner):
                 return self.give(then, class_value)
             place = self.part_of_class(cls, "lookup", name)
             return self.deliver(then, self.load(class_value, place))
@@ -390,10 +397,13 @@ class AttributeRules:
         if function or isinstance(value, CONTAINERS) or data and not is_slot(class_value):
             reason = f"attribute {name!r} of a {cls.__name__} is set"
             raise Break(reason, Var(plain), [obj, Var(name), *more])
-        table = self.tracked.get(id(own_dict(value)))
-        if table is not None and table.items is not None and class_value is MISSING:
+        table = self.known_attributes(obj, own_dict(value))
+        there = more or name in (own_dict(value) or ())
+        if there and table is not None and class_value is MISSING:
             self.store_item(table, Var(name), var)
             return self.give(then, None)
+        if not more and name not in (obj.items or ()):
+            self.rely_on_presence(obj, name, table)
         self.do(plain, value, name, *(x.value for x in more))
         if obj.is_new and name in CHAINED and isinstance(value, BaseException):
             return self.give(then, None)  # it also changes where the exception is raised again
@@ -405,6 +415,17 @@ class AttributeRules:
         if not obj.is_new:
             self.write(obj, ("attr", name, var))
         return self.give(then, None)
+
+    def rely_on_presence(self, obj: Var, name: str, table: Var | None) -> None:
+        """Guard that an object has an attribute of its own, or has not: it is deleted. `table` is
+        what is known of its dict."""
+        own, source = own_dict(obj.value), self.dict_of(obj)
+        if table is not None:
+            self.entry(table, name)
+        elif own is not None and source is not None and name in own:
+            self.load(own[name], self.entry_source(source, name))
+        elif own is not None and source is not None:
+            self.guards.add("absent", source, name)
 
     def attributes_of_container(self, obj: Var) -> Var:
         """The dict with the attributes of a new list or dict of a class of the user's."""

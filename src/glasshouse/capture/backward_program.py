@@ -1,5 +1,7 @@
 """The Program for the gradients of a captured graph whose results are differentiated outside."""
 
+from functools import cached_property
+
 import numpy as np
 
 from glasshouse.autograd.tape import Leaf, Walk, recording
@@ -49,6 +51,13 @@ class BackwardProgram:
         self.reached: list[set[int]] = []
         self.gradients: list[TensorUpdate] = []
         self.slots: list[tuple[OutputKind, int]] = []
+
+    @cached_property
+    def reads_gradients(self) -> bool:
+        """Whether it reads gradients of the graph's tensors as they are when it runs."""
+        fetched = self.program.fetches if self.program is not None else []
+        places = (*fetched, *(update.place for update in self.gradients))
+        return any(place.kind is PlaceKind.GRADIENT for place in places)
 
     def record(self, tracked: list[Tensor], nodes, began: int) -> RecordedGradients:
         """Record the gradients for cotangents that are given later. `nodes` are the tape's places

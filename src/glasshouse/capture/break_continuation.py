@@ -33,6 +33,7 @@ class BreakContinuation:
 
     tracer: CaptureTracer
     capture: Any
+    resumer: Any  # gives resume functions
     final: dict[int, Any]  # values of Vars behind a break, where they differ
 
     def tail(self, k: int, broke: Break):
@@ -62,9 +63,18 @@ class BreakContinuation:
         if caught is not None:  # outside of `except`: the handler is the user's
             stack = frame.stack_for(handler)
             go_on = self.resumption(frame, handler.target, stack, (caught,), captured)
-        if k == 0:
-            self.final.clear()  # what goes on holds what it needs: a generator ends with that
+        self.hand_over_frame(k)
         return go_on
+
+    def hand_over_frame(self, k: int) -> None:
+        """Let go of what frame `k` has: what goes on holds what it needs, and a generator ends with
+        that."""
+        frames = self.tracer.frames
+        outer = {id(x) for f in frames[:k] for x in (*f.locals, *f.stack, *f.saved)}
+        for key in self.final.keys() - outer:
+            del self.final[key]
+        if k:
+            frames[k].locals, frames[k].stack, frames[k].saved = [], [], []
 
     def behind_step(self, k: int, broke: Break, result):
         """What goes on in frame `k` behind the step that Python did."""
@@ -118,9 +128,14 @@ class BreakContinuation:
         self, frame: CaptureFrame, at: int, stack: list[Var], more: tuple, captured: bool
     ):
         """What goes on at an instruction: a call without any Python before it."""
-        fn, slots, items = resume_call(frame, at, stack, len(more), captured, self.capture.resumer)
-        words = [None if x is None else self.value(x) for x in slots] or [None]
-        words[0] = (words[0], *more, *map(self.value, items))
+        fn, slots, items = resume_call(frame, at, stack, len(more), captured, self.resumer)
+        words: list[Any] = [None if x is None else self.value(x) for x in slots]
+        pushed = [*more, *map(self.value, items)]
+        if captured:
+            words = words or [None]
+            words[0] = (words[0], *pushed)
+        else:
+            words = [[*words, *pushed]]
         handled = self.tracer.handled_in(self.tracer.frames.index(frame))
         if handled is not None or self.tracer.began_handling:
             error = handled.value if handled is not None else None

@@ -187,6 +187,8 @@ def on_iter(t, fn, args, kwargs, then):
 
 
 def on_super(t, fn, args, kwargs, then):
+    if len(args) == 1:
+        raise Break("super of a class alone", fn, args)
     return t.deliver(then, t.make_super(args[0], args[1]) if args else super_of_frame(t))
 
 

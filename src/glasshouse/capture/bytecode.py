@@ -20,6 +20,7 @@ PAIRS = {"LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST"}
 BACKWARD = {"JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"}
 TARGETS = {"JUMP_FORWARD", "FOR_ITER", "SEND", "JUMP_IF_FALSE_OR_POP", "JUMP_IF_TRUE_OR_POP"}
 ENDS = {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP"}
+IMPLICIT = {"CALL_INTRINSIC_1", "CLEANUP_THROW"}  # how handlers begin that no `try` stands for
 GENERATORS = 0x20 | 0x80 | 0x200  # CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
 
 
@@ -77,6 +78,17 @@ class DecodedCode:
             return False
         first, second = (x.op for x in self.instructions[handler.target : handler.target + 2])
         return first == "PUSH_EXC_INFO" and second != "WITH_EXCEPT_START"
+
+    def is_in_try(self, i: int) -> bool:
+        """Whether an exception at instruction `i` comes to a handler of the user's, or `with`'s."""
+        around = (h for h in self.handlers if h.begin <= i < h.end)
+        return any(self.instructions[h.target].op not in IMPLICIT for h in around)
+
+    @property
+    def ends_with_effects(self) -> bool:
+        """Whether a generator yields inside `try` or `with`: more of it runs when it is let go."""
+        yields = (i for i, x in enumerate(self.instructions) if x.op == "YIELD_VALUE")
+        return any(map(self.is_in_try, yields))
 
     def depth_at(self, i: int) -> int:
         """How many items lie on the stack before instruction `i`; -1 where that is not reached."""
@@ -332,21 +344,44 @@ def resume_slots(code: types.CodeType) -> list[str]:
     return names[: len(names) - len(code.co_freevars)] if keeps_closure(code) else names
 
 
-def make_resume(code: types.CodeType, offset: int, nulls: tuple[bool, ...], bound: frozenset[int]):
-    """Code that goes on at `offset`.
+def taken_apart(bound: frozenset[int], slots: int, items: int) -> bytes:
+    """The instructions that put arguments of captured resume functions where they belong."""
+    prefix = b"".join(encoded("DELETE_FAST", i) for i in range(1, slots) if i not in bound)
+    prefix += encoded("LOAD_FAST", 0) + encoded("UNPACK_SEQUENCE", items + 1)
+    return prefix + encoded("STORE_FAST", 0) + (b"" if 0 in bound else encoded("DELETE_FAST", 0))
 
-    It takes one argument for each slot (cells as cells). The first is a tuple: the slot's own value
-    and the items of the stack from the top, without those that `nulls` says are NULL. `bound` are
-    the slots that have a value."""
+
+def taken_over(bound: frozenset[int], items: int, everything: int) -> bytes:
+    """The instructions that take all out of the list that a plain resume function is given: nobody
+    else has it then. `everything` is the number of the constant that stands for [:]."""
+    prefix = encoded("LOAD_FAST", 0) + encoded("UNPACK_SEQUENCE", len(bound) + items)
+    prefix += encoded("LOAD_FAST", 0) + encoded("LOAD_CONST", everything)
+    prefix += encoded("DELETE_SUBSCR") + encoded("DELETE_FAST", 0)
+    return prefix + b"".join(encoded("STORE_FAST", i) for i in sorted(bound))
+
+
+def make_resume(
+    code: types.CodeType,
+    offset: int,
+    nulls: tuple[bool, ...],
+    bound: frozenset[int],
+    captured: bool,
+):
+    """Code that goes on at `offset`; `bound` are the slots that have a value.
+
+    Captured, it takes one argument for each slot (cells as cells). The first is a tuple: the slot's
+    own value and the items of the stack from the top, without those that `nulls` says are NULL.
+    Else its argument is a list, of what is in the bound slots and of those items, which it empties:
+    what goes on in Python is the only one to refer to them, as in Python."""
     names = resume_slots(code) or ["_stack"]
     free = code.co_freevars if keeps_closure(code) else ()
     prefix = (encoded("COPY_FREE_VARS", len(free)) if free else b"") + encoded("RESUME", 0)
-    for i in range(1, len(names)):
-        if i not in bound:
-            prefix += encoded("DELETE_FAST", i)
-    count = nulls.count(False)
-    prefix += encoded("LOAD_FAST", 0) + encoded("UNPACK_SEQUENCE", count + 1)
-    prefix += encoded("STORE_FAST", 0) + (b"" if 0 in bound else encoded("DELETE_FAST", 0))
+    count, constants = nulls.count(False), code.co_consts
+    if captured:
+        prefix += taken_apart(bound, len(names), count)
+    else:
+        prefix += taken_over(bound, count, len(constants))
+        constants = (*constants, slice(None))
     for i, null in enumerate(nulls):
         if null:
             prefix += encoded("PUSH_NULL")
@@ -361,14 +396,15 @@ def make_resume(code: types.CodeType, offset: int, nulls: tuple[bool, ...], boun
         co_varnames=tuple(names),
         co_cellvars=(),
         co_freevars=free,
-        co_argcount=len(names),
+        co_consts=constants,
+        co_argcount=len(names) if captured else 1,
         co_posonlyargcount=0,
         co_kwonlyargcount=0,
         co_nlocals=len(names),
         co_flags=code.co_flags & ~(0x04 | 0x08 | GENERATORS),
         co_qualname=f"{code.co_qualname}.{name}",
         co_linetable=lines + code.co_linetable,
-        co_stacksize=max(code.co_stacksize, len(nulls) + 2) + 2,
+        co_stacksize=max(code.co_stacksize, len(nulls) + len(names) + 2) + 2,
         co_exceptiontable=shifted_table(code, units),
     )
     verify_resume(made, code, offset)

@@ -240,6 +240,8 @@ class CallRules:
         """Interpret a call in a frame of its own."""
         f = fn.value
         code = f.__code__
+        if self.live and code.co_flags & GENERATORS and self.is_left_open(code):
+            return self.leave_generator_to_python(fn, args, kwargs, then)
         frame = CaptureFrame(code, f.__globals__, len(slot_names(code)))
         self.bind_arguments(fn, frame, args, kwargs)
         closure = self.closure_of(fn)

@@ -26,7 +26,7 @@ from glasshouse.ir.graph_module import GraphModule
 from glasshouse.nn.module import Module
 from glasshouse.tensor import Tensor
 
-NEW, GIVEN = OutputKind.NEW, OutputKind.TENSOR
+NEW, SAME, GIVEN = OutputKind.NEW, OutputKind.SAME, OutputKind.TENSOR
 
 
 class Donor(NamedTuple):
@@ -123,6 +123,8 @@ class CapturedProgram:
                 if is_spent:
                     tensor.tape_entry = SpentNode(spec)
                 outs.append(tensor)
+            elif kind is SAME:
+                outs.append(outs[number])
             else:
                 outs.append(tensors[number] if kind is GIVEN else value)
         for number, payload, spec in updates:

@@ -6,6 +6,7 @@ import types
 from typing import Any
 
 from glasshouse.base.errors import OptionError, suggest
+from glasshouse.capture.fronts import foreign_compiler, is_foreign_module
 from glasshouse.capture.program_compiler import compile_to_program
 from glasshouse.capture.recording_interpreter import eager
 from glasshouse.nn.module import Module
@@ -51,6 +52,9 @@ def compiler_of(compiler):
         return compiler
     if compiler not in compilers:
         compiler = COMPILER_ALIASES.get(compiler, compiler)
+    foreign = None if compiler in compilers else foreign_compiler(str(compiler))
+    if foreign is not None:
+        return foreign
     if compiler not in compilers:
         nearest = suggest(str(compiler), compilers)
         raise OptionError("optimize", "a compiler", repr(compiler), nearest)
@@ -60,7 +64,7 @@ def compiler_of(compiler):
 def is_target(x) -> bool:
     """Whether something is to be captured, rather than a compiler: a function that is registered as
     one, or whose parameters are those of one."""
-    if isinstance(x, (Module, types.MethodType)):
+    if isinstance(x, (Module, types.MethodType)) or is_foreign_module(x):
         return True
     if not isinstance(x, types.FunctionType):
         return False

@@ -115,7 +115,7 @@ class ContainerRules:
     def refuse_keys(self, var: Var) -> None:
         """Break where the keys of a dict or set are compared by the user's code."""
         for key in builtin_base(var.value).__iter__(var.value):
-            if hashes_in_python(key) and not self.front.is_constant(key):
+            if hashes_in_python(key) and not self.front.is_key(key):
                 raise Break(f"a {type(key).__name__}, whose class compares in Python, is a key")
 
     def whole_dict(self, var: Var) -> None:
@@ -195,6 +195,8 @@ class ContainerRules:
                 if raw not in var.items:
                     self.entry(var, raw)
                 old = var.items.get(raw)
+                if old is not None and old[1] is value:
+                    return  # it is there already
                 base.__setitem__(var.value, raw, value.value)
                 var.items[raw] = (old[0] if old else key, value)
         else:

@@ -12,6 +12,7 @@ from glasshouse.base.interrupts import Living
 from glasshouse.capture import tracer as tracing
 from glasshouse.capture.config import config
 from glasshouse.capture.dispatching import Capture
+from glasshouse.capture.fronts import is_foreign_module
 from glasshouse.capture.glasshouse_front import GlasshouseFront
 from glasshouse.capture.native import native
 from glasshouse.capture.verification import VerifiedFunction
@@ -64,7 +65,7 @@ class OptimizeDecorator(ContextDecorator):
 
     def captured(self, fn):
         """The function, method or Module, captured."""
-        if isinstance(fn, Module):
+        if isinstance(fn, Module) or is_foreign_module(fn):
             self.capture.name = type(fn).__name__
             return OptimizedModule(fn, self.capture)
         if isinstance(fn, types.MethodType):

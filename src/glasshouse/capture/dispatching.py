@@ -4,6 +4,7 @@ import types
 import warnings
 import weakref
 from functools import partial
+from typing import NamedTuple
 
 from glasshouse.base.interrupts import hold, release
 from glasshouse.capture.break_continuation import given
@@ -13,6 +14,8 @@ from glasshouse.capture.entries import EntryInfo, entries_of, link_to, owner_of
 from glasshouse.capture.frame import (
     CaptureFrame,
 )
+from glasshouse.capture.front import FrontEnd
+from glasshouse.capture.fronts import front_for
 from glasshouse.capture.guards import (
     Guard,
     WeakLink,
@@ -81,18 +84,28 @@ class Capture:
         finally:
             native().set_hook(callback)
 
-    def resumer(
+
+class Resumer(NamedTuple):
+    """Gives the resume functions of what one front end captured."""
+
+    capture: Capture
+    front: FrontEnd
+
+    def __call__(
         self, frame: CaptureFrame, code, offset: int, shape: list[Var], live, captured: bool
     ):
         """The resume function at an offset of a frame's code: one for all ways that lead there."""
         cells = frame.closure if frame.code.keeps_closure else ()
         nulls, own = tuple(x is NULL for x in shape), tuple(id(x.value) for x in cells)
-        key = (id(code), offset, nulls, live, captured, id(frame.globals), own)
-        resume = self.resumes.get(key)
+        key = (id(code), offset, nulls, live, captured, id(frame.globals), own, self.front)
+        resume = self.capture.resumes.get(key)
         if resume is None:
-            fn = resume_function(frame, code, offset, shape, live)
+            fn = resume_function(frame, code, offset, shape, live, captured)
             native().set_skip(fn.__code__, True)  # a hook leaves it alone
-            resume = self.resumes[key] = code, self.dispatcher(fn) if captured else fn
+            if captured:
+                fn = self.capture.dispatcher(fn)
+                fn.front = self.front
+            resume = self.capture.resumes[key] = code, fn
         return resume[1]
 
 
@@ -134,9 +147,11 @@ def is_last_call(go_on) -> bool:
 def captured(dispatcher, slots, callback):
     """What goes on behind the capture of a call; None if there is none."""
     capture = dispatcher.capture
-    allowed = native().get_mode() == 0 and capture.front.can_trace()
-    if allowed and may_capture(dispatcher, capture, slots):
-        return CaptureSession(dispatcher, capture, slots, callback).run()
+    if native().get_mode() != 0:
+        return None
+    front = dispatcher.__dict__.get("front") or front_for(dispatcher.fn, slots, capture.front)
+    if front.can_trace() and may_capture(dispatcher, capture, slots):
+        return CaptureSession(dispatcher, slots, callback, Resumer(capture, front)).run()
     return None
 
 

@@ -15,6 +15,8 @@ from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import ValueSource
 from glasshouse.ir.node import IRNode
 
+ENTERING = ("__enter__", "__exit__")
+
 
 class ReplacementEmitter(ContinuationEmitter):
     """Writes the body of a replacement."""
@@ -39,8 +41,8 @@ class ReplacementEmitter(ContinuationEmitter):
         """The replacement of these statements; `uncaptured` runs the function, given its slots."""
         self.used_behind = set(re.findall(r"\w+", "\n".join([*self.makes, *body[0], *body[1]])))
         run = self.run_graph(graph) if graph is not None else []
-        if uncaptured is not None and len(run) == 1 and self.may_run_again():
-            run = self.or_plainly(run, uncaptured, slots)
+        if uncaptured is not None and len(run) == 1:
+            run = self.or_plainly(run, graph, uncaptured, slots)
         work, rest = [*run, *self.makes, *body[0]], body[1]
         if self.holds:
             work = [
@@ -52,7 +54,8 @@ class ReplacementEmitter(ContinuationEmitter):
                 "    raise",
             ]
         lines = [*self.reads, *work, *rest]
-        head = f"def replacement({', '.join(f's{i}' for i in range(slots))}):"
+        given = [f"s{i}" for i in range(slots)] + list(map(self.source, self.fetched))
+        head = f"def replacement({', '.join(given)}):"
         text = "\n".join([head, *(f"    {line}" for line in lines)])
         self.names["graph"] = getattr(graph, "run", graph)
         self.names["__name__"] = self.tracer.module_name
@@ -66,21 +69,30 @@ class ReplacementEmitter(ContinuationEmitter):
         made.__code__ = made.__code__.replace(co_name=root.co_name, co_qualname=root.co_qualname)
         return made
 
-    def may_run_again(self) -> bool:
-        """Whether Python can begin again where the graph raises: what was to be written before that
-        has not been, and nothing else has either."""
-        front, nodes = self.tracer.front, self.tracer.graph.nodes
-        wrote = any(front.writes(x.target, x.args) for x in nodes if x.op.startswith("call_"))
-        return self.holds and not wrote and not self.tracer.contexts
-
-    def or_plainly(self, run: list[str], uncaptured, slots: int) -> list[str]:
-        """The statements that run the graph; if it raises, Python runs the function, which writes
-        what comes before that and raises there."""
+    def or_plainly(self, run: list[str], graph, uncaptured, slots: int) -> list[str]:
+        """The statements that run the graph; if it raises, all is as before, and Python runs the
+        function, which writes what comes before that and raises there, at the user's line."""
+        tracer = self.tracer
+        front, nodes = tracer.front, tracer.graph.nodes
+        calls = [x for x in nodes if x.op.startswith("call_") and x.target not in ENTERING]
+        wrote = any(front.writes(x.target, x.args) for x in calls)
+        keep, before, undo = front.keeper(tracer, wrote), [], []
+        changes = wrote or any(x.target in ENTERING for x in nodes)
+        # A Program may have overwritten what it replaces.
+        lost = changes and keep is None or wrote and hasattr(graph, "run_first")
+        if lost and not tracer.has_caught:  # of such a graph the front end says that it may
+            return run
+        if keep is not None:
+            tensors = [self.name(x) for _, x in tracer.inputs if tracer.is_tensor(x)]
+            before = [f"undo = {self.pool(keep)}([{', '.join(tensors)}])"]
+            undo = ["    undo()"]
         words = "".join(f"s{i}, " for i in range(slots))
         return [
+            *before,
             "try:",
             *(f"    {x}" for x in run),
             "except Exception:",
+            *undo,
             f"    return {self.pool(native().tail_call)}({self.pool(uncaptured)}, ({words}))",
         ]
 

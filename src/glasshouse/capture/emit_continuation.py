@@ -30,12 +30,12 @@ class ContinuationEmitter(ValueEmitter):
     def at_end(self, how: str, var: Var) -> tuple[list[str], list[str]]:
         """The statements that end a trace that went to its end: `how` is return or raise, or
         "raise again" for an exception whose traceback has the function's frame."""
+        work = self.write_effects()
         end = f"{how} {self.name(var)}"
         if how == "raise again":
             tail_call, raise_again = native().tail_call, native().raise_again
             end = f"return {self.pool(tail_call)}({self.pool(raise_again)}, {self.name(var)})"
-        work = [*self.effects(), *self.enter_contexts()]
-        return work, [*self.releasing(), end]
+        return [*work, *self.made_behind()], [*self.releasing(), end]
 
     def at_break(self, graph_break) -> tuple[list[str], list[str]]:
         """The statements that go on behind a break."""
@@ -52,8 +52,21 @@ class ContinuationEmitter(ValueEmitter):
         called = frames[1:] if captured else frames[1:-1]
         self.inlined = tuple(map(entry_of, called))
         begin = [f"depth = {len(called)}"] if called else []
+        work = self.write_effects()
         tail = self.tail(0, graph_break, captured)
-        return [*self.effects(), *self.enter_contexts()], [*begin, *tail, "return r"]
+        return [*work, *self.made_behind()], [*begin, *tail, "return r"]
+
+    def write_effects(self) -> list[str]:
+        """The statements that write what the trace wrote and enter what it entered. What is made
+        from here on is made behind these."""
+        work = [*self.effects(), *self.enter_contexts()]
+        self.behind = []
+        return work
+
+    def made_behind(self) -> list[str]:
+        """The statements that make what only follows the effects."""
+        assert self.behind is not None
+        return self.behind
 
     def enter_contexts(self) -> list[str]:
         """The statements that enter what the trace entered and did not leave."""
@@ -165,8 +178,12 @@ class ContinuationEmitter(ValueEmitter):
         """A call of the resume function at an instruction; `extra` is pushed onto the stack."""
         fn, slots, pushed = resume_call(frame, at, stack, bool(extra), captured, self.resumer)
         items = [*filter(None, [extra]), *map(self.name, pushed)]
-        words = [self.name(x) if x is not None else "None" for x in slots] or ["None"]
-        words[0] = f"({', '.join([words[0], *items])},)"
+        words = [self.name(x) if x is not None else "None" for x in slots]
+        if captured:
+            words = words or ["None"]
+            words[0] = f"({', '.join([words[0], *items])},)"
+        else:
+            words = [f"[{', '.join([*words, *items])}]"]
         called = self.pool(fn) if self.is_fixed(frame) else self.made_anew(frame, fn)
         handled = self.tracer.handled_in(self.tracer.frames.index(frame))
         if handled is not None or self.tracer.began_handling:

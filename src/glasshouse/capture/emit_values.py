@@ -35,6 +35,14 @@ def annotate(fn: types.FunctionType, flat) -> None:
     fn.__annotations__ = flat if isinstance(flat, dict) else dict(zip(flat[::2], flat[1::2]))
 
 
+def may_be_fetched(source: ValueSource) -> bool:
+    """Whether the guards know what is at a source without a reference of their own to it."""
+    step: ValueSource | None = source
+    while step is not None and step.kind != "attr":
+        step = step.base
+    return step is None
+
+
 class ValueEmitter:
     """Writes statements that read what a trace read, and make and write what it made and wrote;
     `names` is what their names mean."""
@@ -44,13 +52,16 @@ class ValueEmitter:
         self.names: dict[str, object] = {}
         self.pooled: dict[int, str] = {}
         self.reads: list[str] = []
-        self.makes: list[str] = []
+        self.makes: list[str] = []  # before the effects
+        self.behind: list[str] | None = None  # behind them, as soon as these are written
         self.variables: dict[int, str] = {}
         self.kept: list = []  # keeps ids valid
         self.outputs: dict[IRNode, int] = {}
         self.output_vars: list[Var] = []
         self.busy: set[int] = set()
         self.unfilled: list[Var] = []  # cells that were made
+        self.fetches = tracer.front.computes_for_real
+        self.fetched: list[ValueSource] = []  # what the guards hand over, having read it
 
     # -- names -----------------------------------------------------------------------------------
 
@@ -79,6 +90,9 @@ class ValueEmitter:
             return f"s{source.key}"
         if source.kind == "const":
             return self.pool(source.key)
+        if self.fetches and may_be_fetched(source):
+            self.fetched.append(source)
+            return self.fresh(source)
         base = self.source(source.base)
         key = self.pool(source.key) if source.kind == "get" else source.key
         text = STEPS[source.kind][0].format(base, key)
@@ -116,9 +130,7 @@ class ValueEmitter:
         while self.unfilled and not self.busy:  # what is in a cell may be a function that has it
             cell = self.unfilled.pop()
             if cell.items is not None:
-                self.makes.append(
-                    f"{self.variables[id(cell)]}.cell_contents = {self.name(cell.items)}"
-                )
+                self.make(f"{self.variables[id(cell)]}.cell_contents = {self.name(cell.items)}")
         return name
 
     def output(self, var: Var, node: IRNode) -> str:
@@ -138,9 +150,13 @@ class ValueEmitter:
 
     # -- making ----------------------------------------------------------------------------------
 
+    def make(self, statement: str) -> None:
+        """A statement that makes something new, or a part of it."""
+        (self.makes if self.behind is None else self.behind).append(statement)
+
     def bind(self, var: Var, text: str) -> str:
         name = self.fresh(var)
-        self.makes.append(f"{name} = {text}")
+        self.make(f"{name} = {text}")
         return name
 
     def listed(self, items) -> str:
@@ -171,7 +187,7 @@ class ValueEmitter:
         if any(not isinstance(x, Var) for x in var.items):
             raise CannotRebuild(f"a new {cls.__name__}")
         name = self.bind(var, f"{self.pool(cls.__new__)}({self.pool(cls)})")
-        self.makes.append(f"{self.pool(list.extend)}({name}, [{self.listed(var.items)}])")
+        self.make(f"{self.pool(list.extend)}({name}, [{self.listed(var.items)}])")
         self.attributes_of_container(var, name)
         return name
 
@@ -183,14 +199,14 @@ class ValueEmitter:
             raise CannotRebuild(f"a new {type(var.value).__name__} with attributes")
         for key in own:
             words = f"{name}, {key!r}, {self.name(table.items[key][1])}"
-            self.makes.append(f"{self.pool(object.__setattr__)}({words})")
+            self.make(f"{self.pool(object.__setattr__)}({words})")
 
     def make_subdict(self, var, cls):
         name = self.bind(var, f"{self.pool(cls.__new__)}({self.pool(cls)})")
         base = OrderedDict if issubclass(cls, OrderedDict) else dict
         for key, value in (var.items[k] for k in base.__iter__(var.value)):
             words = f"{name}, {self.name(key)}, {self.name(value)}"
-            self.makes.append(f"{self.pool(base.__setitem__)}({words})")
+            self.make(f"{self.pool(base.__setitem__)}({words})")
         self.attributes_of_container(var, name)
         return name
 
@@ -206,7 +222,7 @@ class ValueEmitter:
         for key, value in (var.items or {}).items():
             if value is not None:
                 words = f"{name}, {key!r}, {self.name(value)}"
-                self.makes.append(f"{self.pool(object.__setattr__)}({words})")
+                self.make(f"{self.pool(object.__setattr__)}({words})")
 
     def chained(self, var, name) -> None:
         """Set the cause, context and traceback of a new exception."""
@@ -216,12 +232,12 @@ class ValueEmitter:
                 linked = self.tracer.tracked.get(id(other))
                 if linked is None or not linked.is_new or id(linked) in self.busy:
                     raise CannotRebuild("an exception that was raised and caught")
-                self.makes.append(f"{name}.{attribute} = {self.name(linked)}")
+                self.make(f"{name}.{attribute} = {self.name(linked)}")
         if var.value.__traceback__ is not None:
             trace = self.pool(without_locals(var.value.__traceback__))
-            self.makes.append(f"{name}.__traceback__ = {trace}")
+            self.make(f"{name}.__traceback__ = {trace}")
         if var.value.__suppress_context__:
-            self.makes.append(f"{name}.__suppress_context__ = True")
+            self.make(f"{name}.__suppress_context__ = True")
 
     def make_call(self, var, fn, args, kwargs=None):
         if isinstance(var.value, super):
@@ -235,7 +251,7 @@ class ValueEmitter:
 
     def make_exception(self, var, cls, args):
         name = self.bind(var, f"{self.pool(cls.__new__)}({self.pool(cls)}, {self.listed(args)})")
-        self.makes.append(f"{self.pool(BaseException.__init__)}({name}, {self.listed(args)})")
+        self.make(f"{self.pool(BaseException.__init__)}({name}, {self.listed(args)})")
         self.attributes(var, name)
         return name
 
@@ -253,7 +269,7 @@ class ValueEmitter:
             linked = self.tracer.tracked.get(id(getattr(error, part, None)))
             if linked is not None or isinstance(getattr(error, part, None), str):
                 text = self.name(linked) if linked is not None else repr(getattr(error, part))
-                self.makes.append(f"{name}.{part} = {text}")
+                self.make(f"{name}.{part} = {text}")
         self.chained(var, name)
         return name
 
@@ -277,10 +293,10 @@ class ValueEmitter:
         name = self.bind(var, f"{self.pool(types.FunctionType)}({words})")
         for part in ("defaults", "kwdefaults"):
             if part in parts:
-                self.makes.append(f"{name}.__{part}__ = {self.name(parts[part])}")
+                self.make(f"{name}.__{part}__ = {self.name(parts[part])}")
         if "annotations" in parts:
             words = f"{name}, {self.name(parts['annotations'])}"
-            self.makes.append(f"{self.pool(annotate)}({words})")
+            self.make(f"{self.pool(annotate)}({words})")
         self.attributes(var, name)
         return name
 
@@ -299,6 +315,8 @@ class ValueEmitter:
 
     def make_iterator(self, var):
         fn, *parts = var.value.recipe()
+        if self.behind is None and any(x.log for x in parts):
+            raise CannotRebuild("an iterator over what is written to")  # it shows how that is now
         return self.bind(var, f"{self.pool(fn)}({self.listed(parts)})")
 
     def make_generator(self, var, site):

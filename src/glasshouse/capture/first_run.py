@@ -272,6 +272,7 @@ class FirstRun:
         """Note where each result goes in later runs."""
         captured, tensors = self.captured, self.tensors
         number_of = {id(t): i for i, t in enumerate(tensors)}
+        made_at: dict[int, int] = {}
         owner_of = {id(tensors[i].grad): i for i in self.regraded if tensors[i].grad is not None}
         for out in self.outs:
             if not isinstance(out, Tensor):
@@ -280,9 +281,12 @@ class FirstRun:
                 made = GraphOutput(OutputKind.TENSOR, number_of[id(out)])
             elif id(out) in owner_of:
                 made = GraphOutput(OutputKind.GRADIENT, owner_of[id(out)])
+            elif id(out) in made_at:
+                made = GraphOutput(OutputKind.SAME, made_at[id(out)])
             else:
                 place, spent = self.place_of(out), is_spent(out.tape_entry)
                 made = GraphOutput(OutputKind.NEW, place=place, spec=out.spec, is_spent=spent)
+                made_at[id(out)] = len(captured.outputs)
             captured.outputs.append(made)
         captured.gradient_outputs = [
             (at, out.number)

@@ -11,9 +11,17 @@ from glasshouse.capture.bytecode import (
     ExceptionHandler,
     decoded,
 )
+from glasshouse.capture.iterator_places import (
+    choices_behind,
+    iterator_at,
+    iterator_of,
+    length_of,
+    reversed_at,
+)
 from glasshouse.capture.native import native
 from glasshouse.capture.plain import is_instance as isinstance
-from glasshouse.capture.polyfill_natives import ended_native, native_of
+from glasshouse.capture.plain import is_trusted
+from glasshouse.capture.polyfill_natives import PASSES_ON, ended_native, native_of
 from glasshouse.capture.started_generator import caught_here, going_on
 from glasshouse.capture.tracebacks import users_part
 from glasshouse.capture.values import NULL, CannotRebuild, Recipe, Var
@@ -48,7 +56,7 @@ class CaptureFrame:
         self.globals = names
         self.kw_names: tuple = ()
         self.then = self.init = self.generator = self.scope = None
-        self.trusted = str(names.get("__name__", "")).startswith("glasshouse.")
+        self.trusted = is_trusted(names.get("__name__", ""))
         self.handled: list = []  # exceptions that are being handled, innermost last
 
     @property
@@ -213,13 +221,6 @@ class ReversedIterator(SequenceIterator):
         return super().recipe() if self.index else (reversed, self.base)
 
 
-def reversed_at(values: list, index: int):
-    """A reversed iterator over a list that gives the item at an index next."""
-    made = reversed(values)
-    made.__setstate__(index if index < len(values) else -1)  # it ends where no item is
-    return made
-
-
 class ChoicesIterator(SequenceIterator):
     """Like permutations and combinations: fn(items, *parts)."""
 
@@ -230,50 +231,6 @@ class ChoicesIterator(SequenceIterator):
     def recipe(self):
         number = min(self.index, len(self.kept) + 1)
         return choices_behind, Var(number), Var(self.fn), self.base, *self.parts
-
-
-def choices_behind(number: int, fn, *args):
-    """fn(*args) that has given `number` of its items."""
-    it = fn(*args)
-    for _ in range(number):
-        next(it, None)
-    return it
-
-
-def iterator_of(values, index: int, size: int):
-    """An iterator over a dict or set that has given `index` of its `size` elements."""
-    if len(values) != size:
-        return changed_size(values)
-    it = iter(values)
-    for _ in range(min(index, size)):
-        next(it)
-    if index > size:  # it has ended, and stays so
-        next(it, None)
-    return it
-
-
-def changed_size(values):
-    """What is left of an iterator over something that grew or shrank."""
-    kind = "Set" if isinstance(values, set) else "dictionary"
-    raise RuntimeError(f"{kind} changed size during iteration")
-    yield
-
-
-def length_of(values) -> int:
-    """len(values); of a range that is too long for len, a number that is no less than any index."""
-    try:
-        return len(values)
-    except OverflowError:
-        return sys.maxsize
-
-
-def iterator_at(values, index: int):
-    """An iterator over `values` that has given `index` of them; one more if it has ended."""
-    it, size = iter(values), length_of(values)
-    it.__setstate__(min(index, size))
-    if index > size:
-        next(it, None)
-    return it
 
 
 class EnumerateIterator(CapturedIterator):
@@ -359,7 +316,7 @@ def zipped(var: Var) -> list:
 
 def may_go_on(made: "CapturedGenerator | None") -> bool:
     """Whether a generator goes on behind what it raised: a polyfill, as what it stands for."""
-    return made is not None and made.kind is not types.GeneratorType
+    return made is not None and made.is_polyfill
 
 
 class NativeLocals:
@@ -384,6 +341,7 @@ class CapturedGenerator:
         self.make_native, self.started = make_native, False
         self.kind: type = types.GeneratorType
         self.finished = self.running = self.closing = False
+        self.last: Var | None = None  # what the iterator ended with that it drew from last
         self.left = None  # Python's own iterator of what is left of a polyfill
         self.failed = False  # whether it has raised: a polyfill may go on even so
         self.failed_stack: list[Var] | None = None  # before a handler took the stack down
@@ -397,6 +355,11 @@ class CapturedGenerator:
         self.frame.generator, self.running = None, False
         self.finished = finished
         return then
+
+    def result(self, returned: Var) -> Var:
+        """What it ends with: a polyfill as the builtin does."""
+        passes_on = self.last is not None and self.frame.root in PASSES_ON
+        return self.last if passes_on else returned
 
     def stop_failed(self):
         """It ends with an error: what gets that. A polyfill may go on behind it."""
@@ -412,7 +375,7 @@ class CapturedGenerator:
             return self.make_native()
         if self.finished and not self.failed and (ended := ended_native(self.frame.root)):
             return ended
-        if self.kind is not types.GeneratorType and not self.running:
+        if self.is_polyfill and not self.running:
             if self.left is None:
                 self.left = self.native_polyfill()
             if self.left is not None:
@@ -426,9 +389,23 @@ class CapturedGenerator:
             self.rest = weakref.ref(made)
         return made
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it stands at a `yield`."""
+        return self.started and not (self.running or self.finished)
+
+    @property
+    def is_polyfill(self) -> bool:
+        """Whether it stands for an iterator of C's."""
+        return self.kind is not types.GeneratorType
+
+    @property
+    def ends_with_effects(self) -> bool:
+        return not self.is_polyfill and self.frame.code.ends_with_effects
+
     gi_code = property(lambda self: self.frame.root)
     gi_running = property(lambda self: self.running)
-    gi_suspended = property(lambda self: self.started and not (self.running or self.finished))
+    gi_suspended = is_open
 
     def native_polyfill(self):
         """Python's own iterator for what is left of a polyfill; None where there is none."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from glasshouse.base.errors import HiddenValueError
+from glasshouse.capture.operators import IN_PLACE
 from glasshouse.capture.plain import ARRAY_SCALARS, FUNCTIONS, SCALARS
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import (
@@ -43,6 +44,24 @@ class FrontEnd:
     in_place: frozenset = frozenset()  # functions that write to their first argument
     reentered: tuple[type, ...] = ()  # contexts of which one object can be entered again
     left_to_python: tuple[str, ...] = ()  # modules whose functions are never looked into
+    yields = False  # whether another library's front end captures the calls that it claims
+    computes_for_real = False  # whether a trace's results are those of the call
+
+    def claims(self, fn, slots) -> bool:
+        """Whether a call of fn with these arguments is one on the library's tensors."""
+        return False
+
+    def is_module(self, value) -> bool:
+        """Whether a value is a module of a neural network, captured as an object of its own."""
+        return False
+
+    def named_compiler(self, name: str):
+        """The compiler that the library has under a name; None where it has none."""
+        return
+
+    def compile(self, compiler, module, example_inputs):
+        """What runs a graph: the compiler's callable."""
+        return compiler(module, example_inputs)
 
     # -- what a front end says of its tensors ----------------------------------------------------
 
@@ -94,6 +113,11 @@ class FrontEnd:
         """Whether a value of another kind may be a constant of the graph, guarded by identity."""
         return False
 
+    def is_key(self, value) -> bool:
+        """Whether a value whose class compares in Python may be a key of a dict even so: no other
+        is equal to it."""
+        return self.is_constant(value)
+
     def varies(self, source: ValueSource) -> bool:
         """Whether a number at a source is expected to differ from call to call."""
         return False
@@ -126,6 +150,11 @@ class FrontEnd:
     def rollback(self, tracer) -> Callable[[], None]:
         """Undo what the trace did to the library's own state; what does it again."""
         return lambda: None
+
+    def keeper(self, tracer, wrote: bool) -> Callable[[list], Callable[[], None]] | None:
+        """keep(tensors), called before the graph runs, gives what brings back what was then: those
+        tensors if the graph `wrote` to any, and what else it changes; None if there is nothing."""
+        return None
 
     def member(self, tracer, obj: Var, name: str) -> Var | None:
         """An attribute that an object of the library finds in its own way."""
@@ -272,7 +301,7 @@ class FrontEnd:
         self.before(tracer, target, args)
         depth = len(tracer.graph.nodes)
         operands = tuple(self.operand(tracer, x, numbers) for x in args)
-        named = {k: self.operand(tracer, v) for k, v in kwargs.items()}
+        named = {k: self.operand(tracer, v, numbers) for k, v in kwargs.items()}
         node = tracer.graph.create_node(op, target, operands, named)
         node.meta["line"] = tracer.frames[-1].where
         node.meta["user"] = tracer.user_line()
@@ -332,7 +361,8 @@ class FrontEnd:
         """Whether an operation is there for what it writes."""
         name = target if isinstance(target, str) else getattr(target, "__name__", "")
         in_place = name.endswith("_") and not name.endswith("__")
-        return target in self.in_place or in_place or name in WRITING
+        operators = target in IN_PLACE or target in self.in_place
+        return operators or in_place or name in WRITING
 
     def wrap(self, tracer, node: IRNode, result, args, target) -> Var:
         """The result of a node as a Var."""

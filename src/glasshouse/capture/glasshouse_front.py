@@ -19,7 +19,7 @@ from glasshouse.dispatch.bind import Watchers, state
 from glasshouse.dispatch.hooks import hooks
 from glasshouse.dispatch.primitive import Primitive
 from glasshouse.dispatch.value import Value
-from glasshouse.nn.module import Parameter
+from glasshouse.nn.module import Module, Parameter
 from glasshouse.optim.optimizer import Optimizer
 from glasshouse.optim.schedule import LRScheduler
 from glasshouse.tensor import Tensor, asarray, random
@@ -60,11 +60,22 @@ CONSTANTS = (
 )
 
 
+AROUND = ("records", "modes", "backend", "compile_target", "scope")  # what contexts set
+
+
+def tensors_of(part) -> list:
+    """The tensors of a part of a graph's module."""
+    if isinstance(part, Module):
+        return [*part.parameters(), *part.buffers()]
+    return [part] if isinstance(part, Value) else []
+
+
 class GlasshouseFront(TensorFront, ModuleFront):
     """Tensors of this library: calls of its functions and layers are nodes; optimizers and
     containers are Python that is interpreted like the user's."""
 
     name = "glasshouse"
+    yields = True
     reentered = (*CONTEXTS, LeftContext)
     left_to_python = (
         "glasshouse.transforms",
@@ -177,6 +188,30 @@ class GlasshouseFront(TensorFront, ModuleFront):
             state.values_hidden = False
 
     # -- values before and after -----------------------------------------------------------------
+
+    def keeper(self, tracer, wrote):
+        members = tracer.members.values() if wrote else ()
+        generators = list({id(generator): generator for generator, _ in tracer.draws}.values())
+        enters = any(node.target == "__enter__" for node in tracer.graph.nodes)
+        if not (wrote or generators or enters):
+            return None
+
+        def keep(tensors):
+            written = [*tensors, *(x for part in members for x in tensors_of(part))]
+            saved = [(x, self.state_of(x)) for x in written if wrote]
+            draws = [generator.draws for generator in generators]
+            around = {name: getattr(state, name) for name in AROUND}
+
+            def undo():
+                for value, own in saved:
+                    self.restore(value, own)
+                for generator, count in zip(generators, draws, strict=True):
+                    generator.draws = count
+                vars(state).update(around)
+
+            return undo
+
+        return keep
 
     def rollback(self, tracer):
         after = [(value, self.state_of(value)) for value, _ in tracer.snapshots.values()]

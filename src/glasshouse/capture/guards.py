@@ -14,7 +14,7 @@ READ = {"slot": 0, "const": 1, "dict": 2, "get": 3, "item": 4, "cell": 5, "attr"
 TAG, SETTAG = 9, 10
 CHECK = {"is": 20, "type": 21, "eq": 22, "len": 23, "absent": 24, "keys": 25, "same": 26,
          "distinct": 27, "call": 28, "spec": 29, "kind": 30, "lacks": 31,
-         "unhooked": 34, "code": 35}  # fmt: skip
+         "unhooked": 34, "code": 35, "native": 36}  # fmt: skip
 WEAK = {"is": 32, "type": 33}  # the same of a WeakLink
 BY_VALUE = {"same", "distinct", "absent", "kind", "call", "lacks"}  # of which there may be several
 OF_DICT = {"absent", "kind", "keys"}
@@ -198,8 +198,11 @@ class GuardCompiler:
             key = (name, cls)
         elif guard.kind in ("same", "distinct"):
             key = None
+        kind = guard.kind
+        if kind == "call" and getattr(key, "native", None) is not None:
+            kind, key = "native", key.native
         kinds = WEAK if type(key) is WeakLink else CHECK
-        self.ops.append([kinds[guard.kind], 0, self.register[id(guard.source)], number, key, 0])
+        self.ops.append([kinds[kind], 0, self.register[id(guard.source)], number, key, 0])
         self.about.append(guard)
 
     def inside(self, source: ValueSource, tagged: bool = False) -> None:
@@ -236,6 +239,10 @@ class GuardCompiler:
         self.ops[at][5] = len(self.ops)
         for entry in entries:
             self.inside(entry, tagged=True)
+
+    def registers_of(self, sources: list[ValueSource]) -> tuple[int, ...]:
+        """The registers that have what is at some sources."""
+        return tuple(self.register[id(source)] for source in sources)
 
     def program(self) -> tuple[list[tuple], int]:
         """The operations as C takes them, and the number of registers."""

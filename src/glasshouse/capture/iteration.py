@@ -2,7 +2,7 @@
 
 import types
 
-from glasshouse.capture.bytecode import VERSION
+from glasshouse.capture.bytecode import VERSION, decoded
 from glasshouse.capture.frame import (
     END,
     CapturedGenerator,
@@ -13,9 +13,10 @@ from glasshouse.capture.frame import (
 )
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.polyfills import iterate
-from glasshouse.capture.tracebacks import chain_context
+from glasshouse.capture.tracebacks import chain_context, is_polyfill
 from glasshouse.capture.values import Break, Recipe, UserError, Var, own_method, pending
 
+OPEN_GENERATOR = "a generator that yields inside with or try"
 SEQUENCES = (list, tuple, range, str, bytes)
 
 
@@ -138,9 +139,11 @@ class IterationRules:
         try:
             item = self.do(inner.value.throw, error.value)
         except UserError as raised:
-            if not isinstance(raised.error, StopIteration):
-                raise
-            return after(self, END, Var(raised.error.value))
+            if isinstance(raised.error, StopIteration):
+                return after(self, END, Var(raised.error.value))
+            if frame.handled:  # it comes to the generator that delegates, which handles another
+                chain_context(raised.error, frame.handled[-1].value)
+            raise
         return after(self, Var(item))
 
     def close_generator(self, made: CapturedGenerator, then):
@@ -164,6 +167,27 @@ class IterationRules:
         made.then = after
         made.frame.generator = made
         self.frames.append(made.frame)
+
+    def is_left_open(self, code: types.CodeType | None) -> bool:
+        """Whether the end of a generator may do something, and the user's code decides when that
+        is: not where contextlib keeps it for the time of a `with`, or a loop for its own."""
+        running = self.frames[-1]
+        owner = next((f for f in reversed(self.frames) if not is_polyfill(f.root)), running)
+        kept = owner.trusted or owner.globals.get("__name__") == "contextlib"
+        in_loop = running is owner and owner.code.instructions[owner.at + 1].op == "GET_ITER"
+        return not (code is None or kept or in_loop) and decoded(code).ends_with_effects
+
+    def leave_generator_to_python(self, fn: Var, args, kwargs, then):
+        """Have Python make a generator."""
+        self.leave_to_open_generator()
+        return self.call(fn, args, kwargs, then)
+
+    def leave_to_open_generator(self) -> None:
+        """A generator ends with the last reference to it: what has it is left to Python from the
+        next call on, and nothing more is learnt from this one."""
+        code, _ = self.site()
+        code.unknown = OPEN_GENERATOR
+        self.stop_learning(OPEN_GENERATOR)
 
     @pending
     def get_iter(self, x: Var, then=None):
@@ -224,7 +248,15 @@ class IterationRules:
             if self.frames[-1] is not frame:
                 self.frames[-1].then = OrElse(StopIteration, then, stopped(then))
             return None
+        if self.is_left_open(getattr(value, "gi_code", None)):
+            self.leave_to_open_generator()
+            return self.step(iterator, then, sent)
         raise Break(f"iteration over a {type(value).__name__}", Var(next), [iterator])
+
+    def drained_by(self, f, result: Var | None) -> None:
+        """Note what an iterator ended with, for the generator that drew from it."""
+        if f.generator is not None:
+            f.generator.last = result
 
     @pending
     def next_of(self, iterator: Var, default: Var | None, then, sent=None):
@@ -233,6 +265,7 @@ class IterationRules:
         def after(tracer, x, result=None):
             if x is not END:
                 return tracer.deliver(then, x)
+            tracer.drained_by(tracer.frames[-1], result)
             if default is not None:
                 return tracer.deliver(then, default)
             return tracer.fail(tracer.stop_error(result))

@@ -38,7 +38,8 @@ class WrongKernel(NamedTuple):
     fused: bool = False
 
     def __str__(self):
-        where = f"{self.line or 'a line that is not known'}, {self.module or 'no module'}"
+        line = self.line or "a line that is not known"
+        where = f"{line}, in {self.module}" if self.module else line
         how = ", fused with others," if self.fused else ""
         return (
             f"the kernel of {self.primitive} {list(self.shape)}{how} differs from its reference by "

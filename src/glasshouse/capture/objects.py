@@ -89,6 +89,8 @@ class ObjectRules:
         waiting, visited = [node], {id(node)}
         while waiting:
             node = waiting.pop()
+            if node.meta.get("hidden"):
+                raise Break("a number that a tensor holds is needed as a constant")
             node.meta["varies"] = False
             var = given.get(id(node))
             if var is not None and self.is_tensor(var):
@@ -304,7 +306,7 @@ class ObjectRules:
         """A dict key: a constant, or an object that is relied on to be the same one."""
         value, origin = var.value, var.origin
         by_identity = type(value).__hash__ is object.__hash__  # no other key has its hash
-        compares = compares_in_python(value) and not (by_identity or self.front.is_constant(value))
+        compares = compares_in_python(value) and not (by_identity or self.front.is_key(value))
         if self.live and compares:
             raise Break(f"a {type(value).__name__}, whose class compares in Python, is a key")
         if self.live and isinstance(origin, ValueSource) and type(value) not in (*SCALARS, tuple):
@@ -325,11 +327,11 @@ class ObjectRules:
         try:
             value = cell.value.cell_contents
         except ValueError:
-            root = original_of(self.frames[-1].root)[0]
-            if name in root.co_freevars:
-                raise Break("an unset cell is read", Var(raise_unset), [Var(name)]) from None
-            what = f"local variable '{name}' where it is not associated with a value"
-            self.fail(UnboundLocalError(f"cannot access {what}", name=name))
+            is_free = name in original_of(self.frames[-1].root)[0].co_freevars
+            if is_free or not cell.is_new:  # which may be set in a later call
+                args = [cell, Var(name), Var(is_free)]
+                raise Break("an unset cell is read", Var(read_cell), args) from None
+            self.fail(unset_error(name, is_free))
         return self.load(value, self.sub(cell, "cell", None))
 
     def cell_set(self, cell: Var, var: Var | None) -> None:
@@ -391,10 +393,23 @@ class ObjectRules:
         self.write(scope, ("item", Var(name), var))
 
 
-def raise_unset(name: str):
-    """What Python does at an unset free variable; in a resume function it is a local one."""
-    what = f"free variable '{name}' where it is not associated with a value"
-    raise NameError(f"cannot access {what} in enclosing scope", name=name)
+def read_cell(cell: types.CellType, name: str, is_free: bool):
+    """What Python reads, or raises: in a resume function a free variable is a local one."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        error = unset_error(name, is_free)
+    raise error
+
+
+def unset_error(name: str, is_free: bool) -> NameError:
+    """The error of a variable in a cell that has no value."""
+    what = "where it is not associated with a value"
+    if is_free:
+        return NameError(
+            f"cannot access free variable '{name}' {what} in enclosing scope", name=name
+        )
+    return UnboundLocalError(f"cannot access local variable '{name}' {what}", name=name)
 
 
 def same_scalar(value, wanted) -> bool:

@@ -391,6 +391,7 @@ class OpcodeHandlers:
         def then(tracer, x, result=None):
             if x is END:
                 f.ip = ins.target
+                tracer.drained_by(f, result)
             if x is END and VERSION < (3, 12):
                 f.stack.pop()
             else:
@@ -658,7 +659,7 @@ HANDLERS |= dict.fromkeys(
 )
 HANDLERS |= {
     "RETURN_GENERATOR": lambda t, f, ins: f.stack.append(Var(None)),
-    "POP_TOP": lambda t, f, ins: f.stack.pop(),
+    "POP_TOP": lambda t, f, ins: t.let_go(f, len(f.stack) - 1),
     "PUSH_NULL": lambda t, f, ins: f.stack.append(NULL),
     "COPY": lambda t, f, ins: f.stack.append(f.stack[-ins.arg]),
     "LOAD_CONST": lambda t, f, ins: f.stack.append(Var(f.root.co_consts[ins.arg])),

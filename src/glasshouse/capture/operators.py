@@ -151,6 +151,9 @@ class OperatorRules:
             return self.give(then, self.do(fn, x.value))
         if self.is_tensor(x):
             return self.deliver(then, self.front.operate(self, fn, [x]))
+        if fn in ARITHMETIC and self.is_size_call([x]):
+            made = self.front.apply(self, "call_function", fn, fn, [x], {}, numbers=True)
+            return self.deliver(then, made)
         if self.may_vary(fn) and self.is_number_call([x]):
             return self.deliver(then, self.number(fn, [x]))
         if self.foldable(x):

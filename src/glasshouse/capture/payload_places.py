@@ -46,6 +46,7 @@ class OutputKind(Enum):
     TENSOR = "a tensor that the graph owns or is given"
     GRADIENT = "the gradient of such a tensor"
     NEW = "a new tensor of what is at a place"
+    SAME = "the same tensor as an output before it"
 
 
 class GraphOutput(NamedTuple):

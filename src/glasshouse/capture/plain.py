@@ -38,6 +38,7 @@ OF_C = (
 PROXIES = weakref.ProxyTypes
 WITHOUT_EFFECT = {"super", "object", "__class__", "__getattribute__", "AttributeError"}
 MISSING = object()
+TRUSTED = ["glasshouse."]  # libraries whose functions and classes are taken not to change
 
 
 def is_instance(value, kinds) -> bool:
@@ -86,7 +87,12 @@ def has_no_effect(method) -> bool:
 
 
 def is_library(cls: type) -> bool:
-    return cls.__module__.startswith("glasshouse.")
+    return is_trusted(cls.__module__)
+
+
+def is_trusted(module: str) -> bool:
+    """Whether a module is of a library whose functions and classes are taken not to change."""
+    return f"{module}.".startswith(tuple(TRUSTED))
 
 
 def is_native(class_value, owner: type) -> bool:

@@ -4,7 +4,7 @@ import functools
 import itertools
 import operator
 
-from glasshouse.capture.frame import CapturedGenerator, CapturedIterator
+from glasshouse.capture.frame import CapturedGenerator, CapturedIterator, type_of
 from glasshouse.capture.polyfills import POLYFILLS, call_named, get_attributes, get_items
 from glasshouse.capture.values import Break, Var, constant, own_method
 
@@ -15,6 +15,20 @@ EAGER |= dict.fromkeys((enumerate, itertools.cycle, itertools.pairwise, itertool
 EAGER |= dict.fromkeys((filter, itertools.filterfalse, itertools.starmap), (1,))
 EAGER |= dict.fromkeys((itertools.takewhile, itertools.dropwhile), (1,))
 EAGER |= {itertools.compress: (0, 1), itertools.groupby: (0,)}
+ITERATED = {"iterable", "iterables", "data", "selectors"}  # parameters of polyfills
+
+
+def iterated_by(code, args: list[Var]) -> list[Var]:
+    """The arguments that a polyfill iterates over."""
+    names, count = code.co_varnames, code.co_argcount
+    rest = names[count + code.co_kwonlyargcount] if code.co_flags & 4 else ""
+    return [x for i, x in enumerate(args) if (names[i] if i < count else rest) in ITERATED]
+
+
+def is_iterable(tracer, x: Var) -> bool:
+    kind = type_of(x.value)
+    iterable = any(hasattr(kind, name) for name in ("__iter__", "__getitem__"))
+    return iterable or tracer.is_tensor(x)
 
 
 class PolyfillCallRules:
@@ -25,6 +39,8 @@ class PolyfillCallRules:
         f = fn.value
         if f in CONSUMING and args and self.is_opaque_iterator(args[0]):
             raise Break(f"{f.__name__} over a {type(args[0].value).__name__}", fn, args, kwargs)
+        if any(not is_iterable(self, x) for x in iterated_by(POLYFILLS[f].__code__, args)):
+            raise Break(f"{f.__name__} of what is no iterable", fn, args, kwargs)
         if any(x.value is id for x in args):
             raise Break(f"{f.__name__} of ids, which tell what is made anew", fn, args, kwargs)
         places = [i for i in EAGER.get(f, ()) if i < len(args) and self.iterates_in_python(args[i])]
@@ -58,8 +74,7 @@ class PolyfillCallRules:
         value = x.value
         if isinstance(value, (CapturedGenerator, CapturedIterator)) or self.is_tensor(x):
             return False
-        nothing = not any(hasattr(type(value), n) for n in ("__iter__", "__getitem__"))
-        return nothing or own_method(x, "__iter__") is not None
+        return not is_iterable(self, x) or own_method(x, "__iter__") is not None
 
     def call_getter(self, fn: Var, obj: Var, then):
         """operator.itemgetter, attrgetter, methodcaller."""

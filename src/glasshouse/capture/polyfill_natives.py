@@ -1,9 +1,10 @@
 """Python's own iterators for what is left of a polyfill's generator that the interpreter began."""
 
 import itertools
+from functools import partial
 
 from glasshouse.capture import polyfills
-from glasshouse.capture.polyfills import NATIVES
+from glasshouse.capture.polyfills import NATIVES, POLYFILLS
 
 
 def left_of_accumulate(at, loop):
@@ -101,12 +102,28 @@ KINDS |= {
 }
 # How each of them ends: a native one that has ended.
 ENDED = {
-    polyfills.iterate.__code__: lambda: iter(EmptySequence()),
-    polyfills.call_until.__code__: lambda: iter(int, 0),
-    polyfills.filter_of.__code__: lambda: filter(None, ()),
-    polyfills.map_of.__code__: lambda: map(int, ()),
-    polyfills.chained.__code__: itertools.chain,
+    polyfills.iterate: lambda: iter(EmptySequence()),
+    polyfills.call_until: lambda: iter(int, 0),
+    polyfills.chained: itertools.chain,
+    polyfills.repeat_of: lambda: itertools.repeat(None, 0),
+    polyfills.compress_of: lambda: itertools.compress((), ()),
+    polyfills.islice_items: lambda: itertools.islice((), 0),
 }
+OF_ONE = (enumerate, zip, itertools.accumulate, itertools.cycle, itertools.groupby)
+OF_ONE += (itertools.pairwise, itertools.product, itertools.zip_longest)
+OF_FUNCTION = (filter, map, itertools.dropwhile, itertools.filterfalse)
+OF_FUNCTION += (itertools.starmap, itertools.takewhile)
+ENDED |= {POLYFILLS[kind]: partial(kind, ()) for kind in OF_ONE}
+ENDED |= {POLYFILLS[kind]: partial(kind, len, ()) for kind in OF_FUNCTION}
+ENDS = {fn.__code__: make for fn, make in ENDED.items()}
+
+
+# Those that end with what the iterator ended with from which they draw, as C code does that leaves
+# its StopIteration alone: a `yield from` sees it.
+PASSING = (enumerate, filter, map, zip, itertools.accumulate, itertools.compress)
+PASSING += (itertools.dropwhile, itertools.filterfalse, itertools.pairwise, itertools.starmap)
+PASSING += (itertools.takewhile,)
+PASSES_ON = {POLYFILLS[kind].__code__ for kind in PASSING} | {polyfills.islice_items.__code__}
 
 
 def native_of(code, at, loop: list):
@@ -120,7 +137,7 @@ def native_of(code, at, loop: list):
 
 def ended_native(code):
     """An iterator that has ended, of the type that plain Python has; None where there is none."""
-    make = ENDED.get(code)
+    make = ENDS.get(code)
     if make is None:
         return None
     made = make()

@@ -16,7 +16,8 @@ from glasshouse.capture.values import NULL, CannotRebuild, Var
 
 def resume_call(frame: CaptureFrame, at: int, stack: list[Var], more: int, captured: bool, resumer):
     """(resume function at an instruction, Vars of its slots, Vars for its stack from the top); on
-    that come `more` values that are not there yet. What is not needed any more is None."""
+    that come `more` values that are not there yet. What is not needed any more is None, or, where
+    Python goes on, left out."""
     frame.check_stack()
     if frame.code.instructions[at].op == "COPY_FREE_VARS":
         at += 1  # the cells are in their slots: a resume function may have no closure to copy
@@ -30,6 +31,8 @@ def resume_call(frame: CaptureFrame, at: int, stack: list[Var], more: int, captu
     needed, kept = frame.code.live_at(at), (type, CapturedGenerator, types.GeneratorType)
     live = frozenset(i for i in bound if i in needed or isinstance(frame.locals[i].value, kept))
     slots = [frame.locals[i] if i in live else None for i in range(len(names))]
+    if not captured:
+        slots = [x for x in slots if x is not None]
     offset = frame.code.instructions[at].offset - 2 * before
     fn = resumer(frame, root, offset, [*stack, *[Var(None)] * more], live, captured)
     moved = (len(code_of(fn).co_code) - len(frame.root.co_code)) // 2
@@ -48,11 +51,16 @@ def code_of(fn) -> types.CodeType:
 
 
 def resume_function(
-    frame: CaptureFrame, code: types.CodeType, offset: int, stack: list[Var], live: frozenset[int]
+    frame: CaptureFrame,
+    code: types.CodeType,
+    offset: int,
+    stack: list[Var],
+    live: frozenset[int],
+    captured: bool,
 ) -> types.FunctionType:
     """A function that goes on for a frame at an offset of its original code."""
     try:
-        code = make_resume(code, offset, tuple(x is NULL for x in stack), live)
+        code = make_resume(code, offset, tuple(x is NULL for x in stack), live, captured)
     except WrongStack as error:
         raise CannotRebuild(f"a stack that does not fit ({error})") from None
     closure = None

@@ -51,12 +51,13 @@ UNFINISHED = "a generator that is left unfinished inside with or try"
 class CaptureSession(BreakContinuation):
     """One capture."""
 
-    def __init__(self, dispatcher, capture, slots, callback):
-        self.dispatcher, self.capture = dispatcher, capture
+    def __init__(self, dispatcher, slots, callback, resumer):
+        self.dispatcher, self.resumer = dispatcher, resumer
+        capture, front = self.capture, self.front = resumer
         self.slots, self.callback = slots, callback
         self.fn = dispatcher.fn
         self.final: dict[int, Any] = {}  # values of Vars behind a break, where they differ
-        self.tracer = CaptureTracer(capture.front, config)
+        self.tracer = CaptureTracer(front, config)
         self.tracer.hands_over = True
         self.tracer.dynamic = capture.varying
         self.tracer.dispatcher_type = native().Dispatcher
@@ -64,7 +65,7 @@ class CaptureSession(BreakContinuation):
 
     def run(self):
         """Capture; what then gives the result of the call."""
-        tracer, front = self.tracer, self.capture.front
+        tracer, front = self.tracer, self.front
         counters.add("captures")
         begin_ns = perf_counter_ns()
         front.begin(tracer)
@@ -173,7 +174,7 @@ class CaptureSession(BreakContinuation):
             if capture.nopython:
                 raise CaptureError(explained(broke, at))
             self.note_break(broke.reason, at.where, broke.hint)
-        emitter = ReplacementEmitter(tracer, capture.resumer)
+        emitter = ReplacementEmitter(tracer, self.resumer)
         lost = self.unfinished()
         try:
             if lost is None:
@@ -214,7 +215,7 @@ class CaptureSession(BreakContinuation):
     def raised(self, outcome: Raised):
         """Install an entry that raises; raise."""
         error = outcome.var.value
-        trace, emitter = error.__traceback__, ReplacementEmitter(self.tracer, self.capture.resumer)
+        trace, emitter = error.__traceback__, ReplacementEmitter(self.tracer, self.resumer)
         if self.unfinished() is None:
             try:
                 how = "raise again" if outcome.has_frame else "raise"
@@ -231,12 +232,8 @@ class CaptureSession(BreakContinuation):
         """A generator that stands inside a with or try: when it goes, more of it runs."""
         for var in self.tracer.tracked.values():
             made = var.value
-            if is_suspended(made):
-                frame = made.frame.code
-                handler = frame.handler_at(made.frame.at)
-                # Since 3.12 all of a generator lies in a handler for StopIteration.
-                if handler and frame.instructions[handler.target].op != "CALL_INTRINSIC_1":
-                    return UNFINISHED, made.site
+            if is_suspended(made) and made.frame.code.is_in_try(made.frame.at):
+                return UNFINISHED, made.site
         return None
 
     def replacement(
@@ -310,7 +307,7 @@ class CaptureSession(BreakContinuation):
         begin_ns = perf_counter_ns()
         try:
             with let_through():
-                return self.capture.compiler(self.module, self.values)
+                return self.front.compile(self.capture.compiler, self.module, self.values)
         except Exception as error:
             self.failed = True
             if config.raise_compiler_errors:
@@ -347,7 +344,8 @@ class CaptureSession(BreakContinuation):
         if config.print_bytecode:
             print_bytecode(self.fn, run)
         native().set_skip(run.__code__, True)
-        entry = native().Entry(*compiler.program(), run, info, broke is None)
+        fetch = compiler.registers_of(emitter.fetched)
+        entry = native().Entry(*compiler.program(), run, info, broke is None, fetch)
         gone.entry = weakref.ref(entry)
         self.dispatcher.entries.insert(0, self.held(entry, gone))
         return info
@@ -367,8 +365,8 @@ class CaptureSession(BreakContinuation):
 
     def run_graph(self, emitter: ReplacementEmitter, graph) -> None:
         """Have the compiled graph compute what the trace recorded."""
-        tracer, front = self.tracer, self.capture.front
-        if graph is None:
+        tracer, front = self.tracer, self.front
+        if graph is None or front.computes_for_real:
             return
         entered = list(tracer.contexts)
         for context in reversed(entered):
@@ -395,7 +393,7 @@ class CaptureSession(BreakContinuation):
     def adopt_results(self, emitter: ReplacementEmitter, results) -> None:
         """Have the trace's tensors show the graph's results, and let go of what was there before:
         from now on the trace cannot be brought back."""
-        tracer, front = self.tracer, self.capture.front
+        tracer, front = self.tracer, self.front
         for var, result in zip(emitter.output_vars, results, strict=True):
             owner = tracer.tracked.get(id(var.value))
             if owner is not None and owner is not var and isinstance(owner.origin, ValueSource):
@@ -417,7 +415,7 @@ class CaptureSession(BreakContinuation):
 
     def reenter(self, context: Var) -> None:
         """Enter a context that was left while the graph ran; what leaves it is on some stack."""
-        if isinstance(context.value, self.capture.front.reentered):
+        if isinstance(context.value, self.front.reentered):
             context.value.__enter__()
             return
         cls, args, kwargs = context.origin.parts
@@ -432,8 +430,7 @@ class CaptureSession(BreakContinuation):
 
 def is_suspended(value) -> bool:
     """Whether a value is a generator of the interpreter's that stands at a `yield`."""
-    is_open = isinstance(value, CapturedGenerator) and value.started
-    return is_open and not (value.finished or value.running)
+    return isinstance(value, CapturedGenerator) and value.is_open
 
 
 def held_generators(frames: Iterable[CaptureFrame], generators: Iterable[Var]) -> set[int]:

@@ -57,7 +57,7 @@ class SubscriptRules:
         elif isinstance(value, (list, tuple)) and not self.is_tensor(element):
             items = self.sequence(container)
             parts = [x is element or self.same_item(x, element) for x in items]
-            contained = None if None in parts and True not in parts else any(p for p in parts)
+            contained = next((p for p in parts if p is not False), False)  # None: not known
         listed = [element, *self.sequence(container)] if isinstance(value, (list, tuple)) else None
         if contained is None and listed and not any(map(self.is_tensor, listed)):
             return self.call_function(Var(contains_in), [container, element], {}, done)

@@ -33,6 +33,8 @@ class ProgramNode:
 
     def __init__(self, backward, payloads: RunPayloads, scalars, places):
         self.backward, self.payloads, self.scalars = backward, payloads, scalars
+        if not backward.reads_gradients:
+            payloads.handles = ()  # the tensors may go
         self.places = [places[update.number] for update in backward.gradients]
         self.parents = tuple(self.places)
         self.out_specs, self.seq = backward.specs, next(sequence)

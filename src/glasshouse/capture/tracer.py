@@ -27,7 +27,7 @@ from glasshouse.capture.frame import (
     plain_value,
 )
 from glasshouse.capture.guards import GuardSet
-from glasshouse.capture.iteration import IterationRules, OrElse
+from glasshouse.capture.iteration import OPEN_GENERATOR, IterationRules, OrElse
 from glasshouse.capture.methods import MethodRules
 from glasshouse.capture.native import native
 from glasshouse.capture.objects import ObjectRules
@@ -120,6 +120,7 @@ class CaptureTracer(
         self.count, self.size = 0, -1
         self.folding: set[int] = set()  # Vars of which it is asked whether they are constants
         self.handed_over: list[Var] = []  # generators that Python has got
+        self.has_caught = False  # whether somebody may catch what the graph raises
         self.began_ns = perf_counter_ns()
 
     @classmethod
@@ -175,9 +176,9 @@ class CaptureTracer(
                 problem = user_error.error
             except Break as graph_break:
                 self.restore(f, depth, graph_break)
+                # These hold the frames of ours.
+                graph_break.__traceback__ = graph_break.__context__ = None
                 if self.live:
-                    # These hold the frames of ours.
-                    graph_break.__traceback__ = graph_break.__context__ = None
                     return graph_break
                 broke = graph_break
             except (RecursionError, CannotRebuild):
@@ -300,9 +301,11 @@ class CaptureTracer(
         self.front.leave(frame)
         made = frame.generator
         if made is not None:
-            then = made.stop(finished=True)
+            then, var = made.stop(finished=True), made.result(var)
             if not self.frames:
                 raise TraceFinished((END, var))
+            if not self.live and made.is_polyfill:
+                self.make_native()
             self.deliver_behind_return(frame, lambda: then(self, END, var))
             return
         if frame.init is not None:
@@ -364,9 +367,9 @@ class CaptureTracer(
     def nativise_unvisited(self, var: Var, visited: dict[int, bool]) -> bool:
         """`nativise`, if the Var has not been met."""
         value, items = var.value, var.items
-        stays = isinstance(value, CapturedGenerator) and value.started
-        stays = stays and (value.running or value.kind is types.GeneratorType)
-        if isinstance(value, (CapturedIterator, CapturedGenerator)) and not stays:
+        if isinstance(value, CapturedGenerator) and value.running and value.is_polyfill:
+            return False  # until it stands somewhere
+        if isinstance(value, (CapturedIterator, CapturedGenerator)):
             var.value = value.native()
             return True
         if isinstance(value, (list, tuple)) and isinstance(items, list):
@@ -397,6 +400,8 @@ class CaptureTracer(
         made: CapturedGenerator = f.generator
         self.frames.pop()
         then = made.stop()
+        if not self.live and made.is_polyfill and self.frames:
+            self.make_native()
         if made.closing:
             self.fail(RuntimeError("generator ignored GeneratorExit"))
         if not self.frames:
@@ -423,6 +428,8 @@ class CaptureTracer(
             if error is not None:
                 self.throw_from_outside(made, inner, error)
             value, result = self.run()
+        except TraceFinished as done:  # what it delegates to, not it itself, gave a value
+            value, result = done.args[0]
         except BaseException:
             made.finished = True
             raise
@@ -542,12 +549,13 @@ class CaptureTracer(
                 f.check_stack()
                 if may_go_on(f.generator) and f.code.instructions[f.at].op != "RERAISE":
                     f.generator.failed_stack = f.stack[:]
-                del f.stack[handler.depth :]
+                self.let_go(f, handler.depth)
                 if handler.lasti:
                     f.stack.append(LastInstruction(f.code.instructions[f.at].offset // 2))
                 f.stack.append(var)
                 f.ip = handler.target
                 return None
+            self.end_generators(f.stack)
             self.frames.pop()
             self.front.leave(f)
             tell_asked(f, var, error)
@@ -571,6 +579,23 @@ class CaptureTracer(
         if not self.live:
             native().raise_again(error)
         return Raised(var, has_frame or isinstance(var.origin, Recipe))
+
+    def let_go(self, f: CaptureFrame, depth: int) -> None:
+        """Drop what lies on a frame's stack above `depth`."""
+        dropped = f.stack[depth:]
+        del f.stack[depth:]
+        self.end_generators(dropped)
+
+    def end_generators(self, dropped: list[Var]) -> None:
+        """End generators of loops that are left, as Python does, whatever that does: nothing more
+        is learnt."""
+        for var in dropped:
+            made = var.value
+            if isinstance(made, CapturedGenerator) and made.is_open and made.ends_with_effects:
+                made.site[0].unknown = made.site[0].unknown or OPEN_GENERATOR
+                self.stop_learning(OPEN_GENERATOR)
+                self.tracked.pop(id(made), None)
+                self.frames[-1].saved, var.value = [], None
 
     def attribute_or(self, whole: tuple, obj: Var, name: str, then, other):
         """obj.name to `then`, or, where there is none, other(tracer); `whole` is the function and

@@ -95,7 +95,8 @@ class CheckedCall:
         got = self.world.run(self.captured)
         difference = compare_outcomes(want, got) or self.plain.difference(self.world)
         if difference is not None:
-            return got, Verification(name, calls, difference, *self.explain(want))
+            in_result = difference.where.startswith("result")
+            return got, Verification(name, calls, difference, *self.explain(want, in_result))
         kernel = None if self.entry is not None else self.find_wrong_kernel(alone=True)[1]
         return got, Verification(name, calls, kernel=kernel)
 
@@ -120,18 +121,23 @@ class CheckedCall:
             outcome = self.spare.run(fresh.checked)
         return fresh, next((x for x in kernels if x is not None), None), outcome
 
-    def explain(self, want: Outcome) -> tuple[str, WrongKernel | None]:
-        """Why a call went wrong: a new capture of it, on copies, tells guards from kernels."""
+    def explain(self, want: Outcome, in_result: bool) -> tuple[str, WrongKernel | None]:
+        """Why a call went wrong, in its result or an effect: a new capture of it, on copies, tells
+        guards from kernels."""
         fresh, kernel, alone = self.find_wrong_kernel()
         if kernel is not None:
             return "", kernel
         difference = compare_outcomes(want, alone) or self.plain.difference(self.spare)
         if difference is not None:
-            return f"the capture itself does something else: {lost_in(fresh, difference)}", None
+            return f"a new capture goes wrong too: {computed_by(fresh, difference)}", None
         guard = missing_guard(fresh, self.entry)
         if guard is not None:
             return f"a guard should have failed, and is not there: {guard}", None
-        return f"an effect is lost when an entry of {name_of(self.entry)} answers", None
+        answered = f"an entry of {name_of(self.entry)} answered, and a new capture is right"
+        if self.entry is None:
+            answered = "the first call went wrong, and a new capture is right"
+        may = "" if in_result else ", or an effect is lost"
+        return f"{answered}: a guard is missing that tells the calls apart{may}", None
 
 
 def captured_anew(capture: Capture, fn):
@@ -202,16 +208,17 @@ def text_of(guard: Guard) -> str:
     return re.sub(r" at 0x[0-9a-f]+", "", str(guard))
 
 
-def lost_in(capture: Capture, difference: Difference) -> str:
-    """The operations of a capture that computed something else, with the lines of the user's."""
+def computed_by(capture: Capture, difference: Difference) -> str:
+    """The last operations before something else came out, with the lines of the user's."""
     nodes = [x for info in capture.entries if info.graph for x in info.graph.graph.nodes]
     calls = [f"{x.name} ({x.meta.get('user', '')})" for x in nodes if x.op.startswith("call_")]
-    return f"{difference.where} of {', '.join(calls[-3:]) or 'no operation'}"
+    where = difference.where.partition(" (")[0]
+    return f"{where} comes from {', '.join(calls[-3:]) or 'no operation of a graph'}"
 
 
 def name_of(entry) -> str:
     """The user's function of an entry."""
-    return entry.info.name if entry is not None else "the first call"
+    return entry.info.name if entry is not None else ""
 
 
 def verify_calls(make_captured, front, world: World, calls: int) -> Verification:

@@ -281,8 +281,8 @@ def compare_arrays(where: str, want: np.ndarray, got: np.ndarray) -> Difference 
         return None
     at = where_largest(want, got)
     name = f"{where}[{', '.join(map(str, at))}]" if at else where
-    return Difference(f"{name} (largest error {error:.3g} of the largest value)",
-                      str(want[at]), str(got[at]))  # fmt: skip
+    by = f": {error:.3g} of the largest value" if want.any() else ""
+    return Difference(f"{name} (the largest error{by})", str(want[at]), str(got[at]))
 
 
 def largest_error(want: np.ndarray, got: np.ndarray, least: float = 1e-6) -> float:

@@ -1,8 +1,6 @@
 """`glasshouse analyze` and `glasshouse calibrate`: what a model will cost, before it runs."""
 
-import importlib
 import json
-import sys
 from pathlib import Path
 
 import click
@@ -14,7 +12,7 @@ from glasshouse.analyze.step import step, with_batch
 from glasshouse.base.errors import OptionError, check_known
 from glasshouse.base.units import parse_budget
 from glasshouse.cli.bench_worker import CASES, Ours
-from glasshouse.cli.command import Command, echo, progress
+from glasshouse.cli.command import Command, echo, progress, user_function
 from glasshouse.nn.functional import cross_entropy
 
 OPTIMIZERS = {"sgd": gh.optim.SGD, "adamw": gh.optim.AdamW, "adam": gh.optim.Adam}
@@ -40,19 +38,7 @@ def load(name: str):
 
     Raises: OptionError for a name that leads nowhere, or a function that returns something else.
     """
-    module, _, function = name.partition(":")
-    sys.path.insert(0, "")
-    try:
-        returned = getattr(importlib.import_module(module), function)()
-    except (ImportError, AttributeError) as error:
-        raise OptionError(
-            "analyze",
-            "module:function that can be imported",
-            f"{name!r} ({error})",
-            "Check both names, and run it where the module lies.",
-        ) from error
-    finally:
-        sys.path.remove("")
+    returned = user_function("analyze", name)()
     if not isinstance(returned, tuple) or len(returned) not in (2, 3):
         raise OptionError(
             "analyze",

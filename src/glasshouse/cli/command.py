@@ -1,6 +1,7 @@
 """What all commands share: errors with a command's own usage, the screen's width, progress."""
 
 import contextlib
+import importlib
 import os
 import shutil
 import sys
@@ -31,6 +32,22 @@ class Command(click.Command):
             return super().invoke(ctx)
         except OptionError as error:
             raise click.UsageError(str(error), ctx) from error
+
+
+def user_function(where: str, name: str) -> Callable:
+    """The user's function that "module:function" names; modules of the working folder are found.
+
+    Raises: OptionError for a name that leads nowhere.
+    """
+    module, _, function = name.partition(":")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        return getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        fix = "Check both names, and run it where the module lies."
+        got = f"{name!r} ({error})"
+        raise OptionError(where, "module:function that can be imported", got, fix) from error
 
 
 def screen_columns() -> int:

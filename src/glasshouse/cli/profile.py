@@ -1,6 +1,7 @@
 """`glasshouse profile` and `glasshouse flops`: what a script or a built-in model costs."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -10,12 +11,11 @@ from click.core import ParameterSource
 import glasshouse as gh
 from glasshouse.base.errors import check_known
 from glasshouse.cli.bench_worker import CASES, Ours
-from glasshouse.cli.command import Command, echo, progress
+from glasshouse.cli.command import Command, echo, progress, user_function
 from glasshouse.cli.show_program import as_main
 from glasshouse.profile import Comparison, FlopCounter
 from glasshouse.profile.chrome import ENDINGS
-from glasshouse.profile.compare import read_run
-from glasshouse.profile.report import data_of
+from glasshouse.profile.report import data_of, read_before
 from glasshouse.profile.tables import kernel_table
 from glasshouse.profile.text import writable
 
@@ -32,13 +32,16 @@ class ProfiledModel(Ours):
             self.inputs, *self.targets = map(gh.asarray, resized)
 
 
-def target_of(name: str, arguments) -> Path | str:
-    """A script or a model; the options of one of them are an error beside the other."""
+def target_of(name: str, arguments) -> Path | Callable[[], object] | str:
+    """A script, a function or a model; the options of one are an error beside the others."""
+    if ":" in name and not Path(name).exists():
+        return user_function(click.get_current_context().info_name, name)
     context = click.get_current_context()
     if name.startswith("-"):
         raise click.NoSuchOption(name, ctx=context)
     if name in CASES or not Path(name).is_file():
-        check_known(context.info_name, "a script or the name of a model", name, CASES)
+        what = "a script, module:function or the name of a model"
+        check_known(context.info_name, what, name, CASES)
         if arguments:
             raise click.UsageError(f"A MODEL takes no {arguments[0]!r}.")
         return name
@@ -57,6 +60,13 @@ def run_steps(target, arguments, prof, steps: int, batch, dtype: str, smoke: boo
         with as_main(target, arguments) as run, prof:
             run()
         return
+    if callable(target):
+        target()  # whatever is made or compiled the first time
+        with prof:
+            for _ in range(steps):
+                target()
+                prof.step()
+        return
     with progress(f"{target}: building") as tell:
         model = ProfiledModel(target, batch, dtype, smoke)
         model.compute_weights()
@@ -72,9 +82,9 @@ def run_steps(target, arguments, prof, steps: int, batch, dtype: str, smoke: boo
 @click.command(
     cls=Command,
     context_settings={"ignore_unknown_options": True},
-    short_help="Show where the time of a SCRIPT or MODEL goes.",
+    short_help="Show where the time of a SCRIPT or MODEL goes, or of a TRACE.",
 )
-@click.argument("target", metavar="SCRIPT|MODEL")
+@click.argument("target", metavar="SCRIPT|MODULE:FUNCTION|MODEL|TRACE")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--steps", type=click.IntRange(1), default=3, help="Steps of a MODEL.  [default: 3]")
 @click.option("--batch", type=click.IntRange(1), help="Batch size of a MODEL.")
@@ -104,16 +114,23 @@ def profile(
     fail_above,
     smoke,
 ):
-    """Run a SCRIPT, or training steps of a MODEL, and show where time and memory go.
+    """Run a SCRIPT, a MODULE:FUNCTION or training steps of a MODEL, and show where time and memory
+    go. SCRIPT and function may be ours or PyTorch's; a function is called once a step.
     Prints modules, kernels and memory; writes a page, a trace and JSON on request, also of a script
     that fails or is interrupted. A script's own options stand behind `--`. With --against it
-    compares the step time with another run's, and says whether the change is more than noise."""
+    compares the step time with another run's, and says whether the change is more than noise.
+    A TRACE that torch.profiler wrote (.json, .json.gz) is read instead of running anything."""
     if fail_above is not None and against is None:
         raise click.UsageError("--fail-above needs --against.")
-    before = read_run(against) if against else None
+    before = read_before(against) if against else None
     for path, endings in ((report, ("",)), (trace, ENDINGS), (json_path, ("",))):
         if path:
             writable("profile", path, endings)
+    if target.endswith(ENDINGS) and Path(target).is_file():
+        prof = gh.profile.read(target)
+        show(prof, depth, report, against, trace, hta, json_path)
+        compare(before, prof, fail_above)
+        return
     script_or_model = target_of(target, arguments)
     prof = gh.profile(profile_memory=True, record_shapes=True, with_stack=stack)
     try:
@@ -121,7 +138,12 @@ def profile(
     finally:
         if prof.recorded is not None:
             show(prof, depth, report, against, trace, hta, json_path)
-    if before:
+    compare(before, prof, fail_above)
+
+
+def compare(before: dict | None, prof, fail_above: float | None) -> None:
+    """Say what became slower than `before`; too much of that ends in exit code 1."""
+    if before is not None:
         compared = Comparison(before, data_of(prof.trace))
         echo(compared.table)
         if fail_above is not None and compared.is_slower(fail_above):
@@ -131,7 +153,8 @@ def profile(
 def show(prof, depth: int, report, against, trace, hta: bool, json_path) -> None:
     echo(lambda: prof.modules().table(depth))
     echo(lambda: kernel_table(prof.trace))
-    echo(lambda: prof.memory().table(10))
+    if prof.trace.with_memory:
+        echo(lambda: prof.memory().table(10))
     if report:
         click.echo(f"report: {prof.report(report, against)}")
     if trace:
@@ -145,7 +168,7 @@ def show(prof, depth: int, report, against, trace, hta: bool, json_path) -> None
     context_settings={"ignore_unknown_options": True},
     short_help="Count the FLOPs of a SCRIPT or MODEL.",
 )
-@click.argument("target", metavar="SCRIPT|MODEL")
+@click.argument("target", metavar="SCRIPT|MODULE:FUNCTION|MODEL")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--batch", type=click.IntRange(1), help="Batch size of a MODEL.")
 @click.option("--depth", type=click.IntRange(1), default=3, help="Levels of modules to print.")
@@ -153,14 +176,18 @@ def show(prof, depth: int, report, against, trace, hta: bool, json_path) -> None
 @click.option("--macs", is_flag=True, help="Count a multiply-add as 1.")
 @click.option("--smoke", is_flag=True, help="A tiny MODEL, to try the command.")
 def flops(target, arguments, batch, depth, everything, macs, smoke):
-    """Count the FLOPs of a SCRIPT, or of a training step of a MODEL, by module and operator.
-    A MODEL is only recorded: nothing is computed. A script's own options stand behind `--`."""
+    """Count the FLOPs of a SCRIPT, of a call of MODULE:FUNCTION, or of a training step of a MODEL,
+    by module and operator. Scripts and functions may be ours or PyTorch's. A MODEL is only
+    recorded: nothing is computed. A script's own options stand behind `--`."""
     script_or_model = target_of(target, arguments)
     counter = FlopCounter(multiply_add=1 if macs else 2)
     try:
         if isinstance(script_or_model, Path):
             with as_main(script_or_model, arguments) as run, counter:
                 run()
+        elif callable(script_or_model):
+            with counter:
+                script_or_model()
         else:
             with progress(f"{script_or_model}: counting"):
                 model = ProfiledModel(script_or_model, batch, "float32", smoke)

@@ -88,6 +88,7 @@ def coded(arg) -> int:
     if what == "size":
         return SIZE << 56 | number & (1 << 56) - 1
     nbytes = number * what.dtype.itemsize
+    what = what.host or what
     kind = {"arena": ARENA, "input": INPUT, "output": OUTPUT}[what.place]
     return (kind << 56 | what.at) + (nbytes if what.place == "arena" else nbytes << 16)
 

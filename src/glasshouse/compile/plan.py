@@ -39,7 +39,8 @@ class ProgramPlan:
         self.schedule, self.kept_steps, self.kept = kept_steps_first(
             self.schedule, self.lowering, self.target.stable_inputs
         )
-        self.arena_bytes = plan_memory(self.schedule, self.lowering, self.kept)
+        lends = self.target.lends_outputs
+        self.arena_bytes = plan_memory(self.schedule, self.lowering, self.kept, lends)
         pairs = zip(self.lowering.outputs, graph.outputs, strict=True)
         self.outputs = [(view.base, node.spec) for view, node in pairs]
         numbered = {b.at: b for b, _ in self.outputs if b.place == "output"}
@@ -109,7 +110,8 @@ def describe_steps(plan: ProgramPlan) -> str:
 
 
 def place_of(buffer: PlannedBuffer) -> str:
-    return f"b{buffer.number}@{buffer.place}:{buffer.at}"
+    where = buffer.host or buffer
+    return f"b{buffer.number}@{where.place}:{where.at}"
 
 
 def describe_c(sources: dict[int, CKernel], sizes: dict[int, dict[str, int]]) -> str:

@@ -9,6 +9,7 @@ from glasshouse.compile.lower import Lowering
 from glasshouse.compile.steps import FusedKernel, LoweredStep, PlannedBuffer, Root
 
 ALIGNMENT = 64  # bytes of a cache line
+LENT_BYTES = 1 << 20  # smaller values do not go into outputs: those of the arena stay in caches
 
 
 @dataclass
@@ -25,9 +26,12 @@ def aligned_bytes(buffer: PlannedBuffer) -> int:
     return -(-max(1, buffer.spec.nbytes) // ALIGNMENT) * ALIGNMENT
 
 
-def plan_memory(schedule: list[FusedKernel | LoweredStep], lowering: Lowering, kept=()) -> int:
+def plan_memory(
+    schedule: list[FusedKernel | LoweredStep], lowering: Lowering, kept=(), lends: bool = False
+) -> int:
     """Give every buffer its place; returns the bytes of the arena. Buffers that are `kept` from run
-    to run lie behind the outputs."""
+    to run lie behind the outputs. With `lends`, large values lie in outputs that are not yet
+    written, where that makes the arena smaller."""
     outputs: list[PlannedBuffer] = []
     for view in lowering.outputs:
         if view.base.place == "arena":
@@ -36,7 +40,10 @@ def plan_memory(schedule: list[FusedKernel | LoweredStep], lowering: Lowering, k
     for number, buffer in enumerate(kept, len(outputs)):
         buffer.place, buffer.at = "output", number
     reuse_inputs(schedule)
-    return place_all(lives_of(schedule))
+    lives = lives_of(schedule)
+    if lends:
+        lives = lent_outputs(lives, schedule, outputs)
+    return place_all(lives)
 
 
 def reuse_inputs(schedule) -> None:
@@ -129,3 +136,73 @@ def place_all(lives: list[Life]) -> int:
             column[where + 1 : placed + 1] = column[where:placed]
             column[where] = value
     return total
+
+
+def lent_outputs(lives: list[Life], schedule, outputs: list[PlannedBuffer]) -> list[Life]:
+    """The lives for which the arena has to have room: of those that are there when it is fullest,
+    again and again, the largest that fits lies in an output that is not yet written."""
+    written = first_writes(schedule)
+    lenders = sorted(
+        (b for b in outputs if b.source is None and b.spec.nbytes >= LENT_BYTES),
+        key=lambda b: b.spec.nbytes,
+    )
+    successors = successors_of(schedule)
+    left, guests = list(lives), dict[PlannedBuffer, list[Life]]()
+    on_host = {
+        b for step in schedule if step.lowerer.is_host for b in (*step.reads(), *step.writes())
+    }
+
+    def fits(life: Life, output: PlannedBuffer) -> bool:
+        end = written[output] - (successors.get(life.buffers[-1]) is not output)
+        others = guests.get(output, ())
+        apart = all(life.last < x.first or x.last < life.first for x in others)
+        return life.nbytes <= aligned_bytes(output) and life.last <= end and apart
+
+    while True:
+        for life in sorted(alive_at_peak(left), key=lambda x: -x.nbytes):
+            if life.nbytes < LENT_BYTES or not on_host.isdisjoint(life.buffers):
+                continue
+            lender = next((output for output in lenders if fits(life, output)), None)
+            if lender is not None:
+                guests.setdefault(lender, []).append(life)
+                left.remove(life)
+                for buffer in life.buffers:
+                    buffer.host = lender
+                break
+        else:
+            return left
+
+
+def first_writes(schedule) -> dict[PlannedBuffer, int]:
+    """The first step that writes each buffer."""
+    writes: dict[PlannedBuffer, int] = {}
+    for i, step in enumerate(schedule):
+        for buffer in step.writes():
+            writes.setdefault(buffer, i)
+    return writes
+
+
+def successors_of(schedule) -> dict[PlannedBuffer, PlannedBuffer]:
+    """The outputs that a kernel may store over an operand that nobody reads any more."""
+    last_use = {b: i for i, step in enumerate(schedule) for b in (*step.writes(), *step.reads())}
+    heirs: dict[PlannedBuffer, PlannedBuffer] = {}
+    for i, step in enumerate(schedule):
+        if isinstance(step, FusedKernel) and is_single_pass(step):
+            for root in step.roots:
+                target = root.store.base
+                source = replaceable(step, root, "arena") if target.place == "output" else None
+                if source is not None and last_use[source] == i:
+                    heirs.setdefault(source, target)
+    return heirs
+
+
+def alive_at_peak(lives: list[Life]) -> list[Life]:
+    """The lives that are there at the step at which they take most memory."""
+    if not lives:
+        return []
+    changes = np.zeros(max(life.last for life in lives) + 2, np.int64)
+    for life in lives:
+        changes[life.first] += life.nbytes
+        changes[life.last + 1] -= life.nbytes
+    fullest = int(np.cumsum(changes).argmax())
+    return [life for life in lives if life.first <= fullest <= life.last]

@@ -13,14 +13,16 @@ from glasshouse.graph.graph import Node
 
 class PlannedBuffer:
     """Memory for one value: its spec, the order of its axes in memory, and where it lies.
-    `place` is "input" (number), "output" (number) or "arena" (offset in bytes)."""
+    `place` is "input" (number), "output" (number) or "arena" (offset in bytes); what lies in the
+    memory of an output that is not yet written has that as its `host`."""
 
-    __slots__ = ("number", "spec", "order", "place", "at", "node", "source")
+    __slots__ = ("number", "spec", "order", "place", "at", "node", "source", "host")
 
     def __init__(self, number: int, spec: Spec, order=None, node=None):
         self.number, self.spec, self.node = number, spec, node
         self.order = tuple(range(len(spec.shape))) if order is None else tuple(order)
         self.place, self.at = "arena", 0
+        self.host: PlannedBuffer | None = None
         self.source: PlannedBuffer | None = None  # the donated input whose memory this output takes
 
     @property

@@ -32,6 +32,7 @@ class Target:
 
     stable_inputs: frozenset[int] = frozenset()  # of a recording: the same from run to run
     free_outputs: frozenset[int] = frozenset()  # of a recording: their axes lie in any order
+    lends_outputs = False  # whether values in between lie in outputs that are not yet written
 
     def __init__(self, name: str, lowerers, fused: Lowerer, host: Lowerer, dialect=None):
         self.name, self.dialect = name, dialect or Dialect()
@@ -45,7 +46,7 @@ class Target:
     def variant(self) -> Any:
         """What Programs depend on beside their recording, to be told apart in this process."""
         own = (self.name, self.dialect, self.passes, *self.lowerers, *self.settings())
-        return (*own, self.stable_inputs, self.free_outputs)
+        return (*own, self.stable_inputs, self.free_outputs, self.lends_outputs)
 
     def settings(self) -> tuple:
         """What flags choose."""
@@ -58,7 +59,7 @@ class Target:
         parts += [identity_of(rewrite, "") for rewrite in self.passes]
         if None in parts:
             return None
-        own = (self.name, self.dialect, os.cpu_count(), self.settings())
+        own = (self.name, self.dialect, os.cpu_count(), self.settings(), self.lends_outputs)
         if self.stable_inputs:
             parts.append(f"stable inputs {sorted(self.stable_inputs)}")
         if self.free_outputs:

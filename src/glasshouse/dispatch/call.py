@@ -12,8 +12,8 @@ there.
 
 Three counts of work are kept apart: `flops` as the kernel is defined (zeros of a padding included),
 `matrix_flops` the part of it in products and convolutions (what papers and other counters report),
-and `exact_flops` without the work on padding. Operations on complex numbers count as the real ones
-that they take."""
+and `exact_flops` without the work on padding (`exact_matrix_flops`: of products and convolutions).
+Operations on complex numbers count as the real ones that they take."""
 
 import itertools
 import sys
@@ -46,6 +46,7 @@ class Cost(NamedTuple):
     matrix_flops: int
     exact_flops: int
     bytes: int
+    exact_matrix_flops: int
 
 
 class PseudoPrimitive:
@@ -144,9 +145,15 @@ def work_out_cost(call: Call) -> Cost:
     times = 1
     if card.complex_flops != 1 and any(s.dtype.is_complex for s in (*specs, *call.outs)):
         times = card.complex_flops
-    matrix = flops * times if card.name in MATRIX else 0
+    is_matrix = card.name in MATRIX
     moved = card.bytes(*specs, **attrs) if specs else call.outs[0].nbytes
-    return Cost(flops * times, matrix, exact * times, int(moved))
+    return Cost(
+        flops * times,
+        flops * times * is_matrix,
+        exact * times,
+        int(moved),
+        exact * times * is_matrix,
+    )
 
 
 calls: dict[tuple, Call] = {}  # all calls by what tells them from others
@@ -258,6 +265,6 @@ def cost_of(primitive, specs, attrs: dict, out: Spec | tuple | None = None) -> C
     Example:
         >>> x = Spec((2, 3), gh.float32)
         >>> cost_of(gh.primitives["matmul"], (x, Spec((3, 4), gh.float32)), {})
-        Cost(flops=48, matrix_flops=48, exact_flops=48, bytes=104)
+        Cost(flops=48, matrix_flops=48, exact_flops=48, bytes=104, exact_matrix_flops=48)
     """
     return call_of(primitive, specs, attrs, out).cost

@@ -83,11 +83,12 @@ def outermost_scopes() -> dict[int, Scope]:
     return root_of
 
 
-def scope_of(module, parent: Scope | None) -> Scope:
+def scope_of(module, parent: Scope | None, kind: type[Scope] = Scope) -> Scope:
+    """The scope of a module within another one's, of this class."""
     siblings = outermost if parent is None else parent.inner
     scope = siblings.get(id(module))
     if scope is None or scope.module() is not module:
-        scope = siblings[id(module)] = Scope(module, parent)
+        scope = siblings[id(module)] = kind(module, parent)
         weakref.finalize(module, forget, weakref.ref(scope), id(module)).atexit = False
     return scope
 

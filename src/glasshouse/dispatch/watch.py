@@ -50,6 +50,8 @@ class Watcher:
 
     wants_begin = True  # False: `op` is told no time; nor is it told of pulls and Program runs
     replayed: Any = None
+    # Libraries tell it `library_memory(kind, address, nbytes, tag)`: "alloc", "free", or "existed".
+    wants_allocations = False
 
     def watch(self) -> None:
         watchers.append(self)

@@ -5,6 +5,7 @@ Every rule is exact, or changes only the order of a sum's additions. A rule is a
 at what its operands are made of, and makes what it makes in the simplest form too: so a graph that
 went through the rules once has nothing left for them."""
 
+from collections import Counter
 from math import prod
 
 from glasshouse.base.shape import Spec
@@ -96,6 +97,30 @@ def reuse_results(graph: Graph) -> Graph:
 
     new = transform(graph, rule)
     new.simplest = {node.number for node in new.nodes} - changed
+    return new
+
+
+def add_to_sums(graph: Graph) -> Graph:
+    """What is scattered into zeros and added to another value is scattered into that: such are the
+    gradients of a table that is looked up, and multiplied with too."""
+    users = Counter(x.number for node in graph.nodes for x in node.inputs)
+    users.update(node.number for node in graph.outputs)
+
+    def is_addend(x: Node) -> bool:
+        return x.op == "scatter_add" and users[x.number] == 1 and is_static(x.inputs[0], 0)
+
+    if not any(map(is_addend, graph.nodes)):
+        return graph
+
+    def rule(new: Graph, node: Node, inputs):
+        if node.op == "add" and node.host is None:
+            for x, made, other in zip(node.inputs, inputs, reversed(inputs), strict=True):
+                if is_addend(x) and made.op == "scatter_add":
+                    return new.emit_call(made.call, (other, *made.inputs[1:]))
+        return new.emit_call(node.call, inputs)
+
+    new = transform(graph, rule)
+    new.drop_unneeded()
     return new
 
 
@@ -402,4 +427,9 @@ RULES = {
 RULES |= dict.fromkeys(("add", "sub", "mul", "div"), arithmetic_rule)
 
 # What the compiler does to a graph, in order: name and function.
-PASSES = (("simplify", simplify), ("reuse_results", reuse_results), ("simplify_again", simplify))
+PASSES = (
+    ("simplify", simplify),
+    ("reuse_results", reuse_results),
+    ("add_to_sums", add_to_sums),
+    ("simplify_again", simplify),
+)

@@ -25,6 +25,7 @@ class IRGraph:
     def __init__(self):
         self.nodes: list[IRNode] = []
         self.names: set[str] = set()
+        self.counts: dict[str, int] = {}  # the last number that a name was given
         self.place: int | None = None  # where new nodes go; None: at the end
 
     def __iter__(self) -> Iterator[IRNode]:
@@ -55,19 +56,22 @@ class IRGraph:
         stem = re.sub(r"\W+", "_", wanted).strip("_") or "value"
         if stem[0].isdigit() or keyword.iskeyword(stem) or hasattr(builtins, stem):
             stem = f"{stem}_" if not stem[0].isdigit() else f"_{stem}"
-        name, count = stem, 0
+        count = self.counts.get(stem, 0)
+        name = f"{stem}_{count}" if count else stem
         while name in self.names or name == "self":
             count += 1
             name = f"{stem}_{count}"
+        self.counts[stem] = count
         self.names.add(name)
         return name
 
     def placeholder(self, name: str, *default) -> IRNode:
         """An argument. What is no name, or one of another argument, as capture calls what it found
         in places and made itself, is changed."""
-        taken = {node.target for node in self.find("placeholder")}
         node = self.create_node("placeholder", name, default, name=name)
-        if name in taken or not name.lstrip("*").isidentifier():
+        others = self.find("placeholder", name) if node.name != name else ()
+        is_taken = any(other is not node for other in others)
+        if is_taken or not name.lstrip("*").isidentifier():
             node.target = node.name
         return node
 

@@ -52,7 +52,7 @@ The hook (PEP 523) is for frames that are entered from code that is not captured
 
 enum {
     ARG, CONST, DICT, GET, ITEM, CELL, ATTR, TYPEOF, LOOKUP, TAG, SETTAG,
-    IS = 20, TYPE, EQ, LEN, ABSENT, KEYS, SAME, DISTINCT, CALL, SPEC, KIND, LACKS, IS_WEAK, TYPE_WEAK, UNHOOKED, CODE
+    IS = 20, TYPE, EQ, LEN, ABSENT, KEYS, SAME, DISTINCT, CALL, SPEC, KIND, LACKS, IS_WEAK, TYPE_WEAK, UNHOOKED, CODE, NATIVE
 };
 typedef struct {
     int op, dst, src, jump;
@@ -61,13 +61,21 @@ typedef struct {
     uint64_t tag;
 } Op;
 
+/* A guard whose C another extension has. */
 typedef struct {
     PyObject_HEAD
-    Py_ssize_t size, registers;
+    int (*holds)(PyObject *self, PyObject *value);
+} NativeGuard;
+
+typedef struct {
+    PyObject_HEAD
+    Py_ssize_t size, registers, owns; /* owns: the most values that reading takes a reference to */
     Op *ops;
     PyObject **regs;
     int busy, whole, dead; /* whole: the replacement calls nothing of the user's */
     PyObject *run, *info, *weakrefs;
+    Py_ssize_t fetched; /* registers that the replacement is given behind the slots */
+    Py_ssize_t *fetch;
 } Entry;
 
 static PyObject *str_shape, *str_dtype;
@@ -198,19 +206,21 @@ static int is_unhooked(PyObject *dict, PyObject *key) {
     return empty;
 }
 
-#define MAX_OWNED 64
+#define FEW_OWNED 64
 
 #define RAISED PY_SSIZE_T_MAX
 
-/* -1 if all guards hold, else the number of the first that does not; RAISED with an error set. */
-static Py_ssize_t run_guards(Entry *g, PyObject *const *args, Py_ssize_t nargs) {
-    PyObject *owned[MAX_OWNED], *local[256], **r = g->regs;
+/* -1 if all guards hold, else the number of the first that does not; RAISED with an error set. What
+   the replacement is given goes to `given`. */
+static Py_ssize_t run_guards(Entry *g, PyObject *const *args, Py_ssize_t nargs, PyObject **given) {
+    PyObject *few[FEW_OWNED], **owned = few, *local[256], **r = g->regs;
     Py_ssize_t i, failed = -1;
     int owns = 0, nested = g->busy;
     if (nested) { /* Python code that a guard called has come back here */
         if (g->registers > 256) return 0;
         r = local;
     }
+    if (g->owns > FEW_OWNED && !(owned = PyMem_Malloc(g->owns * sizeof(PyObject *)))) return PyErr_NoMemory(), RAISED;
     g->busy = 1;
     for (i = 0; i < g->size && failed < 0; i++) {
         Op *o = &g->ops[i];
@@ -227,7 +237,6 @@ static Py_ssize_t run_guards(Entry *g, PyObject *const *args, Py_ssize_t nargs) 
             break;
         case CELL: y = PyCell_Check(x) ? PyCell_GET(x) : NULL; break;
         case ATTR:
-            if (owns == MAX_OWNED) break;
             y = PyObject_GetAttr(x, o->key);
             if (y) owned[owns++] = y;
             break;
@@ -254,6 +263,7 @@ static Py_ssize_t run_guards(Entry *g, PyObject *const *args, Py_ssize_t nargs) 
         case LACKS: ok = PyType_Check(x) && _PyType_Lookup((PyTypeObject *)x, o->key) == NULL; break;
         case CODE: ok = PyFunction_Check(x) && ((PyFunctionObject *)x)->func_code == o->key; break;
         case UNHOOKED: ok = is_unhooked(x, o->key); break;
+        case NATIVE: ok = ((NativeGuard *)o->key)->holds(o->key, x); break;
         case KIND: ok = kind_of(x, o->key) == o->n; break;
         default: ok = 0;
         }
@@ -261,7 +271,9 @@ static Py_ssize_t run_guards(Entry *g, PyObject *const *args, Py_ssize_t nargs) 
         if (!ok) failed = i;
         if (!forgive()) failed = RAISED;
     }
+    for (i = 0; given && failed < 0 && i < g->fetched; i++) given[i] = r[g->fetch[i]];
     while (owns) Py_DECREF(owned[--owns]);
+    if (owned != few) PyMem_Free(owned);
     g->busy = nested;
     return failed;
 }
@@ -283,14 +295,15 @@ static void entry_dealloc(Entry *g) {
     entry_clear(g);
     PyMem_Free(g->ops);
     PyMem_Free(g->regs);
+    PyMem_Free(g->fetch);
     Py_TYPE(g)->tp_free((PyObject *)g);
 }
-/* Entry([(op, dst, src, n, key, jump), ...], registers, run, info, whole) */
+/* Entry([(op, dst, src, n, key, jump), ...], registers, run, info, whole, (register, ...)) */
 static PyObject *entry_new(PyTypeObject *type, PyObject *a, PyObject *kw) {
-    PyObject *list, *run, *info;
+    PyObject *list, *run, *info, *fetch = NULL;
     Py_ssize_t registers;
     int whole;
-    if (!PyArg_ParseTuple(a, "O!nOOp", &PyList_Type, &list, &registers, &run, &info, &whole)) return NULL;
+    if (!PyArg_ParseTuple(a, "O!nOOp|O!", &PyList_Type, &list, &registers, &run, &info, &whole, &PyTuple_Type, &fetch)) return NULL;
     Entry *g = (Entry *)type->tp_alloc(type, 0);
     if (!g) return NULL;
     Py_ssize_t size = PyList_GET_SIZE(list);
@@ -300,7 +313,16 @@ static PyObject *entry_new(PyTypeObject *type, PyObject *a, PyObject *kw) {
     g->run = Py_NewRef(run);
     g->info = Py_NewRef(info);
     g->whole = whole;
-    if (!g->ops || !g->regs) { Py_DECREF(g); return PyErr_NoMemory(); }
+    g->fetched = fetch ? PyTuple_GET_SIZE(fetch) : 0;
+    g->fetch = PyMem_Calloc(g->fetched + 1, sizeof *g->fetch);
+    if (!g->ops || !g->regs || !g->fetch) { Py_DECREF(g); return PyErr_NoMemory(); }
+    for (Py_ssize_t i = 0; i < g->fetched; i++) {
+        g->fetch[i] = PyLong_AsSsize_t(PyTuple_GET_ITEM(fetch, i));
+        if (g->fetch[i] >= 0 && g->fetch[i] < registers) continue;
+        Py_DECREF(g);
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_IndexError, "Entry: expected numbers of registers");
+        return NULL;
+    }
     for (Py_ssize_t i = 0; i < size; i++) {
         Op *o = &g->ops[i];
         PyObject *key;
@@ -308,6 +330,7 @@ static PyObject *entry_new(PyTypeObject *type, PyObject *a, PyObject *kw) {
                               &key, &o->jump)) { Py_DECREF(g); return NULL; }
         o->key = Py_NewRef(key);
         g->size = i + 1;
+        g->owns += o->op == ATTR;
         if (o->op != IS_WEAK && o->op != TYPE_WEAK) continue;
         if (!PyWeakref_Check(key)) { Py_DECREF(g); PyErr_SetString(PyExc_TypeError, "Entry: expected a weak reference"); return NULL; }
         o->tag = (uintptr_t)PyWeakref_GET_OBJECT(key);
@@ -316,7 +339,7 @@ static PyObject *entry_new(PyTypeObject *type, PyObject *a, PyObject *kw) {
 }
 static PyObject *entry_check(Entry *g, PyObject *slots) {
     if (!PyTuple_Check(slots)) { PyErr_SetString(PyExc_TypeError, "check: expected a tuple"); return NULL; }
-    Py_ssize_t failed = run_guards(g, ((PyTupleObject *)slots)->ob_item, PyTuple_GET_SIZE(slots));
+    Py_ssize_t failed = run_guards(g, ((PyTupleObject *)slots)->ob_item, PyTuple_GET_SIZE(slots), NULL);
     return failed == RAISED ? NULL : PyLong_FromSsize_t(failed);
 }
 static PyObject *entry_die(Entry *g, PyObject *none) { g->dead = 1; Py_RETURN_NONE; }
@@ -422,6 +445,28 @@ static int bind(PyFunctionObject *fn, PyObject *const *args, Py_ssize_t given, P
     return 1;
 }
 
+#define FEW_GIVEN 64
+
+/* Check an entry, and call its replacement if it holds: 1 with the result, 0 if it does not. */
+static int try_entry(Dispatcher *d, Entry *entry, PyObject **slots, Py_ssize_t n, PyObject **result) {
+    PyObject *few[FEW_GIVEN], **given = slots;
+    if (entry->fetched) {
+        given = n + entry->fetched <= FEW_GIVEN ? few : PyMem_Malloc((n + entry->fetched) * sizeof(PyObject *));
+        if (!given) { *result = PyErr_NoMemory(); return 1; }
+        memcpy(given, slots, n * sizeof(PyObject *));
+    }
+    Py_ssize_t failed = run_guards(entry, slots, n, entry->fetched ? given + n : NULL);
+    if (failed < 0) {
+        d->hits++;
+        PyObject *cb = callback;
+        if (entry->whole) callback = NULL;
+        *result = PyObject_Vectorcall(entry->run, given, n + entry->fetched, NULL);
+        if (cb) callback = cb;
+    }
+    if (given != slots && given != few) PyMem_Free(given);
+    return failed < 0 || failed == RAISED;
+}
+
 static PyObject *on_slots(Dispatcher *d, PyObject **slots, Py_ssize_t n) {
     PyObject *entries = Py_NewRef(d->entries), *result = NULL;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(entries); i++) {
@@ -429,16 +474,9 @@ static PyObject *on_slots(Dispatcher *d, PyObject **slots, Py_ssize_t n) {
         if (Py_TYPE(item) != &EntryType && PyWeakref_Check(item)) item = PyWeakref_GET_OBJECT(item);
         if (Py_TYPE(item) != &EntryType) continue; /* it died */
         Entry *entry = (Entry *)Py_NewRef(item);
-        Py_ssize_t failed = entry->dead || !entry->run ? 0 : run_guards(entry, slots, n);
-        if (failed >= 0 && failed != RAISED) { Py_DECREF(entry); continue; }
-        if (failed < 0) {
-            d->hits++;
-            PyObject *cb = callback;
-            if (entry->whole) callback = NULL;
-            result = PyObject_Vectorcall(entry->run, slots, n, NULL);
-            if (cb) callback = cb;
-        }
+        int done = !entry->dead && entry->run && try_entry(d, entry, slots, n, &result);
         Py_DECREF(entry);
+        if (!done) continue;
         Py_DECREF(entries);
         return result;
     }

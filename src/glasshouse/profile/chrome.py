@@ -49,14 +49,15 @@ class KernelSlice(NamedTuple):
 
 
 class Exporter:
-    prefix = ""  # of names of calls
-
     def __init__(self, trace: Trace, shapes: bool):
         self.trace, self.shapes = trace, shapes
         self.pid = trace.pid
         self.place: dict[int, Slice] = {}  # of events
         self.moved: dict[int, Slice] = {}  # slices on another track, by the id of the original
         self.flows = 0
+
+    def name_of_call(self, name: str) -> str:
+        return name
 
     def time(self, ns: int):
         return int(ns) / 1000
@@ -92,7 +93,7 @@ class Exporter:
             name = trace.name_of(e)
             if kind <= recorded.COMPUTED:
                 args |= self.call_args(e)
-                name = self.prefix + name
+                name = self.name_of_call(name)
             slices.append(
                 Slice(
                     int(e["thread"]) + 1,

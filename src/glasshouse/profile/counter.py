@@ -8,6 +8,7 @@ from glasshouse.base.errors import OptionError, check_known, type_name
 from glasshouse.dispatch.bind import state, watchers
 from glasshouse.dispatch.scope import origin_of
 from glasshouse.dispatch.watch import Tally, Watcher, ignore_call, kept, tallies
+from glasshouse.profile.libraries import Observation
 from glasshouse.profile.text import percent, scaled, table
 
 VIEWS = ("matrix", "all")
@@ -86,9 +87,11 @@ class FlopCounter(Watcher):
         kept[id(self.since)] = self.since
         self.since |= {tally: tally.runs.get(self.thread, 0) for tally in tallies}
         self.watch()
+        self.libraries = Observation(self, self.model)
         return self
 
     def __exit__(self, *exc_info):
+        self.libraries.end()
         self.unwatch()
         self.op, self.replayed = ignore_call, None
         del kept[id(self.since)]
@@ -122,10 +125,11 @@ class FlopCounter(Watcher):
         sums = Sums()
         for (call, origin), (calls,) in tuple(self.counts.items()):
             cost, phase = call.cost, origin.phase
-            flops = cost.matrix_flops if view == "matrix" else cost.flops
-            exact = cost.exact_flops if view == "all" or cost.matrix_flops else 0
-            if self.multiply_add == 1 and cost.matrix_flops:
-                flops, exact = flops // 2, exact // 2
+            matrix, exact_matrix = cost.matrix_flops, cost.exact_matrix_flops
+            flops = matrix if view == "matrix" else cost.flops
+            exact = exact_matrix if view == "matrix" else cost.exact_flops
+            if self.multiply_add == 1:
+                flops, exact = flops - matrix // 2, exact - exact_matrix // 2
             once = 0 if phase == "recompute" else calls
             key = origin.module or OUTSIDE, phase, call.name
             added = (calls, flops * once, exact * once, flops * calls, cost.bytes * calls)
@@ -203,7 +207,7 @@ class FlopCounter(Watcher):
             for name, module in modules
             if name
             and id(module) not in self.called
-            and f"{type(self.model).__name__}.{name}" not in ran
+            and not ran.intersection((name, f"{type(self.model).__name__}.{name}"))
         ]
 
     def table(self, depth: int | None = 3, view: str = "matrix") -> str:

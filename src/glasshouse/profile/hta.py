@@ -10,6 +10,7 @@ recorded call waits as a launched one does), or by its Program's run. Counters a
 from collections.abc import Iterator
 
 from glasshouse.profile import record as recorded
+from glasshouse.profile.at_once import with_kernels
 from glasshouse.profile.chrome import DEVICES, EXECUTION, OVERLAPS, Exporter, KernelSlice, Slice
 
 STREAM = 7  # of the kernels on the CPU: PyTorch's number of the default stream
@@ -19,10 +20,13 @@ DEVICE = ("kernel", "gpu_memcpy", "gpu_user_annotation")
 
 
 class HtaExporter(Exporter):
-    prefix = "aten::"
+    def name_of_call(self, name: str) -> str:
+        """PyTorch's own names have their namespace already."""
+        return name if "::" in name else f"aten::{name}"
 
     def __init__(self, trace, shapes: bool):
-        super().__init__(trace, shapes)
+        super().__init__(with_kernels(trace), shapes)
+        trace = self.trace
         self.has_device = bool((trace.steps.device >= 0).any())
 
     def time(self, ns: int) -> int:

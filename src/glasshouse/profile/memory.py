@@ -28,8 +28,7 @@ class MemoryTimeline:
     def __init__(self, trace: Trace):
         rows = trace.memory
         self.time_ns = np.concatenate(([0], rows["time"] - trace.begin_ns))
-        before = trace.before
-        first = (before.allocated_bytes, before.reserved_bytes) if before else (0, 0)
+        first = trace.before_bytes
         self.allocated = np.concatenate(([first[0]], rows["allocated"]))
         self.reserved = np.concatenate(([first[1]], rows["reserved"]))
         at = int(self.allocated.argmax())

@@ -13,6 +13,7 @@ from glasshouse.dispatch import backend as backends
 from glasshouse.profile import chrome
 from glasshouse.profile.hta import HtaExporter
 from glasshouse.profile.memory import MemoryTimeline
+from glasshouse.profile.read_trace import read_trace
 from glasshouse.profile.record import STEP, EventRecorder
 from glasshouse.profile.report import data_of, folded, speedscope, write_report
 from glasshouse.profile.tables import EventAverages, KernelRow, ModuleTree, kernels, key_averages
@@ -268,6 +269,17 @@ class profile:
     def report(self, path, against=None) -> Path:
         """Write one HTML page that needs no network; `against` is the JSON of another run."""
         return write_report(self.trace, path, against)
+
+    @classmethod
+    def read(cls, path) -> "profile":
+        """A profile of what torch.profiler wrote with `export_chrome_trace`, of a CPU or of GPUs,
+        with the tables, report and comparison of our own.
+
+        Raises: OptionError for another file.
+        """
+        prof = cls(record_shapes=True)
+        prof.recorded = read_trace(path)
+        return prof
 
     def __str__(self):
         return self.modules().table() if self.recorded is not None else "profile: nothing recorded"

@@ -25,6 +25,7 @@ from glasshouse.dispatch.hooks import hooks
 from glasshouse.dispatch.scope import Origin, origin_of, path_of
 from glasshouse.dispatch.watch import DeviceTimes, ProgramRun, Watcher, ignore_call
 from glasshouse.graph.node import Node
+from glasshouse.profile.libraries import Observation
 
 KINDS = ("recorded", "computed", "module", "region", "annotation", "pull", "step")
 RECORDED, COMPUTED, MODULE, REGION, ANNOTATION, PULL, STEP = range(len(KINDS))
@@ -115,7 +116,7 @@ class EventRecorder(Watcher):
     def __init__(self, room: int, stacks: bool, modules: bool, allocations: bool):
         self.room, self.with_stack, self.first = room, stacks, EventRecorder.first
         EventRecorder.first += room
-        self.modules, self.allocations = modules, allocations
+        self.modules, self.wants_allocations = modules, allocations
         self.table = np.zeros(room * SIZE, np.uint8)  # the system gives pages as they are written
         self.buffer, self.numbers = memoryview(self.table), itertools.count()
         self.threads, self.stacks = Threads(), Stacks()
@@ -125,15 +126,19 @@ class EventRecorder(Watcher):
         self.dropped_memory = self.dropped_runs = self.kernels = 0
         self.subscription: Any = None
         self.live: dict = {}
+        self.own_bytes = self.bytes_before = 0, 0  # of our manager: allocated, reserved
+        self.library_bytes = self.existing_bytes = 0
         self.op = ignore_call
 
     def start(self) -> "EventRecorder":
+        self.libraries = Observation(self)  # may import something, which is no part of a step
         self.begin_ns, self.began_at_ns = perf_counter_ns(), time_ns()
         self.backend = backends.current()
         self.fallbacks = self.backend.fallbacks.copy()
-        if self.allocations:
+        if self.wants_allocations:
             self.manager = memory.current()
-            self.before, self.live = self.manager.stats(), dict(self.manager.live)
+            before, self.live = self.manager.stats(), dict(self.manager.live)
+            self.own_bytes = self.bytes_before = before.allocated_bytes, before.reserved_bytes
             self.subscription = self.manager.subscribe(self.allocation)
         self.op = writer_of_calls(self)
         if hooks.events is not None and not self.with_stack:
@@ -143,6 +148,7 @@ class EventRecorder(Watcher):
         return self
 
     def stop(self) -> None:
+        self.libraries.end()
         self.unwatch()
         self.op, self.replayed = ignore_call, None
         if self.subscription is not None:
@@ -204,18 +210,39 @@ class EventRecorder(Watcher):
         return np.where(inside, events - self.first, -1).astype(np.int32)
 
     def allocation(self, event: memory.MemoryEvent) -> None:
+        self.own_bytes = event.allocated_bytes, event.reserved_bytes
+        self.write_memory(event.time_ns, event.kind, event.address, event.nbytes, event.tag)
+
+    def library_memory(self, kind: str, address: int, nbytes: int, tag: memory.Tag) -> None:
+        """A library has handed out memory or taken it back, or had done so before all this."""
+        if kind == "existed":
+            self.live[address] = nbytes, tag
+            self.existing_bytes += nbytes
+            return
+        self.library_bytes += nbytes if kind == "alloc" else -nbytes
+        self.write_memory(perf_counter_ns(), kind, address, nbytes, tag)
+
+    def write_memory(self, time_ns: int, kind: str, address: int, nbytes: int, tag) -> None:
         if len(self.memory_rows) >= self.room * MEMORY.itemsize:
             self.dropped_memory += 1
             return
+        allocated, reserved = self.own_bytes
         self.memory_rows += PACK_MEMORY(
-            event.time_ns,
-            event.address,
-            event.nbytes,
-            event.allocated_bytes,
-            event.reserved_bytes,
-            self.tags[event.tag],
-            MEMORY_KINDS.index(event.kind),
+            time_ns,
+            address,
+            nbytes,
+            allocated + self.library_bytes,
+            reserved + self.library_bytes,
+            self.tags[tag],
+            MEMORY_KINDS.index(kind),
         )
+
+    def memory(self) -> np.ndarray:
+        """What was allocated and freed, as records, on top of all that was there before."""
+        rows = np.frombuffer(bytearray(self.memory_rows), MEMORY)
+        for total in (rows["allocated"], rows["reserved"]):
+            total += self.existing_bytes
+        return rows
 
     def events(self) -> np.ndarray:
         """What was written, as records; what began before counts from the begin on."""

@@ -10,9 +10,12 @@ import numpy as np
 from glasshouse.base.errors import OptionError
 from glasshouse.compile.source_map import StepInfo
 from glasshouse.compile.work import StepKind
+from glasshouse.profile import chrome
+from glasshouse.profile.at_once import with_kernels
 from glasshouse.profile.compare import Comparison, read_run
 from glasshouse.profile.machine import limits
 from glasshouse.profile.memory import MemoryTimeline
+from glasshouse.profile.read_trace import read_trace
 from glasshouse.profile.tables import ModuleTree, kernels, key_averages
 from glasshouse.profile.text import milliseconds, writable
 from glasshouse.profile.trace import Trace
@@ -22,10 +25,12 @@ MAX_POINTS = 4_000  # of the memory curve
 SHARE = 0.05  # of the time, from which on something is worth saying
 SMALL_NS = 20_000
 PLACE = "/*DATA*/null"
+MOST_HEAD = 1 << 16  # characters in front of a trace's events
 
 
 def data_of(trace: Trace) -> dict:
     """All tables of a trace, as what JSON can hold; times in ns."""
+    trace = with_kernels(trace)
     machine, rows = limits(), kernels(trace)
     return {
         "made": time.strftime("%Y-%m-%d %H:%M:%S"),
@@ -53,6 +58,16 @@ def data_of(trace: Trace) -> dict:
         "fallbacks": trace.fallbacks,
         "fallback_lines": trace.fallbacks.lines(),
     }
+
+
+def read_before(path) -> dict:
+    """The tables of another run: what `export_json` wrote, or a trace that torch.profiler wrote.
+
+    Raises: OptionError for another file.
+    """
+    with chrome.open_text(Path(path), "r") as file:
+        is_trace = '"traceEvents"' in file.read(MOST_HEAD)
+    return data_of(read_trace(path)) if is_trace else read_run(path)
 
 
 def best_rate(trace: Trace, rows) -> float:
@@ -259,11 +274,11 @@ def page_of(data: dict) -> str:
 
 
 def write_report(trace: Trace, path, against=None) -> Path:
-    path = writable("report", path)
+    path, trace = writable("report", path), with_kernels(trace)
     data = data_of(trace)
     data |= {"flame": folded(trace), "timeline": timeline_data(trace)}
     if against is not None:
-        compared = Comparison(read_run(against), data)
+        compared = Comparison(read_before(against), data)
         data["comparison"] = {
             "ratio": compared.ratio,
             "low": compared.low,

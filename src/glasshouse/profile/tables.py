@@ -9,6 +9,7 @@ import numpy as np
 from glasshouse.base.errors import check_known
 from glasshouse.dispatch.call import Call
 from glasshouse.profile import record as recorded
+from glasshouse.profile.at_once import with_kernels
 from glasshouse.profile.counter import OUTSIDE, Sums, ordered, prefixes
 from glasshouse.profile.record import COMPUTED, MODULE, REGION, STEP
 from glasshouse.profile.text import milliseconds, percent, scaled, table
@@ -224,7 +225,9 @@ class KernelRow(NamedTuple):
 
 
 def kernels(trace: Trace) -> list[KernelRow]:
-    """Every step of every Program that ran, the longest first."""
+    """Every step of every Program that ran, and calls that were computed at once, the longest
+    first."""
+    trace = with_kernels(trace)
     owner: dict[tuple[int, int], Share] = {}
     for share in trace.shares:
         largest = owner.setdefault((share.program, share.step), share)

@@ -14,6 +14,7 @@ from glasshouse.base.errors import PACKAGE
 from glasshouse.dispatch.call import Call
 from glasshouse.profile import record as recorded
 from glasshouse.profile.captured import capture_data
+from glasshouse.profile.libraries import folders
 
 HOST = (-1, -1, -1, -1)  # device, stream, launch of what no device ran
 LAUNCHER = "<frozen runpy>"  # of `python -m` and `glasshouse profile SCRIPT`
@@ -92,14 +93,21 @@ class Trace:
         self.names, self.phases = list(recorder.names), list(recorded.phases)
         self.threads, self.stacks = recorder.threads.names, recorder.stacks.stacks
         self.scopes = list(recorded.scopes)
-        self.runs = recorder.runs
-        self.memory = np.frombuffer(bytes(recorder.memory_rows), recorded.MEMORY)
+        self.runs = list(recorder.runs)
+        self.program_runs = recorder.runs  # without those of calls that were computed at once
+        self.kernels_of_calls: Trace | None = None  # see at_once.py
+        self.memory = recorder.memory()
         self.tags, self.live = list(recorder.tags), recorder.live
-        self.before = recorder.before if recorder.allocations else None
-        self.with_stack, self.with_memory = recorder.with_stack, recorder.allocations
+        self.with_stack, self.with_memory = recorder.with_stack, recorder.wants_allocations
+        self.before_bytes = tuple(n + recorder.existing_bytes for n in recorder.bytes_before)
         self.captures, self.fallbacks = capture_data(), recorder.fallbacks
         self.backend = recorder.backend.name
         self.rank, self.pid, self.host = rank, os.getpid(), socket.gethostname()
+
+    @classmethod
+    def worked_out(cls) -> set[str]:
+        """Names of what is kept once it was asked for."""
+        return {name for name, x in vars(cls).items() if isinstance(x, cached_property)}
 
     # -- the Python side -----------------------------------------------------------------------
 
@@ -138,7 +146,8 @@ class Trace:
             return self.scopes[event["scope"]].rpartition(".")[2]
         if kind == recorded.STEP:
             return f"ProfilerStep#{what}"
-        return self.names[what] + "_backward" * (kind == recorded.PULL)
+        name = self.names[what]  # PyTorch's nodes are called AddmmBackward0
+        return name + "_backward" * (kind == recorded.PULL and "Backward" not in name)
 
     def call_name(self, what: int) -> str:
         return recorded.calls[what].primitive.name
@@ -151,7 +160,7 @@ class Trace:
     def users(self, stack: int) -> list[tuple]:
         """(code, instruction) of the user's functions, the innermost first, but the launcher."""
         inner = takewhile(lambda at: at[0].co_filename != LAUNCHER, self.stacks[stack])
-        return [at for at in inner if not at[0].co_filename.startswith(PACKAGE)]
+        return [at for at in inner if not at[0].co_filename.startswith((PACKAGE, *folders))]
 
     def frames(self, stack: int) -> list[str]:
         """The user's frames of a stack, the innermost first: "file.py(12): function"."""
@@ -202,7 +211,7 @@ class Trace:
         ends = self.regions("optimizer")["end"].tolist()
         until = [*ends[1:], self.end_ns]
         ends = [
-            next((run.end_ns for run in self.runs if end <= run.begin_ns < following), end)
+            next((run.end_ns for run in self.program_runs if end <= run.begin_ns < following), end)
             for end, following in zip(ends, until, strict=False)
         ]
         begins = [self.begin_ns, *ends][: len(ends)]
@@ -317,13 +326,28 @@ class Trace:
         return self.kernel_ns_of_calls[1]
 
     def line(self, program: int, place: int) -> str:
-        """The user's line of a call, "file.py:12": as capture noted it, else from its stack."""
+        """The user's line of a call, "file.py:12": as capture noted it, else from its stack. For a
+        gradient that of its forward call."""
         origin = getattr(self.programs[program], "lines", {}).get(place, "")
         events = self.last_events[program]
         if not origin and self.with_stack and 0 <= place < len(events) and events[place] >= 0:
-            frames = self.frames(int(self.events[events[place]]["stack"]))
+            frames = self.frames(int(self.events[self.differentiated(events[place])]["stack"]))
             origin = frames[0].partition("):")[0].replace("(", ":") if frames else ""
         return origin
+
+    def differentiated(self, event: int) -> int:
+        """The forward call of a gradient's event; the event itself if it is none's."""
+        e = self.events[event]
+        if self.phases[e["phase"]] != "backward" or e["seq"] < 0:
+            return event
+        return self.first_of_node.get(int(e["seq"]), event)
+
+    @cached_property
+    def first_of_node(self) -> dict[int, int]:
+        """The first call that is recorded of each node on the tape, by the node's number."""
+        places = np.flatnonzero(self.is_op & (self.events["seq"] >= 0))
+        numbers, first = np.unique(self.events["seq"][places], return_index=True)
+        return dict(zip(numbers.tolist(), places[first].tolist(), strict=True))
 
     @cached_property
     def last_events(self) -> list[np.ndarray]:

@@ -1,15 +1,36 @@
 """What torch.compile finds under the name "glasshouse"."""
 
+import contextlib
+import functools
+
 import torch
 from torch._decomp import core_aten_decompositions
 from torch._dynamo.backends.common import aot_autograd
 
-from glasshouse.torch.options import checked_options
+from glasshouse.torch.options import TorchOptions, checked_options
 from glasshouse.torch.partition import DECOMPOSITIONS, partition_within
-from glasshouse.torch.runtime import TorchGraphProgram
+from glasshouse.torch.runtime import TorchGraphProgram, static_inputs, visible_results
 from glasshouse.torch.table import TABLE, name_of
 
+try:
+    from glasshouse.torch.graph_cache import cached_compiler, graphs_cached
+except ImportError:  # PyTorch 2.6 to 2.8 keep graphs of inductor alone
 
+    def cached_compiler(phase: str, options: TorchOptions, keeps: bool = False):
+        """What AOTAutograd calls with the graph of a pass."""
+
+        def compile_graph(graph, _inputs):
+            stable = static_inputs() if keeps else ()
+            return TorchGraphProgram(graph, phase, options, visible_results(phase), stable)
+
+        return compile_graph
+
+    def graphs_cached(module: torch.fx.GraphModule, options: TorchOptions):
+        """Nothing is kept."""
+        return contextlib.nullcontext()
+
+
+@functools.cache
 def decompositions() -> dict:
     """PyTorch's own decompositions of what the table has no entry for."""
     rules = core_aten_decompositions()
@@ -32,14 +53,12 @@ def glasshouse(module: torch.fx.GraphModule, inputs, *, options: dict | None = N
     if budget is not None:
         rules, more = rules | DECOMPOSITIONS, {"partition_fn": partition_within(budget)}
 
-    def compiler(phase: str, keeps: bool = False):
-        return lambda graph, _inputs: TorchGraphProgram(graph, phase, given, keeps)
-
     compile_graph = aot_autograd(
-        fw_compiler=compiler("forward"),
-        bw_compiler=compiler("backward"),
-        inference_compiler=compiler("forward", keeps=True),
+        fw_compiler=cached_compiler("forward", given),
+        bw_compiler=cached_compiler("backward", given),
+        inference_compiler=cached_compiler("forward", given, keeps=True),
         decompositions=rules,
         **more,
     )
-    return compile_graph(module, inputs)
+    with graphs_cached(module, given):
+        return compile_graph(module, inputs)

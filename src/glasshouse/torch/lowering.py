@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.fx import Node as FxNode
+from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from glasshouse.base import BackendError, DTypeError, Spec, having
@@ -167,7 +168,7 @@ class GraphLowering:
     # -- one node ------------------------------------------------------------------------------
 
     def call(self, node: FxNode):
-        args, named = pytree.tree_map(self.value_of, (node.args, node.kwargs))
+        args, named = map_arg((node.args, node.kwargs), self.values.__getitem__)
         target = node.target
         if target is torch.ops.higher_order.with_effects:
             return self.with_effects(node, *args, **named)
@@ -191,9 +192,6 @@ class GraphLowering:
             self.scopes[path] = ModuleScope(path)
         return self.scopes.get(path)
 
-    def value_of(self, x):
-        return self.values[x] if isinstance(x, FxNode) else x
-
     def operate(self, node: FxNode, target, args, named: dict):
         """The result of an operator by its entry; by PyTorch where there is none."""
         entry = TABLE.get(name_of(target))
@@ -202,7 +200,7 @@ class GraphLowering:
             try:
                 if name_of(target) in STRIDED:
                     return self.operate_on_memory(node, entry, args, named)
-                fakes = pytree.tree_map(fake_of, (node.args, node.kwargs))
+                fakes = map_arg((node.args, node.kwargs), fake_of)
                 fake_args, fake_named = in_order(target, *fakes)
                 result = call_entry(entry, args, named, (*fake_args, *fake_named.values()))
                 return self.promised(node, result)
@@ -330,8 +328,8 @@ def take_recording(recorder, values) -> record.Recording | None:
     return record.describe(pending, wanted)
 
 
-def fake_of(x):
-    return x.meta.get("val") if isinstance(x, FxNode) else x
+def fake_of(node: FxNode):
+    return node.meta.get("val")
 
 
 def line_of(node: FxNode) -> str:
@@ -343,6 +341,8 @@ def line_of(node: FxNode) -> str:
 def module_path(node: FxNode) -> str:
     """The names down to the module that called an operator, such as "encoder.layer.3.attention";
     its class for the model itself."""
+    if "module_path" in node.meta:  # of a graph from the disk
+        return node.meta["module_path"]
     stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
     if not stack:
         return ""

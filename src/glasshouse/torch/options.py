@@ -80,10 +80,8 @@ def target_for(threads: int):
 
 
 def target_of(stable: frozenset[int], free: frozenset[int]):
-    """Inside, Programs keep what they make of the `stable` inputs alone, and have `free` outputs in
-    whatever order of axes they are made."""
-    target = current_target()
-    if stable or free:
-        changes = {"stable_inputs": stable, "free_outputs": free}
-        target = target.extension(("stable and free", stable, free), **changes)
+    """Inside, Programs keep what they make of the `stable` inputs alone, have `free` outputs in
+    whatever order of axes they are made, and use the memory of outputs until these are written."""
+    changes = {"stable_inputs": stable, "free_outputs": free, "lends_outputs": True}
+    target = current_target().extension(("torch", stable, free), **changes)
     return having(state, compile_target=target)

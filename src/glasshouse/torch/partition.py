@@ -49,7 +49,25 @@ def dropout(x: torch.Tensor, p: float, train: bool | None):
     return x * kept * (0.0 if p == 1 else 1 / (1 - p)), kept
 
 
-DECOMPOSITIONS = {torch.ops.aten.native_dropout.default: dropout}
+def batch_norm(x, weight, bias, running_mean, running_var, training, momentum, epsilon):
+    """`_native_batch_norm_legit_functional` whose result in training does not read the running
+    statistics: computed again in the backward pass, it would read what the step has written."""
+    if not training or running_mean is None or running_var is None:
+        return NotImplemented
+    y, mean, inverse = torch.ops.aten._native_batch_norm_legit.no_stats(
+        x, weight, bias, True, momentum, epsilon
+    )
+    count = x.numel() // x.shape[1]
+    variance = (inverse.pow(-2) - epsilon) * (count / (count - 1))
+    means = torch.lerp(running_mean, mean.to(running_mean.dtype), momentum)
+    variances = torch.lerp(running_var, variance.to(running_var.dtype), momentum)
+    return y, mean, inverse, means, variances
+
+
+DECOMPOSITIONS = {
+    torch.ops.aten.native_dropout.default: dropout,
+    torch.ops.aten._native_batch_norm_legit_functional.default: batch_norm,
+}
 
 
 def keep_draws(joint: torch.fx.GraphModule) -> None:
@@ -60,6 +78,28 @@ def keep_draws(joint: torch.fx.GraphModule) -> None:
             compared = all(user.target is torch.ops.aten.ge.Scalar for user in node.users)
             for kept in node.users if compared else (node,):
                 kept.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+
+
+def forget_statistics(joint: torch.fx.GraphModule) -> None:
+    """Have the gradients of batch norms in training take no running statistics: they read none."""
+    for node in joint.graph.find_nodes(
+        op="call_function", target=torch.ops.aten.native_batch_norm_backward.default
+    ):
+        if node.args[7]:
+            node.args = (*node.args[:3], None, None, *node.args[5:])
+
+
+def written_inputs() -> set[str]:
+    """The names of the inputs that the graph that is being compiled writes to."""
+    context = torch._guards.TracingContext.try_get()
+    if context is None or context.fw_metadata is None:
+        return set()
+    return {f"primals_{i + 1}" for i in context.fw_metadata.mutated_inp_runtime_indices}
+
+
+def reads_written(backward: torch.fx.GraphModule, written: set[str]) -> bool:
+    """Whether a backward graph reads an input that the step has written to by then."""
+    return any(node.target in written for node in backward.graph.find_nodes(op="placeholder"))
 
 
 def partition_within(budget: MemoryBudget):
@@ -74,8 +114,12 @@ def partition_within(budget: MemoryBudget):
                 graphs = min_cut_rematerialization_partition(
                     graph, inputs, num_fwd_outputs=num_fwd_outputs, **named
                 )
+            if reads_written(graphs[1], written):
+                return whole, whole_bytes
             return graphs, kept_bytes(graphs[0], num_fwd_outputs)
 
+        forget_statistics(joint)
+        written = written_inputs()
         whole = default_partition(
             copy.deepcopy(joint), inputs, num_fwd_outputs=num_fwd_outputs, **named
         )

@@ -48,14 +48,22 @@ def static_inputs() -> tuple[int, ...]:
 
 
 class TorchGraphProgram:
-    """What torch.compile calls in place of a graph: compiled when first called with given sizes."""
+    """What torch.compile calls in place of a graph: compiled when first called with given sizes.
+
+    The first `visible` results are for the user; inputs of the numbers in `stable` are parameters
+    that are seldom written to."""
 
     def __init__(
-        self, module: torch.fx.GraphModule, phase: str, options: TorchOptions, keeps: bool = False
+        self,
+        module: torch.fx.GraphModule,
+        phase: str,
+        options: TorchOptions,
+        visible: int = ALL,
+        stable=(),
     ):
         self.module, self.phase, self.options = module, phase, options
-        self.visible = visible_results(phase)
-        self.stable = static_inputs() if keeps else ()
+        self.visible = visible
+        self.stable = stable
         self.advised = False
         self.variants: OrderedDict[tuple, object] = OrderedDict()
         self.latest: CompiledVariant | None = None  # the variant that ran last

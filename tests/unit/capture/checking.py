@@ -132,14 +132,15 @@ PARTIAL = set(
     assert_on_tensor assert_on_tensor_fails asserts break_in_any break_in_assert
     break_in_context_manager break_in_failing_assert break_in_generator_loop
     break_inside_generator break_inside_generator_expression break_with_live_generator
-    comparison_methods data_class_compare data_class_frozen_used decorated_by_context
+    close_generator comparison_methods data_class_compare data_class_frozen_used
+    decorated_by_context
     decorates_inside default_dict_made delattr_and_vars dict_from_keys dict_subclass_made
     dict_unhashable_key dict_view_sets error_in_comprehension error_in_with_and_break
     error_in_with_is_caught evaluates_text exception_group generator_in_class hash_method
     ids_and_hashes iteration_by_items itertools_cycle list_compare local_names module_call
     named_tuple_made next_of_ended number_methods return_in_with_and_break returns_generator
     returns_map returns_started_generator set_of_unhashable set_operators text_methods
-    with_in_loop_and_break
+    throw_into_generator with_in_loop_and_break
     """.split()
 )
 

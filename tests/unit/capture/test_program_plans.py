@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import glasshouse as gh
 from glasshouse.capture.program_compiler import CompiledGraph
@@ -25,6 +26,24 @@ def test_a_number_and_a_size_that_vary_share_programs(monkeypatch):
         x = np.arange(3.0 + i % 2)
         assert np.isclose(fn(gh.asarray(x), 0.3 + i).item(), (x * (0.3 + i)).sum())
     assert 1 <= len(made) <= 4
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_results_that_are_one_object_are_one_object(dynamic):
+    """A shift by nothing gives its operand, which is written to as both."""
+
+    def plain(x):
+        y = x + x
+        return y, gh.roll(y, 0), y
+
+    fn = gh.optimize(plain, dynamic=dynamic)
+    for n in (2, 2, 3, 4, 4):
+        x = gh.asarray(np.arange(float(n)))
+        x.requires_grad = True
+        first, second, third = fn(x)
+        assert first is second is third
+        (first.sum() + second.sum()).backward()
+        np.testing.assert_array_equal(x.grad.numpy(), np.full(n, 4.0))
 
 
 PEAK = """

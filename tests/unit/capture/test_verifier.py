@@ -48,12 +48,17 @@ def test_depths_and_resume_functions(code):
         if depth < 0:
             continue
         reached += 1
-        made = make_resume(code, ins.offset, (False,) * depth, frozenset())
-        assert verify_resume(made, code, ins.offset) is None
-        for wrong in {depth - 1, depth + 1} - {-1}:
-            with pytest.raises(WrongStack, match="items on the stack"):
-                make_resume(code, ins.offset, (False,) * wrong, frozenset())
+        for captured in (True, False):
+            check_resume(code, ins.offset, depth, captured)
     assert reached > len(found.instructions) // 2
+
+
+def check_resume(code, offset, depth, captured):
+    made = make_resume(code, offset, (False,) * depth, frozenset(), captured)
+    assert verify_resume(made, code, offset) is None
+    for wrong in {depth - 1, depth + 1} - {-1}:
+        with pytest.raises(WrongStack, match="items on the stack"):
+            make_resume(code, offset, (False,) * wrong, frozenset(), captured)
 
 
 def test_broken_code_is_refused():
@@ -61,7 +66,7 @@ def test_broken_code_is_refused():
     found = decoded(code)
     at = next(i for i, x in enumerate(found.instructions) if x.op == "FOR_ITER")
     offset, depth = found.instructions[at].offset, found.depth_at(at)
-    made = make_resume(code, offset, (False,) * depth, frozenset())
+    made = make_resume(code, offset, (False,) * depth, frozenset(), True)
     units = (len(made.co_code) - len(code.co_code)) // 2
     pop = bytes((dis.opmap["POP_TOP"], 0))
     jump = made.co_code[2 * units - 2 : 2 * units]

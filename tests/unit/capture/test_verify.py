@@ -231,3 +231,20 @@ def test_a_wrong_kernel_of_a_backward_is_named_in_a_training_step(make_card):
     found = gh.verify(step, X)
     assert not found and found.kernel.primitive == "wobble_slope"
     assert f"test_verify.py:{step.__code__.co_firstlineno + 2}" in found.kernel.line
+
+
+def test_a_guard_that_no_capture_makes_is_said_to_be_missing(monkeypatch):
+    def fn(x, n):
+        return x * 2 if n > 1 else x * 1
+
+    add = GuardSet.add
+
+    def without(self, kind, source, value):
+        if source.text != "n":
+            add(self, kind, source, value)
+
+    monkeypatch.setattr(GuardSet, "add", without)
+    fast = gh.optimize(fn, verify=True)
+    assert fast(gh.ones(2), 1).tolist() == [1.0, 1.0]
+    with pytest.raises(gh.CaptureError, match=r"(?s)result\[0\].*a guard is missing"):
+        fast(gh.ones(2), 2)

@@ -140,3 +140,47 @@ def test_options_of_models_and_of_scripts_are_told_apart(script):
 def test_a_script_may_change_where_modules_are_found(script):
     script.write_text("import sys\nsys.path = sys.path[1:]\n")
     assert "total" in run("flops", script)
+
+
+def test_a_function_is_called_once_a_step(tmp_path, monkeypatch):
+    (tmp_path / "counted_steps.py").write_text(
+        "import glasshouse as gh\n"
+        "calls = []\n"
+        "def step():\n"
+        "    calls.append(1)\n"
+        "    (gh.ones((4, 4)) @ gh.ones((4, 4))).numpy()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "128" in run("flops", "counted_steps:step")
+    data = tmp_path / "p.json"
+    run("profile", "counted_steps:step", "--steps", 2, "--json", data)
+    assert len(json.loads(data.read_text())["step_ns"]) == 2
+    assert "can be imported" in run("profile", "counted_steps:nothing", code=2)
+
+
+def test_scripts_of_pytorch_are_counted_and_profiled(tmp_path):
+    pytest.importorskip("torch")
+    path, data = tmp_path / "train.py", tmp_path / "p.json"
+    path.write_text(
+        "import torch\nlayer = torch.nn.Linear(8, 8)\nlayer(torch.ones(4, 8)).sum().backward()\n"
+    )
+    text = run("flops", path)
+    assert "aten::addmm" in text and "1.024 k" in text  # forward and the weight's gradient
+    text = run("profile", path, "--json", data)
+    assert "Linear" in text and "aten::addmm" in text and "alive at the peak" in text
+
+
+def test_a_trace_of_torch_profiler_is_read(tmp_path):
+    event = {
+        "ph": "X",
+        "cat": "cpu_op",
+        "name": "aten::relu",
+        "pid": 1,
+        "tid": 1,
+        "ts": 5,
+        "dur": 7,
+    }
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": [event | {"dur": 7}]}))
+    assert "aten::relu" in run("profile", path)
+    assert "times (95%" in run("profile", path, "--against", path)

@@ -164,7 +164,7 @@ def test_programs_for_many_sizes_are_bounded_and_advice_is_given(monkeypatch):
             programs.append(self)
 
     monkeypatch.setattr(runtime, "MOST_VARIANTS", 3)
-    monkeypatch.setattr("glasshouse.torch.backend.TorchGraphProgram", Kept)
+    monkeypatch.setattr("glasshouse.torch.graph_cache.TorchGraphProgram", Kept)
     function = compiled(lambda x: x * 2 + 1, dynamic=True)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

@@ -5,7 +5,8 @@ import math
 import numpy as np
 
 import glasshouse as gh
-from glasshouse.base import as_dtype
+from glasshouse.base import as_dtype, having
+from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.value import Value, cast, full
 from glasshouse.ops.contract import matmul
@@ -202,7 +203,8 @@ def flash_attention_backward(
     """
     heads, shared = q.shape[-3], k.shape[-3]
     keys, values, scale = repeated_heads(q, k), repeated_heads(q, v), scaling_of(q, scale)
-    scores = scores_of(q, keys, attn_mask, is_causal, scale)
+    with having(state, phase="recompute"):  # the forward pass did not keep them
+        scores = scores_of(q, keys, attn_mask, is_causal, scale)
     sums = gh.expand_dims(logsumexp, -1)
     weights = gh.exp(scores - sums)
     narrow = cast(weights, q.dtype)

@@ -1,0 +1,45 @@
+"""Being told when a module is imported, without importing it."""
+
+import importlib.abc
+import importlib.util
+import sys
+from collections.abc import Callable
+
+
+class ImportWatch(importlib.abc.MetaPathFinder):
+    """Finds one module as others do, and tells when it has run."""
+
+    def __init__(self, name: str, tell: Callable):
+        self.name, self.tell = name, tell
+
+    def find_spec(self, name, path, target=None):
+        """The spec of the one module; None for all others."""
+        if name != self.name:
+            return None
+        self.end()
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def run_and_tell(module):
+                run(module)
+                self.tell(module)
+
+            spec.loader.exec_module = run_and_tell  # type: ignore[method-assign]
+        return spec
+
+    def end(self) -> None:
+        """Look no longer."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+
+def when_imported(name: str, tell: Callable) -> Callable[[], None]:
+    """Have `tell(module)` called as soon as a module has been imported: now, where it is there.
+    Comes back: a function that takes this back."""
+    if name in sys.modules:
+        tell(sys.modules[name])
+        return lambda: None
+    watch = ImportWatch(name, tell)
+    sys.meta_path.insert(0, watch)
+    return watch.end

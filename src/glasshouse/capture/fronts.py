@@ -1,0 +1,46 @@
+"""The front ends of other libraries, each loaded when its library is in the process."""
+
+import sys
+from importlib import import_module
+
+from glasshouse.capture.front import FrontEnd
+from glasshouse.capture.plain import TRUSTED
+
+# Where each front end is, by the library's name.
+libraries = {"torch": "glasshouse.torch.front:TorchFront"}
+loaded: dict[str, FrontEnd] = {}
+
+
+def register_front_end(library: str, place: str) -> None:
+    """Have a front end capture calls on tensors of a library, once that is imported. `place` is
+    "module:class" of the front end."""
+    libraries[library] = place
+    loaded.pop(library, None)
+
+
+def known_fronts() -> list[FrontEnd]:
+    """The front ends of the libraries that are in the process."""
+    for library in libraries.keys() - loaded.keys():
+        if library in sys.modules:
+            TRUSTED.append(f"{library}.")
+            module, _, name = libraries[library].partition(":")
+            loaded[library] = getattr(import_module(module), name)()
+    return list(loaded.values())
+
+
+def is_foreign_module(value) -> bool:
+    """Whether a value is a module of another library."""
+    return any(front.is_module(value) for front in known_fronts())
+
+
+def foreign_compiler(name: str):
+    """The compiler that another library has under a name; None where there is none."""
+    compilers = (front.named_compiler(name) for front in known_fronts())
+    return next((x for x in compilers if x is not None), None)
+
+
+def front_for(fn, slots, usual: FrontEnd) -> FrontEnd:
+    """The front end for a call of fn: that of the first library that claims it, else the usual."""
+    if not usual.yields:
+        return usual
+    return next((front for front in known_fronts() if front.claims(fn, slots)), usual)

@@ -1,0 +1,54 @@
+"""Python's own iterators that have given some of their items."""
+
+import sys
+
+
+def reversed_at(values: list, index: int):
+    """A reversed iterator over a list that gives the item at an index next."""
+    made = reversed(values)
+    made.__setstate__(index if index < len(values) else -1)  # it ends where no item is
+    return made
+
+
+def choices_behind(number: int, fn, *args):
+    """fn(*args) that has given `number` of its items."""
+    it = fn(*args)
+    for _ in range(number):
+        next(it, None)
+    return it
+
+
+def iterator_of(values, index: int, size: int):
+    """An iterator over a dict or set that has given `index` of its `size` elements."""
+    if len(values) != size:
+        return changed_size(values)
+    it = iter(values)
+    for _ in range(min(index, size)):
+        next(it)
+    if index > size:  # it has ended, and stays so
+        next(it, None)
+    return it
+
+
+def changed_size(values):
+    """What is left of an iterator over something that grew or shrank."""
+    kind = "Set" if isinstance(values, set) else "dictionary"
+    raise RuntimeError(f"{kind} changed size during iteration")
+    yield
+
+
+def length_of(values) -> int:
+    """len(values); of a range that is too long for len, a number that is no less than any index."""
+    try:
+        return len(values)
+    except OverflowError:
+        return sys.maxsize
+
+
+def iterator_at(values, index: int):
+    """An iterator over `values` that has given `index` of them; one more if it has ended."""
+    it, size = iter(values), length_of(values)
+    it.__setstate__(min(index, size))
+    if index > size:
+        next(it, None)
+    return it

@@ -1,0 +1,98 @@
+"""The front end of PyTorch's tensors, modules and optimizers: gh.optimize on a PyTorch program.
+
+PyTorch's functions and methods are nodes of the graph; the Python of its modules and optimizers is
+interpreted like the user's. A trace computes for real, so the first call is an ordinary one; what
+is learnt serves the later ones."""
+
+import operator
+import types
+
+import torch
+
+from glasshouse.capture.dispatching import miss
+from glasshouse.capture.plain import is_instance as isinstance
+from glasshouse.capture.values import Var
+from glasshouse.torch import front_names as names
+from glasshouse.torch.front_calls import TorchCallFront
+from glasshouse.torch.front_claims import is_of_torch
+from glasshouse.torch.front_compile import StateModes, compile_graph, registered_compiler
+from glasshouse.torch.front_modules import TorchModuleFront
+from glasshouse.torch.front_names import name_of
+from glasshouse.torch.front_nodes import TorchNodeFront
+from glasshouse.torch.front_state import ModesCheck, others_watch
+from glasshouse.torch.front_tensors import TorchTensorFront
+
+
+def keep_from_dynamo(code: types.CodeType) -> None:
+    """Have TorchDynamo, where it is at work, run a function and all that it calls as it is."""
+    dynamo = torch._C._dynamo.eval_frame
+    skip = dynamo._FrameAction.SKIP
+    dynamo.set_code_exec_strategy(code, dynamo._FrameExecStrategy(skip, skip))
+
+
+class TorchFront(TorchTensorFront, TorchNodeFront, TorchCallFront, TorchModuleFront):
+    """Programs of PyTorch."""
+
+    name = "torch"
+    computes_for_real = True
+    left_to_python = (*names.LEFT_TO_PYTHON, *names.OURS)
+    in_place = frozenset({operator.setitem})
+
+    def __init__(self):
+        keep_from_dynamo(miss.__code__)
+
+    def claims(self, fn, slots):
+        return is_of_torch(fn, slots)
+
+    def compile(self, compiler, module, example_inputs):
+        return compile_graph(compiler, module, example_inputs)
+
+    def named_compiler(self, name):
+        return registered_compiler(name)
+
+    def is_module(self, value):
+        return isinstance(value, torch.nn.Module)
+
+    def is_constant(self, value):
+        return isinstance(value, names.VALUES)
+
+    def is_operation(self, fn):
+        if isinstance(fn, names.OVERLOADS) or fn in names.AUTOGRAD:
+            return True
+        if isinstance(fn, types.BuiltinFunctionType):
+            return fn.__module__ in names.NATIVE_MODULES and (
+                fn.__self__ is None or fn.__module__ != "torch._C"
+            )
+        if isinstance(fn, types.FunctionType):
+            return fn.__module__ in names.NODE_MODULES and "<locals>" not in fn.__qualname__
+        owner = getattr(fn, "__objclass__", None)
+        return isinstance(owner, type) and issubclass(torch.Tensor, owner) and owner is not object
+
+    def can_trace(self) -> bool:
+        """Whether no mode sees each operation."""
+        return not others_watch()
+
+    def ambient(self, tracer):
+        base = tracer.guards.source("const", None, torch, "torch")
+        tracer.guards.add("call", base, ModesCheck())
+
+    def begin(self, tracer):
+        tracer.gradients_changed = tracer.wrote = False
+        tracer.graph.entry_modes = StateModes()
+
+    def end(self, tracer):
+        """The trace is over."""
+
+    def call(self, tracer, fn, args, kwargs, then):
+        f = fn.value
+        if fn.is_made("method") and self.is_tensor(fn.origin.parts[0].value):
+            this, name = fn.origin.parts
+            if isinstance(name, Var):
+                name = name_of(name.value)
+            tracer.deliver(then, self.apply(tracer, "call_method", name, f, [this, *args], kwargs))
+            return True
+        if isinstance(f, torch.nn.Module):
+            return self.call_module(tracer, fn, args, kwargs, then)
+        if self.call_special(tracer, fn, args, kwargs, then):
+            return True
+        return super().call(tracer, fn, args, kwargs, then)

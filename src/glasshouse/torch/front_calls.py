@@ -1,0 +1,145 @@
+"""Functions of PyTorch's that are no nodes: of its own state, of optimizers and schedulers."""
+
+import contextlib
+import types
+import typing
+import weakref
+
+import torch
+from torch.autograd.profiler import record_function
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils._foreach_utils import _group_tensors_by_device_and_dtype
+
+from glasshouse.capture.front import FrontEnd
+from glasshouse.capture.guards import GuardCheck
+from glasshouse.capture.plain import is_instance as isinstance
+from glasshouse.capture.values import Break, Recipe, ValueSource, Var, constant
+from glasshouse.torch import front_names as names
+
+
+class TorchCallFront(FrontEnd):
+    """Calls that change or read what PyTorch keeps beside its tensors."""
+
+    def varies(self, source):
+        """Numbers of optimizers change as training goes on."""
+        step = source
+        while step is not None:
+            if step.text.endswith((".param_groups", ".state")):
+                return True
+            step = step.base
+        return False
+
+    def is_stale(self, tracer, var):
+        """Whether a scheduler's step may have changed what is read."""
+        if not tracer.scheduled or not isinstance(var.origin, ValueSource):
+            return False
+        changed = isinstance(var.value, (torch.optim.Optimizer, LRScheduler))
+        return changed or "param_groups" in var.origin.text
+
+    def call_special(self, tracer, fn, args, kwargs, then) -> bool:
+        """Handle a call that is is_read by what is called; False if it is another."""
+        f = fn.value
+        bound = isinstance(f, types.MethodType) and isinstance(f.__self__, LRScheduler)
+        if bound and f.__name__ == "step":
+            return self.schedule(tracer, fn, args, kwargs, then)
+        binds = isinstance(f, types.MethodWrapperType) and f.__name__ == "__get__"
+        if binds and isinstance(f.__self__, types.FunctionType) and not kwargs:
+            this = fn.origin.parts[0] if fn.is_made("method") else Var(f.__self__)
+            tracer.deliver(then, tracer.bound(args[0], this))
+            return True
+        if isinstance(f, weakref.ref) and not args:
+            return self.dereference(tracer, fn, then)
+        return self.call_state(tracer, fn, args, kwargs, then)
+
+    def schedule(self, tracer, fn, args, kwargs, then) -> bool:
+        """A scheduler's step has nothing for the graph: Python does it again in each call."""
+        var = fn.origin.parts[0] if isinstance(fn.origin, Recipe) else None
+        from_outside = var is not None and isinstance(var.origin, ValueSource) and not kwargs
+        if not from_outside or not tracer.all_foldable(args):
+            raise Break("a scheduler's step", fn, args, kwargs)
+        tracer.typed(var)
+        tracer.call_concrete(fn.value, args)
+        tracer.write(var, ("method", "step", list(args)))
+        tracer.scheduled = True
+        tracer.give(then, None)
+        return True
+
+    def dereference(self, tracer, fn, then) -> bool:
+        """A weak reference to something that was met before is called."""
+        var = tracer.tracked.get(id(fn.value()))
+        is_read = var is not None and isinstance(var.origin, ValueSource)
+        if not is_read or not isinstance(fn.origin, ValueSource):
+            raise Break("a weak reference is called", fn)
+        tracer.guards.add("is", var.origin, var.value)
+        tracer.guards.add("call", fn.origin, GuardCheck(refers_to, fn.value, "a weak reference"))
+        tracer.deliver(then, var)
+        return True
+
+    def call_state(self, tracer, fn, args, kwargs, then) -> bool:
+        """Handle a function that reads or sets PyTorch's own state; False if it is another."""
+        f = fn.value
+        if not isinstance(f, (type, types.FunctionType, types.BuiltinFunctionType)):
+            return False
+        if f in names.CONSTANTS:
+            tracer.give(then, names.CONSTANTS[f])
+        elif f in names.STATE_READERS:
+            for x in (*args, *kwargs.values()):
+                self.read_for_state(tracer, x)
+            words = {k: v.value for k, v in kwargs.items()}
+            tracer.deliver(then, constant(tracer.do(f, *(x.value for x in args), **words)))
+        elif f in names.STATE_SETTERS:
+            operands = tuple(map(tracer.concretize, args))
+            tracer.graph.call_function(f, operands)
+            tracer.deliver(then, constant(tracer.do(f, *operands)))
+        elif f is typing.cast:
+            tracer.deliver(then, args[1])
+        elif f is _group_tensors_by_device_and_dtype:
+            tracer.deliver(then, self.grouped(tracer, args, kwargs))
+        elif f is record_function and not torch.autograd._profiler_enabled():
+            tracer.call(Var(contextlib.nullcontext), [], {}, then)
+        elif (inner := names.undisabled(f)) is not None:
+            tracer.call(Var(inner), args, kwargs, then)
+        elif names.is_for_dynamo(f):
+            tracer.give(then, None)
+        elif f in names.CLASSES and tracer.all_foldable(args, kwargs):
+            tracer.deliver(then, constant(tracer.call_concrete(f, args, kwargs)))
+        elif f is torch.autocast or isinstance(f, type) and issubclass(f, torch.autocast):
+            if not tracer.all_foldable(args, kwargs):
+                raise Break("autocast", fn, args, kwargs)
+            made = Var(tracer.call_concrete(f, args, kwargs), Recipe("call", fn, args, kwargs), {})
+            tracer.deliver(then, tracer.track(made))
+        else:
+            return False
+        return True
+
+    def grouped(self, tracer, args, kwargs) -> Var:
+        """Lists of tensors by device and dtype, as optimizers want them: nothing is computed."""
+        lists = [tracer.sequence(x) for x in tracer.sequence(args[0])]
+        by_id = {id(x.value): x for row in lists for x in row}
+        for x in by_id.values():
+            if self.is_tensor(x.value):
+                self.guard(tracer, x)
+        words = {k: v.value for k, v in kwargs.items()}
+        groups = tracer.do(_group_tensors_by_device_and_dtype, *(x.value for x in args), **words)
+        pairs = []
+        for key, (rows, indices) in groups.items():
+            made = [tracer.new_list([by_id[id(x)] for x in row]) for row in rows]
+            numbers = tracer.new_list([Var(i) for i in indices])
+            pairs.append((constant(key), tracer.new_tuple([tracer.new_list(made), numbers])))
+        return tracer.new_dict(pairs)
+
+    def read_for_state(self, tracer, var: Var) -> None:
+        """Rely on what a reader of state may look at: the classes of tensors, other values."""
+        if self.is_tensor(var.value):
+            if isinstance(var.origin, ValueSource):
+                self.guard(tracer, var)
+        elif isinstance(var.value, (list, tuple)):
+            for item in tracer.sequence(var):
+                self.read_for_state(tracer, item)
+        elif tracer.foldable(var):
+            tracer.concretize(var)
+
+
+def refers_to(reference, wanted) -> bool:
+    """Whether two weak references are to one object, which is alive."""
+    return type(reference) is type(wanted) and reference() is wanted() is not None

@@ -1,0 +1,230 @@
+"""Compilers for graphs of PyTorch calls: as they are, as torch.fx graphs, as our Programs.
+
+A graph of a whole training step has calls that no compiler takes: `backward()`, reads of gradients,
+modes, numbers that tensors hold. It is compiled in segments: those calls are made as they are, and
+what stands between them is compiled when it first runs."""
+
+import inspect
+import operator
+from collections.abc import Callable
+from importlib import import_module
+
+import torch
+
+from glasshouse.capture.compilers import printed
+from glasshouse.capture.operators import IN_PLACE
+from glasshouse.capture.program_compiler import compile_to_program
+from glasshouse.capture.recording_interpreter import eager
+from glasshouse.ir.graph_module import GraphModule
+from glasshouse.ir.node import WRITING, IRNode, map_nodes
+from glasshouse.torch.front_names import AUTOGRAD, STATE_SETTERS, WRITES, name_of
+
+FEWEST_CALLS = 2  # in a segment that is worth compiling
+
+
+class StateModes:
+    """The modes of PyTorch's that a captured function may change, as they are when this is made."""
+
+    def __init__(self):
+        self.grad = torch.is_grad_enabled()
+        self.autocast = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+        self.cache = torch.is_autocast_cache_enabled()
+
+    def set(self) -> None:
+        """Have them be so again."""
+        torch._C._set_grad_enabled(self.grad)
+        torch.set_autocast_enabled("cpu", self.autocast[0])
+        torch.set_autocast_dtype("cpu", self.autocast[1])
+        torch.set_autocast_cache_enabled(self.cache)
+
+
+class ModesKept:
+    """A graph that changes modes: where it raises, they are as before it."""
+
+    def __init__(self, run, before: StateModes):
+        self.inside, self.before = run, before
+
+    def __call__(self, *args):
+        try:
+            return self.inside(*args)
+        except BaseException:
+            self.before.set()
+            raise
+
+
+class AliasedInputs:
+    """A compiled graph that writes to inputs, and what runs where other inputs share memory than
+    when it was compiled: compilers take that to stay as it was."""
+
+    def __init__(self, compiled, plain, example_inputs):
+        self.compiled, self.plain = compiled, plain
+        self.pattern = aliases(example_inputs)
+
+    def __call__(self, *args):
+        run = self.compiled if aliases(args) == self.pattern else self.plain
+        return run(*args)
+
+
+class Segment:
+    """Calls of a graph between those that no compiler takes; compiled when they first run."""
+
+    def __init__(self, compiler, graph: torch.fx.GraphModule, is_writing: bool):
+        self.compiler, self.graph, self.is_writing = compiler, graph, is_writing
+        self.run: Callable | None = None
+
+    def __call__(self, *args):
+        if self.run is None:
+            self.run = compiled_call(self.compiler, self.graph, list(args), self.is_writing)
+        return self.run(*args)
+
+
+def aliases(inputs) -> list[int]:
+    """For each tensor the number of the first one that shares its memory."""
+    first: dict[int, int] = {}
+    tensors = (x for x in inputs if isinstance(x, torch.Tensor))
+    return [first.setdefault(x.untyped_storage()._cdata, i) for i, x in enumerate(tensors)]
+
+
+def registered_compiler(name: str):
+    """What torch.compile knows under a name; None where it knows nothing."""
+    dynamo = import_module("torch._dynamo")
+    if name not in dynamo.list_backends(exclude_tags=()):
+        return None
+    return dynamo.lookup_backend(name)
+
+
+def takes_ours(compiler) -> bool:
+    """Whether a compiler says, by the annotation of its first parameter, that it takes our
+    GraphModule."""
+    if compiler is compile_to_program:
+        return False
+    try:
+        first = next(iter(inspect.signature(compiler).parameters.values()), None)
+    except (TypeError, ValueError):
+        return False
+    note = getattr(first, "annotation", None)
+    return note is GraphModule or isinstance(note, str) and note.endswith("GraphModule")
+
+
+def compile_graph(compiler, module: GraphModule, example_inputs: list):
+    """What runs a captured graph. A compiler whose first parameter is annotated as our GraphModule
+    is given that, all others a torch.fx.GraphModule, as TorchDynamo's are."""
+    before, behind = module.graph.entry_modes, StateModes()
+    if compiler is printed:
+        module.graph.print_tabular()
+    nodes = module.graph.nodes
+    if compiler in (eager, printed):
+        run = fx_module(module).forward
+    elif takes_ours(compiler):
+        run = compiler(module, example_inputs)
+    elif any(map(is_left, nodes)):
+        run = in_segments(compiler, module)
+    else:
+        graph = fx_module(module)
+        before.set()
+        try:
+            run = compiled_call(compiler, graph, example_inputs, any(map(writes, nodes)))
+        finally:
+            behind.set()
+    changes = any(node.target in STATE_SETTERS for node in nodes if node.op == "call_function")
+    return ModesKept(run, before) if changes else run
+
+
+def compiled_call(compiler, graph, example_inputs: list, is_writing: bool):
+    """What a compiler makes of a torch.fx graph."""
+    if compiler is compile_to_program:
+        # It imports TorchDynamo, which takes a second.
+        compiler = import_module("glasshouse.torch.backend").glasshouse
+    compiled = compiler(graph, example_inputs)
+    return AliasedInputs(compiled, graph.forward, example_inputs) if is_writing else compiled
+
+
+def writes(node: IRNode) -> bool:
+    """Whether a node may write to a tensor."""
+    name = name_of(node.target)
+    in_place = name.endswith("_") and not name.endswith("__")
+    return in_place or name in WRITES or name in WRITING or "out" in node.kwargs
+
+
+# -- graphs with calls that no compiler takes ------------------------------------------------------
+
+
+def is_left(node: IRNode) -> bool:
+    """Whether no compiler takes a call: it is made as it is."""
+    if not node.op.startswith("call_"):
+        return False
+    inputs, target = node.all_input_nodes, node.target
+    if node.meta.get("hidden") or any(x.meta.get("hidden") or x.meta.get("number") for x in inputs):
+        return True
+    if target in ("backward", setattr) or target in STATE_SETTERS or target in AUTOGRAD:
+        return True
+    if target is operator.getitem and isinstance(node.args[0], IRNode):
+        return is_left(node.args[0])
+    return target is getattr and node.args[1] in ("grad", "data")
+
+
+def in_segments(compiler, module: GraphModule) -> Callable:
+    """What runs a graph in which some calls are made as they are, the others compiled."""
+    graph, made, waiting = torch.fx.Graph(), {}, []
+    for node in module.graph.nodes:
+        if node.op in ("placeholder", "get_attr"):
+            made[node] = graph.create_node(node.op, node.target, (), {}, node.name)
+    for node in module.graph.nodes:
+        if node.op.startswith("call_") and not is_left(node):
+            waiting.append(node)
+        elif node.op not in ("placeholder", "get_attr"):
+            add_segment(compiler, graph, made, waiting)
+            add_node(graph, made, node)
+            waiting = []
+    return torch.fx.GraphModule(members_of(module), graph).forward
+
+
+def add_node(graph: torch.fx.Graph, made: dict, node: IRNode) -> None:
+    """A node as it is."""
+    args, named = (map_nodes(x, made.__getitem__) for x in (node.args, node.kwargs))
+    target = "output" if node.op == "output" else node.target
+    if node.op == "call_function" and args and not isinstance(args[0], torch.fx.Node):
+        target = IN_PLACE.get(target, target)  # torch.fx would write 0 += x
+    made[node] = graph.create_node(node.op, target, args, named, node.name)
+
+
+def add_segment(compiler, graph: torch.fx.Graph, made: dict, nodes: list[IRNode]) -> None:
+    """Calls that are compiled together, or made as they are where they are few."""
+    if len(nodes) < FEWEST_CALLS:
+        for node in nodes:
+            add_node(graph, made, node)
+        return
+    inside = set(nodes)
+    inputs = [*dict.fromkeys(x for n in nodes for x in n.all_input_nodes if x not in inside)]
+    results = [n for n in nodes if any(user not in inside for user in n.users)]
+    segment = Segment(compiler, segment_graph(nodes, inputs, results), any(map(writes, nodes)))
+
+    def run_segment(*args):
+        return segment(*args)
+
+    whole = graph.call_function(run_segment, tuple(made[x] for x in inputs))
+    for i, node in enumerate(results):
+        made[node] = graph.call_function(operator.getitem, (whole, i))
+
+
+def segment_graph(nodes, inputs, results) -> torch.fx.GraphModule:
+    """Some calls of a graph as one of their own."""
+    graph = torch.fx.Graph()
+    made = {node: graph.placeholder(node.name) for node in inputs}
+    for node in nodes:
+        add_node(graph, made, node)
+    graph.output(tuple(made[x] for x in results))
+    return torch.fx.GraphModule({}, graph)
+
+
+def fx_module(module: GraphModule) -> torch.fx.GraphModule:
+    """A whole graph as torch.fx has it."""
+    graph, made = torch.fx.Graph(), {}
+    for node in module.graph.nodes:
+        add_node(graph, made, node)
+    return torch.fx.GraphModule(members_of(module), graph)
+
+
+def members_of(module: GraphModule) -> dict:
+    """The tensors that a graph has itself."""
+    return {x.target: module.member(x.target) for x in module.graph.find("get_attr")}

@@ -1,0 +1,195 @@
+"""Which of PyTorch's functions are nodes of a captured graph, and which are something else."""
+
+import types
+
+import torch
+
+# Python of PyTorch's whose functions are nodes as they are; other Python of it is interpreted.
+NODE_MODULES = {"torch.functional", "torch.nn.functional", "torch._tensor"}
+NATIVE_MODULES = {
+    "torch",
+    "torch._C",
+    "torch._C._nn",
+    "torch._C._linalg",
+    "torch._C._fft",
+    "torch._C._special",
+}
+LEFT_TO_PYTHON = tuple(
+    f"torch.{name}"
+    for name in (
+        "_C _dynamo _export _functorch _guards _higher_order_ops _inductor _library _logging "
+        "_prims _refs _subclasses _tensor_str ao autograd.forward_ad autograd.function "
+        "autograd.functional autograd.gradcheck autograd.graph autograd.profiler "
+        "cuda distributed distributions export func "
+        "futures fx hub jit library masked monitor multiprocessing nested onnx package profiler "
+        "quantization random serialization sparse testing utils.checkpoint utils.cpp_extension "
+        "utils.data utils.dlpack utils.tensorboard"
+    ).split()
+)
+OURS = tuple(
+    f"glasshouse.{name}"
+    for name in "analyze autograd backends compile data dispatch interop memory metrics nn ops "
+    "optim profile remat speech tensor text transforms vision".split()
+)
+
+# What a tensor's guards say of it; as a method or a function, or as an attribute.
+METADATA = set(
+    "size dim ndimension numel nelement stride storage_offset element_size is_contiguous "
+    "is_floating_point is_complex is_signed is_conj is_neg is_inference is_same_size get_device "
+    "is_pinned is_shared result_type can_cast promote_types is_tensor has_names is_nested "
+    "is_distributed is_storage is_vulkan_available __len__ dim_order".split()
+)
+FIXED = set(
+    "shape dtype device ndim requires_grad is_leaf layout itemsize nbytes is_cuda is_sparse "
+    "is_sparse_csr is_quantized is_meta is_cpu is_mkldnn is_mps is_xpu is_xla is_ipu is_hpu "
+    "is_nested is_vulkan is_maia is_mtia names output_nr _is_param".split()
+)
+VIEWS = {"T", "mT", "H", "mH", "real", "imag", "data"}
+# What needs the values of a tensor, in whose place Python computes.
+READS_VALUES = set(
+    "item tolist numpy equal allclose is_nonzero nonzero argwhere masked_select unique "
+    "unique_consecutive unique_dim _unique2 bincount data_ptr untyped_storage storage "
+    "storage_type __bool__ __int__ __float__ __index__ __complex__ __contains__ __array__ "
+    "__dlpack__ __repr__ __str__ __format__ __reduce_ex__ __deepcopy__ __hash__ module_load "
+    "combinations histogramdd one_hot nonzero_numpy to_sparse to_dense_sparse sparse_mask "
+    "coalesce _local_scalar_dense __cuda_array_interface__ cartesian_prod".split()
+)
+# What changes a tensor in ways that the guards would have to follow.
+CHANGES_TENSOR = set(
+    "register_hook register_post_accumulate_grad_hook retain_grad requires_grad_ detach_ set_ "
+    "resize_ resize_as_ t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_ as_strided_ rename_ "
+    "rename share_memory_ pin_memory record_stream map_ map2_ apply_ __setstate__ swap_tensors "
+    "_make_subclass as_subclass refine_names align_to align_tensors resolve_names".split()
+)
+# What makes tensors of sizes that values decide, where a tensor stands for a size.
+CREATING = set(  # of sizes that the first argument may say too
+    "zeros ones empty full rand randn randint randperm arange range linspace logspace eye "
+    "tril_indices triu_indices hamming_window hann_window blackman_window bartlett_window "
+    "kaiser_window empty_strided vander".split()
+)
+SIZED = CREATING | set(
+    "view reshape expand repeat tile narrow split split_with_sizes tensor_split unfold new_zeros "
+    "new_ones new_empty new_full pad interpolate chunk roll repeat_interleave unflatten "
+    "adaptive_avg_pool2d tensor as_tensor scalar_tensor sparse_coo_tensor from_numpy topk "
+    "kthvalue diag_embed movedim permute as_strided resize diagonal squeeze unsqueeze".split()
+)
+# What a number may be given to that only a run knows: results have the same sizes with any.
+WITH_NUMBERS = set(
+    "add sub mul div true_divide pow rsub addcmul addcdiv lerp clamp clamp_min clamp_max clip "
+    "fill masked_fill iadd isub imul itruediv truediv neg maximum minimum".split()
+)
+# What changes something else than its result: buffers, or PyTorch's generator.
+RANDOM = set(
+    "dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout rand randn randint "
+    "randperm rand_like randn_like randint_like bernoulli multinomial normal poisson binomial "
+    "rrelu native_dropout scaled_dot_product_attention multi_head_attention_forward "
+    "gumbel_softmax".split()
+)
+DROPOUTS = {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout"}
+# What may raise for some values; others raise for sizes and dtypes, which are guarded.
+RAISES = set(
+    "embedding embedding_bag gather index_select take take_along_dim scatter scatter_ scatter_add "
+    "scatter_add_ scatter_reduce scatter_reduce_ index_add index_add_ index_copy index_copy_ "
+    "index_fill index_fill_ index_put index_put_ put_ cross_entropy nll_loss nll_loss2d ctc_loss "
+    "multi_margin_loss multilabel_margin_loss binary_cross_entropy multinomial bernoulli "
+    "bernoulli_ normal normal_ poisson searchsorted histc inverse cholesky cholesky_solve lu "
+    "lu_solve solve det logdet slogdet svd eig qr pinverse matrix_power backward grad "
+    "_assert_async _assert triangular_solve lstsq".split()
+)
+RAISES |= {name for name in dir(torch._C._linalg) if name.startswith("linalg_")}
+RAISES_FOR_INTEGERS = {"floordiv", "floor_divide", "mod", "remainder", "fmod", "pow", "div"}
+WRITES = RANDOM | {"batch_norm", "instance_norm", "native_batch_norm", "setattr", "backward"}
+DATA_ARGUMENT = {"tensor": 0, "as_tensor": 0, "scalar_tensor": 0}  # makes a tensor of such values
+
+STATE_SETTERS = {
+    torch._C._set_grad_enabled,
+    torch.set_autocast_enabled,
+    torch.set_autocast_dtype,
+    torch.set_autocast_cache_enabled,
+    torch.autocast_increment_nesting,
+    torch.autocast_decrement_nesting,
+    torch.clear_autocast_cache,
+}
+# What PyTorch says of itself, which `ambient` guards or nothing changes.
+STATE_READERS = {
+    torch.is_grad_enabled,
+    torch.is_inference_mode_enabled,
+    torch.is_autocast_enabled,
+    torch.is_autocast_cpu_enabled,
+    torch.get_autocast_dtype,
+    torch.get_autocast_cpu_dtype,
+    torch.is_autocast_cache_enabled,
+    torch.get_default_dtype,
+    torch.is_anomaly_enabled,
+    torch._C._get_tracing_state,
+    torch._C._is_torch_function_mode_enabled,
+    torch._C._get_privateuse1_backend_name,
+    torch._C._has_torch_function,
+    torch._C._has_torch_function_unary,
+    torch._C._has_torch_function_variadic,
+    torch.cuda.is_available,
+    torch.is_deterministic_algorithms_warn_only_enabled,
+    torch.are_deterministic_algorithms_enabled,
+    torch.backends.mha.get_fastpath_enabled,
+    torch.get_num_threads,
+    torch.accelerator.current_accelerator,
+    torch.accelerator.is_available,
+    torch.utils._python_dispatch._len_torch_dispatch_stack,
+    torch._C._len_torch_dispatch_stack,
+    torch.cuda.is_current_stream_capturing,
+}
+# Functions of PyTorch's that give the same in each captured call.
+CONSTANTS = {
+    torch.jit.is_scripting: False,
+    torch.jit.is_tracing: False,
+    torch._jit_internal.is_scripting: False,
+    torch.compiler.is_compiling: False,
+    torch.compiler.is_dynamo_compiling: False,
+    torch.compiler.is_exporting: False,
+    torch._utils.is_compiling: False,
+    torch.onnx.is_in_onnx_export: False,
+    torch._C._log_api_usage_once: None,
+    torch._C._is_fx_tracing if hasattr(torch._C, "_is_fx_tracing") else torch.is_storage: False,
+}
+CLASSES = (torch.device, torch.finfo, torch.iinfo, torch.Size)
+VALUES = (
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+    torch.finfo,
+    torch.iinfo,
+    torch.Size,
+)
+AUTOGRAD = (torch.autograd.backward, torch.autograd.grad)
+OVERLOADS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+
+
+def undisabled(fn):
+    """The function in one that PyTorch keeps from TorchDynamo; None where it is no such."""
+    if not isinstance(fn, types.FunctionType) or fn.__code__.co_qualname not in DISABLING:
+        return None
+    return getattr(fn, "_torchdynamo_orig_callable", None) or getattr(fn, "__wrapped__", None)
+
+
+DISABLING = ("_disable_dynamo.<locals>.inner", "DisableContext.__call__.<locals>._fn")
+
+
+def is_for_dynamo(fn) -> bool:
+    """Whether a function only tells TorchDynamo something."""
+    module = getattr(fn, "__module__", "")
+    return module == "torch._dynamo.decorators" and fn.__name__ in FOR_DYNAMO
+
+
+FOR_DYNAMO = {
+    "graph_break",
+    "mark_static_address",
+    "mark_static",
+    "mark_dynamic",
+    "maybe_mark_dynamic",
+}
+
+
+def name_of(target) -> str:
+    """The name of a function or method."""
+    return target if isinstance(target, str) else getattr(target, "__name__", "")

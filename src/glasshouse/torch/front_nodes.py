@@ -1,0 +1,210 @@
+"""Which calls of a trace become nodes of the graph, and which break it."""
+
+import operator
+
+import torch
+
+from glasshouse.capture.front import FrontEnd
+from glasshouse.capture.operators import ARITHMETIC
+from glasshouse.capture.plain import is_instance as isinstance
+from glasshouse.capture.values import Break, Recipe, ValueSource, Var
+from glasshouse.ir.node import IRNode
+from glasshouse.torch import front_names as names
+from glasshouse.torch.front_names import name_of
+from glasshouse.torch.front_state import PLAIN_CLASSES
+
+READING_HINT = "read values behind the captured function, or accept the break"
+READING_OPERATORS = {"not_", "truth", "contains", "countOf", "indexOf"}
+
+
+class TorchNodeFront(FrontEnd):
+    """PyTorch's functions and methods as nodes."""
+
+    def apply(self, tracer, op, target, fn, args, kwargs, *, numbers=False):
+        name = name_of(target)
+        call = Var(fn) if op != "call_method" else Var(getattr(type(args[0].value), target))
+        for x in (*args, *kwargs.values()):
+            if self.is_tensor(x.value) and type(x.value) not in PLAIN_CLASSES:
+                raise Break(
+                    f"{name} of a {type(x.value).__name__}, a subclass of Tensor",
+                    call,
+                    args,
+                    kwargs,
+                )
+        hidden = [x for x in (*args, *kwargs.values()) if self.holds_hidden(tracer, x)]
+        if name == "item" and not kwargs and len(args) == 1:
+            return self.item(tracer, args[0])
+        if hidden and not any(map(self.is_tensor_or_list, (*args, *kwargs.values()))):
+            return self.calculate(tracer, fn, args)
+        if name == "requires_grad_" and self.is_so_already(tracer, args, kwargs):
+            return args[0]
+        reason = self.why_not(tracer, fn, name, args, kwargs)
+        if hidden and not takes_numbers(name):
+            reason = f"{name}() is given a number that a tensor holds"
+        if reason is not None:
+            raise Break(reason, call, args, kwargs, READING_HINT)
+        reason = self.why_uncatchable(tracer, name, args, kwargs)
+        if reason is not None:
+            raise Break(reason, call, args, kwargs)
+        if name == "backward" or fn is torch.autograd.backward:
+            self.forget_gradients(tracer)
+        numbers = takes_numbers(name)
+        return super().apply(tracer, op, target, fn, args, kwargs, numbers=numbers)
+
+    def is_so_already(self, tracer, args, kwargs) -> bool:
+        """Whether requires_grad_ changes nothing."""
+        wanted = kwargs.get("requires_grad") or (args[1] if len(args) > 1 else Var(True))
+        if isinstance(args[0].origin, ValueSource):
+            self.guard(tracer, args[0])
+        return tracer.concretize(wanted) is args[0].value.requires_grad
+
+    def item(self, tracer, var: Var) -> Var:
+        """tensor.item(): a number that the graph gives, and which nothing else may rely on."""
+        value = tracer.do(var.value.item)
+        if type(value) not in (int, float):
+            raise Break(
+                "item() needs a tensor's value", Var(torch.Tensor.item), [var], {}, READING_HINT
+            )
+        node = tracer.graph.call_method("item", (self.operand(tracer, var),))
+        node.meta.update(line=tracer.frames[-1].where, varies=True, scalar=True, hidden=True)
+        return Var(value, node)
+
+    def calculate(self, tracer, fn, args) -> Var:
+        """Arithmetic on numbers that tensors hold."""
+        catches = any(f.code.catches_at(f.at) and not f.trusted for f in tracer.frames)
+        if catches or fn not in ARITHMETIC:
+            raise Break("a number that a tensor holds is calculated with", Var(fn), args)
+        operands = tuple(self.operand(tracer, x, True) for x in args)
+        value = tracer.do(fn, *(x.value for x in args))
+        node = tracer.graph.call_function(fn, operands)
+        node.meta.update(line=tracer.frames[-1].where, varies=True, scalar=True, hidden=True)
+        return Var(value, node)
+
+    def holds_hidden(self, tracer, var: Var) -> bool:
+        """Whether a Var is a number that a tensor holds, or has one in it."""
+        if isinstance(var.value, (list, tuple)):
+            items = tracer.sequence(var) or ()
+            return any(self.holds_hidden(tracer, x) for x in items)
+        return isinstance(var.origin, IRNode) and bool(var.origin.meta.get("hidden"))
+
+    def is_tensor_or_list(self, var: Var) -> bool:
+        return isinstance(var.value, (torch.Tensor, list, tuple))
+
+    def depends_on_varying(self, node, fn):
+        return False  # numbers are inputs only where sizes are the same with any
+
+    def operand(self, tracer, var, numbers=False):
+        free = type(var.value) in (int, float) and not isinstance(var.origin, IRNode)
+        if free and tracer.varies(var):
+            return self.lift(tracer, var) if numbers else tracer.concretize(var)
+        return super().operand(tracer, var, numbers)
+
+    def writes(self, target, args):
+        return name_of(target) in names.WRITES or super().writes(target, args)
+
+    def why_uncatchable(self, tracer, name: str, args, kwargs) -> str | None:
+        """Why a call cannot be in this graph, which Python does again from its beginning where it
+        raises what somebody catches: nothing may have been written to by then."""
+        raises = name in names.RAISES
+        if name in ("getitem", "setitem"):
+            raises = self.holds_tensor_var(tracer, args[1])
+        elif name in names.RAISES_FOR_INTEGERS:
+            tensors = [x.value for x in args if self.is_tensor(x.value)]
+            raises = not any(t.is_floating_point() for t in tensors)
+        if raises:
+            catches = any(is_caught(f) for f in tracer.frames)
+            if tracer.wrote and (catches or tracer.has_caught):
+                return f"{name}(), which may raise inside try, behind what is written to"
+            tracer.has_caught = tracer.has_caught or catches
+        writes = self.writes(name, ()) or "out" in kwargs or "inplace" in kwargs
+        if name in names.DROPOUTS:
+            training = kwargs.get("training") or (args[2] if len(args) > 2 else Var(True))
+            writes = bool(training.value)
+        tracer.wrote = tracer.wrote or writes
+        return None
+
+    def why_not(self, tracer, fn, name: str, args, kwargs) -> str | None:
+        """Why a call cannot be a node; None if it can."""
+        unary = fn is operator.index or name in READING_OPERATORS
+        if unary or name in names.READS_VALUES or name == "where" and len(args) + len(kwargs) == 1:
+            return f"{name}() needs a tensor's value"
+        if name in names.CHANGES_TENSOR:
+            return f"{name}() changes what a tensor is"
+        if name in ("getitem", "__getitem__", "index") and self.picks(tracer, args[1]):
+            return "indexing by a mask gives as many elements as the mask says"
+        others = [*(args if name in names.CREATING else args[1:]), *kwargs.values()]
+        if name in names.SIZED and any(self.holds_tensor_var(tracer, x) for x in others):
+            return f"{name}() may need a tensor's value"
+        first = args[0] if args else None
+        if (
+            name in names.DATA_ARGUMENT
+            and first is not None
+            and self.holds_tensor_var(tracer, first)
+        ):
+            return f"{name}() needs a tensor's value"
+        return None
+
+    def picks(self, tracer, key: Var) -> bool:
+        """Whether an index picks as many elements as its values say."""
+        value = key.value
+        if self.is_tensor(value):
+            return value.dtype in (torch.bool, torch.uint8)
+        if isinstance(value, slice):
+            return any(map(self.is_tensor, (value.start, value.stop, value.step)))
+        if isinstance(value, (tuple, list)):
+            return any(self.picks(tracer, x) for x in tracer.sequence(key))
+        return False
+
+    def holds_tensor_var(self, tracer, var: Var) -> bool:
+        """Whether a Var is a tensor, or a list or tuple with one in it."""
+        if isinstance(var.value, (list, tuple)):
+            return any(self.holds_tensor_var(tracer, x) for x in tracer.sequence(var))
+        return self.is_tensor(var.value)
+
+    def wrap(self, tracer, node: IRNode, result, args, target):
+        if (
+            isinstance(result, tuple)
+            and type(result) is not tuple
+            and not isinstance(result, torch.Size)
+        ):
+            return self.wrap_fields(tracer, node, result)
+        is_plain = result is None or self.is_constant(result) or self.is_tensor(result)
+        is_plain = is_plain or name_of(target) in names.METADATA or self.holds_tensor(result)
+        if not is_plain and not (isinstance(result, (tuple, list)) and not result):
+            code, at = tracer.site()
+            code.opaque.add(at)
+            tracer.stop_learning(f"{name_of(target)}() gave a {type(result).__name__}")
+            return Var(result)
+        return super().wrap(tracer, node, result, args, target)
+
+    def wrap_fields(self, tracer, node: IRNode, result):
+        """A result with named parts, such as that of torch.max."""
+        parts = []
+        for i, part in enumerate(result):
+            item = tracer.graph.call_function(operator.getitem, (node, i))
+            item.meta.update(node.meta)
+            parts.append(self.wrap(tracer, item, part, [], None))
+        inside = Var(tuple(result), Recipe("tuple"), parts)
+        made = Recipe("call", Var(type(result)), [inside], {})
+        return tracer.track(Var(result, made, parts))
+
+
+def is_caught(frame) -> bool:
+    """Whether the user's code around a frame's instruction catches what that raises, or has a
+    `finally`; a `with` of PyTorch's own is none."""
+    code, stack = frame.code, frame.saved
+    handler = None if frame.trusted else code.handler_at(frame.at)
+    while handler is not None:
+        ops = [x.op for x in code.instructions[handler.target : handler.target + 2]]
+        if ops[0] == "PUSH_EXC_INFO":
+            leave = stack[handler.depth - 1].value if handler.depth <= len(stack) else None
+            context = type(getattr(leave, "__self__", None)).__module__ or ""
+            if ops[1:] != ["WITH_EXCEPT_START"] or not f"{context}.".startswith("torch."):
+                return True
+        handler = code.handler_at(handler.target)
+    return False
+
+
+def takes_numbers(name: str) -> bool:
+    """Whether results of an operation have the same sizes whatever numbers it is given."""
+    return name.rstrip("_").removeprefix("_foreach_") in names.WITH_NUMBERS

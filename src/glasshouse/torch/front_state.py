@@ -1,0 +1,84 @@
+"""What a captured call relies on of PyTorch beside its arguments: modes; and of its tensors."""
+
+import torch
+from torch.utils._python_dispatch import _len_torch_dispatch_stack
+
+from glasshouse.torch.passes import count_other_modes
+from glasshouse.torch.tensor_guard import native
+
+NO_OTHERS = (  # functions that tell of modes that see each operation, with what they say of none
+    (torch._C._len_torch_function_stack, None, 0),
+    (count_other_modes, None, 0),
+    (torch._C._functorch.peek_interpreter_stack, None, None),
+    (torch._C._get_tracing_state, None, None),
+)
+PLAIN_CLASSES = {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}
+
+
+READERS = (  # functions that tell the other modes
+    (torch.is_grad_enabled, None),
+    (torch.is_inference_mode_enabled, None),
+    (torch.is_autocast_enabled, "cpu"),
+    (torch.get_autocast_dtype, "cpu"),
+    (torch.is_autocast_cache_enabled, None),
+    (torch.get_default_dtype, None),
+    (torch.are_deterministic_algorithms_enabled, None),
+    (torch.is_anomaly_enabled, None),
+    (torch.autograd._profiler_enabled, None),
+)
+
+
+def told(fn, argument):
+    """What a function of PyTorch's tells."""
+    return fn() if argument is None else fn(argument)
+
+
+def others_watch() -> bool:
+    """Whether a mode sees each operation: nothing is captured then."""
+    if _len_torch_dispatch_stack():  # also of our own: it has functions stand in for PyTorch's
+        return True
+    return any(told(fn, argument) not in (usual,) for fn, argument, usual in NO_OTHERS)
+
+
+class ModesCheck:
+    """A guard: PyTorch's modes are as they were when this was made."""
+
+    def __init__(self):
+        now = [(fn, argument, told(fn, argument)) for fn, argument in READERS]
+        self.calls = (*now, *NO_OTHERS)
+        module = native()
+        self.native = None if module is None else module.CallsGuard(self.calls)
+
+    def __call__(self, _) -> bool:
+        return all(told(fn, argument) == wanted for fn, argument, wanted in self.calls)
+
+    def __repr__(self):
+        parts = ", ".join(f"{fn.__name__}() is {wanted}" for fn, _, wanted in self.calls[:4])
+        return f"{parts}, …"
+
+
+class TensorCheck:
+    """A guard: a tensor with these metadata."""
+
+    def __init__(self, tensor: torch.Tensor):
+        self.kind, self.dtype = type(tensor), tensor.dtype
+        self.shape, self.strides = tuple(tensor.shape), tensor.stride()
+        self.requires_grad, self.is_leaf = tensor.requires_grad, tensor.is_leaf
+        self.keys = torch._C._dispatch_keys(tensor).raw_repr()
+        module = native()
+        self.native = None if module is None else module.TensorGuard(tensor)
+
+    def __call__(self, x) -> bool:
+        return (
+            type(x) is self.kind
+            and x.dtype is self.dtype
+            and x.requires_grad is self.requires_grad
+            and x.is_leaf is self.is_leaf
+            and x.shape == self.shape
+            and x.stride() == self.strides
+            and torch._C._dispatch_keys(x).raw_repr() == self.keys
+        )
+
+    def __repr__(self):
+        grad = ", requires_grad" if self.requires_grad else ""
+        return f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)}{grad}"

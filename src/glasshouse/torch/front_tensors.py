@@ -1,0 +1,126 @@
+"""What a trace knows of PyTorch's tensors: guards, attributes, gradients."""
+
+from collections import OrderedDict
+from weakref import WeakKeyDictionary
+
+import torch
+
+from glasshouse.capture.front import FrontEnd
+from glasshouse.capture.plain import is_instance as isinstance
+from glasshouse.capture.values import Break, Recipe, ValueSource, Var, constant
+from glasshouse.torch import front_names as names
+from glasshouse.torch.front_state import PLAIN_CLASSES, TensorCheck
+
+
+class KeptEntries(WeakKeyDictionary):
+    """The entries that a parameter keeps. Copies and files of the parameter have none."""
+
+    def __deepcopy__(self, memo):
+        return KeptEntries()
+
+    def __reduce__(self):
+        return OrderedDict, ()
+
+
+class TorchTensorFront(FrontEnd):
+    """Guards on tensors, and what is read from and set on them."""
+
+    def is_tensor(self, value):
+        return isinstance(value, torch.Tensor)
+
+    def is_key(self, value):
+        return type(value) in PLAIN_CLASSES or self.is_constant(value)
+
+    def keep(self, value, link, entry):
+        kept = value.__dict__.get("_gh_entries")
+        if type(kept) is not KeptEntries:
+            kept = value._gh_entries = KeptEntries()
+        kept[link] = entry
+
+    def guard(self, tracer, var):
+        source, value = var.origin, var.value
+        self.check_plain(value)
+        if isinstance(source, ValueSource) and id(source) not in tracer.guarded:
+            tracer.guarded.add(id(source))
+            tracer.guards.add("call", source, TensorCheck(value))
+
+    def check_plain(self, value) -> None:
+        """Break where a tensor's class has its own idea of what operations do."""
+        if type(value) not in PLAIN_CLASSES:
+            raise Break(f"a {type(value).__name__}, a subclass of Tensor")
+
+    def attribute(self, tracer, var, name):
+        value = var.value
+        if type(value) not in PLAIN_CLASSES:
+            raise Break(
+                f"attribute {name!r} of a {type(value).__name__}", Var(getattr), [var, Var(name)]
+            )
+        if isinstance(var.origin, ValueSource):
+            self.guard(tracer, var)
+        if name in names.FIXED:
+            return constant(tracer.do(getattr, value, name))
+        if name == "__class__":
+            return Var(type(value))
+        if name == "grad":
+            return self.gradient(tracer, var)
+        if name == "grad_fn" and value.grad_fn is None:  # the guards say so
+            return Var(None)
+        if name in names.VIEWS:
+            return self.apply(tracer, "call_function", getattr, getattr, [var, Var(name)], {})
+        own = value.__dict__
+        if name in own and isinstance(var.origin, ValueSource):
+            inside = tracer.guards.source("dict", var.origin)
+            return tracer.load(own[name], tracer.entry_source(inside, name))
+        own_kind = getattr(type(value), name, None)
+        if callable(own_kind) and not own and not isinstance(own_kind, (type, property)):
+            return Var(getattr(value, name), Recipe("method", var, name))
+        if own_kind is None and not hasattr(value, name):
+            if isinstance(var.origin, ValueSource):
+                inside = tracer.guards.source("dict", var.origin)
+                tracer.guards.add("absent", inside, name)
+            tracer.do(getattr, value, name)  # raises
+        if callable(own_kind) and name not in own:
+            return Var(getattr(value, name), Recipe("method", var, name))
+        raise Break(f"attribute {name!r} of a tensor", Var(getattr), [var, Var(name)])
+
+    def metadata(self, tracer, var, name):
+        return constant(tuple(var.value.shape)) if name == "shape" else None
+
+    def gradient(self, tracer, var):
+        """tensor.grad."""
+        value, read = var.value, (var.items or {}).get("grad")
+        if read is not None:
+            return read
+        if not value.is_leaf:
+            raise Break("the gradient of what is no leaf", Var(getattr), [var, Var("grad")])
+        grad = value.grad
+        passed = isinstance(var.origin, ValueSource) and not tracer.gradients_changed
+        if passed:
+            source = tracer.guards.source("attr", var.origin, "grad")
+            if grad is None:
+                tracer.guards.add("is", source, None)
+            gradient = tracer.load(grad, source) if grad is not None else Var(None)
+            if grad is not None:
+                self.guard(tracer, gradient)
+        elif grad is None:
+            gradient = Var(None)
+        else:
+            args = [var, Var("grad")]
+            gradient = self.apply(tracer, "call_function", getattr, getattr, args, {})
+        var.items = {**(var.items or {}), "grad": gradient}
+        return gradient
+
+    def set_attribute(self, tracer, var, name, value):
+        if name != "grad" or value is None or type(var.value) not in PLAIN_CLASSES:
+            super().set_attribute(tracer, var, name, value)
+        self.gradient(tracer, var)
+        args = [var, Var(name), value]
+        self.apply(tracer, "call_function", setattr, setattr, args, {})
+        var.items = {**(var.items or {}), "grad": value}
+
+    def forget_gradients(self, tracer) -> None:
+        """Gradients are others from here on."""
+        tracer.gradients_changed = True
+        for var in tracer.tracked.values():
+            if isinstance(var.items, dict) and self.is_tensor(var.value):
+                var.items.pop("grad", None)

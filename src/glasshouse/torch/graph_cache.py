@@ -1,0 +1,175 @@
+"""Graphs that AOTAutograd made, kept on disk: a later process need not trace them again.
+
+PyTorch has such a cache (`torch._functorch`'s, below `TORCHINDUCTOR_CACHE_DIR`): it knows which
+graphs can be kept and what a key has to hold, and goes without in doubt. Here is what it keeps of
+our graphs, and what their keys hold beside."""
+
+import contextlib
+import dataclasses
+import hashlib
+from unittest.mock import patch
+
+import torch
+from torch._functorch import config
+from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache
+from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
+from torch._guards import TracingContext, detect_fake_mode
+from torch._inductor import codecache
+from torch._inductor.output_code import OutputCode
+from torch.compiler import config as compiler_config
+from torch.fx._graph_pickler import GraphPickler, Options
+from torch.utils import _pytree as pytree
+
+from glasshouse.torch.lowering import module_path
+from glasshouse.torch.options import TorchOptions
+from glasshouse.torch.runtime import TorchGraphProgram, static_inputs, visible_results
+from glasshouse.torch.table import TABLE
+from glasshouse.version import __version__
+
+if not hasattr(config, "force_non_lazy_backward_lowering"):
+    raise ImportError("a PyTorch whose cache keeps graphs of other backends")
+
+KEPT_OF_NODES = {"kept_val", "module_path", "stack_trace"}
+
+
+@dataclasses.dataclass
+class KeptTensor:
+    """What a graph says of a tensor."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+
+    def tensor(self) -> torch.Tensor:
+        """A tensor without storage of this kind."""
+        extent = 1 + self.offset + sum(max(n - 1, 0) * s for n, s in zip(self.sizes, self.strides))
+        whole = torch.empty(extent, dtype=self.dtype, device="meta")
+        return whole.as_strided(self.sizes, self.strides, self.offset)
+
+
+def kept(value):
+    """A value of a graph as it is kept.
+
+    Raises: BypassAOTAutogradCache for one with sizes that vary
+    """
+    if isinstance(value, torch.Tensor):
+        numbers = (*value.shape, *value.stride(), value.storage_offset())
+        if all(type(n) is int for n in numbers) and value.layout == torch.strided:
+            sizes, strides = tuple(value.shape), tuple(value.stride())
+            return KeptTensor(sizes, strides, value.storage_offset(), value.dtype)
+    elif value is None or isinstance(value, (bool, int, float, complex)):
+        return value
+    raise BypassAOTAutogradCache(f"a graph with a {type(value).__name__} like {value}")
+
+
+def restored(value):
+    """The value of a graph that was kept."""
+    return value.tensor() if isinstance(value, KeptTensor) else value
+
+
+def packed(graph: torch.fx.GraphModule) -> bytes:
+    """A graph as bytes.
+
+    Raises: BypassAOTAutogradCache for one that cannot be kept
+    """
+    for node in graph.graph.nodes:
+        if node.target is torch.ops.higher_order.with_effects:  # its wrapper is not kept
+            raise BypassAOTAutogradCache("a graph with operators that have effects")
+        node.meta["module_path"] = module_path(node)
+        if "val" in node.meta:
+            node.meta["kept_val"] = pytree.tree_map(kept, node.meta["val"])
+    try:
+        return GraphPickler.dumps(graph, Options(None, KEPT_OF_NODES.__contains__))
+    except Exception as error:
+        raise BypassAOTAutogradCache(str(error)) from error
+
+
+def unpacked(graph: bytes, fake_mode) -> torch.fx.GraphModule:
+    """The graph of these bytes."""
+    module = GraphPickler.loads(graph, fake_mode)
+    module.recompile()
+    for node in module.graph.nodes:
+        if "kept_val" in node.meta:
+            node.meta["val"] = pytree.tree_map(restored, node.meta.pop("kept_val"))
+    return module
+
+
+class CachedGraph(OutputCode):
+    """The graph of a pass as AOTAutograd calls it, and as its cache keeps it."""
+
+    def __init__(self, graph: torch.fx.GraphModule, phase: str, options: TorchOptions, keeps: bool):
+        super().__init__()
+        stable = static_inputs() if keeps else ()
+        self.phase, self.options, self.visible, self.stable = (
+            phase,
+            options,
+            visible_results(phase),
+            stable,
+        )
+        self.program: TorchGraphProgram | None = self.program_of(graph)
+        self.bytes = b""
+        self._boxed_call = True
+
+    def program_of(self, graph: torch.fx.GraphModule) -> TorchGraphProgram:
+        """What runs a graph."""
+        return TorchGraphProgram(graph, self.phase, self.options, self.visible, self.stable)
+
+    def __call__(self, inputs):
+        return self.program(inputs)
+
+    def prepare_for_serialization(self) -> None:
+        """Hold the graph as bytes; PyTorch calls it on a copy of this object.
+
+        Raises: BypassAOTAutogradCache for a graph that cannot be kept
+        """
+        self.bytes, self.program = packed(self.program.module), None
+
+    def post_compile(self, example_inputs, constants, graph_kwargs) -> None:
+        """Make what runs, for a graph from the disk."""
+        if self.program is None:
+            mode = detect_fake_mode(example_inputs) or TracingContext.get().fake_mode
+            self.program = self.program_of(unpacked(self.bytes, mode))
+
+    def set_triton_bundle(self, triton_bundle) -> None:
+        """Nothing: it is for compilers that use Triton."""
+
+
+def cached_compiler(phase: str, options: TorchOptions, keeps: bool = False):
+    """What AOTAutograd calls with the graph of a pass."""
+
+    def compile_graph(graph, _inputs):
+        return CachedGraph(graph, phase, options, keeps)
+
+    return SerializableAOTDispatchCompiler(CachedGraph, compile_graph)
+
+
+def key_of(module: torch.fx.GraphModule, options: TorchOptions) -> str:
+    """What the key of a graph holds beside PyTorch's own: what of ours decides how it is made, and
+    the lines and modules that it names."""
+    parts = [__version__, repr(options), *sorted(TABLE)]
+    for node in module.graph.nodes:
+        parts += [node.meta.get("stack_trace") or "", module_path(node)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def do_nothing() -> None:
+    """What stands for the import of inductor's code generators, which takes most of a second: a key
+    of PyTorch's cache names what users added to them."""
+
+
+@contextlib.contextmanager
+def graphs_cached(module: torch.fx.GraphModule, options: TorchOptions):
+    """Inside, AOTAutograd looks a graph up in its cache, and keeps it there; none that is cut for
+    a memory budget, which is to be told where it does not hold."""
+    if options.memory_budget is not None:
+        with config.patch(enable_autograd_cache=False):
+            yield
+        return
+    tag = f"{compiler_config.cache_key_tag} glasshouse {key_of(module, options)}"
+    with (
+        patch.object(codecache, "init_backend_registration", do_nothing),
+        config.patch(bundled_autograd_cache=True, force_non_lazy_backward_lowering=True),
+        compiler_config.patch(cache_key_tag=tag),
+    ):
+        yield

@@ -1,0 +1,65 @@
+"""Memory of PyTorch's tensors on the way: which operator made a storage, and when it went.
+
+A storage is first seen as an operator's result, or as an operand of one, and then was there before.
+What operators take and give back within themselves is not seen."""
+
+import weakref
+from functools import partial
+
+import torch
+
+from glasshouse.dispatch.bind import state
+from glasshouse.dispatch.scope import path_of
+from glasshouse.dispatch.watch import Watcher
+from glasshouse.memory import Tag
+from glasshouse.torch.operator_cost import tensors_in
+
+EXISTED = Tag("tensors that were there before")
+
+
+class StorageWatch:
+    """Tells a watcher of the storages of operands and results."""
+
+    def __init__(self, watcher: Watcher):
+        self.tell = watcher.library_memory
+        self.references: dict[int, weakref.ref] = {}  # by address
+
+    def operands(self, args) -> None:
+        """These are about to be read: what is not known was there before."""
+        for tensor in args:
+            if isinstance(tensor, torch.Tensor):
+                self.note(tensor, "existed", EXISTED)
+            elif type(tensor) in (list, tuple):
+                self.operands(tensor)
+
+    def results(self, result, name: str) -> None:
+        """These were made by the operator of this name."""
+        if isinstance(result, torch.Tensor):
+            self.note(result, "alloc", name)
+        else:
+            for tensor in tensors_in(result):
+                self.note(tensor, "alloc", name)
+
+    def note(self, tensor, kind: str, owner) -> None:
+        try:
+            storage = tensor.untyped_storage()
+        except NotImplementedError:  # sparse tensors are several
+            return
+        address = storage._cdata
+        if address in self.references:
+            return
+        nbytes = storage.nbytes()
+        if type(owner) is str:
+            owner = Tag(owner, path_of(state.scope), state.phase)
+        gone = partial(self.gone, address, nbytes, owner)
+        self.references[address] = weakref.ref(storage, gone)
+        self.tell(kind, address, nbytes, owner)
+
+    def gone(self, address: int, nbytes: int, owner: Tag, _) -> None:
+        """A storage is no more."""
+        if self.references.pop(address, None) is not None:
+            self.tell("free", address, nbytes, owner)
+
+    def end(self) -> None:
+        """Look no longer."""
+        self.references.clear()

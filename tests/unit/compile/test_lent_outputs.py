@@ -1,0 +1,83 @@
+"""Values in between that lie in outputs: nothing is overwritten that is still read."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import glasshouse as gh
+from glasshouse.base import having
+from glasshouse.base.flags import flags
+from glasshouse.compile import program
+from glasshouse.compile.plan_memory import aligned_bytes
+from glasshouse.compile.target import current_target
+from glasshouse.dispatch.bind import state
+from glasshouse.graph import record
+
+SIDE = 768  # a matrix is above the smallest that is lent
+
+
+def chain(x, w):
+    """Products of which each lives for a while; the results are written one after the other."""
+    a = x @ w
+    b = a @ w
+    c = gh.sin(b @ a.T)
+    d = c @ w + a
+    return b + 1, d @ c, c.sum(), gh.exp(-d * d)
+
+
+def table(x, w):
+    """The gradient of a table that is looked up and multiplied with: scattered into a product."""
+    rows = gh.asarray(np.arange(0, SIDE, 3) % 50)
+
+    def loss(w):
+        return (gh.sin(w[rows] @ w.T) * 0.1).sum()
+
+    return gh.grad(loss)(w), (x @ w) @ x, x + w
+
+
+def computed(function, lends: bool):
+    """Results of a function as one Program, and its plan."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((SIDE, SIDE)).astype(np.float32) / 28 for _ in range(2)]
+    target = current_target().extension(("lends", lends), lends_outputs=lends)
+    with (
+        flags.override(compile="always"),
+        gh.backends.use("lazy"),
+        having(state, compile_target=target),
+        program.plans_kept(),
+    ):
+        results = function(*map(gh.asarray, arrays))
+        made = program.compiled(record.describe(record.recorder.pending))
+        gh.eval(*results)
+    return [x.numpy() for x in results], made.plan
+
+
+@pytest.mark.parametrize("function", [chain, table])
+def test_results_are_the_same_and_the_arena_is_smaller(function):
+    plain, plan = computed(function, False)
+    lent, smaller = computed(function, True)
+    for a, b in zip(plain, lent, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert not any(buffer.host for step in plan.schedule for buffer in step.writes())
+    assert smaller.arena_bytes < plan.arena_bytes
+    check_guests(smaller)
+
+
+def check_guests(plan):
+    """What lies in an output ends before that is written, and apart from other guests."""
+    lives = {}
+    for i, step in enumerate(plan.schedule):
+        for buffer in (*step.writes(), *step.reads()):
+            lives.setdefault(buffer, [i, i])[1] = i
+    guests = [buffer for buffer in lives if buffer.host is not None]
+    assert guests
+    for buffer in guests:
+        assert aligned_bytes(buffer) <= aligned_bytes(buffer.host)
+        last, written = lives[buffer][1], lives[buffer.host][0]
+        in_place = last == written and buffer.spec == buffer.host.spec
+        assert last < written or in_place
+    for a, b in itertools.combinations(guests, 2):
+        if a.host is b.host:
+            first, second = sorted((lives[a], lives[b]))
+            assert first[1] <= second[0]

@@ -1,0 +1,157 @@
+"""Graphs from the disk cache compute what they computed when they were made."""
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch")
+nn, functional = torch.nn, torch.nn.functional
+
+from torch._dynamo.utils import counters  # noqa: E402
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+
+def compiled_anew(function, **options):
+    """The function compiled as in a new process, and how often the cache had its graph."""
+    torch._dynamo.reset()
+    counters.clear()
+    return torch.compile(function, backend="glasshouse", **options)
+
+
+def cache_hits() -> tuple[int, int]:
+    """How many graphs came from the cache, and how many did not."""
+    found = counters["aot_autograd"]
+    return found["autograd_cache_hit"], found["autograd_cache_miss"]
+
+
+class Block(nn.Module):
+    """A convolution with statistics, dropout off, attention and a view among the results."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1)
+        self.norm = nn.BatchNorm2d(4)
+        self.head = nn.Linear(4, 4)
+
+    def forward(self, x):
+        x = torch.relu(self.norm(self.conv(x))).flatten(2).mT
+        y = functional.scaled_dot_product_attention(x, x, self.head(x))
+        return y.sum((1, 2)), y.mT
+
+
+def step_of(model, call, x) -> list[torch.Tensor]:
+    """Results, gradients and state after one step."""
+    x = x.clone().requires_grad_()
+    first, second = call(x)
+    (first.sum() + second.square().mean()).backward()
+    grads = [p.grad for p in model.parameters()]
+    return [first, second, x.grad, *grads, *model.state_dict().values()]
+
+
+def trained(model, x, **options) -> list[torch.Tensor]:
+    """The same, of a copy of the model that is compiled."""
+    model = copy.deepcopy(model)
+    return step_of(model, compiled_anew(model, **options), x)
+
+
+@pytest.mark.parametrize("options", [{}, {"memory_budget": "50%"}])
+def test_a_training_step_from_the_cache(options):
+    model, x = Block(), torch.randn(2, 3, 5, 5)
+    kept = int(not options)  # a budget is planned, and told of, each time
+    made = trained(model, x, options=options)
+    assert cache_hits() == (0, kept)
+    found = trained(model, x, options=options)
+    assert cache_hits() == (kept, 0)
+    assert made[1].stride() == found[1].stride()
+    expected = step_of(model, model, x)
+    for a, b, c in zip(made, found, expected):
+        assert torch.equal(a, b)
+        torch.testing.assert_close(a, c)
+
+
+def test_inference_keeps_weights_and_sees_new_ones():
+    model, x = nn.Linear(64, 64), torch.randn(8, 64)
+    for hits in ((0, 1), (1, 0)):
+        with torch.no_grad():
+            call = compiled_anew(model)
+            call(x)
+            assert cache_hits() == hits
+            model.weight.mul_(2)
+            torch.testing.assert_close(call(x), model(x))
+
+
+def test_options_lines_and_dtypes_tell_graphs_apart():
+    x = torch.randn(3, 3)
+    lines = "def f(x):\n    return (x @ x).sin()", "def f(x):\n\n    return (x @ x).sin()"
+    functions = []
+    for number, text in enumerate(lines):
+        names = {"torch": torch}
+        exec(compile(text, f"<cached {number}>", "exec"), names)
+        functions.append(names["f"])
+    for function, options, y in [
+        (functions[0], {}, x),
+        (functions[1], {}, x),
+        (functions[0], {"dtype": "bfloat16"}, x),
+        (functions[0], {}, x.double()),
+    ]:
+        for hits in ((0, 1), (1, 0)):
+            torch.testing.assert_close(
+                compiled_anew(function, options=options)(y),
+                function(y),
+                atol=0.1 if options else 1e-5,
+                rtol=0,
+            )
+            assert cache_hits() == hits
+
+
+def test_a_graph_with_effects_is_made_again():
+    x = torch.randn(4, 4)
+    x = x @ x.T + 4 * torch.eye(4)
+    for _ in range(2):
+        torch.testing.assert_close(
+            compiled_anew(torch.linalg.cholesky)(x), torch.linalg.cholesky(x)
+        )
+
+
+def test_a_graph_that_cannot_be_kept_is_made_again():
+    def function(x):
+        return x * 2 + x.shape[0]
+
+    for _ in range(2):
+        call = compiled_anew(function, dynamic=True)
+        for n in (3, 5):
+            x = torch.randn(n, 2)
+            torch.testing.assert_close(call(x), function(x))
+        assert cache_hits()[0] == 0
+
+
+def test_tools_name_modules_and_lines_of_a_graph_from_the_cache():
+    import glasshouse as gh
+
+    class Determinant(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.block = Block()
+
+        def forward(self, x):
+            y = self.block(x)[1]
+            return torch.linalg.det(y @ y.mT)
+
+    model, x, tables = Determinant(), torch.randn(1, 3, 4, 4), []
+    for hits in ((0, 1), (1, 0)):
+        with torch.no_grad():
+            call = compiled_anew(model)
+            call(x)
+            assert cache_hits() == hits
+            with gh.profile() as prof:
+                call(x)
+        names = {word for word in str(prof).split() if word[0].isalpha() and "FLOP" not in word}
+        (told,) = (text for text in str(prof).splitlines() if text.startswith("fallback"))
+        tables.append((names, told))
+    assert tables[0] == tables[1]
+    assert {"conv", "norm", "head"} <= tables[0][0]
+    assert "aten._linalg_det.default" in tables[0][1] and f"{__file__}:" in tables[0][1]

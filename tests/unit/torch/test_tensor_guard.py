@@ -1,0 +1,58 @@
+"""Guards in C say of tensors and modes what their slow twins in Python say."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from glasshouse.torch import tensor_guard  # noqa: E402
+from glasshouse.torch.front_state import ModesCheck, TensorCheck  # noqa: E402
+
+
+@pytest.fixture
+def native():
+    module = tensor_guard.native()
+    if module is None:
+        pytest.skip("tensors have other parts here, or there is no compiler")
+    return module
+
+
+def test_parts_are_where_they_are_looked_for(native):
+    assert native.TensorGuard and tensor_guard.find_gradient_parts() is not None
+
+
+def test_tensors(native):
+    tensors = tensor_guard.samples()
+    for one in tensors:
+        check = TensorCheck(one)
+        for other in tensors:
+            assert native.holds(check.native, other) == check(other) == (one is other)
+        assert not native.holds(check.native, "text")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda: torch.no_grad(),
+        lambda: torch.inference_mode(),
+        lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+        lambda: torch.autograd.set_detect_anomaly(True, check_nan=False),
+        lambda: torch.overrides.TorchFunctionMode(),
+        lambda: torch.utils._python_dispatch.TorchDispatchMode(),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_modes(native, change):
+    check = ModesCheck()
+    assert check(None) and native.holds(check.native, None)
+    with change():
+        assert not check(None) and not native.holds(check.native, None)
+    assert check(None) and native.holds(check.native, None)
+
+
+def test_it_is_not_in_the_way_of_views_and_gradients(native):
+    x = torch.ones(3, requires_grad=True)
+    check = TensorCheck(x)
+    x.sum().backward()
+    assert native.holds(check.native, x)
+    x.requires_grad_(False)
+    assert not native.holds(check.native, x)
