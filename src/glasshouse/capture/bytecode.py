@@ -81,8 +81,10 @@ class DecodedCode:
 
     def is_in_try(self, i: int) -> bool:
         """Whether an exception at instruction `i` comes to a handler of the user's, or `with`'s."""
-        around = (h for h in self.handlers if h.begin <= i < h.end)
-        return any(self.instructions[h.target].op not in IMPLICIT for h in around)
+        handler = self.handler_at(i)
+        while handler is not None and self.instructions[handler.target].op in IMPLICIT:
+            handler = self.handler_at(handler.target)  # the table has only the innermost
+        return handler is not None
 
     @property
     def ends_with_effects(self) -> bool:

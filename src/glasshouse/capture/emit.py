@@ -8,6 +8,7 @@ import ast
 import re
 import types
 
+from glasshouse.base.errors import OptionError
 from glasshouse.base.interrupts import hold, release
 from glasshouse.capture.emit_continuation import ContinuationEmitter
 from glasshouse.capture.native import native
@@ -91,6 +92,8 @@ class ReplacementEmitter(ContinuationEmitter):
             *before,
             "try:",
             *(f"    {x}" for x in run),
+            f"except {self.pool(OptionError)}:",  # a budget that cannot be met
+            "    raise",
             "except Exception:",
             *undo,
             f"    return {self.pool(native().tail_call)}({self.pool(uncaptured)}, ({words}))",
