@@ -196,13 +196,14 @@ def share_openmp() -> ctypes.CDLL | None:
 
     Packages such as PyTorch bring a copy under a name of their own. Two copies would have threads
     of their own each, which wait for work in turn on the same cores. What comes first is made
-    visible to all, and what comes later finds it before its own. None where there is none."""
+    visible to all, and what comes later finds it before its own. Where several are there, PyTorch's
+    is taken: the others compute beside us more seldom. None where there is none."""
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:
         lines = []
-    there = (line.split(maxsplit=5)[-1] for line in lines if "libgomp" in line)
-    for name in (*dict.fromkeys(there), "libgomp.so.1"):
+    there = dict.fromkeys(line.split(maxsplit=5)[-1] for line in lines if "libgomp" in line)
+    for name in (*sorted(there, key=lambda path: "/torch" not in path), "libgomp.so.1"):
         try:
             return ctypes.CDLL(name, ctypes.RTLD_GLOBAL)
         except OSError:

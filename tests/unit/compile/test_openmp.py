@@ -10,7 +10,8 @@ from glasshouse.compile import toolchain
 
 CHILD = """
 import ctypes, sys
-theirs = ctypes.CDLL(sys.argv[1])
+loaded = [ctypes.CDLL(path) for path in sys.argv[2:]]
+theirs = loaded[int(sys.argv[1])]
 from glasshouse.compile import toolchain
 theirs.omp_set_num_threads(1)
 kernel = toolchain.compile_one('''
@@ -28,14 +29,34 @@ print(*counts, kernel.count(), toolchain.count_threads())
 """
 
 
-def test_kernels_use_the_runtime_that_was_there_first(tmp_path):
+def copy_of_runtime(path: Path, name: bytes) -> Path:
+    """OpenMP's runtime as a package brings it: under another name of as many letters."""
     toolchain.share_openmp()
     paths = [x.split()[-1] for x in Path("/proc/self/maps").read_text().splitlines()]
-    path = next((x for x in paths if "libgomp" in x), None)
-    if path is None:
+    own = next((x for x in paths if "libgomp" in x), None)
+    if own is None:
         pytest.skip("no libgomp here")
-    copy = tmp_path / "libgomp-0123.so.1"
-    copy.write_bytes(Path(path).read_bytes().replace(b"libgomp.so.1\0", b"libgomq.so.1\0"))
-    command = [sys.executable, "-c", CHILD, str(copy)]
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(Path(own).read_bytes().replace(b"libgomp.so.1\0", name + b"\0"))
+    return path
+
+
+def counts_with(*copies: Path, told: int):
+    """The threads of a kernel, with these copies loaded, of which one is told how many."""
+    command = [sys.executable, "-c", CHILD, str(told), *map(str, copies)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    assert done.stdout.split() == ["11", "33", "3"], done.stderr
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_kernels_use_the_runtime_that_was_there_first(tmp_path):
+    copy = copy_of_runtime(tmp_path / "libgomp-0123.so.1", b"libgomq.so.1")
+    assert counts_with(copy, told=0) == ["11", "33", "3"]
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_pytorchs_runtime_is_taken_of_several(tmp_path, first):
+    other = copy_of_runtime(tmp_path / "other.libs" / "libgomp-0123.so.1", b"libgomq.so.1")
+    of_pytorch = copy_of_runtime(tmp_path / "torch.libs" / "libgomp-4567.so.1", b"libgomr.so.1")
+    copies = (of_pytorch, other) if first else (other, of_pytorch)
+    assert counts_with(*copies, told=copies.index(of_pytorch)) == ["11", "33", "3"]
