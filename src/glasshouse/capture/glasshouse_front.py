@@ -20,8 +20,6 @@ from glasshouse.dispatch.hooks import hooks
 from glasshouse.dispatch.primitive import Primitive
 from glasshouse.dispatch.value import Value
 from glasshouse.nn.module import Module, Parameter
-from glasshouse.optim.optimizer import Optimizer
-from glasshouse.optim.schedule import LRScheduler
 from glasshouse.tensor import Tensor, asarray, random
 
 STATE = {
@@ -119,25 +117,8 @@ class GlasshouseFront(TensorFront, ModuleFront):
     def is_ambient(self, value):
         return value is state or value is hooks
 
-    def is_stale(self, tracer, var):
-        """Whether a scheduler's step may have changed what is read."""
-        if not tracer.scheduled or not isinstance(var.origin, ValueSource):
-            return False
-        return isinstance(var.value, (Optimizer, LRScheduler)) or "param_groups" in var.origin.text
-
     def keep(self, value, link, entry):
         value.__dict__.setdefault("_gh_entries", WeakKeyDictionary())[link] = entry
-
-    def varies(self, source):
-        """Numbers of optimizers change as training goes on."""
-        step = source
-        while step is not None:
-            if step.kind == "const" and isinstance(step.key, (Optimizer, LRScheduler)):
-                return True
-            if step.text.endswith((".param_groups", ".state")):
-                return True
-            step = step.base
-        return False
 
     # -- the state around a trace ----------------------------------------------------------------
 

@@ -4,7 +4,7 @@ import copy
 import types
 
 from glasshouse.autograd.tape import grad_mode
-from glasshouse.capture.front import FrontEnd
+from glasshouse.capture.network_front import TABLES, NetworkFront
 from glasshouse.capture.plain import SCALARS
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import Break, Recipe, ValueSource, Var
@@ -21,7 +21,6 @@ from glasshouse.optim.optimizer import Optimizer
 from glasshouse.optim.schedule import LRScheduler
 from glasshouse.profile.annotation import record_function
 
-TABLES = ("_parameters", "_buffers", "_modules")
 INLINED_MODULES = (Sequential, ModuleList, ModuleDict, GraphModule)
 WITHOUT_DRAWS = (Layer, Flatten, Identity, Unflatten, Sequential, ModuleList)  # when they are made
 CONTEXTS = (grad_mode, autocast, record_function)
@@ -40,56 +39,18 @@ class LeftContext:
         self.context.__enter__()
 
 
-class ModuleFront(FrontEnd):
+class ModuleFront(NetworkFront):
     """Layers are nodes of the graph; other modules are Python that is interpreted."""
 
-    # -- attributes ------------------------------------------------------------------------------
-
-    def member(self, tracer, obj, name):
-        """Parameters, buffers and submodules of a Module."""
-        if not isinstance(obj.value, Module):
-            return None
-        for kind in TABLES:
-            members = obj.value.__dict__.get(kind, ())
-            tracked = tracer.tracked.get(id(members))
-            if tracked is not None and tracked.log and name in tracked.items:
-                return tracked.items[name] and tracked.items[name][1]
-            if name in members:
-                source = None
-                if tracer.live and isinstance(obj.origin, ValueSource):
-                    inside = tracer.guards.source("dict", obj.origin)
-                    table = tracer.guards.source("get", inside, kind)
-                    source = tracer.guards.source("get", table, name, f"{obj.origin.text}.{name}")
-                return tracer.load(members[name], source)
-        if (
-            tracer.live
-            and type(obj.value).__getattr__ is Module.__getattr__
-            and not hasattr(type(obj.value), name)
-        ):
-            self.lacks(tracer, obj, name)
-            tracer.do(getattr, obj.value, name)
-        return None
+    module_type = Module
+    member_types = (Parameter, Module)
+    optimizer_type = Optimizer
+    scheduler_type = LRScheduler
 
     def tables(self, tracer, module) -> list[Var]:
         """The dicts of parameters, buffers and modules below a module that were looked into."""
         tables = (tracer.tracked.get(id(m.__dict__[p])) for m in module.modules() for p in TABLES)
         return [x for x in tables if x is not None]
-
-    def lacks(self, tracer, obj, name) -> None:
-        """Guard that a Module has no such member."""
-        if isinstance(obj.origin, ValueSource):
-            inside = tracer.guards.source("dict", obj.origin)
-            for kind in TABLES:
-                table = tracer.guards.source("get", inside, kind)
-                tracer.guards.add("absent", table, name)
-
-    def sets_plainly(self, obj, name, var):
-        module = obj.value
-        if not isinstance(module, Module) or type(module).__setattr__ is not Module.__setattr__:
-            return False
-        if var is not None and isinstance(var.value, (Parameter, Module)):
-            return False
-        return not any(name in module.__dict__.get(table, ()) for table in TABLES)
 
     # -- calls -----------------------------------------------------------------------------------
 
@@ -205,19 +166,6 @@ class ModuleFront(FrontEnd):
         tracer.context_nodes[id(left)] = made
         tracer.contexts.append(left)
         tracer.write(var, ("method", "__exit__", [Var(None)] * 3))
-        return True
-
-    def schedule(self, tracer, fn, args, kwargs, then):
-        """A scheduler's step has nothing for the graph: Python does it again in each call."""
-        var = fn.origin.parts[0] if isinstance(fn.origin, Recipe) else None
-        from_outside = var is not None and isinstance(var.origin, ValueSource) and not kwargs
-        if not from_outside or not tracer.all_foldable(args):
-            raise Break("a scheduler's step", fn, args, kwargs)
-        tracer.typed(var)
-        tracer.call_concrete(fn.value, args)
-        tracer.write(var, ("method", "step", list(args)))
-        tracer.scheduled = True
-        tracer.give(then, None)
         return True
 
     def call_module(self, tracer, fn, args, kwargs, then, own=True):

@@ -10,31 +10,15 @@ from torch.autograd.profiler import record_function
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils._foreach_utils import _group_tensors_by_device_and_dtype
 
-from glasshouse.capture.front import FrontEnd
 from glasshouse.capture.guards import GuardCheck
+from glasshouse.capture.network_front import NetworkFront
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import Break, Recipe, ValueSource, Var, constant
 from glasshouse.torch import front_names as names
 
 
-class TorchCallFront(FrontEnd):
+class TorchCallFront(NetworkFront):
     """Calls that change or read what PyTorch keeps beside its tensors."""
-
-    def varies(self, source):
-        """Numbers of optimizers change as training goes on."""
-        step = source
-        while step is not None:
-            if step.text.endswith((".param_groups", ".state")):
-                return True
-            step = step.base
-        return False
-
-    def is_stale(self, tracer, var):
-        """Whether a scheduler's step may have changed what is read."""
-        if not tracer.scheduled or not isinstance(var.origin, ValueSource):
-            return False
-        changed = isinstance(var.value, (torch.optim.Optimizer, LRScheduler))
-        return changed or "param_groups" in var.origin.text
 
     def call_special(self, tracer, fn, args, kwargs, then) -> bool:
         """Handle a call that is is_read by what is called; False if it is another."""
@@ -50,19 +34,6 @@ class TorchCallFront(FrontEnd):
         if isinstance(f, weakref.ref) and not args:
             return self.dereference(tracer, fn, then)
         return self.call_state(tracer, fn, args, kwargs, then)
-
-    def schedule(self, tracer, fn, args, kwargs, then) -> bool:
-        """A scheduler's step has nothing for the graph: Python does it again in each call."""
-        var = fn.origin.parts[0] if isinstance(fn.origin, Recipe) else None
-        from_outside = var is not None and isinstance(var.origin, ValueSource) and not kwargs
-        if not from_outside or not tracer.all_foldable(args):
-            raise Break("a scheduler's step", fn, args, kwargs)
-        tracer.typed(var)
-        tracer.call_concrete(fn.value, args)
-        tracer.write(var, ("method", "step", list(args)))
-        tracer.scheduled = True
-        tracer.give(then, None)
-        return True
 
     def dereference(self, tracer, fn, then) -> bool:
         """A weak reference to something that was met before is called."""

@@ -2,13 +2,13 @@
 
 import torch
 from torch.nn.modules import module as of_modules
+from torch.optim.lr_scheduler import LRScheduler
 
-from glasshouse.capture.front import FrontEnd
+from glasshouse.capture.network_front import NetworkFront
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.plain import is_library, static_lookup
 from glasshouse.capture.values import Break, ValueSource, Var
 
-TABLES = ("_parameters", "_buffers", "_modules")
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 GLOBAL_HOOKS = (
     "_global_forward_hooks",
@@ -19,48 +19,13 @@ GLOBAL_HOOKS = (
 NOT_CAPTURED = (torch.jit.ScriptModule, torch.nn.modules.lazy.LazyModuleMixin)
 
 
-class TorchModuleFront(FrontEnd):
+class TorchModuleFront(NetworkFront):
     """Modules are Python that is interpreted; their parameters are inputs of the graph."""
 
-    def member(self, tracer, obj, name):
-        """Parameters, buffers and submodules of a Module."""
-        module = obj.value
-        if not isinstance(module, torch.nn.Module):
-            return None
-        if type(module).__getattr__ is not torch.nn.Module.__getattr__:
-            return None
-        for kind in TABLES:
-            members = module.__dict__.get(kind, ())
-            tracked = tracer.tracked.get(id(members))
-            if tracked is not None and tracked.log and name in tracked.items:
-                return tracked.items[name] and tracked.items[name][1]
-            if name in members:
-                source = None
-                if tracer.live and isinstance(obj.origin, ValueSource):
-                    table = self.table(tracer, obj, kind)
-                    source = tracer.guards.source("get", table, name, f"{obj.origin.text}.{name}")
-                return tracer.load(members[name], source)
-        if tracer.live and not hasattr(type(module), name):
-            if isinstance(obj.origin, ValueSource):
-                for kind in TABLES:
-                    tracer.guards.add("absent", self.table(tracer, obj, kind), name)
-            tracer.do(getattr, module, name)
-        return None
-
-    def table(self, tracer, obj, kind: str) -> ValueSource:
-        """The source of one of a module's dicts."""
-        inside = tracer.guards.source("dict", obj.origin)
-        return tracer.guards.source("get", inside, kind)
-
-    def sets_plainly(self, obj, name, var):
-        module = obj.value
-        if not isinstance(module, torch.nn.Module):
-            return False
-        if type(module).__setattr__ is not torch.nn.Module.__setattr__:
-            return False
-        if var is not None and isinstance(var.value, (torch.Tensor, torch.nn.Module)):
-            return False
-        return not any(name in module.__dict__.get(table, ()) for table in TABLES)
+    module_type = torch.nn.Module
+    member_types = (torch.Tensor, torch.nn.Module)
+    optimizer_type = torch.optim.Optimizer
+    scheduler_type = LRScheduler
 
     def call_module(self, tracer, fn, args, kwargs, then) -> bool:
         """Interpret a module's forward, with its hooks where it has some."""

@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 from glasshouse.torch.lowering import module_path
 from glasshouse.torch.options import TorchOptions
 from glasshouse.torch.runtime import TorchGraphProgram, static_inputs, visible_results
+from glasshouse.torch.sizes import meta_tensor
 from glasshouse.torch.table import TABLE
 from glasshouse.version import __version__
 
@@ -43,9 +44,7 @@ class KeptTensor:
 
     def tensor(self) -> torch.Tensor:
         """A tensor without storage of this kind."""
-        extent = 1 + self.offset + sum(max(n - 1, 0) * s for n, s in zip(self.sizes, self.strides))
-        whole = torch.empty(extent, dtype=self.dtype, device="meta")
-        return whole.as_strided(self.sizes, self.strides, self.offset)
+        return meta_tensor(self.sizes, self.strides, self.offset, self.dtype)
 
 
 def kept(value):
@@ -100,13 +99,9 @@ class CachedGraph(OutputCode):
 
     def __init__(self, graph: torch.fx.GraphModule, phase: str, options: TorchOptions, keeps: bool):
         super().__init__()
-        stable = static_inputs() if keeps else ()
-        self.phase, self.options, self.visible, self.stable = (
-            phase,
-            options,
-            visible_results(phase),
-            stable,
-        )
+        self.phase, self.options = phase, options
+        self.visible = visible_results(phase)
+        self.stable = static_inputs() if keeps else ()
         self.program: TorchGraphProgram | None = self.program_of(graph)
         self.bytes = b""
         self._boxed_call = True

@@ -3,6 +3,13 @@
 import torch
 
 
+def meta_tensor(sizes, strides, offset: int, dtype: torch.dtype) -> torch.Tensor:
+    """A tensor without storage, of these sizes, strides and offset."""
+    extent = 1 + offset + sum(max(n - 1, 0) * s for n, s in zip(sizes, strides))
+    whole = torch.empty(extent, dtype=dtype, device="meta")
+    return whole.as_strided(sizes, strides, offset)
+
+
 class SizeValues:
     """What the symbols in the sizes of a graph are, by the inputs that it is lowered for."""
 
@@ -43,7 +50,4 @@ class SizeValues:
         if all(isinstance(n, int) for n in numbers):
             return fake
         sizes, strides = ([self.number(n) for n in v] for v in (fake.shape, fake.stride()))
-        offset = self.number(fake.storage_offset())
-        extent = 1 + offset + sum(max(n - 1, 0) * s for n, s in zip(sizes, strides))
-        held = torch.empty(extent, dtype=fake.dtype, device="meta")
-        return held.as_strided(sizes, strides, offset)
+        return meta_tensor(sizes, strides, self.number(fake.storage_offset()), fake.dtype)

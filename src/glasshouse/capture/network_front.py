@@ -1,0 +1,93 @@
+"""What a trace knows of modules, optimizers and schedulers, whichever library has them: modules
+keep their members in dicts, schedulers change numbers of optimizers beside the graph."""
+
+from glasshouse.capture.front import FrontEnd
+from glasshouse.capture.plain import is_instance as isinstance
+from glasshouse.capture.values import Break, Recipe, ValueSource
+
+TABLES = ("_parameters", "_buffers", "_modules")
+
+
+class NetworkFront(FrontEnd):
+    """A library with modules, optimizers and schedulers of these types."""
+
+    module_type: type
+    member_types: tuple[type, ...]  # of what a module keeps in its dicts
+    optimizer_type: type
+    scheduler_type: type
+
+    # -- modules ---------------------------------------------------------------------------------
+
+    def member(self, tracer, obj, name):
+        """Parameters, buffers and submodules of a module."""
+        module = obj.value
+        if not isinstance(module, self.module_type):
+            return None
+        if type(module).__getattr__ is not self.module_type.__getattr__:
+            return None
+        for kind in TABLES:
+            members = module.__dict__.get(kind, ())
+            tracked = tracer.tracked.get(id(members))
+            if tracked is not None and tracked.log and name in tracked.items:
+                return tracked.items[name] and tracked.items[name][1]
+            if name in members:
+                source = None
+                if tracer.live and isinstance(obj.origin, ValueSource):
+                    table = self.table(tracer, obj, kind)
+                    source = tracer.guards.source("get", table, name, f"{obj.origin.text}.{name}")
+                return tracer.load(members[name], source)
+        if tracer.live and not hasattr(type(module), name):
+            if isinstance(obj.origin, ValueSource):
+                for kind in TABLES:
+                    tracer.guards.add("absent", self.table(tracer, obj, kind), name)
+            tracer.do(getattr, module, name)
+        return None
+
+    def table(self, tracer, obj, kind: str) -> ValueSource:
+        """The source of one of a module's dicts."""
+        inside = tracer.guards.source("dict", obj.origin)
+        return tracer.guards.source("get", inside, kind)
+
+    def sets_plainly(self, obj, name, var):
+        module = obj.value
+        if not isinstance(module, self.module_type):
+            return False
+        if type(module).__setattr__ is not self.module_type.__setattr__:
+            return False
+        if var is not None and isinstance(var.value, self.member_types):
+            return False
+        return not any(name in module.__dict__.get(table, ()) for table in TABLES)
+
+    # -- optimizers and schedulers ---------------------------------------------------------------
+
+    def varies(self, source):
+        """Numbers of optimizers change as training goes on."""
+        keepers = (self.optimizer_type, self.scheduler_type)
+        step = source
+        while step is not None:
+            if step.kind == "const" and isinstance(step.key, keepers):
+                return True
+            if step.text.endswith((".param_groups", ".state")):
+                return True
+            step = step.base
+        return False
+
+    def is_stale(self, tracer, var):
+        """Whether a scheduler's step may have changed what is read."""
+        if not tracer.scheduled or not isinstance(var.origin, ValueSource):
+            return False
+        changed = isinstance(var.value, (self.optimizer_type, self.scheduler_type))
+        return changed or "param_groups" in var.origin.text
+
+    def schedule(self, tracer, fn, args, kwargs, then) -> bool:
+        """A scheduler's step has nothing for the graph: Python does it again in each call."""
+        var = fn.origin.parts[0] if isinstance(fn.origin, Recipe) else None
+        from_outside = var is not None and isinstance(var.origin, ValueSource) and not kwargs
+        if not from_outside or not tracer.all_foldable(args):
+            raise Break("a scheduler's step", fn, args, kwargs)
+        tracer.typed(var)
+        tracer.call_concrete(fn.value, args)
+        tracer.write(var, ("method", "step", list(args)))
+        tracer.scheduled = True
+        tracer.give(then, None)
+        return True
