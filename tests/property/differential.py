@@ -16,6 +16,7 @@ import itertools
 import math
 import operator
 import random
+import re
 import sys
 import warnings
 import weakref
@@ -147,7 +148,8 @@ class FunctionWorld:
         if self.gradients and error is None:
             result = result, backward(result)
         seen = {name: self.names.get(name) for name in GLOBALS}
-        seen.update(args=args, result=result, told=self.told, printed=printed.getvalue())
+        text = re.sub(r"\b0x[0-9a-f]+", "0x", printed.getvalue())  # addresses are others' each time
+        seen.update(args=args, result=result, told=self.told, printed=text)
         seen.update(grad_enabled=enabled, error=error, lines=lines)
         if "Box" in self.names:
             seen["count"] = self.names["Box"].count

@@ -53,10 +53,17 @@ def stored(cls: type, name: str):
     return next(c.__dict__[name] for c in cls.__mro__ if name in c.__dict__)
 
 
+def stored_item(values: dict, key):
+    """What a dict has at a key; `__missing__` is not asked, which may change the dict."""
+    if not dict.__contains__(values, key):
+        raise KeyError(key)
+    return dict.__getitem__(values, key)
+
+
 # Kind of a step: (how it is written, what takes it).
 STEPS = {
     "dict": ("{}.__dict__", lambda x, _: x.__dict__),
-    "get": ("{}[{}]", operator.getitem),
+    "get": ("{}[{}]", stored_item),
     "item": ("{}[{}]", operator.getitem),
     "attr": ("{}.{}", getattr),
     "lookup": ("{}.{}", stored),

@@ -1,6 +1,7 @@
 """Guards: whatever changes between calls, results are Python's; new entries only if needed."""
 
 import math
+from collections import defaultdict
 from types import SimpleNamespace
 
 import numpy as np
@@ -673,3 +674,14 @@ def test_recycled_identity():
     fast = gh.optimize("eager")(call_it)
     for k in range(40):
         same(fast(X(3), lambda t, k=k: t + k), X(3) + k)
+
+
+def test_telling_why_a_guard_failed_asks_no_default_factory():
+    def fn(x, table):
+        return x, table.get("a", 1)
+
+    fast = gh.optimize("eager")(fn)
+    for items in ({"a": 2, "b": 0}, {}, {"b": 1}):
+        table = defaultdict(int, items)
+        assert fast(X(2), table)[1] == items.get("a", 1)
+        assert table == items
