@@ -160,7 +160,7 @@ def backward(result) -> str:
     """Gradients of the tensors among the results, into what they come from."""
     try:
         for x in result:
-            if isinstance(x, gh.Tensor) and x.requires_grad and x.grad_fn is not None:
+            if isinstance(x, gh.Tensor) and x.requires_grad and not x.is_leaf:
                 x.sum().backward()
     except Exception as error:
         return f"{type(error).__name__}: {error}"

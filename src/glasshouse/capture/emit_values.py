@@ -38,7 +38,7 @@ def annotate(fn: types.FunctionType, flat) -> None:
 def may_be_fetched(source: ValueSource) -> bool:
     """Whether the guards know what is at a source without a reference of their own to it."""
     step: ValueSource | None = source
-    while step is not None and step.kind != "attr":
+    while step is not None and step.kind not in ("attr", "handled"):
         step = step.base
     return step is None
 
@@ -90,6 +90,10 @@ class ValueEmitter:
             return f"s{source.key}"
         if source.kind == "const":
             return self.pool(source.key)
+        if source.kind == "handled":
+            name = self.fresh(source)
+            self.reads.append(f"{name} = {self.pool(sys.exc_info)}()[1]")
+            return name
         if self.fetches and may_be_fetched(source):
             self.fetched.append(source)
             return self.fresh(source)
@@ -272,9 +276,6 @@ class ValueEmitter:
                 self.make(f"{name}.{part} = {text}")
         self.chained(var, name)
         return name
-
-    def make_handled(self, var):
-        return self.bind(var, f"{self.pool(sys.exc_info)}()[1]")
 
     def make_traceback(self, var, error):
         return self.bind(var, f"{self.name(error)}.__traceback__")

@@ -1,5 +1,6 @@
 """Guards: what a trace relied on, as a program that C checks and that prints as Python."""
 
+import sys
 import types
 import weakref
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ from glasshouse.capture.values import STEPS, ValueSource
 
 # As in native/frame_hook.c.
 READ = {"slot": 0, "const": 1, "dict": 2, "get": 3, "item": 4, "cell": 5, "attr": 6, "type": 7,
-        "lookup": 8}  # fmt: skip
+        "lookup": 8, "handled": 11}  # fmt: skip
 TAG, SETTAG = 9, 10
 CHECK = {"is": 20, "type": 21, "eq": 22, "len": 23, "absent": 24, "keys": 25, "same": 26,
          "distinct": 27, "call": 28, "spec": 29, "kind": 30, "lacks": 31,
@@ -249,10 +250,20 @@ class GuardCompiler:
         return [tuple(op) for op in self.ops], len(self.register)
 
 
+def handled_error() -> BaseException:
+    """The exception that is being handled; raises where there is none."""
+    error = sys.exc_info()[1]
+    if error is None:
+        raise LookupError("no exception is being handled")
+    return error
+
+
 def read_source(source: ValueSource, slots):
     """The value at a source now; raises where the path ends early."""
     if source.kind == "slot":
         return slots[source.key]
     if source.kind == "const":
         return source.key
+    if source.kind == "handled":
+        return handled_error()
     return STEPS[source.kind][1](read_source(source.base, slots), source.key)

@@ -93,7 +93,7 @@ class SubscriptRules:
                 make = self.new_list if isinstance(value, list) else self.new_tuple
                 if type(value) is tuple and raw == slice(None):
                     return self.deliver(then, obj)
-                return self.deliver(then, make(items[raw]))
+                return self.deliver(then, make(self.do(operator.getitem, items, raw)))
             self.do(operator.getitem, value, raw)
             return self.deliver(then, items[raw])
         if self.foldable(obj) and self.foldable(key):

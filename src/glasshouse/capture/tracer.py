@@ -144,7 +144,7 @@ class CaptureTracer(
             source = self.guards.source("slot", None, i, names[at])
             frame.locals[at] = self.load(value, source)
         if original_of(code)[0] is not code and self.outside is not None:
-            frame.handled = [self.track(Var(self.outside, Recipe("handled")))]
+            frame.handled = [self.handled_outside()]
             self.began_handling, self.outside = True, None
         self.frames.append(frame)
         self.module_name = fn.__globals__.get("__name__")
@@ -505,8 +505,13 @@ class CaptureTracer(
             if f.handled or f.generator is not None:
                 return f.handled[-1] if f.handled else Var(None)
         if self.outside is not None:
-            return self.track(Var(self.outside, Recipe("handled")))
+            return self.handled_outside()
         return Var(None)
+
+    def handled_outside(self) -> Var:
+        """The exception that is being handled where the call is."""
+        source = self.guards.source("handled", None, None, "sys.exc_info()[1]")
+        return self.load(self.outside, source)
 
     def handled_now(self) -> BaseException | None:
         """The exception that is being handled where the user's program is."""

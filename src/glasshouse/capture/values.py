@@ -18,7 +18,8 @@ class ValueSource:
     """A path from a call's arguments to a value: `kind` is a step from `base`, named by `key`.
 
     Kinds: slot (number), const (an object), dict (an instance's dict), get (of a dict), item (of a
-    sequence), cell (its contents), attr (getattr), type, lookup (a class attribute)."""
+    sequence), cell (its contents), attr (getattr), type, lookup (a class attribute), handled (the
+    exception that is being handled where the call is)."""
 
     __slots__ = ("kind", "base", "key", "named")
 

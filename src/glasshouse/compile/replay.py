@@ -64,12 +64,15 @@ class ReplayedCall(NamedTuple):
 
 class ReplayedPull(NamedTuple):
     """The calls of the rules of one call, on the cotangent, the result and the operands, and the
-    `places` of the cotangents that they give; `parents` has the numbers of their operands."""
+    `places` of the cotangents that they give; `parents` has the numbers of their operands. One that
+    is the same object as an earlier one has that one's number in `same_as`, one that is the given
+    cotangent itself -1, any other its own."""
 
     calls: tuple[ReplayedCall, ...]
     places: tuple[int, ...]
     parents: tuple[int, ...]
     specs: tuple
+    same_as: tuple[int, ...]
 
 
 class ReplayedFunction(NamedTuple):
@@ -235,11 +238,11 @@ def collect_pull(entry, cotangent, given, key) -> list:
     collector = CallCollector(entry.backend, given)
     with also_told(collector):
         pulled = entry.pull([cotangent], False)
-    entry.call.pulls[key] = replayed_pull(entry, pulled, collector) or ()
+    entry.call.pulls[key] = replayed_pull(entry, cotangent, pulled, collector) or ()
     return pulled
 
 
-def replayed_pull(entry, pulled, collector: CallCollector) -> ReplayedPull | None:
+def replayed_pull(entry, cotangent, pulled, collector: CallCollector) -> ReplayedPull | None:
     """What the rules of a call did, to be replayed; None if it cannot be."""
     by_parent = {id(parent): cotangent for parent, cotangent in pulled}
     given = [(i, by_parent[id(x)]) for i, x in enumerate(entry.parents) if x and id(x) in by_parent]
@@ -250,7 +253,10 @@ def replayed_pull(entry, pulled, collector: CallCollector) -> ReplayedPull | Non
         places = tuple(collector.places[id(x.payload)] for _, x in given)
     except KeyError:
         return None
-    return ReplayedPull(calls, places, tuple(i for i, _ in given), tuple(x.spec for _, x in given))
+    numbers = {id(x): i for i, (_, x) in reversed([*enumerate(given)])} | {id(cotangent): -1}
+    same_as = tuple(numbers[id(x)] for _, x in given)
+    specs = tuple(x.spec for _, x in given)
+    return ReplayedPull(calls, places, tuple(i for i, _ in given), specs, same_as)
 
 
 def collect_function(fn, args, named, backend, key, tensors, scalar):

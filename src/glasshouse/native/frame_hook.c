@@ -51,7 +51,7 @@ The hook (PEP 523) is for frames that are entered from code that is not captured
 /* ---------------------------------------------------------------- guards */
 
 enum {
-    ARG, CONST, DICT, GET, ITEM, CELL, ATTR, TYPEOF, LOOKUP, TAG, SETTAG,
+    ARG, CONST, DICT, GET, ITEM, CELL, ATTR, TYPEOF, LOOKUP, TAG, SETTAG, HANDLED,
     IS = 20, TYPE, EQ, LEN, ABSENT, KEYS, SAME, DISTINCT, CALL, SPEC, KIND, LACKS, IS_WEAK, TYPE_WEAK, UNHOOKED, CODE, NATIVE
 };
 typedef struct {
@@ -240,6 +240,10 @@ static Py_ssize_t run_guards(Entry *g, PyObject *const *args, Py_ssize_t nargs, 
             y = PyObject_GetAttr(x, o->key);
             if (y) owned[owns++] = y;
             break;
+        case HANDLED:
+            y = PyErr_GetHandledException();
+            if (y) owned[owns++] = y;
+            break;
         case TYPEOF: y = (PyObject *)Py_TYPE(x); break;
         case LOOKUP: y = PyType_Check(x) ? _PyType_Lookup((PyTypeObject *)x, o->key) : NULL; break;
         case TAG:
@@ -330,7 +334,7 @@ static PyObject *entry_new(PyTypeObject *type, PyObject *a, PyObject *kw) {
                               &key, &o->jump)) { Py_DECREF(g); return NULL; }
         o->key = Py_NewRef(key);
         g->size = i + 1;
-        g->owns += o->op == ATTR;
+        g->owns += o->op == ATTR || o->op == HANDLED;
         if (o->op != IS_WEAK && o->op != TYPE_WEAK) continue;
         if (!PyWeakref_Check(key)) { Py_DECREF(g); PyErr_SetString(PyExc_TypeError, "Entry: expected a weak reference"); return NULL; }
         o->tag = (uintptr_t)PyWeakref_GET_OBJECT(key);

@@ -354,10 +354,12 @@ static PyObject *given_to_rules(PyObject *entry, PyObject *g, PyObject **key) {
     return given;
 }
 
-/* [(parent, cotangent)] of an entry whose rules' calls are replayed: `made` is a ReplayedPull. */
-static PyObject *replay_pull(PyObject *entry, PyObject *backend, PyObject *made, PyObject *given) {
+/* [(parent, cotangent)] of an entry whose rules' calls are replayed: `made` is a ReplayedPull, `g` the
+   cotangent that came. */
+static PyObject *replay_pull(PyObject *entry, PyObject *g, PyObject *backend, PyObject *made, PyObject *given) {
     PyObject *calls = FIELD(made, ReplayedPull_calls), *places = FIELD(made, ReplayedPull_places), *results = NULL;
     PyObject *parents = FIELD(made, ReplayedPull_parents), *specs = FIELD(made, ReplayedPull_specs);
+    PyObject *same_as = FIELD(made, ReplayedPull_same_as);
     Py_ssize_t n = PyTuple_GET_SIZE(calls);
     PyObject *nodes[n + 1], *entries[n + 1];
     Replay r = {.backend = backend, .calls = calls, .given = given, .nodes = nodes, .entries = entries};
@@ -365,8 +367,12 @@ static PyObject *replay_pull(PyObject *entry, PyObject *backend, PyObject *made,
     for (Py_ssize_t i = 0; results && i < PyTuple_GET_SIZE(places); i++) {
         Py_ssize_t number = PyLong_AsSsize_t(PyTuple_GET_ITEM(parents, i));
         PyObject *parent = PyTuple_GET_ITEM(get(entry, CallEntry_at.parents), number);
-        PyObject *payload = payload_at(&r, PyTuple_GET_ITEM(places, i));
-        PyObject *x = boxed(payload, PyTuple_GET_ITEM(specs, i), backend), *pair = x ? PyTuple_Pack(2, parent, x) : NULL;
+        Py_ssize_t same = PyLong_AsSsize_t(PyTuple_GET_ITEM(same_as, i));
+        PyObject *x;
+        if (same < 0) x = new(g);
+        else if (same < i) x = new(PyTuple_GET_ITEM(PyList_GET_ITEM(results, same), 1));
+        else x = boxed(payload_at(&r, PyTuple_GET_ITEM(places, i)), PyTuple_GET_ITEM(specs, i), backend);
+        PyObject *pair = x ? PyTuple_Pack(2, parent, x) : NULL;
         Py_XDECREF(x);
         if (!pair) Py_CLEAR(results);
         else PyList_SET_ITEM(results, i, pair);
@@ -404,7 +410,7 @@ static PyObject *pull(PyObject *self, PyObject *const *in, Py_ssize_t count) {
     if (!made && !PyErr_Occurred())
         result = PyObject_CallFunctionObjArgs(collect_pull, entry, g, given, key, NULL);
     else if (made)
-        result = PyTuple_GET_SIZE(made) ? replay_pull(entry, backend, made, given) : new(Py_None);
+        result = PyTuple_GET_SIZE(made) ? replay_pull(entry, g, backend, made, given) : new(Py_None);
     Py_XDECREF(made);
 done:
     Py_XDECREF(replays);

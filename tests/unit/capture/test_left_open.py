@@ -308,3 +308,22 @@ def test_arguments_of_the_context_of_an_error():
 
     fast = gh.optimize("eager")(fn)
     assert [fast(gh.ones(1))[0] for _ in range(3)] == [("first",)] * 3
+
+
+def test_an_error_behind_a_break_in_finally_is_matched_by_its_type():
+    def fn(x, k):
+        try:
+            try:
+                if k:
+                    raise TypeError("another")
+                [][0]
+            finally:
+                gh.graph_break()
+        except IndexError:
+            return x + 1
+
+    fast = gh.optimize("eager")(fn)
+    for _ in range(2):
+        assert fast(gh.ones(1), 0).tolist() == [2.0]
+        with pytest.raises(TypeError, match="another"):
+            fast(gh.ones(1), 1)

@@ -441,3 +441,14 @@ def test_python_within_python_stays_python():
             pass
         assert hooks.run is run
     assert hooks.run is replay.Native.module.run
+
+
+def test_gradients_that_are_one_object_stay_so():
+    same = []
+    for _ in range(20):
+        x, w = gh.ones(3).requires_grad_(), gh.ones(3).requires_grad_()
+        ((x + w) * 2.0 - w).sum().backward()
+        y, z = gh.ones(3).requires_grad_(), gh.ones(3).requires_grad_()
+        (y + z).sum().backward()
+        same.append((x.grad is w.grad, y.grad is z.grad))
+    assert same == [(False, True)] * 20
