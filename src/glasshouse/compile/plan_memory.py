@@ -1,5 +1,6 @@
 """Where each value lies: one arena, in which values that do not live together share memory."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,14 +52,20 @@ def reuse_inputs(schedule) -> None:
     reads = ((buffer, i) for i, step in enumerate(schedule) for buffer in step.reads())
     last_read = {buffer.at: i for buffer, i in reads if buffer.place == "input"}
     taken: set[int] = set()
+    for i, kernel, root in single_pass_roots(schedule):
+        if root.store.base.place == "output":
+            source = replaceable(kernel, root, "input")
+            if source is not None and last_read[source.at] == i and source.at not in taken:
+                root.store.base.source = source
+                taken.add(source.at)
+
+
+def single_pass_roots(schedule) -> Iterator[tuple[int, FusedKernel, Root]]:
+    """The results of kernels that read each position once, with the numbers of their steps."""
     for i, step in enumerate(schedule):
         if isinstance(step, FusedKernel) and is_single_pass(step):
             for root in step.roots:
-                if root.store.base.place == "output":
-                    source = replaceable(step, root, "input")
-                    if source is not None and last_read[source.at] == i and source.at not in taken:
-                        root.store.base.source = source
-                        taken.add(source.at)
+                yield i, step, root
 
 
 def is_single_pass(kernel: FusedKernel) -> bool:
@@ -81,10 +88,15 @@ def replaceable(kernel: FusedKernel, root: Root, place: str) -> PlannedBuffer | 
     return None
 
 
+def last_uses(schedule) -> dict[PlannedBuffer, int]:
+    """The last step that reads or writes each buffer."""
+    return {b: i for i, step in enumerate(schedule) for b in (*step.writes(), *step.reads())}
+
+
 def lives_of(schedule) -> list[Life]:
     """What lies in the arena, with the first and last step that uses it; a result that a kernel may
     store over an operand that nobody reads any more follows it at its place."""
-    last_use = {b: i for i, step in enumerate(schedule) for b in (*step.writes(), *step.reads())}
+    last_use = last_uses(schedule)
     lives: dict[PlannedBuffer, Life] = {}
     for i, step in enumerate(schedule):
         if isinstance(step, FusedKernel) and is_single_pass(step):
@@ -184,16 +196,14 @@ def first_writes(schedule) -> dict[PlannedBuffer, int]:
 
 def successors_of(schedule) -> dict[PlannedBuffer, PlannedBuffer]:
     """The outputs that a kernel may store over an operand that nobody reads any more."""
-    last_use = {b: i for i, step in enumerate(schedule) for b in (*step.writes(), *step.reads())}
-    heirs: dict[PlannedBuffer, PlannedBuffer] = {}
-    for i, step in enumerate(schedule):
-        if isinstance(step, FusedKernel) and is_single_pass(step):
-            for root in step.roots:
-                target = root.store.base
-                source = replaceable(step, root, "arena") if target.place == "output" else None
-                if source is not None and last_use[source] == i:
-                    heirs.setdefault(source, target)
-    return heirs
+    last_use = last_uses(schedule)
+    successors: dict[PlannedBuffer, PlannedBuffer] = {}
+    for i, kernel, root in single_pass_roots(schedule):
+        target = root.store.base
+        source = replaceable(kernel, root, "arena") if target.place == "output" else None
+        if source is not None and last_use[source] == i:
+            successors.setdefault(source, target)
+    return successors
 
 
 def alive_at_peak(lives: list[Life]) -> list[Life]:
