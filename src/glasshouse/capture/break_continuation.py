@@ -1,5 +1,6 @@
 """What goes on behind a break: Python does what broke the graph, then resume functions run."""
 
+import types
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -121,8 +122,9 @@ class BreakContinuation:
                 self.final[id(var)] = real(var, natives)
         for var in (*tracked, *self.tracer.written):
             for name, part in parts_of(var):
-                if isinstance(part, Var) and isinstance(part.value, OWN_ITERATORS):
-                    put_part(var.value, name, real(part, natives))
+                made = real(part, natives) if isinstance(part, Var) else part
+                if isinstance(part, Var) and made is not part.value:
+                    put_part(var.value, name, made)
 
     def resumption(
         self, frame: CaptureFrame, at: int, stack: list[Var], more: tuple, captured: bool
@@ -144,8 +146,10 @@ class BreakContinuation:
 
 
 def parts_of(var: Var) -> list[tuple]:
-    """(place, Var) of what lies in a list or a dict, or is an attribute of an object."""
+    """(place, Var) of what lies in a list, a dict or a cell, or is an attribute of an object."""
     items, value = var.items, var.value
+    if isinstance(value, types.CellType):
+        return [("cell_contents", items)]
     if isinstance(items, list) and isinstance(value, list):
         return list(enumerate(items))
     if not isinstance(items, dict) or isinstance(value, (tuple, set, frozenset, type)):

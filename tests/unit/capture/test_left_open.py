@@ -327,3 +327,21 @@ def test_an_error_behind_a_break_in_finally_is_matched_by_its_type():
         assert fast(gh.ones(1), 0).tolist() == [2.0]
         with pytest.raises(TypeError, match="another"):
             fast(gh.ones(1), 1)
+
+
+def test_iterators_in_cells_and_in_parts_of_containers_are_pythons_own_behind_a_break():
+    def delegates(it):
+        yield from it
+
+    def fn(x):
+        inside, held = iter([1, 2]), [(iter([3]), 4)]
+        gh.graph_break()
+        made = delegates(held)
+        gh.graph_break()
+        kinds = (lambda: type(inside).__name__)(), type(held[0][0]).__name__
+        gh.graph_break()
+        return x + 1, kinds, next(made)[1]
+
+    fast = gh.optimize("eager")(fn)
+    for _ in range(3):
+        assert fast(gh.ones(1))[1:] == fn(gh.ones(1))[1:]
