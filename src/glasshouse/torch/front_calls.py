@@ -21,7 +21,7 @@ class TorchCallFront(NetworkFront):
     """Calls that change or read what PyTorch keeps beside its tensors."""
 
     def call_special(self, tracer, fn, args, kwargs, then) -> bool:
-        """Handle a call that is is_read by what is called; False if it is another."""
+        """Handle a call of what is known here; False if it is of something else."""
         f = fn.value
         bound = isinstance(f, types.MethodType) and isinstance(f.__self__, LRScheduler)
         if bound and f.__name__ == "step":
