@@ -6,7 +6,6 @@ import shutil
 import subprocess
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import numpy as np
 from rich.console import Console
@@ -16,7 +15,7 @@ from rich.text import Text
 import glasshouse as gh
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch import primitives
-from glasshouse.profile.machine import count_cores
+from glasshouse.profile.machine import count_cores, processor_name, read_fields
 
 # The vector extensions that decide how fast dense kernels can be, x86 and then ARM.
 VECTOR_FEATURES = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_fp16",
@@ -35,21 +34,11 @@ PACKAGES = (
 COMPILERS = ("cc", "gcc", "clang")
 
 
-def read_fields(path: str) -> dict[str, str]:
-    """The first `name : value` lines of a file of /proc; empty where there is no such file."""
-    try:
-        lines = Path(path).read_text().splitlines()
-    except OSError:
-        return {}
-    pairs = [line.partition(":") for line in reversed(lines) if ":" in line]
-    return {name.strip(): value.strip() for name, _, value in pairs}
-
-
 def processor() -> dict[str, str]:
     cpu = read_fields("/proc/cpuinfo")
     flags = set((cpu.get("flags") or cpu.get("Features") or "").split())
     return {
-        "processor": cpu.get("model name") or platform.processor() or platform.machine(),
+        "processor": processor_name(),
         "cores": f"{count_cores()} usable of {os.cpu_count()}",
         "vector": " ".join(name for name in VECTOR_FEATURES if name in flags) or "unknown",
     }

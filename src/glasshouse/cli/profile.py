@@ -14,6 +14,8 @@ from glasshouse.cli.bench_worker import CASES, Ours
 from glasshouse.cli.command import Command, echo, progress, user_function
 from glasshouse.cli.show_program import as_main
 from glasshouse.profile import Comparison, FlopCounter
+from glasshouse.profile.advice import advice
+from glasshouse.profile.breakdown import Breakdown
 from glasshouse.profile.chrome import ENDINGS
 from glasshouse.profile.report import data_of, read_before
 from glasshouse.profile.tables import kernel_table
@@ -116,9 +118,10 @@ def profile(
 ):
     """Run a SCRIPT, a MODULE:FUNCTION or training steps of a MODEL, and show where time and memory
     go. SCRIPT and function may be ours or PyTorch's; a function is called once a step.
-    Prints modules, kernels and memory; writes a page, a trace and JSON on request, also of a script
-    that fails or is interrupted. A script's own options stand behind `--`. With --against it
-    compares the step time with another run's, and says whether the change is more than noise.
+    Prints modules, kernels, a step's parts, memory and advice; writes a page, a trace and JSON on
+    request, also of a script that fails or is interrupted. A script's own options stand behind
+    `--`. With --against it compares the step time with another run's, and says whether the change
+    is more than noise.
     A TRACE that torch.profiler wrote (.json, .json.gz) is read instead of running anything."""
     if fail_above is not None and against is None:
         raise click.UsageError("--fail-above needs --against.")
@@ -153,8 +156,11 @@ def compare(before: dict | None, prof, fail_above: float | None) -> None:
 def show(prof, depth: int, report, against, trace, hta: bool, json_path) -> None:
     echo(lambda: prof.modules().table(depth))
     echo(lambda: kernel_table(prof.trace))
+    echo(lambda: Breakdown(prof.trace).table())
     if prof.trace.with_memory:
         echo(lambda: prof.memory().table(10))
+    for number, told in enumerate(advice(prof.trace), 1):
+        echo(lambda number=number, told=told: f"{number}. {told}\n")
     if report:
         click.echo(f"report: {prof.report(report, against)}")
     if trace:

@@ -57,10 +57,6 @@ class StepKind:
         in_turn = self.moves_first or any(name.startswith(FLAT) for name in products)
         return machine.kernel_ns(moving + computing if in_turn else max(moving, computing))
 
-    def advise(self, infos: list) -> str:
-        """What would help where much time goes into these steps of this kind; "" if nothing."""
-        return ""
-
     def __eq__(self, other):
         return type(self) is type(other) and vars(self) == vars(other)
 
@@ -94,12 +90,6 @@ class ReferenceKind(StepKind):
 
     def estimate(self, products, numbers, machine) -> float:
         return REFERENCE_NS + REFERENCE_NS_PER_BYTE * numbers[0]
-
-    def advise(self, infos: list) -> str:
-        return (
-            "short recordings run as references until they have cost as much as compiling them: "
-            "GH_COMPILE=always does it at once"
-        )
 
 
 COPY, COLLECTIVE, REFERENCE = CopyKind(), CollectiveKind(), ReferenceKind()

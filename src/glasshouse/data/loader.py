@@ -1,9 +1,27 @@
 """DataLoader: shuffling, batching and prefetching in one object, in PyTorch's habit."""
 
+from time import perf_counter_ns
+
 from glasshouse.base.errors import CheckpointError
 from glasshouse.data import dataset as datasets
 from glasshouse.data.dataset import BatchDataset, PrefetchDataset, ShuffleDataset
+from glasshouse.dispatch.bind import watchers
+from glasshouse.dispatch.watch import WAITING, tell
 from glasshouse.ops.checks import check_integer
+
+NO_BATCH = object()
+
+
+def told_waiting(batches):
+    """The same batches; watchers are told how long each was waited for."""
+    while True:
+        begin_ns = perf_counter_ns()
+        batch = next(batches, NO_BATCH)
+        if watchers:
+            tell("region", WAITING, begin_ns)
+        if batch is NO_BATCH:
+            return
+        yield batch
 
 
 class DataLoader:
@@ -59,7 +77,7 @@ class DataLoader:
         return self.count(ahead, epoch, start)
 
     def count(self, batches, epoch: int, start: int):
-        for position, batch in enumerate(batches, start + 1):
+        for position, batch in enumerate(told_waiting(iter(batches)), start + 1):
             self.epoch, self.position = epoch, position
             yield batch
         self.epoch, self.position, self.continues = epoch + 1, 0, True

@@ -15,6 +15,9 @@ from glasshouse.base.errors import OptionError, check_least, type_name
 from glasshouse.base.interrupts import Living
 from glasshouse.dispatch.bind import Watchers, state, timers, watchers
 
+WAITING = "data"  # the region in which a loop waits for its next batch
+LOOKING = "profiler"  # that in which something is worked out for watchers, and the program stands
+
 
 class DeviceTimes(NamedTuple):
     """Where and when the steps of a run were done by a device that works beside the host: on which
@@ -70,7 +73,7 @@ class Watcher:
         """A module's forward ended."""
 
     def region(self, name: str, begin_ns: int) -> None:
-        """A backward, recompute or optimizer pass ended, or a compilation."""
+        """A backward, recompute or optimizer pass ended, a compilation, or waiting for data."""
 
     def annotation(self, name: str, begin_ns: int) -> None:
         """A region that the user named ended."""

@@ -1,10 +1,12 @@
 """What the machine can do at most, measured once and kept: products, copies and sums."""
 
 import os
+import platform
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +27,22 @@ class Limits(NamedTuple):
 def count_cores() -> int:
     """Cores that this process may use, which a container can make fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def read_fields(path: str) -> dict[str, str]:
+    """The first `name : value` lines of a file of /proc; empty where there is no such file."""
+    try:
+        lines = Path(path).read_text().splitlines()
+    except OSError:
+        return {}
+    pairs = [line.partition(":") for line in reversed(lines) if ":" in line]
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def processor_name() -> str:
+    """What the processor calls itself."""
+    named = read_fields("/proc/cpuinfo").get("model name")
+    return named or platform.processor() or platform.machine()
 
 
 def seconds_of(fn: Callable, repeats: int = 5) -> float:

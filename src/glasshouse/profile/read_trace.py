@@ -30,6 +30,7 @@ from glasshouse.memory import Tag
 from glasshouse.profile import chrome
 from glasshouse.profile import record as recorded
 from glasshouse.profile.at_once import SingleCall
+from glasshouse.profile.captured import CaptureCounts
 from glasshouse.profile.record import (
     ANNOTATION,
     COMPUTED,
@@ -158,6 +159,8 @@ class ReadRecording:
         self.runs: list[RecordedRun] = []
         self.live: dict = {}
         self.fallbacks, self.backend = FallbackCounter(), ReadBackend("torch.profiler")
+        self.script, self.threads_of_kernels = "", 0
+        self.captured_before, self.memory_limit = CaptureCounts(), None
         self.with_stack = any(s.category == "python_function" for s in slices)
         self.read_host(slices)
         self.read_device(slices)
@@ -431,5 +434,6 @@ def read_trace(path, rank: int = 0) -> Trace:
         fix = "Write one with torch.profiler's export_chrome_trace."
         raise OptionError("profile.read", "a trace", f"{Path(path).name} ({error})", fix) from error
     trace = Trace(ReadRecording(data), data.get("distributedInfo", {}).get("rank", rank))
+    trace.script = str(path)
     trace.host, trace.captures = data.get("host_name", ""), []
     return trace

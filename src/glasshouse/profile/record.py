@@ -25,6 +25,7 @@ from glasshouse.dispatch.hooks import hooks
 from glasshouse.dispatch.scope import Origin, origin_of, path_of
 from glasshouse.dispatch.watch import DeviceTimes, ProgramRun, Watcher, ignore_call
 from glasshouse.graph.node import Node
+from glasshouse.profile.captured import CaptureCounts
 from glasshouse.profile.libraries import Observation
 
 KINDS = ("recorded", "computed", "module", "region", "annotation", "pull", "step")
@@ -98,6 +99,7 @@ class RecordedRun(NamedTuple):
     thread: int
     first_ns: int
     device: DeviceTimes | None
+    stack: int = 0  # of who needed its results
 
     @property
     def begins_ns(self) -> np.ndarray:
@@ -129,12 +131,16 @@ class EventRecorder(Watcher):
         self.own_bytes = self.bytes_before = 0, 0  # of our manager: allocated, reserved
         self.library_bytes = self.existing_bytes = 0
         self.op = ignore_call
+        self.stack_key = fast_stack_key()
 
     def start(self) -> "EventRecorder":
         self.libraries = Observation(self)  # may import something, which is no part of a step
         self.begin_ns, self.began_at_ns = perf_counter_ns(), time_ns()
         self.backend = backends.current()
         self.fallbacks = self.backend.fallbacks.copy()
+        self.captured_before = CaptureCounts()
+        self.script, self.threads_of_kernels = " ".join(sys.argv), toolchain.count_threads()
+        self.memory_limit = memory.manager.Limit.nbytes
         if self.wants_allocations:
             self.manager = memory.current()
             before, self.live = self.manager.stats(), dict(self.manager.live)
@@ -202,7 +208,9 @@ class EventRecorder(Watcher):
         ends, events = np.asarray(run.ends_ns, np.int64), np.asarray(run.events, np.int64)
         thread = self.threads[state.thread]
         times = (run.begin_ns, ends, run.end_ns)
-        self.runs.append(RecordedRun(run.program, *times, events, thread, run.first_ns, run.device))
+        stack = self.stacks[self.stack_key(1)]
+        own = events, thread, run.first_ns, run.device, stack
+        self.runs.append(RecordedRun(run.program, *times, *own))
 
     def own(self, events: np.ndarray) -> np.ndarray:
         """Numbers of events in this recording; -1 for those of others."""

@@ -8,21 +8,20 @@ from pathlib import Path
 import numpy as np
 
 from glasshouse.base.errors import OptionError
-from glasshouse.compile.source_map import StepInfo
-from glasshouse.compile.work import StepKind
 from glasshouse.profile import chrome
+from glasshouse.profile.advice import advice
 from glasshouse.profile.at_once import with_kernels
+from glasshouse.profile.breakdown import ABOUT, Breakdown
 from glasshouse.profile.compare import Comparison, read_run
-from glasshouse.profile.machine import limits
+from glasshouse.profile.machine import count_cores, limits, processor_name
 from glasshouse.profile.memory import MemoryTimeline
 from glasshouse.profile.read_trace import read_trace
 from glasshouse.profile.tables import ModuleTree, kernels, key_averages
-from glasshouse.profile.text import milliseconds, writable
+from glasshouse.profile.text import writable
 from glasshouse.profile.trace import Trace
 
 MAX_SLICES = 40_000  # of the timeline; a longer one shows its last loop step
 MAX_POINTS = 4_000  # of the memory curve
-SHARE = 0.05  # of the time, from which on something is worth saying
 SMALL_NS = 20_000
 PLACE = "/*DATA*/null"
 MOST_HEAD = 1 << 16  # characters in front of a trace's events
@@ -30,11 +29,14 @@ MOST_HEAD = 1 << 16  # characters in front of a trace's events
 
 def data_of(trace: Trace) -> dict:
     """All tables of a trace, as what JSON can hold; times in ns."""
-    trace = with_kernels(trace)
+    plain, trace = trace, with_kernels(trace)
     machine, rows = limits(), kernels(trace)
     return {
         "made": time.strftime("%Y-%m-%d %H:%M:%S"),
         "host": trace.host,
+        "script": trace.script,
+        "processor": processor_name(),
+        "threads": trace.threads_of_kernels or count_cores(),
         "rank": trace.rank,
         "wall_ns": trace.wall_ns,
         "kernel_ns": trace.kernel_ns,
@@ -43,7 +45,7 @@ def data_of(trace: Trace) -> dict:
         "dropped": trace.dropped,
         "dropped_memory": trace.dropped_memory,
         "dropped_runs": trace.dropped_runs,
-        "flops_per_s": max(machine.flops_per_s, best_rate(trace, rows)),
+        "flops_per_s": max(machine.flops_per_s, best_rate(rows)),
         "bytes_per_s": machine.bytes_per_s,
         "step_ns": trace.step_ns() or [trace.wall_ns],
         "compile_ns": trace.compile_ns,
@@ -53,7 +55,9 @@ def data_of(trace: Trace) -> dict:
         "programs": [program_data(trace, i) for i in range(len(trace.programs))],
         "memory": memory_data(trace) if trace.with_memory else None,
         "backend": trace.backend,
-        "advice": advice(trace),
+        "advice": [x.as_dict() for x in advice(plain)],
+        "breakdown": Breakdown(trace).ns,
+        "about": ABOUT,
         "captures": trace.captures,
         "fallbacks": trace.fallbacks,
         "fallback_lines": trace.fallbacks.lines(),
@@ -70,59 +74,10 @@ def read_before(path) -> dict:
     return data_of(read_trace(path)) if is_trace else read_run(path)
 
 
-def best_rate(trace: Trace, rows) -> float:
+def best_rate(rows) -> float:
     """FLOP/s of the fastest kernel that took a while, without work on padding."""
-    rates = [0.0]
-    for r in rows:
-        if r.time_ns > SMALL_NS * r.runs:
-            info = trace.info(r.program, r.step)
-            exact = sum(s.call.cost.exact_flops for s in info.sources) - info.saved_flops
-            rates.append(exact * r.runs * 1e9 / r.time_ns)
-    return max(rates)
-
-
-def advice(trace: Trace) -> list[str]:
-    """What the numbers say would help, each with its evidence; the largest gain first."""
-    rows = kernels(trace)
-    gains = [
-        (
-            trace.compile_ns,
-            "Programs are compiled, or read from disk where a run before stored "
-            "them: schedule(wait=2, active=3) leaves it out of the recording",
-        ),
-        (
-            trace.wall_ns - trace.compile_ns - trace.kernel_ns,
-            "Python takes this time, not the kernels: larger batches or gh.optimize would help",
-        ),
-        *advice_of_kinds(trace, rows),
-        (
-            sum(r.time_ns for r in rows if r.name == "reorder"),
-            "layouts are changed between steps: channel counts that are multiples of 16 need fewer",
-        ),
-        (
-            sum(r.time_ns for r in rows if r.time_ns < SMALL_NS * r.runs),
-            "kernels shorter than "
-            f"{SMALL_NS // 1000} µs: their work is too small to fill the cores",
-        ),
-    ]
-    return [
-        f"{text} ({milliseconds(ns)}, {ns / trace.wall_ns:.0%} of the time)"
-        for ns, text in sorted(gains, reverse=True)
-        if trace.kernel_ns and ns > SHARE * trace.wall_ns
-    ]
-
-
-def advice_of_kinds(trace: Trace, rows) -> list[tuple[int, str]]:
-    """(ns, text) for each kind of step that has something to say of time spent in it."""
-    by_kind: dict[StepKind, list[tuple[int, StepInfo]]] = {}
-    for r in rows:
-        info = trace.info(r.program, r.step)
-        by_kind.setdefault(info.step_kind, []).append((r.time_ns, info))
-    told = (
-        (sum(ns for ns, _ in own), kind.advise([info for _, info in own]))
-        for kind, own in by_kind.items()
-    )
-    return [(ns, text) for ns, text in told if text]
+    long = [r for r in rows if r.time_ns > SMALL_NS * r.runs]
+    return max((r.exact_flops * r.runs * 1e9 / r.time_ns for r in long), default=0.0)
 
 
 def program_data(trace: Trace, number: int) -> dict:

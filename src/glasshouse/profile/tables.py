@@ -80,17 +80,17 @@ class EventAverages(list):
         column = SORT_KEYS[check_known("table", "a column to sort by", sort_by, SORT_KEYS)]
         rows = sorted(self, key=lambda r: (-getattr(r, column), -r.self_host_ns))
         shown = rows if row_limit < 0 else rows[:row_limit]
-        host, kernel = sum(r.self_host_ns for r in rows), self.trace.kernel_ns
+        wall = self.trace.wall_ns
         headings = ["name", "self host", "%", "host", "kernel", "%", "calls", "kernel/call"]
         headings += ["FLOPs", "bytes"] * self.flops + ["shapes"] * self.shapes
         lines = [
             [
                 r.name,
                 milliseconds(r.self_host_ns),
-                percent(r.self_host_ns, host),
+                percent(r.self_host_ns, wall),
                 milliseconds(r.host_ns),
                 milliseconds(r.kernel_ns),
-                percent(r.kernel_ns, kernel),
+                percent(r.kernel_ns, wall),
                 f"{r.calls:,}",
                 milliseconds(r.kernel_ns_average),
                 *([scaled(r.flops), scaled(r.bytes, "B")] * self.flops),
@@ -201,7 +201,8 @@ def costs_of(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
 
 class KernelRow(NamedTuple):
     """One step of a Program, over all runs: time in ns; FLOPs and bytes of one run. `line` is the
-    user's, where stacks were recorded or the function is captured."""
+    user's, where stacks were recorded or the function is captured. `exact_flops` are those that it
+    has to do: without those of a padding's zeros, or that its algorithm does without."""
 
     program: int
     step: int
@@ -214,6 +215,7 @@ class KernelRow(NamedTuple):
     flops: int
     bytes: int
     line: str
+    exact_flops: int
 
     @property
     def flops_per_s(self) -> float:
@@ -250,13 +252,14 @@ def kernels(trace: Trace) -> list[KernelRow]:
                 info.flops,
                 info.bytes,
                 trace.line(program, share.place),
+                max(0, sum(s.call.cost.exact_flops for s in info.sources) - info.saved_flops),
             )
         )
     return sorted(rows, key=lambda r: -r.time_ns)
 
 
 def kernel_table(trace: Trace, row_limit: int = 30) -> str:
-    rows, total = kernels(trace), trace.kernel_ns
+    rows, total = kernels(trace), trace.wall_ns
     lines = [
         [
             f"{r.kind} {r.name}",
@@ -340,7 +343,7 @@ class ModuleTree:
 
     def table(self, depth: int | None = 3) -> str:
         """The tree as text, all of it first."""
-        rows, total = self.rows(depth), self.trace.kernel_ns
+        rows, total = self.rows(depth), self.trace.wall_ns
         phases = [p for p in self.trace.phases if any(r.phase == p and r.kernel_ns for r in rows)]
         by = {(r.module, r.phase): r for r in rows}
         roots = [r for r in rows if "." not in r.module]

@@ -100,8 +100,9 @@ class Trace:
         self.tags, self.live = list(recorder.tags), recorder.live
         self.with_stack, self.with_memory = recorder.with_stack, recorder.wants_allocations
         self.before_bytes = tuple(n + recorder.existing_bytes for n in recorder.bytes_before)
-        self.captures, self.fallbacks = capture_data(), recorder.fallbacks
-        self.backend = recorder.backend.name
+        self.captures, self.fallbacks = capture_data(recorder.captured_before), recorder.fallbacks
+        self.backend, self.memory_limit = recorder.backend.name, recorder.memory_limit
+        self.script, self.threads_of_kernels = recorder.script, recorder.threads_of_kernels
         self.rank, self.pid, self.host = rank, os.getpid(), socket.gethostname()
 
     @classmethod

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mod
 
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.scope import Scope
-from glasshouse.dispatch.watch import Watcher, tell
+from glasshouse.dispatch.watch import LOOKING, Watcher, tell
 from glasshouse.profile import libraries
 from glasshouse.torch.operator_cost import Operator, OperatorWork, finish_work, work_of
 from glasshouse.torch.passes import PassHooks, next_number, place, region_begins, region_ends
@@ -147,7 +147,9 @@ class WatchingMode(TorchDispatchMode):
 
     def call_first(self, key: tuple, operator: Operator, args, named: dict):
         """The result of a kind of call that was not there before."""
+        begin_ns = perf_counter_ns()
         work = work_of(operator, args, named)  # before the call, whose time this is no part of
+        tell("region", LOOKING, begin_ns)
         begin_ns = perf_counter_ns()
         result = operator.call(*args, **named)
         finish_work(work, result)

@@ -12,7 +12,8 @@ from glasshouse.base.flags import flags
 from glasshouse.compile import program, toolchain
 from glasshouse.dispatch import KernelText, primitives
 from glasshouse.dispatch.fallback import Fallback, FallbackCounter
-from glasshouse.profile.report import advice, data_of
+from glasshouse.profile.advice import advice
+from glasshouse.profile.report import data_of
 
 MODES = ("never", "auto", "always")
 
@@ -209,7 +210,8 @@ def test_profile_report_trace_and_explain_show_the_same_list(backend, tmp_path):
     assert f"fallback: {line}" in p.key_averages().table()
     data = data_of(p.trace)
     assert data["fallbacks"] == {"cholesky": 1} and data["fallback_lines"] == [line]
-    assert any("cholesky: no kernel for float32" in text for text in advice(p.trace))
+    texts = [str(x) for x in advice(p.trace)]
+    assert any("cholesky" in text and "no kernel for float32" in text for text in texts)
     trace = json.loads(p.export_chrome_trace(tmp_path / "t.json").read_text("utf-8"))
     assert trace["fallbacks"] == [line]
     args = [e["args"] for e in trace["traceEvents"] if e.get("args", {}).get("kind") == "host"]

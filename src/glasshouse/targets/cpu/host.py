@@ -43,13 +43,6 @@ class HostLowerer(Lowerer):
             return told
         return told._replace(text=f"{told.text} ({why.reason})", fallback=why.reason)
 
-    def advise(self, infos: list) -> str:
-        whys = dict.fromkeys(f"{x.name}: {x.fallback or 'a function of yours'}" for x in infos)
-        return (
-            "primitives without a kernel of their own run as references on the host: "
-            f"{'; '.join(list(whys)[:5])}"
-        )
-
 
 def missing_of(node: Node) -> MissingKernel | None:
     """Why a node has no kernel; None for a user's function, and where nothing is to be computed."""

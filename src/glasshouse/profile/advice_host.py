@@ -1,0 +1,318 @@
+"""Advice on time outside of kernels: Python, loaders, compiling, steps of the host."""
+
+from collections import defaultdict
+from typing import Any
+
+from glasshouse.compile.work import REFERENCE
+from glasshouse.profile.evidence import CallGroup, Evidence, short
+from glasshouse.profile.finding import Advice
+from glasshouse.profile.machine import count_cores
+from glasshouse.profile.text import milliseconds
+
+TINY_NS = 2_000  # what the work of a small kernel takes at the machine's limit
+REPEATS = 8  # equal calls of one line in a step, from which on it is a loop over parts of the data
+SIZES = 3  # sets of sizes of one computation, from which on sizes are said to vary
+
+
+def waiting_for_data(e: Evidence) -> list[Advice]:
+    """The loop waits for its loader."""
+    ns, rest, cores = e.ns("waiting for data"), e.wall_ns - e.ns("waiting for data"), count_cores()
+    gain = e.wall_ns - max(rest, ns / cores)
+    return [
+        Advice(
+            "waiting for data",
+            "the loader's next batch",
+            "",
+            ns,
+            gain,
+            "Nothing is computed while the loop waits.",
+            "Give the DataLoader num_workers, so that batches are made while the step before "
+            "computes, or make what is costly in the data set once, before the loop.",
+            f"{milliseconds(ns)} by {cores} workers on as many cores, beside {milliseconds(rest)} "
+            "of all else",
+            e.wall_ns,
+        )
+    ]
+
+
+def pauses(e: Evidence) -> list[Advice]:
+    """Python that makes no calls."""
+    told = []
+    for p in e.pauses[:3]:
+        parts = [short(line) for line in (p.before, p.after) if line]
+        where = f"between {' and '.join(parts)}" if len(set(parts)) == 2 else "around its line"
+        where = "before the first call of a step" if p.between_steps else where
+        told.append(
+            Advice(
+                "Python between Programs",
+                f"Python that computes nothing with tensors, {where}",
+                p.after or p.before,
+                p.ns,
+                p.ns * (1 - 1 / LEFT),
+                f"No kernel runs meanwhile, {p.count} times {milliseconds(p.ns / p.count)}.",
+                "Reading and preparing data belongs into a DataLoader with num_workers, what does "
+                "not change in front of the loop; where steps are this short, larger batches "
+                "make fewer of them.",
+                f"all of it but a {LEFT}th",
+                e.wall_ns,
+            )
+        )
+    return told
+
+
+LEFT = 10  # the part of avoidable Python that is taken to stay
+
+
+def loops_of(e: Evidence) -> dict[str, list[CallGroup]]:
+    """Calls that a line makes again and again in a step, by line."""
+    own: dict[str, list[CallGroup]] = defaultdict(list)
+    for g in e.groups:
+        often = g.count >= REPEATS * e.loop_steps and g.phase != "optimizer"
+        if often and g.call.primitive.kind != "create" and (g.at_once or g.own_ns):
+            own[g.line].append(g)
+    return own
+
+
+def time_of(g: CallGroup) -> float:
+    """What a group's calls take: themselves, and their kernels where these come later."""
+    return g.own_ns + (0 if g.at_once else g.kernel_ns)
+
+
+def python_loops(e: Evidence) -> list[Advice]:
+    """A line that works through rows one by one."""
+    told = []
+    for line, groups in loops_of(e).items():
+        cost = sum(map(time_of, groups))
+        times = max(g.count for g in groups) // e.loop_steps
+        largest = max(groups, key=time_of)
+        told.append(
+            Advice(
+                "Python loop",
+                f"{largest.where}: the same call on the same shapes, {times} times a step",
+                line,
+                cost,
+                cost * (1 - 1 / times),
+                "Each turn pays for Python and for a call of its own, however little it computes.",
+                "Make one call of all turns, on one more axis (gh.vmap or torch.func.vmap writes "
+                "it for you), unless each turn needs the result of the one before.",
+                f"{times} calls become 1: {milliseconds(cost)} x (1 - 1/{times})",
+                e.wall_ns,
+            )
+        )
+    return told
+
+
+def no_capture(e: Evidence) -> list[Advice]:
+    """An ordinary loop: each call passes Python."""
+    in_loops = {id(g) for groups in loops_of(e).values() for g in groups}
+    groups = [g for g in e.groups if id(g) not in in_loops and g.own_ns]
+    if not groups:
+        return []
+    cost = sum(overhead_of(e, g) for g in groups)
+    calls = sum(g.count for g in groups) / e.loop_steps
+    if calls < 2:
+        return []
+    slowest = max(groups, key=lambda g: overhead_of(e, g))
+    change = "Decorate the function of a whole step with gh.optimize: it becomes one Program."
+    if any(g.at_once for g in groups) and e.plain.backend != "numpy":
+        change = (
+            'Capture the step: gh.optimize(step), or torch.compile(model, backend="glasshouse").'
+        )
+    each = cost / max(1, sum(g.count for g in groups))
+    return [
+        Advice(
+            "no capture",
+            f"{calls:,.0f} calls a step pass Python one by one, the costliest {slowest.where}",
+            slowest.line,
+            cost,
+            cost * (1 - 1 / calls),
+            f"Python and dispatch take {milliseconds(each)} of each, beside what it computes.",
+            change,
+            f"{calls:,.0f} calls become one: {milliseconds(cost)} x (1 - 1/{calls:,.0f})",
+            e.wall_ns,
+        )
+    ]
+
+
+def overhead_of(e: Evidence, g: CallGroup) -> float:
+    """What calls take beside their work. The time of a call that is computed at once, and has next
+    to no work, is overhead too."""
+    if not g.at_once:
+        return g.own_ns
+    ideal = e.ideal_ns(g.call.cost.flops, g.call.cost.bytes)
+    return g.own_ns - (g.count * ideal if ideal < TINY_NS else g.kernel_ns)
+
+
+def graph_breaks(e: Evidence) -> list[Advice]:
+    """Captured functions that run in parts."""
+    told = []
+    names = {name for run in e.plain.program_runs for name in functions_of(e, run.stack)}
+    for c in e.trace.captures:
+        own = [b for b in c["breaks"] if (b[0].rpartition(":")[0], last_part(c["name"])) in names]
+        if not own:
+            continue
+        line, reason, hint = own[0]
+        runs = len(e.plain.program_runs) / e.loop_steps
+        cost = e.ns("Python")
+        parts = len(own) + 1
+        more = f" and {len(own) - 1} more" if len(own) > 1 else ""
+        told.append(
+            Advice(
+                "graph break",
+                f"{c['name']} breaks at {reason}{more}",
+                line,
+                cost,
+                cost * (1 - 1 / parts),
+                f"{runs:,.1f} Programs a step run with Python between them.",
+                hint[:1].upper() + hint[1:] + "." if hint else "Move it out of the function.",
+                f"{parts} parts become one: {milliseconds(cost)} of Python x (1 - 1/{parts})",
+                e.wall_ns,
+            )
+        )
+    return told
+
+
+def functions_of(e: Evidence, stack: int) -> list[tuple[str, str]]:
+    """(file, name) of the user's functions in a stack."""
+    return [(code.co_filename, code.co_name) for code, _ in e.trace.users(stack)]
+
+
+def last_part(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def recompilation(e: Evidence) -> list[Advice]:
+    """One computation with ever other sizes."""
+    kinds: dict[Any, list[int]] = defaultdict(list)
+    for number, program in enumerate(e.plain.programs):
+        names = [s.call.name for info in program.step_infos() for s in info.sources]
+        kinds[tuple(sorted(names))].append(number)
+    told = []
+    for numbers in kinds.values():
+        sizes = {sizes_of(e.plain.programs[n]): n for n in numbers}
+        if len(sizes) < SIZES:
+            continue
+        cost = cost_of_sizes(e, set(numbers), len(numbers) / len(e.plain.programs))
+        first, other = list(sizes)[:2]
+        was, now = next((a, b) for a, b in zip(first, other, strict=True) if a != b)
+        run = next(r for r in e.plain.runs if r.program is e.plain.programs[numbers[-1]])
+        told.append(
+            Advice(
+                "recompilation",
+                f"one computation ran with {len(sizes)} sets of sizes, such as {was} and {now}",
+                e.line_of_stack(run.stack),
+                cost,
+                cost * (1 - 1 / len(sizes)),
+                "Each set of sizes is captured and compiled for itself, or runs uncompiled.",
+                "Pad to one size or to a few (drop_last for the rest of an epoch), or capture "
+                "with dynamic=True.",
+                f"{len(sizes)} sets become one: {milliseconds(cost)} x (1 - 1/{len(sizes)})",
+                e.wall_ns,
+            )
+        )
+    return told
+
+
+def sizes_of(program) -> tuple[str, ...]:
+    """The calls of a Program with their shapes, which tell it from others of its kind."""
+    sources = [s for info in program.step_infos() for s in info.sources]
+    return tuple(sorted(repr(s.call) for s in sources))
+
+
+def cost_of_sizes(e: Evidence, numbers: set[int], part: float) -> float:
+    """What Programs cost for being new: compiling, capture, and steps by references."""
+    trace, references = e.plain, 0.0
+    for (program, step), (ns, _) in trace.time_of_steps.items():
+        if program in numbers and trace.info(program, step).step_kind == REFERENCE:
+            references += ns
+    captured = sum(c["since"][1] for c in trace.captures)
+    return (trace.compile_ns + min(captured, e.ns("Python"))) * part + references
+
+
+def compiled_once(e: Evidence) -> list[Advice]:
+    """What belongs to no step."""
+    ns = e.ns("compiling")
+    return [
+        Advice(
+            "compiling",
+            "Programs were compiled, or read from disk, while this was recorded",
+            "",
+            ns,
+            0,
+            "That is done once for each and is no part of later steps.",
+            "Leave it out of the recording: gh.profile(schedule=gh.profile.schedule(wait=2, "
+            "active=3)).",
+            "nothing in later steps",
+            e.wall_ns,
+        )
+    ] * (ns > 0)
+
+
+def host_steps(e: Evidence) -> list[Advice]:
+    """Steps that stop the native runner for Python."""
+    own: dict[tuple, list] = defaultdict(list)
+    for r in e.rows:
+        info = e.trace.info(r.program, r.step)
+        if info.step_kind.is_host and not is_double(info):
+            own[r.name, r.line, info.fallback].append(r)
+    told = []
+    for (name, line, why), rows in own.items():
+        cost = sum(r.time_ns for r in rows)
+        ideal = sum(r.runs * e.ideal_ns(r.flops, r.bytes) for r in rows)
+        r = rows[0]
+        reason = why or "it is computed by a function in Python"
+        told.append(
+            Advice(
+                "host step",
+                f"{name}{f' in {r.module}' if r.module else ''}, {r.phase}",
+                line,
+                cost,
+                max(0, cost - ideal),
+                f"The Program stops for Python here: {reason}.",
+                "Write it with functions that have kernels, or give its card a kernel "
+                "(docs/add_a_primitive.md), and it is fused with what stands around it.",
+                f"{milliseconds(cost)} less what {sum(r.runs for r in rows)} runs take at the "
+                f"machine's limit, {milliseconds(ideal)}",
+                e.wall_ns,
+            )
+        )
+    return told
+
+
+def is_double(info) -> bool:
+    """Whether a step works in double precision."""
+    return any(spec.dtype.name == "float64" for s in info.sources for spec in s.call.specs)
+
+
+def not_compiled(e: Evidence) -> list[Advice]:
+    """Recordings that run as references, for they are short and seldom."""
+    rows = [r for r in e.rows if e.trace.info(r.program, r.step).step_kind == REFERENCE]
+    cost = sum(r.time_ns for r in rows)
+    ideal = sum(r.runs * e.ideal_ns(r.flops, r.bytes) for r in rows)
+    line = rows[0].line if rows else ""
+    return [
+        Advice(
+            "not compiled",
+            f"{len(rows)} kinds of steps ran as references in Python",
+            line,
+            cost,
+            max(0, cost - ideal),
+            "Short recordings run so until they have cost as much as compiling them would.",
+            "Let it run for longer, or set GH_COMPILE=always.",
+            f"{milliseconds(cost)} less {milliseconds(ideal)} at the machine's limit",
+            e.wall_ns,
+        )
+    ] * bool(rows)
+
+
+HOST_RULES = (
+    waiting_for_data,
+    pauses,
+    python_loops,
+    no_capture,
+    graph_breaks,
+    recompilation,
+    compiled_once,
+    host_steps,
+    not_compiled,
+)

@@ -1,0 +1,290 @@
+"""What advice is made of: counts and times of a recording, grouped by call and by user's line."""
+
+from collections import Counter
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from glasshouse.dispatch.call import MATRIX, Call
+from glasshouse.profile import record as recorded
+from glasshouse.profile.at_once import with_kernels
+from glasshouse.profile.breakdown import Breakdown
+from glasshouse.profile.counter import Sums
+from glasshouse.profile.machine import Limits, limits
+from glasshouse.profile.record import COMPUTED, RECORDED
+from glasshouse.profile.tables import KernelRow, kernels
+from glasshouse.profile.trace import Trace
+
+LONG = 20  # times as long as a usual call: something else went on
+USUAL = 25  # per cent of calls and of the Python between them are no longer than a usual one
+PRODUCTS = (
+    *MATRIX,
+    *("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::linear"),
+    *("aten::convolution", "aten::convolution_backward", "aten::_convolution"),
+)
+
+
+class CallGroup(NamedTuple):
+    """Equal calls of one line, module and pass. `kernel_ns` is their kernels' time; `own_ns` that
+    from each call to the next, kernels of another time not included; `at_once` says whether they
+    were computed as they were made, `tracked` whether autograd noted them; `order` sorts by the
+    first of each."""
+
+    call: Call
+    module: str
+    phase: str
+    line: str
+    count: int
+    kernel_ns: float
+    own_ns: float
+    at_once: bool
+    tracked: bool
+    order: tuple[int, int]
+
+    @property
+    def name(self) -> str:
+        """Of the primitive or operator."""
+        return self.call.name
+
+    @property
+    def is_product(self) -> bool:
+        """Whether it is a matrix product or a convolution."""
+        return self.name in PRODUCTS
+
+    @property
+    def where(self) -> str:
+        """The operator, its module and pass."""
+        inside = f" in {self.module}" if self.module else ""
+        return f"{self.name}{inside}, {self.phase}"
+
+
+class Pause(NamedTuple):
+    """Time in which Python did something else than calling, between two lines of the user's."""
+
+    before: str
+    after: str
+    ns: int
+    count: int
+    between_steps: bool
+
+
+class Evidence:
+    """A recording, as rules of advice look at it."""
+
+    def __init__(self, trace: Trace):
+        self.plain, self.trace = trace, with_kernels(trace)
+        self.wall_ns = max(1, trace.wall_ns)
+        self.breakdown = Breakdown(trace)
+
+    @cached_property
+    def limits(self) -> Limits:
+        """Of this machine, measured."""
+        return limits()
+
+    @cached_property
+    def rows(self) -> list[KernelRow]:
+        """Every step that ran."""
+        return kernels(self.trace)
+
+    @cached_property
+    def loop_steps(self) -> int:
+        """How many steps of the user's loop were recorded; 1 if that is not known."""
+        return max(1, len(self.plain.loop_steps()))
+
+    def ns(self, part: str) -> int:
+        """Of a part of the breakdown."""
+        return self.breakdown.ns.get(part, 0)
+
+    def ideal_ns(self, flops: float, nbytes: float) -> float:
+        """What such work takes at the machine's limits."""
+        return 1e9 * max(flops / self.limits.flops_per_s, nbytes / self.limits.bytes_per_s)
+
+    # -- calls ---------------------------------------------------------------------------------
+
+    @cached_property
+    def groups(self) -> list[CallGroup]:
+        """All calls, the groups that took longest first."""
+        groups = self.told_groups() + self.captured_groups()
+        return sorted(groups, key=lambda g: -(g.kernel_ns + g.own_ns))
+
+    def told_groups(self) -> list[CallGroup]:
+        """Of calls that have events."""
+        trace, plain = self.trace, self.plain
+        places = np.flatnonzero(trace.is_op & ~self.is_inside)
+        if not len(places):
+            return []
+        events = trace.events[places]
+        fields = [events[name].astype(np.int64) for name in ("what", "scope", "phase")]
+        keys = np.stack([*fields, self.stacks_of(places)], axis=1)
+        _, first, inverse = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        inverse, count = inverse.ravel(), len(first)
+        counts = np.bincount(inverse, minlength=count)
+        kernel = np.bincount(inverse, trace.kernel_ns_of_events[places], count)
+        own = np.bincount(inverse, self.own_ns[places], count)
+        tracked = np.bincount(inverse, events["seq"] >= 0, count) > 0
+        groups = []
+        for i, at in enumerate(first.tolist()):
+            place = int(places[at])
+            e, call = trace.events[place], recorded.calls[int(trace.events[place]["what"])]
+            numbers = int(counts[i]), float(kernel[i]), float(own[i])
+            at_once = plain.events[place]["kind"] == COMPUTED
+            where = trace.scopes[e["scope"]], trace.phases[e["phase"]], self.line_at(place)
+            groups.append(
+                CallGroup(call, *where, *numbers, bool(at_once), bool(tracked[i]), (0, place))
+            )
+        return groups
+
+    @cached_property
+    def is_inside(self) -> np.ndarray:
+        """Which events lie in a wait for data, or in a step that the host computes."""
+        events = self.trace.events
+        inside = np.zeros(len(events), bool)
+        for part in ("waiting for data", "host steps"):
+            begins, ends = self.breakdown.spans[part]
+            order = np.argsort(begins)
+            at = np.searchsorted(begins[order], events["begin"], "right") - 1
+            if len(begins):
+                inside |= (at >= 0) & (events["end"] <= ends[order][np.maximum(at, 0)])
+        return inside
+
+    def stacks_of(self, places: np.ndarray) -> np.ndarray:
+        """The stack that each call belongs to: for a gradient that of its forward call."""
+        trace = self.trace
+        return np.array([trace.events["stack"][trace.differentiated(i)] for i in places], np.int64)
+
+    def captured_groups(self) -> list[CallGroup]:
+        """Of calls that only Programs know, for their function is captured."""
+        trace, sums = self.trace, {}
+        for share, ns, runs in trace.unseen:
+            if share.call is None:
+                continue
+            line = trace.line(share.program, share.place)
+            key = share.call, share.module, share.phase, line
+            total = sums.setdefault(key, [0, 0.0, (1 + share.program, share.place)])
+            total[0], total[1] = total[0] + runs, total[1] + ns
+            total[2] = min(total[2], (1 + share.program, share.place))
+        return [
+            CallGroup(*key, runs, float(ns), 0.0, False, False, order)
+            for key, (runs, ns, order) in sums.items()
+        ]
+
+    def line_at(self, event: int) -> str:
+        """The user's line of an event, "file.py:12"; "" if no stacks were recorded."""
+        return self.line_of_stack(int(self.trace.events[self.trace.differentiated(event)]["stack"]))
+
+    def line_of_stack(self, stack: int) -> str:
+        """The innermost line of the user's in a stack."""
+        frames = self.trace.frames(stack)
+        return frames[0].partition("):")[0].replace("(", ":") if frames else ""
+
+    # -- time between calls --------------------------------------------------------------------
+
+    @cached_property
+    def items(self) -> np.ndarray:
+        """(begin, end, event or -1, run or -1) of what the main thread did, in order: calls, runs
+        of Programs, and the regions that have a part of their own in the breakdown."""
+        plain = self.plain
+        places = np.flatnonzero(plain.is_op)
+        events = plain.events[places]
+        rows = [np.stack([events["begin"], events["end"], places, -np.ones_like(places)], 1)]
+        runs = [[r.begin_ns, r.end_ns, -1, i] for i, r in enumerate(plain.program_runs)]
+        rows.append(np.array(runs, np.int64).reshape(-1, 4))
+        for name in ("compiling", "waiting for data", "profiler"):
+            begins, ends = self.breakdown.spans[name]
+            rows.append(np.stack([begins, ends, -np.ones_like(begins), -np.ones_like(begins)], 1))
+        items = np.concatenate(rows).astype(np.int64)
+        return items[np.lexsort((-items[:, 1], items[:, 0]))]
+
+    @cached_property
+    def gaps(self) -> np.ndarray:
+        """How long it took from the end of all before to the begin of each item."""
+        begins, ends = self.items[:, 0], np.maximum.accumulate(self.items[:, 1])
+        before = np.concatenate(([self.plain.begin_ns], ends))[:-1]
+        return np.maximum(0, begins - before)
+
+    @cached_property
+    def usual_gap_ns(self) -> float:
+        """What a call or the Python in front of it takes where nothing else goes on."""
+        is_call = self.items[:, 2] >= 0
+        calls = self.items[is_call]
+        taken = np.concatenate((self.gaps[is_call], calls[:, 1] - calls[:, 0]))
+        return float(np.percentile(taken, USUAL)) if len(taken) else 0.0
+
+    @cached_property
+    def least_gap_ns(self) -> float:
+        """What goes between two calls at least: told apart, this is the profiler's own time."""
+        calls = self.gaps[self.items[:, 2] >= 0]
+        return float(np.percentile(calls, 5)) if len(calls) else 0.0
+
+    @cached_property
+    def is_pause(self) -> np.ndarray:
+        """Which gaps are too long to be Python between two calls."""
+        return self.gaps > LONG * self.usual_gap_ns
+
+    @cached_property
+    def own_ns(self) -> np.ndarray:
+        """By event: a call itself, and the Python in front of it, but for pauses."""
+        own = np.zeros(len(self.plain.events))
+        is_call = self.items[:, 2] >= 0
+        gaps = np.where(self.is_pause, 0, self.gaps)
+        spent = self.items[:, 1] - self.items[:, 0] + np.maximum(0, gaps - self.least_gap_ns)
+        own[self.items[is_call, 2]] = spent[is_call]
+        return own
+
+    @cached_property
+    def pauses(self) -> list[Pause]:
+        """Where Python did something else than calling, by the lines on both sides."""
+        items, sums = self.items, Sums()
+        marks = np.array([end for _, _, end in self.plain.loop_steps()], np.int64)
+        for i in np.flatnonzero(self.is_pause).tolist():
+            begin = int(items[i, 0] - self.gaps[i])
+            crossed = bool(((marks >= begin) & (marks <= items[i, 0])).any()) or not i
+            before = "" if crossed else self.line_of_item(items[i - 1])
+            sums.add((before, self.line_of_item(items[i]), crossed), int(self.gaps[i]), 1)
+        pauses = [Pause(a, b, *numbers, crossed) for (a, b, crossed), numbers in sums.items()]
+        return sorted(pauses, key=lambda p: -p.ns)
+
+    def line_of_item(self, item) -> str:
+        """The user's line of a call, or of who needed what a Program computed."""
+        if item[2] >= 0:
+            return self.line_at(int(item[2]))
+        if item[3] >= 0:
+            return self.line_of_stack(self.plain.program_runs[item[3]].stack)
+        return ""
+
+    # -- Programs ------------------------------------------------------------------------------
+
+    @cached_property
+    def runs_by_line(self) -> Counter:
+        """How many Programs ran for each line of the user's."""
+        stacks = Counter(run.stack for run in self.plain.program_runs)
+        lines: Counter = Counter()
+        for stack, count in stacks.items():
+            lines[self.line_of_stack(stack)] += count
+        return lines
+
+    @cached_property
+    def is_captured(self) -> bool:
+        """Whether Programs of captured functions ran: no call of theirs was told."""
+        return bool(self.trace.unseen)
+
+    def count_of(self, kind: int) -> int:
+        """How many events of a kind there are."""
+        return int((self.plain.events["kind"] == kind).sum())
+
+    @cached_property
+    def recorded_calls(self) -> int:
+        """Calls that Python recorded for a Program."""
+        return self.count_of(RECORDED)
+
+    @cached_property
+    def computed_calls(self) -> int:
+        """Calls that were computed as they were made."""
+        return self.count_of(COMPUTED)
+
+
+def short(line: str) -> str:
+    """A line without the folders in front of its file."""
+    return Path(line).name

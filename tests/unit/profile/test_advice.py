@@ -1,0 +1,131 @@
+"""Advice: seeded faults are named first, sound programs are left alone, and sums add up."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+from tests.unit.profile.slow_programs import PROGRAMS, profiled
+
+import glasshouse as gh
+from glasshouse.base.flags import flags
+from glasshouse.profile.advice import advice
+from glasshouse.profile.breakdown import Breakdown, covered
+from glasshouse.profile.report import data_of
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore:.*isinstance.*LeafSpec.*"),
+]
+
+MOST_MISSED = 2  # of the seeded faults
+
+
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+
+
+@pytest.fixture(scope="module")
+def profiles():
+    """A profile of each seeded program that can run here, by its name."""
+    yield {
+        name: profiled(program)
+        for name, program in PROGRAMS.items()
+        if HAS_TORCH or not program.needs_torch
+    }
+    gh.reset()
+
+
+def test_the_right_cause_is_the_first_advice(profiles):
+    first = {name: next(iter(advice(prof.trace)), None) for name, prof in profiles.items()}
+    causes = {name: told.cause if told else "" for name, told in first.items()}
+    wrong = {name: cause for name, cause in causes.items() if cause not in PROGRAMS[name].causes}
+    assert len(wrong) <= MOST_MISSED, wrong
+
+
+def test_advice_names_the_line_the_cost_and_the_gain(profiles):
+    told = advice(profiles["a_step_on_the_host"].trace)[0]
+    assert told.code == "values, vectors = gh.linalg.eigh(y @ y.mT)"
+    assert "slow_programs.py" in told.line and "eigh" in told.where
+    assert told.wall_ns > told.cost_ns >= told.gain_ns > 0
+    for part in (told.where, told.code, told.why, told.change, told.arithmetic, told.gain):
+        assert part in told.text
+
+
+def test_gains_are_no_more_than_what_was_recorded(profiles):
+    for prof in profiles.values():
+        for told in advice(prof.trace):
+            assert 0 <= told.gain_ns <= told.wall_ns and 0 <= told.memory_bytes <= told.peak_bytes
+
+
+def test_parts_of_a_step_add_up_to_all_that_was_recorded(profiles):
+    for prof in profiles.values():
+        parts = Breakdown(prof.trace).ns
+        assert sum(parts.values()) == prof.trace.wall_ns and min(parts.values()) > 0
+    assert "waiting for data" in Breakdown(profiles["a_slow_data_set"].trace).ns
+    assert "host steps" in Breakdown(profiles["a_step_on_the_host"].trace).ns
+
+
+def covered_slowly(spans, first, last):
+    """What `covered` counts, moment by moment."""
+    inside = [any(b <= t < e for b, e in spans) for t in range(first, last)]
+    return sum(inside)
+
+
+def test_covered_time_is_counted_once():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        begins = rng.integers(-5, 60, 6)
+        ends = begins + rng.integers(0, 20, 6)
+        spans = list(zip(begins.tolist(), ends.tolist(), strict=True))
+        assert covered([(begins[:3], ends[:3]), (begins[3:], ends[3:])], 0, 50) == covered_slowly(
+            spans, 0, 50
+        )
+
+
+def test_a_sound_program_is_left_alone():
+    """Large products in float32, captured, with whole blocks: no fault is told of its kernels."""
+    w = gh.asarray(np.full((512, 512), 0.01, np.float32))
+
+    @gh.optimize
+    def step(x):
+        for _ in range(4):
+            x = gh.tanh(x @ w)
+        return x.sum()
+
+    x = gh.asarray(np.ones((512, 512), np.float32))
+    with flags.override(compile="always"):
+        for _ in range(3):
+            step(x).item()
+        with gh.profile(with_stack=True) as prof:
+            for _ in range(5):
+                step(x).item()
+                prof.step()
+    causes = {told.cause for told in advice(prof.trace)}
+    assert causes <= {"Python between Programs"}  # of what else the machine does
+
+
+def test_sixteens_are_not_told_to_be_multiples_of_sixteen():
+    convs = [gh.nn.Conv2d(a, 32, 3, padding=1) for a in (3, 32, 32)]
+
+    @gh.optimize
+    def step(x):
+        for conv in convs:
+            x = gh.nn.functional.relu(conv(x))
+        return x.sum()
+
+    x = gh.asarray(np.ones((2, 3, 32, 32), np.float32))
+    with flags.override(compile="always"):
+        for _ in range(3):
+            step(x).item()
+        with gh.profile() as prof:
+            for _ in range(3):
+                step(x).item()
+    assert not any("channel" in told.cause for told in advice(prof.trace))
+
+
+def test_tables_have_shares_of_all_that_was_recorded(profiles):
+    prof = profiles["an_ordinary_loop"]
+    data, wall = data_of(prof.trace), prof.trace.wall_ns
+    assert sum(data["breakdown"].values()) == data["wall_ns"] == wall
+    share = f"{prof.trace.kernel_ns / wall:.1%}"
+    total = prof.modules().table().splitlines()[2]
+    assert total.startswith("total") and share in total
