@@ -1,12 +1,18 @@
 """Models that others wrote, compiled by our backend, beside eager: what is right, what it costs.
 
     python tools/torch_models.py [LIBRARY | LIBRARY:NAME …] [--out FILE] [--seconds S] [--list]
+                                 [--capture COMPILER] [--sample N]
 
 Each model runs in a process of its own: a forward pass and one training step in eager, then
 through `torch.compile(model, backend="glasshouse")`, from the same weights. A line of the table:
 whether outputs and every gradient agree, graphs, nodes, host steps, the first call's and a step's
 time in seconds, eager's step. Results are added to the file as they come, and models that stand
-there already are not run again. The status is 1 where less than 97 % of a library is right."""
+there already are not run again. The status is 1 where less than 97 % of a library is right.
+
+With --capture whole training steps (zero_grad, forward, loss, backward, clip_grad_norm_, SGD with
+momentum) run under gh.optimize(COMPILER) instead: whether losses, gradients and parameters agree,
+whether there is no break, and the reasons of those that there are. The status is 1 where less than
+95 % are right or less than 90 % without a break."""
 
 import argparse
 import json
@@ -22,9 +28,11 @@ import torch
 from torch.utils import _pytree as pytree
 
 sys.path.insert(0, str(Path(__file__).parent))
+import torch_model_capture
 import torch_model_zoo as zoo
 
 LEAST = 0.97  # of each library's models are right
+LEAST_RIGHT, LEAST_SINGLE = 0.95, 0.90  # of those that are captured
 OUTPUTS, GRADIENTS = 1e-3, 2e-2  # relative differences that are allowed, by norm
 # Processes begin as copies of one that has imported PyTorch's compiler and computed nothing.
 processes = multiprocessing.get_context("forkserver")
@@ -186,12 +194,15 @@ def examine(library: str, name: str, steps: int) -> dict:
 # -- the table -----------------------------------------------------------------------------------
 
 
-def answer(library: str, name: str, steps: int, answers) -> None:
+def answer(library: str, name: str, options, answers) -> None:
     """What a process of its own does: one model, its line sent back."""
     warnings.simplefilter("ignore")
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
     try:
-        answers.send(examine(library, name, steps))
+        if options.capture:
+            answers.send(torch_model_capture.examine(library, name, options.capture))
+        else:
+            answers.send(examine(library, name, options.steps))
     except BaseException as error:
         answers.send({"right": False, "error": f"{type(error).__name__}: {str(error)[:300]}"})
         if isinstance(error, KeyboardInterrupt):
@@ -201,9 +212,7 @@ def answer(library: str, name: str, steps: int, answers) -> None:
 def run_apart(library: str, name: str, options) -> dict:
     """One model in a process of its own, so that a crash or a hang costs that model alone."""
     ours, theirs = processes.Pipe(duplex=False)
-    process = processes.Process(
-        target=answer, args=(library, name, options.steps, theirs), daemon=True
-    )
+    process = processes.Process(target=answer, args=(library, name, options, theirs), daemon=True)
     process.start()
     theirs.close()
     try:
@@ -223,6 +232,8 @@ def line_of(name: str, result: dict) -> str:
     mark = "yes" if result["right"] else "NO"
     if "error" in result:
         return f"{name:44} {mark:>4}  {result['error']}"
+    if "single" in result:
+        return torch_model_capture.line_of(name, result)
     host = ", ".join(f"{k} {v}" for k, v in result["host"].items())
     numbers = (
         f"{result['outputs']:8.0e} {result['gradients']:8.0e} {result['graphs']:4} "
@@ -250,6 +261,13 @@ def chosen(wanted: list[str]) -> list[tuple[str, str]]:
     return models
 
 
+def sampled(models: list, most: int | None) -> list:
+    """So many of the models, evenly; all without a number."""
+    if most is None or most >= len(models):
+        return models
+    return [models[i * len(models) // most] for i in range(most)]
+
+
 def read_results(path: Path | None) -> dict[str, dict]:
     if path is None or not path.exists():
         return {}
@@ -261,7 +279,7 @@ def run_all(models, options) -> dict[str, dict]:
     """Every model's result; those that a file has already are taken from there."""
     path = options.out
     results = read_results(path)
-    print(HEADER, flush=True)
+    print(torch_model_capture.HEADER if options.capture else HEADER, flush=True)
     for library, name in models:
         model = f"{library}:{name}"
         if model not in results:
@@ -280,8 +298,10 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600, help="the most for one model")
     parser.add_argument("--steps", type=int, default=3, help="how many are timed")
     parser.add_argument("--list", action="store_true", help="name the models only")
+    parser.add_argument("--capture", metavar="COMPILER", help="whole steps under gh.optimize")
+    parser.add_argument("--sample", type=int, help="so many models only, evenly over those named")
     options = parser.parse_args()
-    models = chosen(options.models)
+    models = sampled(chosen(options.models), options.sample)
     if options.list:
         print("\n".join(f"{library}:{name}" for library, name in models))
         return 0
@@ -290,10 +310,21 @@ def main() -> int:
     for library in zoo.LIBRARIES:
         mine = [r for model, r in results.items() if model.startswith(library + ":")]
         if mine:
-            share = sum(r["right"] for r in mine) / len(mine)
-            bad += share < LEAST
-            print(f"{library}: {sum(r['right'] for r in mine)} of {len(mine)} right, {share:.1%}")
+            bad += too_few(library, mine, options.capture)
     return 1 if bad else 0
+
+
+def too_few(library: str, results: list[dict], captured: bool) -> bool:
+    """Print how many of a library's models are right; whether those are too few."""
+    right = sum(r["right"] for r in results)
+    share = right / len(results)
+    if not captured:
+        print(f"{library}: {right} of {len(results)} right, {share:.1%}")
+        return share < LEAST
+    single = sum(r.get("single", False) for r in results)
+    part = single / len(results)
+    print(f"{library}: {right} of {len(results)} right, {share:.1%}; {single} whole, {part:.1%}")
+    return share < LEAST_RIGHT or part < LEAST_SINGLE
 
 
 if __name__ == "__main__":

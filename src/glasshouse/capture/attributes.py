@@ -3,7 +3,15 @@
 import types
 
 from glasshouse.capture.frame import CapturedGenerator, CapturedIterator, type_of
-from glasshouse.capture.plain import FUNCTIONS, MISSING, SCALARS, is_heap, is_library, static_lookup
+from glasshouse.capture.plain import (
+    CACHED,
+    FUNCTIONS,
+    MISSING,
+    SCALARS,
+    is_heap,
+    is_library,
+    static_lookup,
+)
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.signatures import is_of_signature, signature_part
 from glasshouse.capture.values import (
@@ -216,6 +224,8 @@ class AttributeRules:
 
     def object_dict(self, obj: Var) -> Var:
         """obj.__dict__, as a dict that shares what is known of the attributes."""
+        if obj.is_made("object") or obj.is_made("subdict") or obj.is_made("sublist"):
+            return self.attributes_of_new(obj)
         if obj.is_new or obj.items:
             reason = "the __dict__ of an object that was written to"
             raise Break(reason, Var(getattr), [obj, Var("__dict__")])
@@ -225,7 +235,7 @@ class AttributeRules:
         """What a class has under a name, as an instance sees it: functions bind to it, descriptors
         run."""
         kind = type(obj.value)
-        if isinstance(class_value, types.FunctionType):
+        if isinstance(class_value, (types.FunctionType, CACHED)):
             return self.deliver(then, self.bound(obj, Var(class_value)))
         if isinstance(class_value, (staticmethod, classmethod)):
             return self.deliver(then, self.of_class(Var(kind), class_value))
@@ -392,14 +402,14 @@ class AttributeRules:
         function = isinstance(value, FUNCTIONS) and not isinstance(value, types.FunctionType)
         made = obj.is_made("subdict") or obj.is_made("sublist")
         if made and not data and (more or name in value.__dict__):
-            self.store_item(self.attributes_of_container(obj), Var(name), var)
+            self.store_item(self.attributes_of_new(obj), Var(name), var)
             return self.give(then, None)
         if function or isinstance(value, CONTAINERS) or data and not is_slot(class_value):
             reason = f"attribute {name!r} of a {cls.__name__} is set"
             raise Break(reason, Var(plain), [obj, Var(name), *more])
         table = self.known_attributes(obj, own_dict(value))
         there = more or name in (own_dict(value) or ())
-        if there and table is not None and class_value is MISSING:
+        if there and table is not None and not data:
             self.store_item(table, Var(name), var)
             return self.give(then, None)
         if not more and name not in (obj.items or ()):
@@ -427,12 +437,15 @@ class AttributeRules:
         elif own is not None and source is not None:
             self.guards.add("absent", source, name)
 
-    def attributes_of_container(self, obj: Var) -> Var:
-        """The dict with the attributes of a new list or dict of a class of the user's."""
+    def attributes_of_new(self, obj: Var) -> Var:
+        """The dict with the attributes of a new object, or of a list or dict of a user's class."""
         own = obj.value.__dict__
         table = self.tracked.get(id(own))
         if table is None:
-            table = self.track(Var(own, Recipe("dict", dict), {}))
+            table = self.track(Var(own, Recipe("attributes", obj), {}))
+            items = obj.items if obj.is_made("object") else {}
+            for name in [x for x in items if x in own]:
+                table.items[name] = Var(name), items.pop(name)
         return table
 
     def class_var(self, cls: type) -> Var:

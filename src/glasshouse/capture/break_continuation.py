@@ -193,7 +193,7 @@ def real(var: Var, natives: dict):
         value[:] = [real(x, natives) for x in var.items]
     elif kind == "tuple" and type(value) is tuple:
         return tuple([real(x, natives) for x in var.items])
-    elif kind == "dict":
+    elif kind in ("dict", "attributes"):
         for key, (_, x) in var.items.items():
             if x.origin is not None:
                 value[key] = real(x, natives)

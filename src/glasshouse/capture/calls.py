@@ -23,10 +23,18 @@ from glasshouse.capture.bytecode import GENERATORS, decoded, original_of, slot_n
 from glasshouse.capture.frame import CapturedGenerator, CaptureFrame, plain_value
 from glasshouse.capture.opcodes import COLLECTS, unknown_operation
 from glasshouse.capture.operators import OPERATORS, UNARY
-from glasshouse.capture.plain import FUNCTIONS, MISSING, SCALARS, looks_up_itself, static_lookup
+from glasshouse.capture.plain import (
+    CACHED,
+    FUNCTIONS,
+    MISSING,
+    SCALARS,
+    looks_up_itself,
+    static_lookup,
+)
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.polyfill_natives import KINDS
 from glasshouse.capture.polyfills import NATIVES, POLYFILLS
+from glasshouse.capture.skipped import is_skipped
 from glasshouse.capture.tracebacks import caller_of
 from glasshouse.capture.values import (
     Break,
@@ -38,20 +46,12 @@ from glasshouse.capture.values import (
     pending,
 )
 
-SKIPPED = set(
-    "_pytest abc ast asyncio bdb bisect collections concurrent copy ctypes datetime decimal dis "
-    "fractions gc heapq hypothesis importlib inspect io json logging multiprocessing numpy os "
-    "pathlib pdb pickle pytest queue random re selectors shutil socket statistics string struct "
-    "subprocess sysconfig tempfile textwrap threading time tokenize traceback types typing "
-    "unittest warnings weakref".split()
-)
 LOOKS_UP = "an object that looks up its attributes itself"
 LIMIT_DEPTH = 120
 CONTAINERS = (list, tuple, dict, set, frozenset)
 MUTABLE = (list, dict, set)
 # What tells how long objects live, which they do not as in Python while a function is captured.
 LIFETIMES = {weakref.ref, weakref.proxy, weakref.finalize, gc.collect, sys.getrefcount}
-CACHED = type(functools.lru_cache(len))
 BUILTIN_KINDS = (
     types.BuiltinFunctionType,
     types.MethodDescriptorType,
@@ -100,7 +100,7 @@ class CallRules:
         if isinstance(f, self.dispatcher_type):
             return self.call(Var(f.fn), args, kwargs, then)
         if isinstance(f, CACHED):
-            if self.all_foldable(args, kwargs):
+            if all(self.foldable(x) or self.is_same_object(x) for x in (*args, *kwargs.values())):
                 self.concretize(fn)
                 return self.fold(fn, f, args, kwargs, then)
             return self.call(Var(f.__wrapped__), args, kwargs, then)
@@ -229,7 +229,7 @@ class CallRules:
         if code.co_flags & (0x80 | 0x200):
             return f"{f.__qualname__} is a coroutine"
         module = str(f.__globals__.get("__name__", ""))  # wraps() copies the name of another
-        if module.partition(".")[0] in SKIPPED:
+        if is_skipped(module, f.__qualname__):
             return f"{module}.{f.__qualname__} is not captured"
         if module.startswith(self.front.left_to_python):
             return f"{f.__qualname__} runs as it is"

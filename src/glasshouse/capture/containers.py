@@ -8,7 +8,7 @@ from glasshouse.capture.objects import compares_in_python
 from glasshouse.capture.plain import builtin_base
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.signatures import without_proxy
-from glasshouse.capture.values import Break, ValueSource, Var, constant, own_method
+from glasshouse.capture.values import Break, ValueSource, Var, constant
 
 
 def same_set(value, elements) -> bool:
@@ -144,8 +144,6 @@ class ContainerRules:
         if not self.live:
             there = dict.__contains__(var.value, key)
             return Var(dict.__getitem__(var.value, key)) if there else None
-        if isinstance(var.origin, ValueSource) and own_method(var, "__getitem__") is not None:
-            raise Break(f"an item of a {type(var.value).__name__} behind its __getitem__")
         if var.items is None:
             if var.origin is None:
                 self.whole_dict(var)

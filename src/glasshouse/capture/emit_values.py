@@ -100,11 +100,18 @@ class ValueEmitter:
         base = self.source(source.base)
         key = self.pool(source.key) if source.kind == "get" else source.key
         text = STEPS[source.kind][0].format(base, key)
+        if source.kind == "get" and self.reads_items_in_python(source.base):
+            text = f"{self.pool(dict.__getitem__)}({base}, {key})"
         if source.kind == "lookup":
             text = f"{self.pool(stored)}({base}, {key!r})"
         name = self.fresh(source)
         self.reads.append(f"{name} = {text}")
         return name
+
+    def reads_items_in_python(self, source: ValueSource) -> bool:
+        """Whether what is at a source is a dict whose class has a __getitem__ of its own."""
+        guard = self.tracer.guards.guards.get(("type", id(source), None))
+        return guard is not None and not is_native(*static_lookup(guard.value, "__getitem__"))
 
     def name(self, var: Var) -> str:
         """An expression for a Var."""
@@ -192,11 +199,11 @@ class ValueEmitter:
             raise CannotRebuild(f"a new {cls.__name__}")
         name = self.bind(var, f"{self.pool(cls.__new__)}({self.pool(cls)})")
         self.make(f"{self.pool(list.extend)}({name}, [{self.listed(var.items)}])")
-        self.attributes_of_container(var, name)
+        self.attributes_of_new(var, name)
         return name
 
-    def attributes_of_container(self, var, name) -> None:
-        """Set what was set on a new list or dict of a class of the user's."""
+    def attributes_of_new(self, var, name) -> None:
+        """Set what was set on a new object whose dict is known."""
         own = getattr(var.value, "__dict__", None) or {}
         table = self.tracer.tracked.get(id(own))
         if own and (table is None or table.items is None or table.items.keys() != own.keys()):
@@ -211,13 +218,18 @@ class ValueEmitter:
         for key, value in (var.items[k] for k in base.__iter__(var.value)):
             words = f"{name}, {self.name(key)}, {self.name(value)}"
             self.make(f"{self.pool(base.__setitem__)}({words})")
-        self.attributes_of_container(var, name)
+        self.attributes_of_new(var, name)
         return name
 
     def make_object(self, var, cls):
         name = self.bind(var, f"{self.pool(object.__new__)}({self.pool(cls)})")
         self.attributes(var, name)
+        if id(getattr(var.value, "__dict__", None)) in self.tracer.tracked:
+            self.attributes_of_new(var, name)
         return name
+
+    def make_attributes(self, var, obj):
+        return self.bind(var, f"{self.name(obj)}.__dict__")
 
     def attributes(self, var, name) -> None:
         """Set what was set on something new."""
@@ -280,6 +292,15 @@ class ValueEmitter:
     def make_traceback(self, var, error):
         return self.bind(var, f"{self.name(error)}.__traceback__")
 
+    def make_token(self, var, variable, value, before):
+        """What a context variable gives that is set; those that were set before it are first."""
+        if before is not None:
+            self.name(before)
+        return self.bind(var, f"{self.name(variable)}.set({self.name(value)})")
+
+    def make_used_token(self, var):
+        raise CannotRebuild("a token of a context variable that was reset")
+
     def make_cell(self, var):
         self.unfilled.append(var)
         return self.bind(var, f"{self.pool(types.CellType)}()")
@@ -336,7 +357,12 @@ class ValueEmitter:
                 for i, entry in enumerate(var.log)
             ]
             last = {place: i for i, place in enumerate(places)}
-            statements += [self.effect(var, target, *var.log[i]) for i in sorted(last.values())]
+            for i in sorted(last.values()):
+                kind, *parts = var.log[i]
+                if kind == "token":
+                    self.name(parts[0])
+                else:
+                    statements.append(self.effect(var, target, kind, *parts))
         return statements
 
     def effect(self, var: Var, target: str, kind: str, *parts) -> str:

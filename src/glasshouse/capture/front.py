@@ -360,9 +360,8 @@ class FrontEnd:
     def writes(self, target, args) -> bool:
         """Whether an operation is there for what it writes."""
         name = target if isinstance(target, str) else getattr(target, "__name__", "")
-        in_place = name.endswith("_") and not name.endswith("__")
         operators = target in IN_PLACE or target in self.in_place
-        return operators or in_place or name in WRITING
+        return operators or is_in_place(target) or name in WRITING
 
     def wrap(self, tracer, node: IRNode, result, args, target) -> Var:
         """The result of a node as a Var."""
@@ -447,6 +446,13 @@ class FrontEnd:
         if isinstance(var.origin, ValueSource):
             self.guard(tracer, var)
         return Var(tracer.do(len, var.value))
+
+
+def is_in_place(target) -> bool:
+    """Whether a function or method writes to its operand, by its name: add_, not operator.and_."""
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    plain = getattr(target, "__module__", None) == "_operator"
+    return name.endswith("_") and not name.endswith("__") and not plain
 
 
 def is_number(node: IRNode) -> bool:

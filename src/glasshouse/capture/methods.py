@@ -3,6 +3,7 @@
 import operator
 import types
 from collections import OrderedDict
+from contextvars import ContextVar
 
 from glasshouse.capture.containers import keys_of
 from glasshouse.capture.frame import CapturedGenerator, CapturedIterator, plain_value
@@ -86,6 +87,8 @@ class MethodRules:
             fn = Var(bound, Recipe("method", this, Var(fn.value)))
         if isinstance(value, CapturedGenerator):
             return self.generator_method(this, name, args, then)
+        if isinstance(value, ContextVar):
+            return self.context_method(fn, this, name, args, kwargs, then)
         if name in ("__init__", "__init_subclass__") and not isinstance(value, (list, dict, set)):
             if name == "__init__":
                 self.initialise(fn, this, args, kwargs)

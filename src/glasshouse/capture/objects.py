@@ -148,6 +148,13 @@ class ObjectRules:
             return plain or self.front.is_constant(value)
         return False
 
+    def is_same_object(self, var: Var) -> bool:
+        """Whether a value is found at a source, and nothing but itself is equal to it."""
+        if not isinstance(var.origin, ValueSource) or self.is_tensor(var):
+            return False
+        names = ("__hash__", "__eq__")
+        return all(getattr(type(var.value), x) is getattr(object, x) for x in names)
+
     def all_foldable(self, args, kwargs=None) -> bool:
         return all(map(self.foldable, (*args, *(kwargs or {}).values())))
 

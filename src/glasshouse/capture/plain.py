@@ -1,5 +1,6 @@
 """What is the same in each call, and what a class has: found without running anything."""
 
+import functools
 import types
 import weakref
 from collections import OrderedDict
@@ -29,6 +30,7 @@ FUNCTIONS = (
     types.ModuleType,
     type,
 )
+CACHED = type(functools.lru_cache(len))
 OF_C = (
     types.MethodDescriptorType,
     types.WrapperDescriptorType,

@@ -9,16 +9,26 @@ REPLACED = {"__wrapped__", "__signature__"}  # attributes by which a function te
 
 
 def on_signature(t, fn, args, kwargs, then):
-    """inspect.signature of a plain function: a constant as long as its code and defaults stay."""
-    f = args[0].value if len(args) == 1 else None
-    plain = type(f) is types.FunctionType and not kwargs and not args[0].is_new
+    """inspect.signature of a plain function, or of a method that is one: a constant as long as its
+    code and defaults stay."""
+    given = function_of(args[0]) if len(args) == 1 and not kwargs else None
+    f = None if given is None else given.value
+    plain = type(f) is types.FunctionType and not given.is_new
     if not plain or REPLACED & f.__dict__.keys():
         raise Break("a call of inspect.signature", fn, args, kwargs)
-    t.concretize(args[0])
-    if isinstance(args[0].origin, ValueSource):
+    t.concretize(given)
+    if isinstance(given.origin, ValueSource):
         for name in ("__defaults__", "__kwdefaults__"):
-            t.guards.add("is", t.guards.source("attr", args[0].origin, name), getattr(f, name))
-    return t.give(then, inspect.signature(f))
+            t.guards.add("is", t.guards.source("attr", given.origin, name), getattr(f, name))
+    return t.give(then, inspect.signature(args[0].value))
+
+
+def function_of(var: Var) -> Var | None:
+    """The function of a method that was bound here; another value as it is."""
+    if type(var.value) is not types.MethodType:
+        return var
+    inner = var.origin.parts[1] if var.is_made("method") else None
+    return inner if isinstance(inner, Var) else None
 
 
 def is_of_signature(var: Var) -> bool:

@@ -17,6 +17,7 @@ from glasshouse.capture.attributes import AttributeRules
 from glasshouse.capture.bytecode import VERSION, DecodedCode, original_of, slot_names
 from glasshouse.capture.calls import CallRules
 from glasshouse.capture.containers import ContainerRules
+from glasshouse.capture.context_variables import ContextVariableRules
 from glasshouse.capture.frame import (
     END,
     CapturedGenerator,
@@ -83,6 +84,7 @@ class CaptureTracer(
     MethodRules,
     IterationRules,
     PolyfillCallRules,
+    ContextVariableRules,
     CallRules,
 ):
     """One run of the interpreter, for one call of one function."""
@@ -115,6 +117,7 @@ class CaptureTracer(
         self.shared: set[int] = set()  # tensors that some operation gave back as they were
         self.functions: dict[int, Var] = {}  # those whose attributes were written to
         self.context_nodes: dict[int, object] = {}
+        self.context_changes: dict[int, list[Var]] = {}  # tokens of context variables that are set
         self.raised: Var | None = None
         self.outside = sys.exc_info()[1]  # what is being handled where the call is
         self.count, self.size = 0, -1

@@ -53,6 +53,9 @@ class TorchCallFront(NetworkFront):
             return False
         if f in names.CONSTANTS:
             tracer.give(then, names.CONSTANTS[f])
+        elif f in names.COMPILING:
+            asks = str(tracer.frames[-1].globals.get("__name__"))
+            tracer.give(then, not f"{asks}.".startswith("torch."))
         elif f in names.STATE_READERS:
             for x in (*args, *kwargs.values()):
                 self.read_for_state(tracer, x)

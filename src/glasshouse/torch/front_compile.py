@@ -12,6 +12,7 @@ from importlib import import_module
 import torch
 
 from glasshouse.capture.compilers import printed
+from glasshouse.capture.front import is_in_place
 from glasshouse.capture.operators import IN_PLACE
 from glasshouse.capture.program_compiler import compile_to_program
 from glasshouse.capture.recording_interpreter import eager
@@ -142,8 +143,8 @@ def compiled_call(compiler, graph, example_inputs: list, is_writing: bool):
 def writes(node: IRNode) -> bool:
     """Whether a node may write to a tensor."""
     name = name_of(node.target)
-    in_place = name.endswith("_") and not name.endswith("__")
-    return in_place or name in WRITES or name in WRITING or "out" in node.kwargs
+    in_place = is_in_place(node.target) or name in WRITES or name in WRITING
+    return in_place or "out" in node.kwargs
 
 
 # -- graphs with calls that no compiler takes ------------------------------------------------------
@@ -156,7 +157,11 @@ def is_left(node: IRNode) -> bool:
     inputs, target = node.all_input_nodes, node.target
     if node.meta.get("hidden") or any(x.meta.get("hidden") or x.meta.get("number") for x in inputs):
         return True
-    if target in ("backward", setattr) or target in STATE_SETTERS or target in AUTOGRAD:
+    if (
+        target in ("backward", "requires_grad_", setattr)
+        or target in STATE_SETTERS
+        or target in AUTOGRAD
+    ):
         return True
     if target is operator.getitem and isinstance(node.args[0], IRNode):
         return is_left(node.args[0])

@@ -97,6 +97,7 @@ RAISES = set(
     "_assert_async _assert triangular_solve lstsq".split()
 )
 RAISES |= {name for name in dir(torch._C._linalg) if name.startswith("linalg_")}
+RAISES -= {f"linalg_{name}" for name in "vector_norm matmul vecdot cross diagonal vander".split()}
 RAISES_FOR_INTEGERS = {"floordiv", "floor_divide", "mod", "remainder", "fmod", "pow", "div"}
 WRITES = RANDOM | {"batch_norm", "instance_norm", "native_batch_norm", "setattr", "backward"}
 DATA_ARGUMENT = {"tensor": 0, "as_tensor": 0, "scalar_tensor": 0}  # makes a tensor of such values
@@ -143,14 +144,15 @@ CONSTANTS = {
     torch.jit.is_scripting: False,
     torch.jit.is_tracing: False,
     torch._jit_internal.is_scripting: False,
-    torch.compiler.is_compiling: False,
-    torch.compiler.is_dynamo_compiling: False,
     torch.compiler.is_exporting: False,
     torch._utils.is_compiling: False,
     torch.onnx.is_in_onnx_export: False,
     torch._C._log_api_usage_once: None,
     torch._C._is_fx_tracing if hasattr(torch._C, "_is_fx_tracing") else torch.is_storage: False,
 }
+# What others' code asks, to keep from branches on tensors' values; PyTorch's own Python has other
+# ways then, which suit TorchDynamo alone.
+COMPILING = {torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling}
 CLASSES = (torch.device, torch.finfo, torch.iinfo, torch.Size)
 VALUES = (
     torch.dtype,

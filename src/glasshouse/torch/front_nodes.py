@@ -38,12 +38,13 @@ class TorchNodeFront(FrontEnd):
             return self.calculate(tracer, fn, args)
         if name == "requires_grad_" and self.is_so_already(tracer, args, kwargs):
             return args[0]
-        reason = self.why_not(tracer, fn, name, args, kwargs)
+        made_here = name == "requires_grad_" and isinstance(args[0].origin, IRNode)
+        reason = None if made_here else self.why_not(tracer, fn, name, args, kwargs)
         if hidden and not takes_numbers(name):
             reason = f"{name}() is given a number that a tensor holds"
         if reason is not None:
             raise Break(reason, call, args, kwargs, READING_HINT)
-        reason = self.why_uncatchable(tracer, name, args, kwargs)
+        reason = self.why_uncatchable(tracer, target, args, kwargs)
         if reason is not None:
             raise Break(reason, call, args, kwargs)
         if name == "backward" or fn is torch.autograd.backward:
@@ -102,9 +103,10 @@ class TorchNodeFront(FrontEnd):
     def writes(self, target, args):
         return name_of(target) in names.WRITES or super().writes(target, args)
 
-    def why_uncatchable(self, tracer, name: str, args, kwargs) -> str | None:
+    def why_uncatchable(self, tracer, target, args, kwargs) -> str | None:
         """Why a call cannot be in this graph, which Python does again from its beginning where it
         raises what somebody catches: nothing may have been written to by then."""
+        name = name_of(target)
         raises = name in names.RAISES
         if name in ("getitem", "setitem"):
             raises = self.holds_tensor_var(tracer, args[1])
@@ -116,12 +118,37 @@ class TorchNodeFront(FrontEnd):
             if tracer.wrote and (catches or tracer.has_caught):
                 return f"{name}(), which may raise inside try, behind what is written to"
             tracer.has_caught = tracer.has_caught or catches
-        writes = self.writes(name, ()) or "out" in kwargs or "inplace" in kwargs
+        inplace = kwargs.get("inplace") or Var(False)
+        writes = self.writes(target, ()) or "out" in kwargs or bool(inplace.value)
         if name in names.DROPOUTS:
-            training = kwargs.get("training") or (args[2] if len(args) > 2 else Var(True))
-            writes = bool(training.value)
-        tracer.wrote = tracer.wrote or writes
+            writes = len(args) > 3 and bool(args[3].value) or bool(inplace.value)
+        elif name in names.RANDOM:
+            writes = "generator" in kwargs or "out" in kwargs or bool(inplace.value)
+        tracer.wrote = tracer.wrote or writes and name not in ("setattr", "requires_grad_")
         return None
+
+    def keeper(self, tracer, wrote):
+        """What is done again where the graph raises, and somebody catches that: behind nothing but
+        gradients that were set and numbers that were drawn (`why_uncatchable`), which are cheap."""
+        if not (tracer.has_caught and wrote):
+            return None
+        called = {name_of(node.target) for node in tracer.graph.nodes}
+        draws = not names.RANDOM.isdisjoint(called)
+
+        def keep(tensors):
+            leaves = [x for x in tensors if x.is_leaf and x.requires_grad]
+            gradients = [x.grad for x in leaves] if "setattr" in called else []
+            generator = torch.get_rng_state() if draws else None
+
+            def undo():
+                for x, gradient in zip(leaves, gradients, strict=False):
+                    x.grad = gradient
+                if generator is not None:
+                    torch.set_rng_state(generator)
+
+            return undo
+
+        return keep
 
     def why_not(self, tracer, fn, name: str, args, kwargs) -> str | None:
         """Why a call cannot be a node; None if it can."""

@@ -8,6 +8,7 @@ import torch
 from glasshouse.capture.front import FrontEnd
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import Break, Recipe, ValueSource, Var, constant
+from glasshouse.ir.node import IRNode
 from glasshouse.torch import front_names as names
 from glasshouse.torch.front_state import PLAIN_CLASSES, TensorCheck
 
@@ -111,6 +112,10 @@ class TorchTensorFront(FrontEnd):
         return gradient
 
     def set_attribute(self, tracer, var, name, value):
+        if name == "requires_grad" and value is not None and isinstance(var.origin, IRNode):
+            method = var.value.requires_grad_
+            self.apply(tracer, "call_method", "requires_grad_", method, [var, value], {})
+            return
         if name != "grad" or value is None or type(var.value) not in PLAIN_CLASSES:
             super().set_attribute(tracer, var, name, value)
         self.gradient(tracer, var)

@@ -1,0 +1,352 @@
+"""Captured functions as Python: what libraries around models do: context variables, caches,
+mappings made of a few methods, objects that look into their own dict."""
+
+import collections.abc
+import contextvars
+import functools
+import inspect
+import os
+from collections import OrderedDict
+from dataclasses import dataclass, fields
+
+import pytest
+from checking import Cases, check
+
+import glasshouse as gh
+
+case = Cases()
+X = gh.arange(6.0).reshape(2, 3)
+NOTHING = contextvars.ContextVar("NOTHING")
+LEVEL = contextvars.ContextVar("LEVEL", default=2)
+
+
+# -- context variables -----------------------------------------------------------------------------
+
+
+@case(X, whole=True)
+def context_variable_is_read(x):
+    return x * LEVEL.get(), NOTHING.get(None), NOTHING.get(3)
+
+
+@case(X)
+def context_variable_without_value(x):
+    try:
+        return NOTHING.get()
+    except LookupError:
+        return x
+
+
+@case(X, whole=True)
+def context_variable_is_set_and_reset(x):
+    token = LEVEL.set(5)
+    try:
+        y = x * LEVEL.get()
+    finally:
+        LEVEL.reset(token)
+    return y, LEVEL.get()
+
+
+@case(X, whole=True)
+def context_variables_within_one_another(x):
+    outer = LEVEL.set(3)
+    inner = LEVEL.set([x])
+    other = NOTHING.set(1)
+    seen = LEVEL.get()[0] + 1, NOTHING.get()
+    NOTHING.reset(other)
+    LEVEL.reset(inner)
+    seen += (LEVEL.get(),)
+    LEVEL.reset(outer)
+    return seen, LEVEL.get()
+
+
+@case(X)
+def context_variable_is_left_set(x):
+    token = LEVEL.set(7)
+    y = x + LEVEL.get()
+    gh.capture.graph_break()
+    seen = LEVEL.get()
+    LEVEL.reset(token)
+    return y, seen, LEVEL.get()
+
+
+@case(X)
+def context_variables_are_left_set(x):
+    first = LEVEL.set(7)
+    second = LEVEL.set(8)
+    gh.capture.graph_break()
+    seen = LEVEL.get()
+    LEVEL.reset(second)
+    seen = seen, LEVEL.get()
+    LEVEL.reset(first)
+    return x + 1, seen, LEVEL.get()
+
+
+@case(X)
+def context_variables_reset_in_another_order(x):
+    first = LEVEL.set(7)
+    second = LEVEL.set(8)
+    LEVEL.reset(first)
+    seen = LEVEL.get()
+    LEVEL.reset(second)
+    seen = seen, LEVEL.get()
+    LEVEL.set(2)
+    return x + 1, seen
+
+
+@case(X)
+def context_variable_of_a_collector(x):
+    collected = {"a": []}
+    token = NOTHING.set(collected)
+    for i in range(2):
+        NOTHING.get()["a"].append(x + i)
+    NOTHING.reset(token)
+    return collected
+
+
+def test_context_variable_is_guarded():
+    fast = gh.optimize("eager")(context_variable_is_read)
+    assert fast(X)[0].tolist() == (X * 2).tolist()
+    token = LEVEL.set(4)
+    assert fast(X)[0].tolist() == (X * 4).tolist()
+    other = NOTHING.set(9)
+    assert fast(X)[1:] == (9, 9)
+    NOTHING.reset(other)
+    LEVEL.reset(token)
+    assert fast(X)[0].tolist() == (X * 2).tolist()
+    assert fast(X)[1:] == (None, 3)
+    assert any(
+        "LEVEL.get() is 4" in guard for e in fast.capture.entries for guard in map(str, e.guards)
+    )
+
+
+def test_context_variable_stays_set_behind_the_call():
+    def sets(x):
+        LEVEL.set(11)
+        return x + LEVEL.get()
+
+    for run in (gh.optimize("eager")(sets),) * 3:
+        token = LEVEL.set(1)
+        run(X)
+        assert LEVEL.get() == 11
+        LEVEL.reset(token)
+
+
+def test_context_variable_where_a_call_raises():
+    @gh.optimize("eager")
+    def raises(x, wrong):
+        token = LEVEL.set(6)
+        try:
+            if wrong:
+                raise ValueError(wrong)
+            return x * LEVEL.get()
+        finally:
+            LEVEL.reset(token)
+
+    for wrong in (False, True, False, True):
+        try:
+            assert raises(X, wrong).tolist() == (X * 6).tolist()
+        except ValueError:
+            assert wrong
+        assert LEVEL.get() == 2
+
+
+# -- caches ----------------------------------------------------------------------------------------
+
+
+class Teller:
+    def __init__(self):
+        self.told = []
+
+    @functools.lru_cache  # noqa: B019
+    def once(self, text):
+        self.told.append(text)
+
+
+TELLER = Teller()
+
+
+def test_cached_method_runs_once():
+    @gh.optimize("eager")
+    def tells(x):
+        TELLER.once("a")
+        return x + 1
+
+    for _ in range(3):
+        assert tells(X).tolist() == (X + 1).tolist()
+    assert TELLER.told == ["a"]
+    assert not tells.capture.breaks
+
+
+# -- mappings --------------------------------------------------------------------------------------
+
+
+class Layered(collections.abc.MutableMapping):
+    shared = {"a": 1, "b": 2}
+
+    def __init__(self):
+        self.own = {}
+
+    def __getitem__(self, key):
+        return self.own[key] if key in self.own else self.shared[key]
+
+    def __setitem__(self, key, value):
+        self.own[key] = value
+
+    def __delitem__(self, key):
+        del self.own[key]
+
+    def __iter__(self):
+        return iter({**self.shared, **self.own})
+
+    def __len__(self):
+        return len(self.shared.keys() | self.own.keys())
+
+
+@case(X, Layered(), whole=True)
+def mapping_of_few_methods(x, m):
+    found = "a" in m, "z" in m, m.get("b"), m.get("z", 5)
+    m["a"] = 3
+    m.setdefault("c", 4)
+    return x * m["a"], found, m.own
+
+
+@case(X, Layered(), hit=False)
+def mapping_is_walked(x, m):
+    m.update({"c": 7}, d=8)
+    total = sum(v for _, v in m.items())
+    return x + total, [*m.values()], m.pop("c"), sorted(m)
+
+
+@case(X, whole=True)
+def environment_is_read(x):
+    return x + len(os.environ.get("GH_NOT_THERE", "abc")), "GH_NOT_THERE" in os.environ
+
+
+def test_environment_is_guarded(monkeypatch):
+    fast = gh.optimize("eager")(environment_is_read)
+    assert fast(X)[1] is False
+    monkeypatch.setenv("GH_NOT_THERE", "12345")
+    assert fast(X)[1] is True
+    assert fast(X)[0].tolist() == (X + 5).tolist()
+    monkeypatch.setenv("GH_NOT_THERE", "1")
+    assert fast(X)[0].tolist() == (X + 1).tolist()
+
+
+# -- dicts with items of their own -----------------------------------------------------------------
+
+
+class Output(OrderedDict):
+    """Items by name or number; attributes are items."""
+
+    def __post_init__(self):
+        rest = fields(self)[1:]
+        if all(self.__dict__.get(field.name) is None for field in rest):
+            self["alone"] = True
+        for field in fields(self):
+            value = self.__dict__.get(field.name)
+            if value is not None:
+                self[field.name] = value
+
+    def __getitem__(self, key):
+        if isinstance(key, str):
+            return dict(self.items())[key]
+        return self.to_tuple()[key]
+
+    def __setattr__(self, name, value):
+        if value is not None:
+            super().__setitem__(name, value)
+        super().__setattr__(name, value)
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value)
+        super().__setattr__(key, value)
+
+    def to_tuple(self):
+        return tuple(self[k] for k in self.keys())
+
+
+@dataclass
+class Two(Output):
+    first: object = None
+    second: object = None
+
+
+@case(X, whole=True)
+def dict_with_items_of_its_own(x):
+    made = Two(x + 1, second=x * 2)
+    made.second = made["first"] + made[1]
+    return made[0], made.second, [*made], made.to_tuple()[1:]
+
+
+@case(X, whole=True)
+def dict_with_items_of_its_own_alone(x):
+    return Two(first=x + 1)
+
+
+@case(Two(X, X + 1))
+def dict_with_items_of_its_own_is_given(m):
+    return m["first"] + m[1], m.second, len(m)
+
+
+@case(Two(X, X + 1))
+def dict_with_items_of_its_own_is_changed(m):
+    m.first = m[1] * 2
+    return m["first"]
+
+
+# -- the dict of something new ---------------------------------------------------------------------
+
+
+class Holder:
+    kind = "none"
+
+    def __init__(self, **given):
+        self.size = 1
+        self.__dict__.update(given)
+        self.kind = "some"
+
+    def names(self):
+        return [k for k, v in self.__dict__.items() if v is not None]
+
+
+@case(X, whole=True)
+def dict_of_a_new_object(x):
+    made = Holder(a=x, b=None)
+    made.__dict__["c"] = x + made.size
+    made.size = 4
+    del made.b
+    return made.names(), made.c * made.size, made.kind, made
+
+
+@case(X)
+def dict_of_a_new_object_is_kept(x):
+    made = Holder(a=x)
+    own = made.__dict__
+    gh.capture.graph_break()
+    own["a"] = x + 1
+    made.later = 2
+    return made.a, own["later"], own is made.__dict__
+
+
+@case(X, whole=True)
+def dict_of_a_new_object_is_returned(x):
+    made = Holder(a=x + 1)
+    return made, made.__dict__
+
+
+# -- signatures ------------------------------------------------------------------------------------
+
+
+class Chunked:
+    def one(self, x, y=2):
+        return x * y
+
+
+@case(X, Chunked(), whole=True)
+def signature_of_a_method(x, c):
+    return c.one(x), len(inspect.signature(c.one).parameters)
+
+
+@pytest.mark.parametrize(("fn", "args", "options"), case)
+def test_libraries(fn, args, options):
+    check(fn, *args, **options)
