@@ -13,7 +13,7 @@ from glasshouse.capture.payload_places import (
     RunPayloads,
     TensorUpdate,
 )
-from glasshouse.capture.tape_nodes import ProgramNode, reached_targets, without_hooks
+from glasshouse.capture.tape_nodes import ProgramNode, walk_tape, without_hooks
 from glasshouse.dispatch.bind import box
 from glasshouse.dispatch.scope import phase
 from glasshouse.graph.node import Node
@@ -36,11 +36,23 @@ class RecordedGradients:
         return [x for x in payloads if x.value is None]
 
 
+def joined(sets: list[set]) -> list[int]:
+    """For each set a number; those that have elements in common, by way of others too, have one."""
+    groups: list[int] = []
+    for i, some in enumerate(sets):
+        met = {groups[j] for j in range(i) if not some.isdisjoint(sets[j])}
+        number = min(met, default=i)
+        groups = [*(number if group in met else group for group in groups), number]
+    return groups
+
+
 class BackwardProgram:
     """The gradients of a graph's results with respect to the tensors it read, as a Program.
 
     specs      of the results that are differentiated
     reached    for each of them the numbers of the tensors that its tape leads to
+    groups     for each of them a number, the same where tapes have something in common: a backward
+               pass through one leaves nothing for the other
     gradients  where each tensor's gradient comes from
     slots      which outputs or tensors the results are"""
 
@@ -49,6 +61,7 @@ class BackwardProgram:
         self.specs = [x.spec for x in tracked]
         self.program: BoundProgram | None = None
         self.reached: list[set[int]] = []
+        self.groups: list[int] = []
         self.gradients: list[TensorUpdate] = []
         self.slots: list[tuple[OutputKind, int]] = []
 
@@ -69,8 +82,9 @@ class BackwardProgram:
         targets = {node for node, _ in numbers}
         arrived: dict = {}
         cotangents = [backend.from_numpy(np.zeros(s.shape, s.dtype.np)) for s in self.specs]
-        ends = [reached_targets(x.tape_entry, targets) for x in tracked]
-        self.reached = [{i for (n, _), i in numbers.items() if n in end} for end in ends]
+        tapes = [set(walk_tape([x.tape_entry], targets)) for x in tracked]
+        self.reached = [{i for (n, _), i in numbers.items() if n in tape} for tape in tapes]
+        self.groups = joined([tape - targets for tape in tapes])
         walk = Walk(False, False)
 
         def arrive(node, slots) -> bool:

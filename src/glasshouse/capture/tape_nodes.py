@@ -26,7 +26,8 @@ class SpentNode:
 
 
 class ProgramNode:
-    """The tape's node of a captured graph: pulls back by running a Program."""
+    """The tape's node of a captured graph: pulls back by running a Program. Results whose
+    tapes have nothing in common can be differentiated one after another."""
 
     freed = False
     grad_hooks = scope = None
@@ -38,9 +39,15 @@ class ProgramNode:
         self.places = [places[update.number] for update in backward.gradients]
         self.parents = tuple(self.places)
         self.out_specs, self.seq = backward.specs, next(sequence)
+        self.left = set(backward.groups)  # of results that may still be differentiated
+        self.pulled: set[int] = set()  # of those that the pass went through that is going on
 
     def pull(self, cotangents, create_graph: bool):
         """[(parent, cotangent)] for what the graph read."""
+        pairs = zip(self.backward.groups, cotangents, strict=True)
+        self.pulled = {group for group, c in pairs if c is not None}
+        if not self.pulled <= self.left:
+            raise freed_error()
         if create_graph:
             what = "gradients of a captured function without create_graph"
             fix = "Call the function under gh.disable() for higher derivatives."
@@ -67,6 +74,9 @@ class ProgramNode:
         return pulled
 
     def release(self) -> None:
+        self.left -= self.pulled
+        if self.left:
+            return
         self.freed = True
         self.payloads = self.places = self.parents = ()
 
@@ -81,11 +91,6 @@ def walk_tape(starts, ends=()):
             yield node
             if node not in ends:
                 stack.extend(p[0] for p in getattr(node, "parents", ()) if p is not None)
-
-
-def reached_targets(start, targets) -> set:
-    """Which of the targets a node on the tape leads to."""
-    return {node for node in walk_tape([start], targets) if node in targets}
 
 
 def is_open(x, began: int) -> bool:

@@ -621,6 +621,28 @@ def test_second_backward_is_refused(compiler):
 
 
 @pytest.mark.parametrize("compiler", ["eager", "program"])
+def test_results_with_nothing_in_common_are_differentiated_one_after_another(compiler):
+    def fn(x, w):
+        shared = x * w
+        return shared * 2.0, shared + 1.0, w * w, w * 3.0
+
+    fast = gh.optimize(compiler)(fn)
+    for order in ((0, 2, 3), (3, 2, 1), (2, 0), (0, 1), (1, 0), (2, 2)):
+        seen = []
+        for call in (fn, fast):
+            x, w = X(3).requires_grad_(), (X(3) + 2.0).requires_grad_()
+            results, outcome = call(x, w), []
+            for number in order:
+                try:
+                    results[number].sum().backward()
+                except gh.base.errors.GradError:
+                    outcome.append(number)
+            grads = [None if t.grad is None else t.grad.tolist() for t in (x, w)]
+            seen.append((outcome, grads))
+        assert seen[0] == seen[1], order
+
+
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_retained_backward(compiler):
     fast = gh.optimize(compiler)(lambda x: (x * x).sum())
     for _ in range(3):
