@@ -17,6 +17,7 @@ from glasshouse.capture.values import (
     Break,
     Recipe,
     SymbolicNumber,
+    UserError,
     ValueSource,
     Var,
     constant,
@@ -329,7 +330,7 @@ class FrontEnd:
         except Exception as error:
             tracer.fix_inputs(node)  # with others it may not raise
             self.undo(tracer, depth)
-            raise tracer.raising(error) from None
+            raise UserError(error) from None
         self.check_numbers(tracer, args)
         if node.meta["varies"] and self.count_varies(node, fn, result):
             tracer.fix_inputs(node)

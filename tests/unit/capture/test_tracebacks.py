@@ -135,3 +135,23 @@ def test_what_was_written_before_a_graph_raised_is_there(compiler):
         else:
             fast(gh.ones(3), written, i)
         assert written == {"n": 1}
+
+
+def test_an_error_of_the_library_keeps_the_context_that_it_has_inside_a_handler():
+    def fn(x, values):
+        try:
+            [][0]
+        except IndexError:
+            return x + gh.asarray(values)
+
+    def chain(call):
+        with pytest.raises(gh.base.errors.DTypeError) as raised:
+            call(gh.ones(1), [1, "a"])
+        found, error = [], raised.value
+        while error is not None:
+            found.append((type(error).__name__, error.__suppress_context__))
+            error = error.__cause__ or error.__context__
+        return found
+
+    fast = gh.optimize("eager")(fn)
+    assert [chain(fast) for _ in range(3)] == [chain(fn)] * 3
