@@ -3,17 +3,20 @@
 The step runs on meta tensors through the same dispatch, tape, compiler and memory manager as in
 earnest, up to the plan of each Program; so what is planned here is what a run allocates."""
 
+import importlib
+import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.meta import address_of, meta_backend, placed, specs_of, without_storage
-from glasshouse.base.errors import OptionError, type_name
+from glasshouse.analyze.step_costs import KernelCost, MemoryRow, Moment, StepCosts
+from glasshouse.base.errors import OptionError, check_known, type_name
 from glasshouse.base.flags import having
 from glasshouse.base.shape import Spec
 from glasshouse.compile.plan import ProgramPlan, no_collection
@@ -22,60 +25,19 @@ from glasshouse.dispatch import autocast as autocast_to
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.value import Value
 from glasshouse.ir.node import all_of, map_nodes
-from glasshouse.profile.counter import FlopCounter, by_path
-from glasshouse.profile.text import milliseconds, percent, scaled, table
-
-KINDS = (
-    "parameters",
-    "buffers",
-    "gradients",
-    "optimizer state",
-    "activations",
-    "temporaries",
-    "workspace",
-    "other results",
-    "unused arena",
-    "rounding",
-)
+from glasshouse.profile.counter import FlopCounter
+from glasshouse.profile.text import scaled
 
 # What running takes beside arrays, for each primitive of the largest Program, as measured on
 # ResNet-50 (`benchmarks/analyze.py`); a process that finds the code on disk takes less.
 RUNTIME_BYTES = 4500
 
-
-class MemoryRow(NamedTuple):
-    """Bytes at the peak, of one kind and module."""
-
-    kind: str
-    module: str
-    nbytes: int
-
-
-class KernelCost(NamedTuple):
-    """A step of a Program with its predicted time."""
-
-    program: int
-    step: int
-    name: str
-    kind: str
-    module: str
-    phase: str
-    flops: int
-    bytes: int
-    ns: float
-
-
-class Moment(NamedTuple):
-    """Bytes in use while one step of a Program runs."""
-
-    program: int
-    step: int
-    name: str
-    nbytes: int
+CONVENTIONS = ("exact", "torch")
+TORCH_STEP = "glasshouse.torch.ahead"  # a storey above, loaded where a model is PyTorch's
 
 
 @dataclass(eq=False)
-class StepAnalysis:
+class StepAnalysis(StepCosts):
     """What a training step will cost; of the last of `steps` that were analysed.
 
     peak_bytes        the most that the memory manager will have allocated, in the worst step
@@ -94,10 +56,6 @@ class StepAnalysis:
     outside_bytes: int
     counter: FlopCounter | None
     machine: MachineProfile
-
-    @property
-    def peak_bytes(self) -> int:
-        return max(self.peaks)
 
     @cached_property
     def arena_bytes(self) -> int:
@@ -133,13 +91,6 @@ class StepAnalysis:
         return [*sorted(rows, key=lambda r: -r.nbytes), MemoryRow("rounding", "", rounding)]
 
     @cached_property
-    def memory_by_kind(self) -> dict[str, int]:
-        sums = dict.fromkeys(KINDS, 0)
-        for row in self.memory:
-            sums[row.kind] += row.nbytes
-        return {kind: nbytes for kind, nbytes in sums.items() if nbytes}
-
-    @cached_property
     def timeline(self) -> list[Moment]:
         """Bytes in use at each step of each Program: what lies in the arena, and all else."""
         moments = []
@@ -161,10 +112,6 @@ class StepAnalysis:
                     kernels.append(KernelCost(number, i, *what, self.machine.ns(info)))
             return kernels
 
-    @property
-    def predicted_ns(self) -> float:
-        return sum(kernel.ns for kernel in self.kernels)
-
     def with_ranks(self, ranks: int) -> float:
         """Predicted ns of a step on `ranks` devices: a ring all-reduce of the gradients follows.
 
@@ -178,50 +125,20 @@ class StepAnalysis:
         sent = 2 * (ranks - 1) / ranks * gradients
         return self.predicted_ns + 1e9 * sent / self.machine.link_bytes_per_s
 
-    def table(self, depth: int = 2) -> str:
-        """Memory by kind, then modules with memory, FLOPs and time, as text."""
-        rows = self.memory_by_kind.items()
-        kinds = [[kind, scaled(n, "B"), percent(n, self.peaks[-1])] for kind, n in rows]
+    def head(self) -> str:
+        """Peak, arena, growth of the process, FLOPs and time, as text."""
         parts = ", ".join(f"{name} {scaled(n, 'B')}" for name, n in self.resident.items())
-        head = (
+        return (
             f"peak {self.peak_bytes:,} bytes (by step: {', '.join(f'{p:,}' for p in self.peaks)}), "
             f"arena {self.arena_bytes:,}\n"
             f"the process grows by about {scaled(sum(self.resident.values()), 'B')} ({parts})\n"
-            f"{scaled(self.counter.total(), 'FLOP')} in products, "
-            f"{scaled(self.counter.total('all'), 'FLOP')} in all; "
-            f"{milliseconds(self.predicted_ns)} in kernels on {self.machine.name}\n\n"
+            f"{self.work()}\n"
         )
-        alive = table(["alive at the peak", "bytes", "%"], kinds)
-        return f"{head}{alive}\n\n{self.modules(depth)}"
-
-    def modules(self, depth: int) -> str:
-        """The module tree as text."""
-        memory = by_path(((row.module, row.nbytes) for row in self.memory), depth)
-        time = by_path(((kernel.module, kernel.ns) for kernel in self.kernels), depth)
-        flops, lines = self.counter.by_module(depth, "all", "executed"), []
-        for path in sorted({*memory, *flops, *time}, key=lambda p: p.split(".")):
-            name = "  " * path.count(".") + path.rpartition(".")[2]
-            took = milliseconds(time[path]), percent(time[path], self.predicted_ns)
-            lines.append([name, scaled(memory[path], "B"), scaled(flops.get(path, 0)), *took])
-        return table(["module", "memory at the peak", "FLOPs", "time", "%"], lines) + "\n"
-
-    def __str__(self):
-        return self.table()
 
     def to_dict(self) -> dict:
         """All of it as what JSON can hold."""
-        return {
-            "peak_bytes": self.peak_bytes,
-            "peaks": self.peaks,
-            "arena_bytes": self.arena_bytes,
-            "resident": self.resident,
-            "memory": [row._asdict() for row in self.memory],
-            "flops": self.counter.total(),
-            "all_flops": self.counter.total("all"),
-            "predicted_ns": self.predicted_ns,
-            "machine": self.machine.name,
-            "kernels": [kernel._asdict() for kernel in self.kernels],
-        }
+        own = {"arena_bytes": self.arena_bytes, "resident": self.resident}
+        return {**super().to_dict(), **own}
 
 
 def occupancy(plan) -> tuple[list[int], dict]:
@@ -261,6 +178,28 @@ def arena_rows(plan, nbytes: int) -> list[MemoryRow]:
         sums[kind, module] += aligned_bytes(buffer)
     rows = [MemoryRow(*key, n) for key, n in sums.items()]
     return [*rows, MemoryRow("unused arena", "", nbytes - sum(row.nbytes for row in rows))]
+
+
+def step_maker(where: str, model, convention: str) -> Callable:
+    """The class whose objects analyse steps of such a model in a convention.
+
+    Raises: OptionError for an unknown convention, or one that is not for such a model
+    """
+    check_known(where, f"one of {', '.join(CONVENTIONS)} as convention", convention, CONVENTIONS)
+    if is_torch_module(model) != (convention == "torch"):
+        fits = "exact" if convention == "torch" else "torch"
+        expected = f"a {'torch.nn' if convention == 'torch' else 'glasshouse.nn'}.Module"
+        fix = f'For a {type_name(model)}, say convention="{fits}".'
+        raise OptionError(where, f"{expected} with {convention!r}", type_name(model), fix)
+    if convention == "torch":
+        return importlib.import_module(TORCH_STEP).EagerStep
+    return TrainingStep
+
+
+def is_torch_module(model) -> bool:
+    """Whether it is a module of PyTorch's, which is not loaded for that."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(model, torch.nn.Module)
 
 
 class TrainingStep:
@@ -355,18 +294,23 @@ def step(
     optimizer,
     inputs,
     *,
+    convention: str = "exact",
     autocast: str | None = None,
     steps: int = 2,
     machine: MachineProfile | str = "cpu2",
-) -> StepAnalysis:
+) -> StepCosts:
     """What a training step costs, before any of it runs: memory, FLOPs, time.
 
-    model      a Module, with or without storage (`gh.meta()`); it is unchanged afterwards
-    loss       function (output, *targets) -> scalar; None if the model returns the loss
-    optimizer  an optimizer over the model's parameters, or a function that makes one of them
-    inputs     the model's input (or a list, dict, dataclass), then targets: tensors, (shape, dtype)
-    autocast   "bfloat16" or "float16" for mixed precision
-    machine    a profile, a file, or a built-in name, for the predicted time
+    model       a Module, with or without storage (`gh.meta()`); it is unchanged afterwards
+    loss        function (output, *targets) -> scalar; None if the model returns the loss
+    optimizer   an optimizer over the model's parameters, or a function that makes one of them
+    inputs      the model's input (or a list, dict, dataclass), then targets: tensors, or
+                pairs (shape, dtype)
+    convention  "exact": a step on our engine; "torch": of a torch.nn.Module by PyTorch eager
+    autocast    "bfloat16" or "float16" for mixed precision
+    machine     a profile, a file, or a built-in name, for the predicted time
+
+    Of a torch.nn.Module, an input that is a dict has arguments by name, a tuple by position.
 
     Raises: OptionError for bad arguments; BackendError, with the line, where a value is read
     Example:
@@ -381,7 +325,8 @@ def step(
     profile = MachineProfile.load(machine)
     if not isinstance(steps, int) or steps < 1:
         raise OptionError("step", "1 step or more", repr(steps), "Two show the steady state.")
-    return TrainingStep(model, loss, optimizer, inputs, autocast).analyse(steps, profile)
+    make = step_maker("step", model, convention)
+    return make(model, loss, optimizer, inputs, autocast).analyse(steps, profile)
 
 
 def with_batch(inputs, batch: int) -> list:

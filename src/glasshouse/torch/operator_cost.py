@@ -32,11 +32,11 @@ class Operator:
     def __init__(self, overload):
         namespace, _, name = overload._schema.name.partition("::")
         self.overload, self.name = overload, f"{namespace}::{name}"
-        self.kind = "movement" if is_view(overload) else "torch"
+        is_fresh = overload is torch.ops.aten.lift_fresh.default  # the first that is seen of it
+        self.kind = "movement" if is_view(overload) and not is_fresh else "torch"
         self.call = overload._op  # what its own __call__ calls
-        composite = torch._C.DispatchKey.CompositeImplicitAutograd
-        self.composite = torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), composite)
         self.silent = namespace in ("profiler", "prim")
+        self.composite = not self.silent and is_made_of_others(overload)
 
     def flops(self, *specs, **attrs) -> int:
         """Nothing that shapes alone would tell: a call of it has its cost with it."""
@@ -46,6 +46,13 @@ class Operator:
 
     def __repr__(self):
         return f"<operator {self.name}>"
+
+
+def is_made_of_others(overload) -> bool:
+    """Whether an operator calls others and has no kernel of its own, on the processor at least."""
+    name, keys = overload.name(), torch._C.DispatchKey
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return has_kernel(name, keys.CompositeImplicitAutograd) and not has_kernel(name, keys.CPU)
 
 
 def is_view(overload) -> bool:
@@ -216,6 +223,8 @@ def matching_overload(packet, args):
     """The overload of an operator that takes tensors and numbers in these places."""
     names = "Tensor" if len(args) > 1 and isinstance(args[1], torch.Tensor) else "Scalar"
     candidates = (names, f"Tensor_{names}", "default", "self", "ScalarList")
+    if len(args) == 1:  # `sqrt.Scalar` is TorchScript's, and no operator
+        candidates = ("default", "self")
     forms = (getattr(packet, name, None) for name in candidates)
     return next((op for op in forms if op is not None), None)
 

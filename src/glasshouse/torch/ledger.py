@@ -1,0 +1,78 @@
+"""What a step allocates and gives back, as PyTorch's own operators do it: a ledger of storages.
+
+Each storage is one `Allocation`, with what made it and where. The peak is known as it comes; what
+was alive then is found afterwards, by going through the ledger once more."""
+
+from glasshouse.dispatch.bind import state
+from glasshouse.dispatch.watch import Watcher
+from glasshouse.memory import Tag
+
+
+class Allocation:
+    """One storage: its bytes, what made it, what it is for, and in which pass it was given back."""
+
+    __slots__ = ("nbytes", "tag", "kind", "module", "freed")
+
+    def __init__(self, nbytes: int, tag: Tag):
+        self.nbytes, self.tag, self.module = nbytes, tag, tag.module
+        self.kind = ""  # of KINDS, where an owner is known
+        self.freed = ""  # "" while it is there
+
+    def kind_at_peak(self) -> str:
+        """What it is for: its owner says so, or the passes between which it lives."""
+        if self.kind:
+            return self.kind
+        made = self.tag.phase
+        if made in ("forward", "recompute") and self.freed != made:
+            return "activations"
+        return "temporaries"
+
+
+class Ledger(Watcher):
+    """Is told of storages by `observe`, and keeps the order in which they came and went."""
+
+    wants_begin, wants_allocations = False, True
+
+    def __init__(self):
+        self.live: dict[int, Allocation] = {}  # by address
+        self.now = self.peak = self.peak_place = 0
+        self.began: tuple[Allocation, ...] = ()
+        self.events: list[tuple[Allocation, int]] = []  # bytes that came, or went
+
+    def library_memory(self, kind: str, address: int, nbytes: int, tag: Tag) -> None:
+        """A storage was made ("alloc"), was first seen ("existed"), or is no more ("free")."""
+        if kind == "free":
+            allocation = self.live.pop(address)
+            allocation.freed = state.phase
+            self.add(allocation, -nbytes)
+            return
+        allocation = self.live[address] = Allocation(nbytes, tag)
+        self.add(allocation, nbytes)
+        if self.now > self.peak:
+            self.peak, self.peak_place = self.now, len(self.events)
+
+    def add(self, allocation: Allocation, nbytes: int) -> None:
+        self.now += nbytes
+        self.events.append((allocation, nbytes))
+
+    def begin_step(self) -> None:
+        """From here on, events and the peak are those of another step."""
+        self.began = tuple(self.live.values())
+        self.events.clear()
+        self.peak, self.peak_place = self.now, 0
+
+    def name(self, tensor, kind: str, module: str) -> None:
+        """Say whose a tensor's storage is."""
+        allocation = self.live.get(tensor.untyped_storage()._cdata)
+        if allocation is not None and allocation.kind in ("", "other results"):
+            allocation.kind, allocation.module = kind, module
+
+    def alive_at_peak(self) -> list[Allocation]:
+        """The storages that were there when most bytes were."""
+        alive = dict.fromkeys(self.began)
+        for allocation, nbytes in self.events[: self.peak_place]:
+            if nbytes >= 0:
+                alive[allocation] = None
+            else:
+                del alive[allocation]
+        return list(alive)
