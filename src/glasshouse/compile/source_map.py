@@ -14,12 +14,25 @@ from glasshouse.graph.record import Recording
 NAME_OPS = 6  # primitives that the name of a kernel lists at most
 
 
+class ArenaValue(NamedTuple):
+    """What lies in a Program's arena from the step that is told of it to the step `last`: `nbytes`
+    from the byte `at` on, the value of a call, or a step's scratch memory."""
+
+    name: str
+    spec: str
+    origin: Origin
+    at: int
+    nbytes: int
+    last: int
+
+
 class StepInfo(NamedTuple):
     """A step: `step_kind` is the lowerer that made it, or what kind it is else, and `kind` that by
     its label; bytes are what it moves; `saved_flops` those of its primitives' definitions that its
     algorithm does without. A step without sources only copies; `origin` says for whom. `fallback`
     is why one is left to the host for want of a kernel. Devices also have copies (`transfer`: HtoD,
-    DtoH or DtoD) and collectives (`group`: its ranks)."""
+    DtoH or DtoD) and collectives (`group`: its ranks). `arena`: values that lie in the arena from
+    this step on."""
 
     name: str
     step_kind: StepKind
@@ -32,6 +45,7 @@ class StepInfo(NamedTuple):
     group: tuple[int, ...] = ()
     saved_flops: int = 0
     fallback: str = ""
+    arena: tuple[ArenaValue, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -70,7 +84,7 @@ def step_infos(program) -> list[StepInfo]:
         for i, node in stored:
             own[i].append(node)
     first: dict[Any, int] = {}
-    infos = []
+    infos, arena = [], arena_values(program.schedule)
     for i, step in enumerate(program.schedule):
         nodes = computed_in(own[i], homes)
         kernel = program.sources.get(i)
@@ -85,9 +99,35 @@ def step_infos(program) -> list[StepInfo]:
                 first.setdefault(kernel, i) if kernel else i,
                 saved_flops=told[i].saved_flops,
                 fallback=told[i].fallback,
+                arena=tuple(arena[i]),
             )
         )
     return infos
+
+
+def arena_values(schedule) -> list[list[ArenaValue]]:
+    """By step, what lies in the arena from then on."""
+    first: dict[Any, int] = {}
+    last: dict[Any, int] = {}
+    for i, step in enumerate(schedule):
+        for buffer in (*step.writes(), *step.reads()):
+            if buffer.place == "arena" and buffer.host is None:
+                first.setdefault(buffer, i)
+                last[buffer] = i
+    values: list[list[ArenaValue]] = [[] for _ in schedule]
+    for buffer, i in first.items():
+        node, spec = buffer.node, buffer.spec
+        is_scratch = node is None or node.op not in primitives
+        name = f"scratch of {schedule[i].lowerer.label}" if is_scratch else label_of(node)
+        origin = origin_of_buffer(schedule[i], node)
+        values[i].append(ArenaValue(name, repr(spec), origin, buffer.at, spec.nbytes, last[buffer]))
+    return values
+
+
+def origin_of_buffer(step, node) -> Origin:
+    """Whose value a buffer holds; else of the step that writes it."""
+    node = step.node if node is None else node
+    return node.origin if node is not None and node.op in primitives else NOWHERE
 
 
 def label_of(node: Node) -> str:

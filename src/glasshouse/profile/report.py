@@ -22,6 +22,7 @@ from glasshouse.profile.trace import Trace
 
 MAX_SLICES = 40_000  # of the timeline; a longer one shows its last loop step
 MAX_POINTS = 4_000  # of the memory curve
+MAX_MARKS = 200  # of steps, in drawings
 SMALL_NS = 20_000
 PLACE = "/*DATA*/null"
 MOST_HEAD = 1 << 16  # characters in front of a trace's events
@@ -48,6 +49,7 @@ def data_of(trace: Trace) -> dict:
         "flops_per_s": max(machine.flops_per_s, best_rate(rows)),
         "bytes_per_s": machine.bytes_per_s,
         "step_ns": trace.step_ns() or [trace.wall_ns],
+        "steps_at": [end - trace.begin_ns for _, _, end in trace.loop_steps()][:MAX_MARKS],
         "compile_ns": trace.compile_ns,
         "modules": [row._asdict() for row in ModuleTree(trace).rows()],
         "kernels": [row._asdict() for row in rows],
@@ -115,17 +117,25 @@ def program_data(trace: Trace, number: int) -> dict:
 def memory_data(trace: Trace) -> dict:
     """The memory curve, thinned without losing its peaks, and the owners at the peak."""
     timeline = MemoryTimeline(trace)
-    count = len(timeline.time_ns)
-    parts = np.array_split(np.arange(count), min(count, MAX_POINTS))
-    keep = np.array([p[timeline.allocated[p].argmax()] for p in parts])
+    curves = thinned(timeline.time_ns, timeline.allocated, timeline.reserved)
+    time_ns, allocated, reserved = (x.tolist() for x in curves)
     return {
-        "time_ns": timeline.time_ns[keep].tolist(),
-        "allocated": timeline.allocated[keep].tolist(),
-        "reserved": timeline.reserved[keep].tolist(),
+        "time_ns": time_ns,
+        "allocated": allocated,
+        "reserved": reserved,
         "peak_bytes": timeline.peak_bytes,
         "peak_ns": timeline.peak_ns,
-        "alive": [[*a.tag, a.nbytes, a.count] for a in timeline.alive],
+        "tensors": [[*t.tag, t.nbytes, t.spec, t.line, t.in_arena] for t in timeline.tensors],
+        "in_use": [x.tolist() for x in thinned(*timeline.in_use)],
     }
+
+
+def thinned(time_ns, nbytes, *others) -> list[np.ndarray]:
+    """Curves over time with fewer points: of each part the one with the most bytes."""
+    count = len(time_ns)
+    parts = np.array_split(np.arange(count), min(count, MAX_POINTS)) if count else []
+    keep = np.array([part[nbytes[part].argmax()] for part in parts], np.int64)
+    return [x[keep] for x in (time_ns, nbytes, *others)]
 
 
 def folded(trace: Trace, metric: str = "kernel_ns") -> list[tuple[list[str], int]]:

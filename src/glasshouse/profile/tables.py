@@ -98,11 +98,28 @@ class EventAverages(list):
             ]
             for r in shown
         ]
+        if others := rows[len(shown) :]:
+            lines.append(self.others(others, wall))
         text = table(headings, lines)
-        if len(rows) > len(shown):
-            text += f"\n… {len(rows) - len(shown)} more rows"
         stacks = [f"\n{r.name}:\n    {r.stack}" for r in shown if r.stack]
         return text + "".join(stacks) + "\n" + self.uncounted() + summary(self.trace)
+
+    def others(self, rows: list[EventAverage], wall: int) -> list[str]:
+        """Several groups as one row. Host times lie in each other: only their own add up."""
+        own, kernel = sum(r.self_host_ns for r in rows), sum(r.kernel_ns for r in rows)
+        flops, moved = sum(r.flops for r in rows), sum(r.bytes for r in rows)
+        return [
+            f"others ({len(rows)})",
+            milliseconds(own),
+            percent(own, wall),
+            "",
+            milliseconds(kernel),
+            percent(kernel, wall),
+            f"{sum(r.calls for r in rows):,}",
+            "",
+            *([scaled(flops), scaled(moved, "B")] * self.flops),
+            *[""] * self.shapes,
+        ]
 
     def uncounted(self) -> str:
         sums = Sums()
@@ -259,6 +276,7 @@ def kernels(trace: Trace) -> list[KernelRow]:
 
 
 def kernel_table(trace: Trace, row_limit: int = 30) -> str:
+    """The longest steps as text, all others in one row, and a table by kind."""
     rows, total = kernels(trace), trace.wall_ns
     lines = [
         [
@@ -274,8 +292,40 @@ def kernel_table(trace: Trace, row_limit: int = 30) -> str:
         ]
         for r in rows[:row_limit]
     ]
+    if others := rows[row_limit:]:
+        lines.append([f"others ({len(others)})", *summed(others, total)])
     headings = ["kernel", "for", "time", "%", "runs", "FLOPs", "bytes", "rate", "bandwidth"]
-    return table(headings, lines, left=2) + "\n"
+    return table(headings, lines, left=2) + "\n\n" + kind_table(rows, total)
+
+
+def kind_table(rows: list[KernelRow], total: int) -> str:
+    """All steps as text, by kind; the share is of `total` ns."""
+    by_kind: dict[str, list[KernelRow]] = {}
+    for r in rows:
+        by_kind.setdefault(r.kind, []).append(r)
+    ordered_kinds = sorted(by_kind.items(), key=lambda x: -sum(r.time_ns for r in x[1]))
+    lines = [[kind, *summed(own, total)] for kind, own in [*ordered_kinds, ("all", rows)]]
+    headings = ["kind", "steps", "time", "%", "runs", "FLOPs", "bytes", "rate", "bandwidth"]
+    return table(headings, lines) + "\n"
+
+
+def summed(rows: list[KernelRow], total: int) -> list[str]:
+    """Several steps as one row: how many, and what all their runs took and did."""
+    ns = sum(r.time_ns for r in rows)
+    flops = sum(r.flops * r.runs for r in rows)
+    moved = sum(r.bytes * r.runs for r in rows)
+    per_s = 1e9 / ns if ns else 0.0
+    runs = f"{sum(r.runs for r in rows):,}"
+    return [
+        f"{len(rows):,}",
+        milliseconds(ns),
+        percent(ns, total),
+        runs,
+        scaled(flops),
+        scaled(moved, "B"),
+        scaled(flops * per_s, "FLOP/s"),
+        scaled(moved * per_s, "B/s"),
+    ]
 
 
 class ModuleRow(NamedTuple):
