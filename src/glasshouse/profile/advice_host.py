@@ -271,8 +271,8 @@ def host_steps(e: Evidence) -> list[Advice]:
                 f"The Program stops for Python here: {reason}.",
                 "Write it with functions that have kernels, or give its card a kernel "
                 "(docs/add_a_primitive.md), and it is fused with what stands around it.",
-                f"at most, {milliseconds(cost)} less what {sum(r.runs for r in rows)} runs take at the "
-                f"machine's limit, {milliseconds(ideal)}",
+                f"at most, {milliseconds(cost)} less what {sum(r.runs for r in rows)} runs take at "
+                f"the machine's limit, {milliseconds(ideal)}",
                 e.wall_ns,
             )
         )
