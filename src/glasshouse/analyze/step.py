@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from types import ModuleType
 from typing import Any
 
 from glasshouse.analyze.machine import MachineProfile
@@ -33,7 +34,7 @@ from glasshouse.profile.text import scaled
 RUNTIME_BYTES = 4500
 
 CONVENTIONS = ("exact", "torch")
-TORCH_STEP = "glasshouse.torch.ahead"  # a storey above, loaded where a model is PyTorch's
+TORCH_STEPS = "glasshouse.torch.ahead"  # a storey above, loaded where a model is PyTorch's
 
 
 @dataclass(eq=False)
@@ -192,8 +193,13 @@ def step_maker(where: str, model, convention: str) -> Callable:
         fix = f'For a {type_name(model)}, say convention="{fits}".'
         raise OptionError(where, f"{expected} with {convention!r}", type_name(model), fix)
     if convention == "torch":
-        return importlib.import_module(TORCH_STEP).EagerStep
+        return torch_steps().EagerStep
     return TrainingStep
+
+
+def torch_steps() -> ModuleType:
+    """The module that analyses PyTorch's own steps."""
+    return importlib.import_module(TORCH_STEPS)
 
 
 def is_torch_module(model) -> bool:

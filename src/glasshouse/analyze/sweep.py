@@ -15,7 +15,14 @@ import numpy as np
 
 from glasshouse import memory
 from glasshouse.analyze.machine import MachineProfile
-from glasshouse.analyze.step import StepAnalysis, TrainingStep, with_batch
+from glasshouse.analyze.step import (
+    StepAnalysis,
+    is_torch_module,
+    step_maker,
+    torch_steps,
+    with_batch,
+)
+from glasshouse.analyze.step_costs import StepCosts
 from glasshouse.analyze.update import is_separable, places_of, with_update
 from glasshouse.base.dtype import uint8
 from glasshouse.base.errors import OptionError
@@ -158,8 +165,8 @@ class sweep:
     of `step`. `costs(n, optimizer, autocast)` asks for another optimizer of ours or of the same
     make, or for another dtype. Both take milliseconds for the value that was asked about first
     (plain descent is then analysed too, in each of the `dtypes`: autocast's, None for none) and for
-    those that `prepare` was given; for others they begin with an analysis.
-
+    those that `prepare` was given; for others they begin with an analysis. Of PyTorch's modules
+    (convention="torch") each value is analysed.
 
     Example:
         >>> import glasshouse as gh
@@ -179,19 +186,23 @@ class sweep:
         optimizer,
         inputs: Callable[[int], Any],
         *,
+        convention: str = "exact",
         autocast: str | None = None,
         steps: int = 2,
         machine: MachineProfile | str = "cpu2",
         dtypes=(None, "bfloat16"),
     ):
-        self.step_for = lambda n: TrainingStep(model, loss, optimizer, inputs(n), autocast)
+        make = step_maker("sweep", model, convention)
+        self.step_for = lambda n: make(model, loss, optimizer, inputs(n), autocast)
+        self.is_exact = convention == "exact"
+        dtypes = dtypes if self.is_exact else ()
         self.machine, self.steps = MachineProfile.load(machine), steps
         self.records: dict[int, StepRecord] = {}
         self.costs: dict[int, Costs] = {}
         self.optimizer, self.autocast, self.dtypes = optimizer, autocast, dtypes
         self.sweeps: dict[Any, sweep] = {}
         self.updates: dict[Any, Any] = {}  # of plain descent
-        options = {"steps": steps, "machine": self.machine, "dtypes": ()}
+        options = {"steps": steps, "machine": self.machine, "dtypes": (), "convention": convention}
         self.another = lambda opt, dtype: sweep(model, loss, opt, inputs, autocast=dtype, **options)
 
     def __call__(self, n: int, optimizer=None, autocast: str | None = "") -> Costs:
@@ -251,16 +262,13 @@ class sweep:
 
     def analyse(self, n: int) -> Costs:
         """The costs by an analysis of their own."""
-        if n not in self.records:
+        if self.is_exact and n not in self.records:
             tape: list = []
             analysis = self.step_for(n).analyse(self.steps, self.machine, tape)
             self.records[n] = record_step(analysis, tape)
-            self.costs[n] = Costs(
-                analysis.peak_bytes,
-                analysis.peaks,
-                analysis.counter.total(),
-                analysis.predicted_ns,
-            )
+            self.costs[n] = costs_told(analysis)
+        elif n not in self.costs:
+            self.costs[n] = costs_told(self.step_for(n).analyse(self.steps, self.machine))
         return self.costs[n]
 
     def record(self, n: int) -> StepRecord:
@@ -298,6 +306,12 @@ class sweep:
         return total
 
 
+def costs_told(analysis: StepCosts) -> Costs:
+    """What an analysis says of a step."""
+    flops, ns = analysis.counter.total(), analysis.predicted_ns
+    return Costs(analysis.peak_bytes, analysis.peaks, flops, ns)
+
+
 def vary(*args, **options) -> sweep:
     """`sweep`, under the name that it had."""
     warnings.warn("gh.analyze.vary is called sweep now.", DeprecationWarning, stacklevel=2)
@@ -320,12 +334,13 @@ def max_batch(
     """The largest batch whose step stays within `budget_bytes`, a whole number or a text such as
     "4GiB": that one fits, the next does not.
 
-    The first axis of every input is the batch.
+    The first axis of every input is the batch. Options are those of `sweep`.
 
     Raises: OptionError, with the least that is needed, if not even one example fits
     """
     options, budget_bytes = {"dtypes": (), **options}, parse_bytes("max_batch", budget_bytes)
-    costs = sweep(model, loss, optimizer, lambda batch: with_batch(inputs, batch), **options)
+    batched = torch_steps().with_batch if is_torch_module(model) else with_batch
+    costs = sweep(model, loss, optimizer, lambda batch: batched(inputs, batch), **options)
     if (least := costs(1).peak_bytes) > budget_bytes:
         raise OptionError(
             "max_batch",

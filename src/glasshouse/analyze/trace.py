@@ -302,6 +302,8 @@ def symbolic_trace(
     """
     if not isinstance(model, Module):
         fix = "Wrap the function in one."
+        if type(model).__module__ != "builtins" and hasattr(model, "named_modules"):
+            fix = 'Of a torch.nn.Module, gh.analyze.step(…, convention="torch") tells operators.'
         raise OptionError("symbolic_trace", "a Module", type_name(model), fix)
     concrete = concrete_args or {}
     given = [meta_args] if is_spec(meta_args) else meta_args

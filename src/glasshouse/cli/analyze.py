@@ -1,6 +1,8 @@
 """`glasshouse analyze` and `glasshouse calibrate`: what a model will cost, before it runs."""
 
 import json
+import runpy
+import sys
 from pathlib import Path
 
 import click
@@ -8,45 +10,91 @@ import click
 import glasshouse as gh
 from glasshouse.analyze import MachineProfile, calibrate, plan, symbolic_profile, symbolic_trace
 from glasshouse.analyze.meta import specs_of
-from glasshouse.analyze.step import step, with_batch
+from glasshouse.analyze.step import is_torch_module, step, torch_steps, with_batch
 from glasshouse.base.errors import OptionError, check_known
 from glasshouse.base.units import parse_budget
 from glasshouse.cli.bench_worker import CASES, Ours
 from glasshouse.cli.command import Command, echo, progress, user_function
+from glasshouse.cli.show_program import as_main
 from glasshouse.nn.functional import cross_entropy
 
 OPTIMIZERS = {"sgd": gh.optim.SGD, "adamw": gh.optim.AdamW, "adam": gh.optim.Adam}
 
 
 class AnalyzedModel:
-    """A model with the specs of its inputs and its loss: a built-in one, or `module:function`."""
+    """A model with its inputs, loss and perhaps optimizer: a built-in one, what `module:function`
+    returns, or what a script has under these names. It may be PyTorch's."""
 
     def __init__(self, name: str, smoke: bool):
+        self.optimizer = None
         with gh.meta():
-            if ":" in name:
-                self.model, inputs, self.loss = load(name)
+            if name.endswith(".py") and Path(name).is_file():
+                self.take(name, in_script(Path(name)))
+            elif ":" in name:
+                self.take(name, user_function("analyze", name)())
             else:
-                what = "the name of a model, or module:function"
+                what = "the name of a model, a script, or module:function"
                 built = Ours(check_known("analyze", what, name, CASES), None, "float32", smoke)
-                self.model, inputs = built.model, (built.inputs, *built.targets)
-                self.loss = built.loss_of
-        self.inputs = specs_of(inputs)
+                self.take(name, (built.model, (built.inputs, *built.targets), built.loss_of))
+
+    def take(self, name: str, parts) -> None:
+        """Model, inputs, loss and optimizer, of which the last two may be missing.
+
+        Raises: OptionError for something else
+        """
+        if not isinstance(parts, tuple) or len(parts) not in (2, 3, 4):
+            expected = f"{name} to return (model, inputs) or (model, inputs, loss, optimizer)"
+            raise OptionError("analyze", expected, type(parts).__name__, "Return both.")
+        self.model, inputs = parts[:2]
+        self.is_torch = is_torch_module(self.model)
+        self.inputs = inputs if self.is_torch else specs_of(inputs)
+        self.loss = parts[2] if len(parts) > 2 else self.usual_loss()
+        self.optimizer = parts[3] if len(parts) > 3 else None
+
+    def usual_loss(self):
+        """Cross-entropy; of PyTorch's models that are given no targets their own."""
+        if not self.is_torch:
+            return cross_entropy
+        has_targets = isinstance(self.inputs, (list, tuple)) and len(self.inputs) > 1
+        return sys.modules["torch"].nn.functional.cross_entropy if has_targets else None
+
+    def with_batch(self, batch: int):
+        """The inputs with another first axis."""
+        return (torch_steps().with_batch if self.is_torch else with_batch)(self.inputs, batch)
+
+    def optimizer_named(self, name: str):
+        """The model's own, or one of this name."""
+        kinds = OPTIMIZERS
+        if self.is_torch:
+            torch = sys.modules["torch"]
+            kinds = {kind.lower(): getattr(torch.optim, kind) for kind in ("SGD", "AdamW", "Adam")}
+        return self.optimizer or kinds[name](self.model.parameters(), lr=1e-3)
 
 
-def load(name: str):
-    """(model, inputs, loss) of a user's function: it returns model and inputs, perhaps a loss.
+def in_script(path: Path) -> tuple:
+    """(model, inputs, loss, optimizer) of a script, as far as it has them.
 
-    Raises: OptionError for a name that leads nowhere, or a function that returns something else.
+    Raises: OptionError for a script without model or inputs
     """
-    returned = user_function("analyze", name)()
-    if not isinstance(returned, tuple) or len(returned) not in (2, 3):
-        raise OptionError(
-            "analyze",
-            f"{name} to return (model, inputs) or (model, inputs, loss)",
-            type(returned).__name__,
-            "Return the model and its inputs.",
-        )
-    return (*returned, cross_entropy) if len(returned) == 2 else returned
+    with as_main(path, ()):
+        names = runpy.run_path(str(path), run_name="analyzed")
+    if "model" not in names or "inputs" not in names:
+        expected, fix = f"model and inputs in {path}", "Give them these names, outside of main()."
+        raise OptionError("analyze", expected, "neither, or one", fix)
+    last = ("loss", "optimizer") if "optimizer" in names else ("loss",) if "loss" in names else ()
+    return (names["model"], names["inputs"], *map(names.get, last))
+
+
+def is_for_torch(model: AnalyzedModel, convention: str, budget) -> bool:
+    """Whether PyTorch's own step is meant; what cannot be asked of such a model is refused."""
+    if not model.is_torch:
+        return False
+    if budget is not None:
+        fix = 'torch.compile(…, backend="glasshouse", options={"memory_budget": …}) takes one.'
+        raise OptionError("--budget", "a model of ours", "a torch.nn.Module", fix)
+    if convention == "colossal":
+        raise OptionError("--convention", "torch for a torch.nn.Module", convention, "Say torch.")
+    return True
 
 
 def show_nodes(
@@ -63,14 +111,14 @@ def show_nodes(
 
 
 @click.command(cls=Command, short_help="Say what a MODEL costs without running it.")
-@click.argument("name", metavar="MODEL")
+@click.argument("name", metavar="MODEL|SCRIPT|MODULE:FUNCTION")
 @click.option("--batch", type=click.IntRange(1), help="Batch size.")
 @click.option("--train", is_flag=True, help="A whole training step: peak memory, FLOPs, time.")
 @click.option("--optimizer", type=click.Choice(sorted(OPTIMIZERS)), default="sgd")
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32")
 @click.option("--machine", default="cpu2", help="cpu2, h200, or a file of `calibrate`.")
 @click.option("--budget", help="Plan recomputation: 1.5GiB, 800MB, bytes, or 60% of the peak.")
-@click.option("--convention", type=click.Choice(["exact", "colossal"]), default="exact")
+@click.option("--convention", type=click.Choice(["exact", "colossal", "torch"]), default="exact")
 @click.option("--sort", help="Column to sort the nodes by.")
 @click.option("--depth", type=click.IntRange(1), default=3, help="Levels of modules to print.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -78,17 +126,21 @@ def show_nodes(
 def analyze(
     name, batch, train, optimizer, dtype, machine, budget, convention, sort, depth, as_json, smoke
 ):
-    """Say what a MODEL costs without running it: a built-in one, or module:function.
-    The function returns (model, inputs) or (model, inputs, loss); inputs are tensors, or pairs of
-    shape and dtype, the model's input first. Without --train: every node of the forward."""
+    """Say what a MODEL costs without running it: a built-in one, what module:function returns, or
+    what a script has. The function returns (model, inputs), and perhaps a loss and an optimizer;
+    inputs are tensors, or pairs of shape and dtype, the model's input first. A script has model,
+    inputs, loss, optimizer under these names; it is imported, so __name__ is not "__main__".
+    Without --train: every node of the forward. Of a torch.nn.Module: a training step of PyTorch's
+    own, as with --train --convention torch."""
     with progress(f"{name}: building"):
         model = AnalyzedModel(name, smoke)
-    inputs = with_batch(model.inputs, batch) if batch else model.inputs
-    if not train and budget is None:
+    inputs = model.with_batch(batch) if batch else model.inputs
+    of_torch = is_for_torch(model, convention, budget)
+    if not train and budget is None and not of_torch:
         show_nodes(model, inputs, convention, sort, as_json)
         return
     options = {"autocast": None if dtype == "float32" else dtype, "machine": machine}
-    optimizer_object = OPTIMIZERS[optimizer](model.model.parameters(), lr=1e-3)
+    optimizer_object = model.optimizer_named(optimizer)
     if budget is not None:
         size = parse_budget("--budget", budget)
         with progress(f"{name}: planning"):
@@ -96,6 +148,7 @@ def analyze(
         echo(step_plan.table)
         click.echo(step_plan.code())
         return
+    options["convention"] = "torch" if of_torch or convention == "torch" else "exact"
     with progress(f"{name}: analysing a step"):
         analysis = step(model.model, model.loss, optimizer_object, inputs, **options)
     if as_json:

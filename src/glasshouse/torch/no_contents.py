@@ -150,6 +150,24 @@ class Contentless:
         return x
 
 
+def with_batch(inputs, batch: int):
+    """The inputs with another first axis; examples of whole numbers come again and again."""
+    if isinstance(inputs, Tensor):
+        if not inputs.dim():
+            return inputs
+        if inputs.device.type == "cpu" and may_be_known(inputs):
+            return inputs[torch.arange(batch) % len(inputs)]
+        return inputs.new_empty((batch, *inputs.shape[1:]), device="meta")
+    if is_pair(inputs) or is_pair_of_torch(inputs):
+        shape, dtype = inputs
+        return (batch, *shape[1:]) if shape else (), dtype
+    if isinstance(inputs, dict):
+        return {name: with_batch(part, batch) for name, part in inputs.items()}
+    if type(inputs) in (list, tuple):
+        return type(inputs)(with_batch(part, batch) for part in inputs)
+    return inputs
+
+
 def is_number(x: Tensor) -> bool:
     """Whether it is one number with a memory of its own, which is not on the meta device."""
     is_alone = x.dim() == 0 and x.untyped_storage().nbytes() == x.itemsize

@@ -184,3 +184,34 @@ def test_a_trace_of_torch_profiler_is_read(tmp_path):
     path.write_text(json.dumps({"traceEvents": [event | {"dur": 7}]}))
     assert "aten::relu" in run("profile", path)
     assert "times (95%" in run("profile", path, "--against", path)
+
+
+TORCH_MODEL = """
+import torch
+
+def made():
+    with torch.device("meta"):
+        model = torch.nn.Sequential(torch.nn.Linear(8, 4))
+    return model, [((2, 8), "float32"), ((2,), "int64")]
+
+model, inputs = made()
+loss = torch.nn.functional.cross_entropy
+optimizer = torch.optim.AdamW(model.parameters())
+if __name__ == "__main__":
+    raise SystemExit("not this")
+"""
+
+
+def test_models_of_pytorch_are_analysed(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    (tmp_path / "torch_to_analyse.py").write_text(TORCH_MODEL)
+    monkeypatch.chdir(tmp_path)
+    shown = run("analyze", "torch_to_analyse:made", "--batch", "16")
+    assert "PyTorch eager: peak" in shown and "parameters" in shown
+    said = json.loads(run("analyze", "torch_to_analyse.py", "--json"))
+    assert said["convention"] == "torch"
+    assert "optimizer state" in {row["kind"] for row in said["memory"]}
+    assert "torch for a" in run(
+        "analyze", "torch_to_analyse.py", "--convention", "colossal", code=2
+    )
+    assert "a model of ours" in run("analyze", "torch_to_analyse.py", "--budget", "50%", code=2)

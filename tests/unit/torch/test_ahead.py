@@ -300,3 +300,41 @@ def test_an_operator_without_sizes_is_told_with_its_module():
 def test_what_is_no_optimizer_is_refused():
     with pytest.raises(OptionError, match="an optimizer of torch.optim"):
         gh.analyze.step(nn.Linear(2, 2), F.mse_loss, 3, [], convention="torch")
+
+
+# -- what if ---------------------------------------------------------------------------------------
+
+
+def test_the_largest_batch_fits_and_the_next_does_not():
+    model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 4))
+    inputs = [torch.randn(2, 16), torch.tensor([0, 3])]
+    options = {"convention": "torch"}
+    batch = gh.analyze.max_batch(
+        model, F.cross_entropy, torch.optim.SGD, inputs, 40_000, limit=128, **options
+    )
+
+    def peak(n):
+        given = [((n, 16), "float32"), ((n,), "int64")]
+        found = gh.analyze.step(model, F.cross_entropy, torch.optim.SGD, given, **options)
+        return found.peak_bytes
+
+    assert peak(batch) <= 40_000 < peak(batch + 1)
+
+
+def test_a_sweep_takes_other_optimizers_and_dtypes():
+    model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 4))
+    costs = gh.analyze.sweep(
+        model,
+        F.mse_loss,
+        torch.optim.SGD,
+        lambda n: [((n, 16), "float32"), ((n, 4), "float32")],
+        convention="torch",
+    )
+    assert costs(256).flops == 2 * costs(128).flops
+    assert costs(8, torch.optim.AdamW).peak_bytes > costs(8).peak_bytes
+    assert costs(512, autocast="bfloat16").peak_bytes < costs(512).peak_bytes
+
+
+def test_a_trace_of_ours_names_what_there_is_for_pytorch():
+    with pytest.raises(OptionError, match='convention="torch"'):
+        gh.analyze.symbolic_trace(nn.Linear(2, 2), [((1, 2), "float32")])
