@@ -8,6 +8,8 @@ import functools
 
 from glasshouse.dispatch.hooks import hooks
 
+composed_functions: dict[str, list] = {}  # all of them as they were written, by their names
+
 
 def composed(fn=None, *, scalars: bool = False):
     """A decorator for functions of tensors that only call cards and other pure functions: nothing
@@ -17,6 +19,7 @@ def composed(fn=None, *, scalars: bool = False):
     if fn is None:
         return functools.partial(composed, scalars=scalars)
     what = fn, scalars
+    composed_functions.setdefault(fn.__name__, []).append(fn)
 
     @functools.wraps(fn)
     def call(*args, **named):
@@ -26,3 +29,4 @@ def composed(fn=None, *, scalars: bool = False):
 
 
 CALL = composed(lambda: None).__code__  # of all composed functions, as stacks have it
+composed_functions.clear()

@@ -215,14 +215,15 @@ def timeline_data(trace: Trace) -> dict:
         e = events[i]
         add(int(e["thread"]), e["begin"], e["end"], trace.name_of(e), -1)
     ran = np.flatnonzero((steps.begin >= first) & (steps.end <= last))
-    rows = {(r.program, r.step): i for i, r in enumerate(kernels(trace))}
+    table = kernels(trace)
+    rows = {(r.program, r.step): i for i, r in enumerate(table)}
     for i in ran[:MAX_SLICES]:
         key = int(steps.program[i]), int(steps.step[i])
         track = 100 + int(steps.thread[i])
         if steps.device[i] >= 0:
             lane = f"device {steps.device[i]} stream {steps.stream[i]}"
             track = lanes.setdefault(lane, 1000 + 100 * len(lanes))
-        add(track, steps.begin[i], steps.end[i], trace.info(*key).name, rows[key])
+        add(track, steps.begin[i], steps.end[i], table[rows[key]].name, rows[key])
     return {
         "names": list(names),
         "slices": slices,

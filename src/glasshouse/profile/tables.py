@@ -11,6 +11,7 @@ from glasshouse.dispatch.call import Call
 from glasshouse.profile import record as recorded
 from glasshouse.profile.at_once import with_kernels
 from glasshouse.profile.counter import OUTSIDE, Sums, ordered, prefixes
+from glasshouse.profile.naming import name_of_step
 from glasshouse.profile.record import COMPUTED, MODULE, REGION, STEP
 from glasshouse.profile.text import milliseconds, percent, scaled, table
 from glasshouse.profile.trace import Share, Trace
@@ -260,7 +261,7 @@ def kernels(trace: Trace) -> list[KernelRow]:
             KernelRow(
                 program,
                 step,
-                info.name,
+                name_of_step(info),
                 info.kind,
                 share.module,
                 share.phase,

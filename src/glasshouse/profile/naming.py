@@ -1,0 +1,107 @@
+"""Names of fused steps: by the functions that the user called, not by the primitives in them.
+
+Which primitives a function is composed of is found by calling it once and noting its calls; a step
+that has them, one behind the other, has the function in it."""
+
+import functools
+import inspect
+
+import numpy as np
+
+from glasshouse.compile.source_map import NAME_OPS, StepInfo, label_of
+from glasshouse.dispatch.backend import use_backend
+from glasshouse.dispatch.call import MATRIX
+from glasshouse.dispatch.compose import composed_functions
+from glasshouse.dispatch.mode import Mode
+from glasshouse.dispatch.value import as_value
+from glasshouse.dispatch.watch import unwatched
+
+FEWEST = 3  # primitives of a function that is told by them
+SILENT = ("create", "movement")  # kinds of primitives that are no part of a name
+BITS = "random_bits"
+OF_BITS = (
+    "shift_right",
+    "cast",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+)  # make numbers of them
+
+
+class NotingMode(Mode):
+    """Notes the names of the primitives that are called."""
+
+    def __init__(self):
+        self.names: list[str] = []
+
+    def process(self, primitive, args, attrs, below):
+        """Note one call, and make it."""
+        if primitive.kind not in SILENT:
+            self.names.append(primitive.name)
+        return below(primitive, args, attrs)
+
+
+@functools.cache
+def compositions() -> dict[tuple[str, ...], str]:
+    """The names of functions of one tensor by the primitives they are composed of, the longest
+    first. Those of nn.functional go before others."""
+    names: dict[tuple[str, ...], str] = {}
+    functions = [fn for own in composed_functions.values() for fn in own]
+    for fn in sorted(functions, key=lambda fn: ".nn." not in fn.__module__):
+        parts = calls_of_function(fn)
+        if len(parts) >= FEWEST and not fn.__name__.startswith("_"):
+            names.setdefault(parts, fn.__name__)
+    return dict(sorted(names.items(), key=lambda x: -len(x[0])))
+
+
+def calls_of_function(fn) -> tuple[str, ...]:
+    """The primitives that a function of one tensor calls; none for other functions."""
+    parameters = inspect.signature(fn).parameters
+    named = {"dim": -1} if "dim" in parameters else {}
+    needed = [p for p in parameters.values() if p.default is p.empty and p.name not in named]
+    if len(needed) != 1 or needed[0].kind not in (
+        needed[0].POSITIONAL_OR_KEYWORD,
+        needed[0].POSITIONAL_ONLY,
+    ):
+        return ()
+    noting = NotingMode()
+    try:
+        with unwatched(), use_backend("stub"), noting:  # which computes nothing
+            fn(as_value(np.ones((2, 4), np.float32)), **named)
+    except Exception:  # it is a function of something else
+        return ()
+    return tuple(noting.names)
+
+
+def name_of_step(info: StepInfo) -> str:
+    """What a step computes, in the words of who wrote it: products first, then functions, then
+    primitives that belong to none."""
+    shown = [s for s in info.sources if s.call.primitive.kind not in SILENT]
+    if len(shown) < 2:
+        return info.name
+    names: list[str] = []
+    for module in dict.fromkeys(s.origin.module for s in shown):
+        names += named([label_of(s) for s in shown if s.origin.module == module])
+    names = sorted(dict.fromkeys(names), key=lambda name: name not in MATRIX)
+    if len(names) > NAME_OPS:
+        names[NAME_OPS - 1 :] = [f"{len(names) - NAME_OPS + 1} more"]
+    return " + ".join(names)
+
+
+def named(parts: list[str]) -> list[str]:
+    """Primitives with functions in place of theirs."""
+    if BITS in parts:
+        parts = ["random numbers" if x == BITS else x for x in parts if x not in OF_BITS]
+    for composition, name in compositions().items():
+        at = place_of(composition, parts)
+        while at >= 0:
+            parts = [*parts[:at], name, *parts[at + len(composition) :]]
+            at = place_of(composition, parts)
+    return parts
+
+
+def place_of(composition: tuple[str, ...], parts: list[str]) -> int:
+    """Where a composition begins in a list of primitives; -1 if it is not there."""
+    width = len(composition)
+    places = range(len(parts) - width + 1)
+    return next((i for i in places if tuple(parts[i : i + width]) == composition), -1)
