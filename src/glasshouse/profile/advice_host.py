@@ -50,9 +50,7 @@ def pauses(e: Evidence) -> list[Advice]:
                 p.ns,
                 p.ns * (1 - 1 / LEFT),
                 f"No kernel runs meanwhile, {p.count} times {milliseconds(p.ns / p.count)}.",
-                "Reading and preparing data belongs into a DataLoader with num_workers, what does "
-                "not change in front of the loop; where steps are this short, larger batches "
-                "make fewer of them.",
+                BETWEEN_STEPS if p.between_steps else WITHIN_A_STEP,
                 f"all of it but a {LEFT}th",
                 e.wall_ns,
             )
@@ -60,6 +58,14 @@ def pauses(e: Evidence) -> list[Advice]:
     return told
 
 
+BETWEEN_STEPS = (
+    "Reading and preparing data belongs into a DataLoader with num_workers, what does not change "
+    "in front of the loop; where steps are this short, larger batches make fewer of them."
+)
+WITHIN_A_STEP = (
+    "Move out of the step what needs none of its tensors; Python that calls of a compiled or "
+    "captured function need (guards, wrappers) is the same for larger batches."
+)
 LEFT = 10  # the part of avoidable Python that is taken to stay
 
 

@@ -1,20 +1,19 @@
 """Advice on what is kept or computed for nobody, and on memory near its limit."""
 
 from glasshouse.profile.advice_kernels import largest
-from glasshouse.profile.evidence import Evidence
+from glasshouse.profile.evidence import CallGroup, Evidence
 from glasshouse.profile.finding import Advice
 from glasshouse.profile.memory import MemoryTimeline
 from glasshouse.profile.text import scaled
 
+LISTS = ("aten::_foreach", "aten::_fused")  # operators on all weights at once
 NEAR = 0.9  # of the limit of memory: the next larger step may fail
 
 
 def unused_gradients(e: Evidence) -> list[Advice]:
     """A backward pass that no update follows."""
     back = [g for g in e.groups if g.phase == "backward"]
-    if not back or any(g.phase == "optimizer" for g in e.groups):
-        return []
-    if len(e.plain.regions("optimizer")):
+    if not back or len(e.plain.regions("optimizer")) or has_updates(e):
         return []
     cost = sum(g.own_ns + (0 if g.at_once else g.kernel_ns) for g in back)
     worst = largest(back)
@@ -33,6 +32,29 @@ def unused_gradients(e: Evidence) -> list[Advice]:
             e.wall_ns,
         )
     ]
+
+
+def has_updates(e: Evidence) -> bool:
+    """Whether weights seem to be written: a call outside of the backward pass gives what has the
+    shape of a product's second operand, as only an update does; or is an optimizer's. In doubt
+    there are some."""
+    weights = {
+        shape
+        for g in e.groups
+        if g.is_product and g.phase != "backward"
+        for spec in g.call.specs[1:]
+        for shape in (spec.shape, spec.shape[::-1])
+    }
+    return any(
+        g.phase == "optimizer" or g.name.startswith(LISTS) or g.call.outs[0].shape in weights
+        for g in e.groups
+        if g.phase != "backward" and g.call.outs and not is_weight_made(g)
+    )
+
+
+def is_weight_made(g: CallGroup) -> bool:
+    """Whether a call is a product, or only makes or shows what is there."""
+    return g.is_product or g.call.primitive.kind in ("create", "movement") or not g.call.cost.flops
 
 
 def unused_tape(e: Evidence) -> list[Advice]:

@@ -54,24 +54,25 @@ class MemoryTimeline:
         self.peak_bytes, self.peak_ns = int(self.allocated[self.at]), int(self.time_ns[self.at])
         self.alive = alive_after(trace, self.at)
 
-    @cached_property
-    def peak_run(self) -> RecordedRun | None:
-        """The run of a Program that has the arena at the peak."""
-        if not any(a.tag == ARENA_TAG for a in self.alive):
-            return None
+    def run_at_peak(self, nbytes: int) -> RecordedRun | None:
+        """The run of a Program that has an arena of so many bytes at the peak: of those that end
+        later the first one whose arena fits best."""
         peak_ns = self.peak_ns + self.trace.begin_ns
-        runs = [r for r in self.trace.program_runs if r.end_ns >= peak_ns and r.program.arena_bytes]
-        return min(runs, key=lambda r: r.begin_ns, default=None)
+        runs = [r for r in self.trace.program_runs if r.end_ns >= peak_ns]
+        fitting = [r for r in runs if 0 < r.program.arena_bytes <= nbytes]
+        return min(
+            fitting, key=lambda r: (nbytes - r.program.arena_bytes, r.begin_ns), default=None
+        )
 
     @cached_property
     def tensors(self) -> list[PeakTensor]:
         """What is alive at the peak, tensor by tensor, the largest first. The arena is shown at the
         step of its Program at which most of it is in use."""
-        run, tensors = self.peak_run, []
+        tensors: list[PeakTensor] = []
         for nbytes, tag in held_after(self.trace, self.at).values():
-            if tag == ARENA_TAG and run is not None and nbytes >= run.program.arena_bytes:
+            run = self.run_at_peak(nbytes) if tag == ARENA_TAG else None
+            if run is not None:
                 tensors += arena_tensors(self.trace, run, nbytes)
-                run = None
             else:
                 tensors.append(PeakTensor(tag, "", nbytes, "", False))
         return sorted(tensors, key=lambda t: -t.nbytes)

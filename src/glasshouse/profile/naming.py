@@ -101,7 +101,12 @@ def named(parts: list[str]) -> list[str]:
 
 
 def place_of(composition: tuple[str, ...], parts: list[str]) -> int:
-    """Where a composition begins in a list of primitives; -1 if it is not there."""
+    """Where a composition begins in a list of primitives; -1 if it is not there. Long ones may be
+    there in another order, for steps have their primitives as the compiler numbered them."""
     width = len(composition)
-    places = range(len(parts) - width + 1)
-    return next((i for i in places if tuple(parts[i : i + width]) == composition), -1)
+    wanted = sorted(composition) if width > FEWEST else list(composition)
+    for i in range(len(parts) - width + 1):
+        window = parts[i : i + width]
+        if (sorted(window) if width > FEWEST else window) == wanted:
+            return i
+    return -1

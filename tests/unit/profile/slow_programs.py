@@ -225,7 +225,7 @@ def memory_at_its_limit():
 @slow("unused gradients")
 def gradients_for_nobody():
     model = network(256, 256, 256, 8)
-    x, y = gh.asarray(arrays(256, 256)), gh.asarray(np.arange(256) % 8)
+    x, y = gh.asarray(arrays(320, 256)), gh.asarray(np.arange(320) % 8)
 
     @gh.optimize
     def step():

@@ -129,3 +129,27 @@ def test_tables_have_shares_of_all_that_was_recorded(profiles):
     share = f"{prof.trace.kernel_ns / wall:.1%}"
     total = prof.modules().table().splitlines()[2]
     assert total.startswith("total") and share in total
+
+
+def test_an_update_without_an_optimizer_uses_the_gradients():
+    """Weights that are written by hand after each backward pass: no gradient is unused."""
+    w = gh.asarray(np.full((64, 64), 0.01, np.float32))
+    w.requires_grad = True
+    x = gh.asarray(np.ones((256, 64), np.float32))
+
+    def step():
+        loss = gh.tanh(x @ w).sum()
+        loss.backward()
+        with gh.no_grad():
+            w[...] = w - 0.01 * w.grad
+        w.grad = None
+
+    with flags.override(compile="always"):
+        for _ in range(3):
+            step()
+        with gh.profile() as prof:
+            for _ in range(3):
+                step()
+                prof.step()
+    assert prof.trace.regions("backward").size
+    assert "unused gradients" not in {told.cause for told in advice(prof.trace)}
