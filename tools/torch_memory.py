@@ -92,7 +92,9 @@ def examine(number: int, library: str, name: str) -> dict:
     between = time.perf_counter()
     peaks = measured(model, optimizer, [inputs], with_hooks=False)
     end = time.perf_counter()
-    hooked = measured(model, optimizer_of(number, model), [inputs], with_hooks=True)
+    hooked = None
+    if all(p.requires_grad for p in model.parameters()):  # its hooks take no others
+        hooked = measured(model, optimizer_of(number, model), [inputs], with_hooks=True)
     predicted = [found.peaks[0], found.peak_bytes]
     return {
         "predicted": predicted,

@@ -215,6 +215,13 @@ class EagerStep:
             expected = "operators that run without contents"
             fix = "Register one with torch.library.register_fake."
             raise BackendError("step", expected, place_of(mode, error, self.model), fix) from error
+        except RuntimeError as error:
+            if error is not mode.error:  # the program's own
+                raise
+            told = f"{error}: {place_of(mode, error, self.model)}"
+            raise BackendError("step", "operands that fit their operators", told) from error
+        finally:
+            mode.error = None
 
 
 def place_of(mode: ContentlessMode, error: Exception, model) -> str:

@@ -297,9 +297,28 @@ def test_an_operator_without_sizes_is_told_with_its_module():
         gh.analyze.step(model, F.mse_loss, torch.optim.SGD, inputs, convention="torch")
 
 
+def test_operands_that_do_not_fit_are_told_with_their_module():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(3, 2))
+    inputs = [((2, 2), "float32")] * 2
+    with pytest.raises(BackendError, match=r"aten\.addmm\.default in 1"):
+        gh.analyze.step(model, F.mse_loss, torch.optim.SGD, inputs, convention="torch")
+
+
 def test_what_is_no_optimizer_is_refused():
     with pytest.raises(OptionError, match="an optimizer of torch.optim"):
         gh.analyze.step(nn.Linear(2, 2), F.mse_loss, 3, [], convention="torch")
+
+
+@pytest.mark.parametrize("sizes", [((6, 8), (3, 5, 8)), ((2, 3, 8), (2, 5, 8)), ((8, 8), (6, 8))])
+def test_products_of_groups_have_the_memory_that_they_have_in_earnest(sizes):
+    from glasshouse.torch.no_contents import grouped_product
+
+    a, b = torch.randn(sizes[0]), torch.randn(sizes[1]).mT
+    offs = None if a.dim() == b.dim() == 3 else torch.tensor([2, 4, 6], dtype=torch.int32)
+    real = torch._grouped_mm(a, b, offs)
+    sized = grouped_product(a, b, offs)
+    assert (sized.shape, sized.stride()) == (real.shape, real.stride())
+    assert sized.untyped_storage().nbytes() == real.untyped_storage().nbytes()
 
 
 # -- what if ---------------------------------------------------------------------------------------
