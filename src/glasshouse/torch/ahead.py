@@ -218,8 +218,9 @@ class EagerStep:
         except RuntimeError as error:
             if error is not mode.error:  # the program's own
                 raise
-            told = f"{error}: {place_of(mode, error, self.model)}"
-            raise BackendError("step", "operands that fit their operators", told) from error
+            place, fix = place_of(mode, error, self.model), "Run that part eagerly to see it there."
+            expected = "operands that fit their operators"
+            raise BackendError("step", expected, f"{error}: {place}", fix) from error
         finally:
             mode.error = None
 
