@@ -8,6 +8,7 @@ DEFAULTS = {
     "cache_limit": 16, "dynamic": False, "max_instructions": 2_000_000, "repro_dir": "",
     "raise_compiler_errors": False, "raise_internal_errors": False, "print_graphs": False,
     "print_guards": False, "print_bytecode": False, "print_recompiles": False,
+    "is_compiling": True,
 }  # fmt: skip
 
 
@@ -18,7 +19,8 @@ class CaptureConfig:
     dynamic: numbers and sizes vary from the start; max_instructions: of one trace;
     repro_dir: where a script is written for a graph on which the compiler raises ("" for nowhere);
     raise_compiler_errors, raise_internal_errors: instead of falling back; print_graphs,
-    print_guards, print_bytecode, print_recompiles: what is printed as it happens."""
+    print_guards, print_bytecode, print_recompiles: what is printed as it happens;
+    is_compiling: what torch.compiler.is_compiling() says in captured code that is not PyTorch's."""
 
     def __init__(self):
         self.__dict__.update(allowed={}, disallowed={}, disabled={}, constant_results=set())

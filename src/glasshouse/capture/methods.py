@@ -109,6 +109,12 @@ class MethodRules:
         if name in TEXTS and not self.foldable(this):
             raise Break(f"{name} of a {type(value).__name__}", fn, args, kwargs)
         if name in PROTOCOL and own_method(this, name) is not None:
+            if (
+                isinstance(value, dict)
+                and name in ("__getitem__", "__contains__")
+                and len(args) == 1
+            ):
+                return self.stored_item(this, name, args[0], then)
             raise Break(f"{name} of a builtin base of a {type(value).__name__}", fn, args, kwargs)
         if name in PROTOCOL and isinstance(value, (list, dict, set, tuple)):
             self.typed(this)
@@ -146,6 +152,17 @@ class MethodRules:
         if name == "__next__":
             return self.next_of(this, None, then)
         raise Break(f"method {name} of a {type(value).__name__}", fn, args, kwargs)
+
+    def stored_item(self, this: Var, name: str, key: Var, then):
+        """An item of a dict, or whether there is one, whatever its class makes of that."""
+        item = self.entry(this, self.concrete_key(key))
+        if name == "__contains__":
+            return self.give(then, item is not None)
+        if item is None and self.call_own(this, "__missing__", [key], then):
+            return None
+        if item is None:
+            self.fail(KeyError(key.value))
+        return self.deliver(then, item)
 
     def initialise(self, fn: Var, this: Var, args, kwargs) -> None:
         """The `__init__` of a builtin type that has no places of its own."""

@@ -55,7 +55,8 @@ class TorchCallFront(NetworkFront):
             tracer.give(then, names.CONSTANTS[f])
         elif f in names.COMPILING:
             asks = str(tracer.frames[-1].globals.get("__name__"))
-            tracer.give(then, not f"{asks}.".startswith("torch."))
+            theirs = f"{asks}.".startswith("torch.")
+            tracer.give(then, tracer.config.is_compiling and not theirs)
         elif f in names.STATE_READERS:
             for x in (*args, *kwargs.values()):
                 self.read_for_state(tracer, x)

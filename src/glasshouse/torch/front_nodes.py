@@ -4,8 +4,8 @@ import operator
 
 import torch
 
-from glasshouse.capture.front import FrontEnd
-from glasshouse.capture.operators import ARITHMETIC
+from glasshouse.capture.front import FrontEnd, is_in_place
+from glasshouse.capture.operators import ARITHMETIC, IN_PLACE
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import Break, Recipe, ValueSource, Var
 from glasshouse.ir.node import IRNode
@@ -124,8 +124,20 @@ class TorchNodeFront(FrontEnd):
             writes = len(args) > 3 and bool(args[3].value) or bool(inplace.value)
         elif name in names.RANDOM:
             writes = "generator" in kwargs or "out" in kwargs or bool(inplace.value)
+        elif is_in_place(target) or target in IN_PLACE or target is operator.setitem:
+            writes = "generator" in kwargs or not self.is_made_here(tracer, args[0])
         tracer.wrote = tracer.wrote or writes and name not in ("setattr", "requires_grad_")
         return None
+
+    def is_made_here(self, tracer, var: Var) -> bool:
+        """Whether a tensor is the graph's own, and shares no memory with what it is given; or a
+        number, which nothing writes to."""
+        if type(var.value) in (int, float):
+            return True
+        if not isinstance(var.origin, IRNode) or not self.is_tensor(var.value):
+            return False
+        given = (x.value for _, x in tracer.lifted.values() if self.is_tensor(x.value))
+        return memory_of(var.value) not in {memory_of(x) for x in given}
 
     def keeper(self, tracer, wrote):
         """What is done again where the graph raises, and somebody catches that: behind nothing but
@@ -214,6 +226,11 @@ class TorchNodeFront(FrontEnd):
         inside = Var(tuple(result), Recipe("tuple"), parts)
         made = Recipe("call", Var(type(result)), [inside], {})
         return tracer.track(Var(result, made, parts))
+
+
+def memory_of(tensor: torch.Tensor) -> int | None:
+    """What tells the memory of tensors apart; None where a tensor has none of its own."""
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else None
 
 
 def is_caught(frame) -> bool:

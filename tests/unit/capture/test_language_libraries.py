@@ -294,6 +294,44 @@ def dict_with_items_of_its_own_is_changed(m):
     return m["first"]
 
 
+class Lowered(dict):
+    def __getitem__(self, key):
+        return super().__getitem__(key.lower())
+
+    def __contains__(self, key):
+        return super().__contains__(key.lower())
+
+
+class Filled(Lowered):
+    def __missing__(self, key):
+        self[key] = len(self)
+        return 10
+
+
+@case(X, Lowered(a=2), whole=True)
+def dict_asks_its_base(x, d):
+    return x * d["A"], "A" in d, "B" in d, [*d.items()]
+
+
+@case(X, Lowered(a=2))
+def dict_asks_its_base_in_vain(x, d):
+    try:
+        return x * d["B"]
+    except KeyError as error:
+        return x, error.args
+
+
+@case(X, Filled(a=2), whole=True)
+def dict_fills_what_its_base_lacks(x, d):
+    return x * d["B"], x + d["A"], [*d.items()]
+
+
+@case(X, whole=True)
+def new_dict_asks_its_base(x):
+    d = Lowered(a=x)
+    return d["A"] + 1, "B" in d
+
+
 # -- the dict of something new ---------------------------------------------------------------------
 
 

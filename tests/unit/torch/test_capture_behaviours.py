@@ -669,3 +669,5 @@ def test_code_of_others_is_told_that_it_is_compiled():
         assert told is True
         torch.testing.assert_close(got, X + 1)
     assert asks(X)[1] is False and len(captured.capture.entries) == 1
+    with gh.capture.config.override(is_compiling=False):
+        assert gh.optimize("eager")(asks)(X)[1] is False

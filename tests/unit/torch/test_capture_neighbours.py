@@ -1,5 +1,9 @@
 """What else there is in PyTorch beside our capture: torch.compile, transforms, subclasses."""
 
+import contextlib
+import re
+import sys
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -286,3 +290,86 @@ def test_disable_run_and_skip():
     assert not captured.capture.entries
     captured(X)
     assert captured.capture.entries
+
+
+# -- who else watches ------------------------------------------------------------------------------
+
+
+class Coverage:
+    """What a debugger or a coverage tool does: it is told of each line."""
+
+    def __init__(self):
+        self.lines = set()
+
+    def __call__(self, frame, event, argument):
+        if frame.f_code.co_filename == __file__:
+            self.lines.add((frame.f_code.co_name, event))
+        return self
+
+    def __enter__(self):
+        self.before = sys.gettrace()
+        sys.settrace(self)
+
+    def __exit__(self, *error):
+        sys.settrace(self.before)
+
+
+def torch_profiler():
+    return torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+
+
+def layered(x, w):
+    y = (x @ w).relu()
+    if y.sum() > 1e9:
+        return y
+    return y * 2
+
+
+WATCHERS = {"coverage": Coverage, "torch.profiler": torch_profiler, "gh.profile": gh.profile,
+            "gh.FlopCounter": gh.FlopCounter}  # fmt: skip
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("name", WATCHERS)
+def test_beside_those_who_watch(name, first):
+    captured, want = gh.optimize("eager")(layered), layered(X, W)
+    for round_ in range(4):
+        watched = (round_ % 2 == 0) is first
+        with WATCHERS[name]() if watched else contextlib.nullcontext():
+            for _ in range(3):
+                torch.testing.assert_close(captured(X, W), want)
+    assert captured.capture.entries and captured.hits >= 4
+
+
+@pytest.mark.parametrize("ours_outside", [True, False])
+def test_profilers_within_one_another(ours_outside):
+    captured, want = gh.optimize("eager")(layered), layered(X, W)
+    captured(X, W)
+    ours, theirs = gh.profile(), torch_profiler()
+    with ours if ours_outside else theirs:
+        with theirs if ours_outside else ours:
+            got = captured(X, W)
+        torch.testing.assert_close(captured(X, W), want)
+    torch.testing.assert_close(got, want)
+    assert any("mm" in event.key for event in theirs.key_averages())
+    assert re.search(r"[1-9]\d* events", str(ours))
+    torch.testing.assert_close(captured(X, W), want)
+
+
+def test_a_failing_guard_is_told_and_captured_again():
+    captured = gh.optimize("eager")(lambda x: x * 2)
+    given = [X, X.double(), X.t(), X[:2], X.clone().requires_grad_(), X.to("meta")]
+    for x in (*given, *given):
+        got = captured(x)
+        want = x * 2
+        assert (got.shape, got.dtype, got.stride(), got.device, got.requires_grad) == (
+            want.shape, want.dtype, want.stride(), want.device, want.requires_grad
+        )  # fmt: skip
+    assert len(captured.capture.entries) == captured.hits == len(given)
+    assert len(captured.capture.recompiles) >= 4
+
+
+def test_export_gives_one_graph():
+    graph, _ = gh.export(lambda x, w: (x @ w).relu() + 1, X, W)
+    torch.testing.assert_close(graph(X, W), (X @ W).relu() + 1)
+    torch.testing.assert_close(graph(X * 2, W), (X * 2 @ W).relu() + 1)
