@@ -109,13 +109,7 @@ class MethodRules:
         if name in TEXTS and not self.foldable(this):
             raise Break(f"{name} of a {type(value).__name__}", fn, args, kwargs)
         if name in PROTOCOL and own_method(this, name) is not None:
-            if (
-                isinstance(value, dict)
-                and name in ("__getitem__", "__contains__")
-                and len(args) == 1
-            ):
-                return self.stored_item(this, name, args[0], then)
-            raise Break(f"{name} of a builtin base of a {type(value).__name__}", fn, args, kwargs)
+            return self.ask_base(fn, this, name, args, kwargs, then)
         if name in PROTOCOL and isinstance(value, (list, dict, set, tuple)):
             self.typed(this)
             return self.call(Var(PROTOCOL[name]), [this, *args], kwargs, then)
@@ -153,15 +147,20 @@ class MethodRules:
             return self.next_of(this, None, then)
         raise Break(f"method {name} of a {type(value).__name__}", fn, args, kwargs)
 
-    def stored_item(self, this: Var, name: str, key: Var, then):
-        """An item of a dict, or whether there is one, whatever its class makes of that."""
-        item = self.entry(this, self.concrete_key(key))
+    def ask_base(self, fn: Var, this: Var, name: str, args, kwargs, then):
+        """A builtin method of a container whose class has one of its own: of a dict, an item, or
+        whether there is one."""
+        asked = isinstance(this.value, dict) and name in ("__getitem__", "__contains__")
+        if not asked or len(args) != 1 or kwargs:
+            kind = type(this.value).__name__
+            raise Break(f"{name} of a builtin base of a {kind}", fn, args, kwargs)
+        item = self.entry(this, self.concrete_key(args[0]))
         if name == "__contains__":
             return self.give(then, item is not None)
-        if item is None and self.call_own(this, "__missing__", [key], then):
+        if item is None and self.call_own(this, "__missing__", args, then):
             return None
         if item is None:
-            self.fail(KeyError(key.value))
+            self.fail(KeyError(args[0].value))
         return self.deliver(then, item)
 
     def initialise(self, fn: Var, this: Var, args, kwargs) -> None:
