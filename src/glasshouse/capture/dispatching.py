@@ -41,6 +41,7 @@ class Capture:
 
     kept: "list[Capture] | None" = None  # gets every Capture, if it is a list
     name = "captured"
+    place = "", 0  # of the function: its file and first line
 
     def __init__(self, compiler, front, nopython: bool = False, dynamic: bool = False):
         if Capture.kept is not None:
@@ -70,6 +71,7 @@ class Capture:
         made.capture, made.memory_plans = self, self.memory_plans
         if not self.resumes and self.name == "captured":
             self.name = fn.__qualname__
+            self.place = fn.__code__.co_filename, fn.__code__.co_firstlineno
         for name in ("__name__", "__qualname__", "__doc__", "__module__"):
             made.__dict__[name] = getattr(fn, name)
         made.__wrapped__ = fn

@@ -152,10 +152,12 @@ def overhead_of(e: Evidence, g: CallGroup) -> float:
 def graph_breaks(e: Evidence) -> list[Advice]:
     """Captured functions that run in parts."""
     told = []
-    names = {name for run in e.plain.program_runs for name in functions_of(e, run.stack)}
+    stacks = {run.stack for run in e.plain.program_runs}
+    places = {place for stack in stacks for place in places_of(e, stack)}
     for c in e.trace.captures:
-        own = [b for b in c["breaks"] if (b[0].rpartition(":")[0], last_part(c["name"])) in names]
-        if not own:
+        own = c["breaks"]
+        begins = {c["place"], *(place_of_line(line) for line, *_ in own)}  # resume functions' too
+        if not own or not begins & places:
             continue
         line, reason, hint = own[0]
         runs = len(e.plain.program_runs) / e.loop_steps
@@ -178,13 +180,15 @@ def graph_breaks(e: Evidence) -> list[Advice]:
     return told
 
 
-def functions_of(e: Evidence, stack: int) -> list[tuple[str, str]]:
-    """(file, name) of the user's functions in a stack."""
-    return [(code.co_filename, code.co_name) for code, _ in e.trace.users(stack)]
+def place_of_line(line: str) -> tuple[str, int]:
+    """(file, line) of "file.py:12"."""
+    file, _, number = line.rpartition(":")
+    return file, int(number) if number.isdigit() else 0
 
 
-def last_part(name: str) -> str:
-    return name.rpartition(".")[2]
+def places_of(e: Evidence, stack: int) -> list[tuple[str, int]]:
+    """(file, first line) of the user's functions in a stack."""
+    return [(code.co_filename, code.co_firstlineno) for code, _ in e.trace.users(stack)]
 
 
 def recompilation(e: Evidence) -> list[Advice]:

@@ -29,6 +29,7 @@ def capture_data(before: CaptureCounts) -> list[dict]:
     return [
         {
             "name": c.name,
+            "place": c.place,
             "graphs": sum(e.graph is not None for e in c.entries),
             "entries": len(c.entries),
             "breaks": [list(b) for b in c.breaks],

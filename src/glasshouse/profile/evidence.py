@@ -11,7 +11,6 @@ from glasshouse.dispatch.call import MATRIX, Call
 from glasshouse.profile import record as recorded
 from glasshouse.profile.at_once import with_kernels
 from glasshouse.profile.breakdown import Breakdown
-from glasshouse.profile.counter import Sums
 from glasshouse.profile.machine import Limits, limits
 from glasshouse.profile.record import COMPUTED, RECORDED
 from glasshouse.profile.tables import KernelRow, kernels
@@ -235,15 +234,22 @@ class Evidence:
 
     @cached_property
     def pauses(self) -> list[Pause]:
-        """Where Python did something else than calling, by the lines on both sides."""
-        items, sums = self.items, Sums()
+        """Where Python did something else than calling, by the lines on both sides: what is there
+        in half of the steps at least, as long as it mostly is. What comes once is the machine's."""
+        items = self.items
+        gaps: dict[tuple, list[int]] = {}
         marks = np.array([end for _, _, end in self.plain.loop_steps()], np.int64)
         for i in np.flatnonzero(self.is_pause).tolist():
             begin = int(items[i, 0] - self.gaps[i])
             crossed = bool(((marks >= begin) & (marks <= items[i, 0])).any()) or not i
             before = "" if crossed else self.line_of_item(items[i - 1])
-            sums.add((before, self.line_of_item(items[i]), crossed), int(self.gaps[i]), 1)
-        pauses = [Pause(a, b, *numbers, crossed) for (a, b, crossed), numbers in sums.items()]
+            key = before, self.line_of_item(items[i]), crossed
+            gaps.setdefault(key, []).append(int(self.gaps[i]))
+        pauses = [
+            Pause(a, b, int(np.median(own) * len(own)), len(own), crossed)
+            for (a, b, crossed), own in gaps.items()
+            if 2 * len(own) >= self.loop_steps
+        ]
         return sorted(pauses, key=lambda p: -p.ns)
 
     def line_of_item(self, item) -> str:
