@@ -55,7 +55,9 @@ def reuse_inputs(schedule) -> None:
     for i, kernel, root in single_pass_roots(schedule):
         if root.store.base.place == "output":
             source = replaceable(kernel, root, "input")
-            if source is not None and last_read[source.at] == i and source.at not in taken:
+            if source is None or source.spec != root.store.base.spec:
+                continue
+            if last_read[source.at] == i and source.at not in taken:
                 root.store.base.source = source
                 taken.add(source.at)
 
@@ -70,7 +72,13 @@ def single_pass_roots(schedule) -> Iterator[tuple[int, FusedKernel, Root]]:
 
 def is_single_pass(kernel: FusedKernel) -> bool:
     """Whether a kernel reads each position once, before it stores a result there."""
-    return kernel.mergeable and (kernel.axes is None or not reduces_rows(kernel))
+    is_whole = kernel.mergeable or all(x.store == x.store.base.view() for x in kernel.roots)
+    return is_whole and (kernel.axes is None or not reduces_rows(kernel))
+
+
+def is_as_large(one: PlannedBuffer, other: PlannedBuffer) -> bool:
+    """Whether two buffers have as many elements of one dtype, whatever their shapes."""
+    return one.spec.dtype == other.spec.dtype and one.spec.nbytes == other.spec.nbytes
 
 
 def replaceable(kernel: FusedKernel, root: Root, place: str) -> PlannedBuffer | None:
@@ -80,7 +88,7 @@ def replaceable(kernel: FusedKernel, root: Root, place: str) -> PlannedBuffer | 
         return None
     for view in root.expr.loads:
         source = view.base
-        if source.place == place and source.spec == target.spec:
+        if source.place == place and is_as_large(source, target):
             same = root.store._replace(base=source)
             reads = [v for r in kernel.roots for v in r.expr.loads if v.base is source]
             if all(v == same for v in reads):
@@ -196,11 +204,13 @@ def first_writes(schedule) -> dict[PlannedBuffer, int]:
 
 def successors_of(schedule) -> dict[PlannedBuffer, PlannedBuffer]:
     """The outputs that a kernel may store over an operand that nobody reads any more."""
-    last_use = last_uses(schedule)
+    last_use, written = last_uses(schedule), first_writes(schedule)
     successors: dict[PlannedBuffer, PlannedBuffer] = {}
     for i, kernel, root in single_pass_roots(schedule):
         target = root.store.base
-        source = replaceable(kernel, root, "arena") if target.place == "output" else None
+        if target.place != "output" or written[target] != i:
+            continue
+        source = replaceable(kernel, root, "arena")
         if source is not None and last_use[source] == i:
             successors.setdefault(source, target)
     return successors

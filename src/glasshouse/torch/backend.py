@@ -9,7 +9,12 @@ from torch._dynamo.backends.common import aot_autograd
 
 from glasshouse.torch.options import TorchOptions, checked_options
 from glasshouse.torch.partition import DECOMPOSITIONS, partition_within
-from glasshouse.torch.runtime import TorchGraphProgram, static_inputs, visible_results
+from glasshouse.torch.runtime import (
+    TorchGraphProgram,
+    keep_nothing_donated,
+    static_inputs,
+    visible_results,
+)
 from glasshouse.torch.table import TABLE, name_of
 
 try:
@@ -20,6 +25,8 @@ except ImportError:  # PyTorch 2.6 to 2.8 keep graphs of inductor alone
         """What AOTAutograd calls with the graph of a pass."""
 
         def compile_graph(graph, _inputs):
+            if phase == "backward":
+                keep_nothing_donated()
             stable = static_inputs() if keeps else ()
             return TorchGraphProgram(graph, phase, options, visible_results(phase), stable)
 

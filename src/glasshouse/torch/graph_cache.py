@@ -22,7 +22,12 @@ from torch.utils import _pytree as pytree
 
 from glasshouse.torch.lowering import module_path
 from glasshouse.torch.options import TorchOptions
-from glasshouse.torch.runtime import TorchGraphProgram, static_inputs, visible_results
+from glasshouse.torch.runtime import (
+    TorchGraphProgram,
+    keep_nothing_donated,
+    static_inputs,
+    visible_results,
+)
 from glasshouse.torch.sizes import meta_tensor
 from glasshouse.torch.table import TABLE
 from glasshouse.version import __version__
@@ -134,6 +139,8 @@ def cached_compiler(phase: str, options: TorchOptions, keeps: bool = False):
     """What AOTAutograd calls with the graph of a pass."""
 
     def compile_graph(graph, _inputs):
+        if phase == "backward":
+            keep_nothing_donated()
         return CachedGraph(graph, phase, options, keeps)
 
     return SerializableAOTDispatchCompiler(CachedGraph, compile_graph)

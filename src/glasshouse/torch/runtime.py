@@ -47,6 +47,14 @@ def static_inputs() -> tuple[int, ...]:
     return tuple(context.fw_metadata.static_input_indices or ())
 
 
+def keep_nothing_donated() -> None:
+    """Tell PyTorch that the backward graph, which is being compiled, overwrites nothing that was
+    kept for it: else it refuses `retain_graph`."""
+    context = torch._guards.TracingContext.try_get()
+    if context is not None and context.fw_metadata is not None:
+        (context.fw_metadata.bw_donated_idxs or []).clear()
+
+
 class TorchGraphProgram:
     """What torch.compile calls in place of a graph: compiled when first called with given sizes.
 

@@ -81,3 +81,16 @@ def check_guests(plan):
         if a.host is b.host:
             first, second = sorted((lives[a], lives[b]))
             assert first[1] <= second[0]
+
+
+def test_a_product_that_is_scattered_into_lies_where_the_sum_goes():
+    _, plan = computed(table, True)
+    copies = [
+        (i, root.expr.loads[0].base, root.store.base)
+        for i, step in enumerate(plan.schedule)
+        if hasattr(step, "roots") and not step.mergeable
+        for root in step.roots
+        if root.expr.loads
+    ]
+    assert copies
+    assert any(source.host is target for _, source, target in copies)

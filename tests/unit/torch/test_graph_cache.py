@@ -155,3 +155,17 @@ def test_tools_name_modules_and_lines_of_a_graph_from_the_cache():
     assert tables[0] == tables[1]
     assert {"conv", "norm", "head"} <= tables[0][0]
     assert "aten._linalg_det.default" in tables[0][1] and f"{__file__}:" in tables[0][1]
+
+
+def test_a_backward_pass_may_keep_its_graph():
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.Linear(8, 2))
+    x, compiled = torch.randn(4, 8), torch.compile(model, backend="glasshouse")
+    (model(x) ** 2).sum().backward()
+    expected = [2 * p.grad for p in model.parameters()]
+    for _ in range(2):
+        model.zero_grad()
+        loss = (compiled(x) ** 2).sum()
+        loss.backward(retain_graph=True)
+        loss.backward()
+        for p, gradient in zip(model.parameters(), expected, strict=True):
+            torch.testing.assert_close(p.grad, gradient)
