@@ -27,6 +27,7 @@ from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.value import Value
 from glasshouse.ir.node import all_of, map_nodes
 from glasshouse.profile.counter import FlopCounter
+from glasshouse.profile.naming import name_of_step
 from glasshouse.profile.text import scaled
 
 # What running takes beside arrays, for each primitive of the largest Program, as measured on
@@ -109,7 +110,13 @@ class StepAnalysis(StepCosts):
             kernels = []
             for number, run in enumerate(self.runs):
                 for i, info in enumerate(run.plan.step_infos()):
-                    what = (info.name, info.kind, *info.origins[-1][:2], info.flops, info.bytes)
+                    what = (
+                        name_of_step(info),
+                        info.kind,
+                        *info.origins[-1][:2],
+                        info.flops,
+                        info.bytes,
+                    )
                     kernels.append(KernelCost(number, i, *what, self.machine.ns(info)))
             return kernels
 

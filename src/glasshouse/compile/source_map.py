@@ -115,7 +115,7 @@ def arena_values(schedule) -> list[list[ArenaValue]]:
                 first.setdefault(buffer, i)
                 last[buffer] = i
     values: list[list[ArenaValue]] = [[] for _ in schedule]
-    for buffer, i in first.items():
+    for buffer, i in sorted(first.items(), key=lambda x: x[0].number):
         node, spec = buffer.node, buffer.spec
         is_scratch = node is None or node.op not in primitives
         name = f"scratch of {schedule[i].lowerer.label}" if is_scratch else label_of(node)
