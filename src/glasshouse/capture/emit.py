@@ -4,7 +4,6 @@ It reads what the graph needs, runs the compiled graph, makes what is new, write
 and then returns, or has Python do what broke the graph and goes on in resume functions. Its code
 has the user's file and line, so that tracebacks show them."""
 
-import ast
 import re
 import types
 
@@ -13,6 +12,7 @@ from glasshouse.base.interrupts import hold, release
 from glasshouse.capture.emit_continuation import ContinuationEmitter
 from glasshouse.capture.native import native
 from glasshouse.capture.plain import is_instance as isinstance
+from glasshouse.capture.tracebacks import located
 from glasshouse.capture.values import ValueSource
 from glasshouse.ir.node import IRNode
 
@@ -61,13 +61,10 @@ class ReplacementEmitter(ContinuationEmitter):
         self.names["graph"] = getattr(graph, "run", graph)
         self.names["__name__"] = self.tracer.module_name
         self.text = text
-        tree = ast.parse(text)
-        for node in ast.walk(tree):
-            if hasattr(node, "lineno"):
-                node.lineno = node.end_lineno = line or root.co_firstlineno
-        exec(compile(tree, root.co_filename, "exec"), self.names)
+        exec(compile(text, root.co_filename, "exec"), self.names)
         made = self.names.pop("replacement")
-        made.__code__ = made.__code__.replace(co_name=root.co_name, co_qualname=root.co_qualname)
+        code = on_one_line(made.__code__, line or root.co_firstlineno)
+        made.__code__ = code.replace(co_name=root.co_name, co_qualname=root.co_qualname)
         return made
 
     def or_plainly(self, run: list[str], graph, uncaptured, slots: int) -> list[str]:
@@ -159,3 +156,10 @@ def is_work(node: IRNode) -> bool:
         u.target == "__enter__" for u in node.users
     )
     return node.op.startswith("call_") and not is_context
+
+
+def on_one_line(code: types.CodeType, line: int) -> types.CodeType:
+    """The code, all of it on one line, functions inside too."""
+    own = (on_one_line(x, line) if type(x) is types.CodeType else x for x in code.co_consts)
+    table = located(len(code.co_code) // 2, 0)
+    return code.replace(co_consts=tuple(own), co_firstlineno=line, co_linetable=table)
