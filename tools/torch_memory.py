@@ -12,8 +12,6 @@ table: bytes of step 1 and of both steps, predicted and measured, whether they a
 also with them), and seconds. The status is 1 where fewer than nine in ten are equal."""
 
 import argparse
-import contextlib
-import gc
 import itertools
 import json
 import random
@@ -24,11 +22,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from torch.distributed._tools.mem_tracker import MemTracker
 
 sys.path.insert(0, str(Path(__file__).parent))
 import torch_model_zoo as zoo
 from torch_models import float_tensors
+from torch_tracker import measured_peaks
 
 import glasshouse as gh
 from glasshouse.torch.ahead import EagerStep
@@ -49,38 +47,11 @@ def optimizer_of(number: int, model) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=1e-4)
 
 
-class WithoutHooks(contextlib.nullcontext):
-    """In the place of MemTracker's ModTracker: all is one forward pass of no module."""
-
-    parents: set = set()
-    is_bw = False
-
-    def register_user_hooks(self, *hooks) -> None:
-        """Nobody calls them."""
-
-    clear_user_hooks = register_user_hooks
-
-
 def measured(model, optimizer, inputs: list, with_hooks: bool) -> list[int]:
     """Bytes at the peak of the first step, and of both, as MemTracker counts storages."""
     model.zero_grad()
-    step, tracker = EagerStep(model, loss_of, optimizer, inputs, None), MemTracker()
-    if not with_hooks:
-        tracker._mod_tracker = WithoutHooks()
-    tracker.track_external(model, optimizer, inputs)
-    peaks = []
-    gc.collect()
-    gc.disable()
-    try:
-        with tracker:
-            for _ in range(2):
-                step.run(optimizer, inputs)
-                (peak,) = tracker.get_tracker_snapshot("peak").values()
-                peaks.append(peak["Total"])
-                tracker.reset_mod_stats()
-    finally:
-        gc.enable()
-    return peaks
+    step = EagerStep(model, loss_of, optimizer, inputs, None)
+    return measured_peaks(step, optimizer, inputs, with_hooks)
 
 
 def examine(number: int, library: str, name: str) -> dict:

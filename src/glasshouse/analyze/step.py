@@ -342,10 +342,15 @@ def step(
     return make(model, loss, optimizer, inputs, autocast).analyse(steps, profile)
 
 
+def batched(model, inputs, batch: int):
+    """The model's inputs with another first axis; of our models their specs."""
+    return (torch_steps().with_batch if is_torch_module(model) else with_batch)(inputs, batch)
+
+
 def with_batch(inputs, batch: int) -> list:
     """The inputs' specs with another first axis."""
 
-    def batched(s: Spec) -> Spec:
+    def changed(s: Spec) -> Spec:
         return Spec((batch, *s.shape[1:]), s.dtype) if s.shape else s
 
-    return map_nodes(specs_of(inputs), batched, Spec)
+    return map_nodes(specs_of(inputs), changed, Spec)

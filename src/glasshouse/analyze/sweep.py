@@ -17,10 +17,8 @@ from glasshouse import memory
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.step import (
     StepAnalysis,
-    is_torch_module,
+    batched,
     step_maker,
-    torch_steps,
-    with_batch,
 )
 from glasshouse.analyze.step_costs import StepCosts
 from glasshouse.analyze.update import is_separable, places_of, with_update
@@ -339,8 +337,7 @@ def max_batch(
     Raises: OptionError, with the least that is needed, if not even one example fits
     """
     options, budget_bytes = {"dtypes": (), **options}, parse_bytes("max_batch", budget_bytes)
-    batched = torch_steps().with_batch if is_torch_module(model) else with_batch
-    costs = sweep(model, loss, optimizer, lambda batch: batched(inputs, batch), **options)
+    costs = sweep(model, loss, optimizer, lambda n: batched(model, inputs, n), **options)
     if (least := costs(1).peak_bytes) > budget_bytes:
         raise OptionError(
             "max_batch",

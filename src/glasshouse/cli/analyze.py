@@ -10,7 +10,7 @@ import click
 import glasshouse as gh
 from glasshouse.analyze import MachineProfile, calibrate, plan, symbolic_profile, symbolic_trace
 from glasshouse.analyze.meta import specs_of
-from glasshouse.analyze.step import is_torch_module, step, torch_steps, with_batch
+from glasshouse.analyze.step import batched, is_torch_module, step
 from glasshouse.base.errors import OptionError, check_known
 from glasshouse.base.units import parse_budget
 from glasshouse.cli.bench_worker import CASES, Ours
@@ -60,7 +60,7 @@ class AnalyzedModel:
 
     def with_batch(self, batch: int):
         """The inputs with another first axis."""
-        return (torch_steps().with_batch if self.is_torch else with_batch)(self.inputs, batch)
+        return batched(self.model, self.inputs, batch)
 
     def optimizer_named(self, name: str):
         """The model's own, or one of this name."""

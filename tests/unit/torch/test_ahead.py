@@ -1,8 +1,8 @@
 """Training steps of PyTorch ahead of time, beside what PyTorch's own tools measure of real ones."""
 
-import contextlib
-import gc
 import json
+import runpy
+from pathlib import Path
 
 import pytest
 
@@ -13,11 +13,11 @@ torch = pytest.importorskip("torch")
 nn = torch.nn
 F = torch.nn.functional
 
-from torch.distributed._tools.mem_tracker import MemTracker  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from glasshouse.torch.ahead import EagerStep  # noqa: E402
 
+TRACKER = runpy.run_path(str(Path(__file__).parents[3] / "tools" / "torch_tracker.py"))
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
@@ -25,33 +25,10 @@ pytestmark = [
 ]
 
 
-class WithoutHooks(contextlib.nullcontext):
-    """In the place of MemTracker's hooks of modules, which keep gradients longer than eager."""
-
-    parents: set = set()
-    is_bw = False
-
-    def register_user_hooks(self, *hooks):
-        pass
-
-    clear_user_hooks = register_user_hooks
-
-
 def measured(model, loss, optimizer, inputs):
     """Bytes at the peak of step 1 and of steps 1 and 2, by PyTorch's tracker."""
-    step, tracker, peaks = EagerStep(model, loss, optimizer, inputs, None), MemTracker(), []
-    tracker._mod_tracker = WithoutHooks()
-    tracker.track_external(model, optimizer, inputs)
-    gc.disable()
-    try:
-        with tracker:
-            for _ in range(2):
-                step.run(optimizer, inputs)
-                (peak,) = tracker.get_tracker_snapshot("peak").values()
-                peaks.append(peak["Total"])
-    finally:
-        gc.enable()
-    return peaks
+    step = EagerStep(model, loss, optimizer, inputs, None)
+    return TRACKER["measured_peaks"](step, optimizer, inputs)
 
 
 class Words(nn.Module):
