@@ -405,8 +405,8 @@ def read_cell(cell: types.CellType, name: str, is_free: bool):
     try:
         return cell.cell_contents
     except ValueError:
-        error = unset_error(name, is_free)
-    raise error
+        pass  # no context, and no name for the error: with its frame it would be a cycle
+    raise unset_error(name, is_free)
 
 
 def unset_error(name: str, is_free: bool) -> NameError:

@@ -1,9 +1,12 @@
 """What captured code keeps alive: entries die with the models, functions and code that they use."""
 
 import ast
+import collections
+import contextlib
 import copy
 import gc
 import pickle
+import sys
 import weakref
 from pathlib import Path
 
@@ -343,3 +346,46 @@ def test_exceptions_keep_nothing_of_a_capture_alive(seed):
             assert gone() is None
     finally:
         gc.enable()
+
+
+def reads_an_unset_cell(items):
+    for value in items[:0]:
+        print(value)
+    for _ in range(3):
+        collections.Counter(items)
+        with contextlib.suppress(NameError):
+            print(value)
+            (lambda: value)()
+
+
+def throws_into_an_ended_generator(items):
+    ended = (x for x in items[:0])
+    list(ended)
+    with contextlib.suppress(ValueError):
+        ended.throw(ValueError("late"))
+
+
+def raises_through_a_generator(items):
+    def read():
+        yield from missing  # noqa: F821
+
+    with contextlib.suppress(NameError):
+        list(read())
+
+
+@pytest.mark.parametrize(
+    "fn", [reads_an_unset_cell, throws_into_an_ended_generator, raises_through_a_generator]
+)
+def test_errors_of_the_interpreter_are_no_cycles(fn):
+    """A frame of ours that names the error it raises would keep the user's frame behind it."""
+    counts = []
+    gc.disable()
+    try:
+        for call in (fn, gh.optimize("eager")(fn)):
+            items = [1, 2]
+            for _ in range(3):
+                call(items)
+            counts.append(sys.getrefcount(items))
+    finally:
+        gc.enable()
+    assert counts[0] == counts[1]
