@@ -110,7 +110,7 @@ class ValueEmitter:
 
     def reads_items_in_python(self, source: ValueSource) -> bool:
         """Whether what is at a source is a dict whose class has a __getitem__ of its own."""
-        guard = self.tracer.guards.guards.get(("type", id(source), None))
+        guard = self.tracer.guards.guards.get(("type", source, None))
         return guard is not None and not is_native(*static_lookup(guard.value, "__getitem__"))
 
     def name(self, var: Var) -> str:

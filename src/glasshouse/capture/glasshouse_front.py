@@ -87,7 +87,7 @@ class GlasshouseFront(TensorFront, ModuleFront):
     # -- what is what ----------------------------------------------------------------------------
 
     def is_tensor(self, value):
-        return isinstance(value, Value)
+        return issubclass(type(value), Value)
 
     def is_operation(self, fn):
         if isinstance(fn, Primitive):

@@ -124,7 +124,7 @@ class GuardSet:
         """The one ValueSource of a path; only what has no base needs a name."""
         name = (
             kind,
-            id(base),
+            base,
             id(key) if kind in ("const", "get") and type(key) is not str else key,
         )
         source = self.sources.get(name)
@@ -134,14 +134,14 @@ class GuardSet:
 
     def add(self, kind: str, source: ValueSource, value) -> None:
         """Rely on something; a number that is guarded once may not be found otherwise later."""
-        name = kind, id(source), None
+        name = kind, source, None
         if kind in BY_VALUE:
-            name = kind, id(source), value if isinstance(value, (str, tuple)) else id(value)
+            name = kind, source, value if isinstance(value, (str, tuple)) else id(value)
         if name not in self.guards:
             self.guards[name] = Guard(kind, source, value)
 
     def has(self, kind: str, source: ValueSource) -> bool:
-        return (kind, id(source), None) in self.guards
+        return (kind, source, None) in self.guards
 
 
 class GuardCompiler:
@@ -150,40 +150,40 @@ class GuardCompiler:
     def __init__(self, guards: list[Guard], read: list[ValueSource]):
         self.ops: list[list] = []
         self.about: list[Guard | None] = []
-        self.register: dict[int, int] = {}
-        self.children: dict[int, dict[int, ValueSource]] = {}
-        self.checks: dict[int, list[Guard]] = {}
+        self.register: dict[ValueSource, int] = {}
+        self.children: dict[ValueSource, dict[ValueSource, None]] = {}
+        self.checks: dict[ValueSource, list[Guard]] = {}
         self.late: list[Guard] = []  # between two sources
-        self.roots: dict[int, ValueSource] = {}
+        self.roots: dict[ValueSource, None] = {}
         for guard in guards:
             self.need(guard.source)
             if guard.kind in ("same", "distinct"):
                 self.need(guard.value)
                 self.late.append(guard)
             else:
-                self.checks.setdefault(id(guard.source), []).append(guard)
+                self.checks.setdefault(guard.source, []).append(guard)
         for source in read:  # what the replacement reads has to be there
             self.need(source)
-        for root in self.roots.values():
+        for root in self.roots:
             self.read(root)
             self.inside(root)
         for guard in self.late:
-            self.check(guard, self.register[id(guard.value)])
+            self.check(guard, self.register[guard.value])
 
     def need(self, source: ValueSource) -> None:
         """Have a source read, and all on the way to it."""
         while source.base is not None:
-            children = self.children.setdefault(id(source.base), {})
-            if id(source) in children:
+            children = self.children.setdefault(source.base, {})
+            if source in children:
                 return
-            children[id(source)] = source
+            children[source] = None
             source = source.base
-        self.roots[id(source)] = source
+        self.roots[source] = None
 
     def read(self, source: ValueSource) -> None:
         """The operation that puts a source into a register."""
-        register = self.register[id(source)] = len(self.register)
-        base = -1 if source.base is None else self.register[id(source.base)]
+        register = self.register[source] = len(self.register)
+        base = -1 if source.base is None else self.register[source.base]
         number = source.key if source.kind in ("slot", "item") else 0
         key = None if source.kind in ("slot", "item") else source.key
         self.ops.append([READ[source.kind], register, base, number, key, 0])
@@ -203,13 +203,13 @@ class GuardCompiler:
         if kind == "call" and getattr(key, "native", None) is not None:
             kind, key = "native", key.native
         kinds = WEAK if type(key) is WeakLink else CHECK
-        self.ops.append([kinds[kind], 0, self.register[id(guard.source)], number, key, 0])
+        self.ops.append([kinds[kind], 0, self.register[guard.source], number, key, 0])
         self.about.append(guard)
 
     def inside(self, source: ValueSource, tagged: bool = False) -> None:
         """All checks on a source that is in a register, then its children's."""
-        children = list(self.children.get(id(source), {}).values())
-        checks = self.checks.get(id(source), [])
+        children = list(self.children.get(source, ()))
+        checks = self.checks.get(source, ())
         is_dict = source.kind == "dict" or any(c.kind == "get" for c in children)
         for guard in checks:
             done = tagged and guard.kind in WITHIN_TAG or is_dict and guard.kind in OF_DICT
@@ -224,7 +224,7 @@ class GuardCompiler:
 
     def group(self, source: ValueSource, entries: list[ValueSource], checks: list[Guard]) -> None:
         """The entries of a dict with all that its version tag covers, then what is inside them."""
-        register, at = self.register[id(source)], len(self.ops)
+        register, at = self.register[source], len(self.ops)
         self.ops.append([TAG, 0, register, 0, None, 0])
         self.about.append(None)
         for guard in checks:
@@ -232,7 +232,7 @@ class GuardCompiler:
                 self.check(guard)
         for entry in entries:
             self.read(entry)
-            for guard in self.checks.get(id(entry), []):
+            for guard in self.checks.get(entry, ()):
                 if guard.kind in WITHIN_TAG:
                     self.check(guard)
         self.ops.append([SETTAG, 0, register, 0, None, at])
@@ -243,7 +243,7 @@ class GuardCompiler:
 
     def registers_of(self, sources: list[ValueSource]) -> tuple[int, ...]:
         """The registers that have what is at some sources."""
-        return tuple(self.register[id(source)] for source in sources)
+        return tuple(self.register[source] for source in sources)
 
     def program(self) -> tuple[list[tuple], int]:
         """The operations as C takes them, and the number of registers."""

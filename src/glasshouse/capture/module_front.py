@@ -237,7 +237,11 @@ class ModuleFront(NetworkFront):
     def guard_part(self, tracer, value, source):
         """Guard one attribute of a layer."""
         guards = tracer.guards
-        if self.is_tensor(value):
+        kind = type(value)
+        if kind in SCALARS or kind is tuple:
+            is_one = value is None or kind is bool  # there is no other object like it
+            guards.add("is" if is_one else "eq", source, value)
+        elif self.is_tensor(value):
             var = tracer.load(value, source)
             guards.add("is", source, value)
             self.guard(tracer, var)
@@ -248,16 +252,14 @@ class ModuleFront(NetworkFront):
             guards.add("keys", source, tuple(value)) if value else guards.add("len", source, 0)
             for key, part in value.items():
                 self.guard_part(tracer, part, guards.source("get", source, key))
-        elif isinstance(value, (list, tuple)) and type(value) is not tuple:
+        elif isinstance(value, (list, tuple)):
             guards.add("len", source, len(value))
             for i, part in enumerate(value):
                 self.guard_part(tracer, part, guards.source("item", source, i))
         elif isinstance(value, (set, frozenset)):
             guards.add("len", source, len(value))
         else:
-            compared = type(value) is tuple or type(value) in SCALARS
-            kind = "eq" if compared and value is not None and type(value) is not bool else "is"
-            guards.add(kind, source, value)
+            guards.add("is", source, value)
 
 
 def has_buffers(module) -> bool:

@@ -72,7 +72,8 @@ def gather(kind: type, x: Any, into: list) -> None:
         into.append(x)
     elif isinstance(x, (list, tuple)):
         for part in x:
-            gather(kind, part, into)
+            if type(part) not in LEAVES:
+                gather(kind, part, into)
     elif isinstance(x, slice):
         gather(kind, (x.start, x.stop, x.step), into)
     elif type(x) not in LEAVES:
@@ -111,8 +112,9 @@ class IRNode:
 
     def set_operands(self, args: tuple, kwargs: dict) -> None:
         """Replace all operands."""
-        for node in self.all_input_nodes:
-            node.users.pop(self, None)
+        if self._args or self._kwargs:
+            for node in self.all_input_nodes:
+                node.users.pop(self, None)
         self._args, self._kwargs = tuple(args), dict(kwargs)
         for node in self.all_input_nodes:
             node.users[self] = None
