@@ -7,6 +7,7 @@ import torch
 from torch._decomp import core_aten_decompositions
 from torch._dynamo.backends.common import aot_autograd
 
+from glasshouse.compile.plan import no_collection
 from glasshouse.torch.options import TorchOptions, checked_options
 from glasshouse.torch.partition import DECOMPOSITIONS, partition_within
 from glasshouse.torch.runtime import (
@@ -67,5 +68,5 @@ def glasshouse(module: torch.fx.GraphModule, inputs, *, options: dict | None = N
         decompositions=rules,
         **more,
     )
-    with graphs_cached(module, given):
+    with graphs_cached(module, given), no_collection():
         return compile_graph(module, inputs)

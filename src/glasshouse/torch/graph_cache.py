@@ -160,6 +160,18 @@ def do_nothing() -> None:
     of PyTorch's cache names what users added to them."""
 
 
+def release_key() -> bytes:
+    """What stands in keys for the source of a released PyTorch: its version, and the commit that it
+    was built from. PyTorch reads and hashes all of its own files instead."""
+    return f"{torch.__version__} {torch.version.git_version}".encode()
+
+
+def key_of_pytorch():
+    """The function that makes PyTorch's part of a key: its own where the source may be edited."""
+    is_release = "git" not in torch.__version__ and torch.version.git_version
+    return release_key if is_release else codecache.torch_key
+
+
 @contextlib.contextmanager
 def graphs_cached(module: torch.fx.GraphModule, options: TorchOptions):
     """Inside, AOTAutograd looks a graph up in its cache, and keeps it there; none that is cut for
@@ -171,6 +183,7 @@ def graphs_cached(module: torch.fx.GraphModule, options: TorchOptions):
     tag = f"{compiler_config.cache_key_tag} glasshouse {key_of(module, options)}"
     with (
         patch.object(codecache, "init_backend_registration", do_nothing),
+        patch.object(codecache, "torch_key", key_of_pytorch()),
         config.patch(bundled_autograd_cache=True, force_non_lazy_backward_lowering=True),
         compiler_config.patch(cache_key_tag=tag),
     ):

@@ -8,6 +8,7 @@ import torch
 
 from glasshouse.base import having
 from glasshouse.base.flags import flags
+from glasshouse.compile.plan import no_collection
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.watch import told
 from glasshouse.torch.lowering import ALL, debug_unknown
@@ -100,7 +101,7 @@ class TorchGraphProgram:
             key = (threads, *key_of(args))
             variant = self.variants.get(key)
             if variant is None:
-                with told([], []):  # the calls are counted with each run
+                with told([], []), no_collection():  # the calls are counted with each run
                     variant = self.variants[key] = self.compile_variant(args)
                 if len(self.variants) > MOST_VARIANTS:
                     self.drop_variant()
