@@ -212,7 +212,7 @@ def test_entries_live_as_long_as_the_model():
 
 def test_class_and_function_that_are_guarded_die():
     fast = gh.optimize("eager")(lambda x, cls, table: table["f"](x) * cls.k)
-    for n in range(30):
+    for n in range(gh.capture.config.cache_limit + 2):
         cls, table = type("Key", (), {"k": 2.0 + n}), {"f": lambda x, n=n: x + n}
         for _ in range(2):
             close(fast(X(3), cls, table), (X(3) + n) * (2.0 + n))
