@@ -11,7 +11,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from types import ModuleType
 from typing import Any
 
 from glasshouse.analyze.machine import MachineProfile
@@ -35,7 +34,10 @@ from glasshouse.profile.text import scaled
 RUNTIME_BYTES = 4500
 
 CONVENTIONS = ("exact", "torch")
-TORCH_STEPS = "glasshouse.torch.ahead"  # a storey above, loaded where a model is PyTorch's
+TORCH_STEPS = {  # in a storey above, loaded where a model is PyTorch's
+    "exact": ("glasshouse.torch.ahead_compiled", "CompiledStep"),
+    "torch": ("glasshouse.torch.ahead", "EagerStep"),
+}
 
 
 @dataclass(eq=False)
@@ -194,19 +196,13 @@ def step_maker(where: str, model, convention: str) -> Callable:
     Raises: OptionError for an unknown convention, or one that is not for such a model
     """
     check_known(where, f"one of {', '.join(CONVENTIONS)} as convention", convention, CONVENTIONS)
-    if is_torch_module(model) != (convention == "torch"):
-        fits = "exact" if convention == "torch" else "torch"
-        expected = f"a {'torch.nn' if convention == 'torch' else 'glasshouse.nn'}.Module"
-        fix = f'For a {type_name(model)}, say convention="{fits}".'
-        raise OptionError(where, f"{expected} with {convention!r}", type_name(model), fix)
+    if is_torch_module(model):
+        name, maker = TORCH_STEPS[convention]
+        return getattr(importlib.import_module(name), maker)
     if convention == "torch":
-        return torch_steps().EagerStep
+        fix = f'For a {type_name(model)}, say convention="exact".'
+        raise OptionError(where, "a torch.nn.Module with 'torch'", type_name(model), fix)
     return TrainingStep
-
-
-def torch_steps() -> ModuleType:
-    """The module that analyses PyTorch's own steps."""
-    return importlib.import_module(TORCH_STEPS)
 
 
 def is_torch_module(model) -> bool:
@@ -319,7 +315,8 @@ def step(
     optimizer   an optimizer over the model's parameters, or a function that makes one of them
     inputs      the model's input (or a list, dict, dataclass), then targets: tensors, or
                 pairs (shape, dtype)
-    convention  "exact": a step on our engine; "torch": of a torch.nn.Module by PyTorch eager
+    convention  "exact": a step on our engine (of a torch.nn.Module: compiled by our backend);
+                "torch": of such a module by PyTorch eager
     autocast    "bfloat16" or "float16" for mixed precision
     machine     a profile, a file, or a built-in name, for the predicted time
 
@@ -344,7 +341,9 @@ def step(
 
 def batched(model, inputs, batch: int):
     """The model's inputs with another first axis; of our models their specs."""
-    return (torch_steps().with_batch if is_torch_module(model) else with_batch)(inputs, batch)
+    if is_torch_module(model):
+        return importlib.import_module(TORCH_STEPS["torch"][0]).with_batch(inputs, batch)
+    return with_batch(inputs, batch)
 
 
 def with_batch(inputs, batch: int) -> list:

@@ -18,6 +18,7 @@ from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.step import (
     StepAnalysis,
     batched,
+    is_torch_module,
     step_maker,
 )
 from glasshouse.analyze.step_costs import StepCosts
@@ -164,7 +165,7 @@ class sweep:
     make, or for another dtype. Both take milliseconds for the value that was asked about first
     (plain descent is then analysed too, in each of the `dtypes`: autocast's, None for none) and for
     those that `prepare` was given; for others they begin with an analysis. Of PyTorch's modules
-    (convention="torch") each value is analysed.
+    each value is analysed.
 
     Example:
         >>> import glasshouse as gh
@@ -192,8 +193,8 @@ class sweep:
     ):
         make = step_maker("sweep", model, convention)
         self.step_for = lambda n: make(model, loss, optimizer, inputs(n), autocast)
-        self.is_exact = convention == "exact"
-        dtypes = dtypes if self.is_exact else ()
+        self.is_recorded = not is_torch_module(model)  # steps, so that others follow from them
+        dtypes = dtypes if self.is_recorded else ()
         self.machine, self.steps = MachineProfile.load(machine), steps
         self.records: dict[int, StepRecord] = {}
         self.costs: dict[int, Costs] = {}
@@ -260,7 +261,7 @@ class sweep:
 
     def analyse(self, n: int) -> Costs:
         """The costs by an analysis of their own."""
-        if self.is_exact and n not in self.records:
+        if self.is_recorded and n not in self.records:
             tape: list = []
             analysis = self.step_for(n).analyse(self.steps, self.machine, tape)
             self.records[n] = record_step(analysis, tape)

@@ -85,8 +85,8 @@ def in_script(path: Path) -> tuple:
     return (names["model"], names["inputs"], *map(names.get, last))
 
 
-def is_for_torch(model: AnalyzedModel, convention: str, budget) -> bool:
-    """Whether PyTorch's own step is meant; what cannot be asked of such a model is refused."""
+def is_for_torch(model: AnalyzedModel, convention: str | None, budget) -> bool:
+    """Whether a torch.nn.Module is meant; what cannot be asked of such a model is refused."""
     if not model.is_torch:
         return False
     if budget is not None:
@@ -118,7 +118,7 @@ def show_nodes(
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32")
 @click.option("--machine", default="cpu2", help="cpu2, h200, or a file of `calibrate`.")
 @click.option("--budget", help="Plan recomputation: 1.5GiB, 800MB, bytes, or 60% of the peak.")
-@click.option("--convention", type=click.Choice(["exact", "colossal", "torch"]), default="exact")
+@click.option("--convention", type=click.Choice(["exact", "colossal", "torch"]))
 @click.option("--sort", help="Column to sort the nodes by.")
 @click.option("--depth", type=click.IntRange(1), default=3, help="Levels of modules to print.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -131,11 +131,12 @@ def analyze(
     inputs are tensors, or pairs of shape and dtype, the model's input first. A script has model,
     inputs, loss, optimizer under these names; it is imported, so __name__ is not "__main__".
     Without --train: every node of the forward. Of a torch.nn.Module: a training step of PyTorch's
-    own, as with --train --convention torch."""
+    own; with --convention exact of one whose model our backend compiles."""
     with progress(f"{name}: building"):
         model = AnalyzedModel(name, smoke)
     inputs = model.with_batch(batch) if batch else model.inputs
     of_torch = is_for_torch(model, convention, budget)
+    convention = convention or ("torch" if of_torch else "exact")
     if not train and budget is None and not of_torch:
         show_nodes(model, inputs, convention, sort, as_json)
         return
@@ -148,7 +149,7 @@ def analyze(
         echo(step_plan.table)
         click.echo(step_plan.code())
         return
-    options["convention"] = "torch" if of_torch or convention == "torch" else "exact"
+    options["convention"] = convention
     with progress(f"{name}: analysing a step"):
         analysis = step(model.model, model.loss, optimizer_object, inputs, **options)
     if as_json:

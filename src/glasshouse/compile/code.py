@@ -65,17 +65,26 @@ def assemble(plan: ProgramPlan) -> ProgramCode:
         steps.append(StepCode([coded(arg) for arg in args], what))
     plan.sources = sources
     plan.sizes = {i: sizes_of(kernel, steps[i].args) for i, kernel in sources.items()}
-    specs = [
+    infos = packed(plan.step_infos())
+    kept = plan.kept_steps, len(plan.kept)
+    given = output_specs_of(plan), outputs_of(plan), plan.owns
+    return ProgramCode(steps, *given, plan.arena_bytes, infos, *kept)
+
+
+def output_specs_of(plan: ProgramPlan) -> list[OutputSpec]:
+    """The arrays that a run of a plan hands out, and behind them those that it keeps."""
+    return [
         OutputSpec(b.spec, tag_of(b), b.source.at if b.source else None)
         for b in plan.output_buffers
     ]
-    outputs = [
+
+
+def outputs_of(plan: ProgramPlan) -> list[tuple[int, tuple[int, ...], tuple[int, ...]]]:
+    """Each output of a plan: (number of the array, shape, strides in elements)."""
+    return [
         (view.base.at, view.shape, strides_of(view.shape, order_of_view(view)))
         for view in plan.lowering.outputs
     ]
-    infos = packed(plan.step_infos())
-    kept = plan.kept_steps, len(plan.kept)
-    return ProgramCode(steps, specs, outputs, plan.owns, plan.arena_bytes, infos, *kept)
 
 
 def coded(arg) -> int:

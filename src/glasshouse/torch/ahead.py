@@ -78,13 +78,22 @@ class EagerStepAnalysis(StepCosts):
     @cached_property
     def kernels(self) -> list[KernelCost]:
         """Operators by module and pass; the time is that of each call as a kernel of its own."""
+        return self.operators(0)
+
+    def operators(self, program: int) -> list[KernelCost]:
+        """PyTorch's operators as kernels of what stands for a Program."""
         sums = Sums()
         for (call, origin), (times,) in self.counter.counts.items():
-            if call.primitive.kind != "movement":
+            if self.is_operator(call):
                 cost, ns = call.cost, self.machine.ns_of_call(call)
                 numbers = (cost.flops * times, cost.bytes * times, ns * times)
                 sums.add((call.name, "operator", origin.module, origin.phase), *numbers)
-        return [KernelCost(0, i, *key, *numbers) for i, (key, numbers) in enumerate(sums.items())]
+        items = enumerate(sums.items())
+        return [KernelCost(program, i, *key, *numbers) for i, (key, numbers) in items]
+
+    def is_operator(self, call) -> bool:
+        """Whether a call is one of PyTorch's that computes."""
+        return call.primitive.kind != "movement"
 
     def head(self) -> str:
         """Peak and where it is, FLOPs and time, as text."""
@@ -108,6 +117,7 @@ class EagerStep:
             fix = "Pass torch.optim.SGD(model.parameters(), …), or a function that makes it."
             raise OptionError("step", "an optimizer of torch.optim", type_name(optimizer), fix)
         self.model, self.loss, self.optimizer, self.autocast = model, loss, optimizer, autocast
+        self.forward = model  # what is called
         is_alone = isinstance(inputs, (torch.Tensor, dict))
         self.inputs = [inputs] if is_alone else list(inputs)
 
@@ -129,8 +139,8 @@ class EagerStep:
     def call(self, first):
         """The model's output: a dict has its arguments by name, a tuple by position."""
         if isinstance(first, dict):
-            return self.model(**first)
-        return self.model(*first) if isinstance(first, tuple) else self.model(first)
+            return self.forward(**first)
+        return self.forward(*first) if isinstance(first, tuple) else self.forward(first)
 
     def loss_of(self, output, targets: list) -> torch.Tensor:
         """The loss function's, or the model's own."""
@@ -143,6 +153,18 @@ class EagerStep:
             raise OptionError("step", expected, type_name(output), "Pass loss(output, *targets).")
         return loss
 
+    def running(self, mode: ContentlessMode):
+        """Context: the model is called as it will be; nothing that was compiled is."""
+        return torch.compiler.set_stance("force_eager")
+
+    def begin_step(self, ledger: Ledger) -> None:
+        """Another step begins."""
+        ledger.begin_step()
+
+    def analysis_of(self, ledger, peaks, counter, machine) -> EagerStepAnalysis:
+        """What is told of the steps."""
+        return EagerStepAnalysis(ledger, peaks, counter, machine)
+
     def analyse(self, steps: int, machine: MachineProfile) -> EagerStepAnalysis:
         """The EagerStepAnalysis of the steps, one after the other."""
         mode, ledger, peaks = ContentlessMode(), Ledger(), []
@@ -151,10 +173,10 @@ class EagerStep:
         optimizer = self.optimizer
         fixed = optimizer if isinstance(optimizer, torch.optim.Optimizer) else None
         with (
-            torch.compiler.set_stance("force_eager"),
             without_contents(modules, fixed, contentless),
             self.explaining(mode),
             mode,
+            self.running(mode),
             no_collection(),
         ):
             if fixed is None:
@@ -163,15 +185,16 @@ class EagerStep:
             end = observe(ledger, self.model)
             try:
                 self.note_all(ledger, modules, optimizer, inputs)
+                contentless.forget()
                 for _ in range(steps):
-                    ledger.begin_step()
+                    self.begin_step(ledger)
                     with FlopCounter(self.model) as counter:
                         self.run(optimizer, inputs)
                     self.name_owners(ledger, modules, optimizer, inputs)
                     peaks.append(ledger.peak)
             finally:
                 end()
-        return EagerStepAnalysis(ledger, peaks, counter, machine)
+        return self.analysis_of(ledger, peaks, counter, machine)
 
     def note_all(self, ledger: Ledger, modules: list, optimizer, inputs: list) -> None:
         """Enter what is there before the first step."""

@@ -22,6 +22,7 @@ from torch.utils import _pytree as pytree
 
 from glasshouse.torch.lowering import module_path
 from glasshouse.torch.options import TorchOptions
+from glasshouse.torch.planned import current
 from glasshouse.torch.runtime import (
     TorchGraphProgram,
     keep_nothing_donated,
@@ -175,8 +176,9 @@ def key_of_pytorch():
 @contextlib.contextmanager
 def graphs_cached(module: torch.fx.GraphModule, options: TorchOptions):
     """Inside, AOTAutograd looks a graph up in its cache, and keeps it there; none that is cut for
-    a memory budget, which is to be told where it does not hold."""
-    if options.memory_budget is not None:
+    a memory budget, which is to be told where it does not hold, and none that is only planned,
+    whose constants have no contents."""
+    if options.memory_budget is not None or current.simulation is not None:
         with config.patch(enable_autograd_cache=False):
             yield
         return

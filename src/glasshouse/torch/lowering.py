@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Node as FxNode
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
@@ -159,7 +160,8 @@ class GraphLowering:
             held = getattr(held, name)
         if not isinstance(held, torch.Tensor):
             return held
-        array = to_array(held.contiguous())
+        held = held.contiguous()
+        array = None if isinstance(held, FakeTensor) else to_array(held)  # None: it will not run
         value = self.backend.input(spec_of(held))
         self.constants[id(value.payload)] = array
         self.leaf_of[-1 - len(self.constants)] = value

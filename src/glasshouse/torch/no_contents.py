@@ -36,7 +36,10 @@ class ContentlessMode(FakeTensorMode):
     """Runs operators on sizes alone, and remembers which one failed, in which module.
 
     Whole numbers that are known stay known: positions, masks and indices that are made of them are
-    computed, so that what a program asks of them is answered as in eager."""
+    computed, so that what a program asks of them is answered as in eager. While `computes` is false
+    nothing is."""
+
+    computes = True
 
     def __init__(self):
         super().__init__(allow_non_fake_inputs=True, allow_fallback_kernels=False)
@@ -52,7 +55,7 @@ class ContentlessMode(FakeTensorMode):
             raise
 
     def results_of(self, func, types, args, named: dict):
-        if not all_known((*args, *named.values())):
+        if not self.computes or not all_known((*args, *named.values())):
             if func is aten._grouped_mm.default:
                 with self:
                     return grouped_product(*args, **named)
@@ -114,6 +117,11 @@ class Contentless:
         if x.is_leaf and x.grad is not None:
             made.grad = self.of(x.grad)
         return made
+
+    def forget(self) -> None:
+        """Keep nothing that was made: it goes when its user lets go of it."""
+        for made in (self.tensors, self.memories, self.kept):
+            made.clear()
 
     def number(self, x: Tensor) -> Tensor:
         """A number that is known, such as an optimizer's count of its steps."""

@@ -12,7 +12,7 @@ from time import perf_counter_ns
 from typing import Any
 
 import torch
-from torch._dynamo.eval_frame import OptimizedModule
+from torch._dynamo.eval_frame import OptimizedModule, skip_code
 from torch.utils import checkpoint
 
 from glasshouse.dispatch.bind import state
@@ -145,6 +145,10 @@ def told_call(module, *args, **named):
         if begin_ns := leave(module):
             for watcher in now["watchers"][0]:
                 watcher.module(scope, begin_ns)
+
+
+for told in (told_call, enter, leave, outer_scope):  # TorchDynamo compiles what they call, as ever
+    skip_code(told.__code__)
 
 
 # -- passes -----------------------------------------------------------------------------------

@@ -1,20 +1,23 @@
 """What torch.compile calls in place of a graph: one Program for each set of sizes."""
 
+import contextlib
 import threading
 import warnings
 from collections import OrderedDict
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from glasshouse.base import having
 from glasshouse.base.flags import flags
 from glasshouse.compile.plan import no_collection
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.watch import told
-from glasshouse.torch.lowering import ALL, debug_unknown
+from glasshouse.torch.lowering import ALL, GraphLowering, debug_unknown
 from glasshouse.torch.options import TorchOptions, target_for, threads_used
+from glasshouse.torch.planned import PlannedVariant, are_contentless
 from glasshouse.torch.tensor_access import turned
-from glasshouse.torch.variant import CompiledVariant, EagerVariant, make_variant
+from glasshouse.torch.variant import CompiledVariant, EagerVariant, ReferenceVariant
 
 one_at_a_time = threading.RLock()  # of traces: TorchDynamo's callers may have several threads
 MOST_VARIANTS = 64  # sets of sizes that one graph keeps Programs for
@@ -140,3 +143,16 @@ class TorchGraphProgram:
             return EagerVariant(self.module)
         debug_unknown(variant.unknown)
         return variant
+
+
+def make_variant(module: torch.fx.GraphModule, inputs, phase: str, visible: int, stable=()):
+    """The variant of a graph for these inputs, of which those of the numbers in `stable` are
+    parameters that are seldom written to. For tensors without contents it is a plan."""
+    planned = are_contentless(inputs)
+    with _disable_current_modes() if planned else contextlib.nullcontext():
+        lowering = GraphLowering(module, inputs, phase, visible)
+        lowering.stable = stable
+        lowered = lowering.run()
+        if lowered.recording is None or flags.compile == "never":
+            return ReferenceVariant(lowering, lowered, inputs)
+        return (PlannedVariant if planned else CompiledVariant)(lowering, lowered, inputs)

@@ -45,17 +45,20 @@ class StorageWatch:
             storage = tensor.untyped_storage()
         except NotImplementedError:  # sparse tensors are several
             return
-        address = storage._cdata
-        if address in self.references:
+        if storage._cdata in self.references:
             return
-        nbytes = storage.nbytes()
         if type(owner) is str:
             owner = Tag(owner, path_of(state.scope), state.phase)
-        gone = partial(self.gone, address, nbytes, owner)
+        self.hold(storage, storage.nbytes(), kind, owner)
+
+    def hold(self, storage, nbytes: int, kind: str, owner: Tag, kept=None) -> None:
+        """Tell of a storage that is not known, and of its end; `kept` stays as long as it does."""
+        address = storage._cdata
+        gone = partial(self.gone, address, nbytes, owner, kept)
         self.references[address] = weakref.ref(storage, gone)
         self.tell(kind, address, nbytes, owner)
 
-    def gone(self, address: int, nbytes: int, owner: Tag, _) -> None:
+    def gone(self, address: int, nbytes: int, owner: Tag, kept, _) -> None:
         """A storage is no more."""
         if self.references.pop(address, None) is not None:
             self.tell("free", address, nbytes, owner)

@@ -7,12 +7,12 @@ import ctypes
 import functools
 from collections import Counter
 from threading import get_ident
+from typing import Any
 
 import numpy as np
 import torch
 from torch._C._dynamo.guards import _reinterpret_tensor
 
-from glasshouse.base.flags import flags
 from glasshouse.base.interrupts import held
 from glasshouse.compile import program as programs
 from glasshouse.compile.executable import IndexErrorInside, Program, RunTable
@@ -81,6 +81,7 @@ class GraphVariant:
     """A graph lowered for inputs of one set of sizes, dtypes and layouts."""
 
     direct: set[int] = set()  # results that are an output of a Program, as it makes it
+    view = staticmethod(_reinterpret_tensor)  # (tensor, sizes, strides, offset): of its memory
 
     def __init__(self, lowering: GraphLowering, lowered):
         self.module, self.unknown = lowering.module, lowering.unknown
@@ -98,7 +99,7 @@ class GraphVariant:
                 results.append(self.result(out, args))
                 continue
             if out.kind == "spread":
-                results.append(spread(tensors[place], out))
+                results.append(self.spread(tensors[place], out))
                 continue
             if number in self.direct:
                 results.append(tensors[place])
@@ -111,7 +112,7 @@ class GraphVariant:
                 whole = copies.get(owner)
                 if whole is None:
                     whole = copies[owner] = tensors[place].clone()
-            results.append(_reinterpret_tensor(whole, out.sizes, out.strides, out.offset))
+            results.append(self.view(whole, out.sizes, out.strides, out.offset))
         return results
 
     def result(self, out: Output, args):
@@ -122,7 +123,17 @@ class GraphVariant:
             return args[out.what]
         if out.kind == "empty":
             return torch.empty(out.sizes, dtype=out.dtype)
-        return _reinterpret_tensor(args[out.what], out.sizes, out.strides, out.offset)
+        return self.view(args[out.what], out.sizes, out.strides, out.offset)
+
+    def spread(self, tensor: torch.Tensor, out: Output) -> torch.Tensor:
+        """A copy of a result that lies in memory with gaps, or repeats itself where a stride is
+        0."""
+        tensor = tensor.as_strided(out.sizes, row_major_strides(out.sizes))
+        for axis, stride in enumerate(out.strides):
+            if stride == 0:
+                tensor = tensor.narrow(axis, 0, 1)
+        copy = torch.empty_strided(tensor.shape, out.strides, dtype=tensor.dtype).copy_(tensor)
+        return self.view(copy, out.sizes, out.strides, 0)
 
 
 class ReferenceVariant(GraphVariant):
@@ -163,16 +174,6 @@ class ReferenceVariant(GraphVariant):
         return to_array(lying(args[what].detach(), self.layouts[what]))
 
 
-def spread(tensor: torch.Tensor, out: Output) -> torch.Tensor:
-    """A copy of a result that lies in memory with gaps, or repeats itself where a stride is 0."""
-    tensor = tensor.as_strided(out.sizes, row_major_strides(out.sizes))
-    for axis, stride in enumerate(out.strides):
-        if stride == 0:
-            tensor = tensor.narrow(axis, 0, 1)
-    copy = torch.empty_strided(tensor.shape, out.strides, dtype=tensor.dtype).copy_(tensor)
-    return _reinterpret_tensor(copy, out.sizes, out.strides)
-
-
 def lying(tensor: torch.Tensor, layout) -> torch.Tensor:
     """A tensor whose memory the Program reads: elements in the order of the layout's axes."""
     if turned(tensor):
@@ -183,45 +184,31 @@ def lying(tensor: torch.Tensor, layout) -> torch.Tensor:
     return tensor.permute(layout.order) if layout.dense else tensor.contiguous()
 
 
-class CompiledVariant(GraphVariant):
-    """A graph as a Program. `call` writes where the tensors of a call lie into the run table."""
+class ProgramVariant(GraphVariant):
+    """A graph as a Program, or as the plan of one: where its inputs and results lie."""
+
+    program: Any
 
     def __init__(self, lowering: GraphLowering, lowered, inputs):
         super().__init__(lowering, lowered)
         recording = lowered.recording
         self.threads = current_target().threads  # that its Program is made for
-        self.recorded, self.specs = len(recording.nodes), [x.spec for x in recording.leaves]
         self.numbers = {x: at for at, (kind, x) in enumerate(self.leaves) if kind == "input"}
+        self.copied = [(i, layout_of(inputs[i])) for i in self.numbers if has_gaps(inputs[i])]
         stable = [i for i in lowering.stable if is_stable(inputs[i]) and i in self.numbers]
         with target_of(frozenset(self.numbers[i] for i in stable), free_outputs(self.outputs)):
-            self.program: Program = programs.compiled(recording)
+            self.program = self.program_of(recording)
         self.outputs = [self.in_order(out) for out in self.outputs]
-        self.program.lines |= lowered.lines
         self.tally = Tally(counts_of(recording))
-        self.table = RunTable(
-            len(self.leaves), len(self.program.output_specs), len(recording.scalars)
-        )
-        self.table.set_scalars(recording.scalars)
-        self.keys = np.zeros((self.draws, 4), np.uint32)
-        self.keys[:, 2] = np.arange(self.draws)
-        self.constants = {at: x for at, (kind, x) in enumerate(self.leaves) if kind == "constant"}
-        self.constants |= {
-            at: self.keys[x] for at, (kind, x) in enumerate(self.leaves) if kind == "key"
-        }
-        for at, array in self.constants.items():
-            self.table.table[1 + at] = array.ctypes.data
-        self.copied = []  # (number, layout) of arguments whose memory has gaps
-        given = [self.expected_input(i, x) for i, x in enumerate(inputs)]
-        self.call = make_call(ctypes.addressof(self.table.table), given, self.expected_results())
-        own = self.program.arena_bytes <= OWN_ARENA_BYTES
-        self.arena = OwnArena(self.program.arena_bytes) if own else None
         self.specs_out = self.program.output_specs[: self.count_results()]
         self.large = [spec[3] >= SMALL_BYTES for spec in self.specs_out]
         self.stable = tuple(stable) if self.program.kept_steps else ()
         self.kept: list = []  # memory of what the first steps make of parameters
-        self.stamp: int | None = None  # of the parameters that it is made of
         self.set_results()
-        self.set_host_places()
+
+    def program_of(self, recording: record.Recording):
+        """What computes a recording."""
+        raise NotImplementedError
 
     def in_order(self, out: Output) -> Output:
         """A result with the strides that the Program gave it, where those are free."""
@@ -234,32 +221,18 @@ class CompiledVariant(GraphVariant):
         """How many outputs of the Program a run hands out; those behind stay."""
         return len(self.program.output_specs) - self.program.kept
 
-    # -- what is known of all calls ------------------------------------------------------------
-
-    def expected_input(self, number: int, x) -> tuple:
-        """What an argument has to be, and where its address goes."""
-        if not isinstance(x, torch.Tensor):
-            return (x,)
-        place = self.numbers.get(number, -2)
-        layout = layout_of(x)
-        if place >= 0 and (not layout.dense or turned(x)):
-            self.copied.append((number, layout))
-            place = -2
-        return described(x, place + 1)
-
-    def expected_results(self) -> list[tuple]:
-        """What each output of the Program is: the first result of the graph that lies there."""
+    def tensors_out(self) -> list[tuple]:
+        """(dtype, sizes, strides, bytes) of each output of the Program: as the first result of the
+        graph has it that lies there."""
         by_place: dict[int, Output] = {}
         for out in self.outputs:
             if out.kind in COMPUTED:
                 by_place.setdefault(self.program.outputs[out.what][0], out)
-        expected, first = [], 1 + len(self.leaves)
-        for at, (_, _, _, nbytes, _) in enumerate(
-            self.program.output_specs[: self.count_results()]
-        ):
+        tensors = []
+        for at, (_, _, _, nbytes, _) in enumerate(self.specs_out):
             out = by_place.get(at) or Output("value", 0, None, (nbytes,), (1,), 0, torch.uint8)
-            expected.append((first + at, out.dtype, *out.memory, nbytes))
-        return expected
+            tensors.append((out.dtype, *out.memory, nbytes))
+        return tensors
 
     def set_results(self) -> None:
         """Where each result lies, and whether they are just the Program's own outputs."""
@@ -275,6 +248,53 @@ class CompiledVariant(GraphVariant):
             for i, (out, place) in enumerate(zip(self.outputs, self.places))
             if out.kind in WHOLE and counts[place] == 1
         }
+
+
+class CompiledVariant(ProgramVariant):
+    """A graph as a Program. `call` writes where the tensors of a call lie into the run table."""
+
+    def __init__(self, lowering: GraphLowering, lowered, inputs):
+        super().__init__(lowering, lowered, inputs)
+        recording = lowered.recording
+        self.recorded, self.specs = len(recording.nodes), [x.spec for x in recording.leaves]
+        self.program.lines |= lowered.lines
+        self.table = RunTable(
+            len(self.leaves), len(self.program.output_specs), len(recording.scalars)
+        )
+        self.table.set_scalars(recording.scalars)
+        self.keys = np.zeros((self.draws, 4), np.uint32)
+        self.keys[:, 2] = np.arange(self.draws)
+        self.constants = {at: x for at, (kind, x) in enumerate(self.leaves) if kind == "constant"}
+        self.constants |= {
+            at: self.keys[x] for at, (kind, x) in enumerate(self.leaves) if kind == "key"
+        }
+        for at, array in self.constants.items():
+            self.table.table[1 + at] = array.ctypes.data
+        given = [self.expected_input(i, x) for i, x in enumerate(inputs)]
+        self.call = make_call(ctypes.addressof(self.table.table), given, self.expected_results())
+        own = self.program.arena_bytes <= OWN_ARENA_BYTES
+        self.arena = OwnArena(self.program.arena_bytes) if own else None
+        self.stamp: int | None = None  # of the parameters that kept memory is made of
+        self.set_host_places()
+
+    def program_of(self, recording: record.Recording) -> Program:
+        """The Program of a recording."""
+        return programs.compiled(recording)
+
+    # -- what is known of all calls ------------------------------------------------------------
+
+    def expected_input(self, number: int, x) -> tuple:
+        """What an argument has to be, and where its address goes; that of a copy is written by
+        `copy_inputs`."""
+        if not isinstance(x, torch.Tensor):
+            return (x,)
+        place = -2 if has_gaps(x) else self.numbers.get(number, -2)
+        return described(x, place + 1)
+
+    def expected_results(self) -> list[tuple]:
+        """Where the address of each output of the Program goes, and what tensor it is."""
+        first = 1 + len(self.leaves)
+        return [(first + at, *what) for at, what in enumerate(self.tensors_out())]
 
     def set_host_places(self) -> None:
         """Which inputs and outputs steps of the host work on."""
@@ -399,19 +419,14 @@ def is_stable(x) -> bool:
     return fits and layout_of(x).dense
 
 
+def has_gaps(x) -> bool:
+    """Whether a Program reads a copy of a tensor: its elements do not fill its memory, or are not
+    what lies there."""
+    return isinstance(x, torch.Tensor) and (not layout_of(x).dense or turned(x))
+
+
 def array_at(address: int, shape, dtype) -> np.ndarray:
     """The array that lies at an address."""
     nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
     memory = (ctypes.c_uint8 * nbytes).from_address(address) if nbytes else bytearray(0)
     return np.frombuffer(memory, np.uint8).view(dtype).reshape(shape)
-
-
-def make_variant(module: torch.fx.GraphModule, inputs, phase: str, visible: int, stable=()):
-    """The variant of a graph for these inputs, of which those of the numbers in `stable` are
-    parameters that are seldom written to."""
-    lowering = GraphLowering(module, inputs, phase, visible)
-    lowering.stable = stable
-    lowered = lowering.run()
-    if lowered.recording is None or flags.compile == "never":
-        return ReferenceVariant(lowering, lowered, inputs)
-    return CompiledVariant(lowering, lowered, inputs)
