@@ -16,33 +16,31 @@ whether there is no break, and the reasons of those that there are. The status i
 
 import argparse
 import json
-import multiprocessing
 import os
 import statistics
 import sys
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch.utils import _pytree as pytree
 
 sys.path.insert(0, str(Path(__file__).parent))
+import apart
 import torch_model_capture
 import torch_model_zoo as zoo
 
 LEAST = 0.97  # of each library's models are right
 LEAST_RIGHT, LEAST_SINGLE = 0.95, 0.90  # of those that are captured
 OUTPUTS, GRADIENTS = 1e-3, 2e-2  # relative differences that are allowed, by norm
-# Processes begin as copies of one that has imported PyTorch's compiler and computed nothing.
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(
-    [
-        "torch._dynamo",
-        "torch._functorch.aot_autograd",
-        "glasshouse.torch.backend",
-        "torch_model_zoo",
-    ]
+apart.begin_with(
+    "torch._dynamo",
+    "torch._functorch.aot_autograd",
+    "glasshouse.torch.backend",
+    "torch_model_capture",
 )
 
 
@@ -90,15 +88,24 @@ def loss_of(outputs) -> torch.Tensor:
     return torch.stack(parts).sum()
 
 
-def step(call, model, inputs: dict) -> tuple[list, dict]:
-    """Outputs and gradients of one training step."""
+class Step(NamedTuple):
+    """What one training step gives; gradients and buffers by name."""
+
+    outputs: list[torch.Tensor]
+    gradients: dict[str, torch.Tensor]
+    buffers: dict[str, torch.Tensor]
+
+
+def step(call, model, inputs: dict) -> Step:
+    """One training step."""
     model.zero_grad(set_to_none=True)
     torch.manual_seed(2)
     outputs = call(**inputs)
     loss_of(outputs).backward()
     parameters = dict(model.named_parameters())
-    gradients = {name: p.grad.clone() for name, p in parameters.items() if p.grad is not None}
-    return [x.detach().clone() for x in float_tensors(outputs)], gradients
+    gradients = {name: p.grad for name, p in parameters.items() if p.grad is not None}
+    given = [x.detach().clone() for x in float_tensors(outputs)]
+    return Step(given, gradients, copies(model))
 
 
 def timed(call) -> tuple:
@@ -113,19 +120,28 @@ def median_seconds(call, times: int) -> float:
     return statistics.median([timed(call)[1] for _ in range(times)] or [float("nan")])
 
 
-def in_double(model, inputs: dict, state: dict):
-    """Outputs and gradients in float64, which tell how exact eager's own are; None if it cannot."""
+def copies(model) -> dict[str, torch.Tensor]:
+    """Copies of a model's buffers."""
+    return {name: x.clone() for name, x in model.named_buffers()}
+
+
+def put_back(model, buffers: dict) -> None:
+    """Give the model the buffers that it had before its first step."""
+    for name, x in model.named_buffers():
+        x.copy_(buffers[name])
+
+
+def in_double(model, inputs: dict, buffers: dict) -> Step | None:
+    """A step in float64, which tells how exact eager's own is; None if there is none."""
     try:
-        model.load_state_dict(state)
+        put_back(model, buffers)
         wide = {name: x.double() if x.is_floating_point() else x for name, x in inputs.items()}
         return step(model.double(), model, wide)
     except (RuntimeError, TypeError, ValueError):
         return None
-    finally:
-        model.float()
 
 
-def worst_of(ours: list, eager: list, exact: list | None) -> float:
+def worst_of(ours: list, eager: list, exact: list | None = None) -> float:
     """The largest relative difference by norm, less what eager's own rounding explains.
 
     A gradient that is 0 but for rounding (a bias before a batch norm, say) has no relative
@@ -137,6 +153,8 @@ def worst_of(ours: list, eager: list, exact: list | None) -> float:
     for place, (a, b) in enumerate(zip(ours, eager)):
         if a.shape != b.shape or a.dtype != b.dtype:
             return float("inf")
+        if torch.equal(a, b):
+            continue
         a, b = a.double(), b.double()
         noise = 1e-6 * scale
         if exact is not None:
@@ -148,41 +166,66 @@ def worst_of(ours: list, eager: list, exact: list | None) -> float:
     return worst
 
 
-def by_name(gradients: dict, names) -> list:
-    return [gradients[name] for name in names]
+def compare(ours: Step, eager: Step, exact: Step | None = None) -> dict:
+    """Whether two steps agree, and how far they do not; beside float64, if that is given."""
+    forward = worst_of(ours.outputs, eager.outputs, exact and exact.outputs)
+    names, backward = list(eager.gradients), float("inf")
+    if names == list(ours.gradients):
+        backward = worst_of(
+            *(x and [x.gradients[name] for name in names] for x in (ours, eager, exact))
+        )
+    apart = [name for name, x in eager.buffers.items() if not is_near(ours.buffers[name], x)]
+    right = forward <= OUTPUTS and backward <= GRADIENTS and not apart
+    return {"right": right, "outputs": forward, "gradients": backward, "buffers": apart}
+
+
+def is_near(x, y) -> bool:
+    """Whether two buffers agree; those of whole numbers have to be equal."""
+    return torch.allclose(x, y, OUTPUTS, 1e-2 * OUTPUTS, equal_nan=True)
+
+
+def compare_exactly(ours: Step, eager: Step, exact: Step) -> dict:
+    """The same beside float64, and how far the worst gradient of either is from that."""
+    found = compare(ours, eager, exact)
+    for who, step in (("eager", eager), ("our", ours)):
+        found[f"{who}_error"] = worst_of(
+            [x.double() for x in step.gradients.values()],
+            [exact.gradients[name].double() for name in step.gradients],
+        )
+    return found
+
+
+def told_in(call) -> tuple:
+    """What a call returns, and the warnings that it gave: (file, text) of each."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        result = call()
+    return result, {(Path(w.filename).as_posix(), str(w.message)[:300]) for w in told}
 
 
 def examine(library: str, name: str, steps: int) -> dict:
     """One line of the table."""
     model, inputs = zoo.build(library, name)
-    state = {key: x.clone() for key, x in model.state_dict().items()}
-    eager_outputs, eager_gradients = step(model, model, inputs)
+    buffers = copies(model)
+    eager, usual = told_in(lambda: step(model, model, inputs))
     eager_seconds = median_seconds(lambda: step(model, model, inputs), steps)
-    exact = in_double(model, inputs, state)
-    model.load_state_dict(state)
+    put_back(model, buffers)
     recorded = Recorded()
     compiled = torch.compile(model, backend="glasshouse")
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        (outputs, gradients), first = timed(lambda: step(compiled, model, inputs))
+    (ours, first), told = told_in(lambda: timed(lambda: step(compiled, model, inputs)))
     summary = recorded.summary()
+    found = compare(ours, eager)
     seconds = median_seconds(lambda: step(compiled, model, inputs), steps)
-    names = list(eager_gradients)
-    same_names = names == list(gradients)
-    forward = worst_of(outputs, eager_outputs, exact and exact[0])
-    backward = float("inf")
-    if same_names:
-        backward = worst_of(
-            by_name(gradients, names),
-            by_name(eager_gradients, names),
-            exact and by_name(exact[1], names),
-        )
-    warned = [str(w.message)[:300] for w in told if "glasshouse" in str(w.message)]
+    if not found["right"]:
+        exact = in_double(model, inputs, buffers)
+        found = found if exact is None else compare_exactly(ours, eager, exact)
+    new = [(file, text) for file, text in told - usual if f"/{library}/" not in file]
+    warned = sorted(text for file, text in new if "glasshouse" in file + text)
     return {
-        "right": forward <= OUTPUTS and backward <= GRADIENTS and not warned,
-        "outputs": forward,
-        "gradients": backward,
+        **found,
+        "right": found["right"] and not warned,
         "warned": warned,
+        "others_warned": sorted({text for _, text in new} - set(warned)),
         **summary,
         "parameters": sum(p.numel() for p in model.parameters()),
         "first": first,
@@ -194,37 +237,23 @@ def examine(library: str, name: str, steps: int) -> dict:
 # -- the table -----------------------------------------------------------------------------------
 
 
-def answer(library: str, name: str, options, answers) -> None:
+def answer(send, library: str, name: str, options) -> None:
     """What a process of its own does: one model, its line sent back."""
     warnings.simplefilter("ignore")
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
     try:
         if options.capture:
-            answers.send(torch_model_capture.examine(library, name, options.capture))
+            send(torch_model_capture.examine(library, name, options.capture))
         else:
-            answers.send(examine(library, name, options.steps))
-    except BaseException as error:
-        answers.send({"right": False, "error": f"{type(error).__name__}: {str(error)[:300]}"})
-        if isinstance(error, KeyboardInterrupt):
-            raise
+            send(examine(library, name, options.steps))
+    except Exception as error:
+        send({"right": False, "error": f"{type(error).__name__}: {str(error)[:300]}"})
 
 
 def run_apart(library: str, name: str, options) -> dict:
     """One model in a process of its own, so that a crash or a hang costs that model alone."""
-    ours, theirs = processes.Pipe(duplex=False)
-    process = processes.Process(target=answer, args=(library, name, options, theirs), daemon=True)
-    process.start()
-    theirs.close()
-    try:
-        if not ours.poll(options.seconds):
-            return {"right": False, "error": f"took longer than {options.seconds:.0f} s"}
-        return ours.recv()
-    except EOFError:
-        process.join()
-        return {"right": False, "error": f"the process ended with status {process.exitcode}"}
-    finally:
-        process.kill()
-        process.join()
+    result = next(apart.messages(answer, (library, name, options), options.seconds))
+    return {"right": False, "error": str(result)} if isinstance(result, apart.Ended) else result
 
 
 def line_of(name: str, result: dict) -> str:
@@ -240,7 +269,9 @@ def line_of(name: str, result: dict) -> str:
         f"{result['nodes']:6} {sum(result['host'].values()):4} {result['first']:7.1f} "
         f"{result['step']:7.3f} {result['eager']:7.3f}"
     )
-    said = "; ".join(result["warned"])
+    said = "; ".join(result["warned"] + [f"buffer {name}" for name in result["buffers"]])
+    if "our_error" in result:
+        said += f" from float64: eager {result['eager_error']:.0e}, ours {result['our_error']:.0e}"
     return f"{name:44} {mark:>4} {numbers}  {host}{said}"
 
 
@@ -277,17 +308,23 @@ def read_results(path: Path | None) -> dict[str, dict]:
 
 def run_all(models, options) -> dict[str, dict]:
     """Every model's result; those that a file has already are taken from there."""
-    path = options.out
-    results = read_results(path)
+    results = read_results(options.out)
     print(torch_model_capture.HEADER if options.capture else HEADER, flush=True)
-    for library, name in models:
-        model = f"{library}:{name}"
-        if model not in results:
-            results[model] = {"model": model, **run_apart(library, name, options)}
-            if path is not None:
-                with path.open("a") as file:
-                    file.write(json.dumps(results[model]) + "\n")
-        print(line_of(model, results[model]), flush=True)
+
+    def result_of(chosen) -> tuple[str, dict]:
+        model = ":".join(chosen)
+        found = results.get(model) or {"model": model, **run_apart(*chosen, options)}
+        return model, found
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        waiting = [pool.submit(result_of, chosen) for chosen in models]
+        for future in as_completed(waiting):
+            model, found = future.result()
+            if model not in results and options.out is not None:
+                with options.out.open("a") as file:
+                    file.write(json.dumps(found) + "\n")
+            results[model] = found
+            print(line_of(model, found), flush=True)
     return {f"{library}:{name}": results[f"{library}:{name}"] for library, name in models}
 
 
@@ -296,6 +333,7 @@ def main() -> int:
     parser.add_argument("models", nargs="*", help="a library, or LIBRARY:NAME")
     parser.add_argument("--out", type=Path, help="a file of results, a line of JSON each")
     parser.add_argument("--seconds", type=float, default=600, help="the most for one model")
+    parser.add_argument("--jobs", type=int, default=1, help="models at a time")
     parser.add_argument("--steps", type=int, default=3, help="how many are timed")
     parser.add_argument("--list", action="store_true", help="name the models only")
     parser.add_argument("--capture", metavar="COMPILER", help="whole steps under gh.optimize")

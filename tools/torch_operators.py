@@ -10,7 +10,8 @@ is compared with eager: forward with strides, and for float dtypes backward.
 Two results are equal within the tolerances of torch.testing.assert_close, or where both are as near
 to the result in float64: an error at most twice eager's, as PyTorch's own benchmarks judge
 (torch._dynamo.utils.same). Of an operator that draws, or whose result is not initialized, only
-dtypes, shapes and strides are compared."""
+dtypes, shapes and strides are compared. Each operator has a process of its own: a sample that
+crashes or hangs is a difference of that sample."""
 
 import argparse
 import collections
@@ -21,6 +22,8 @@ import signal
 import sys
 import unittest.mock
 import warnings
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
 
 import torch
 from functorch.compile import aot_function
@@ -32,8 +35,15 @@ from glasshouse.torch.dtypes import FROM_TORCH
 from glasshouse.torch.options import checked_options
 from glasshouse.torch.runtime import TorchGraphProgram, visible_results
 
+sys.path.insert(0, str(Path(__file__).parent))
+import apart
+
+apart.begin_with("torch._dynamo", "torch_operators")
+
 DTYPES = ("float32", "float64", "bfloat16", "int64", "bool")
+RULES = decompositions()
 SECONDS = 30  # for one sample
+MOST_ENDINGS = 20  # of processes, for one operator
 STRICT = checked_options({"strict": True})
 WAYS = ("forward", "strides", "backward")
 REFUSED = "eager itself refuses the sample"
@@ -58,9 +68,7 @@ def compile_function(function, graphs: list):
 
         return compile_graph
 
-    return aot_function(
-        function, compiler("forward"), compiler("backward"), decompositions=decompositions()
-    )
+    return aot_function(function, compiler("forward"), compiler("backward"), decompositions=RULES)
 
 
 def gradients(outs, tensors) -> list[torch.Tensor]:
@@ -246,78 +254,116 @@ def alarm(*_):
     raise TimedOut
 
 
-def run_operator(op, dtype: str, options) -> list[dict[str, str]]:
-    """What comparing the samples of one operator in one dtype gives, for each sample."""
-    dtype = getattr(torch, dtype)
-    backward = (dtype.is_floating_point or dtype.is_complex) and op.supports_autograd
-    results = []
-    try:
-        samples = list(itertools.islice(samples_of(op, dtype, backward, options), options.most))
-    except Exception as error:
-        return [{"no samples": f"{type(error).__name__}: {error}"[:100]}]
-    for sample in samples:
-        signal.alarm(SECONDS)
+def compare_operator(send, place: int, dtypes: dict[str, int], options) -> None:
+    """Compare the samples of one operator, in a process of its own. `dtypes` says how many of each
+    dtype's samples are done; (dtype, None) is sent in front of the results of a dtype's others."""
+    signal.signal(signal.SIGALRM, alarm)
+    for dtype, done in dtypes.items():
+        send((dtype, None))
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                results.append(compare_sample(op, sample, options.inplace))
-        except (Exception, TimedOut) as error:
-            text = " ".join(str(error).split())[:150]
-            results.append({"forward": f"{type(error).__name__}: {text}"})
+            samples = itertools.islice(samples_of(op_db[place], dtype, options), done, options.most)
+            for sample in samples:
+                send((dtype, compare_in_time(op_db[place], sample, options.inplace)))
+        except Exception as error:
+            send((dtype, {"no samples": f"{type(error).__name__}: {error}"[:100]}))
+
+
+def compare_in_time(op, sample, inplace: bool) -> dict[str, str]:
+    """What comparing a sample gives; an error, or that it takes too long, is a difference."""
+    signal.alarm(SECONDS)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return compare_sample(op, sample, inplace)
+    except (Exception, TimedOut) as error:
+        text = " ".join(str(error).split())[:150]
+        return {"forward": f"{type(error).__name__}: {text}"}
+    finally:
         signal.alarm(0)
-    return results
 
 
-def samples_of(op, dtype: torch.dtype, backward: bool, options):
-    """The sample inputs of an operator; for its in-place form, those that keep their shape."""
-    for sample in op.sample_inputs("cpu", dtype, requires_grad=backward):
+def samples_of(op, dtype: str, options):
+    """The sample inputs of an operator, the same ones each time; for its in-place form, those that
+    keep their shape."""
+    kind = getattr(torch, dtype)
+    backward = (kind.is_floating_point or kind.is_complex) and op.supports_autograd
+    for sample in op.sample_inputs("cpu", kind, requires_grad=backward):
         if not (options.inplace and sample.broadcasts_input):
             yield sample
 
 
-def chosen_pairs(options) -> list[tuple]:
-    """(name, operator, dtype's name) of all that is to be compared; forms of an operator differ."""
-    ops = [op for op in op_db if not options.only or op.name in options.only]
+def run_operator(place: int, dtypes: list[str], options) -> dict[str, list[dict[str, str]]]:
+    """What comparing the samples of one operator gives, for each dtype and sample. A sample that
+    ends the process is a difference, and the next process begins behind it."""
+    results: dict[str, list] = {dtype: [] for dtype in dtypes}
+    left = dtypes
+    for _ in range(MOST_ENDINGS):
+        counts = {dtype: len(results[dtype]) for dtype in left}
+        for message in apart.messages(compare_operator, (place, counts, options), 2 * SECONDS):
+            if isinstance(message, apart.Ended):
+                results[left[0]].append({"forward": str(message)})
+                break
+            dtype, result = message
+            if result is None:
+                left = left[left.index(dtype) :]
+            else:
+                results[dtype].append(result)
+        else:
+            return results
+    results[left[0]].append({"forward": f"{MOST_ENDINGS} processes ended; others not tried"})
+    return results
+
+
+def chosen_operators(options) -> list[tuple[str, int, list[str]]]:
+    """(name, place in op_db, names of dtypes) of all that is to be compared; forms of an operator
+    differ."""
+    places = [i for i, op in enumerate(op_db) if not options.only or op.name in options.only]
     if options.inplace:
-        ops = [op for op in ops if op.inplace_variant is not None]
-    pairs = []
-    for op in ops[options.start :: options.every]:
+        places = [i for i in places if op_db[i].inplace_variant is not None]
+    chosen = []
+    for place in places[options.start :: options.every]:
+        op = op_db[place]
         name = f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
-        for dtype in options.dtypes:
-            if getattr(torch, dtype) in op.supported_dtypes("cpu"):
-                pairs.append((name, op, dtype))
-    return pairs
+        supported = op.supported_dtypes("cpu")
+        dtypes = [dtype for dtype in options.dtypes if getattr(torch, dtype) in supported]
+        chosen.append((name, place, dtypes))
+    return chosen
 
 
-def read_log(path: str | None) -> tuple[dict, set]:
-    """(results by (operator, dtype), those that a run began and did not end) of an earlier run."""
-    done, begun = {}, set()
-    if path and os.path.exists(path):
-        with open(path) as file:
-            for line in file:
-                entry = json.loads(line)
-                key = entry["operator"], entry["dtype"]
-                begun.add(key)
-                if "results" in entry:
-                    done[key] = entry["results"]
-    return done, begun - set(done)
+def read_log(path: str | None) -> dict[tuple[str, str], list[dict[str, str]]]:
+    """Results by (operator, dtype) of an earlier run."""
+    if not path or not os.path.exists(path):
+        return {}
+    with open(path) as file:
+        entries = [json.loads(line) for line in file]
+    return {(x["operator"], x["dtype"]): x["results"] for x in entries}
 
 
-def run_pairs(options) -> dict[tuple[str, str], list[dict[str, str]]]:
-    """The results of all pairs; each is appended to the log as soon as it is there."""
-    done, crashed = read_log(options.log)
-    done |= {key: [{"forward": "the process ended here"}] for key in crashed}
-    with open(options.log or os.devnull, "a") as log:
-        for name, op, dtype in chosen_pairs(options):
-            if (name, dtype) not in done:
-                print(json.dumps({"operator": name, "dtype": dtype}), file=log, flush=True)
-                results = done[name, dtype] = run_operator(op, dtype, options)
-                entry = {"operator": name, "dtype": dtype, "results": results}
+def run_all(options) -> dict[tuple[str, str], list[dict[str, str]]]:
+    """The results of all operators; each is appended to the log as soon as it is there."""
+    done = read_log(options.log)
+    chosen = chosen_operators(options)
+    missing = []
+    for name, place, dtypes in chosen:
+        dtypes = [dtype for dtype in dtypes if (name, dtype) not in done]
+        if dtypes:
+            missing.append((name, place, dtypes))
+
+    def run_one(chosen):
+        name, place, dtypes = chosen
+        return name, run_operator(place, dtypes, options)
+
+    with open(options.log or os.devnull, "a") as log, ThreadPoolExecutor(options.jobs) as pool:
+        for future in as_completed([pool.submit(run_one, each) for each in missing]):
+            name, results = future.result()
+            for dtype, samples in results.items():
+                done[name, dtype] = samples
+                entry = {"operator": name, "dtype": dtype, "results": samples}
                 print(json.dumps(entry), file=log, flush=True)
-                differ = sum(any(r.get(way) for way in WAYS) for r in results)
+                differ = sum(any(x.get(way) for way in WAYS) for x in samples)
                 if differ:
-                    print(f"{name:40} {dtype:9} {differ} of {len(results)} differ", flush=True)
-    return done
+                    print(f"{name:40} {dtype:9} {differ} of {len(samples)} differ", flush=True)
+    return {(name, dtype): done[name, dtype] for name, _, dtypes in chosen for dtype in dtypes}
 
 
 def print_summary(results: dict) -> float:
@@ -360,10 +406,10 @@ def main() -> None:
     parser.add_argument("--start", type=int, default=0, help="the number of the first operator")
     parser.add_argument("--inplace", action="store_true", help="the forms that write their operand")
     parser.add_argument("--log", help="where results are appended; what it holds is not run again")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--at-least", type=float, default=0.0, help="share that has to be the same")
     options = parser.parse_args()
-    signal.signal(signal.SIGALRM, alarm)
-    share = print_summary(run_pairs(options))
+    share = print_summary(run_all(options))
     sys.exit(0 if share > 0 and share >= options.at_least else 1)
 
 

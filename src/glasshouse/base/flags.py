@@ -26,12 +26,14 @@ class having(AbstractContextManager):
 
 @dataclass(frozen=True)
 class Flag:
-    """One setting: its name, type, default value and help line."""
+    """One setting: its name, type, default value and help line; the values that there are, where
+    they can be listed."""
 
     name: str
     kind: type
     default: object
     help: str
+    choices: tuple[str, ...] = ()
 
     @property
     def variable(self) -> str:
@@ -40,8 +42,11 @@ class Flag:
     def parse(self, text: str):
         """The value that `text` stands for.
 
-        Raises: OptionError if it does not fit the type.
+        Raises: OptionError if it does not fit the type, or is none of the choices.
         """
+        if self.choices:
+            expected = f"one of {', '.join(self.choices)}"
+            return check_known(self.variable, expected, text or self.default, self.choices)
         if self.kind is bool:
             if text.lower() in ("0", "1", "true", "false", "on", "off", ""):
                 return text.lower() in ("1", "true", "on")
@@ -65,7 +70,13 @@ declared = (
         "cache_bytes", ByteCount, ByteCount("2GiB"), "most bytes of compiled code on disk; 0: all"
     ),
     Flag("cc", str, "", "C compiler; empty: the first found of cc, gcc, clang"),
-    Flag("compile", str, "auto", "auto: Programs that recur or are large; always; never"),
+    Flag(
+        "compile",
+        str,
+        "auto",
+        "auto: Programs that recur or are large; always; never",
+        ("auto", "always", "never"),
+    ),
     Flag("debug", int, 0, "1 prints fallbacks and moves between backends; 3 the passes"),
     Flag("memory", str, "caching", "memory manager used at start: caching, direct"),
     Flag("memory_limit", ByteCount, 0, "most bytes that a memory manager may reserve; 0: no limit"),
@@ -76,7 +87,13 @@ declared = (
         ByteCount("256MiB"),
         "most bytes of Programs in memory, those used longest ago go; 0: no limit",
     ),
-    Flag("replay", str, "auto", "auto: calls made before are recorded by C; python: all by Python"),
+    Flag(
+        "replay",
+        str,
+        "auto",
+        "auto: calls made before are recorded by C; python: all by Python",
+        ("auto", "python"),
+    ),
     Flag("strict", bool, False, "a primitive that falls back to its reference is an error"),
     Flag("verify", bool, False, "check results against specs, captured calls against plain Python"),
     Flag("winograd", bool, True, "3 x 3 convolutions by Winograd's algorithm where that is faster"),

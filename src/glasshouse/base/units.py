@@ -75,8 +75,8 @@ def parsed(text: str) -> int:
     raise ValueError(problem)
 
 
-def parse_bytes(where: str, value) -> ByteCount:
-    """A number of bytes: an int, or a text such as "1.5GiB".
+def parse_bytes(where: str, value, more: str = "") -> ByteCount:
+    """A number of bytes: an int, or a text such as "1.5GiB". `more` says what else is taken.
 
     Raises: OptionError for all else, and for what is not above 0
 
@@ -88,11 +88,11 @@ def parse_bytes(where: str, value) -> ByteCount:
         try:
             nbytes = ByteCount(value)
         except ValueError as error:
-            raise OptionError(where, ByteCount.expected, repr(value), f"{error}.") from None
+            raise OptionError(where, ByteCount.expected + more, repr(value), f"{error}.") from None
         if nbytes > 0:
             return nbytes
     fix = 'Write a whole number of bytes, or a text with a unit such as "1.5GiB".'
-    raise OptionError(where, f"{ByteCount.expected}, above 0", repr(value), fix)
+    raise OptionError(where, f"{ByteCount.expected}, above 0{more}", repr(value), fix)
 
 
 def parse_budget(where: str, value) -> MemoryBudget:
@@ -111,7 +111,7 @@ def parse_budget(where: str, value) -> MemoryBudget:
         return value
     words, part = part_in(value)
     if part is None:
-        nbytes = int(parse_bytes(where, value))
+        nbytes = int(parse_bytes(where, value, ', or a part such as 0.6 or "60%"'))
         has_unit = isinstance(value, str) and not value.strip().isdigit()
         return MemoryBudget(value.strip() if has_unit else f"{nbytes:,} bytes", nbytes)
     if 0 < part <= 1:

@@ -135,7 +135,8 @@ def check_installed() -> None:
             "bench --torch",
             f"{', '.join(NEEDED)} installed",
             f"no {', '.join(missing)}",
-            "Install them, torchvision without its dependencies where torch is a CPU build.",
+            "Install them: pip install 'glasshouse[torch]' transformers, then "
+            "pip install --no-deps torchvision.",
         )
 
 
@@ -144,9 +145,9 @@ def bench_torch(models, against: str | None, steps: int | None, options: dict, p
 
     Raises: BackendError where libraries are missing or a model does not run
     """
-    check_installed()
     for model in models:
         check_known("bench --torch", "the name of a model", model, TORCH_CASES)
+    check_installed()
     smoke = options["smoke"]
     words = "eager" if smoke else ",".join(PYTORCH_MODES)
     modes = [mode for mode in (words if against is None else against).split(",") if mode]

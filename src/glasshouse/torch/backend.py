@@ -8,7 +8,7 @@ from torch._decomp import core_aten_decompositions
 from torch._dynamo.backends.common import aot_autograd
 
 from glasshouse.compile.plan import no_collection
-from glasshouse.torch.options import TorchOptions, checked_options
+from glasshouse.torch.options import TorchOptions, check_mode, checked_options
 from glasshouse.torch.partition import DECOMPOSITIONS, partition_within
 from glasshouse.torch.runtime import (
     TorchGraphProgram,
@@ -45,10 +45,16 @@ def decompositions() -> dict:
     return {op: rule for op, rule in rules.items() if name_of(op) not in TABLE}
 
 
-def glasshouse(module: torch.fx.GraphModule, inputs, *, options: dict | None = None, **_):
+def glasshouse(
+    module: torch.fx.GraphModule,
+    inputs,
+    *,
+    options: dict | None = None,
+    mode: str | None = None,
+):
     """The backend: `torch.compile(model, backend="glasshouse")` calls it with each captured graph.
 
-    Raises: OptionError for an unknown option, or a wrong value of one
+    Raises: OptionError for an unknown option or mode, or a wrong value of an option
     Example:
         >>> import torch
         >>> f = torch.compile(lambda x: x.sin() + 1, backend=glasshouse)
@@ -56,6 +62,7 @@ def glasshouse(module: torch.fx.GraphModule, inputs, *, options: dict | None = N
         [1.0, 1.0, 1.0]
     """
     given = checked_options(options)
+    check_mode(mode)
     budget = given.memory_budget
     rules, more = decompositions(), {}
     if budget is not None:

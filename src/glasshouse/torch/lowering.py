@@ -208,7 +208,7 @@ class GraphLowering:
                 return self.promised(node, result)
             except (NotImplementedError, DTypeError):  # what the table has no composition for
                 pass
-        return self.in_torch(target, args, named, node.meta.get("val"))
+        return self.in_torch(node, target, args, named, node.meta.get("val"))
 
     def operate_on_memory(self, node: FxNode, entry, args, named: dict):
         """An operator that names elements by their places in memory: its operand is handed over in
@@ -227,19 +227,19 @@ class GraphLowering:
         """(token, results) of an operator that PyTorch calls for its effect, such as a check."""
         fakes = node.meta["val"][1:]
         fake = fakes[0] if len(fakes) == 1 else fakes
-        result = self.in_torch(target, args, named, fake)
+        result = self.in_torch(node, target, args, named, fake)
         parts = result if isinstance(result, (tuple, list)) else (result,)
         return token, *parts
 
-    def in_torch(self, target, args, named: dict, fake):
+    def in_torch(self, node: FxNode, target, args, named: dict, fake):
         """The result of an operator that PyTorch itself computes, as a step of the host.
 
         Raises: BackendError if strict is set
         """
         if flags.strict:
             raise BackendError(
-                "torch.compile",
-                "operators of the table, since strict is set",
+                ", ".join(filter(None, ("torch.compile", module_path(node), line_of(node)))),
+                "operators that have an entry (docs/torch_operators.md), since GH_STRICT is set",
                 str(target),
                 "Unset GH_STRICT, and PyTorch computes it as a step of the host.",
             )

@@ -1,8 +1,9 @@
 """What `torch.compile(model, backend="glasshouse", options={…})` takes."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from glasshouse.base import OptionError, having, suggest
+from glasshouse.base import OptionError, check_known, having, suggest
 from glasshouse.base.units import MemoryBudget, parse_budget
 from glasshouse.compile import toolchain
 from glasshouse.compile.target import current_target
@@ -10,6 +11,8 @@ from glasshouse.dispatch.autocast import autocast
 from glasshouse.dispatch.bind import state
 
 WHERE = "torch.compile(options=…)"
+MODES = ("default", "lite", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+LOWER = ("bfloat16", "float16")
 
 
 class TorchOptions(NamedTuple):
@@ -40,6 +43,9 @@ def checked_options(options: dict | None) -> TorchOptions:
         >>> checked_options({"memory_budget": "50%"}).memory_budget.part
         0.5
     """
+    if not isinstance(options, Mapping | None):
+        fix = 'Write options={"strict": True}, say.'
+        raise OptionError(WHERE, "a dict", repr(options), fix)
     given = dict(options or {})
     for name in given:
         if name not in TorchOptions._fields:
@@ -48,13 +54,24 @@ def checked_options(options: dict | None) -> TorchOptions:
     if given.get("memory_budget") is not None:
         given["memory_budget"] = parse_budget(f"{WHERE} memory_budget", given["memory_budget"])
     if given.get("dtype") is not None:
-        given["dtype"] = autocast(str(given["dtype"]).removeprefix("torch.")).dtype.name
-    for name, kind in (("strict", bool), ("threads", int)):
-        value = given.get(name, kind())
-        if not isinstance(value, kind) or value < 0 or kind is int and isinstance(value, bool):
-            fix = "Write True or False." if kind is bool else "Write 1, 2 or more."
-            raise OptionError(f"{WHERE} {name}", f"a {kind.__name__}", repr(value), fix)
+        name = str(given["dtype"]).removeprefix("torch.")
+        given["dtype"] = check_known(f"{WHERE} dtype", " or ".join(map(repr, LOWER)), name, LOWER)
+    strict, threads = given.get("strict", False), given.get("threads", 0)
+    if not isinstance(strict, bool):
+        raise OptionError(f"{WHERE} strict", "True or False", repr(strict), "Write one of them.")
+    if type(threads) is not int or threads < 0:
+        fix = "Write 0 for as many as torch.set_num_threads says."
+        raise OptionError(f"{WHERE} threads", "a whole number, 0 or more", repr(threads), fix)
     return TorchOptions(**given)
+
+
+def check_mode(mode: str | None) -> None:
+    """Inductor's modes are taken, so that a program changes in one word; they mean nothing here.
+
+    Raises: OptionError for a name that inductor does not know
+    """
+    if mode is not None:
+        check_known("torch.compile(mode=…)", "a mode of torch.compile", mode, MODES)
 
 
 class threads_used:

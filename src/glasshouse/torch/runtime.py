@@ -8,9 +8,10 @@ from collections import OrderedDict
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from glasshouse.base import having
+from glasshouse.base import BackendError, having
 from glasshouse.base.flags import flags
 from glasshouse.compile.plan import no_collection
+from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.watch import told
 from glasshouse.torch.lowering import ALL, GraphLowering, debug_unknown
@@ -132,12 +133,16 @@ class TorchGraphProgram:
         try:
             variant = make_variant(self.module, args, self.phase, self.visible, self.stable)
         except Exception as error:
+            fix = f" {error.fix}" if isinstance(error, CompileError) else ""
             if self.options.strict or flags.strict:
+                if fix:
+                    expected = "a graph that compiles, since strict is set"
+                    raise BackendError("torch.compile", expected, error, fix[1:]) from error
                 raise
             reason = f"{type(error).__name__}: {error}"
             warnings.warn(
                 f"glasshouse: a graph of torch.compile is left to PyTorch, and runs as eager does "
-                f"({reason}). options={{'strict': True}} makes this an error.",
+                f"({reason}).{fix} options={{'strict': True}} makes this an error.",
                 stacklevel=2,
             )
             return EagerVariant(self.module)

@@ -147,6 +147,8 @@ def test_flags_are_parsed_from_the_environment():
         Flags({"GH_DEBUG": "many"})
     with pytest.raises(OptionError, match="GH_STRICT"):
         Flags({"GH_STRICT": "perhaps"})
+    with pytest.raises(OptionError, match=r"GH_COMPILE: .*Did you mean 'never'"):
+        Flags({"GH_COMPILE": "nver"})
     assert all(flag.help for flag in declared)
 
 

@@ -4,10 +4,12 @@ import copy
 import io
 import os
 import pickle
+import re
 import signal
 import threading
 import time
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -81,6 +83,67 @@ def test_an_operator_without_an_entry_is_named_and_refused_if_strict(monkeypatch
     monkeypatch.setattr(flags, "strict", True)
     with pytest.raises(Exception, match="linalg_cholesky_ex"):
         call(x)
+
+
+def test_what_strict_refuses_is_told_with_module_and_line(monkeypatch):
+    from glasshouse.base.flags import flags
+
+    class Root(nn.Module):
+        def forward(self, x):
+            return torch.linalg.cholesky(x)
+
+    call = compiled(nn.Sequential(Root()))
+    monkeypatch.setattr(flags, "strict", True)
+    line = Root.forward.__code__.co_firstlineno + 1
+    with pytest.raises(Exception, match=rf"torch.compile, 0, \S+{Path(__file__).name}:{line}: "):
+        call(torch.eye(3))
+
+
+@pytest.mark.parametrize(
+    "named, told",
+    [
+        ({"options": {"stict": True}}, "got 'stict'. Did you mean 'strict'?"),
+        ({"options": {"strict": "yes"}}, "expected True or False; got 'yes'"),
+        ({"options": {"threads": -1}}, "expected a whole number, 0 or more; got -1"),
+        ({"options": {"dtype": "float23"}}, "expected 'bfloat16' or 'float16'; got 'float23'"),
+        ({"options": {"memory_budget": "lots"}}, "or a part such as 0.6"),
+        ({"options": ["strict"]}, "expected a dict"),
+        ({"mode": "max-autotunes"}, "Did you mean 'max-autotune'?"),
+    ],
+)
+def test_a_wrong_option_is_told_with_what_to_write(named, told):
+    with pytest.raises(Exception, match=re.escape(told)):
+        compiled(torch.relu, **named)(torch.ones(2))
+
+
+def no_compiler(monkeypatch, tmp_path):
+    from glasshouse.base.flags import flags
+    from glasshouse.compile import toolchain
+
+    toolchain.find_compiler.cache_clear()
+    monkeypatch.setattr(flags, "cc", "/no/compiler")
+    monkeypatch.setattr(flags, "cache", str(tmp_path))
+
+
+def test_without_a_compiler_pytorch_computes_and_the_warning_says_what_to_install(
+    monkeypatch, tmp_path
+):
+    no_compiler(monkeypatch, tmp_path)
+    x = torch.randn(3, 7, 5)
+    with pytest.warns(UserWarning, match=r"looked for /no/compiler\). Install gcc or clang"):
+        assert torch.equal(compiled(lambda x: x.tan() * x)(x), x.tan() * x)
+
+
+def test_without_a_compiler_strict_says_what_to_install(monkeypatch, tmp_path):
+    no_compiler(monkeypatch, tmp_path)
+    call = compiled(lambda x: x.tan() - x, options={"strict": True})
+    with pytest.raises(Exception, match=r"got no C compiler found.*Install gcc or clang"):
+        call(torch.randn(3, 7, 5))
+
+
+def test_modes_of_inductor_change_nothing():
+    x = torch.randn(3)
+    assert torch.equal(compiled(torch.relu, mode="reduce-overhead")(x), torch.relu(x))
 
 
 @torch.library.custom_op("glasshouse_tests::twice_and_one", mutates_args=())

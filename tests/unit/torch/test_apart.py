@@ -1,0 +1,40 @@
+"""Tools' work in processes of its own: a crash or a hang costs that work alone."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[3] / "tools"))
+import apart
+
+
+def count_to(send, last: int) -> None:
+    for number in range(last):
+        send(number)
+
+
+def crash(send) -> None:
+    send("begun")
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def hang(send) -> None:
+    send("begun")
+    time.sleep(60)
+
+
+def test_work_sends_what_it_finds():
+    assert list(apart.messages(count_to, (3,), 60)) == [0, 1, 2]
+
+
+def test_a_crash_is_told_behind_what_was_sent():
+    begun, ended = apart.messages(crash, (), 60)
+    assert begun == "begun" and isinstance(ended, apart.Ended)
+    assert ended == f"the process ended with status -{int(signal.SIGSEGV)}"
+
+
+def test_a_hang_is_ended():
+    begun, ended = apart.messages(hang, (), 2)
+    assert begun == "begun" and ended == "took longer than 2 s"
