@@ -44,6 +44,9 @@ apart.begin_with(
 )
 
 
+EPSILON = 1e-7  # relative, about the last bit of float32
+
+
 # -- one model, in a process of its own ----------------------------------------------------------
 
 
@@ -136,9 +139,24 @@ def in_double(model, inputs: dict, buffers: dict) -> Step | None:
     try:
         put_back(model, buffers)
         wide = {name: x.double() if x.is_floating_point() else x for name, x in inputs.items()}
+        model.zero_grad(set_to_none=True)  # gradients that somebody has stay what they are
         return step(model.double(), model, wide)
     except (RuntimeError, TypeError, ValueError):
         return None
+    finally:
+        model.zero_grad(set_to_none=True)
+        model.float()
+
+
+def moved(model, inputs: dict, buffers: dict) -> Step:
+    """A step of eager's behind a change of every parameter in about its last bit: how far that goes
+    from the step without is how little the gradients mean."""
+    put_back(model, buffers)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(1 + EPSILON * torch.randn(p.shape, generator=generator).to(p.dtype))
+    return step(model, model, inputs)
 
 
 def worst_of(ours: list, eager: list, exact: list | None = None) -> float:
@@ -219,6 +237,7 @@ def examine(library: str, name: str, steps: int) -> dict:
     if not found["right"]:
         exact = in_double(model, inputs, buffers)
         found = found if exact is None else compare_exactly(ours, eager, exact)
+        found["moved"] = compare(moved(model, inputs, buffers), eager)["gradients"]
     new = [(file, text) for file, text in told - usual if f"/{library}/" not in file]
     warned = sorted(text for file, text in new if "glasshouse" in file + text)
     return {
@@ -272,6 +291,8 @@ def line_of(name: str, result: dict) -> str:
     said = "; ".join(result["warned"] + [f"buffer {name}" for name in result["buffers"]])
     if "our_error" in result:
         said += f" from float64: eager {result['eager_error']:.0e}, ours {result['our_error']:.0e}"
+    if "moved" in result:
+        said += f"; eager behind a change in the last bit: {result['moved']:.0e}"
     return f"{name:44} {mark:>4} {numbers}  {host}{said}"
 
 

@@ -261,7 +261,8 @@ def compare_operator(send, place: int, dtypes: dict[str, int], options) -> None:
     for dtype, done in dtypes.items():
         send((dtype, None))
         try:
-            samples = itertools.islice(samples_of(op_db[place], dtype, options), done, options.most)
+            samples = samples_of(op_db[place], dtype, options)
+            samples = itertools.islice(samples, options.skip + done, options.most)
             for sample in samples:
                 send((dtype, compare_in_time(op_db[place], sample, options.inplace)))
         except Exception as error:
@@ -401,7 +402,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", nargs="+", default=[])
     parser.add_argument("--dtypes", nargs="+", default=DTYPES)
-    parser.add_argument("--most", type=int, default=1 << 30, help="samples of each")
+    parser.add_argument("--most", type=int, default=1 << 30, help="up to the sample of this number")
+    parser.add_argument("--skip", type=int, default=0, help="the number of the first sample")
     parser.add_argument("--every", type=int, default=1, help="every so manieth operator")
     parser.add_argument("--start", type=int, default=0, help="the number of the first operator")
     parser.add_argument("--inplace", action="store_true", help="the forms that write their operand")
