@@ -13,6 +13,7 @@ from glasshouse.capture.plain import (
     static_lookup,
 )
 from glasshouse.capture.plain import is_instance as isinstance
+from glasshouse.capture.rebound_globals import is_rebound
 from glasshouse.capture.signatures import is_of_signature, signature_part
 from glasshouse.capture.values import (
     Break,
@@ -143,8 +144,8 @@ class AttributeRules:
         if obj.origin is None and self.live:
             base = self.guards.source("const", None, value, value.__name__)
             source = self.entry_source(self.guards.source("dict", base), name)
-        trusted = self.frames[-1].trusted
-        return self.deliver(then, self.load_in(trusted, value.__dict__[name], source))
+        fixed = self.frames[-1].trusted and not is_rebound(value.__dict__, name)
+        return self.deliver(then, self.load_in(fixed, value.__dict__[name], source))
 
     def instance_attribute(self, obj: Var, name: str, then, special: bool, plain: bool):
         """An attribute of an ordinary object."""
@@ -301,31 +302,43 @@ class AttributeRules:
             if not self.live or name not in CLASS_TEXTS or not is_heap(value):
                 return self.deliver(then, constant(part))
             return self.deliver(then, self.load(part, self.part_of_class(cls, "attr", name)))
-        class_value, owner = static_lookup(value, name)
+        class_value = static_lookup(value, name)[0]
         if class_value is MISSING:
             if isinstance(meta, types.FunctionType):
                 return self.deliver(then, self.bound(cls, Var(meta)))
-            return self.give(then, self.do(getattr, value, name))
+            if meta is MISSING or hasattr(type(meta), "__get__"):
+                return self.give(then, self.do(getattr, value, name))
+            if self.may_change(value):
+                self.guards.add("lacks", self.place_of_class(cls), name)
+            cls, value, class_value = Var(type(value)), type(value), meta
         written = self.class_written(value, name)
         if written is not None:
             return self.deliver(then, written)
         method = self.of_class(cls, class_value)
         if method is not None:
+            if self.may_change(value):
+                place = self.part_of_class(cls, "lookup", name)
+                self.guards.add("is", place, class_value)
             return self.deliver(then, method)
-        read = type(class_value) in SCALARS or isinstance(class_value, (list, dict, set))
-        if read or self.front.is_tensor(class_value):
-            if not self.live or is_library(value) or not is_heap(owner):
-                return self.give(then, class_value)
-            place = self.part_of_class(cls, "lookup", name)
-            return self.deliver(then, self.load(class_value, place))
-        return self.give(then, self.do(getattr, value, name))
+        if hasattr(type(class_value), "__get__"):
+            return self.give(then, self.do(getattr, value, name))
+        if not self.may_change(value):
+            return self.give(then, class_value)
+        return self.deliver(then, self.load(class_value, self.part_of_class(cls, "lookup", name)))
+
+    def may_change(self, cls: type) -> bool:
+        """Whether other things may be found in a class in later calls."""
+        return self.live and is_heap(cls) and not is_library(cls)
+
+    def place_of_class(self, cls: Var) -> ValueSource:
+        """The source of a class."""
+        if isinstance(cls.origin, ValueSource):
+            return cls.origin
+        return self.guards.source("const", None, cls.value, cls.value.__name__)
 
     def part_of_class(self, cls: Var, kind: str, name: str) -> ValueSource:
         """The source of an attribute of a class."""
-        base = cls.origin
-        if not isinstance(base, ValueSource):
-            base = self.guards.source("const", None, cls.value, cls.value.__name__)
-        return self.guards.source(kind, base, name)
+        return self.guards.source(kind, self.place_of_class(cls), name)
 
     def make_super(self, cls: Var, obj: Var) -> Var:
         value = self.do(super, self.concretize(cls), obj.value)

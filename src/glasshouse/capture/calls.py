@@ -6,7 +6,6 @@ import sys
 import types
 import weakref
 from collections import OrderedDict
-from contextlib import suppress
 
 import numpy as np
 
@@ -17,10 +16,10 @@ from glasshouse.capture.builtin_rules import (
     GETTERS,
     PURE,
     check_count,
-    super_of_frame,
 )
 from glasshouse.capture.bytecode import GENERATORS, decoded, original_of, slot_names
 from glasshouse.capture.frame import CapturedGenerator, CaptureFrame, plain_value
+from glasshouse.capture.frame_readers import FRAME_READERS
 from glasshouse.capture.opcodes import COLLECTS, unknown_operation
 from glasshouse.capture.operators import OPERATORS, UNARY
 from glasshouse.capture.plain import (
@@ -232,7 +231,7 @@ class CallRules:
         if is_skipped(module, f.__qualname__):
             return f"{module}.{f.__qualname__} is not captured"
         if module.startswith(self.front.left_to_python):
-            return f"{f.__qualname__} runs as it is"
+            return self.front.why_left(f, module)
         missing = unknown_operation(code)
         return f"{f.__qualname__} has {missing}" if missing else None
 
@@ -337,12 +336,22 @@ class CallRules:
             return self.deliver(then, self.track(Var(made, Recipe("call", fn, args, kwargs), {})))
         meta = static_lookup(type(cls), "__call__")[0]
         if meta is not type.__dict__["__call__"]:
-            if self.all_foldable(args, kwargs):
-                return self.give(then, self.call_concrete(cls, args, kwargs))
-            if isinstance(meta, types.FunctionType):
-                return self.call(Var(meta), [fn, *args], kwargs, then)
-            raise Break(f"making a {cls.__name__}", fn, args, kwargs)
+            return self.call_metaclass(fn, meta, args, kwargs, then)
         return self.instantiate(fn, cls, args, kwargs, then)
+
+    def call_metaclass(self, fn: Var, meta, args, kwargs, then):
+        """What a class gives whose metaclass says what its call does: a member of an enumeration,
+        or what the metaclass makes, which is new in each call."""
+        cls = fn.value
+        members = getattr(cls, "__members__", None)  # pybind11's enumerations have it too
+        if members and self.all_foldable(args, kwargs):
+            member = self.call_concrete(cls, args, kwargs)
+            if isinstance(member, cls):
+                return self.give(then, member)
+            raise Break(f"making a {cls.__name__}", fn, args, kwargs)
+        if isinstance(meta, types.FunctionType):
+            return self.call(Var(meta), [fn, *args], kwargs, then)
+        raise Break(f"making a {cls.__name__}", fn, args, kwargs)
 
     def instantiate(self, fn: Var, cls: type, args, kwargs, then):
         """An object of a user's class: __new__, then __init__, inlined."""
@@ -462,27 +471,6 @@ class CallRules:
         raise Break(f"call of {getattr(f, '__qualname__', f)}", fn, args, kwargs)
 
 
-def namespace(tracer) -> Var:
-    """The locals of the running frame."""
-    frame, names = tracer.frames[-1], {}
-    for name, var in zip(frame.code.slots, frame.locals, strict=True):
-        cells = (*frame.root.co_cellvars, *frame.root.co_freevars)
-        if var is not None and isinstance(var.value, types.CellType) and name in cells:
-            with suppress(ValueError):
-                names[name] = var.value.cell_contents
-        elif var is not None:
-            names[name] = plain_value(var)
-    return Var(names)
-
-
-# What reads the frame that calls it, done for a frame of the interpreter.
-FRAME_READERS = {
-    super: lambda tracer: super_of_frame(tracer),
-    globals: lambda tracer: Var(tracer.frames[-1].globals),
-    locals: namespace,
-    vars: namespace,
-    dir: lambda tracer: Var(sorted(namespace(tracer).value)),
-}
 READER_KINDS = (type, types.BuiltinFunctionType)
 
 

@@ -77,6 +77,19 @@ class Capture:
         made.__wrapped__ = fn
         return made
 
+    def on_compiler_error(self, error: Exception, stacklevel: int = 4) -> None:
+        """Warn, once, that graphs run as they are because the compiler raised; raise the error
+        where the configuration says so."""
+        if config.raise_compiler_errors:
+            raise error
+        if not self.warned:
+            self.warned = True
+            warnings.warn(
+                f"capture: the compiler raised {error!r}; graphs run as they are. Set "
+                "gh.capture.config.raise_compiler_errors to see where.",
+                stacklevel=stacklevel,
+            )
+
     @staticmethod
     def run_again(fn: weakref.ref, slots):
         """A call of a function whose graph raised, in plain Python."""

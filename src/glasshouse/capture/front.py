@@ -56,6 +56,10 @@ class FrontEnd:
         """Whether a value is a module of a neural network, captured as an object of its own."""
         return False
 
+    def why_left(self, fn, module: str) -> str:
+        """Why a function of a module among `left_to_python` is not looked into."""
+        return f"{fn.__qualname__} runs as it is"
+
     def named_compiler(self, name: str):
         """The compiler that the library has under a name; None where it has none."""
         return

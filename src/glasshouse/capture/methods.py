@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from glasshouse.capture.containers import keys_of
 from glasshouse.capture.frame import CapturedGenerator, CapturedIterator, plain_value
 from glasshouse.capture.objects import compares_in_python
-from glasshouse.capture.plain import SCALARS, builtin_base, static_lookup
+from glasshouse.capture.plain import SCALARS, builtin_base, is_heap, static_lookup
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.polyfills import (
     add_all,
@@ -103,6 +103,11 @@ class MethodRules:
             return self.get_attribute(this, self.concretize(args[0]), then, plain=True)
         if name == "__new__":
             return self.object_new(fn, this, args, kwargs, then)
+        if name == "__call__" and isinstance(value, type):  # what a metaclass hands on
+            if getattr(fn.value, "__objclass__", None) is not type or not is_heap(value):
+                raise Break(f"making a {value.__name__}", fn, args, kwargs)
+            self.concretize(this)
+            return self.instantiate(this, value, args, kwargs, then)
         if name == "__eq__" and type(value).__eq__ is object.__eq__ and args:
             same = self.identical(this, args[0])
             return self.give(then, True if same else NotImplemented)

@@ -18,6 +18,7 @@ from glasshouse.capture.plain import (
     static_lookup,
 )
 from glasshouse.capture.plain import is_instance as isinstance
+from glasshouse.capture.rebound_globals import is_rebound
 from glasshouse.capture.values import Break, Recipe, SymbolicNumber, ValueSource, Var
 from glasshouse.ir.node import IRNode
 
@@ -368,9 +369,10 @@ class ObjectRules:
         elif name in f.globals:
             value = f.globals[name]
             source = self.entry_source(scope.origin, name)
-            if f.trusted:
+            fixed = f.trusted and not is_rebound(f.globals, name)
+            if fixed:
                 source = self.guards.source("const", None, value, name)
-            return self.load_in(f.trusted, value, source)
+            return self.load_in(fixed, value, source)
         table = f.globals.get("__builtins__", builtins)
         table = table if isinstance(table, dict) else table.__dict__
         if name not in table:

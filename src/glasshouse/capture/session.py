@@ -3,7 +3,6 @@
 import dis
 import re
 import sys
-import warnings
 import weakref
 from collections.abc import Iterable
 from functools import partial
@@ -297,6 +296,7 @@ class CaptureSession(BreakContinuation):
         if tracer.sized():
             for node, _ in tracer.inputs:
                 node.meta["sizes"] = True
+        tracer.graph.on_error = self.capture.on_compiler_error
         self.module = GraphModule(tracer.members, tracer.graph)
         counters.add("graphs")
         counters.add("operations", len(work))
@@ -310,15 +310,7 @@ class CaptureSession(BreakContinuation):
                 return self.front.compile(self.capture.compiler, self.module, self.values)
         except Exception as error:
             self.failed = True
-            if config.raise_compiler_errors:
-                raise
-            if not self.capture.warned:
-                self.capture.warned = True
-                warnings.warn(
-                    f"capture: the compiler raised {error!r}; graphs run as they are. Set "
-                    "gh.capture.config.raise_compiler_errors to see where.",
-                    stacklevel=7,
-                )
+            self.capture.on_compiler_error(error, stacklevel=8)
             return self.module.forward
         finally:
             self.compile_ns = perf_counter_ns() - begin_ns

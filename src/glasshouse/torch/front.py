@@ -8,6 +8,7 @@ import operator
 import types
 
 import torch
+from torch.autograd import forward_ad
 
 from glasshouse.capture.dispatching import miss
 from glasshouse.capture.plain import is_instance as isinstance
@@ -19,7 +20,7 @@ from glasshouse.torch.front_compile import StateModes, compile_graph, registered
 from glasshouse.torch.front_modules import TorchModuleFront
 from glasshouse.torch.front_names import name_of
 from glasshouse.torch.front_nodes import TorchNodeFront
-from glasshouse.torch.front_state import ModesCheck, others_watch
+from glasshouse.torch.front_state import NO_LEVEL, modes_check, others_watch, state_now
 from glasshouse.torch.front_tensors import TorchTensorFront
 
 
@@ -74,10 +75,15 @@ class TorchFront(TorchTensorFront, TorchNodeFront, TorchCallFront, TorchModuleFr
 
     def ambient(self, tracer):
         base = tracer.guards.source("const", None, torch, "torch")
-        tracer.guards.add("call", base, ModesCheck())
+        tracer.guards.add("call", base, modes_check())
+        base = tracer.guards.source("const", None, forward_ad, "torch.autograd.forward_ad")
+        inside = tracer.guards.source("dict", base)
+        level = tracer.guards.source("get", inside, "_current_level")
+        tracer.guards.add("eq", level, NO_LEVEL)
 
     def begin(self, tracer):
         tracer.gradients_changed = tracer.wrote = False
+        tracer.tensor_checks, tracer.state_at_start = {}, state_now()
         tracer.graph.entry_modes = StateModes()
 
     def end(self, tracer):

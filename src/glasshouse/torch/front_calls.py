@@ -6,6 +6,7 @@ import typing
 import weakref
 
 import torch
+from torch.autograd import Function
 from torch.autograd.profiler import record_function
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils._foreach_utils import _group_tensors_by_device_and_dtype
@@ -15,6 +16,7 @@ from glasshouse.capture.network_front import NetworkFront
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import Break, Recipe, ValueSource, Var, constant
 from glasshouse.torch import front_names as names
+from glasshouse.torch.front_state import GUARDED_WITH_MODES, READERS, StateCheck
 
 
 class TorchCallFront(NetworkFront):
@@ -33,7 +35,17 @@ class TorchCallFront(NetworkFront):
             return True
         if isinstance(f, weakref.ref) and not args:
             return self.dereference(tracer, fn, then)
+        if isinstance(f, types.MethodType) and f.__func__ is Function.apply.__func__:
+            reason = (
+                f"{f.__self__.__name__}, a custom autograd.Function, whose Python autograd calls"
+            )
+            raise Break(reason, fn, args, kwargs)
         return self.call_state(tracer, fn, args, kwargs, then)
+
+    def why_left(self, fn, module):
+        usual = super().why_left(fn, module)
+        why = next((x for start, x in names.WHY_LEFT.items() if module.startswith(start)), None)
+        return usual if why is None else f"{usual}: {why}"
 
     def dereference(self, tracer, fn, then) -> bool:
         """A weak reference to something that was met before is called."""
@@ -61,7 +73,10 @@ class TorchCallFront(NetworkFront):
             for x in (*args, *kwargs.values()):
                 self.read_for_state(tracer, x)
             words = {k: v.value for k, v in kwargs.items()}
-            tracer.deliver(then, constant(tracer.do(f, *(x.value for x in args), **words)))
+            value = tracer.do(f, *(x.value for x in args), **words)
+            if f not in names.ALWAYS_THE_SAME:
+                self.guard_state(tracer, f, [*(x.value for x in args), *words.values()], value)
+            tracer.deliver(then, constant(value))
         elif f in names.STATE_SETTERS:
             operands = tuple(map(tracer.concretize, args))
             tracer.graph.call_function(f, operands)
@@ -86,6 +101,15 @@ class TorchCallFront(NetworkFront):
         else:
             return False
         return True
+
+    def guard_state(self, tracer, f, given, value) -> None:
+        """Rely on what a function tells of PyTorch's state, as it was when the trace began."""
+        key = f, given[0] if given else None
+        if key in READERS or f in GUARDED_WITH_MODES:
+            return
+        base = tracer.guards.source("const", None, f, f.__name__)
+        check = StateCheck([(*key, tracer.state_at_start.get(key, value))])
+        tracer.guards.add("call", base, check)
 
     def grouped(self, tracer, args, kwargs) -> Var:
         """Lists of tensors by device and dtype, as optimizers want them: nothing is computed."""

@@ -67,23 +67,35 @@ class AliasedInputs:
 
 
 class Segment:
-    """Calls of a graph between those that no compiler takes; compiled when they first run."""
+    """Calls of a graph between those that no compiler takes; compiled when they first run. Where
+    the compiler raises, they run as they are, and `on_error` is told."""
 
-    def __init__(self, compiler, graph: torch.fx.GraphModule, is_writing: bool):
+    def __init__(self, compiler, graph: torch.fx.GraphModule, is_writing: bool, on_error):
         self.compiler, self.graph, self.is_writing = compiler, graph, is_writing
+        self.on_error = on_error
         self.run: Callable | None = None
 
     def __call__(self, *args):
         if self.run is None:
-            self.run = compiled_call(self.compiler, self.graph, list(args), self.is_writing)
+            try:
+                self.run = compiled_call(self.compiler, self.graph, list(args), self.is_writing)
+            except Exception as error:
+                self.on_error(error)
+                self.run = self.graph.forward
         return self.run(*args)
 
 
-def aliases(inputs) -> list[int]:
-    """For each tensor the number of the first one that shares its memory."""
-    first: dict[int, int] = {}
-    tensors = (x for x in inputs if isinstance(x, torch.Tensor))
-    return [first.setdefault(x.untyped_storage()._cdata, i) for i, x in enumerate(tensors)]
+def aliases(inputs) -> list[tuple[int, int]]:
+    """For each tensor the number of the first one that shares its memory, and how far behind that
+    one's first element its own lies: as sizes and strides are guarded, that says what overlaps."""
+    first: dict[int, tuple[int, int]] = {}
+    pattern = []
+    tensors = (x for x in inputs if isinstance(x, torch.Tensor) and x.layout is torch.strided)
+    for i, x in enumerate(tensors):
+        begin = x.storage_offset() * x.element_size()
+        number, its_begin = first.setdefault(x.untyped_storage()._cdata, (i, begin))
+        pattern.append((number, begin - its_begin))
+    return pattern
 
 
 def registered_compiler(name: str):
@@ -114,7 +126,7 @@ def compile_graph(compiler, module: GraphModule, example_inputs: list):
     if compiler is printed:
         module.graph.print_tabular()
     nodes = module.graph.nodes
-    if compiler in (eager, printed):
+    if compiler in (eager, printed) or any(map(is_differentiated_again, nodes)):
         run = fx_module(module).forward
     elif takes_ours(compiler):
         run = compiler(module, example_inputs)
@@ -138,6 +150,16 @@ def compiled_call(compiler, graph, example_inputs: list, is_writing: bool):
         compiler = import_module("glasshouse.torch.backend").glasshouse
     compiled = compiler(graph, example_inputs)
     return AliasedInputs(compiled, graph.forward, example_inputs) if is_writing else compiled
+
+
+def is_differentiated_again(node: IRNode) -> bool:
+    """Whether a node asks for gradients that have gradients (`create_graph`), which AOTAutograd's
+    graphs do not give."""
+    if node.target != "backward" and node.target not in AUTOGRAD:
+        return False
+    place = 4 if node.target is torch.autograd.grad else 3
+    asked = node.args[place] if len(node.args) > place else node.kwargs.get("create_graph")
+    return bool(asked)
 
 
 def writes(node: IRNode) -> bool:
@@ -178,7 +200,7 @@ def in_segments(compiler, module: GraphModule) -> Callable:
         if node.op.startswith("call_") and not is_left(node):
             waiting.append(node)
         elif node.op not in ("placeholder", "get_attr"):
-            add_segment(compiler, graph, made, waiting)
+            add_segment(compiler, graph, made, waiting, module.graph.on_error)
             add_node(graph, made, node)
             waiting = []
     return torch.fx.GraphModule(members_of(module), graph).forward
@@ -193,7 +215,7 @@ def add_node(graph: torch.fx.Graph, made: dict, node: IRNode) -> None:
     made[node] = graph.create_node(node.op, target, args, named, node.name)
 
 
-def add_segment(compiler, graph: torch.fx.Graph, made: dict, nodes: list[IRNode]) -> None:
+def add_segment(compiler, graph: torch.fx.Graph, made: dict, nodes: list[IRNode], on_error) -> None:
     """Calls that are compiled together, or made as they are where they are few."""
     if len(nodes) < FEWEST_CALLS:
         for node in nodes:
@@ -202,7 +224,8 @@ def add_segment(compiler, graph: torch.fx.Graph, made: dict, nodes: list[IRNode]
     inside = set(nodes)
     inputs = [*dict.fromkeys(x for n in nodes for x in n.all_input_nodes if x not in inside)]
     results = [n for n in nodes if any(user not in inside for user in n.users)]
-    segment = Segment(compiler, segment_graph(nodes, inputs, results), any(map(writes, nodes)))
+    inside_graph = segment_graph(nodes, inputs, results)
+    segment = Segment(compiler, inside_graph, any(map(writes, nodes)), on_error)
 
     def run_segment(*args):
         return segment(*args)

@@ -1,5 +1,6 @@
 """Which of PyTorch's functions are nodes of a captured graph, and which are something else."""
 
+import sys
 import types
 
 import torch
@@ -26,23 +27,31 @@ LEFT_TO_PYTHON = tuple(
         "utils.data utils.dlpack utils.tensorboard"
     ).split()
 )
+WHY_LEFT = {  # by the beginning of a module's name
+    "torch._functorch": "torch.func transforms functions as they are",
+    "torch.func": "torch.func transforms functions as they are",
+    "torch.utils.checkpoint": "a checkpoint calls its function again in the backward pass",
+    "torch.autograd.graph": "its hooks run in the midst of operations",
+}
 OURS = tuple(
     f"glasshouse.{name}"
     for name in "analyze autograd backends compile data dispatch interop memory metrics nn ops "
     "optim profile remat speech tensor text transforms vision".split()
 )
 
+LIBRARIES = {"torch", "glasshouse", *sys.stdlib_module_names}  # what a backward pass may run of
+
 # What a tensor's guards say of it; as a method or a function, or as an attribute.
 METADATA = set(
-    "size dim ndimension numel nelement stride storage_offset element_size is_contiguous "
+    "size dim ndimension numel nelement stride element_size is_contiguous "
     "is_floating_point is_complex is_signed is_conj is_neg is_inference is_same_size get_device "
-    "is_pinned is_shared result_type can_cast promote_types is_tensor has_names is_nested "
+    "result_type can_cast promote_types is_tensor has_names is_nested "
     "is_distributed is_storage is_vulkan_available __len__ dim_order".split()
 )
 FIXED = set(
     "shape dtype device ndim requires_grad is_leaf layout itemsize nbytes is_cuda is_sparse "
     "is_sparse_csr is_quantized is_meta is_cpu is_mkldnn is_mps is_xpu is_xla is_ipu is_hpu "
-    "is_nested is_vulkan is_maia is_mtia names output_nr _is_param".split()
+    "is_nested is_vulkan is_maia is_mtia _is_param".split()
 )
 VIEWS = {"T", "mT", "H", "mH", "real", "imag", "data"}
 # What needs the values of a tensor, in whose place Python computes.
@@ -131,12 +140,22 @@ STATE_READERS = {
     torch.cuda.is_available,
     torch.is_deterministic_algorithms_warn_only_enabled,
     torch.are_deterministic_algorithms_enabled,
-    torch.backends.mha.get_fastpath_enabled,
     torch.get_num_threads,
     torch.accelerator.current_accelerator,
     torch.accelerator.is_available,
     torch.utils._python_dispatch._len_torch_dispatch_stack,
     torch._C._len_torch_dispatch_stack,
+    torch.cuda.is_current_stream_capturing,
+}
+# Of these, what no call changes, or what depends on the classes of tensors alone.
+ALWAYS_THE_SAME = {
+    torch._C._get_privateuse1_backend_name,
+    torch._C._has_torch_function,
+    torch._C._has_torch_function_unary,
+    torch._C._has_torch_function_variadic,
+    torch.cuda.is_available,
+    torch.accelerator.current_accelerator,
+    torch.accelerator.is_available,
     torch.cuda.is_current_stream_capturing,
 }
 # Functions of PyTorch's that give the same in each captured call.

@@ -1,6 +1,7 @@
 """Which calls of a trace become nodes of the graph, and which break it."""
 
 import operator
+import sys
 
 import torch
 
@@ -13,8 +14,32 @@ from glasshouse.torch import front_names as names
 from glasshouse.torch.front_names import name_of
 from glasshouse.torch.front_state import PLAIN_CLASSES
 
+PASS_HINT = "hooks run as Python; forward and backward in one call without them make one graph"
 READING_HINT = "read values behind the captured function, or accept the break"
 READING_OPERATORS = {"not_", "truth", "contains", "countOf", "indexOf"}
+
+
+class UsersFrames:
+    """A context that notes which Python functions run, but for those of PyTorch and of Python's own
+    library; not where somebody else profiles."""
+
+    def __init__(self):
+        self.names: list[str] = []
+
+    def __call__(self, frame, event, argument):
+        library = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if event == "call" and library not in names.LIBRARIES:
+            self.names.append(frame.f_code.co_qualname)
+
+    def __enter__(self):
+        self.is_alone = sys.getprofile() is None
+        if self.is_alone:
+            sys.setprofile(self)
+        return self
+
+    def __exit__(self, *error):
+        if self.is_alone:
+            sys.setprofile(None)
 
 
 class TorchNodeFront(FrontEnd):
@@ -47,10 +72,31 @@ class TorchNodeFront(FrontEnd):
         reason = self.why_uncatchable(tracer, target, args, kwargs)
         if reason is not None:
             raise Break(reason, call, args, kwargs)
-        if name == "backward" or fn is torch.autograd.backward:
-            self.forget_gradients(tracer)
+        if name == "backward" or fn in names.AUTOGRAD:
+            reason = self.why_python_runs(tracer, args, kwargs)
+            if reason is not None:
+                raise Break(reason, call, args, kwargs, PASS_HINT)
+            if fn is not torch.autograd.grad:
+                self.forget_gradients(tracer)
+            return self.go_back(tracer, op, target, fn, args, kwargs)
         numbers = takes_numbers(name)
         return super().apply(tracer, op, target, fn, args, kwargs, numbers=numbers)
+
+    def go_back(self, tracer, op, target, fn, args, kwargs) -> Var:
+        """A backward pass as a node; where Python ran in its midst, all that follows is Python's,
+        and from the next call on the pass too."""
+        frames = UsersFrames()
+
+        def watched(*args, **kwargs):
+            with frames:
+                return fn(*args, **kwargs)
+
+        result = super().apply(tracer, op, target, watched, args, kwargs)
+        if frames.names:
+            code, at = tracer.site()
+            code.opaque.add(at)
+            tracer.stop_learning(f"{frames.names[0]} ran in a backward pass")
+        return result
 
     def is_so_already(self, tracer, args, kwargs) -> bool:
         """Whether requires_grad_ changes nothing."""

@@ -1,6 +1,7 @@
 """What a captured call relies on of PyTorch beside its arguments: modes; and of its tensors."""
 
 import torch
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _len_torch_dispatch_stack
 
 from glasshouse.torch.passes import count_other_modes
@@ -11,7 +12,9 @@ NO_OTHERS = (  # functions that tell of modes that see each operation, with what
     (count_other_modes, None, 0),
     (torch._C._functorch.peek_interpreter_stack, None, None),
     (torch._C._get_tracing_state, None, None),
+    (torch._C._autograd._top_saved_tensors_default_hooks, True, None),
 )
+NO_LEVEL = -1  # of forward_ad, where no tensors have tangents
 PLAIN_CLASSES = {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}
 
 
@@ -28,24 +31,46 @@ READERS = (  # functions that tell the other modes
 )
 
 
+GUARDED_WITH_MODES = {  # what NO_OTHERS and READERS say under other names
+    torch._C._get_tracing_state,
+    torch._C._is_torch_function_mode_enabled,
+    torch.is_autocast_cpu_enabled,
+    torch.get_autocast_cpu_dtype,
+    torch.utils._python_dispatch._len_torch_dispatch_stack,
+    torch._C._len_torch_dispatch_stack,
+}
+OTHER_READERS = (  # of what few functions read: it is guarded where one does
+    (torch.get_num_threads, None),
+    (torch.is_deterministic_algorithms_warn_only_enabled, None),
+    (torch.is_autocast_enabled, "cuda"),
+    (torch.get_autocast_dtype, "cuda"),
+)
+
+
 def told(fn, argument):
     """What a function of PyTorch's tells."""
     return fn() if argument is None else fn(argument)
+
+
+def state_now() -> dict:
+    """What OTHER_READERS tell now."""
+    return {(fn, argument): told(fn, argument) for fn, argument in OTHER_READERS}
 
 
 def others_watch() -> bool:
     """Whether a mode sees each operation: nothing is captured then."""
     if _len_torch_dispatch_stack():  # also of our own: it has functions stand in for PyTorch's
         return True
+    if forward_ad._current_level != NO_LEVEL:
+        return True
     return any(told(fn, argument) != usual for fn, argument, usual in NO_OTHERS)
 
 
-class ModesCheck:
-    """A guard: PyTorch's modes are as they were when this was made."""
+class StateCheck:
+    """A guard: functions of PyTorch's tell what they told."""
 
-    def __init__(self):
-        now = [(fn, argument, told(fn, argument)) for fn, argument in READERS]
-        self.calls = (*now, *NO_OTHERS)
+    def __init__(self, calls):
+        self.calls = tuple(calls)
         module = native()
         self.native = None if module is None else module.CallsGuard(self.calls)
 
@@ -53,8 +78,14 @@ class ModesCheck:
         return all(told(fn, argument) == wanted for fn, argument, wanted in self.calls)
 
     def __repr__(self):
-        parts = ", ".join(f"{fn.__name__}() is {wanted}" for fn, _, wanted in self.calls[:4])
-        return f"{parts}, …"
+        parts = [f"{fn.__name__}() is {wanted}" for fn, _, wanted in self.calls]
+        return ", ".join([*parts[:4], "…"] if parts[4:] else parts)
+
+
+def modes_check() -> StateCheck:
+    """A guard: PyTorch's modes are as they are now."""
+    now = [(fn, argument, told(fn, argument)) for fn, argument in READERS]
+    return StateCheck([*now, *NO_OTHERS])
 
 
 class TensorCheck:
@@ -67,6 +98,13 @@ class TensorCheck:
         self.keys = torch._C._dispatch_keys(tensor).raw_repr()
         module = native()
         self.native = None if module is None else module.TensorGuard(tensor)
+        self.is_unhooked = False
+
+    def forbid_hooks(self) -> None:
+        """From now on hold for tensors without hooks alone."""
+        self.is_unhooked = True
+        if self.native is not None:
+            self.native.forbid_hooks()
 
     def __call__(self, x) -> bool:
         return (
@@ -77,8 +115,15 @@ class TensorCheck:
             and x.shape == self.shape
             and x.stride() == self.strides
             and torch._C._dispatch_keys(x).raw_repr() == self.keys
+            and not (self.is_unhooked and has_hooks(x))
         )
 
     def __repr__(self):
         grad = ", requires_grad" if self.requires_grad else ""
-        return f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)}{grad}"
+        hooks = ", no hooks" if self.is_unhooked else ""
+        return f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)}{grad}{hooks}"
+
+
+def has_hooks(tensor: torch.Tensor) -> bool:
+    """Whether Python runs where a gradient of a leaf is computed or accumulated."""
+    return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks)

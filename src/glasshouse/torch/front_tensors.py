@@ -10,7 +10,7 @@ from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import Break, Recipe, ValueSource, Var, constant
 from glasshouse.ir.node import IRNode
 from glasshouse.torch import front_names as names
-from glasshouse.torch.front_state import PLAIN_CLASSES, TensorCheck
+from glasshouse.torch.front_state import PLAIN_CLASSES, TensorCheck, has_hooks
 
 
 class KeptEntries(WeakKeyDictionary):
@@ -43,7 +43,8 @@ class TorchTensorFront(FrontEnd):
         self.check_plain(value)
         if isinstance(source, ValueSource) and id(source) not in tracer.guarded:
             tracer.guarded.add(id(source))
-            tracer.guards.add("call", source, TensorCheck(value))
+            check = tracer.tensor_checks[id(source)] = TensorCheck(value)
+            tracer.guards.add("call", source, check)
 
     def check_plain(self, value) -> None:
         """Break where a tensor's class has its own idea of what operations do."""
@@ -122,6 +123,30 @@ class TorchTensorFront(FrontEnd):
         args = [var, Var(name), value]
         self.apply(tracer, "call_function", setattr, setattr, args, {})
         var.items = {**(var.items or {}), "grad": value}
+
+    def why_python_runs(self, tracer, args, kwargs) -> str | None:
+        """Why Python may run in the midst of a backward pass, where it sees what it should not yet,
+        and changes what was read before; None where it does not. Then tensors are guarded to have
+        no hooks."""
+        given = [x for _, x in tracer.lifted.values()]
+        for x in (*args, *kwargs.values()):
+            given += tracer.sequence(x) if isinstance(x.value, (list, tuple)) else [x]
+        passed = [
+            x
+            for x in given
+            if self.is_tensor(x.value)
+            and x.value.requires_grad
+            and not isinstance(x.origin, IRNode)
+        ]
+        if not all(x.value.is_leaf for x in passed):
+            return "a backward pass through what was computed outside of the graph"
+        if any(has_hooks(x.value) for x in passed):
+            return "a backward pass of tensors that have hooks"
+        for x in passed:
+            if isinstance(x.origin, ValueSource):
+                self.guard(tracer, x)
+                tracer.tensor_checks[id(x.origin)].forbid_hooks()
+        return None
 
     def forget_gradients(self, tracer) -> None:
         """Gradients are others from here on."""

@@ -1,7 +1,7 @@
 /* Guards on PyTorch's tensors and modes, for frame_hook.c: it calls `holds` of either directly.
 
    A TensorGuard compares a tensor's class, dtype, dispatch keys, sizes, strides and requires_grad with
-   those of the tensor that it was made of. It looks at them where they lie: tensor_guard.py finds out
+   those of the tensor that it was made of, and may forbid hooks. It looks at them where they lie: tensor_guard.py finds out
    at which offsets. A CallsGuard calls functions, which tell the modes, and compares their results. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -13,6 +13,7 @@ typedef int (*Holds)(PyObject *self, PyObject *value); /* as in frame_hook.c */
 static struct {
     Py_ssize_t impl, sizes, dtype, key_set, meta; /* in the object; in the TensorImpl … */
     Py_ssize_t requires_grad, grad_fn;            /* … in its autograd metadata */
+    Py_ssize_t hooks, late_hooks;                 /* in the object: dicts, or nothing */
 } parts;
 enum { MOST_INLINE = 5 }; /* sizes that lie in a TensorImpl itself, before as many strides */
 
@@ -22,7 +23,7 @@ typedef struct {
     PyTypeObject *kind;
     uint64_t keys;
     uint16_t dtype;
-    int requires_grad, is_leaf;
+    int requires_grad, is_leaf, is_unhooked; /* the last: hooks are forbidden */
     int64_t ndim;
     int64_t *numbers; /* sizes, then strides */
 } TensorGuard;
@@ -33,9 +34,15 @@ static int differentiable(const char *impl, int *is_leaf) {
     return meta && (*(const uint8_t *)(meta + parts.requires_grad) || !*is_leaf);
 }
 
+static int is_empty(const char *place) {
+    PyObject *hooks = *(PyObject **)place;
+    return !hooks || hooks == Py_None || (PyDict_Check(hooks) && PyDict_GET_SIZE(hooks) == 0);
+}
+
 static int tensor_holds(PyObject *self, PyObject *x) {
     TensorGuard *g = (TensorGuard *)self;
     if (Py_TYPE(x) != g->kind) return 0;
+    if (g->is_unhooked && !(is_empty((char *)x + parts.hooks) && is_empty((char *)x + parts.late_hooks))) return 0;
     const char *impl = *(char **)((char *)x + parts.impl);
     const int64_t *sizes = (const int64_t *)(impl + parts.sizes);
     if (sizes[-1] != g->ndim || *(const uint16_t *)(impl + parts.dtype) != g->dtype) return 0;
@@ -70,6 +77,12 @@ static PyObject *tensor_new(PyTypeObject *type, PyObject *args, PyObject *named)
     memcpy(g->numbers, first, sizeof(int64_t) * (size_t)g->ndim);
     memcpy(g->numbers + g->ndim, first + (is_inline ? MOST_INLINE : g->ndim), sizeof(int64_t) * (size_t)g->ndim);
     return (PyObject *)g;
+}
+/* forbid_hooks(): from now on it holds for tensors without hooks alone. */
+static PyObject *forbid_hooks(PyObject *self, PyObject *nothing) {
+    (void)nothing;
+    ((TensorGuard *)self)->is_unhooked = 1;
+    Py_RETURN_NONE;
 }
 static void tensor_free(TensorGuard *g) {
     PyTypeObject *type = Py_TYPE(g);
@@ -126,16 +139,18 @@ static PyObject *holds(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "OO", &guard, &value)) return NULL;
     return PyBool_FromLong(((TensorGuard *)guard)->holds(guard, value));
 }
-/* set_parts(impl, sizes, dtype, key_set, meta, requires_grad, grad_fn): see `parts`. */
+/* set_parts(impl, sizes, dtype, key_set, meta, requires_grad, grad_fn, hooks, late_hooks): see `parts`. */
 static PyObject *set_parts(PyObject *self, PyObject *args) {
     (void)self;
-    if (!PyArg_ParseTuple(args, "nnnnnnn", &parts.impl, &parts.sizes, &parts.dtype, &parts.key_set, &parts.meta,
-                          &parts.requires_grad, &parts.grad_fn))
+    if (!PyArg_ParseTuple(args, "nnnnnnnnn", &parts.impl, &parts.sizes, &parts.dtype, &parts.key_set, &parts.meta,
+                          &parts.requires_grad, &parts.grad_fn, &parts.hooks, &parts.late_hooks))
         return NULL;
     Py_RETURN_NONE;
 }
 
-static PyType_Slot tensor_slots[] = {{Py_tp_new, tensor_new}, {Py_tp_dealloc, tensor_free}, {0, NULL}};
+static PyMethodDef tensor_methods[] = {{"forbid_hooks", forbid_hooks, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL}};
+static PyType_Slot tensor_slots[] = {
+    {Py_tp_new, tensor_new}, {Py_tp_dealloc, tensor_free}, {Py_tp_methods, tensor_methods}, {0, NULL}};
 static PyType_Spec tensor_spec = {"tensor_guard.TensorGuard", sizeof(TensorGuard), 0, Py_TPFLAGS_DEFAULT, tensor_slots};
 static PyType_Slot calls_slots[] = {{Py_tp_new, calls_new}, {Py_tp_dealloc, calls_free}, {0, NULL}};
 static PyType_Spec calls_spec = {"tensor_guard.CallsGuard", sizeof(CallsGuard), 0, Py_TPFLAGS_DEFAULT, calls_slots};

@@ -22,15 +22,15 @@ def native():
         access = extension()
         parts = None if access is None else find_parts(access)
         with torch.inference_mode(False), torch.enable_grad():
-            gradients = find_gradient_parts()
-        if parts is None or gradients is None:
+            gradients, hooks = find_gradient_parts(), find_hooks()
+        if parts is None or gradients is None or hooks is None:
             return None
         module = toolchain.extension(SOURCE)
     except toolchain.CompileError as error:
         if flags.debug:
             print(f"[gh] capture: tensors are compared by Python: {error}")
         return None
-    module.set_parts(parts.impl, parts.sizes, parts.dtype, parts.key_set, *gradients)
+    module.set_parts(parts.impl, parts.sizes, parts.dtype, parts.key_set, *gradients, *hooks)
     with torch.inference_mode(False), torch.enable_grad():
         return module if is_right(module) else None
 
@@ -64,6 +64,21 @@ def find_gradient_parts() -> tuple[int, int, int] | None:
     if len(flags_at) != 1 or len(nodes) != 1:
         return None
     return places[0] * 8, flags_at[0], nodes[0] * 8
+
+
+def find_hooks() -> tuple[int, int] | None:
+    """Where a tensor's object has its hooks, and those that run behind the accumulation of its
+    gradient; None where they are not found."""
+    size = torch.Tensor.__basicsize__
+    without, x = (torch.empty(2, requires_grad=True) for _ in range(2))
+    x.register_hook(torch.neg)
+    x.register_post_accumulate_grad_hook(torch.neg)
+    tables = id(x._backward_hooks), id(x._post_accumulate_grad_hooks)
+    before, behind = words_at(id(without), size), words_at(id(x), size)
+    if any(behind.count(table) != 1 for table in tables):
+        return None
+    places = [behind.index(table) for table in tables]
+    return None if any(before[i] for i in places) else (places[0] * 8, places[1] * 8)
 
 
 def bytes_at(address: int) -> list[int]:
@@ -105,7 +120,23 @@ def is_right(module) -> bool:
         module.holds(guard, x) is (i == k)
         for i, guard in enumerate(guards)
         for k, x in enumerate(tensors)
-    ) and module.holds(guards[9], leaf_like(tensors[9]))
+    ) and follows_hooks(module, guards[9], leaf_like(tensors[9]))
+
+
+def follows_hooks(module, guard, leaf: torch.Tensor) -> bool:
+    """Whether the guard of a leaf holds for this one whatever its hooks, until hooks are
+    forbidden."""
+    right = [module.holds(guard, leaf)]
+    early = leaf.register_hook(torch.neg)
+    right.append(module.holds(guard, leaf))
+    guard.forbid_hooks()
+    right.append(not module.holds(guard, leaf))
+    early.remove()
+    right.append(module.holds(guard, leaf))
+    late = leaf.register_post_accumulate_grad_hook(torch.neg)
+    right.append(not module.holds(guard, leaf))
+    late.remove()
+    return all([*right, module.holds(guard, leaf)])
 
 
 def leaf_like(tensor: torch.Tensor) -> torch.Tensor:

@@ -45,6 +45,8 @@ def assert_same(got, want, where="result", seen=None):
             mine, theirs = (m.state_dict(keep_vars=True)[name] for m in (got, want))
             assert_same(mine, theirs, f"{where}.{name}", seen)
         assert [m.training for m in got.modules()] == [m.training for m in want.modules()]
+    elif isinstance(want, torch.Generator):
+        assert torch.equal(got.get_state(), want.get_state()), where
     elif isinstance(want, torch.optim.Optimizer):
         assert_same(got.state_dict(), want.state_dict(), f"{where}.state_dict()", seen)
     elif isinstance(want, dict):
@@ -99,3 +101,36 @@ def loss_of(result):
     return sum(
         (x.float() ** 2).sum() for x in parts if isinstance(x, torch.Tensor) and x.requires_grad
     )
+
+
+def same_story(make, calls=5, compiler="eager", reason=None):
+    """Tell one story plainly and captured, and compare. `make()` gives a function, what makes the
+    arguments of its call of a number, and what shows what else it did. `reason` is part of that of
+    a break. Returns what captured."""
+    told = []
+    for is_captured in (False, True):
+        torch.manual_seed(0)
+        fn, arguments, others = make()
+        run = gh.optimize(compiler)(fn) if is_captured else fn
+        outcomes = []
+        for number in range(calls):
+            outcomes.append(Outcome(run, arguments(number)))
+            outcomes[-1].others = copy.deepcopy(others())
+        told.append(outcomes)
+    for number, (want, got) in enumerate(zip(*told)):
+        where = f"call {number}"
+        if want.error is None and got.error is not None:
+            raise got.error
+        assert type(got.error) is type(want.error), (where, got.error, want.error)
+        assert str(got.error) == str(want.error), where
+        assert got.modes == want.modes, where
+        assert_same(got.result, want.result, f"{where}: result")
+        assert_same(got.others, want.others, f"{where}: others")
+        assert_same(got.args, want.args, f"{where}: args")
+    reasons = [reason for _, reason, _ in run.capture.breaks]
+    assert reason is None or any(reason in x for x in reasons), reasons
+    return run
+
+
+def nothing():
+    """What shows nothing beside results and arguments."""

@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from glasshouse.torch import tensor_guard  # noqa: E402
-from glasshouse.torch.front_state import ModesCheck, TensorCheck  # noqa: E402
+from glasshouse.torch.front_state import TensorCheck, modes_check  # noqa: E402
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_tensors(native):
 )
 @pytest.mark.filterwarnings("ignore")
 def test_modes(native, change):
-    check = ModesCheck()
+    check = modes_check()
     assert check(None) and native.holds(check.native, None)
     with change():
         assert not check(None) and not native.holds(check.native, None)
@@ -56,3 +56,24 @@ def test_it_is_not_in_the_way_of_views_and_gradients(native):
     assert native.holds(check.native, x)
     x.requires_grad_(False)
     assert not native.holds(check.native, x)
+
+
+def test_hooks_only_where_they_are_forbidden(native):
+    x = torch.ones(3, requires_grad=True)
+    check = TensorCheck(x)
+    for register in (x.register_hook, x.register_post_accumulate_grad_hook):
+        with register(lambda g: None):
+            assert check(x) and native.holds(check.native, x)
+    check.forbid_hooks()
+    assert check(x) and native.holds(check.native, x)
+    for register in (x.register_hook, x.register_post_accumulate_grad_hook):
+        with register(lambda g: None):
+            assert not check(x) and not native.holds(check.native, x)
+    assert check(x) and native.holds(check.native, x)
+
+
+def test_saved_tensors_hooks_are_a_mode(native):
+    check = modes_check()
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+        assert not check(None) and not native.holds(check.native, None)
+    assert check(None) and native.holds(check.native, None)
