@@ -264,6 +264,8 @@ def on_dict(cls):
 
 def on_enumerate(t, fn, args, kwargs, then):
     start = args[1] if len(args) > 1 else kwargs.get("start", Var(0))
+    if type(start.value) is not int:
+        raise Break("enumerate from another number than it takes", fn, args, kwargs)
 
     def wrap(t2, it):
         if isinstance(it.value, (SequenceIterator, ZipIterator, EnumerateIterator)) and t2.foldable(

@@ -16,6 +16,12 @@ EAGER |= dict.fromkeys((filter, itertools.filterfalse, itertools.starmap), (1,))
 EAGER |= dict.fromkeys((itertools.takewhile, itertools.dropwhile), (1,))
 EAGER |= {itertools.compress: (0, 1), itertools.groupby: (0,)}
 ITERATED = {"iterable", "iterables", "data", "selectors"}  # parameters of polyfills
+# Parameters, and their places, that are numbers: of others the call itself says what is wrong.
+COUNTS = {
+    itertools.repeat: {"times": 1},
+    itertools.count: {"start": 0, "step": 1},
+    itertools.product: {"repeat": None},
+}
 
 
 def iterated_by(code, args: list[Var]) -> list[Var]:
@@ -23,6 +29,22 @@ def iterated_by(code, args: list[Var]) -> list[Var]:
     names, count = code.co_varnames, code.co_argcount
     rest = names[count + code.co_kwonlyargcount] if code.co_flags & 4 else ""
     return [x for i, x in enumerate(args) if (names[i] if i < count else rest) in ITERATED]
+
+
+def counts_of(f, args: list[Var], kwargs: dict[str, Var]):
+    """What a call of a builtin gives for numbers."""
+    for name, place in COUNTS.get(f, {}).items():
+        if name in kwargs:
+            yield kwargs[name].value
+        elif place is not None and place < len(args):
+            yield args[place].value
+
+
+def is_count(f, value) -> bool:
+    """Whether a builtin takes a value for a number, and as it is."""
+    if f is itertools.product:
+        return type(value) is int and value >= 0
+    return type(value) is int or type(value) is float and f is itertools.count
 
 
 def is_iterable(tracer, x: Var) -> bool:
@@ -41,6 +63,10 @@ class PolyfillCallRules:
             raise Break(f"{f.__name__} over a {type(args[0].value).__name__}", fn, args, kwargs)
         if any(not is_iterable(self, x) for x in iterated_by(POLYFILLS[f].__code__, args)):
             raise Break(f"{f.__name__} of what is no iterable", fn, args, kwargs)
+        if not all(is_count(f, x) for x in counts_of(f, args, kwargs)):
+            raise Break(f"{f.__name__} with another number than it takes", fn, args, kwargs)
+        if f is map and len(args) < 2:
+            raise Break("map of nothing", fn, args, kwargs)
         if any(x.value is id for x in args):
             raise Break(f"{f.__name__} of ids, which tell what is made anew", fn, args, kwargs)
         places = [i for i in EAGER.get(f, ()) if i < len(args) and self.iterates_in_python(args[i])]

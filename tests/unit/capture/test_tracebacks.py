@@ -1,5 +1,6 @@
 """What exceptions of captured calls tell: the frames that plain Python has, and the objects."""
 
+import itertools
 import traceback
 
 import pytest
@@ -108,6 +109,39 @@ def told(fn) -> list:
         found.append((type(error), str(error), lines, about))
         error = error.__cause__ or error.__context__
     return found
+
+
+# What iterators say of their arguments at once, before an item is asked for.
+REFUSED = [
+    lambda _: itertools.repeat(1, abs),
+    lambda _: itertools.repeat(1, None),
+    lambda _: itertools.repeat(1, other=2),
+    lambda _: itertools.count("a"),
+    lambda _: itertools.count(step=None),
+    lambda _: itertools.product([1], repeat=-1),
+    lambda _: itertools.product([1], repeat="a"),
+    lambda _: itertools.islice([1], -1),
+    lambda _: itertools.chain.from_iterable(3),
+    lambda _: enumerate([1], "a"),
+    lambda _: enumerate([1], start=1.5),
+    lambda _: map(abs),
+    lambda _: filter(abs),
+    lambda _: itertools.cycle(3),
+]
+
+
+@pytest.mark.parametrize("fn", REFUSED)
+def test_iterators_refuse_arguments_where_they_are_made(fn):
+    assert told(gh.optimize("eager")(fn)) == told(fn) != []
+
+
+def test_numbers_of_iterators_are_what_python_makes_of_them():
+    def fn(_):
+        pairs = [*enumerate([5, 6], True), *enumerate([7], start=-3)]
+        rows = list(itertools.product("ab", repeat=True))
+        return [(type(a), a, b) for a, b in pairs], rows, list(itertools.repeat(1, -2))
+
+    assert gh.optimize("eager")(fn)(gh.ones(2)) == fn(gh.ones(2))
 
 
 @pytest.mark.parametrize("fn", FAILING)
