@@ -9,7 +9,8 @@ from glasshouse.compile.emitted import CKernel
 from glasshouse.compile.fuse import fuse
 from glasshouse.compile.kept_steps import kept_steps_first
 from glasshouse.compile.lower import Lowering
-from glasshouse.compile.plan_memory import plan_memory
+from glasshouse.compile.order import free_early
+from glasshouse.compile.plan_memory import copies_to_itself, place_outputs, plan_memory
 from glasshouse.compile.source_map import StepInfo, step_infos
 from glasshouse.compile.steps import PlannedBuffer
 from glasshouse.compile.target import Target, current_target
@@ -39,8 +40,7 @@ class ProgramPlan:
         self.schedule, self.kept_steps, self.kept = kept_steps_first(
             self.schedule, self.lowering, self.target.stable_inputs
         )
-        lends = self.target.lends_outputs
-        self.arena_bytes = plan_memory(self.schedule, self.lowering, self.kept, lends)
+        self.arena_bytes = self.place_buffers()
         pairs = zip(self.lowering.outputs, graph.outputs, strict=True)
         self.outputs = [(view.base, node.spec) for view, node in pairs]
         numbered = {b.at: b for b, _ in self.outputs if b.place == "output"}
@@ -48,6 +48,18 @@ class ProgramPlan:
         places = [buffer.at for buffer, _ in self.outputs]
         self.owns = [places.count(at) == 1 for at in places]  # whose memory no other output shares
         self.infos: list[StepInfo] | None = None
+
+    def place_buffers(self) -> int:
+        """Give all values their places, in an order of steps that is good for it: the bytes that
+        those in between take."""
+        outputs = place_outputs(self.lowering, self.kept)
+        if self.target.lends_outputs:
+            made_first = self.schedule[: self.kept_steps]
+            self.schedule = [*made_first, *free_early(self.schedule[self.kept_steps :])]
+        nbytes = plan_memory(self.schedule, outputs, self.target.lends_outputs)
+        others = [x for x in self.schedule[self.kept_steps :] if not copies_to_itself(x)]
+        self.schedule = [*self.schedule[: self.kept_steps], *others]
+        return nbytes
 
     def step_infos(self) -> list[StepInfo]:
         if self.infos is None:

@@ -8,8 +8,10 @@ import numpy as np
 from glasshouse.compile.fuse import reduces_rows
 from glasshouse.compile.lower import Lowering
 from glasshouse.compile.steps import FusedKernel, LoweredStep, PlannedBuffer, Root
+from glasshouse.compile.view import View
 
 ALIGNMENT = 64  # bytes of a cache line
+Step = FusedKernel | LoweredStep
 LENT_BYTES = 1 << 20  # smaller values do not go into outputs: those of the arena stay in caches
 
 
@@ -27,12 +29,9 @@ def aligned_bytes(buffer: PlannedBuffer) -> int:
     return -(-max(1, buffer.spec.nbytes) // ALIGNMENT) * ALIGNMENT
 
 
-def plan_memory(
-    schedule: list[FusedKernel | LoweredStep], lowering: Lowering, kept=(), lends: bool = False
-) -> int:
-    """Give every buffer its place; returns the bytes of the arena. Buffers that are `kept` from run
-    to run lie behind the outputs. With `lends`, large values lie in outputs that are not yet
-    written, where that makes the arena smaller."""
+def place_outputs(lowering: Lowering, kept=()) -> list[PlannedBuffer]:
+    """The buffers that are handed out, which get numbers; buffers that are `kept` from run to run
+    have those behind."""
     outputs: list[PlannedBuffer] = []
     for view in lowering.outputs:
         if view.base.place == "arena":
@@ -40,11 +39,35 @@ def plan_memory(
             outputs.append(view.base)
     for number, buffer in enumerate(kept, len(outputs)):
         buffer.place, buffer.at = "output", number
+    return outputs
+
+
+def plan_memory(schedule: list[Step], outputs: list[PlannedBuffer], lends: bool = False) -> int:
+    """Give every buffer in between its place; returns the bytes of the arena. With `lends`, large
+    values lie in `outputs` that are not yet written, where that makes the arena smaller."""
     reuse_inputs(schedule)
     lives = lives_of(schedule)
     if lends:
         lives = lent_outputs(lives, schedule, outputs)
     return place_all(lives)
+
+
+def copies_to_itself(step: Step) -> bool:
+    """Whether a step only copies what lies where it is copied to."""
+    return isinstance(step, FusedKernel) and all(
+        root.expr.op == "load"
+        and root.reduce is None
+        and not root.local
+        and place_of(root.expr.view) == place_of(root.store)
+        and root.expr.view.base.dtype == root.store.base.dtype
+        for root in step.roots
+    )
+
+
+def place_of(view: View) -> tuple:
+    """Where the elements of a view lie."""
+    base = view.base.host or view.base
+    return (base.place, base.at, *view._replace(base=None))
 
 
 def reuse_inputs(schedule) -> None:
@@ -182,7 +205,8 @@ def lent_outputs(lives: list[Life], schedule, outputs: list[PlannedBuffer]) -> l
         for life in sorted(alive_at_peak(left), key=lambda x: -x.nbytes):
             if life.nbytes < LENT_BYTES or not on_host.isdisjoint(life.buffers):
                 continue
-            lender = next((output for output in lenders if fits(life, output)), None)
+            own = [x for x in lenders if x is successors.get(life.buffers[-1])]
+            lender = next((x for x in (*own, *lenders) if fits(life, x)), None)
             if lender is not None:
                 guests.setdefault(lender, []).append(life)
                 left.remove(life)

@@ -85,12 +85,33 @@ def check_guests(plan):
 
 def test_a_product_that_is_scattered_into_lies_where_the_sum_goes():
     _, plan = computed(table, True)
-    copies = [
-        (i, root.expr.loads[0].base, root.store.base)
-        for i, step in enumerate(plan.schedule)
-        if hasattr(step, "roots") and not step.mergeable
-        for root in step.roots
-        if root.expr.loads
-    ]
-    assert copies
-    assert any(source.host is target for _, source, target in copies)
+    added = next(x for x in plan.schedule if x.node is not None and x.node.op == "scatter_add")
+    target = next(iter(added.writes()))
+    assert target in added.reads()
+    made = {b for x in plan.schedule for b in x.writes() if b.host is target}
+    assert made  # the product is computed there …
+    copies = [x for x in plan.schedule if x.node is None and x.reads() & made]
+    assert not any(target in x.writes() for x in copies)  # … and not copied
+
+
+def gradients(x, w):
+    """A large value whose last reader was recorded last, with much in between."""
+    wide = gh.sin(x @ w)
+    y = wide @ w
+    for _ in range(6):
+        y = gh.sin(y @ w)
+    return y, wide.T @ x
+
+
+def test_what_ends_a_large_value_runs_as_soon_as_it_can():
+    plain, _ = computed(gradients, False)
+    lent, plan = computed(gradients, True)
+    for a, b in zip(plain, lent, strict=True):
+        np.testing.assert_array_equal(a, b)
+    order = plan.schedule
+    ends = next(i for i, x in enumerate(order) if plan.output_buffers[1] in x.writes())
+    assert ends < len(order) - 6
+    written = set()
+    for step in order:  # everything is there when it is read
+        assert all(b in written or b.place == "input" for b in step.reads() - step.writes())
+        written |= step.writes()
