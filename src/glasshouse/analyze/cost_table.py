@@ -12,6 +12,7 @@ from typing import Any
 
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.meta import meta_backend, placed, specs_in, without_storage
+from glasshouse.analyze.torch_models import is_torch_module, of_torch
 from glasshouse.analyze.trace import functions
 from glasshouse.autograd.backward import pull_back
 from glasshouse.autograd.tape import Leaf
@@ -380,6 +381,12 @@ def symbolic_profile(
     """
     where = "symbolic_profile"
     check_known(where, f"one of {', '.join(CONVENTIONS)}", convention, CONVENTIONS)
+    profile = MachineProfile.load(machine)
+    if is_torch_module(gm) and hasattr(gm, "graph"):
+        cost_table = of_torch("node_costs").profiled(gm, args, convention, profile)
+        if verbose:
+            print(cost_table)
+        return cost_table
     if not isinstance(gm, GraphModule):
         raise OptionError(where, "a traced module", type_name(gm), "Use symbolic_trace.")
     names = [node.target for node in gm.graph.find("placeholder") if not node.args]
@@ -390,7 +397,7 @@ def symbolic_profile(
     with having(state, backend=backend), without_storage(gm, None, backend):
         specs = [specs_in(where, x) for x in args]
         inputs = map_nodes(specs, lambda spec: placed(spec, backend), Spec)
-        profiler = Profiler(gm, convention, MachineProfile.load(machine))
+        profiler = Profiler(gm, convention, profile)
         profiler.run(*inputs)
     cost_table = CostTable(profiler.finish(), convention, profiler.unknown)
     for node, cost in profiler.costs.items():

@@ -3,8 +3,6 @@
 The step runs on meta tensors through the same dispatch, tape, compiler and memory manager as in
 earnest, up to the plan of each Program; so what is planned here is what a run allocates."""
 
-import importlib
-import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -16,6 +14,7 @@ from typing import Any
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.meta import address_of, meta_backend, placed, specs_of, without_storage
 from glasshouse.analyze.step_costs import KernelCost, MemoryRow, Moment, StepCosts
+from glasshouse.analyze.torch_models import is_torch_module, of_torch
 from glasshouse.base.errors import OptionError, check_known, type_name
 from glasshouse.base.flags import having
 from glasshouse.base.shape import Spec
@@ -34,9 +33,9 @@ from glasshouse.profile.text import scaled
 RUNTIME_BYTES = 4500
 
 CONVENTIONS = ("exact", "torch")
-TORCH_STEPS = {  # in a storey above, loaded where a model is PyTorch's
-    "exact": ("glasshouse.torch.ahead_compiled", "CompiledStep"),
-    "torch": ("glasshouse.torch.ahead", "EagerStep"),
+TORCH_STEPS = {  # modules and classes
+    "exact": ("ahead_compiled", "CompiledStep"),
+    "torch": ("ahead", "EagerStep"),
 }
 
 
@@ -198,17 +197,11 @@ def step_maker(where: str, model, convention: str) -> Callable:
     check_known(where, f"one of {', '.join(CONVENTIONS)} as convention", convention, CONVENTIONS)
     if is_torch_module(model):
         name, maker = TORCH_STEPS[convention]
-        return getattr(importlib.import_module(name), maker)
+        return getattr(of_torch(name), maker)
     if convention == "torch":
         fix = f'For a {type_name(model)}, say convention="exact".'
         raise OptionError(where, "a torch.nn.Module with 'torch'", type_name(model), fix)
     return TrainingStep
-
-
-def is_torch_module(model) -> bool:
-    """Whether it is a module of PyTorch's, which is not loaded for that."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(model, torch.nn.Module)
 
 
 class TrainingStep:
@@ -342,7 +335,7 @@ def step(
 def batched(model, inputs, batch: int):
     """The model's inputs with another first axis; of our models their specs."""
     if is_torch_module(model):
-        return importlib.import_module(TORCH_STEPS["torch"][0]).with_batch(inputs, batch)
+        return of_torch("no_contents").with_batch(inputs, batch)
     return with_batch(inputs, batch)
 
 

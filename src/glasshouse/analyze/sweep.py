@@ -18,10 +18,10 @@ from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.step import (
     StepAnalysis,
     batched,
-    is_torch_module,
     step_maker,
 )
 from glasshouse.analyze.step_costs import StepCosts
+from glasshouse.analyze.torch_models import is_torch_module
 from glasshouse.analyze.update import is_separable, places_of, with_update
 from glasshouse.base.dtype import uint8
 from glasshouse.base.errors import OptionError

@@ -16,6 +16,7 @@ from typing import Any
 
 from glasshouse.analyze.meta import is_spec, meta_backend, placed, specs_in, without_storage
 from glasshouse.analyze.patching import patched_calls
+from glasshouse.analyze.torch_models import is_torch_module, of_torch
 from glasshouse.base.errors import OptionError, check_known, type_name, user_line
 from glasshouse.base.flags import having
 from glasshouse.base.shape import Spec
@@ -74,7 +75,7 @@ def register_shape_rule(fn: Callable) -> Callable:
     return decorate
 
 
-def is_leaf(module: Module) -> bool:
+def our_layers(module: Module) -> bool:
     """Whether a module is traced as one node: ours, except containers, and registered ones."""
     cls = type(module)
     ours = f"{cls.__module__}.".startswith("glasshouse.nn.")
@@ -276,10 +277,10 @@ def symbolic_trace(
     concrete_args: dict | None = None,
     *,
     trace_act_ckpt=True,
-    is_leaf: Callable[[Module], bool] = is_leaf,
+    is_leaf: Callable[[Module], bool] = our_layers,
     bias_addition_split: bool = False,
     primitives: bool = False,
-) -> GraphModule:
+) -> Any:
     """The graph of a model's forward for arguments like these; nothing is computed.
 
     meta_args            {name: tensor, Spec or (shape, dtype)}, or a sequence of them in order;
@@ -289,6 +290,9 @@ def symbolic_trace(
     is_leaf              which modules become one node: ours, and none of the user's, unless given
     bias_addition_split  linear and convolution without bias, and its addition apart
     primitives           see through functions and methods, to the primitives that they call
+
+    Of a torch.nn.Module: a torch.fx.GraphModule, in which layers of torch.nn are nodes; parts of
+    results that are no tensors are none.
 
     Raises: OptionError, DTypeError for arguments; BackendError, with the line, if a value is read
     Example:
@@ -300,10 +304,11 @@ def symbolic_trace(
         call_module  _0      0       (input_,)  {}
         output       out     output  (_0,)      {}
     """
+    if is_torch_module(model):
+        is_split = bias_addition_split or primitives
+        return trace_of_torch(model, meta_args, concrete_args, is_leaf, is_split)
     if not isinstance(model, Module):
         fix = "Wrap the function in one."
-        if type(model).__module__ != "builtins" and hasattr(model, "named_modules"):
-            fix = 'Of a torch.nn.Module, gh.analyze.step(…, convention="torch") tells operators.'
         raise OptionError("symbolic_trace", "a Module", type_name(model), fix)
     concrete = concrete_args or {}
     given = [meta_args] if is_spec(meta_args) else meta_args
@@ -326,6 +331,18 @@ def symbolic_trace(
     graph.eliminate_dead_code()
     module = GraphModule(model, graph, tracer.constants)
     return split_biases(module) if bias_addition_split else module
+
+
+def trace_of_torch(model, meta_args, concrete_args, is_leaf, is_split: bool):
+    """The graph of a torch.nn.Module's forward.
+
+    Raises: OptionError for what there is for our models alone
+    """
+    if is_split:
+        expected = "neither bias_addition_split nor primitives for a torch.nn.Module"
+        raise OptionError("symbolic_trace", expected, "one", "Leave it out.")
+    own = None if is_leaf is our_layers else is_leaf
+    return of_torch("node_trace").traced(model, meta_args, concrete_args, own)
 
 
 def split_biases(module: GraphModule) -> GraphModule:

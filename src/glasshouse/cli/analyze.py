@@ -92,8 +92,6 @@ def is_for_torch(model: AnalyzedModel, convention: str | None, budget) -> bool:
     if budget is not None:
         fix = 'torch.compile(…, backend="glasshouse", options={"memory_budget": …}) takes one.'
         raise OptionError("--budget", "a model of ours", "a torch.nn.Module", fix)
-    if convention == "colossal":
-        raise OptionError("--convention", "torch for a torch.nn.Module", convention, "Say torch.")
     return True
 
 
@@ -131,13 +129,13 @@ def analyze(
     inputs are tensors, or pairs of shape and dtype, the model's input first. A script has model,
     inputs, loss, optimizer under these names; it is imported, so __name__ is not "__main__".
     Without --train: every node of the forward. Of a torch.nn.Module: a training step of PyTorch's
-    own; with --convention exact of one whose model our backend compiles."""
+    own; with --convention exact of one that our backend compiles; with colossal, every node."""
     with progress(f"{name}: building"):
         model = AnalyzedModel(name, smoke)
     inputs = model.with_batch(batch) if batch else model.inputs
     of_torch = is_for_torch(model, convention, budget)
     convention = convention or ("torch" if of_torch else "exact")
-    if not train and budget is None and not of_torch:
+    if not train and budget is None and (not of_torch or convention == "colossal"):
         show_nodes(model, inputs, convention, sort, as_json)
         return
     options = {"autocast": None if dtype == "float32" else dtype, "machine": machine}

@@ -27,7 +27,6 @@ from glasshouse.torch.no_contents import (
     ContentlessMode,
     without_contents,
 )
-from glasshouse.torch.no_contents import with_batch as with_batch
 from glasshouse.torch.observe import observe, own
 
 TORCH = str(Path(torch.__file__).parent)

@@ -327,8 +327,3 @@ def test_a_sweep_takes_other_optimizers_and_dtypes():
     assert costs(256).flops == 2 * costs(128).flops
     assert costs(8, torch.optim.AdamW).peak_bytes > costs(8).peak_bytes
     assert costs(512, autocast="bfloat16").peak_bytes < costs(512).peak_bytes
-
-
-def test_a_trace_of_ours_names_what_there_is_for_pytorch():
-    with pytest.raises(OptionError, match='convention="torch"'):
-        gh.analyze.symbolic_trace(nn.Linear(2, 2), [((1, 2), "float32")])

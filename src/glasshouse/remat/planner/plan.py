@@ -3,6 +3,7 @@
 from contextlib import AbstractContextManager
 
 from glasshouse.analyze.machine import MachineProfile
+from glasshouse.analyze.torch_models import is_torch_module
 from glasshouse.base.errors import OptionError, check_known, type_name
 from glasshouse.base.units import MemoryBudget, parse_budget
 from glasshouse.nn.module import Module
@@ -160,7 +161,10 @@ def plan(
         True
     """
     if not isinstance(model, Module):
-        raise OptionError("plan", "a Module", type_name(model), "Pass the model.")
+        fix = "Pass the model."
+        if is_torch_module(model):
+            fix = 'torch.compile(…, backend="glasshouse", options={"memory_budget": …}) takes one.'
+        raise OptionError("plan", "a glasshouse.nn.Module", type_name(model), fix)
     check_known("plan", f"a solver of {', '.join(SOLVERS)}", solver, SOLVERS)
     budget = parse_budget("plan", budget)
     profile = MachineProfile.load(machine)
