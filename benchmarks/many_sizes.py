@@ -163,7 +163,7 @@ class KernelRuns:
         for _ in range(times):
             spent = 0
             for program, arrays, scalars in self.made:
-                ends_ns = np.empty(program.count + 1, np.int64)
+                ends_ns = np.full(program.count + 1, -1, np.int64)
                 program.run([np.ascontiguousarray(x) for x in arrays], scalars, (), ends_ns)
                 spent += int(ends_ns[program.count - 1] - ends_ns[-1])
             found.append(spent)

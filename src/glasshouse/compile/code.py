@@ -37,7 +37,8 @@ class StepCode(NamedTuple):
 class ProgramCode(NamedTuple):
     """Steps in order; `outputs`: (number in `output_specs`, shape, strides in elements); `infos` is
     told on demand. The last `kept` of `output_specs` are what the first `kept_steps` steps make for
-    later runs too."""
+    later runs too. `input_ends` has the last step that reads each input, by number, and
+    `output_begins` the first step that writes to the memory of each output."""
 
     steps: list[StepCode]
     output_specs: list[OutputSpec]
@@ -47,6 +48,8 @@ class ProgramCode(NamedTuple):
     infos: bytes | list[StepInfo]
     kept_steps: int = 0
     kept: int = 0
+    input_ends: dict[int, int] = {}
+    output_begins: dict[int, int] = {}
 
     @property
     def is_portable(self) -> bool:
@@ -68,7 +71,21 @@ def assemble(plan: ProgramPlan) -> ProgramCode:
     infos = packed(plan.step_infos())
     kept = plan.kept_steps, len(plan.kept)
     given = output_specs_of(plan), outputs_of(plan), plan.owns
-    return ProgramCode(steps, *given, plan.arena_bytes, infos, *kept)
+    return ProgramCode(steps, *given, plan.arena_bytes, infos, *kept, *uses_of(plan.schedule))
+
+
+def uses_of(schedule) -> tuple[dict[int, int], dict[int, int]]:
+    """(the last step that reads each input, the first that writes to the memory of each output)."""
+    ends: dict[int, int] = {}
+    begins: dict[int, int] = {}
+    for i, step in enumerate(schedule):
+        for buffer in (*step.reads(), *step.writes()):
+            where = buffer.host or buffer
+            if where.place == "input":
+                ends[where.at] = i
+            elif where.place == "output":
+                begins.setdefault(where.at, i)
+    return ends, begins
 
 
 def output_specs_of(plan: ProgramPlan) -> list[OutputSpec]:

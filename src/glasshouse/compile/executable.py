@@ -120,6 +120,7 @@ class Program:
         self.count, self.arena_bytes, self.owns = len(code.steps), code.arena_bytes, code.owns
         self.outputs, self.infos = code.outputs, code.infos
         self.kept_steps, self.kept = code.kept_steps, code.kept
+        self.input_ends, self.output_begins = code.input_ends, code.output_begins
         self.output_specs = [described_output(output) for output in code.output_specs]
         whats = list(enumerate(step.what for step in code.steps))
         self.hosts = {i: what for i, what in whats if isinstance(what, HostCall)}
@@ -235,13 +236,15 @@ class Program:
         table, places = self.filled(arrays, outputs, scalars)
         self.run_steps(table, places, arrays, outputs, ends_ns)
 
-    def run_steps(self, table, places, arrays, outputs, ends_ns=None, begin: int = 0) -> None:
-        """Run the steps from `begin` on a table that is filled; the host's need arrays by their
-        numbers."""
+    def run_steps(
+        self, table, places, arrays, outputs, ends_ns=None, begin: int = 0, end: int | None = None
+    ) -> None:
+        """Run the steps from `begin` to `end` on a table that is filled; the host's need arrays by
+        their numbers. `ends_ns` has -1 in the last place while no step has begun."""
         ends = None if ends_ns is None else ends_ns.__array_interface__["data"][0]
-        run, at, end = self.runner.gh_run, begin, self.count
+        run, at, end = self.runner.gh_run, begin, self.count if end is None else end
         begin_ns = perf_counter_ns() if self.general else 0
-        if ends_ns is not None:
+        if ends_ns is not None and ends_ns[-1] < 0:
             ends_ns[:begin] = ends_ns[-1] = self.target.now_ns()
         while True:
             at = run(self.steps, at, end, *places, ends)

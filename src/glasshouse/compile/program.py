@@ -212,7 +212,7 @@ def run_watched(entry: ProgramEntry, program: Program | None, recording: Recordi
 
 def run_timed(program: Program, events: list[int], run):
     """The outputs of `run(ends_ns)`, one run of a Program; the watchers are told of its steps."""
-    begin_ns, ends_ns = perf_counter_ns(), np.empty(program.count + 1, np.int64)
+    begin_ns, ends_ns = perf_counter_ns(), np.full(program.count + 1, -1, np.int64)
     outputs = run(ends_ns)
     end_ns, first_ns = perf_counter_ns(), int(ends_ns[-1])
     tell("program", ProgramRun(program, begin_ns, ends_ns[:-1], end_ns, events, first_ns))

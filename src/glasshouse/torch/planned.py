@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from glasshouse import memory
 from glasshouse.base.flags import having
-from glasshouse.compile.code import output_specs_of, outputs_of
+from glasshouse.compile.code import output_specs_of, outputs_of, uses_of
 from glasshouse.compile.executable import described_output
 from glasshouse.compile.plan import ARENA_TAG, SMALL_BYTES, ProgramPlan, no_collection, rewritten
 from glasshouse.graph.graph import graph_of
@@ -35,7 +35,9 @@ class PlannedProgram:
         self.outputs = outputs_of(self.plan)
         self.output_specs = [described_output(output) for output in output_specs_of(self.plan)]
         self.kept, self.kept_steps = len(self.plan.kept), self.plan.kept_steps
-        self.arena_bytes = self.plan.arena_bytes
+        self.arena_bytes, self.count = self.plan.arena_bytes, len(self.plan.schedule)
+        self.input_ends, self.output_begins = uses_of(self.plan.schedule)
+        self.hosts = [step for step in self.plan.schedule if step.lowerer.is_host]
 
 
 class PlannedRun(NamedTuple):
@@ -141,8 +143,7 @@ class PlannedVariant(ProgramVariant):
             simulation.note(copies, "aten::clone")
             self.tally.runs[get_ident()] += 1
             with simulation.arena(self.program.plan):
-                pairs = zip(self.specs_out, self.tensors_out(), strict=True)
-                tensors = [simulation.result(*pair) for pair in pairs]
+                tensors = self.take_memory(simulation, args)
                 self.keep(simulation.manager)
             del copies
             if self.plain:
@@ -151,6 +152,19 @@ class PlannedVariant(ProgramVariant):
             pairs = zip(self.outputs, results, strict=True)
             simulation.note([x for out, x in pairs if out.kind in COMPUTED], "aten::clone")
         return results
+
+    def take_memory(self, simulation: Simulation, args: list) -> list[torch.Tensor]:
+        """The tensors that the Program would write to, made segment by segment if it has any."""
+        pairs = list(zip(self.specs_out, self.tensors_out(), strict=True))
+        if not self.segments:
+            return [simulation.result(*pair) for pair in pairs]
+        tensors: dict[int, torch.Tensor] = {}
+        for segment in self.segments:
+            for at in segment.made:
+                tensors[at] = simulation.result(*pairs[at])
+            for number in segment.dropped:
+                args[number] = None
+        return [tensors[at] for at in range(len(pairs))]
 
     def keep(self, manager) -> None:
         """Take the memory of what the first run makes for later ones."""

@@ -30,6 +30,7 @@ from glasshouse.torch.layout import layout_of, row_major_strides
 from glasshouse.torch.lowering import GraphLowering
 from glasshouse.torch.options import target_of
 from glasshouse.torch.results import COMPUTED, FIXED, Output
+from glasshouse.torch.segments import Extent, Segment, segments_of
 from glasshouse.torch.tensor_access import described, make_call, turned
 
 OWN_ARENA_BYTES = 1 << 14  # an arena up to this size stays with its variant
@@ -205,6 +206,8 @@ class ProgramVariant(GraphVariant):
         self.stable = tuple(stable) if self.program.kept_steps else ()
         self.kept: list = []  # memory of what the first steps make of parameters
         self.set_results()
+        is_backward = lowering.phase == "backward" and not self.program.hosts
+        self.segments = self.find_segments(inputs) if is_backward else []
 
     def program_of(self, recording: record.Recording):
         """What computes a recording."""
@@ -249,6 +252,24 @@ class ProgramVariant(GraphVariant):
             if out.kind in WHOLE and counts[place] == 1
         }
 
+    def find_segments(self, inputs) -> list[Segment]:
+        """The segments of a run, whose list of arguments is its own. Arguments that are handed on,
+        and those that a copy stands for, stay to the end."""
+        program = self.program
+        begins, ends = program.output_begins, program.input_ends
+        last = program.count - 1
+        outputs = {
+            at: Extent(begins.get(at, 0), last, spec[3]) for at, spec in enumerate(self.specs_out)
+        }
+        stay = {out.what for out in self.outputs if out.kind not in COMPUTED}
+        stay |= {number for number, _ in self.copied}
+        arguments = {
+            number: Extent(0, ends.get(at, 0), inputs[number].nbytes)
+            for number, at in self.numbers.items()
+            if number not in stay
+        }
+        return segments_of(program.count, outputs, arguments)
+
 
 class CompiledVariant(ProgramVariant):
     """A graph as a Program. `call` writes where the tensors of a call lie into the run table."""
@@ -271,7 +292,9 @@ class CompiledVariant(ProgramVariant):
         for at, array in self.constants.items():
             self.table.table[1 + at] = array.ctypes.data
         given = [self.expected_input(i, x) for i, x in enumerate(inputs)]
-        self.call = make_call(ctypes.addressof(self.table.table), given, self.expected_results())
+        results, address = self.expected_results(), ctypes.addressof(self.table.table)
+        self.call = make_call(address, given, results)
+        self.calls = [make_call(address, [], [results[at] for at in x.made]) for x in self.segments]
         own = self.program.arena_bytes <= OWN_ARENA_BYTES
         self.arena = OwnArena(self.program.arena_bytes) if own else None
         self.stamp: int | None = None  # of the parameters that kept memory is made of
@@ -320,12 +343,12 @@ class CompiledVariant(ProgramVariant):
             kept = self.copy_inputs(args) if self.copied else None
             if self.draws:
                 self.keys[:, :2] = draw_keys(1)[0][:2]
-            tensors = self.call.results(self.allocate())
+            tensors = self.make_results()
             self.table.table[-1] = 0
             self.tally.runs[get_ident()] += 1
             begin = self.first_step(args) if self.stable else 0
             try:
-                self.run_program(begin)
+                self.run_program(begin, args, tensors)
             except (IndexErrorInside, OtherSizesError):  # PyTorch's own words say which index
                 self.stamp = None
                 return EagerVariant(self.module).run(args)
@@ -339,22 +362,29 @@ class CompiledVariant(ProgramVariant):
             return [tensors[at] for at in self.places]
         return self.results(args, tensors)
 
-    def allocate(self) -> list:
-        """(address, owner) of each output, None for a small one; and the arena."""
-        program, table = self.program, self.table.table
+    def make_results(self) -> list:
+        """The tensors that the Program writes to, with segments later; and the arena."""
         arena = self.arena
-        if arena is not None and True not in self.large:
-            program.arena, table[0] = arena, arena.address
-            return [None] * len(self.large)
-        manager = program.target.memory()
-        buffers = []
-        with held:
-            # The arena first, so that it gets the block that it had in the last run.
-            arena = arena or manager.alloc(program.arena_bytes, ARENA_TAG)
-            program.arena, table[0] = arena, arena.address
-            for _, _, _, nbytes, tag in self.specs_out:
-                buffer = None if nbytes < SMALL_BYTES else manager.alloc(nbytes, tag)
-                buffers.append(None if buffer is None else (buffer.address, buffer))
+        if arena is not None and (self.segments or True not in self.large):
+            self.set_arena(arena)
+            buffers = [None] * len(self.large)
+        else:
+            manager = self.program.target.memory()
+            with held:
+                # The arena first, so that it gets the block that it had in the last run.
+                self.set_arena(arena or manager.alloc(self.program.arena_bytes, ARENA_TAG))
+                buffers = [] if self.segments else self.allocate(self.specs_out)
+        return [None] * len(self.large) if self.segments else self.call.results(buffers)
+
+    def set_arena(self, arena) -> None:
+        self.program.arena, self.table.table[0] = arena, arena.address
+
+    def allocate(self, specs) -> list:
+        """(address, owner) of each output, None for a small one."""
+        alloc, buffers = self.program.target.memory().alloc, []
+        for _, _, _, nbytes, tag in specs:
+            buffer = None if nbytes < SMALL_BYTES else alloc(nbytes, tag)
+            buffers.append(None if buffer is None else (buffer.address, buffer))
         return buffers
 
     def copy_inputs(self, args) -> list:
@@ -381,16 +411,18 @@ class CompiledVariant(ProgramVariant):
         self.stamp = stamp
         return 0
 
-    def run_program(self, begin: int = 0) -> None:
+    def run_program(self, begin: int, args: list, tensors: list) -> None:
         """Run the steps; who watches this thread is told of them."""
+        run = functools.partial(self.run_steps, begin, args, tensors)
         if timers:
-            events = [-1] * self.recorded
-            run = functools.partial(self.run_steps, begin=begin)
-            programs.run_timed(self.program, events, run)
+            programs.run_timed(self.program, [-1] * self.recorded, run)
         else:
-            self.run_steps(begin=begin)
+            run()
 
-    def run_steps(self, ends_ns=None, begin: int = 0) -> None:
+    def run_steps(self, begin: int, args: list, tensors: list, ends_ns=None) -> None:
+        """Run the steps from `begin`, for these arguments and results."""
+        if self.segments:
+            return self.run_segments(args, tensors, ends_ns)
         inputs, outputs = {}, {}
         if self.program.hosts:
             table, first = self.table.table, 1 + len(self.leaves)
@@ -403,8 +435,30 @@ class CompiledVariant(ProgramVariant):
                 at: array_at(table[first + at], specs[at][1], specs[at][2])
                 for at in self.host_outputs
             }
-        places = [self.table.table[0], *self.table.places]
-        self.program.run_steps(self.table, places, inputs, outputs, ends_ns, begin)
+        return self.program.run_steps(
+            self.table, self.run_places(), inputs, outputs, ends_ns, begin
+        )
+
+    def run_segments(self, args: list, tensors: list, ends_ns=None) -> None:
+        """Run one segment after the other; what nobody reads any more is taken out of `args`."""
+        places = self.run_places()
+        for segment, call in zip(self.segments, self.calls, strict=True):
+            with held:
+                made = call.results(self.allocate(self.specs_out[at] for at in segment.made))
+            for at, tensor in zip(segment.made, made, strict=True):
+                tensors[at] = tensor
+            try:
+                self.program.run_steps(
+                    self.table, places, {}, {}, ends_ns, segment.begin, segment.end
+                )
+            except IndexErrorInside as error:
+                raise IndexError("backward: an index is outside of what it was for") from error
+            for number in segment.dropped:
+                args[number] = None
+
+    def run_places(self) -> list[int]:
+        """The addresses that the runner is called with."""
+        return [self.table.table[0], *self.table.places]
 
 
 def free_outputs(outputs: list[Output]) -> frozenset[int]:

@@ -15,6 +15,7 @@ nn = torch.nn
 F = torch.nn.functional
 
 from glasshouse.cli.torch_cases import import_transformers  # noqa: E402
+from glasshouse.torch import segments  # noqa: E402
 from glasshouse.torch.ahead import EagerStep  # noqa: E402
 
 TRACKER = runpy.run_path(str(Path(__file__).parents[3] / "tools" / "torch_tracker.py"))
@@ -114,6 +115,14 @@ def test_predicts_what_a_compiled_step_takes_to_the_byte(name):
     found = gh.analyze.step(*given, steps=3)
     assert sum(row.nbytes for row in found.memory) == found.peaks[-1]
     assert max(moment.nbytes for moment in found.timeline) == found.peaks[-1]
+    assert found.peaks == measured(*given)
+
+
+@pytest.mark.parametrize("name", list(CASES)[:2])
+def test_predicts_backward_passes_in_segments_to_the_byte(name, monkeypatch):
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 1 << 12)
+    given = case(name)
+    found = gh.analyze.step(*given, steps=3)
     assert found.peaks == measured(*given)
 
 

@@ -1,0 +1,55 @@
+"""Backward passes run in segments: in between, saved values go that nobody reads any more, and
+gradients get their memory when they are first written, as in eager.
+
+A Program that had all of its inputs and outputs from the first step to the last would need memory
+for all saved values and all gradients at once."""
+
+from typing import NamedTuple
+
+SEGMENT_BYTES = 16 << 20  # that come or go, at least, from one segment to the next
+
+
+class Segment(NamedTuple):
+    """Steps that run at once: the numbers of the outputs that get memory before, and of the
+    arguments that go behind."""
+
+    begin: int
+    end: int
+    made: list[int]
+    dropped: list[int]
+
+
+class Extent(NamedTuple):
+    """How long a value has to be there, by steps, and its bytes."""
+
+    first: int
+    last: int
+    nbytes: int
+
+
+def segments_of(
+    count: int, outputs: dict[int, Extent], arguments: dict[int, Extent]
+) -> list[Segment]:
+    """The segments of `count` steps; none where they would save nothing."""
+    changed = [0] * (count + 1)
+    for output in outputs.values():
+        changed[output.first] += output.nbytes
+    for argument in arguments.values():
+        changed[argument.last + 1] += argument.nbytes
+    bounds, waiting = [0], 0
+    for step in range(1, count):
+        waiting += changed[step]
+        if waiting >= SEGMENT_BYTES:
+            bounds.append(step)
+            waiting = 0
+    if len(bounds) == 1:
+        return []
+    return [
+        Segment(
+            begin,
+            end,
+            [number for number, x in outputs.items() if begin <= x.first < end],
+            [number for number, x in arguments.items() if begin <= x.last < end],
+        )
+        for begin, end in zip(bounds, [*bounds[1:], count], strict=True)
+    ]
