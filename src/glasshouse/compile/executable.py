@@ -237,7 +237,15 @@ class Program:
         self.run_steps(table, places, arrays, outputs, ends_ns)
 
     def run_steps(
-        self, table, places, arrays, outputs, ends_ns=None, begin: int = 0, end: int | None = None
+        self,
+        table,
+        places,
+        arrays,
+        outputs,
+        ends_ns=None,
+        *,
+        begin: int = 0,
+        end: int | None = None,
     ) -> None:
         """Run the steps from `begin` to `end` on a table that is filled; the host's need arrays by
         their numbers. `ends_ns` has -1 in the last place while no step has begun."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 SEGMENT_BYTES = 16 << 20  # that come or go, at least, from one segment to the next
 
 
-class Segment(NamedTuple):
+class BackwardSegment(NamedTuple):
     """Steps that run at once: the numbers of the outputs that get memory before, and of the
     arguments that go behind."""
 
@@ -29,7 +29,7 @@ class Extent(NamedTuple):
 
 def segments_of(
     count: int, outputs: dict[int, Extent], arguments: dict[int, Extent]
-) -> list[Segment]:
+) -> list[BackwardSegment]:
     """The segments of `count` steps; none where they would save nothing."""
     changed = [0] * (count + 1)
     for output in outputs.values():
@@ -45,7 +45,7 @@ def segments_of(
     if len(bounds) == 1:
         return []
     return [
-        Segment(
+        BackwardSegment(
             begin,
             end,
             [number for number, x in outputs.items() if begin <= x.first < end],

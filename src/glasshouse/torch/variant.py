@@ -30,7 +30,7 @@ from glasshouse.torch.layout import layout_of, row_major_strides
 from glasshouse.torch.lowering import GraphLowering
 from glasshouse.torch.options import target_of
 from glasshouse.torch.results import COMPUTED, FIXED, Output
-from glasshouse.torch.segments import Extent, Segment, segments_of
+from glasshouse.torch.segments import BackwardSegment, Extent, segments_of
 from glasshouse.torch.tensor_access import described, make_call, turned
 
 OWN_ARENA_BYTES = 1 << 14  # an arena up to this size stays with its variant
@@ -252,7 +252,7 @@ class ProgramVariant(GraphVariant):
             if out.kind in WHOLE and counts[place] == 1
         }
 
-    def find_segments(self, inputs) -> list[Segment]:
+    def find_segments(self, inputs) -> list[BackwardSegment]:
         """The segments of a run, whose list of arguments is its own. Arguments that are handed on,
         and those that a copy stands for, stay to the end."""
         program = self.program
@@ -436,21 +436,19 @@ class CompiledVariant(ProgramVariant):
                 for at in self.host_outputs
             }
         return self.program.run_steps(
-            self.table, self.run_places(), inputs, outputs, ends_ns, begin
+            self.table, self.run_places(), inputs, outputs, ends_ns, begin=begin
         )
 
     def run_segments(self, args: list, tensors: list, ends_ns=None) -> None:
         """Run one segment after the other; what nobody reads any more is taken out of `args`."""
-        places = self.run_places()
+        places, run = self.run_places(), self.program.run_steps
         for segment, call in zip(self.segments, self.calls, strict=True):
             with held:
                 made = call.results(self.allocate(self.specs_out[at] for at in segment.made))
             for at, tensor in zip(segment.made, made, strict=True):
                 tensors[at] = tensor
             try:
-                self.program.run_steps(
-                    self.table, places, {}, {}, ends_ns, segment.begin, segment.end
-                )
+                run(self.table, places, {}, {}, ends_ns, begin=segment.begin, end=segment.end)
             except IndexErrorInside as error:
                 raise IndexError("backward: an index is outside of what it was for") from error
             for number in segment.dropped:

@@ -101,9 +101,9 @@ def test_packing_is_done_once(monkeypatch):
 
     begins, original = [], Program.run_steps
 
-    def run_steps(self, table, places, arrays, outputs, ends_ns=None, begin=0, end=None):
-        begins.append(begin)
-        return original(self, table, places, arrays, outputs, ends_ns, begin, end)
+    def run_steps(self, table, places, arrays, outputs, ends_ns=None, **steps):
+        begins.append(steps["begin"])
+        return original(self, table, places, arrays, outputs, ends_ns, **steps)
 
     monkeypatch.setattr(Program, "run_steps", run_steps)
     layer, x = nn.Conv2d(16, 32, 5, stride=2), torch.randn(2, 16, 9, 9)

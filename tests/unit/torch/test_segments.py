@@ -7,7 +7,7 @@ import glasshouse as gh
 torch = pytest.importorskip("torch")
 
 from glasshouse.torch import segments  # noqa: E402
-from glasshouse.torch.segments import Extent, Segment, segments_of  # noqa: E402
+from glasshouse.torch.segments import BackwardSegment, Extent, segments_of  # noqa: E402
 from glasshouse.torch.variant import CompiledVariant  # noqa: E402
 
 WIDTH, ROWS, LAYERS = 128, 512, 6
@@ -59,10 +59,10 @@ def test_extents_are_cut_where_enough_comes_or_goes():
     outputs = {0: Extent(0, 9, n), 1: Extent(6, 9, n // 2), 2: Extent(8, 9, n)}
     arguments = {4: Extent(0, 2, n), 5: Extent(0, 5, n // 2), 7: Extent(0, 9, n)}
     assert segments_of(10, outputs, arguments) == [
-        Segment(0, 3, [0], [4]),
-        Segment(3, 6, [], [5]),
-        Segment(6, 8, [1], []),
-        Segment(8, 10, [2], [7]),
+        BackwardSegment(0, 3, [0], [4]),
+        BackwardSegment(3, 6, [], [5]),
+        BackwardSegment(6, 8, [1], []),
+        BackwardSegment(8, 10, [2], [7]),
     ]
     assert segments_of(10, {0: Extent(0, 9, n)}, {1: Extent(0, 9, 1)}) == []
 
