@@ -4,6 +4,7 @@ A graph of a whole training step has calls that no compiler takes: `backward()`,
 modes, numbers that tensors hold. It is compiled in segments: those calls are made as they are, and
 what stands between them is compiled when it first runs."""
 
+import functools
 import inspect
 import operator
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from importlib import import_module
 
 import torch
 
+from glasshouse.base.errors import OptionError
+from glasshouse.capture.budget import BudgetCompiler
 from glasshouse.capture.compilers import printed
 from glasshouse.capture.front import is_in_place
 from glasshouse.capture.operators import IN_PLACE
@@ -79,6 +82,8 @@ class Segment:
         if self.run is None:
             try:
                 self.run = compiled_call(self.compiler, self.graph, list(args), self.is_writing)
+            except OptionError:  # a budget that cannot be met
+                raise
             except Exception as error:
                 self.on_error(error)
                 self.run = self.graph.forward
@@ -133,10 +138,13 @@ def compile_graph(compiler, module: GraphModule, example_inputs: list):
     elif any(map(is_left, nodes)):
         run = in_segments(compiler, module)
     else:
-        graph = fx_module(module)
+        graph, is_writing = fx_module(module), any(map(writes, nodes))
+        if isinstance(compiler, BudgetCompiler):  # its error is that of a run
+            segment = Segment(compiler, graph, is_writing, module.graph.on_error)
+            return lambda *args: segment(*args)
         before.set()
         try:
-            run = compiled_call(compiler, graph, example_inputs, any(map(writes, nodes)))
+            run = compiled_call(compiler, graph, example_inputs, is_writing)
         finally:
             behind.set()
     changes = any(node.target in STATE_SETTERS for node in nodes if node.op == "call_function")
@@ -145,10 +153,14 @@ def compile_graph(compiler, module: GraphModule, example_inputs: list):
 
 def compiled_call(compiler, graph, example_inputs: list, is_writing: bool):
     """What a compiler makes of a torch.fx graph."""
-    if compiler is compile_to_program:
+    if compiler is compile_to_program or isinstance(compiler, BudgetCompiler):
+        budget = getattr(compiler, "budget", None)
         # It imports TorchDynamo, which takes a second.
         compiler = import_module("glasshouse.torch.backend").glasshouse
-    compiled = compiler(graph, example_inputs)
+        if budget is not None:
+            compiler = functools.partial(compiler, options={"memory_budget": budget})
+    with torch.random.fork_rng(devices=[]):  # PyTorch's partitioner draws numbers
+        compiled = compiler(graph, example_inputs)
     return AliasedInputs(compiled, graph.forward, example_inputs) if is_writing else compiled
 
 

@@ -133,7 +133,7 @@ class GraphLowering:
                     number += 1
                 elif node.op == "get_attr":
                     self.values[node] = self.place_constant(node)
-                elif node.op == "call_function":
+                elif node.op == "call_function" and not is_dropped_draw(node):
                     self.values[node] = self.call(node)
                 elif node.op == "output":
                     return self.finish(node)
@@ -328,6 +328,13 @@ def take_recording(recorder, values) -> record.Recording | None:
     pending = record.with_ancestors(wanted)
     recorder.forget()
     return record.describe(pending, wanted)
+
+
+def is_dropped_draw(node: FxNode) -> bool:
+    """Whether a node draws random numbers for nobody: PyTorch leaves such nodes in graphs that it
+    cuts, and each draw would take numbers from who comes behind it."""
+    tags = getattr(node.target, "tags", ())
+    return not node.users and torch.Tag.nondeterministic_seeded in tags
 
 
 def fake_of(node: FxNode):

@@ -5,7 +5,6 @@ for a budget that is a number from 0 (all) to 1 (nothing that costs time); here 
 for that keeps within a budget in bytes."""
 
 import copy
-import warnings
 
 import torch
 from torch._functorch import config
@@ -15,7 +14,8 @@ from torch._functorch.partitioners import (
 )
 from torch.utils.checkpoint import CheckpointPolicy
 
-from glasshouse.base.units import ByteCount, MemoryBudget
+from glasshouse.base.errors import OptionError
+from glasshouse.base.units import MemoryBudget
 
 TRIALS = 5  # of halving the interval of budgets
 LEAST = 1e-6  # a budget of 0 would not look at what has to be kept
@@ -45,7 +45,7 @@ def dropout(x: torch.Tensor, p: float, train: bool | None):
     of several."""
     if train is False or p == 0:
         return x.clone(), torch.ones_like(x, dtype=torch.bool)
-    kept = torch.rand_like(x, dtype=torch.float32) >= p
+    kept = torch.rand_like(x, dtype=torch.float32) < 1 - p
     return x * kept * (0.0 if p == 1 else 1 / (1 - p)), kept
 
 
@@ -75,7 +75,7 @@ def keep_draws(joint: torch.fx.GraphModule) -> None:
     would be others."""
     for node in joint.graph.nodes:
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-            compared = all(user.target is torch.ops.aten.ge.Scalar for user in node.users)
+            compared = all(user.target is torch.ops.aten.lt.Scalar for user in node.users)
             for kept in node.users if compared else (node,):
                 kept.meta["recompute"] = CheckpointPolicy.MUST_SAVE
 
@@ -104,7 +104,10 @@ def reads_written(backward: torch.fx.GraphModule, written: set[str]) -> bool:
 
 def partition_within(budget: MemoryBudget):
     """A function that cuts a joint graph so that the forward graph keeps no more than a budget; of
-    what the cut without recomputation keeps, where it is a part."""
+    what the cut without recomputation keeps, where it is a part.
+
+    It raises: OptionError, with the least that has to be kept, where that is more
+    """
 
     def cut(joint, inputs, *, num_fwd_outputs, **named):
         def trial(part: float):
@@ -132,13 +135,12 @@ def partition_within(budget: MemoryBudget):
             return best
         best, least = trial(LEAST)
         if least > allowed:
-            warnings.warn(
-                f"glasshouse: torch.compile(options=…): expected memory_budget to be kept; the "
-                f"forward pass has to keep {ByteCount(least)} of {ByteCount(whole_bytes)}. "
-                f"Raise memory_budget to that, or use smaller batches.",
-                stacklevel=2,
+            raise OptionError(
+                "memory_budget",
+                f"at least {least:,} bytes, which the forward pass has to keep of {whole_bytes:,}",
+                str(budget),
+                "Raise it to that, or use smaller batches.",
             )
-            return best
         low, high = LEAST, 1.0
         for _ in range(TRIALS):
             middle = (low + high) / 2

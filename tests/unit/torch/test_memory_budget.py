@@ -1,0 +1,154 @@
+"""Memory budgets of captured and compiled PyTorch programs: less is kept between the passes, and
+losses, gradients and parameters are those without one."""
+
+import gc
+
+import pytest
+
+import glasshouse as gh
+from glasshouse.base.errors import OptionError
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+F = torch.nn.functional
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+
+def perceptron():
+    layers = [x for _ in range(4) for x in (nn.Linear(64, 64), nn.GELU(), nn.Dropout(0.1))]
+    return nn.Sequential(*layers), torch.randn(64, 64)
+
+
+def pictures():
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1, bias=False),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, padding=1, stride=2),
+        nn.GELU(),
+        nn.Sigmoid(),
+        nn.Flatten(),
+        nn.Linear(32 * 64, 5),
+    )
+    return model, torch.randn(4, 3, 16, 16)
+
+
+def words():
+    layer = nn.TransformerEncoderLayer(32, 2, 64, dropout=0.0, batch_first=True)
+    model = nn.Sequential(nn.Embedding(50, 32), layer, nn.Linear(32, 50))
+    return model, torch.randint(0, 50, (8, 24))
+
+
+MODELS = {"perceptron": perceptron, "pictures": pictures, "words": words}
+
+
+def trained(make, compiled_by, steps=4) -> list[torch.Tensor]:
+    """The last loss, the parameters and their gradients after some steps."""
+    torch.manual_seed(0)
+    model, x = make()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    step = compiled_by(model, optimizer)
+    torch.manual_seed(1)
+    for _ in range(steps):
+        loss = step(x)
+    return [loss.detach(), *(p.detach() for p in model.parameters())] + [
+        p.grad for p in model.parameters()
+    ]
+
+
+def compiling(budget):
+    """The model compiled, the rest as it is."""
+
+    def compiled_by(model, optimizer):
+        options = {"memory_budget": budget} if budget else {}
+        forward = torch.compile(model, backend="glasshouse", options=options)
+
+        def step(x):
+            optimizer.zero_grad()
+            loss = forward(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return step
+
+    return compiled_by
+
+
+def capturing(budget):
+    """The whole step captured."""
+
+    def compiled_by(model, optimizer):
+        def step(x):
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return gh.optimize(memory_budget=budget)(step) if budget else gh.optimize(step)
+
+    return compiled_by
+
+
+@pytest.mark.parametrize("way", [compiling, capturing])
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_and_parameters_are_those_without_a_budget(name, way):
+    plain = trained(MODELS[name], way(None))
+    within = trained(MODELS[name], way("40%"))
+    for a, b in zip(plain, within, strict=True):
+        if (name, way) == ("pictures", capturing):  # the last bits of a batch norm's gradients
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+        else:
+            assert torch.equal(a, b)
+
+
+def bytes_between(budget) -> int:
+    """What our manager has handed out between the passes of a captured step."""
+    between = []
+    torch.manual_seed(0)
+    model, x = perceptron()
+
+    @gh.disable
+    def look():
+        gc.collect()
+        between.append(gh.memory.stats().wanted_bytes)
+
+    def forward(x):
+        return model(x).square().mean()
+
+    compiled = gh.optimize(memory_budget=budget)(forward) if budget else gh.optimize(forward)
+    for _ in range(3):
+        gc.collect()
+        before = gh.memory.stats().wanted_bytes
+        loss = compiled(x)
+        look()
+        loss.backward()
+    return between[-1] - before
+
+
+def test_a_captured_step_keeps_less():
+    whole = bytes_between(None)
+    assert bytes_between("40%") <= 0.4 * whole < whole
+
+
+def sigmoids():
+    return nn.Sequential(nn.Linear(64, 64), nn.Sigmoid(), nn.Linear(64, 8)), torch.randn(64, 64)
+
+
+@pytest.mark.parametrize("way", [compiling, capturing])
+def test_a_budget_that_cannot_be_met_names_the_least(way):
+    with pytest.raises((OptionError, RuntimeError), match=r"at least [\d,]+ bytes.*1KB"):
+        trained(sigmoids, way("1KB"))
+
+
+def test_a_budget_that_cannot_be_met_is_refused_in_each_call():
+    model, x = sigmoids()
+    forward = gh.optimize(memory_budget="1KB")(lambda x: model(x).square().mean())
+    for _ in range(2):
+        with pytest.raises(OptionError, match="at least"):
+            for _ in range(3):
+                forward(x).backward()
