@@ -137,10 +137,13 @@ def build(library: str, name: str) -> tuple[torch.nn.Module, dict]:
     return without_chance(model.train()), inputs
 
 
+CHANCES = "p drop_prob drop_path drop_rate proj_drop_rate dropout layerdrop attn_dropout".split()
+
+
 def without_chance(model: torch.nn.Module) -> torch.nn.Module:
     """The model with every probability of dropping something at 0."""
     for part in model.modules():
-        for attribute in ("p", "drop_prob", "drop_path", "dropout", "layerdrop", "attn_dropout"):
+        for attribute in CHANCES:
             if isinstance(getattr(part, attribute, None), float):
                 setattr(part, attribute, 0.0)
     return model

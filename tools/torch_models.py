@@ -45,6 +45,7 @@ apart.begin_with(
 
 
 EPSILON = 1e-7  # relative, about the last bit of float32
+NEARLY_ZERO = 1e-5  # what a running mean is that is 0 but for rounding
 
 
 # -- one model, in a process of its own ----------------------------------------------------------
@@ -148,15 +149,17 @@ def in_double(model, inputs: dict, buffers: dict) -> Step | None:
         model.float()
 
 
-def moved(model, inputs: dict, buffers: dict) -> Step:
-    """A step of eager's behind a change of every parameter in about its last bit: how far that goes
-    from the step without is how little the gradients mean."""
-    put_back(model, buffers)
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for p in model.parameters():
-            p.mul_(1 + EPSILON * torch.randn(p.shape, generator=generator).to(p.dtype))
-    return step(model, model, inputs)
+def moved(model, inputs: dict, buffers: dict, eager: Step) -> float:
+    """How far eager's gradients move by a change of every parameter in about its last bit, the
+    most of three: below that they mean nothing (an element beside a relu's kink, say)."""
+    generator, most = torch.Generator().manual_seed(3), 0.0
+    for _ in range(3):
+        put_back(model, buffers)
+        with torch.no_grad():
+            for p in model.parameters():
+                p.mul_(1 + EPSILON * torch.randn(p.shape, generator=generator).to(p.dtype))
+        most = max(most, compare(step(model, model, inputs), eager)["gradients"])
+    return most
 
 
 def worst_of(ours: list, eager: list, exact: list | None = None) -> float:
@@ -192,14 +195,22 @@ def compare(ours: Step, eager: Step, exact: Step | None = None) -> dict:
         backward = worst_of(
             *(x and [x.gradients[name] for name in names] for x in (ours, eager, exact))
         )
-    apart = [name for name, x in eager.buffers.items() if not is_near(ours.buffers[name], x)]
+    apart = []
+    for name, x in eager.buffers.items():
+        if not is_near(ours.buffers[name], x, exact and exact.buffers[name]):
+            apart.append(name)
     right = forward <= OUTPUTS and backward <= GRADIENTS and not apart
     return {"right": right, "outputs": forward, "gradients": backward, "buffers": apart}
 
 
-def is_near(x, y) -> bool:
-    """Whether two buffers agree; those of whole numbers have to be equal."""
-    return torch.allclose(x, y, OUTPUTS, 1e-2 * OUTPUTS, equal_nan=True)
+def is_near(x, y, exact=None) -> bool:
+    """Whether two buffers agree as outputs have to; those of whole numbers are equal."""
+    if torch.equal(x, y) or not y.is_floating_point():
+        return torch.equal(x, y)
+    x, y = x.double(), y.double()
+    noise = 0.0 if exact is None else 3 * (y - exact).norm().item()
+    noise += NEARLY_ZERO * y.numel() ** 0.5
+    return (x - y).norm().item() <= OUTPUTS * y.norm().item() + noise
 
 
 def compare_exactly(ours: Step, eager: Step, exact: Step) -> dict:
@@ -237,7 +248,7 @@ def examine(library: str, name: str, steps: int) -> dict:
     if not found["right"]:
         exact = in_double(model, inputs, buffers)
         found = found if exact is None else compare_exactly(ours, eager, exact)
-        found["moved"] = compare(moved(model, inputs, buffers), eager)["gradients"]
+        found["moved"] = moved(model, inputs, buffers, eager)
     new = [(file, text) for file, text in told - usual if f"/{library}/" not in file]
     warned = sorted(text for file, text in new if "glasshouse" in file + text)
     return {
@@ -275,9 +286,16 @@ def run_apart(library: str, name: str, options) -> dict:
     return {"right": False, "error": str(result)} if isinstance(result, apart.Ended) else result
 
 
+def is_noise(result: dict) -> bool:
+    """Whether only gradients differ, and by less than three times what a change of the parameters'
+    last bits does to eager's."""
+    good = result.get("outputs", 1.0) <= OUTPUTS and not result["buffers"] and not result["warned"]
+    return good and result["gradients"] <= 3 * result.get("moved", 0.0)
+
+
 def line_of(name: str, result: dict) -> str:
     """A result, as a line of the table."""
-    mark = "yes" if result["right"] else "NO"
+    mark = "yes" if result["right"] else "near" if is_noise(result) else "NO"
     if "error" in result:
         return f"{name:44} {mark:>4}  {result['error']}"
     if "single" in result:
@@ -378,7 +396,9 @@ def too_few(library: str, results: list[dict], captured: bool) -> bool:
     right = sum(r["right"] for r in results)
     share = right / len(results)
     if not captured:
-        print(f"{library}: {right} of {len(results)} right, {share:.1%}")
+        near = sum(not r["right"] and is_noise(r) for r in results)
+        more = f"; {near} more within eager's own noise" * (near > 0)
+        print(f"{library}: {right} of {len(results)} right, {share:.1%}{more}")
         return share < LEAST
     single = sum(r.get("single", False) for r in results)
     part = single / len(results)

@@ -45,6 +45,13 @@ RULES = decompositions()
 SECONDS = 30  # for one sample
 MOST_ENDINGS = 20  # of processes, for one operator
 STRICT = checked_options({"strict": True})
+TIES = "equal elements may stand in any order; ours keep theirs, eager's large sorts do not"
+REASONS = {  # why samples of an operator differ
+    "argsort": TIES,
+    "msort": TIES,
+    "sort": TIES,
+    "empty_strided": "strides that let elements overlap; ours lie apart, and hold zeros",
+}
 WAYS = ("forward", "strides", "backward")
 REFUSED = "eager itself refuses the sample"
 BROKEN, DRAWN, NEAR = "the graph breaks", "drawn: values not compared", "as near to float64"
@@ -367,9 +374,10 @@ def run_all(options) -> dict[tuple[str, str], list[dict[str, str]]]:
     return {(name, dtype): done[name, dtype] for name, _, dtypes in chosen for dtype in dtypes}
 
 
-def print_summary(results: dict) -> float:
-    """Print what differs and how often; the share of samples that are as in PyTorch."""
+def print_summary(results: dict) -> dict:
+    """Print what differs, how often and why; what is saved of that."""
     counts: collections.Counter = collections.Counter()
+    different_samples: collections.Counter = collections.Counter()
     for (name, dtype), samples in sorted(results.items()):
         notes: dict[str, collections.Counter] = {}
         for sample in samples:
@@ -378,6 +386,7 @@ def print_summary(results: dict) -> float:
                 continue
             different = {way: sample[way] for way in WAYS if sample.get(way)}
             counts["different" if different else "same"] += 1
+            different_samples[name] += bool(different)
             for way, text in different.items():
                 notes.setdefault(way, collections.Counter())[text] += 1
             for kind in sample.keys() - set(WAYS):
@@ -394,8 +403,12 @@ def print_summary(results: dict) -> float:
         print(f"{count:7} {kind}")
     compared = counts["same"] + counts["different"]
     share = counts["same"] / compared if compared else 0.0
+    for name, number in sorted((+different_samples).items()):
+        print(f"{name}, {number} samples: {REASONS.get(name, 'NOT EXPLAINED')}")
     print(f"{counts['same']} of {compared} samples ({share:.2%}) are as in PyTorch")
-    return share
+    differing = {name: [n, REASONS.get(name, "")] for name, n in (+different_samples).items()}
+    operators = len({name for name, _ in results})
+    return {"share": share, "operators": operators, "counts": counts, "differing": differing}
 
 
 def main() -> None:
@@ -409,9 +422,13 @@ def main() -> None:
     parser.add_argument("--inplace", action="store_true", help="the forms that write their operand")
     parser.add_argument("--log", help="where results are appended; what it holds is not run again")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
+    parser.add_argument("--save", type=Path, help="where the summary is written")
     parser.add_argument("--at-least", type=float, default=0.0, help="share that has to be the same")
     options = parser.parse_args()
-    share = print_summary(run_all(options))
+    found = print_summary(run_all(options))
+    if options.save:
+        options.save.write_text(json.dumps({"torch": torch.__version__, **found}, indent=1) + "\n")
+    share = found["share"]
     sys.exit(0 if share > 0 and share >= options.at_least else 1)
 
 

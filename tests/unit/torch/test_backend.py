@@ -391,3 +391,23 @@ def test_ranges_between_numbers_that_are_no_integers(dtype, given):
 
     x = torch.ones((), dtype=torch.float64)
     torch.testing.assert_close(compiled(function)(x), function(x))
+
+
+@pytest.mark.parametrize("padding, more", [(0, 2), (1, 3), (2, 2), (1, 1)])
+def test_a_transposed_convolution_whose_result_is_padded_by_strides(padding, more):
+    x, w = torch.randn(2, 3, 5), torch.randn(3, 4, 2)
+    bias = torch.randn(4)
+    options = {"stride": 2, "padding": padding, "output_padding": more, "dilation": 4}
+
+    def gradients(function):
+        given = [y.clone().requires_grad_() for y in (x, w, bias)]
+        y = function(*given)
+        y.backward(torch.linspace(-1, 1, y.numel()).reshape(y.shape))
+        return [y, *(z.grad for z in given)]
+
+    def convolve(*given):
+        return torch.nn.functional.conv_transpose1d(*given, **options)
+
+    ours = gradients(compiled(convolve, options={"strict": True}))
+    for y, z in zip(ours, gradients(convolve), strict=True):
+        torch.testing.assert_close(y, z)

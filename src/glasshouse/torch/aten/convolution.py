@@ -5,6 +5,7 @@ from glasshouse import nn
 from glasshouse.dispatch.value import Value
 from glasshouse.nn.functional.conv import on_batch
 from glasshouse.ops.contract import conv, conv_data_grad, conv_weight_grad
+from glasshouse.torch.aten.movement import slice_
 from glasshouse.torch.aten.shape import reshape, spread
 from glasshouse.torch.table import aten
 
@@ -41,6 +42,20 @@ def convolution(x, w, bias, stride, padding, dilation, transposed, output_paddin
     return on_batch(x, count, convolve_batch)
 
 
+def without_more_steps(g: Value, output_padding, options: dict) -> tuple[Value, dict]:
+    """(g, options) whose convolution has the size of what a transposed one was given: where its
+    result was padded by a stride or more, there is room for more steps."""
+    paddings = []
+    pads = spread(output_padding, g.ndim - 2)
+    for axis, (pad, stride) in enumerate(zip(pads, options["stride"], strict=True), start=2):
+        before, after = options["padding"][axis - 2]
+        room = pad // stride * stride
+        paddings.append((before, max(after - room, 0)))
+        if room > after:
+            g = slice_(g, axis, 0, g.shape[axis] - (room - after))
+    return g, {**options, "padding": tuple(paddings)}
+
+
 @aten("convolution_backward")
 def convolution_backward(
     g, x, w, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask
@@ -48,7 +63,9 @@ def convolution_backward(
     """The gradients that `mask` asks for, of data, weights and bias."""
     options = options_of(w, stride, padding, dilation, groups)
     grad_x = grad_w = grad_bias = None
+    g_whole = g
     if transposed:  # the convolution of g: data and result change places
+        g, options = without_more_steps(g, output_padding, options)
         if mask[0]:
             grad_x = conv(g, w, **options)
         if mask[1]:
@@ -59,5 +76,5 @@ def convolution_backward(
         if mask[1]:
             grad_w = conv_weight_grad(x, g, shape=w.shape[2:], **options)
     if mask[2]:
-        grad_bias = gh.sum(g, axis=(0, *range(2, g.ndim)))
+        grad_bias = gh.sum(g_whole, axis=(0, *range(2, g.ndim)))
     return grad_x, grad_w, grad_bias
