@@ -231,13 +231,14 @@ def compare_sample(op, sample, inplace: bool) -> dict[str, str]:
         outs, grads = results_of(compile_function(function, graphs), tensors)
     except Exception:
         foreign = {x.dtype for x in (*tensors, *expected)} - FROM_TORCH.keys()
+        foreign |= {x.layout for x in (*tensors, *expected)} - {torch.strided}
         if graphs and not foreign:  # a fault of ours; AOTAutograd alone could make a graph
             raise
         torch._dynamo.reset()
         options = {"strict": not foreign}
         whole = torch.compile(function, backend=glasshouse, options=options, dynamic=False)
         outs, grads = results_of(whole, tensors)
-        counted |= {f"in PyTorch: graphs with {dtype}": "" for dtype in foreign} or {BROKEN: ""}
+        counted |= {f"in PyTorch: graphs with {kind}": "" for kind in foreign} or {BROKEN: ""}
         graphs.clear()
     unknown = {name for graph in graphs for v in graph.variants.values() for name in v.unknown}
     exact = exact_grads = None

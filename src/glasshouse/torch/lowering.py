@@ -255,6 +255,10 @@ class GraphLowering:
     def spec_of_result(self, fake):
         if not isinstance(fake, torch.Tensor):
             raise NotImplementedError(f"a result {fake!r}")
+        if fake.layout != torch.strided:
+            raise BackendError(
+                "torch.compile", "results that lie by strides", fake.layout, "PyTorch computes it."
+            )
         return spec_of(self.sizes.concrete(fake))
 
     def promised(self, node: FxNode, result):

@@ -14,6 +14,13 @@ def lowered(function, *inputs):
     return GraphLowering(module, inputs, "forward").run()
 
 
+def test_sparse_results_are_refused():
+    from glasshouse.base import BackendError
+
+    with pytest.raises(BackendError, match="got torch.sparse_coo"):
+        lowered(lambda x: x.to_sparse(), torch.eye(3, dtype=torch.int64))
+
+
 def test_values_in_between_are_no_results():
     graph = lowered(lambda x: ((x.sin() + 1) * 2).exp().sum(), torch.ones(3, 3))
     assert len(graph.recording.outputs) == 1
