@@ -8,6 +8,7 @@ from functools import partial
 
 import torch
 
+from glasshouse import memory
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.scope import path_of
 from glasshouse.dispatch.watch import Watcher
@@ -45,7 +46,7 @@ class StorageWatch:
             storage = tensor.untyped_storage()
         except NotImplementedError:  # sparse tensors are several
             return
-        if storage._cdata in self.references:
+        if storage._cdata in self.references or kind == "existed" and is_ours(storage):
             return
         if type(owner) is str:
             owner = Tag(owner, path_of(state.scope), state.phase)
@@ -66,3 +67,9 @@ class StorageWatch:
     def end(self) -> None:
         """Look no longer."""
         self.references.clear()
+
+
+def is_ours(storage) -> bool:
+    """Whether a storage lies in memory of our manager, as results of Programs do: that tells of it
+    itself."""
+    return storage.device.type == "cpu" and storage.data_ptr() in memory.current().live

@@ -268,3 +268,19 @@ def test_tensors_without_contents_run_through_a_compiled_function():
     assert result.shape == (8, 8)
     x = torch.eye(8)
     torch.testing.assert_close(function(x), x + 1)
+
+
+def test_a_profile_lies_beside_the_prediction():
+    model, loss, optimizer, inputs = case("perceptron")
+    found = gh.analyze.step(model, loss, optimizer, inputs)
+    step = EagerStep(model, loss, optimizer, inputs, None)
+    step.forward = torch.compile(model, backend="glasshouse")
+    for _ in range(2):
+        step.run(optimizer, inputs)
+    with gh.profile(profile_memory=True) as prof:
+        step.run(optimizer, inputs)
+    beside = gh.analyze.compare(found, prof)
+    lines = {line.name: line for line in beside.totals}
+    assert lines["FLOPs of kernels"].ratio == 1.0
+    assert 0.9 < lines["peak bytes"].ratio < 1.1  # small results are in no manager's memory
+    assert beside.kernels and all(line.predicted > 0 for line in beside.kernels)
