@@ -1,5 +1,6 @@
 """Reading and writing attributes, with guards on what was read and a log of what was written."""
 
+import enum
 import types
 
 from glasshouse.capture.frame import CapturedGenerator, CapturedIterator, type_of
@@ -322,7 +323,7 @@ class AttributeRules:
             return self.deliver(then, method)
         if hasattr(type(class_value), "__get__"):
             return self.give(then, self.do(getattr, value, name))
-        if not self.may_change(value):
+        if not self.may_change(value) or isinstance(class_value, enum.Enum):
             return self.give(then, class_value)
         return self.deliver(then, self.load(class_value, self.part_of_class(cls, "lookup", name)))
 

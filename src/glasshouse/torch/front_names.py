@@ -1,5 +1,6 @@
 """Which of PyTorch's functions are nodes of a captured graph, and which are something else."""
 
+import enum
 import sys
 import types
 
@@ -174,6 +175,7 @@ CONSTANTS = {
 COMPILING = {torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling}
 CLASSES = (torch.device, torch.finfo, torch.iinfo, torch.Size)
 VALUES = (
+    enum.Enum,
     torch.dtype,
     torch.device,
     torch.layout,

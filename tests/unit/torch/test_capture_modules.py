@@ -1,6 +1,7 @@
 """Modules of PyTorch, captured by our own frame hook: what is guarded, what lives beside it."""
 
 import copy
+import enum
 import gc
 import pickle
 import weakref
@@ -244,3 +245,31 @@ def test_shared_weights_are_one_input():
     assert captured.hits == 2
     other = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     torch.testing.assert_close(captured(other, x), other(x))
+
+
+class Layout(str, enum.Enum):  # noqa: UP042
+    ROWS = "rows"
+    COLUMNS = "columns"
+
+
+class Arranged(nn.Module):
+    """Keeps a member of an enumeration that is a string too, as timm's layers do."""
+
+    def __init__(self):
+        super().__init__()
+        self.layout, self.layer = Layout.ROWS, nn.Linear(4, 4)
+
+    def forward(self, x):
+        y = self.layer(x)
+        if self.layout != Layout.COLUMNS:
+            y = y * 2
+        return y + 1 if self.layout == "rows" else y
+
+
+def test_members_of_enumerations():
+    model, x = Arranged(), torch.ones(3, 4)
+    captured = gh.optimize("eager", nopython=True)(lambda model, x: model(x))
+    for layout in (Layout.ROWS, Layout.COLUMNS, Layout.ROWS, "rows", Layout.COLUMNS):
+        model.layout = layout
+        torch.testing.assert_close(captured(model, x), model(x))
+    assert captured.hits >= 2
