@@ -180,19 +180,23 @@ def given(value):
 
 
 def real(var: Var, natives: dict):
-    """A Var's value with Python's own iterators in it; `natives` has those that were made."""
+    """A Var's value with Python's own iterators in it; `natives` has those that were made, and the
+    containers that were gone through, which may lie in themselves."""
     value = var.value
-    if isinstance(value, OWN_ITERATORS):
-        if id(value) not in natives:
-            natives[id(value)] = value.native()
+    if id(value) in natives:
         return natives[id(value)]
+    if isinstance(value, OWN_ITERATORS):
+        made = natives[id(value)] = value.native()
+        return made
     if not isinstance(var.origin, Recipe) or var.items is None:
         return value
     kind = var.origin.kind
+    if kind == "tuple" and type(value) is tuple:
+        return tuple([real(x, natives) for x in var.items])
+    if kind in ("list", "dict", "attributes"):
+        natives[id(value)] = value
     if kind == "list":
         value[:] = [real(x, natives) for x in var.items]
-    elif kind == "tuple" and type(value) is tuple:
-        return tuple([real(x, natives) for x in var.items])
     elif kind in ("dict", "attributes"):
         for key, (_, x) in var.items.items():
             if x.origin is not None:

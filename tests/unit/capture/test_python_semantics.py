@@ -370,3 +370,17 @@ def test_layer_made_inside_is_captured_once():
     assert len(graphs) == 1
     want = gh.nn.Softmax(dim=0)(gh.ones((2, 3))) + 1
     assert fast(gh.ones((2, 3)), 0).tolist() == want.tolist()
+
+
+def test_containers_that_lie_in_themselves():
+    def fn(x, n):
+        table, items = {"n": n}, [n]
+        table["itself"] = table
+        items.append((items, table, zip(items, [n])))
+        return table, items[1][0] is items, items[0], x + n
+
+    fast = gh.optimize("eager")(fn)
+    for n in (1, 2, 2):
+        (table, same, first, y), (_, _, _, want) = fast(gh.ones(2), n), fn(gh.ones(2), n)
+        assert table["itself"] is table and table["n"] == first == n and same
+        assert str(y) == str(want)
