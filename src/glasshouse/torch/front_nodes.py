@@ -28,8 +28,9 @@ class UsersFrames:
 
     def __call__(self, frame, event, argument):
         library = str(frame.f_globals.get("__name__")).partition(".")[0]
-        if event == "call" and library not in names.LIBRARIES:
-            self.names.append(frame.f_code.co_qualname)
+        if event != "call" or library in names.LIBRARIES or is_of_an_operator(frame):
+            return
+        self.names.append(frame.f_code.co_qualname)
 
     def __enter__(self):
         self.is_alone = sys.getprofile() is None
@@ -40,6 +41,15 @@ class UsersFrames:
     def __exit__(self, *error):
         if self.is_alone:
             sys.setprofile(None)
+
+
+def is_of_an_operator(frame) -> bool:
+    """Whether a frame is that of a torch.library operator, which has no effects."""
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).startswith("torch._library."):
+            return True
+        frame = frame.f_back
+    return False
 
 
 class TorchNodeFront(FrontEnd):

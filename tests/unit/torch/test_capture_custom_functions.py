@@ -464,3 +464,26 @@ def test_a_gradient_of_a_gradient_outside():
         (g,) = torch.autograd.grad(loss, value, create_graph=True)
         g.pow(2).sum().backward()
     torch.testing.assert_close(x.grad, y.grad)
+
+
+@torch.library.custom_op("gh_tests::doubled", mutates_args=())
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def doubled_backward(ctx, grad):
+    return grad * 2
+
+
+doubled.register_fake(torch.empty_like)
+doubled.register_autograd(doubled_backward)
+
+
+def test_operators_of_torch_library_are_captured():
+    def fn(x):
+        torch.ops.gh_tests.doubled(x * x).sum().backward()
+        return x.grad.clone()
+
+    captured = same_story(lambda: (fn, leaves, nothing))
+    assert captured.hits == 4
+    assert not captured.capture.breaks
