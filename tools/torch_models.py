@@ -149,19 +149,10 @@ def in_double(model, inputs: dict, buffers: dict) -> Step | None:
         model.float()
 
 
-def channels_last(x: torch.Tensor) -> torch.Tensor:
-    """Images with channels innermost; all else as it is."""
-    return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
-
-
 def moved(model, inputs: dict, buffers: dict, eager: Step) -> float:
-    """How far eager's gradients move where images lie with channels innermost, or by a change of
-    every parameter in about its last bit, the most of four: below that they mean nothing (an
-    element beside a relu's kink, say)."""
-    generator = torch.Generator().manual_seed(3)
-    put_back(model, buffers)
-    turned = {name: channels_last(x) for name, x in inputs.items()}
-    most = compare(step(model, model, turned), eager)["gradients"]
+    """How far eager's gradients move by a change of every parameter in about its last bit, the
+    most of three: below that they mean nothing (an element beside a relu's kink, say)."""
+    generator, most = torch.Generator().manual_seed(3), 0.0
     for _ in range(3):
         put_back(model, buffers)
         with torch.no_grad():
