@@ -60,9 +60,9 @@ def parts_of(count: int, rows: int) -> dict:
     return {
         "compiled": lambda: compiled(x),
         "graph": lambda: graph(args),
-        "steps": lambda: (kept, variant.run_steps()),
+        "steps": lambda: (kept, variant.run_steps(0, args, [])),
         "fill": lambda: variant.call.fill(args),
-        "allocate": variant.allocate,
+        "allocate": lambda: variant.allocate(variant.specs_out),
         "results": lambda: variant.call.results([None] * len(variant.large)),
     }
 
