@@ -211,7 +211,6 @@ def test_models_of_pytorch_are_analysed(tmp_path, monkeypatch):
     said = json.loads(run("analyze", "torch_to_analyse.py", "--json"))
     assert said["convention"] == "torch"
     assert "optimizer state" in {row["kind"] for row in said["memory"]}
-    assert "torch for a" in run(
-        "analyze", "torch_to_analyse.py", "--convention", "colossal", code=2
-    )
+    table = run("analyze", "torch_to_analyse.py", "--convention", "colossal")
+    assert "call_module" in table and "64 b" in table
     assert "a model of ours" in run("analyze", "torch_to_analyse.py", "--budget", "50%", code=2)
