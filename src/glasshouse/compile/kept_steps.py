@@ -3,10 +3,9 @@ such as parameters in inference, which are brought into the layout that a produc
 
 from collections import Counter
 
-from glasshouse.compile.steps import FusedKernel, LoweredStep, PlannedBuffer
+from glasshouse.compile.steps import PlannedBuffer, Step
 
 MOST_GROWTH = 2  # kept bytes, as a multiple of the inputs that they are made of
-Step = FusedKernel | LoweredStep
 
 
 def kept_steps_first(schedule: list[Step], lowering, stable_inputs: frozenset[int]):

@@ -1,9 +1,7 @@
 """The order of steps, as far as memory depends on it."""
 
 from glasshouse.compile.plan_memory import LENT_BYTES, successors_of
-from glasshouse.compile.steps import FusedKernel, LoweredStep, PlannedBuffer
-
-Step = FusedKernel | LoweredStep
+from glasshouse.compile.steps import LoweredStep, PlannedBuffer, Step
 
 
 def free_early(schedule: list[Step]) -> list[Step]:

@@ -7,11 +7,10 @@ import numpy as np
 
 from glasshouse.compile.fuse import reduces_rows
 from glasshouse.compile.lower import Lowering
-from glasshouse.compile.steps import FusedKernel, LoweredStep, PlannedBuffer, Root
+from glasshouse.compile.steps import FusedKernel, PlannedBuffer, Root, Step
 from glasshouse.compile.view import View
 
 ALIGNMENT = 64  # bytes of a cache line
-Step = FusedKernel | LoweredStep
 LENT_BYTES = 1 << 20  # smaller values do not go into outputs: those of the arena stay in caches
 
 

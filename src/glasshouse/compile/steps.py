@@ -112,6 +112,9 @@ class LoweredStep:
         return all(buffer.spec.size == 0 for buffer in self.results)
 
 
+Step = FusedKernel | LoweredStep
+
+
 def order_of(expr: Expr, shape) -> tuple[int, ...] | None:
     """The order of axes in memory of the first load that covers the domain; None: row-major."""
     size = prod(shape)
