@@ -1,51 +1,147 @@
-"""A prediction beside what was measured."""
+"""A prediction beside what was measured, line by line."""
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import median
+from typing import Any
 
-from glasshouse.analyze.step import StepAnalysis
+from glasshouse.profile.at_once import SingleCall, with_kernels
+from glasshouse.profile.memory import MemoryTimeline
 from glasshouse.profile.profiler import profile
-from glasshouse.profile.tables import kernels
-from glasshouse.profile.text import milliseconds, table
+from glasshouse.profile.tables import KernelRow, kernels
+from glasshouse.profile.text import milliseconds, scaled, table
+from glasshouse.profile.trace import Trace
+
+MOST_LINES = 1_000  # of a page's table
+UNITS = {"ns": milliseconds, "B": lambda x: scaled(x, "B"), "FLOP": scaled}
+HEADINGS = ["predicted", "measured", "ratio"]
 
 
-class Line(NamedTuple):
-    """One figure: predicted, measured."""
+@dataclass(frozen=True)
+class Line:
+    """One figure of a step: predicted, measured, in "ns", "B" or "FLOP"."""
 
     name: str
     predicted: float
     measured: float
+    unit: str = "ns"
 
     @property
     def ratio(self) -> float:
         return self.predicted / self.measured if self.measured else float("nan")
 
+    def cells(self) -> list[str]:
+        """Predicted, measured and their ratio as text; nothing where there is none."""
+        show = UNITS[self.unit]
+        both = self.predicted and self.measured
+        sides = [show(x) if x else "" for x in (self.predicted, self.measured)]
+        return [*sides, f"{self.ratio:.3f}" if both else ""]
+
+
+@dataclass(frozen=True)
+class KernelLine(Line):
+    """What computes in one place, in a step. A side on which it is not has zeros. `line` is the
+    user's, where the profile knows it."""
+
+    kind: str = ""
+    module: str = ""
+    phase: str = ""
+    line: str = ""
+    predicted_bytes: float = 0
+    measured_bytes: float = 0
+    predicted_flops: float = 0
+    measured_flops: float = 0
+
+    def row(self) -> list[str]:
+        """All of it as text."""
+        place = f"{self.module} {self.phase} {Path(self.line).name}".strip()
+        moved = Line("", self.predicted_bytes, self.measured_bytes, "B")
+        flops = Line("", self.predicted_flops, self.measured_flops, "FLOP")
+        name = f"{self.kind} {self.name}".strip()
+        return [name, place, *self.cells(), *moved.cells()[:2], *flops.cells()[:2]]
+
 
 class Compared:
-    """Peak memory, FLOPs and time of a step, predicted and measured; `kernels` line by line."""
+    """A step, predicted and measured.
 
-    def __init__(self, prediction: StepAnalysis, measured: profile):
-        trace = measured.trace
-        steps = max(1, len(trace.loop_steps()))
-        runs = kernels(trace)
-        self.totals = [
-            Line("kernels, ns a step", prediction.predicted_ns, trace.kernel_ns / steps),
-            Line(
-                "FLOPs of kernels",
-                sum(k.flops for k in prediction.kernels),
-                sum(r.flops * r.runs for r in runs) / steps,
-            ),
+    totals   time, FLOPs and peak memory
+    lines    all that computes, in Programs and beside them, the longest first
+    kernels  those of the lines that are on both sides"""
+
+    def __init__(self, prediction: Any, trace: Trace):
+        self.prediction, self.trace = prediction, with_kernels(trace)
+        self.steps = max(1, len(trace.loop_steps()))
+
+    @cached_property
+    def rows(self) -> list[KernelRow]:
+        return kernels(self.trace)
+
+    @cached_property
+    def totals(self) -> list[Line]:
+        """What the step takes in all."""
+        told, trace = self.prediction, self.trace
+        flops = sum(row.flops * row.runs for row in self.rows) / self.steps
+        times = trace.step_ns() or [trace.wall_ns]
+        totals = [
+            Line("time in kernels", told.kernel_ns, trace.kernel_ns / self.steps),
+            Line("FLOPs of kernels", sum(k.flops for k in told.kernels), flops, "FLOP"),
+            Line("time of a step", told.predicted_ns, median(times)),
         ]
         if trace.with_memory:
-            peak = measured.memory().peak_bytes
-            self.totals.append(Line("peak bytes", prediction.peak_bytes, peak))
-        measured_kernels = {(r.program, r.step): r for r in runs}
-        self.kernels = []
-        if len(trace.programs) == len(prediction.runs):
-            for k in prediction.kernels:
-                row = measured_kernels.get((k.program, k.step))
-                if row is not None and row.name == k.name:
-                    name = f"{k.kind} {k.name} {k.module} {k.phase}".strip()
-                    self.kernels.append(Line(name, k.ns, row.time_ns / row.runs))
+            peak = MemoryTimeline(trace).peak_bytes
+            totals.append(Line("peak bytes", told.peak_bytes, peak, "B"))
+        return totals
+
+    @cached_property
+    def lines(self) -> list[KernelLine]:
+        """Steps of Programs, and operators beside them."""
+        at_once = [isinstance(program, SingleCall) for program in self.trace.programs]
+        lines = self.lines_of_operators([row for row in self.rows if at_once[row.program]])
+        lines += self.lines_of_programs([row for row in self.rows if not at_once[row.program]])
+        return sorted(lines, key=lambda line: -max(line.predicted, line.measured))
+
+    @cached_property
+    def kernels(self) -> list[KernelLine]:
+        """The lines that were predicted and measured."""
+        return [line for line in self.lines if line.predicted and line.measured]
+
+    def lines_of_operators(self, rows: list[KernelRow]) -> list[KernelLine]:
+        """Operators by what they are called in which module and pass."""
+        told = [cost for cost in self.prediction.kernels if cost.kind == "operator"]
+        named = grouped(told, rows, lambda x: (x.name, x.module, x.phase))
+        return [self.line_of(*sides) for sides in named]
+
+    def lines_of_programs(self, rows: list[KernelRow]) -> list[KernelLine]:
+        """Programs whose steps compute the same belong together: one by one, in the order in which
+        they ran, where both sides have as many; else all of them."""
+        told = [cost for cost in self.prediction.kernels if cost.kind != "operator"]
+        lines = []
+        for sides in grouped(programs_in(told), programs_in(rows), what_is_computed):
+            pairs = [sides]
+            if len(sides[0]) == len(sides[1]):
+                pairs = [([a], [b]) for a, b in zip(*sides, strict=True)]
+            for costs, measured in pairs:
+                for place in range(len((costs or measured)[0])):
+                    here = ([program[place] for program in side] for side in (costs, measured))
+                    lines.append(self.line_of(*here))
+        return lines
+
+    def line_of(self, costs: list, rows: list[KernelRow]) -> KernelLine:
+        """One line of what was predicted and measured of it."""
+        first = (costs or rows)[0]
+        times = [sum(cost.ns for cost in costs), sum(row.time_ns for row in rows) / self.steps]
+        work = [
+            figure
+            for part in ("bytes", "flops")
+            for figure in (
+                sum(getattr(cost, part) for cost in costs),
+                sum(getattr(row, part) * row.runs for row in rows) / self.steps,
+            )
+        ]
+        place = first.kind, first.module, first.phase, rows[0].line if rows else ""
+        return KernelLine(first.name, *times, "ns", *place, *work)
 
     @property
     def kernel_error(self) -> float:
@@ -59,23 +155,65 @@ class Compared:
         return float("nan")
 
     def table(self, row_limit: int = 20) -> str:
-        """Both side by side, as text."""
-        totals = [
-            [t.name, f"{t.predicted:,.0f}", f"{t.measured:,.0f}", f"{t.ratio:.3f}"]
-            for t in self.totals
-        ]
-        worst = sorted(self.kernels, key=lambda k: -abs(k.predicted - k.measured))[:row_limit]
-        lines = [
-            [k.name, milliseconds(k.predicted), milliseconds(k.measured), f"{k.ratio:.2f}"]
-            for k in worst
-        ]
-        head = ["predicted", "measured", "ratio"]
-        return f"{table(['', *head], totals)}\n\n{table(['kernel', *head], lines)}\n"
+        """Both side by side, as text: the longest lines, all others in one, and their sum."""
+        totals = [[line.name, *line.cells()] for line in self.totals]
+        rows = [line.row() for line in self.shown(row_limit)]
+        headings = ["kernel", "for", *HEADINGS]
+        headings += [f"{what}, {side}" for what in ("bytes", "FLOPs") for side in HEADINGS[:2]]
+        return f"{table(['', *HEADINGS], totals)}\n\n{table(headings, rows, left=2)}\n"
+
+    def shown(self, limit: int) -> list[KernelLine]:
+        """The longest lines, all others in one, and the sum of all."""
+        others = self.lines[limit:]
+        rest = [summed(f"others ({len(others)})", others)] if others else []
+        return [*self.lines[:limit], *rest, summed("all", self.lines)]
+
+    def to_dict(self) -> dict:
+        """All of it as what JSON can hold."""
+        lines = [asdict(line) for line in self.shown(MOST_LINES)]
+        count = min(len(self.lines), MOST_LINES)
+        return {
+            "machine": self.prediction.machine.name,
+            "totals": [asdict(line) for line in self.totals],
+            "lines": lines[:count],
+            "last": lines[count:],
+            "memory": self.prediction.memory_by_kind,
+        }
 
     def __str__(self):
         return self.table()
 
 
-def compare(prediction: StepAnalysis, measured: profile) -> Compared:
+def grouped(predicted: Iterable, measured: Iterable, key) -> list[tuple[list, list]]:
+    """What has one key, on both sides."""
+    groups: dict[Any, tuple[list, list]] = {}
+    for side, items in enumerate((predicted, measured)):
+        for item in items:
+            groups.setdefault(key(item), ([], []))[side].append(item)
+    return list(groups.values())
+
+
+def programs_in(steps: list) -> list[list]:
+    """The steps of each Program, in order."""
+    programs: dict[int, list] = {}
+    for step in sorted(steps, key=lambda step: (step.program, step.step)):
+        programs.setdefault(step.program, []).append(step)
+    return list(programs.values())
+
+
+def what_is_computed(program: list) -> tuple:
+    """What tells a Program from others that compute something else."""
+    return tuple((step.name, step.flops) for step in program)
+
+
+def summed(name: str, lines: list[KernelLine]) -> KernelLine:
+    """Several lines as one."""
+    figures = ("predicted", "measured")
+    parts = [*figures, *(f"{side}_{what}" for what in ("bytes", "flops") for side in figures)]
+    sums = {part: sum(getattr(line, part) for line in lines) for part in parts}
+    return KernelLine(name, **sums)
+
+
+def compare(prediction: Any, measured: profile) -> Compared:
     """The prediction of `step` beside a profile of the same step, recorded step by step."""
-    return Compared(prediction, measured)
+    return Compared(prediction, measured.trace)

@@ -78,10 +78,11 @@ class MachineProfile:
         """The time of a kernel that works so long, with what starting it takes."""
         return 1e9 * seconds + self.overhead_ns
 
-    def ns_of_call(self, call: Call) -> float:
-        """The time of a call as a kernel of its own."""
+    def ns_of_call(self, call: Call, kind: StepKind | None = None) -> float:
+        """The time of a call as a kernel of its own, of a kind."""
         place, nbytes = Origin(), call.cost.bytes
-        return self.ns(StepInfo("", StepKind(), [Node(call, (), place)], place, nbytes, 0, 0))
+        source = Node(call, (), place)
+        return self.ns(StepInfo("", kind or StepKind(), [source], place, nbytes, 0, 0))
 
     def rates(self, primitive: str, dtype: str) -> list[tuple[float, float]]:
         """The rates of a matrix primitive: its own, or those that stand in for it."""

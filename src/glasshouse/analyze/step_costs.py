@@ -5,9 +5,11 @@
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from glasshouse.analyze.compare import Compared
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.profile.counter import FlopCounter, by_path
 from glasshouse.profile.text import milliseconds, percent, scaled, table
+from glasshouse.profile.trace import Trace
 
 KINDS = (
     "parameters",
@@ -63,8 +65,11 @@ class StepCosts:
     memory            rows by kind and module that add up to the peak of the last step
     counter           the FlopCounter of the last step
     kernels           all that computes, with FLOPs, bytes and predicted time
-    predicted_ns      their sum"""
+    kernel_ns         their sum
+    host_ns           what Python takes between them, where that is known
+    predicted_ns      both"""
 
+    host_ns: Any = 0.0
     peaks: list[int]
     counter: FlopCounter
     machine: MachineProfile
@@ -83,8 +88,12 @@ class StepCosts:
         return {kind: nbytes for kind, nbytes in sums.items() if nbytes}
 
     @property
-    def predicted_ns(self) -> float:
+    def kernel_ns(self) -> float:
         return sum(kernel.ns for kernel in self.kernels)
+
+    @property
+    def predicted_ns(self) -> float:
+        return self.kernel_ns + self.host_ns
 
     def head(self) -> str:
         """What stands above the tables, as text."""
@@ -92,10 +101,11 @@ class StepCosts:
 
     def work(self) -> str:
         """FLOPs and time, as text."""
+        host = f" and {milliseconds(self.host_ns)} of Python" if self.host_ns else ""
         return (
             f"{scaled(self.counter.total(), 'FLOP')} in products, "
             f"{scaled(self.counter.total('all'), 'FLOP')} in all; "
-            f"{milliseconds(self.predicted_ns)} in kernels on {self.machine.name}\n"
+            f"{milliseconds(self.kernel_ns)} in kernels{host} on {self.machine.name}\n"
         )
 
     def table(self, depth: int = 2) -> str:
@@ -112,9 +122,13 @@ class StepCosts:
         flops, lines = self.counter.by_module(depth, "all", "executed"), []
         for path in sorted({*memory, *flops, *time}, key=lambda p: p.split(".")):
             name = "  " * path.count(".") + path.rpartition(".")[2]
-            took = milliseconds(time[path]), percent(time[path], self.predicted_ns)
+            took = milliseconds(time[path]), percent(time[path], self.kernel_ns)
             lines.append([name, scaled(memory[path], "B"), scaled(flops.get(path, 0)), *took])
         return table(["module", "memory at the peak", "FLOPs", "time", "%"], lines) + "\n"
+
+    def beside(self, trace: Trace) -> Compared:
+        """This beside the trace of a profile of the same step."""
+        return Compared(self, trace)
 
     def __str__(self):
         return self.table()

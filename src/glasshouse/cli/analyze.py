@@ -85,16 +85,6 @@ def in_script(path: Path) -> tuple:
     return (names["model"], names["inputs"], *map(names.get, last))
 
 
-def is_for_torch(model: AnalyzedModel, convention: str | None, budget) -> bool:
-    """Whether a torch.nn.Module is meant; what cannot be asked of such a model is refused."""
-    if not model.is_torch:
-        return False
-    if budget is not None:
-        fix = 'torch.compile(…, backend="glasshouse", options={"memory_budget": …}) takes one.'
-        raise OptionError("--budget", "a model of ours", "a torch.nn.Module", fix)
-    return True
-
-
 def show_nodes(
     model: AnalyzedModel, inputs, convention: str, sort: str | None, as_json: bool
 ) -> None:
@@ -133,9 +123,8 @@ def analyze(
     with progress(f"{name}: building"):
         model = AnalyzedModel(name, smoke)
     inputs = model.with_batch(batch) if batch else model.inputs
-    of_torch = is_for_torch(model, convention, budget)
-    convention = convention or ("torch" if of_torch else "exact")
-    if not train and budget is None and (not of_torch or convention == "colossal"):
+    convention = convention or ("torch" if model.is_torch else "exact")
+    if not train and budget is None and (not model.is_torch or convention == "colossal"):
         show_nodes(model, inputs, convention, sort, as_json)
         return
     options = {"autocast": None if dtype == "float32" else dtype, "machine": machine}

@@ -36,7 +36,7 @@ from glasshouse.dispatch.backend import quiet
 from glasshouse.dispatch.bind import state, timers, watchers
 from glasshouse.dispatch.fallback import WHOLE, Fallback
 from glasshouse.dispatch.hooks import hooks
-from glasshouse.dispatch.watch import ProgramRun, tell
+from glasshouse.dispatch.watch import COMPILING, ProgramRun, tell
 from glasshouse.graph.graph import Graph, graph_of
 from glasshouse.graph.record import Recording, compute
 
@@ -327,7 +327,7 @@ def make_program(recording: Recording) -> Program:
                     raise explained(error, graph) from error
                 program = make_anew(recording, key, common)  # without the texts at fault
     if begin_ns:
-        tell("region", "compile", begin_ns)
+        tell("region", COMPILING, begin_ns)
     return program
 
 

@@ -16,6 +16,8 @@ from glasshouse.base.interrupts import Living
 from glasshouse.dispatch.bind import Watchers, state, timers, watchers
 
 WAITING = "data"  # the region in which a loop waits for its next batch
+COMPILING = "compile"  # that in which a Program is made
+CAPTURING = "TorchDynamo"  # that in which TorchDynamo traces Python and has its graph compiled
 LOOKING = "profiler"  # that in which something is worked out for watchers, and the program stands
 
 

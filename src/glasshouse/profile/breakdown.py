@@ -23,7 +23,7 @@ ABOUT = {
     "host steps": "steps that Python computes, for want of a kernel or of compiling",
     PYTHON: "none of the others: calls being recorded, modules, the loop itself",
     "waiting for data": "the loop waits for its loader's next batch",
-    "compiling": "Programs are compiled, or read from disk; once for each",
+    "compiling": "Programs are captured by TorchDynamo, compiled, or read from disk; once for each",
     "communication": "several processes do it together",
     "profiler": "costs of new kinds of calls are worked out; only while recording",
 }

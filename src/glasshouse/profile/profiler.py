@@ -266,9 +266,10 @@ class profile:
         text = json.dumps(data_of(self.trace))
         writable("export_json", path).write_text(text, encoding="utf-8")
 
-    def report(self, path, against=None) -> Path:
-        """Write one HTML page that needs no network; `against` is the JSON of another run."""
-        return write_report(self.trace, path, against)
+    def report(self, path, against=None, predicted=None) -> Path:
+        """Write one HTML page that needs no network; `against` is the JSON of another run,
+        `predicted` what `gh.analyze.step` says of the same step, which is laid beside."""
+        return write_report(self.trace, path, against, predicted)
 
     @classmethod
     def read(cls, path) -> "profile":

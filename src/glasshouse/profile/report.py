@@ -239,7 +239,7 @@ def page_of(data: dict) -> str:
     return template.replace(PLACE, text, 1)
 
 
-def write_report(trace: Trace, path, against=None) -> Path:
+def write_report(trace: Trace, path, against=None, predicted=None) -> Path:
     path, trace = writable("report", path), with_kernels(trace)
     data = data_of(trace)
     data |= {"flame": folded(trace), "timeline": timeline_data(trace)}
@@ -252,5 +252,7 @@ def write_report(trace: Trace, path, against=None) -> Path:
             "modules": compared.modules[:100],
             "kernels": compared.operators[:100],
         }
+    if predicted is not None:
+        data["prediction"] = predicted.beside(trace).to_dict()
     path.write_text(page_of(data), encoding="utf-8")
     return path

@@ -12,6 +12,7 @@ import numpy as np
 
 from glasshouse.base.errors import PACKAGE
 from glasshouse.dispatch.call import Call
+from glasshouse.dispatch.watch import CAPTURING, COMPILING
 from glasshouse.profile import record as recorded
 from glasshouse.profile.captured import capture_data
 from glasshouse.profile.libraries import folders
@@ -220,7 +221,7 @@ class Trace:
 
     @cached_property
     def compiling(self) -> np.ndarray:
-        return self.regions("compile")
+        return np.concatenate([self.regions(name) for name in (COMPILING, CAPTURING)])
 
     def regions(self, name: str) -> np.ndarray:
         number = self.names.index(name) if name in self.names else -1

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from traceback import extract_tb
 
 import torch
@@ -18,9 +17,11 @@ from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.step_costs import KernelCost, MemoryRow, Moment, StepCosts
 from glasshouse.base.errors import PACKAGE, BackendError, OptionError, type_name
 from glasshouse.compile.plan import no_collection
+from glasshouse.compile.work import FLAT, StepKind, StepWork
 from glasshouse.memory import Tag
 from glasshouse.profile.counter import FlopCounter, Sums
 from glasshouse.torch.ledger import Ledger
+from glasshouse.torch.lowering import TORCH
 from glasshouse.torch.no_contents import (
     NEEDS_CONTENTS,
     Contentless,
@@ -28,8 +29,29 @@ from glasshouse.torch.no_contents import (
     without_contents,
 )
 from glasshouse.torch.observe import observe, own
+from glasshouse.torch.operator_cost import Operator
 
-TORCH = str(Path(torch.__file__).parent)
+PYTHON_NS = 5_000.0  # what Python takes from one of PyTorch's operators to the next, about
+
+
+class OperatorKind(StepKind):
+    """A call of PyTorch's operator: its products run at the rates of ours."""
+
+    label = "operator"
+
+    def work_of(self, info) -> StepWork:
+        """What takes time in it."""
+        (source,) = info.sources
+        cost, name = source.call.cost, source.call.name
+        if not cost.matrix_flops:
+            return StepWork((self,), [info.bytes, cost.flops])
+        product = "conv" if "conv" in name else FLAT
+        others = cost.flops - cost.matrix_flops
+        what = self, f"{product} {source.call.specs[0].dtype.name}"
+        return StepWork(what, [info.bytes, others, cost.matrix_flops])
+
+
+OPERATOR = OperatorKind()
 
 
 @dataclass(eq=False)
@@ -43,7 +65,9 @@ class EagerStepAnalysis(StepCosts):
     timeline          bytes in use after each operator that allocates
     counter           the FlopCounter of the last step
     kernels           operators by module and pass, with FLOPs, bytes and predicted time
-    predicted_ns      their sum"""
+    kernel_ns         their sum
+    host_ns           what Python takes between them, about
+    predicted_ns      both"""
 
     ledger: Ledger
     peaks: list[int]
@@ -79,20 +103,26 @@ class EagerStepAnalysis(StepCosts):
         """Operators by module and pass; the time is that of each call as a kernel of its own."""
         return self.operators(0)
 
+    @property
+    def host_ns(self) -> float:
+        """What Python takes between the operators, views among them."""
+        calls = self.counter.counts.items()
+        return PYTHON_NS * sum(times for (call, _), (times,) in calls if is_torchs(call))
+
     def operators(self, program: int) -> list[KernelCost]:
         """PyTorch's operators as kernels of what stands for a Program."""
         sums = Sums()
         for (call, origin), (times,) in self.counter.counts.items():
             if self.is_operator(call):
-                cost, ns = call.cost, self.machine.ns_of_call(call)
+                cost, ns = call.cost, self.machine.ns_of_call(call, OPERATOR)
                 numbers = (cost.flops * times, cost.bytes * times, ns * times)
-                sums.add((call.name, "operator", origin.module, origin.phase), *numbers)
+                sums.add((call.name, OPERATOR.label, origin.module, origin.phase), *numbers)
         items = enumerate(sums.items())
         return [KernelCost(program, i, *key, *numbers) for i, (key, numbers) in items]
 
     def is_operator(self, call) -> bool:
-        """Whether a call is one of PyTorch's that computes."""
-        return call.primitive.kind != "movement"
+        """Whether a call is one of PyTorch's that computes; cards are parts of Programs."""
+        return is_torchs(call) and call.primitive.kind != "movement"
 
     def head(self) -> str:
         """Peak and where it is, FLOPs and time, as text."""
@@ -106,6 +136,11 @@ class EagerStepAnalysis(StepCosts):
     def to_dict(self) -> dict:
         """All of it as what JSON can hold."""
         return {**super().to_dict(), "convention": "torch", "peak_at": self.peak_at._asdict()}
+
+
+def is_torchs(call) -> bool:
+    """Whether a call is one of PyTorch's operators."""
+    return isinstance(call.primitive, Operator)
 
 
 class EagerStep:

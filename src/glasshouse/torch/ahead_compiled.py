@@ -23,10 +23,10 @@ from glasshouse.torch.ahead import EagerStep, EagerStepAnalysis
 from glasshouse.torch.ledger import Ledger
 from glasshouse.torch.no_contents import ContentlessMode
 from glasshouse.torch.observe import own
-from glasshouse.torch.operator_cost import Operator
 from glasshouse.torch.planned import PlannedRun, Simulation, simulating
 
 dynamo = torch._C._dynamo.eval_frame
+PROGRAM_NS = 100_000.0  # what TorchDynamo, autograd and our call take around one, about
 
 
 @dataclass(eq=False)
@@ -40,9 +40,16 @@ class CompiledStepAnalysis(EagerStepAnalysis):
     memory            rows by kind and module that add up to the peak of the last step
     timeline          bytes in use after each allocation
     kernels           the Programs' kernels, then PyTorch's operators, with predicted time
-    predicted_ns      their sum"""
+    kernel_ns         their sum
+    host_ns           what Python takes between them, about
+    predicted_ns      both"""
 
     runs: list[PlannedRun]
+
+    @property
+    def host_ns(self) -> float:
+        """What Python takes around each Program, and between operators."""
+        return super().host_ns + PROGRAM_NS * len(self.runs)
 
     @property
     def arena_bytes(self) -> int:
@@ -79,10 +86,6 @@ class CompiledStepAnalysis(EagerStepAnalysis):
                 kernels.append(KernelCost(number, i, *place, *work))
         return kernels + self.operators(len(self.runs))
 
-    def is_operator(self, call) -> bool:
-        """Whether a call is one of PyTorch's that computes; cards are parts of Programs."""
-        return isinstance(call.primitive, Operator) and super().is_operator(call)
-
     def head(self) -> str:
         """Peak and where it is, arena, FLOPs and time, as text."""
         at = self.peak_at
@@ -103,6 +106,7 @@ class CompiledStep(EagerStep):
     """A model of PyTorch's with its loss, optimizer and inputs, compiled by our backend."""
 
     simulation: Simulation
+    options: dict | None = None  # of torch.compile
 
     @contextmanager
     def running(self, mode: ContentlessMode):
@@ -113,7 +117,7 @@ class CompiledStep(EagerStep):
         with ExitStack() as stack:
             stack.enter_context(simulating(self.simulation))
             stack.enter_context(own_entries())
-            self.forward = torch.compile(model, backend="glasshouse")
+            self.forward = torch.compile(model, backend="glasshouse", options=self.options)
             try:
                 yield
             finally:

@@ -6,6 +6,7 @@ has it: one with axes in another order is read through a permutation, never copi
 import operator
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -32,6 +33,7 @@ from glasshouse.torch.results import COMPUTED, GraphResults, Output
 from glasshouse.torch.sizes import SizeValues
 from glasshouse.torch.table import TABLE, call_entry, name_of
 
+TORCH = str(Path(torch.__file__).parent)
 STRIDED = ("as_strided.default", "as_strided_scatter.default")
 
 
@@ -83,8 +85,8 @@ class ModuleScope(Scope):
 
 class LoweredGraph(NamedTuple):
     """A graph as a recording: `leaves` are the input (or key) of each leaf, `outputs` say what each
-    result of the graph is, `draws` how many keys a run takes, `lines` the user's line of calls that
-    PyTorch computes, by their place in the recording."""
+    result of the graph is, `draws` how many keys a run takes, `lines` the user's line of calls by
+    their place in the recording."""
 
     recording: record.Recording | None
     leaves: list[tuple[str, Any]]
@@ -113,7 +115,7 @@ class GraphLowering:
         self.sizes = SizeValues()
         self.scopes: dict[str, ModuleScope] = {}
         self.stable: tuple[int, ...] = ()  # numbers of inputs that are seldom written to
-        self.host_lines: dict[int, str] = {}  # by the identity of the node
+        self.line_of: dict[int, str] = {}  # the user's, by the identity of what is recorded
         self.effects: list[Value] = []  # of operators that have no result
 
     def run(self) -> LoweredGraph:
@@ -184,8 +186,7 @@ class GraphLowering:
         first = len(pending)
         with having(state, scope=self.scope_at(module_path(node))):
             result = self.operate(node, target, args, named)
-        made = (x for x in pending[first:] if "operator" in x.attrs)
-        self.host_lines |= dict.fromkeys(map(id, made), line_of(node))
+        self.line_of |= dict.fromkeys(map(id, pending[first:]), line_of(node))
         return result
 
     def scope_at(self, path: str) -> ModuleScope | None:
@@ -308,7 +309,7 @@ class GraphLowering:
         ]
         leaves = [] if recording is None else [self.leaf(x) for x in recording.leaves]
         nodes = [] if recording is None else recording.nodes
-        lines = {i: line for i, x in enumerate(nodes) if (line := self.host_lines.get(id(x)))}
+        lines = {i: line for i, x in enumerate(nodes) if (line := self.line_of.get(id(x)))}
         return LoweredGraph(recording, leaves, outputs, len(self.keys.keys), lines)
 
     def leaf(self, payload) -> tuple[str, Any]:
@@ -346,8 +347,10 @@ def fake_of(node: FxNode):
 
 
 def line_of(node: FxNode) -> str:
-    """The user's line that called an operator, such as "model.py:31"; "" where it is not told."""
+    """The user's line that called an operator, such as "model.py:31", not the one in PyTorch that
+    it called; "" where it is not told."""
     lines = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    lines = [line for line in lines if not line[0].startswith(TORCH)] or lines
     return f"{lines[-1][0]}:{lines[-1][1]}" if lines else ""
 
 

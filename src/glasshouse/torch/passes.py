@@ -12,12 +12,13 @@ from time import perf_counter_ns
 from typing import Any
 
 import torch
+from torch._dynamo.callback import callback_handler
 from torch._dynamo.eval_frame import OptimizedModule, skip_code
 from torch.utils import checkpoint
 
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.scope import Scope, name_within, scope_of
-from glasshouse.dispatch.watch import tell
+from glasshouse.dispatch.watch import CAPTURING, tell
 
 MOST_MARKS = 1 << 18  # then the older half is forgotten
 count_modes = torch._C._len_torch_dispatch_stack
@@ -76,6 +77,7 @@ class Place(threading.local):
         self.regions: list[str] = []  # of record_function, that are open
         self.running: list[tuple[Any, Scope | None, str, int]] = []
         self.models: list = []  # whose names paths begin with
+        self.capturing_since = 0  # when TorchDynamo began, if it is at work
         self.mode: Any = None  # of observe.py, which knows in which node the engine is
 
 
@@ -244,6 +246,21 @@ def told_backward_reentrant(context, *args):
         context.run_function = run
 
 
+# -- TorchDynamo ------------------------------------------------------------------------------
+
+
+def capturing_begins(*_) -> None:
+    """TorchDynamo begins to trace and compile, or AOTAutograd to compile a backward pass."""
+    place.capturing_since = perf_counter_ns()
+
+
+def capturing_ends(*_) -> None:
+    """It has ended."""
+    begin_ns, place.capturing_since = place.capturing_since, 0
+    if begin_ns and place.looking:
+        tell("region", CAPTURING, begin_ns)
+
+
 # What stands for what, as long as somebody looks on: (where, name, in place of it).
 REPLACED = (
     (torch.nn.Module, "_call_impl", told_call),
@@ -272,14 +289,22 @@ class PassHooks:
             if cls.users > 1:
                 return
             cls.undo = [replaced(where, name, told) for where, name, told in REPLACED]
+            callback_handler.register_start_callback(capturing_begins)
+            callback_handler.register_end_callback(capturing_ends)
 
     @classmethod
     def remove(cls) -> None:
         """One thread less."""
         with cls.lock:
             cls.users -= 1
-            while not cls.users and cls.undo:
+            if cls.users:
+                return
+            while cls.undo:
                 cls.undo.pop()()
+            told = callback_handler.start_callbacks, callback_handler.end_callbacks
+            for callbacks, own in zip(told, (capturing_begins, capturing_ends), strict=True):
+                if own in callbacks:  # torch._dynamo.reset takes all away
+                    callbacks.remove(own)
 
 
 def replaced(where, name: str, told):

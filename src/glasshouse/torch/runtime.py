@@ -4,6 +4,7 @@ import contextlib
 import threading
 import warnings
 from collections import OrderedDict
+from time import perf_counter_ns
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -13,7 +14,7 @@ from glasshouse.base.flags import flags
 from glasshouse.compile.plan import no_collection
 from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch.bind import state
-from glasshouse.dispatch.watch import told
+from glasshouse.dispatch.watch import COMPILING, tell, told
 from glasshouse.torch.lowering import ALL, GraphLowering, debug_unknown
 from glasshouse.torch.options import TorchOptions, target_for, threads_used
 from glasshouse.torch.planned import PlannedVariant, are_contentless
@@ -105,8 +106,10 @@ class TorchGraphProgram:
             key = (threads, *key_of(args))
             variant = self.variants.get(key)
             if variant is None:
+                begin_ns = perf_counter_ns()
                 with told([], []), no_collection():  # the calls are counted with each run
                     variant = self.variants[key] = self.compile_variant(args)
+                tell("region", COMPILING, begin_ns)
                 if len(self.variants) > MOST_VARIANTS:
                     self.drop_variant()
             else:

@@ -213,4 +213,5 @@ def test_models_of_pytorch_are_analysed(tmp_path, monkeypatch):
     assert "optimizer state" in {row["kind"] for row in said["memory"]}
     table = run("analyze", "torch_to_analyse.py", "--convention", "colossal")
     assert "call_module" in table and "64 b" in table
-    assert "a model of ours" in run("analyze", "torch_to_analyse.py", "--budget", "50%", code=2)
+    planned = run("analyze", "torch_to_analyse.py", "--budget", "100%")
+    assert "nothing is computed again" in planned and 'backend="glasshouse"' in planned

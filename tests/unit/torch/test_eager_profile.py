@@ -7,6 +7,7 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.profile import chrome
+from glasshouse.profile.breakdown import Breakdown
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -236,3 +237,21 @@ def test_lines_of_the_user_are_those_of_the_trace(theirs):
     stacks = [e.stack for e in gh.profile.read(theirs).events() if e.name == "aten::tanh"]
     assert all(any("forward" in frame for frame in stack[:1]) for stack in stacks)
     assert not any("torch/nn" in frame for stack in stacks for frame in stack)
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_what_torch_compile_takes_is_a_region_of_its_own(reset):
+    model = torch.compile(nn.Sequential(nn.Linear(8, 8), nn.Tanh()), backend="glasshouse")
+    x = torch.randn(4, 8)
+    with gh.profile() as prof:
+        model(x).sum().backward()
+        if reset:
+            torch._dynamo.reset()
+    names = [trace_event.name for trace_event in prof.events()]
+    assert {"TorchDynamo", "compile"} <= set(names)
+    taken = Breakdown(prof.trace).ns
+    assert taken["compiling"] > 0.5 * prof.trace.wall_ns
+    with gh.profile() as prof:
+        model(x).sum().backward()
+    later = {trace_event.name for trace_event in prof.events()}
+    assert ("TorchDynamo" in later) == reset

@@ -3,7 +3,7 @@
 from contextlib import AbstractContextManager
 
 from glasshouse.analyze.machine import MachineProfile
-from glasshouse.analyze.torch_models import is_torch_module
+from glasshouse.analyze.torch_models import is_torch_module, of_torch
 from glasshouse.base.errors import OptionError, check_known, type_name
 from glasshouse.base.units import MemoryBudget, parse_budget
 from glasshouse.nn.module import Module
@@ -132,7 +132,7 @@ def plan(
     blocks=None,
     autocast: str | None = None,
     machine: MachineProfile | str = "cpu2",
-    solver: str = "auto",
+    solver: str | None = None,
 ) -> Plan:
     """What to compute again so that a training step's memory stays within a budget.
 
@@ -142,8 +142,9 @@ def plan(
     solver  "chain", a dynamic program over blocks; "exact", a mixed-integer program over single
             values, for graphs in which it ends in time (needs scipy); "min-cut", a heuristic over
             single values that makes no large product again; "auto", the better of this and the
-            chain. Where values do not suffice, blocks are chosen
+            chain, which is the default. Where values do not suffice, blocks are chosen
 
+    Of a torch.nn.Module: the part that `torch.compile(…, backend="glasshouse", options=…)` keeps.
     The arguments else are those of `step`. Values and gradients stay what they are, random numbers
     and running statistics included.
 
@@ -160,14 +161,16 @@ def plan(
         >>> step_plan.peak_bytes <= 0.7 * step_plan.plain_bytes
         True
     """
-    if not isinstance(model, Module):
-        fix = "Pass the model."
-        if is_torch_module(model):
-            fix = 'torch.compile(…, backend="glasshouse", options={"memory_budget": …}) takes one.'
-        raise OptionError("plan", "a glasshouse.nn.Module", type_name(model), fix)
-    check_known("plan", f"a solver of {', '.join(SOLVERS)}", solver, SOLVERS)
     budget = parse_budget("plan", budget)
     profile = MachineProfile.load(machine)
+    if is_torch_module(model):
+        given, own = {"blocks": blocks, "solver": solver}, of_torch("budget_plan")
+        step_parts = model, loss, optimizer, inputs, autocast
+        return own.plan(step_parts, budget, profile, given)
+    if not isinstance(model, Module):
+        raise OptionError("plan", "a Module", type_name(model), "Pass the model.")
+    solver = solver or "auto"
+    check_known("plan", f"a solver of {', '.join(SOLVERS)}", solver, SOLVERS)
     for path in blocks or ():
         check_known("plan", "paths of modules", path, dict(model.named_modules()))
     step = ModelStep(model, loss, optimizer, inputs, autocast)

@@ -1,0 +1,156 @@
+"""Predictions of PyTorch models' steps beside profiles of the real ones: line by line, as text and
+on the report's page; plans that keep a step's peak within a budget."""
+
+import json
+
+import pytest
+from tests.unit.profile.test_report import BROWSER, dom
+from tests.unit.torch.test_ahead_compiled import CASES, case, measured
+
+import glasshouse as gh
+from glasshouse.base.errors import OptionError
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+F = torch.nn.functional
+
+from glasshouse.torch.ahead import EagerStep  # noqa: E402
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+
+
+def profiled(model, loss, optimizer, inputs, backend="glasshouse", steps=1):
+    """A profile of steps behind the first two."""
+    step = EagerStep(model, loss, optimizer, inputs, None)
+    if backend:
+        step.forward = torch.compile(model, backend=backend)
+    for _ in range(2):
+        step.run(optimizer, inputs)
+    with gh.profile(profile_memory=True, with_stack=True) as prof:
+        for _ in range(steps):
+            step.run(optimizer, inputs)
+            prof.step()
+    return prof
+
+
+def check_lines(beside) -> None:
+    """All that was predicted was measured; both sides do the same work, and views are the rest."""
+    for line in beside.lines:
+        if line.predicted:
+            assert line.measured, line
+            assert line.predicted_flops == line.measured_flops, line
+            assert line.predicted_bytes == line.measured_bytes, line
+        else:
+            assert not line.measured_flops and line.kind == "op", line
+    assert {line.phase for line in beside.kernels} >= {"forward", "backward", "optimizer"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_kernel_of_both_passes_lies_beside_its_prediction(name):
+    given = case(name)
+    found = gh.analyze.step(*given)
+    beside = gh.analyze.compare(found, profiled(*given, steps=2))
+    check_lines(beside)
+    of_programs = [line for line in beside.kernels if line.kind != "operator"]
+    assert sum(line.predicted for line in beside.lines) == pytest.approx(found.kernel_ns)
+    assert {line.phase for line in of_programs} == {"forward", "backward"}
+    files = {line.line.rpartition("/")[2].partition(":")[0] for line in of_programs}
+    assert files == ({""} if name == "perceptron" else {"test_ahead_compiled.py"})  # no own code
+    assert found.kernel_ns < found.predicted_ns == found.kernel_ns + found.host_ns
+
+
+@pytest.mark.parametrize("name", ["perceptron", "pictures", "words"])
+def test_each_operator_of_eager_lies_beside_its_prediction(name):
+    given = case(name)
+    found = gh.analyze.step(*given, convention="torch")
+    beside = gh.analyze.compare(found, profiled(*given, backend=None, steps=2))
+    check_lines(beside)
+
+
+def test_products_of_eager_run_at_the_rates_of_products():
+    model = nn.Linear(512, 512)
+    inputs = [((4096, 512), "float32"), ((4096, 512), "float32")]
+    found = gh.analyze.step(model, F.mse_loss, torch.optim.SGD, inputs, convention="torch")
+    (product,) = (k for k in found.kernels if k.name == "aten::addmm")
+    machine = gh.analyze.MachineProfile.load("cpu2")
+    assert product.ns < 0.5e9 * product.flops / machine.elementwise
+
+
+def test_the_longest_lines_are_shown_and_the_others_in_one():
+    given = case("pictures")
+    beside = gh.analyze.compare(gh.analyze.step(*given), profiled(*given))
+    *first, others, whole = beside.shown(3)
+    assert first == beside.lines[:3]
+    assert others.name == f"others ({len(beside.lines) - 3})"
+    assert whole.measured == pytest.approx(sum(line.measured for line in (*first, others)))
+    text = beside.table(3)
+    assert others.name in text and "time in kernels" in text and "peak bytes" in text
+
+
+def test_a_prediction_is_on_the_page(tmp_path):
+    given = case("pictures")
+    found, prof = gh.analyze.step(*given), profiled(*given)
+    page = prof.report(tmp_path / "r.html", predicted=found)
+    told = json.loads(json.dumps(found.beside(prof.trace).to_dict()))
+    assert {"time in kernels", "peak bytes"} <= {line["name"] for line in told["totals"]}
+    assert [line["name"] for line in told["last"]] == ["all"]
+    assert told["memory"]["parameters"] == sum(p.nbytes for p in given[0].parameters())
+    if BROWSER is None:
+        pytest.skip("no Chromium here")
+    shown = dom(page, "prediction").split("</script>", 1)[0].split("<script>")[0]
+    assert "Line by line" in shown and "aten::nll_loss_backward" in shown
+    assert "first backward" in shown and "NaN" not in shown and "undefined" not in shown
+    without = dom(prof.report(tmp_path / "s.html"), "summary")
+    assert 'id="page-prediction"' not in without
+
+
+# -- plans ------------------------------------------------------------------------------------
+
+
+def deep():
+    layers = [x for _ in range(6) for x in (nn.Linear(64, 64), nn.GELU(), nn.Sigmoid())]
+    inputs = [torch.randn(512, 64), torch.randn(512, 64)]
+    model = nn.Sequential(*layers)
+    return model, F.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1), inputs
+
+
+def test_a_plan_keeps_the_peak_of_the_step_within_a_budget():
+    model, loss, optimizer, inputs = given = deep()
+    found = gh.analyze.plan(*given, "85%")
+    assert found.peak_bytes <= 0.85 * found.plain_bytes == 0.85 * gh.analyze.step(*given).peak_bytes
+    assert found.extra_ns > 0 and str(found.options["memory_budget"]) in found.code()
+    assert "more time predicted" in str(found)
+    with_plan = EagerStep(found.compile(), loss, optimizer, inputs, None)
+    peaks = measured_as_planned(with_plan, found.options)
+    assert max(peaks) == found.peak_bytes
+
+
+def measured_as_planned(step, options) -> list[int]:
+    """Peaks of real steps, compiled with options."""
+    compile_before = torch.compile
+
+    def compile_with(model, **named):
+        return compile_before(model, **named, options=options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "compile", compile_with)
+        model = step.model._orig_mod
+        return measured(model, step.loss, step.optimizer, step.inputs, steps=2)
+
+
+def test_a_plan_for_what_fits_changes_nothing():
+    found = gh.analyze.plan(*deep(), 1.0)
+    assert found.options is None and found.extra_ns == 0
+    assert found.code() == 'model = torch.compile(model, backend="glasshouse")\n'
+    assert "nothing is computed again" in str(found)
+
+
+def test_a_plan_that_cannot_be_met_names_the_least():
+    with pytest.raises(OptionError, match=r"at least [\d,]+ bytes"):
+        gh.analyze.plan(*deep(), "1%")
+    with pytest.raises(OptionError, match="no solver for a torch.nn.Module"):
+        gh.analyze.plan(*deep(), "50%", solver="chain")
