@@ -27,7 +27,7 @@ REPEAT_COST = 40  # an expression with several users is computed again up to thi
 REPEAT_LOADS = 2  # … and up to this many loads of the size of its domain
 MAX_COST, MAX_LOADS, MAX_SIZE = 200, 16, 200  # of an expression without memory of its own
 REPEATED_COST = 8  # a value that is repeated is stored from this cost on …
-FEW_REPEATS, LARGE_DOMAIN = 16, 1 << 14  # … if it is repeated so often, to so many elements
+FEW_REPEATS, LARGE_DOMAIN = 16, 1 << 14  # … if it is read so often, repeated to so many elements
 REDUCTIONS = ("sum", "prod", "max", "min", "any", "all")
 MOVEMENT = ("reshape", "permute", "expand", "slice", "flip", "windows")
 FUSED_KINDS = ("bool", "int", "uint", "float")
@@ -272,7 +272,8 @@ class Lowering:
         expr, size = self.expr[x.number], repeated.spec.size
         if expr.cost < REPEATED_COST or x.spec.size == 1 or not expr.loads or of_rows(expr):
             return False
-        return size >= max(LARGE_DOMAIN, FEW_REPEATS * x.spec.size)
+        readings = size * self.uses[repeated.number]  # each reader would compute it anew
+        return size >= LARGE_DOMAIN and readings >= FEW_REPEATS * x.spec.size
 
     def materialise(self, node: Node, row_major: bool = False, order=None) -> PlannedBuffer:
         """Store a node's value: a kernel, a buffer, and from now on a load for its users."""

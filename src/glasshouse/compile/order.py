@@ -19,16 +19,28 @@ def free_early(schedule: list[Step]) -> list[Step]:
 
 def move_forward(ordered: list[Step], at: int) -> None:
     """Let a step run as soon as it can, behind all others that read them, if it is the last to read
-    large values in between."""
-    step = ordered[at]
-    reads, writes = step.reads(), step.writes()
-    large = {b for b in reads if b.place == "arena" and b.spec.nbytes >= LENT_BYTES}
+    large values in between; what brings its operands into a layout for it runs right before it."""
+    begin = at
+    while begin and lays_out_for(ordered[begin - 1], ordered[at]):
+        begin -= 1
+    moved = ordered[begin : at + 1]
+    reads = set().union(*(step.reads() for step in moved))
+    writes = set().union(*(step.writes() for step in moved))
+    large = {b for b in reads - writes if b.place == "arena" and b.spec.nbytes >= LENT_BYTES}
     if not large or any(large & other.reads() for other in ordered[at + 1 :]):
         return
-    first = at
+    first = begin
     while first and not must_wait(ordered[first - 1], reads, writes | large):
         first -= 1
-    ordered.insert(first, ordered.pop(at))
+    del ordered[begin : at + 1]
+    ordered[first:first] = moved
+
+
+def lays_out_for(other: Step, step: Step) -> bool:
+    """Whether all that another step does is to copy an operand of a step."""
+    return (
+        isinstance(other, LoweredStep) and not other.computes and step.reads() >= {*other.results}
+    )
 
 
 def must_wait(other: Step, reads: set[PlannedBuffer], writes: set[PlannedBuffer]) -> bool:

@@ -70,6 +70,7 @@ class FusedKernel:
     mergeable: bool = True
 
     node = None  # it works for several
+    worth_keeping = True
 
     def reads(self) -> set[PlannedBuffer]:
         return {v.base for root in self.roots for v in root.expr.loads}
@@ -89,7 +90,8 @@ class FusedKernel:
 @dataclass(eq=False)
 class LoweredStep:
     """A step that a lowerer planned by itself, for `node`: it reads `sources` (views), writes
-    `results` and `scratch` (buffers), and has the values of the nodes that it `computes`."""
+    `results` and `scratch` (buffers), and has the values of the nodes that it `computes`. What it
+    makes of parameters alone stays from run to run, unless it is not `worth_keeping`."""
 
     lowerer: Any
     node: Node
@@ -98,6 +100,7 @@ class LoweredStep:
     plan: Any = None
     scratch: list[PlannedBuffer] = field(default_factory=list)
     computes: list[Node] = field(default_factory=list)
+    worth_keeping: bool = True
 
     def reads(self) -> set[PlannedBuffer]:
         return {v.base for v in self.sources}

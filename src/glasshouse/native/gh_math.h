@@ -154,12 +154,15 @@ GH_FN float gh_exp_inside_f32(float x) {
     return gh_exp_of_rest_f32(r) * gh_two_to_f32(n);
 }
 
+/* From -104 down the result is 0, by a factor of 0: a product that underflows, as that of each masked
+   score of an attention would, takes the processor a hundred times as long as another. */
 GH_FN float gh_exp_f32(float x) {
     float low, top = 89.0f < x ? 89.0f : x;
     int32_t n;
     float r = gh_exp_reduce_f32(-105.0f > top ? -105.0f : top, &n, &low);
     int32_t half = n >> 1; /* two factors: 2^n itself may be no float */
-    return gh_exp_of_rest_f32(r) * gh_two_to_f32(half) * gh_two_to_f32(n - half);
+    float last = x <= -104.0f ? 0.0f : gh_two_to_f32(n - half);
+    return gh_exp_of_rest_f32(r) * gh_two_to_f32(half) * last;
 }
 
 GH_FN float gh_expm1_f32(float x) {

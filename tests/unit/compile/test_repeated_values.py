@@ -46,3 +46,26 @@ def test_what_follows_the_reduction_of_a_row_stays_in_its_kernel():
         y = x / gh.sqrt(gh.exp(gh.sum(x * x, axis=-1, keepdims=True) / 256))
         gh.eval(y)
     assert len(prof.kernels()) == 1
+
+
+def masked(layers: int):
+    """Scores of four heads in some layers, each added to the same mask, made of positions."""
+    rng = np.random.default_rng(0)
+    x = gh.tensor(rng.standard_normal((4, 64, 64), np.float32))
+    key = gh.tensor(rng.standard_normal(64, np.float32))
+    mask = gh.where(gh.exp(key[:, None]) < gh.exp(key), 0.0, -1e9)
+    products = [gh.tensor(rng.standard_normal((64, 64), np.float32)) for _ in range(layers)]
+    for product in products:
+        x = gh.sin(x + mask) @ product
+    return x
+
+
+def test_what_many_layers_repeat_a_few_times_is_stored(monkeypatch):
+    with gh.profile() as prof:
+        stored = masked(6).numpy()
+    assert [kernel.name for kernel in prof.kernels() if "exp" in kernel.name] == [
+        "exp + less + where"
+    ]
+    monkeypatch.setattr(lower, "REPEATED_COST", 1 << 30)
+    monkeypatch.setattr(program, "programs", {})
+    np.testing.assert_array_equal(stored, masked(6).numpy())

@@ -172,6 +172,23 @@ def next_to_quarter_turns() -> np.ndarray:
     return np.concatenate([closest, *around])
 
 
+FE_UNDERFLOW = 16  # fenv.h, on x86
+
+
+@pytest.mark.skipif(not X86, reason="the number of the flag is another")
+def test_what_exp_rounds_to_0_is_not_computed_by_an_underflow(library):
+    """Masked scores of an attention would each take the processor a hundred cycles."""
+    fenv = ctypes.CDLL("libm.so.6")
+    masked = np.full(64, np.finfo(np.float32).min, np.float32)
+    masked[::3], masked[1::3] = -np.inf, -104.0
+    fenv.feclearexcept(FE_UNDERFLOW)
+    found = call(library, "exp_f32", np.float32, masked)
+    assert fenv.fetestexcept(FE_UNDERFLOW) == 0
+    assert not found.any() and not np.signbit(found).any()
+    small = call(library, "exp_f32", np.float32, np.array([-103.9, -100, -88], np.float32))
+    assert fenv.fetestexcept(FE_UNDERFLOW) == FE_UNDERFLOW and small.all()
+
+
 @pytest.fixture(scope="module")
 def values():
     return every(997)

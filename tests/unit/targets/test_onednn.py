@@ -80,3 +80,72 @@ def test_what_onednn_has_no_fast_way_for_is_done_on_the_host(alone, monkeypatch)
     assert {info.name for info in hosts} >= {"matmul", "conv", "conv_weight_grad"}
     assert all("no fast way" in info.fallback for info in hosts)
     assert not any(info.kind == "onednn" for info in steps())
+
+
+def attention_like(n: int):
+    """A stack of one, whose first axis has stride 0: transposed matrices times the heads of x."""
+    rng = np.random.default_rng(0)
+    scores = gh.tensor(rng.standard_normal((1, 3, n, n), np.float32))
+    x = gh.tensor(rng.standard_normal((n, 3 * 8), np.float32))
+    heads = (x + 1).reshape(1, n, 3, 8).permute(0, 2, 1, 3)
+    return (scores * 2).mT @ heads
+
+
+def test_operands_are_read_where_they_lie(alone):
+    found = attention_like(16).numpy()
+    with gh.backends.use("numpy"):
+        np.testing.assert_allclose(found, attention_like(16).numpy(), rtol=1e-5, atol=1e-5)
+    assert "permute" not in " ".join(info.name for info in steps())
+
+
+def weight_gradient(dtype: str):
+    """The gradient of a linear layer's weight, computed in a narrower dtype."""
+    rng = np.random.default_rng(1)
+    x, w = (gh.tensor(rng.standard_normal(s, np.float32)) for s in ((64, 48), (32, 48)))
+    w.requires_grad = True
+    with gh.autocast(dtype):
+        y = F.linear(x, w)
+    y.astype("float32").sum().backward()
+    return w.grad
+
+
+def test_a_gradient_under_autocast_is_written_in_float32_and_not_rounded_before(alone):
+    found = weight_gradient("bfloat16").numpy()
+    names = [info.name for info in steps() if info.kind == "onednn"]
+    assert "matmul + cast" in names, names
+    x = np.random.default_rng(1).standard_normal((64, 48), np.float32)
+    exact = np.broadcast_to(x.astype(gh.bfloat16.np).astype(np.float64).sum(0), found.shape)
+    np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-5)
+    with gh.backends.use("numpy"):
+        np.testing.assert_allclose(weight_gradient("bfloat16").numpy(), found, rtol=2e-2, atol=0.1)
+
+
+def test_a_product_that_is_read_in_two_dtypes_is_rounded(alone):
+    rng = np.random.default_rng(1)
+    a, b = (gh.tensor(rng.standard_normal((16, 16), np.float32)).astype("bfloat16") for _ in "ab")
+    product = a @ b
+    wide, doubled = product.astype("float32"), product + product
+    gh.eval(wide, doubled)
+    np.testing.assert_array_equal(wide.numpy(), product.numpy().astype(np.float32))
+    np.testing.assert_array_equal(2 * wide.numpy(), doubled.numpy().astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "reordered"),
+    [(512, 128, True), (511, 128, False), (512, 120, False), (128, 1536, True), (128, 2048, False)],
+)
+def test_matrices_go_into_the_layout_of_a_large_product(alone, rows, columns, reordered):
+    """Where there are many rows, or the rows of the second fall into few sets of the cache."""
+    rng = np.random.default_rng(2)
+    a, b = (rng.standard_normal(s, np.float32) for s in ((rows, 64), (64, columns)))
+    found = (gh.tensor(a) @ gh.tensor(b)).numpy()
+    np.testing.assert_allclose(found, a @ b, rtol=1e-4, atol=1e-4)
+    assert any("reorder" in info.kind or "reorder" in info.name for info in steps()) == reordered
+
+
+def test_a_matrix_that_lies_in_columns_is_not_reordered(alone):
+    rng = np.random.default_rng(2)
+    a, b = (rng.standard_normal(s, np.float32) for s in ((512, 64), (128, 64)))
+    found = (gh.tensor(a) @ gh.tensor(b).T).numpy()
+    np.testing.assert_allclose(found, a @ b.T, rtol=1e-4, atol=1e-4)
+    assert [info.name for info in steps()] == ["matmul"]

@@ -42,7 +42,10 @@ def repeated_axes(view: View) -> list[bool]:
 
 
 def stacked(view: View, strides) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(shape, strides) of a stack of matrices, with repeated axes as axes of size 1."""
+    """(shape, strides) of a stack of matrices, with repeated axes as axes of size 1; those have a
+    stride behind all the rest, for oneDNN has no fast way where one is 0."""
     repeated = repeated_axes(view)
     shape = tuple(1 if r else n for r, n in zip(repeated, view.shape, strict=True))
-    return shape, tuple(prod(shape) if r else s for r, s in zip(repeated, strides, strict=True))
+    behind = max(prod(shape), *(n * s for n, s in zip(shape, strides, strict=True)))
+    leading = (behind if n == 1 else s for n, s in zip(shape[:-2], strides, strict=False))
+    return shape, (*leading, *strides[-2:])

@@ -66,13 +66,7 @@ def packed_weights(planner: PrimitivePlanner, node: Node, groups: int, desc):
     """The weights in the layout that the primitive chose, reordered if need be."""
     plain, view = planner.row_major(node, groups)
     wanted = planner.dnnl.query(desc, QUERY_WEIGHTS)
-    if planner.dnnl.equal(plain, wanted):
-        return wanted, view
-    packed = planner.scratch_view(wanted)
-    # For whom it works is the weights' node: their path names it.
-    reorder = PrimitivePlanner(planner.lowerer, planner.lowering, [node])
-    reorder.add_reorder(view, plain, packed, wanted)
-    return wanted, packed
+    return wanted, planner.reordered(node, view, plain, wanted)
 
 
 def forward_desc(planner: PrimitivePlanner, dx, weight: Node, dy, bias=None):

@@ -64,9 +64,10 @@ class OnednnLowerer(Lowerer):
         view = None if bias is None else lowering.row_major(bias)
         if self.has_planned(PrimitivePlanner(self, lowering, claim.nodes), view):
             return True
-        if bias is None or not self.has_planned(PrimitivePlanner(self, lowering, [node]), None):
+        alone = PrimitivePlanner(self, lowering, [node])
+        if len(claim.nodes) == 1 or not self.has_planned(alone, None):
             return False
-        for after in claim.nodes[1:]:  # it takes no bias in this case
+        for after in claim.nodes[1:]:  # it takes nothing else in this case
             lowering.plan_without(self, after)
         return True
 
@@ -106,7 +107,9 @@ class PrimitivePlanner:
         assert dnnl is not None
         self.dnnl = dnnl
 
-    def add_step(self, desc: OnednnObject, reads, writes, label: str, computes=None) -> None:
+    def add_step(
+        self, desc: OnednnObject, reads, writes, label: str, computes=None, worth_keeping=True
+    ) -> None:
         """A step for a primitive descriptor; reads and writes are (argument, descriptor, view)."""
         dnnl, lowering, scratch, args = self.dnnl, self.lowering, [], [*reads, *writes]
         wanted = dnnl.query(desc, QUERY_SCRATCHPAD)
@@ -127,14 +130,29 @@ class PrimitivePlanner:
             PlannedPrimitive(call, [view for *_, view in args], f"{label} {name}"),
             scratch=scratch,
             computes=self.nodes if computes is None else computes,
+            worth_keeping=worth_keeping,
         )
 
-    def add_reorder(self, source: View, source_desc, target: View, target_desc) -> None:
+    def add_reorder(
+        self, source: View, source_desc, target: View, target_desc, worth_keeping=True
+    ) -> None:
         """A step that changes a layout."""
         how = (source_desc, "engine", target_desc, "engine", self.dnnl.attr)
         desc = self.dnnl.object("reorder_primitive_desc_create", *how)
         reads, writes = [(SRC, source_desc, source)], [(DST, target_desc, target)]
-        self.add_step(desc, reads, writes, "reorder", computes=[])
+        self.add_step(desc, reads, writes, "reorder", [], worth_keeping)
+
+    def reordered(self, node: Node, source: View, source_desc, wanted, worth_keeping=True) -> View:
+        """An operand, the value of `node`, in the layout that a primitive chose; where it lies if
+        that is the one."""
+        if self.dnnl.equal(source_desc, wanted):
+            return source
+        target = self.scratch_view(wanted)
+        # For whom it works is the operand's node: its path names it.
+        PrimitivePlanner(self.lowerer, self.lowering, [node]).add_reorder(
+            source, source_desc, target, wanted, worth_keeping
+        )
+        return target
 
     def hand_out(self, target) -> None:
         """From now on users of the last node load this result."""
@@ -142,7 +160,7 @@ class PrimitivePlanner:
 
     def result(self, order=None):
         """(descriptor, buffer) of the result, its axes in an order."""
-        node = self.node
+        node = self.nodes[-1]
         desc = self.dnnl.desc(node.shape, node.dtype, strides_of(node.shape, order))
         return desc, self.lowering.buffer(node.spec, order, node)
 
