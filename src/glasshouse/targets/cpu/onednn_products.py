@@ -22,8 +22,10 @@ class OnednnProducts(OnednnLowerer):
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
         claim = super().claims(graph, node)
-        widened = claim and widened_output(graph, claim.last)
-        return Claim([*claim.nodes, widened], claim.reads, plan=claim.plan) if widened else claim
+        widened = None if claim is None else widened_output(graph, claim.last)
+        if claim is None or widened is None:
+            return claim
+        return Claim([*claim.nodes, widened], claim.reads, plan=claim.plan)
 
     def plan_primitive(self, planner: PrimitivePlanner, node: Node, bias: View | None) -> None:
         first, second = (matrix_operand(planner, x) for x in node.inputs)
