@@ -272,6 +272,7 @@ static Py_ssize_t run_guards(Entry *g, PyObject *const *args, Py_ssize_t nargs, 
         default: ok = 0;
         }
         if (o->op < IS) { ok = y != NULL; if (ok) r[o->dst] = y; }
+        if (ok && o->op != ABSENT && o->op != KIND && o->op != KEYS) continue; /* these may hold where a look-up raised */
         if (!ok) failed = i;
         if (!forgive()) failed = RAISED;
     }

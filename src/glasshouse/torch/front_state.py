@@ -4,6 +4,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _len_torch_dispatch_stack
 
+from glasshouse.torch.mode_readers import reader_of
 from glasshouse.torch.passes import count_other_modes
 from glasshouse.torch.tensor_guard import native
 
@@ -67,12 +68,16 @@ def others_watch() -> bool:
 
 
 class StateCheck:
-    """A guard: functions of PyTorch's tell what they told."""
+    """A guard: functions of PyTorch's tell what they tell now."""
+
+    native = None
 
     def __init__(self, calls):
         self.calls = tuple(calls)
         module = native()
-        self.native = None if module is None else module.CallsGuard(self.calls)
+        if module is not None:
+            readers = tuple(reader_of(fn, argument) for fn, argument, _ in self.calls)
+            self.native = module.CallsGuard(self.calls, readers)
 
     def __call__(self, _) -> bool:
         return all(told(fn, argument) == wanted for fn, argument, wanted in self.calls)

@@ -2,7 +2,8 @@
 
    A TensorGuard compares a tensor's class, dtype, dispatch keys, sizes, strides and requires_grad with
    those of the tensor that it was made of, and may forbid hooks. It looks at them where they lie: tensor_guard.py finds out
-   at which offsets. A CallsGuard calls functions, which tell the modes, and compares their results. */
+   at which offsets. A CallsGuard calls functions, which tell the modes, and compares their results; where a C function tells
+   the same, and what it told when the guard was made, Python is not asked. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
@@ -92,16 +93,27 @@ static void tensor_free(TensorGuard *g) {
     Py_DECREF(type);
 }
 
+/* A C function of PyTorch's that tells the same as one in Python, and what it told. */
+typedef struct {
+    int64_t (*ask)(int64_t);
+    int64_t argument, mask, want;
+} Reader;
+
+static int is_told(const Reader *r) { return r->ask && (r->ask(r->argument) & r->mask) == r->want; }
+
 typedef struct {
     PyObject_HEAD
     Holds holds;
     PyObject *calls; /* ((function, argument or None, result), …) */
+    Reader *readers; /* of each, in C; `ask` is NULL where there is none */
 } CallsGuard;
 
 static int calls_hold(PyObject *self, PyObject *value) {
     (void)value;
-    PyObject *calls = ((CallsGuard *)self)->calls;
+    const CallsGuard *g = (CallsGuard *)self;
+    PyObject *calls = g->calls;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(calls); i++) {
+        if (is_told(g->readers + i)) continue;
         PyObject *call = PyTuple_GET_ITEM(calls, i), *fn = PyTuple_GET_ITEM(call, 0), *given = PyTuple_GET_ITEM(call, 1);
         PyObject *want = PyTuple_GET_ITEM(call, 2), *got = given == Py_None ? PyObject_CallNoArgs(fn) : PyObject_CallOneArg(fn, given);
         if (!got) return PyErr_Clear(), 0;
@@ -113,21 +125,33 @@ static int calls_hold(PyObject *self, PyObject *value) {
 }
 static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *named) {
     (void)named;
-    PyObject *calls;
-    if (!PyArg_ParseTuple(args, "O!", &PyTuple_Type, &calls)) return NULL;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(calls); i++) {
-        PyObject *call = PyTuple_GET_ITEM(calls, i);
-        if (!PyTuple_Check(call) || PyTuple_GET_SIZE(call) != 3)
-            return PyErr_SetString(PyExc_TypeError, "CallsGuard: expected (function, argument, result)"), NULL;
-    }
+    PyObject *calls, *readers;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyTuple_Type, &calls, &PyTuple_Type, &readers)) return NULL;
+    if (PyTuple_GET_SIZE(readers) != PyTuple_GET_SIZE(calls))
+        return PyErr_SetString(PyExc_TypeError, "CallsGuard: expected a reader or None for each call"), NULL;
     CallsGuard *g = (CallsGuard *)type->tp_alloc(type, 0);
     if (!g) return NULL;
     g->holds = calls_hold, g->calls = Py_NewRef(calls);
+    g->readers = PyMem_Calloc((size_t)PyTuple_GET_SIZE(calls) + 1, sizeof(Reader));
+    if (!g->readers) return Py_DECREF(g), PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(calls); i++) {
+        PyObject *call = PyTuple_GET_ITEM(calls, i), *given = PyTuple_GET_ITEM(readers, i);
+        Reader *r = g->readers + i;
+        unsigned long long address = 0;
+        long long argument = 0, mask = 0;
+        const int is_call = PyTuple_Check(call) && PyTuple_GET_SIZE(call) == 3;
+        if (!is_call) PyErr_SetString(PyExc_TypeError, "CallsGuard: expected (function, argument, result)");
+        if (!is_call || (given != Py_None && !PyArg_ParseTuple(given, "KLL", &address, &argument, &mask)))
+            return Py_DECREF(g), NULL;
+        *r = (Reader){(int64_t (*)(int64_t))(uintptr_t)address, argument, mask, 0};
+        if (r->ask) r->want = r->ask(argument) & mask;
+    }
     return (PyObject *)g;
 }
 static void calls_free(CallsGuard *g) {
     PyTypeObject *type = Py_TYPE(g);
     Py_XDECREF(g->calls);
+    PyMem_Free(g->readers);
     type->tp_free(g);
     Py_DECREF(type);
 }

@@ -1,11 +1,15 @@
 """Guards in C say of tensors and modes what their slow twins in Python say."""
 
+import ctypes
+import sys
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from glasshouse.torch import tensor_guard  # noqa: E402
+from glasshouse.torch import mode_readers, tensor_guard  # noqa: E402
 from glasshouse.torch.front_state import TensorCheck, modes_check  # noqa: E402
+from glasshouse.torch.passes import count_other_modes  # noqa: E402
 
 
 @pytest.fixture
@@ -77,3 +81,28 @@ def test_saved_tensors_hooks_are_a_mode(native):
     with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
         assert not check(None) and not native.holds(check.native, None)
     assert check(None) and native.holds(check.native, None)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="libraries have other names")
+def test_c_functions_tell_modes():
+    found = mode_readers.found_readers()
+    assert found.keys() == mode_readers.READERS.keys()
+    for key, reader in mode_readers.READERS.items():
+        ask = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(found[key][0])
+        told = [ask(reader.argument) & reader.mask]
+        with reader.changed():
+            told.append(ask(reader.argument) & reader.mask)
+        assert told[0] != told[1], reader.symbol
+
+
+def test_a_c_function_that_tells_something_else_is_not_asked():
+    grad = mode_readers.READERS[torch.is_grad_enabled, None]
+    other = grad._replace(changed=mode_readers.other_autocast)
+    address = mode_readers.address_of(grad)
+    assert address is None or not mode_readers.follows(address, other)
+    assert mode_readers.address_of(grad._replace(symbol="none")) is None
+
+
+def test_inside_a_mode_python_counts_modes():
+    with torch.utils._python_dispatch.TorchDispatchMode():
+        assert mode_readers.reader_of(count_other_modes, None) is None
