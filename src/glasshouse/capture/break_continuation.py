@@ -24,6 +24,7 @@ from glasshouse.capture.values import (
     Recipe,
     Var,
     discarded,
+    last_items,
 )
 
 OWN_ITERATORS = (CapturedIterator, CapturedGenerator)
@@ -150,8 +151,9 @@ def parts_of(var: Var) -> list[tuple]:
     items, value = var.items, var.value
     if isinstance(value, types.CellType):
         return [("cell_contents", items)]
-    if isinstance(items, list) and isinstance(value, list):
-        return list(enumerate(items))
+    if isinstance(value, list) and isinstance(items, (list, type(None))):
+        items = last_items(var)
+        return list(enumerate(items, len(value) - len(items)))
     if not isinstance(items, dict) or isinstance(value, (tuple, set, frozenset, type)):
         return []
     if isinstance(value, dict):

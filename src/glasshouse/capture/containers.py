@@ -2,13 +2,19 @@
 
 from collections import OrderedDict
 
-from glasshouse.capture.frame import END, EnumerateIterator, SequenceIterator, ZipIterator
+from glasshouse.capture.frame import (
+    END,
+    EnumerateIterator,
+    SequenceIterator,
+    ZipIterator,
+    holds_own,
+)
 from glasshouse.capture.guards import GuardCheck
 from glasshouse.capture.objects import compares_in_python
 from glasshouse.capture.plain import builtin_base
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.signatures import without_proxy
-from glasshouse.capture.values import Break, ValueSource, Var, constant
+from glasshouse.capture.values import Break, ValueSource, Var, constant, last_items
 
 
 def same_set(value, elements) -> bool:
@@ -50,9 +56,12 @@ class ContainerRules:
             kind in (list, tuple) or kind.__iter__ in (list.__iter__, tuple.__iter__)
         ):
             self.typed(var)
+            more = last_items(var)
+            count = len(value) - len(more)
             if self.live and isinstance(var.origin, ValueSource):
-                self.guards.add("len", var.origin, len(value))
-            var.items = [self.load(x, self.sub(var, "item", i)) for i, x in enumerate(value)]
+                self.guards.add("len", var.origin, count)
+            before = enumerate(value[:count])
+            var.items = [*(self.load(x, self.sub(var, "item", i)) for i, x in before), *more]
             return var.items
         if kind in (str, range, bytes):
             return [Var(x) for x in self.concretize(var)]
@@ -125,6 +134,7 @@ class ContainerRules:
                 pairs = dict.items(var.value)
                 var.items = {k: (constant(k), constant(v)) for k, v in pairs}
             return
+        self.sharpen(var)
         if id(var) not in self.whole:
             self.refuse_keys(var)
             self.whole[id(var)] = var
@@ -135,12 +145,15 @@ class ContainerRules:
                 self.typed(var)
                 self.guards.add("keys", var.origin, keys)
             for key in keys:
-                self.entry(var, key)
+                value = self.entry(var, key)
+                if value is not None and key not in self.deleted.get(id(var), ()):
+                    var.items[key] = constant(key), value  # a write leaves the key as it is
 
     def entry(self, var: Var, key) -> Var | None:
         """The Var at a key of a dict, guarded; None if there is none."""
         if self.scheduled and self.front.is_stale(self, var):
             raise Break("a read behind a scheduler's step")
+        self.sharpen(var)
         if not self.live:
             there = dict.__contains__(var.value, key)
             return Var(dict.__getitem__(var.value, key)) if there else None
@@ -167,16 +180,42 @@ class ContainerRules:
         var.items[key] = (constant(key), value)
         return value
 
+    def sharpen(self, var: Var) -> None:
+        """Rely on the keys at which a dict was written to: it is read."""
+        for key, value in self.blurred.pop(id(var), ()):
+            raw = self.concrete_key(key)
+            old = var.items.get(raw)
+            var.items[raw] = (old[0] if old else key, value)
+
+    def store_unsharp(self, var: Var, key: Var, value: Var | None) -> bool:
+        """var[key] = value of a dict that is passed, where the key is a number that varies, or one
+        was before; False if it is something else."""
+        passed = isinstance(var.value, dict) and isinstance(var.origin, ValueSource)
+        unsharp = passed and (id(var) in self.blurred or self.varies(key))
+        if not unsharp or value is None or holds_own(value.value):
+            return False
+        raw = key.value if self.varies(key) else self.concrete_key(key)
+        self.typed(var)
+        if var.items is None:
+            var.items = {}
+        self.original_keys.setdefault(id(var), keys_of(var.value))
+        self.blurred.setdefault(id(var), []).append((key, value))
+        builtin_base(var.value).__setitem__(var.value, raw, value.value)
+        self.write(var, ("item", key, value))
+        return True
+
     def store_item(self, var: Var, key: Var, value: Var | None) -> None:
-        """var[key] = value of a list or dict (None deletes)."""
+        """var[key] = value of a list or dict (None deletes). What a dict has there is not read."""
+        if self.store_unsharp(var, key, value):
+            return
+        self.sharpen(var)
         raw = self.concrete_key(key)
+        base = builtin_base(var.value)
         if not self.live:
             self.hand_over([value] if value is not None else ())
             args = (var.value, raw) if value is None else (var.value, raw, value.value)
-            base = builtin_base(var.value)
             self.do(base.__delitem__ if value is None else base.__setitem__, *args)
             return
-        base = builtin_base(var.value)
         if isinstance(var.value, dict):
             if id(var) not in self.original_keys and not var.is_new:
                 self.original_keys[id(var)] = keys_of(var.value)
@@ -190,8 +229,6 @@ class ContainerRules:
                 del var.items[raw]
                 self.deleted.setdefault(id(var), set()).add(raw)
             else:
-                if raw not in var.items:
-                    self.entry(var, raw)
                 old = var.items.get(raw)
                 if old is not None and old[1] is value:
                     return  # it is there already

@@ -121,7 +121,8 @@ class ReplacementEmitter(ContinuationEmitter):
         places = {}
         for written in self.tracer.written:
             for kind, *parts in written.log:
-                if kind in ("item", "attr"):
+                anywhere = kind == "item" and self.tracer.varies(parts[0])
+                if kind in ("item", "attr") and not anywhere:
                     key = parts[0].value if kind == "item" else parts[0]
                     places[id(written.origin), kind, key_of(key)] = parts[1]
         for node, var in self.tracer.inputs:

@@ -295,6 +295,11 @@ def is_own(value) -> bool:
     return isinstance(value, (CapturedIterator, CapturedGenerator))
 
 
+def holds_own(value) -> bool:
+    """Whether a value is an iterator or generator of ours, or a tuple with one in it."""
+    return is_own(value) or type(value) is tuple and any(map(holds_own, value))
+
+
 def type_of(value) -> type:
     """The type that plain Python would have of a value: of our iterators and generators its own."""
     if isinstance(value, CapturedGenerator):

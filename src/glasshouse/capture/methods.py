@@ -2,11 +2,11 @@
 
 import operator
 import types
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from contextvars import ContextVar
 
 from glasshouse.capture.containers import keys_of
-from glasshouse.capture.frame import CapturedGenerator, CapturedIterator, plain_value
+from glasshouse.capture.frame import CapturedGenerator, CapturedIterator, holds_own, plain_value
 from glasshouse.capture.objects import compares_in_python
 from glasshouse.capture.plain import SCALARS, builtin_base, is_heap, static_lookup
 from glasshouse.capture.plain import is_instance as isinstance
@@ -19,7 +19,7 @@ from glasshouse.capture.polyfills import (
     update_of,
 )
 from glasshouse.capture.signatures import without_proxy
-from glasshouse.capture.values import Break, Recipe, Var, discarded, own_method
+from glasshouse.capture.values import Break, Recipe, ValueSource, Var, discarded, own_method
 
 STATELESS = (*SCALARS, tuple, range, frozenset, slice)
 SET_ALGEBRA = {
@@ -150,6 +150,8 @@ class MethodRules:
             return self.get_iter(this, then)
         if name == "__next__":
             return self.next_of(this, None, then)
+        if type(value) is deque and name in ("append", "appendleft") and len(args) == 1:
+            return self.append_to_deque(fn, this, name, args, kwargs, then)
         raise Break(f"method {name} of a {type(value).__name__}", fn, args, kwargs)
 
     def ask_base(self, fn: Var, this: Var, name: str, args, kwargs, then):
@@ -241,6 +243,16 @@ class MethodRules:
                 return self.deliver(then, entry)
         return self.deliver(then, self.container_method(this, name, args, kwargs, fn))
 
+    def append_to_deque(self, fn: Var, this: Var, name: str, args, kwargs, then):
+        """What is put into a deque that is passed: to read one breaks the graph."""
+        passed = isinstance(this.origin, ValueSource)
+        if not passed or kwargs or holds_own(args[0].value):
+            raise Break(f"method {name} of a deque", fn, args, kwargs)
+        self.typed(this)
+        getattr(deque, name)(this.value, args[0].value)
+        self.note_method(this, name, args)
+        return self.give(then, None)
+
     def dict_get(self, this: Var, name: str, args) -> Var | None:
         """get, setdefault and pop of a dict; None where there is no such key and no default."""
         key = args[0]
@@ -295,7 +307,13 @@ class MethodRules:
         return self.new_tuple([pair[0], pair[1]])
 
     def list_method(self, this: Var, name: str, args) -> Var | None:
-        items, value = self.sequence(this), this.value
+        value = this.value
+        unread = this.items is None and isinstance(this.origin, ValueSource)
+        if name == "append" and len(args) == 1 and unread and self.live:
+            list.append(value, args[0].value)
+            self.note_method(this, name, args)
+            return Var(None)
+        items = self.sequence(this)
         if name in ("append", "insert", "pop", "clear", "reverse"):
             count = 0 if name == "append" else 1
             place, more = [self.concretize(x) for x in args[:count]], args[count:]

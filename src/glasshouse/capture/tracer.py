@@ -53,6 +53,7 @@ from glasshouse.capture.values import (
     ValueSource,
     Var,
     discarded,
+    last_items,
     made_anew,
 )
 from glasshouse.ir.graph import IRGraph
@@ -103,6 +104,7 @@ class CaptureTracer(
         self.whole: dict[int, Var] = {}
         self.deleted: dict[int, set] = {}
         self.original_keys: dict[int, tuple] = {}
+        self.blurred: dict[int, list] = {}  # (key, value) of dicts, at keys that vary
         self.class_items: dict[type, dict] = {}
         self.written: list[Var] = []
         self.contexts: list[Var] = []  # those that are entered, outermost first
@@ -342,12 +344,13 @@ class CaptureTracer(
         self.why_stopped = reason
         self.make_native()
         for var in self.tracked.values():  # what is in them is looked at again when it is needed
-            var.items = var.origin = None
+            var.items = var.origin = var.log = None
         made = self.tracked.items()  # what else is in there may end its life
         self.tracked = {k: x for k, x in made if isinstance(x.value, CapturedGenerator)}
         for scope in self.scopes.values():
             scope.items = {}
         self.class_items.clear()
+        self.blurred.clear()
         self.front.stop(self)
 
     def make_native(self) -> None:
@@ -370,6 +373,8 @@ class CaptureTracer(
     def nativise_unvisited(self, var: Var, visited: dict[int, bool]) -> bool:
         """`nativise`, if the Var has not been met."""
         value, items = var.value, var.items
+        if isinstance(value, list) and items is None:
+            return self.nativise_appended(var, visited)
         if isinstance(value, CapturedGenerator) and value.running and value.is_polyfill:
             return False  # until it stands somewhere
         if isinstance(value, (CapturedIterator, CapturedGenerator)):
@@ -398,6 +403,16 @@ class CaptureTracer(
         elif isinstance(items, Var) and self.nativise(items, visited):
             value.cell_contents = items.value
         return False
+
+    def nativise_appended(self, var: Var, visited: dict[int, bool]) -> bool:
+        """`nativise` of what was appended to a list of which nothing was read."""
+        made = {}
+        for x in last_items(var):
+            own = x.value
+            if self.nativise(x, visited):
+                made[id(own)] = own, x.value
+        var.value[:] = [made[id(x)][1] if id(x) in made else x for x in var.value]
+        return bool(made)
 
     def yield_value(self, f: CaptureFrame, var: Var) -> None:
         made: CapturedGenerator = f.generator

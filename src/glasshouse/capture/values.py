@@ -120,6 +120,14 @@ class Var:
         return f"Var({self.value!r:.60}, {self.origin!r})"
 
 
+def last_items(var: Var) -> list[Var]:
+    """What lies at the end of a list or tuple: all items where they are known, else what was
+    appended to it."""
+    if var.items is None:
+        return [args[0] for _, _, args in var.log or ()]
+    return var.items
+
+
 class Null:
     """What lies on the stack where CPython has NULL."""
 
