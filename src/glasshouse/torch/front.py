@@ -17,6 +17,7 @@ from glasshouse.torch import front_names as names
 from glasshouse.torch.front_calls import TorchCallFront
 from glasshouse.torch.front_claims import is_of_torch
 from glasshouse.torch.front_compile import StateModes, compile_graph, registered_compiler
+from glasshouse.torch.front_functions import TorchFunctionFront
 from glasshouse.torch.front_modules import TorchModuleFront
 from glasshouse.torch.front_names import name_of
 from glasshouse.torch.front_nodes import TorchNodeFront
@@ -31,7 +32,9 @@ def keep_from_dynamo(code: types.CodeType) -> None:
     dynamo.set_code_exec_strategy(code, dynamo._FrameExecStrategy(skip, skip))
 
 
-class TorchFront(TorchTensorFront, TorchNodeFront, TorchCallFront, TorchModuleFront):
+class TorchFront(
+    TorchTensorFront, TorchNodeFront, TorchCallFront, TorchFunctionFront, TorchModuleFront
+):
     """Programs of PyTorch."""
 
     name = "torch"
@@ -84,6 +87,8 @@ class TorchFront(TorchTensorFront, TorchNodeFront, TorchCallFront, TorchModuleFr
     def begin(self, tracer):
         tracer.gradients_changed = tracer.wrote = False
         tracer.tensor_checks, tracer.state_at_start = {}, state_now()
+        tracer.given_memory, tracer.lifted_before = set(), 0  # of the graph's inputs
+        tracer.plain_codes = set()  # of custom Functions whose Python has no effects
         tracer.graph.entry_modes = StateModes()
 
     def end(self, tracer):

@@ -36,10 +36,7 @@ class TorchCallFront(NetworkFront):
         if isinstance(f, weakref.ref) and not args:
             return self.dereference(tracer, fn, then)
         if isinstance(f, types.MethodType) and f.__func__ is Function.apply.__func__:
-            reason = (
-                f"{f.__self__.__name__}, a custom autograd.Function, whose Python autograd calls"
-            )
-            raise Break(reason, fn, args, kwargs)
+            return self.apply_function(tracer, fn, args, kwargs, then)
         return self.call_state(tracer, fn, args, kwargs, then)
 
     def why_left(self, fn, module):

@@ -2,6 +2,8 @@
 
 import operator
 import sys
+import types
+from itertools import islice
 
 import torch
 
@@ -21,16 +23,26 @@ READING_OPERATORS = {"not_", "truth", "contains", "countOf", "indexOf"}
 
 class UsersFrames:
     """A context that notes which Python functions run, but for those of PyTorch and of Python's own
-    library; not where somebody else profiles."""
+    library, and those with `plain` code; not where somebody else profiles."""
 
-    def __init__(self):
+    def __init__(self, plain: set[types.CodeType]):
         self.names: list[str] = []
+        self.plain = plain
 
     def __call__(self, frame, event, argument):
         library = str(frame.f_globals.get("__name__")).partition(".")[0]
-        if event != "call" or library in names.LIBRARIES or is_of_an_operator(frame):
+        if event != "call" or library in names.LIBRARIES or self.has_no_effects(frame):
             return
         self.names.append(frame.f_code.co_qualname)
+
+    def has_no_effects(self, frame) -> bool:
+        """Whether a frame is that of a torch.library operator, or of plain code."""
+        while frame is not None:
+            operator = str(frame.f_globals.get("__name__")).startswith("torch._library.")
+            if operator or frame.f_code in self.plain:
+                return True
+            frame = frame.f_back
+        return False
 
     def __enter__(self):
         self.is_alone = sys.getprofile() is None
@@ -41,15 +53,6 @@ class UsersFrames:
     def __exit__(self, *error):
         if self.is_alone:
             sys.setprofile(None)
-
-
-def is_of_an_operator(frame) -> bool:
-    """Whether a frame is that of a torch.library operator, which has no effects."""
-    while frame is not None:
-        if str(frame.f_globals.get("__name__")).startswith("torch._library."):
-            return True
-        frame = frame.f_back
-    return False
 
 
 class TorchNodeFront(FrontEnd):
@@ -95,7 +98,7 @@ class TorchNodeFront(FrontEnd):
     def go_back(self, tracer, op, target, fn, args, kwargs) -> Var:
         """A backward pass as a node; where Python ran in its midst, all that follows is Python's,
         and from the next call on the pass too."""
-        frames = UsersFrames()
+        frames = UsersFrames(tracer.plain_codes)
 
         def watched(*args, **kwargs):
             with frames:
@@ -192,8 +195,12 @@ class TorchNodeFront(FrontEnd):
             return True
         if not isinstance(var.origin, IRNode) or not self.is_tensor(var.value):
             return False
-        given = (x.value for _, x in tracer.lifted.values() if self.is_tensor(x.value))
-        return memory_of(var.value) not in {memory_of(x) for x in given}
+        lifted, memories = tracer.lifted.values(), tracer.given_memory
+        for _, x in islice(lifted, tracer.lifted_before, None):
+            if self.is_tensor(x.value):
+                memories.add(memory_of(x.value))
+        tracer.lifted_before = len(lifted)
+        return memory_of(var.value) not in memories
 
     def keeper(self, tracer, wrote):
         """What is done again where the graph raises, and somebody catches that: behind nothing but
@@ -255,6 +262,9 @@ class TorchNodeFront(FrontEnd):
         if isinstance(var.value, (list, tuple)):
             return any(self.holds_tensor_var(tracer, x) for x in tracer.sequence(var))
         return self.is_tensor(var.value)
+
+    def describe(self, node: IRNode, value) -> None:
+        node.meta["dtype"] = value.dtype
 
     def wrap(self, tracer, node: IRNode, result, args, target):
         if (

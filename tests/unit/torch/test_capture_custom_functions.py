@@ -1,5 +1,5 @@
-"""Custom autograd.Functions, checkpoints and gradients of gradients under capture: in each call
-their Python runs as in eager, and gradients are eager's."""
+"""Custom autograd.Functions, checkpoints and gradients of gradients under capture: gradients are
+eager's. Functions whose Python is plain are nodes; the Python of others runs in each call."""
 
 import functools
 
@@ -18,6 +18,8 @@ from torch.utils.checkpoint import (  # noqa: E402
     checkpoint_sequential,
     create_selective_checkpoint_contexts,
 )
+
+import glasshouse as gh  # noqa: E402
 
 X = torch.linspace(-1, 1, 12).reshape(3, 4)
 W = torch.linspace(1, 2, 16).reshape(4, 4)
@@ -146,6 +148,58 @@ class Applied(Function):
         return torch.autograd.grad(z, y, grad)[0], None
 
 
+POWER = 3
+
+
+def powered(x, power):
+    return x**power
+
+
+class Power(Function):
+    """With a global, a function of the user's, and a context that differs by what is needed."""
+
+    @staticmethod
+    def forward(ctx, x, scale, factor=1.0, name="unused"):
+        ctx.save_for_backward(x, scale)
+        ctx.factor = factor
+        return powered(x, POWER) * scale * factor
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, scale = ctx.saved_tensors
+        of_scale = None
+        if ctx.needs_input_grad[1]:
+            of_scale = (grad * powered(x, POWER) * ctx.factor).sum()
+        of_x = grad * POWER * powered(x, POWER - 1) * scale * ctx.factor
+        return of_x, of_scale, None, None
+
+
+class Mixed(Function):
+    """Without gradients, under autocast's decorators."""
+
+    @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return Power.apply(x, torch.ones(()))
+
+    @staticmethod
+    @torch.amp.custom_bwd(device_type="cpu")
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.cos(x)
+
+
+class Branches(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2 if x.sum() > 0 else x * 3
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2
+
+
 class Context:
     """What `forward` is given where it is called as a function."""
 
@@ -261,7 +315,7 @@ def with_a_number_that_changes():
         Reversed.apply(layer(x), scale).sum().backward()
         return layer.weight.grad.clone()
 
-    return fn, lambda i: (X + i, float(i)), nothing
+    return fn, lambda i: (X + i, float(i % 3)), nothing
 
 
 def forward_as_a_function():
@@ -295,20 +349,99 @@ def differentiates_inside():
     return lambda x: Applied.apply(x, torch.sin).sum(), leaves, nothing
 
 
+def branches_on_a_value():
+    return lambda x: Branches.apply(x).sum(), lambda i: (X + i - 1,), nothing
+
+
+def with_helpers():
+    def fn(x, scale):
+        y = Power.apply(x, scale, 2.0, "name")
+        y.sum().backward()
+        return y, x.grad.clone(), scale.grad
+
+    def arguments(i):
+        return leaf(i), torch.tensor(0.5, requires_grad=i % 2 == 0)
+
+    return fn, arguments, nothing
+
+
+def in_a_plain_training_step():
+    layer = nn.Linear(4, 4)
+    scale = nn.Parameter(torch.tensor(0.5))
+    optimizer = torch.optim.SGD([*layer.parameters(), scale], lr=0.01, momentum=0.9)
+
+    def fn(x):
+        optimizer.zero_grad()
+        loss = Rounded.apply(Power.apply(layer(x), scale)).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return fn, lambda i: (X + i / 10,), lambda: (layer.state_dict(), scale)
+
+
+def differentiated_outside():
+    return lambda x: Power.apply(x, torch.tensor(2.0)), leaves, nothing
+
+
+def plain_and_twice():
+    def fn(x):
+        (g,) = torch.autograd.grad(Power.apply(x, torch.ones(())).sum(), x, create_graph=True)
+        (g**2).sum().backward()
+        return x.grad, g
+
+    return fn, leaves, nothing
+
+
+def one_in_another():
+    def fn(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = Mixed.apply(x @ W)
+        y.sum().backward()
+        return y, x.grad.clone()
+
+    return fn, leaves, nothing
+
+
 CUSTOM = [
-    logged, backward_inside, in_a_training_step, several_results, several_gradients,
-    once_differentiated, once_differentiated_twice, differentiated_twice, in_place,
-    with_a_number_that_changes, without_gradients, error_in_backward, differentiates_inside,
+    logged, backward_inside, in_a_training_step, differentiated_twice, in_place,
+    without_gradients, differentiates_inside, branches_on_a_value, error_in_backward,
+]  # fmt: skip
+PLAIN = [
+    several_results, several_gradients, once_differentiated, with_a_number_that_changes,
+    with_helpers, in_a_plain_training_step, differentiated_outside, plain_and_twice, one_in_another,
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("make", CUSTOM, ids=lambda make: make.__name__)
-def test_custom_functions(make):
+def test_custom_functions_with_effects(make):
     def story():
         LOG.clear()
         return make()
 
     same_story(story, reason="a custom autograd.Function")
+
+
+@pytest.mark.parametrize("compiler", ["eager", "aot_eager"])
+@pytest.mark.parametrize("make", PLAIN, ids=lambda make: make.__name__)
+def test_plain_custom_functions_are_nodes(make, compiler):
+    captured = same_story(make, calls=9, compiler=compiler)
+    assert not captured.capture.breaks
+    assert captured.hits
+
+
+def test_a_plain_custom_function_may_raise():
+    same_story(once_differentiated_twice, reason="raising RuntimeError")
+
+
+def test_what_a_custom_function_names_is_guarded(monkeypatch):
+    captured = gh.optimize("aot_eager")(lambda x: Power.apply(x, torch.ones(())))
+    for power in (3, 3, 2):
+        monkeypatch.setitem(globals(), "POWER", power)
+        torch.testing.assert_close(captured(X), X**power)
+    monkeypatch.setattr(Power, "forward", staticmethod(lambda ctx, x, scale: x * 7))
+    torch.testing.assert_close(captured(X), X * 7)
+    assert captured.hits == 1
 
 
 def test_forward_as_a_function_is_captured():
