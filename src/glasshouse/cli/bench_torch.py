@@ -15,7 +15,7 @@ from rich.table import Table
 from glasshouse.base.errors import BackendError, check_known
 from glasshouse.cli.bench_process import BenchmarkRun, Worker, tolerant
 from glasshouse.cli.command import screen_columns
-from glasshouse.cli.torch_cases import OUR_MODE, PYTORCH_MODES, TORCH_CASES
+from glasshouse.cli.torch_cases import CAPTURED, OUR_MODE, PYTORCH_MODES, TORCH_CASES
 
 FRAMEWORK = "torch model"
 NEEDED = ("torch", "torchvision", "transformers")
@@ -88,7 +88,7 @@ def factors_of(records: list[dict]) -> dict[str, float]:
     ours = {r["model"]: r["step_s"] for r in records if r["mode"] == OUR_MODE}
     best: dict[str, float] = {}
     for r in records:
-        if r["mode"] != OUR_MODE:
+        if r["mode"] not in (OUR_MODE, CAPTURED):
             best[r["model"]] = min(r["step_s"], best.get(r["model"], math.inf))
     return {model: best[model] / ours[model] for model in ours if model in best}
 
@@ -152,7 +152,7 @@ def bench_torch(models, against: str | None, steps: int | None, options: dict, p
     words = "eager" if smoke else ",".join(PYTORCH_MODES)
     modes = [mode for mode in (words if against is None else against).split(",") if mode]
     for mode in modes:
-        check_known("bench --torch", "modes for --against", mode, PYTORCH_MODES)
+        check_known("bench --torch", "modes for --against", mode, (*PYTORCH_MODES, CAPTURED))
     console = Console(highlight=False, width=screen_columns())
     records: list[dict] = []
     wanted = list(dict.fromkeys(models)) or list(TORCH_CASES)

@@ -8,10 +8,13 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import glasshouse as gh
+
 LEARNING_RATE = 1e-3
 CLASSES = 1000
 PYTORCH_MODES = ("eager", "channels_last", "inductor")
 OUR_MODE = "glasshouse"
+CAPTURED = "captured"  # ours too, the whole step under gh.optimize
 
 
 @dataclass(frozen=True)
@@ -220,6 +223,8 @@ class TorchModel:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=LEARNING_RATE)
         compiles = mode in ("inductor", OUR_MODE)
         self.call = torch.compile(self.model, backend=mode) if compiles else self.model
+        if mode == CAPTURED:
+            self.train = gh.optimize(self.train)
 
     def train(self):
         """A training step, or a call without gradients: a number that depends on all of it."""

@@ -10,7 +10,12 @@ from glasshouse.compile.fuse import fuse
 from glasshouse.compile.kept_steps import kept_steps_first
 from glasshouse.compile.lower import Lowering
 from glasshouse.compile.order import free_early
-from glasshouse.compile.plan_memory import copies_to_itself, place_outputs, plan_memory
+from glasshouse.compile.plan_memory import (
+    copies_to_itself,
+    place_outputs,
+    plan_memory,
+    reuse_inputs,
+)
 from glasshouse.compile.source_map import StepInfo, step_infos
 from glasshouse.compile.steps import PlannedBuffer
 from glasshouse.compile.target import Target, current_target
@@ -56,6 +61,8 @@ class ProgramPlan:
         if self.target.lends_outputs:
             made_first = self.schedule[: self.kept_steps]
             self.schedule = [*made_first, *free_early(self.schedule[self.kept_steps :])]
+        own = {self.lowering.outputs[i].base: leaf for i, leaf in self.target.written_leaves}
+        reuse_inputs(self.schedule, own)
         nbytes = plan_memory(self.schedule, outputs, self.target.lends_outputs)
         others = [x for x in self.schedule[self.kept_steps :] if not copies_to_itself(x)]
         self.schedule = [*self.schedule[: self.kept_steps], *others]

@@ -44,7 +44,6 @@ def place_outputs(lowering: Lowering, kept=()) -> list[PlannedBuffer]:
 def plan_memory(schedule: list[Step], outputs: list[PlannedBuffer], lends: bool = False) -> int:
     """Give every buffer in between its place; returns the bytes of the arena. With `lends`, large
     values lie in `outputs` that are not yet written, where that makes the arena smaller."""
-    reuse_inputs(schedule)
     lives = lives_of(schedule)
     if lends:
         lives = lent_outputs(lives, schedule, outputs)
@@ -69,18 +68,23 @@ def place_of(view: View) -> tuple:
     return (base.place, base.at, *view._replace(base=None))
 
 
-def reuse_inputs(schedule) -> None:
-    """Name for outputs an input to donate: one that only their kernel reads, place by place."""
+def reuse_inputs(schedule, own: dict[PlannedBuffer, int]) -> None:
+    """Name for outputs an input to donate: one that only their kernel reads, place by place. The
+    input for those in `own` is given by its number; no other output takes it."""
+    kept = set(own.values())
     reads = ((buffer, i) for i, step in enumerate(schedule) for buffer in step.reads())
     last_read = {buffer.at: i for buffer, i in reads if buffer.place == "input"}
+    inputs = set(last_read)
     taken: set[int] = set()
     for i, kernel, root in single_pass_roots(schedule):
         if root.store.base.place == "output":
-            source = replaceable(kernel, root, "input")
-            if source is None or source.spec != root.store.base.spec:
+            target = root.store.base
+            wanted = {own[target]} if target in own else inputs - kept
+            source = replaceable(kernel, root, "input", wanted)
+            if source is None or source.spec != target.spec:
                 continue
             if last_read[source.at] == i and source.at not in taken:
-                root.store.base.source = source
+                target.source = source
                 taken.add(source.at)
 
 
@@ -103,13 +107,16 @@ def is_as_large(one: PlannedBuffer, other: PlannedBuffer) -> bool:
     return one.spec.dtype == other.spec.dtype and one.spec.nbytes == other.spec.nbytes
 
 
-def replaceable(kernel: FusedKernel, root: Root, place: str) -> PlannedBuffer | None:
-    """A buffer like the root's result that the kernel reads only where it stores the result."""
+def replaceable(kernel: FusedKernel, root: Root, place: str, numbers=None) -> PlannedBuffer | None:
+    """A buffer like the root's result that the kernel reads only where it stores the result; one of
+    these `numbers` at the place, if they are given."""
     target = root.store.base
     if root.local or root.reduce is not None:
         return None
     for view in root.expr.loads:
         source = view.base
+        if numbers is not None and source.at not in numbers:
+            continue
         if source.place == place and is_as_large(source, target):
             same = root.store._replace(base=source)
             reads = [v for r in kernel.roots for v in r.expr.loads if v.base is source]

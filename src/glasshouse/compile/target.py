@@ -32,6 +32,8 @@ class Target:
 
     stable_inputs: frozenset[int] = frozenset()  # of a recording: the same from run to run
     free_outputs: frozenset[int] = frozenset()  # of a recording: their axes lie in any order
+    # Of a recording: (output, leaf) where that leaf's memory is to be the output's, if it can be.
+    written_leaves: frozenset[tuple[int, int]] = frozenset()
     lends_outputs = False  # whether values in between lie in outputs that are not yet written
 
     def __init__(self, name: str, lowerers, fused: Lowerer, host: Lowerer, dialect=None):
@@ -46,7 +48,8 @@ class Target:
     def variant(self) -> Any:
         """What Programs depend on beside their recording, to be told apart in this process."""
         own = (self.name, self.dialect, self.passes, *self.lowerers, *self.settings())
-        return (*own, self.stable_inputs, self.free_outputs, self.lends_outputs)
+        asked = (self.stable_inputs, self.free_outputs, self.written_leaves)
+        return (*own, *asked, self.lends_outputs)
 
     def settings(self) -> tuple:
         """What flags choose."""
@@ -64,6 +67,8 @@ class Target:
             parts.append(f"stable inputs {sorted(self.stable_inputs)}")
         if self.free_outputs:
             parts.append(f"free outputs {sorted(self.free_outputs)}")
+        if self.written_leaves:
+            parts.append(f"written leaves {sorted(self.written_leaves)}")
         return "\n".join([repr(own), toolchain.identity(), *map(str, parts)])
 
     def with_lowerer(self, lowerer: Lowerer) -> "Target":

@@ -10,6 +10,7 @@ from torch._dynamo.backends.common import aot_autograd
 from glasshouse.compile.plan import no_collection
 from glasshouse.torch.options import TorchOptions, check_mode, checked_options
 from glasshouse.torch.partition import DECOMPOSITIONS, partition_within
+from glasshouse.torch.planned import current
 from glasshouse.torch.runtime import (
     TorchGraphProgram,
     keep_nothing_donated,
@@ -68,11 +69,14 @@ def glasshouse(
     if budget is not None:
         rules, more = rules | DECOMPOSITIONS, {"partition_fn": partition_within(budget)}
 
+    # Inputs are written to by Programs where no gradient is told of it, as optimizers do.
+    writes = not torch.is_grad_enabled() and current.simulation is None
     compile_graph = aot_autograd(
         fw_compiler=cached_compiler("forward", given),
         bw_compiler=cached_compiler("backward", given),
         inference_compiler=cached_compiler("forward", given, keeps=True),
         decompositions=rules,
+        keep_inference_input_mutations=writes,
         **more,
     )
     with graphs_cached(module, given), no_collection():

@@ -24,6 +24,7 @@ from glasshouse.ir.node import WRITING, IRNode, map_nodes
 from glasshouse.torch.front_names import AUTOGRAD, STATE_SETTERS, WRITES, name_of
 
 FEWEST_CALLS = 2  # in a segment that is worth compiling
+SCALING = {"add", "sub", "mul", "div", "truediv", "true_divide"}
 
 
 class StateModes:
@@ -135,7 +136,8 @@ def compile_graph(compiler, module: GraphModule, example_inputs: list):
         run = fx_module(module).forward
     elif takes_ours(compiler):
         run = compiler(module, example_inputs)
-    elif any(map(is_left, nodes)):
+    elif any(is_left(node) or numbers_of(node) for node in nodes):
+        note_dtypes(nodes, example_inputs)
         run = in_segments(compiler, module)
     else:
         graph, is_writing = fx_module(module), any(map(writes, nodes))
@@ -189,7 +191,9 @@ def is_left(node: IRNode) -> bool:
     if not node.op.startswith("call_"):
         return False
     inputs, target = node.all_input_nodes, node.target
-    if node.meta.get("hidden") or any(x.meta.get("hidden") or x.meta.get("number") for x in inputs):
+    if node.meta.get("hidden") or any(x.meta.get("hidden") for x in inputs):
+        return True
+    if numbers_of(node) and not takes_tensors(node):
         return True
     if (
         target in ("backward", "requires_grad_", setattr)
@@ -200,6 +204,47 @@ def is_left(node: IRNode) -> bool:
     if target is operator.getitem and isinstance(node.args[0], IRNode):
         return is_left(node.args[0])
     return target is getattr and node.args[1] in ("grad", "data")
+
+
+def numbers_of(node: IRNode) -> list[IRNode]:
+    """The inputs of a call that are numbers, which may be others in a later run."""
+    return [x for x in node.all_input_nodes if x.meta.get("number")]
+
+
+def note_dtypes(nodes, example_inputs: list) -> None:
+    """Note the dtypes of a graph's inputs, as those of its calls are."""
+    placeholders = (node for node in nodes if node.op == "placeholder")
+    for node, x in zip(placeholders, example_inputs, strict=True):
+        node.meta["dtype"] = getattr(x, "dtype", None)
+
+
+def takes_tensors(node: IRNode) -> bool:
+    """Whether tensors without axes may stand for the numbers that a call is given: it multiplies
+    tensors of one dtype, or adds to them."""
+    scales = name_of(node.target).rstrip("_").removeprefix("i") in SCALING
+    plain = len(node.args) == 2 and node.kwargs.keys() <= {"alpha"}
+    operands = [x for x in node.all_input_nodes if not x.meta.get("number")]
+    if not scales or not plain or node.args[0] not in operands:
+        return False
+    dtypes = {x.meta.get("dtype") for x in operands}
+    dtypes.add(node.meta.get("dtype", node.args[0].meta.get("dtype")))  # a write gives no new one
+    return dtypes in ({torch.float32}, {torch.float64})
+
+
+def add_scaling(graph: torch.fx.Graph, made: dict, node: IRNode) -> None:
+    """A call that is given numbers, with tensors in their place."""
+    first, other = node.args
+    dtype = first.meta["dtype"]
+
+    def operand(x):
+        if not isinstance(x, IRNode):
+            return x
+        return graph.call_method("to", (made[x], dtype)) if x.meta.get("number") else made[x]
+
+    alpha, other = node.kwargs.get("alpha"), operand(other)
+    if alpha is not None:
+        other = graph.call_function(torch.mul, (other, operand(alpha)))
+    made[node] = graph.create_node(node.op, node.target, (made[first], other), {}, node.name)
 
 
 def in_segments(compiler, module: GraphModule) -> Callable:
@@ -238,8 +283,13 @@ def add_segment(compiler, graph: torch.fx.Graph, made: dict, nodes: list[IRNode]
     results = [n for n in nodes if any(user not in inside for user in n.users)]
     inside_graph = segment_graph(nodes, inputs, results)
     segment = Segment(compiler, inside_graph, any(map(writes, nodes)), on_error)
+    numbers = [i for i, x in enumerate(inputs) if x.meta.get("number")]
 
     def run_segment(*args):
+        if numbers:
+            args = list(args)
+            for i in numbers:
+                args[i] = torch.tensor(args[i], dtype=torch.float64)
         return segment(*args)
 
     whole = graph.call_function(run_segment, tuple(made[x] for x in inputs))
@@ -252,7 +302,8 @@ def segment_graph(nodes, inputs, results) -> torch.fx.GraphModule:
     graph = torch.fx.Graph()
     made = {node: graph.placeholder(node.name) for node in inputs}
     for node in nodes:
-        add_node(graph, made, node)
+        add = add_scaling if numbers_of(node) else add_node
+        add(graph, made, node)
     graph.output(tuple(made[x] for x in results))
     return torch.fx.GraphModule({}, graph)
 

@@ -29,7 +29,7 @@ from glasshouse.torch.draws import KeyInputs, keys_from
 from glasshouse.torch.dtypes import FROM_TORCH, spec_of, to_array
 from glasshouse.torch.host import DONE, call_in_torch
 from glasshouse.torch.layout import layout_of
-from glasshouse.torch.results import COMPUTED, GraphResults, Output
+from glasshouse.torch.results import COMPUTED, GraphResults, Output, dense_output
 from glasshouse.torch.sizes import SizeValues
 from glasshouse.torch.table import TABLE, call_entry, name_of
 
@@ -86,16 +86,19 @@ class ModuleScope(Scope):
 class LoweredGraph(NamedTuple):
     """A graph as a recording: `leaves` are the input (or key) of each leaf, `outputs` say what each
     result of the graph is, `draws` how many keys a run takes, `lines` the user's line of calls by
-    their place in the recording."""
+    their place in the recording. The last outputs are no results: they are what the inputs of the
+    numbers in `writes` have behind a run."""
 
     recording: record.Recording | None
     leaves: list[tuple[str, Any]]
     outputs: list[Output]
     draws: int
     lines: dict[int, str]
+    writes: list[int]
 
 
 ALL = 1 << 30
+WRITE = torch.ops.aten.copy_.default  # to an input: AOTAutograd's graphs have no other
 
 
 class GraphLowering:
@@ -117,6 +120,7 @@ class GraphLowering:
         self.stable: tuple[int, ...] = ()  # numbers of inputs that are seldom written to
         self.line_of: dict[int, str] = {}  # the user's, by the identity of what is recorded
         self.effects: list[Value] = []  # of operators that have no result
+        self.writes: dict[int, Value] = {}  # what inputs have behind the graph
 
     def run(self) -> LoweredGraph:
         """The recording of the graph's outputs."""
@@ -176,6 +180,8 @@ class GraphLowering:
         target = node.target
         if target is torch.ops.higher_order.with_effects:
             return self.with_effects(node, *args, **named)
+        if target is WRITE and node.args[0].op == "placeholder":
+            return self.write(self.input_number[node.args[0]], args[1])
         if isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:
             raise LookupError(f"{target}, which writes to its operands")
         if not isinstance(target, torch._ops.OpOverload):
@@ -188,6 +194,19 @@ class GraphLowering:
             result = self.operate(node, target, args, named)
         self.line_of |= dict.fromkeys(map(id, pending[first:]), line_of(node))
         return result
+
+    def write(self, number: int, value) -> Value:
+        """Note what an input has behind the graph."""
+        given = self.given[number]
+        if not isinstance(value, Value) or value.shape != tuple(given.shape):
+            raise LookupError("a copy into an input of another shape")
+        self.writes[number] = cast(value, FROM_TORCH[given.dtype])
+        return value
+
+    def written(self, number: int) -> Output:
+        """What an input has behind the graph, as it lies."""
+        given = self.given[number]
+        return dense_output(self.writes[number], layout_of(given), given.dtype)
 
     def scope_at(self, path: str) -> ModuleScope | None:
         """The scope of a module, one for each path; None outside of all."""
@@ -294,9 +313,10 @@ class GraphLowering:
         flat = node.args[0]
         flat = list(flat) if isinstance(flat, (tuple, list)) else [flat]
         results = GraphResults(self.values, self.input_number, self.sizes, self.visible)
-        wanted = results.outputs(flat)
+        writes = [number for number, value in self.writes.items() if value.size]
+        wanted = [*results.outputs(flat), *map(self.written, writes)]
         values = [what for kind, what, *_ in wanted if kind in COMPUTED] + self.effects
-        results.forget()  # what nobody refers to is no output of the recording
+        results.forget(), self.writes.clear()  # what nobody refers to is no output of the recording
         recording = take_recording(self.backend.recorder, values)
         places = (
             {}
@@ -310,7 +330,7 @@ class GraphLowering:
         leaves = [] if recording is None else [self.leaf(x) for x in recording.leaves]
         nodes = [] if recording is None else recording.nodes
         lines = {i: line for i, x in enumerate(nodes) if (line := self.line_of.get(id(x)))}
-        return LoweredGraph(recording, leaves, outputs, len(self.keys.keys), lines)
+        return LoweredGraph(recording, leaves, outputs, len(self.keys.keys), lines, writes)
 
     def leaf(self, payload) -> tuple[str, Any]:
         """What a run gives for a leaf: an ("input" or "key", number), or ("constant", array)."""

@@ -96,12 +96,12 @@ def reader_of(fn, argument) -> tuple[int, int, int] | None:
 @functools.cache
 def found_readers() -> dict[tuple, tuple[int, int, int]]:
     """By function and argument: the address of the C function, its argument, and the mask."""
-    found = {}
+    addresses = {}
     for key, reader in READERS.items():
         address = address_of(reader)
         if address and follows(address, reader):
-            found[key] = address, reader.argument, reader.mask
-    return found
+            addresses[key] = address, reader.argument, reader.mask
+    return addresses
 
 
 def address_of(reader: ModeReader) -> int | None:

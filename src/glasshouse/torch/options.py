@@ -96,9 +96,11 @@ def target_for(threads: int):
     return having(state, compile_target=target.extension(("threads", threads), threads=threads))
 
 
-def target_of(stable: frozenset[int], free: frozenset[int]):
+def target_of(stable: frozenset[int], free: frozenset[int], written: frozenset):
     """Inside, Programs keep what they make of the `stable` inputs alone, have `free` outputs in
-    whatever order of axes they are made, and use the memory of outputs until these are written."""
+    whatever order of axes they are made, write outputs to the leaves with which they are in
+    `written`, where that can be, and use the memory of outputs until these are written."""
     changes = {"stable_inputs": stable, "free_outputs": free, "lends_outputs": True}
-    target = current_target().extension(("torch", stable, free), **changes)
+    changes["written_leaves"] = written
+    target = current_target().extension(("torch", stable, free, written), **changes)
     return having(state, compile_target=target)

@@ -15,11 +15,12 @@ from glasshouse.compile.plan import no_collection
 from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.watch import COMPILING, tell, told
+from glasshouse.torch.eager_variant import EagerVariant
 from glasshouse.torch.lowering import ALL, GraphLowering, debug_unknown
 from glasshouse.torch.options import TorchOptions, target_for, threads_used
 from glasshouse.torch.planned import PlannedVariant, are_contentless
 from glasshouse.torch.tensor_access import turned
-from glasshouse.torch.variant import CompiledVariant, EagerVariant, ReferenceVariant
+from glasshouse.torch.variant import CompiledVariant, ReferenceVariant
 
 one_at_a_time = threading.RLock()  # of traces: TorchDynamo's callers may have several threads
 MOST_VARIANTS = 64  # sets of sizes that one graph keeps Programs for

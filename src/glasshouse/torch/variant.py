@@ -25,6 +25,7 @@ from glasshouse.dispatch.watch import Tally
 from glasshouse.graph import record
 from glasshouse.torch.draws import draw_keys
 from glasshouse.torch.dtypes import from_array, to_array
+from glasshouse.torch.eager_variant import EagerVariant
 from glasshouse.torch.host import OtherSizesError
 from glasshouse.torch.layout import layout_of, row_major_strides
 from glasshouse.torch.lowering import GraphLowering
@@ -37,31 +38,6 @@ OWN_ARENA_BYTES = 1 << 14  # an arena up to this size stays with its variant
 ALIGNMENT = 64
 WHOLE = ("value", "free")  # results that are outputs of the Program as it makes them
 SHARING = ("part", "free")  # results that may share memory with others of their kind
-
-
-class EagerVariant:
-    """A graph that PyTorch itself computes, operator by operator: where ours could not be made."""
-
-    def __init__(self, module: torch.fx.GraphModule):
-        self.module, self.unknown = module, {"the whole graph": 1}
-        self.inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
-
-    def run(self, args) -> list:
-        """The results, as of a compiled graph."""
-        results = self.module(*map(promised, self.inputs, args))
-        return list(results) if isinstance(results, (tuple, list)) else [results]
-
-
-def promised(node: torch.fx.Node, x):
-    """An argument as the graph was made for it: what a Program of ours kept for the backward graph
-    may lie in another order."""
-    fake = node.meta.get("val")
-    if not isinstance(x, torch.Tensor) or not isinstance(fake, torch.Tensor):
-        return x
-    strides = fake.stride()
-    if x.stride() == strides or not all(type(n) is int for n in strides):
-        return x
-    return torch.empty_strided(x.shape, strides, dtype=x.dtype).copy_(x)
 
 
 class OwnArena:
@@ -82,16 +58,29 @@ class GraphVariant:
     """A graph lowered for inputs of one set of sizes, dtypes and layouts."""
 
     direct: set[int] = set()  # results that are an output of a Program, as it makes it
+    in_place: dict[int, int] = {}  # outputs of a Program that lie in an input: its number
     view = staticmethod(_reinterpret_tensor)  # (tensor, sizes, strides, offset): of its memory
 
     def __init__(self, lowering: GraphLowering, lowered):
         self.module, self.unknown = lowering.module, lowering.unknown
         self.outputs, self.draws, self.leaves = lowered.outputs, lowered.draws, lowered.leaves
+        self.writes = lowered.writes
 
     def results(self, args, tensors) -> list:
-        """The results of the graph; `tensors` are those that were computed, by their places. Parts
-        of one value share its memory; all others have memory of their own. None is a view to
-        autograd, which would refuse to write to it in place."""
+        """The results of the graph; `tensors` are those that were computed, by their places. What
+        inputs have behind it is in them."""
+        results = self.all_results(args, tensors)
+        count = len(results) - len(self.writes)
+        for number, place, tensor in zip(self.writes, self.places[count:], results[count:]):
+            if place not in self.in_place:
+                with torch.no_grad():
+                    args[number].copy_(tensor)
+        return results[:count]
+
+    def all_results(self, args, tensors) -> list:
+        """The results, and what inputs have behind the graph. Parts of one value share its memory;
+        all others have memory of their own. None is a view to autograd, which would refuse to write
+        to it in place."""
         owners: dict[int, tuple] = {}
         copies: dict[tuple, torch.Tensor] = {}
         results = []
@@ -196,8 +185,10 @@ class ProgramVariant(GraphVariant):
         self.threads = current_target().threads  # that its Program is made for
         self.numbers = {x: at for at, (kind, x) in enumerate(self.leaves) if kind == "input"}
         self.copied = [(i, layout_of(inputs[i])) for i in self.numbers if has_gaps(inputs[i])]
-        stable = [i for i in lowering.stable if is_stable(inputs[i]) and i in self.numbers]
-        with target_of(frozenset(self.numbers[i] for i in stable), free_outputs(self.outputs)):
+        kept = self.numbers.keys() - self.writes
+        stable = [i for i in lowering.stable if is_stable(inputs[i]) and i in kept]
+        leaves = frozenset(self.numbers[i] for i in stable)
+        with target_of(leaves, free_outputs(self.outputs), self.written_leaves()):
             self.program = self.program_of(recording)
         self.outputs = [self.in_order(out) for out in self.outputs]
         self.tally = Tally(counts_of(recording))
@@ -208,6 +199,11 @@ class ProgramVariant(GraphVariant):
         self.set_results()
         is_backward = lowering.phase == "backward" and not self.program.hosts
         self.segments = self.find_segments(inputs) if is_backward else []
+
+    def written_leaves(self) -> frozenset[tuple[int, int]]:
+        """(output of the recording, leaf) of what inputs have behind the graph."""
+        pairs = zip(reversed(self.outputs), reversed(self.writes))
+        return frozenset((x.what, self.numbers[i]) for x, i in pairs if i in self.numbers)
 
     def program_of(self, recording: record.Recording):
         """What computes a recording."""
@@ -243,7 +239,7 @@ class ProgramVariant(GraphVariant):
             self.program.outputs[out.what][0] if out.kind in COMPUTED else None
             for out in self.outputs
         ]
-        plain = all(out.kind in WHOLE for out in self.outputs)
+        plain = not self.writes and all(out.kind in WHOLE for out in self.outputs)
         self.plain = plain and len(set(self.places)) == len(self.places)
         counts = Counter(self.places)
         self.direct = {
@@ -251,6 +247,18 @@ class ProgramVariant(GraphVariant):
             for i, (out, place) in enumerate(zip(self.outputs, self.places))
             if out.kind in WHOLE and counts[place] == 1
         }
+
+    def find_in_place(self, inputs) -> dict[int, int]:
+        """The outputs of the Program that an input is to have, where the input's memory may be
+        written to: its own steps read it no more. Not where a run may end in the midst of it."""
+        first = len(self.outputs) - len(self.writes)
+        numbers = {}
+        for result, number in enumerate(self.writes, first):
+            place = self.places[result]
+            own = result in self.direct and not has_gaps(inputs[number])
+            if own and self.program.output_specs[place][0] == self.numbers.get(number):
+                numbers[place] = number
+        return numbers
 
     def find_segments(self, inputs) -> list[BackwardSegment]:
         """The segments of a run, whose list of arguments is its own. Arguments that are handed on,
@@ -291,6 +299,9 @@ class CompiledVariant(ProgramVariant):
         }
         for at, array in self.constants.items():
             self.table.table[1 + at] = array.ctypes.data
+        may_end = self.program.hosts or any(x.op in record.INDEXED for x in recording.nodes)
+        if not may_end and not self.segments:
+            self.in_place = self.find_in_place(inputs)
         given = [self.expected_input(i, x) for i, x in enumerate(inputs)]
         results, address = self.expected_results(), ctypes.addressof(self.table.table)
         self.call = make_call(address, given, results)
@@ -343,7 +354,7 @@ class CompiledVariant(ProgramVariant):
             kept = self.copy_inputs(args) if self.copied else None
             if self.draws:
                 self.keys[:, :2] = draw_keys(1)[0][:2]
-            tensors = self.make_results()
+            tensors = self.make_results(args)
             self.table.table[-1] = 0
             self.tally.runs[get_ident()] += 1
             begin = self.first_step(args) if self.stable else 0
@@ -362,10 +373,10 @@ class CompiledVariant(ProgramVariant):
             return [tensors[at] for at in self.places]
         return self.results(args, tensors)
 
-    def make_results(self) -> list:
+    def make_results(self, args: list) -> list:
         """The tensors that the Program writes to, with segments later; and the arena."""
         arena = self.arena
-        if arena is not None and (self.segments or True not in self.large):
+        if arena is not None and (self.segments or not (self.in_place or True in self.large)):
             self.set_arena(arena)
             buffers = [None] * len(self.large)
         else:
@@ -373,16 +384,20 @@ class CompiledVariant(ProgramVariant):
             with held:
                 # The arena first, so that it gets the block that it had in the last run.
                 self.set_arena(arena or manager.alloc(self.program.arena_bytes, ARENA_TAG))
-                buffers = [] if self.segments else self.allocate(self.specs_out)
+                buffers = [] if self.segments else self.allocate(self.specs_out, args)
         return [None] * len(self.large) if self.segments else self.call.results(buffers)
 
     def set_arena(self, arena) -> None:
         self.program.arena, self.table.table[0] = arena, arena.address
 
-    def allocate(self, specs) -> list:
+    def allocate(self, specs, args: list) -> list:
         """(address, owner) of each output, None for a small one."""
         alloc, buffers = self.program.target.memory().alloc, []
-        for _, _, _, nbytes, tag in specs:
+        for at, (_, _, _, nbytes, tag) in enumerate(specs):
+            if at in self.in_place:
+                given = args[self.in_place[at]]
+                buffers.append((given.data_ptr(), given))
+                continue
             buffer = None if nbytes < SMALL_BYTES else alloc(nbytes, tag)
             buffers.append(None if buffer is None else (buffer.address, buffer))
         return buffers
@@ -443,8 +458,9 @@ class CompiledVariant(ProgramVariant):
         """Run one segment after the other; what nobody reads any more is taken out of `args`."""
         places, run = self.run_places(), self.program.run_steps
         for segment, call in zip(self.segments, self.calls, strict=True):
+            specs = [self.specs_out[at] for at in segment.made]
             with held:
-                made = call.results(self.allocate(self.specs_out[at] for at in segment.made))
+                made = call.results(self.allocate(specs, args))
             for at, tensor in zip(segment.made, made, strict=True):
                 tensors[at] = tensor
             try:

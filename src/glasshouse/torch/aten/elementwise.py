@@ -135,6 +135,11 @@ def add_quotient(x, y, z, value=1):
     return x + value * y / z
 
 
+@aten("prims.fma", promotion=DEFAULT)
+def fused_product(x, y, z):
+    return x * y + z
+
+
 @aten("lerp.Scalar", "lerp.Tensor", promotion=DEFAULT)
 def interpolate(x, y, weight):
     return x + weight * (y - x)
