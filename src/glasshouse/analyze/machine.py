@@ -17,7 +17,7 @@ import numpy as np
 from glasshouse.base.errors import OptionError, suggest
 from glasshouse.base.flags import flags
 from glasshouse.compile.source_map import StepInfo
-from glasshouse.compile.work import FLAT, StepKind
+from glasshouse.compile.work import DRAWS, FLAT, StepKind
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.call import Call
 from glasshouse.dispatch.scope import Origin
@@ -25,7 +25,7 @@ from glasshouse.graph.node import Node
 from glasshouse.ops.contract import conv, conv_data_grad, conv_weight_grad
 from glasshouse.ops.window import window_scatter, window_select
 from glasshouse.profile.profiler import profile
-from glasshouse.tensor import creation
+from glasshouse.tensor import creation, random
 from glasshouse.tensor.contract import matmul
 from glasshouse.tensor.elementwise import exp
 from glasshouse.tensor.manipulate import permute_dims
@@ -39,8 +39,8 @@ class MachineProfile:
     """Rates by size: [(size, rate)] with sizes ascending, interpolated between them in logarithms.
 
     `matrix` has FLOP/s by the FLOPs of a product, for each "primitive dtype" ("matmul" stands in
-    for what is missing); `bandwidth` bytes/s by the bytes that a kernel moves;
-    `elementwise` FLOP/s of all else."""
+    for what is missing), and numbers a second for "random_bits uint32"; `bandwidth` bytes/s by the
+    bytes that a kernel moves; `elementwise` FLOP/s of all else."""
 
     name: str
     matrix: dict[str, list[tuple[float, float]]]
@@ -146,6 +146,7 @@ CPU2 = MachineProfile(
         "matmul float32": [(1e5, 2e10), (1e7, 1.5e11), (1e9, 2.9e11), (1e11, 3e11)],
         "conv float32": [(1e6, 5e10), (1e8, 2.5e11), (1e10, 3.1e11)],
         "matmul bfloat16": [(1e5, 2e10), (1e7, 2e11), (1e9, 5e11), (1e11, 6e11)],
+        f"{DRAWS} uint32": [(1e4, 2e8)],
     },
     [(1e4, 2e10), (1e6, 6e10), (3e7, 4e10), (1e8, 2.5e10)],
     4e10,
@@ -204,7 +205,7 @@ def calibrate(name: str = "here", smoke: bool = False) -> MachineProfile:
     def usual(curves):
         return [sorted(points)[len(points) // 2] for points in zip(*curves, strict=True)]
 
-    rates = ("elementwise", "overhead_ns", "handwritten")
+    rates = ("elementwise", "overhead_ns", "handwritten", "reorder")
     return replace(
         rounds[0],
         matrix={key: usual([x.matrix[key] for x in rounds]) for key in rounds[0].matrix},
@@ -236,18 +237,34 @@ def measure_all(name: str, smoke: bool) -> MachineProfile:
             matrix.setdefault(f"{FLAT} {dtype}", []).append((flops, rate))
             matrix.setdefault(f"matmul {dtype}", []).append((flops, 1e9 * flops / ns))
     matrix |= conv_rates(full, smoke, bandwidth)
+    matrix[f"{DRAWS} uint32"] = [draw_rate()]
     many = [full(1 << 16) for _ in range(4)]
     flops, _, ns, _ = measured(lambda: [exp(exp(exp(exp(x)))) for x in many])
     few = [full(8 + i) for i in range(6)]
     overhead = measured(lambda: [x + 1 for x in few]).ns
     elementwise = 1e9 * flops / ns
-    pooling = pool_rate(full)
-    return MachineProfile(name, matrix, bandwidth, elementwise, overhead, handwritten=pooling)
+    rates = {"handwritten": pool_rate(full), "reorder": reorder_rate(full, bandwidth)}
+    return MachineProfile(name, matrix, bandwidth, elementwise, overhead, **rates)
 
 
 def alone(ns: float, nbytes: float, bandwidth) -> float:
     """Seconds of computing, where moving comes before."""
     return max(ns / 1e9 - nbytes / rate_at(bandwidth, nbytes), ns / 4e9)
+
+
+def draw_rate() -> tuple[float, float]:
+    """(how many, random numbers a second)."""
+    count = 1 << 17
+    draws = measured(lambda: [random.uniform((count,)) for _ in range(4)], DRAWS)
+    return float(count), 1e9 * count / draws.ns
+
+
+def reorder_rate(full, bandwidth) -> float:
+    """How much longer than a copy the weights of a convolution take to change their layout."""
+    x, w = full(2, 512, 7, 7), full(512, 512, 3, 3)
+    options = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
+    moved = measured(lambda: [conv(x, w, **options)], "reorder")
+    return max(1.0, moved.ns / 1e9 * rate_at(bandwidth, moved.nbytes) / moved.nbytes)
 
 
 def pool_rate(full) -> float:

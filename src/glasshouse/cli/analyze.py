@@ -16,6 +16,7 @@ from glasshouse.base.units import parse_budget
 from glasshouse.cli.bench_worker import CASES, Ours
 from glasshouse.cli.command import Command, echo, progress, user_function
 from glasshouse.cli.show_program import as_main
+from glasshouse.compile.work import DRAWS
 from glasshouse.nn.functional import cross_entropy
 
 OPTIMIZERS = {"sgd": gh.optim.SGD, "adamw": gh.optim.AdamW, "adam": gh.optim.Adam}
@@ -157,6 +158,9 @@ def calibrate_command(path, smoke):
     machine_profile.save(path)
     for name, points in machine_profile.matrix.items():
         rates = ", ".join(f"{rate / 1e9:,.0f}" for _, rate in points)
-        click.echo(f"{name}: {rates} GFLOP/s by size")
+        if name.startswith(DRAWS):
+            click.echo(f"random numbers: {points[0][1] / 1e6:,.0f} million a second")
+        else:
+            click.echo(f"{name}: {rates} GFLOP/s by size")
     rates = ", ".join(f"{rate / 1e9:,.1f}" for _, rate in machine_profile.bandwidth)
     click.echo(f"bandwidth: {rates} GB/s by size\nprofile: {path}")

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 from glasshouse.dispatch.call import MATRIX, Call
 
 FLAT = "matmul flat"  # products of two matrices, not of stacks of them
+DRAWS = "random_bits"  # a machine has a rate for numbers drawn, as for FLOPs of products
 REFERENCE_NS, REFERENCE_NS_PER_BYTE = 3_000.0, 1.0  # of a card's reference on the host, about
 
 
 class StepWork(NamedTuple):
     """What takes time in a step: its kind and products by name; how many bytes it moves, and the
-    FLOPs of all but products and of each product."""
+    FLOPs of all but products and of each product. Random numbers are drawn like a product."""
 
     what: tuple[Any, ...]
     numbers: list[int]
@@ -39,6 +40,9 @@ class StepKind:
                 numbers.append(call.cost.flops - info.saved_flops)
                 if products[-1].startswith(FLAT):  # without scratch memory, which stays in caches
                     numbers[0] = call.cost.bytes
+            elif call.primitive.name == DRAWS:
+                products.append(f"{DRAWS} {call.out.dtype.name}")
+                numbers.append(call.out.size)
             else:
                 numbers[1] += call.cost.flops
         kind = COPY if self.is_copy_alone and not info.sources else self

@@ -32,6 +32,7 @@ from glasshouse.torch.observe import observe, own
 from glasshouse.torch.operator_cost import Operator
 
 PYTHON_NS = 5_000.0  # what Python takes from one of PyTorch's operators to the next, about
+CALL_NS = 2_000.0  # what a call takes in PyTorch's dispatcher, about
 
 
 class OperatorKind(StepKind):
@@ -49,6 +50,9 @@ class OperatorKind(StepKind):
         others = cost.flops - cost.matrix_flops
         what = self, f"{product} {source.call.specs[0].dtype.name}"
         return StepWork(what, [info.bytes, others, cost.matrix_flops])
+
+    def estimate(self, products, numbers, machine) -> float:
+        return CALL_NS + super().estimate(products, numbers, machine)
 
 
 OPERATOR = OperatorKind()

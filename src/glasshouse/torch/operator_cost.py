@@ -23,6 +23,9 @@ from glasshouse.torch.dtypes import FROM_TORCH
 from glasshouse.torch.lowering import TraceBackend, in_order
 from glasshouse.torch.table import TABLE, call_entry, name_of
 
+# Operators that read and write nothing.
+UNTOUCHED = re.compile(r"::(_unsafe_view|(new_)?empty(_like|_strided|_permuted)?)$")
+
 
 class Operator:
     """One of PyTorch's operators, as calls name their primitive: "aten::addmm"."""
@@ -125,7 +128,7 @@ def finish_work(work: OperatorWork, result) -> None:
     call = work.call
     call.outs = tuple(map(lenient_spec, tensors_in(result)))
     call.out = call.outs[0] if len(call.outs) == 1 else call.outs
-    if call.primitive.kind != "movement":
+    if call.primitive.kind != "movement" and not UNTOUCHED.search(call.name):
         moved = sum(spec.nbytes for spec in (*call.specs, *call.outs))
         call.cached_cost = call.cost._replace(bytes=moved)
 

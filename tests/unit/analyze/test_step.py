@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -219,6 +220,21 @@ def test_profiles_are_saved_loaded_and_built_in(tmp_path):
     assert step(model, loss, optimizer, inputs, machine="cpu2").predicted_ns > times[0]
     with pytest.raises(OptionError, match="Did you mean 'h200'"):
         MachineProfile.load("h20")
+
+
+def test_random_numbers_take_their_time():
+    dropped = gh.nn.Sequential(gh.nn.Linear(64, 64), gh.nn.Dropout(0.5))
+    plain = gh.nn.Sequential(gh.nn.Linear(64, 64))
+    inputs, loss = [((1 << 14, 64), "float32")] * 2, gh.nn.functional.mse_loss
+    slow = replace(MachineProfile.load("cpu2"), overhead_ns=0)
+    slow.matrix = {**slow.matrix, "random_bits uint32": [(1.0, 1e6)]}
+    with flags.override(compile="always"):
+        found = [
+            step(model, loss, gh.optim.SGD(model.parameters(), lr=0.1), inputs, machine=slow)
+            for model in (dropped, plain)
+        ]
+    drawing = found[0].predicted_ns - found[1].predicted_ns
+    assert drawing > 0.99 * 1e9 * (64 << 14) / 1e6
 
 
 def test_ranks_add_an_all_reduce():

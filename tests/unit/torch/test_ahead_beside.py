@@ -80,6 +80,14 @@ def test_products_of_eager_run_at_the_rates_of_products():
     assert product.ns < 0.5e9 * product.flops / machine.elementwise
 
 
+def test_operators_that_touch_nothing_move_nothing():
+    with gh.FlopCounter() as counter:
+        y = torch.empty(1000, 1000).new_empty(1000, 1000)
+        torch.empty_like(y), torch.ops.aten._unsafe_view(y, [1000000])
+        torch.zeros(1000)
+    assert counter.bytes == 4000
+
+
 def test_the_longest_lines_are_shown_and_the_others_in_one():
     given = case("pictures")
     beside = gh.analyze.compare(gh.analyze.step(*given), profiled(*given))
