@@ -18,6 +18,7 @@ PACKAGES = (
     gh.backends,
     gh.data,
     gh.dispatch,
+    gh.fft,
     gh.linalg,
     gh.metrics,
     gh.optim,

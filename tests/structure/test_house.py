@@ -19,8 +19,9 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "glasshouse"
 FILES = sorted(PACKAGE.rglob("*.py"))
 SNAPSHOT = Path(__file__).with_name("public_names.txt")
-PACKAGES = ("", "autograd", "backends", "data", "dispatch", "interop", "linalg", "metrics", "nn",
-            "nn.functional", "nn.init", "optim", "random", "targets", "transforms")  # fmt: skip
+PACKAGES = ("", "autograd", "backends", "data", "dispatch", "fft", "interop", "linalg", "metrics",
+            "nn", "nn.functional", "nn.init", "optim", "random", "targets",
+            "transforms")  # fmt: skip
 
 
 @pytest.fixture(scope="module")

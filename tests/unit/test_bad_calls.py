@@ -106,7 +106,7 @@ TABLE = {
     "index-float": (lambda: X[1.0], gh.DTypeError, "1.0"),
     "index-text": (lambda: X["a"], gh.DTypeError, "a"),
     "index-list-out": (lambda: X[[0, 9]], gh.IndexOutOfRangeError, "got 9"),
-    "index-mask": (lambda: X[B], gh.ShapeError, "got 2"),
+    "index-mask": (lambda: X[B], gh.IndexOutOfRangeError, "got 2"),
     "set-shape": (lambda: X.__setitem__(0, gh.ones(9)), gh.ShapeError, "(9,)"),
     "set-complex": (lambda: X.__setitem__(0, 1j), gh.DTypeError, "complex"),
     "take-float": (lambda: gh.take(V, [0.5]), gh.DTypeError, "float"),

@@ -1,6 +1,6 @@
 """Tensors and the array functions: compositions of primitives, named as in the Array API."""
 
-from glasshouse.tensor import linalg, random
+from glasshouse.tensor import fft, linalg, random
 from glasshouse.tensor.contract import (
     einsum,
     inner,
@@ -250,6 +250,7 @@ __all__ = [
     "expand_dims",
     "expm1",
     "eye",
+    "fft",
     "finfo",
     "flatten",
     "flip",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from glasshouse.base import DTypeError, IndexOutOfRangeError, ShapeError, int64, type_name
+from glasshouse.base import DTypeError, IndexOutOfRangeError, int64, type_name
 from glasshouse.base.shape import Shape
 from glasshouse.dispatch import value as values
 from glasshouse.dispatch.value import Value, as_value, cast
@@ -162,7 +162,7 @@ def as_integer(item) -> int | None:
 def index_array(item, axis: int, size: int):
     if isinstance(item, MaskPart):
         if item.size != size:
-            raise ShapeError(
+            raise IndexOutOfRangeError(
                 "index",
                 f"a mask of size {size} on axis {axis}",
                 item.size,

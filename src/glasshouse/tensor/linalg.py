@@ -143,8 +143,8 @@ def diagonal(x, /, *, offset: int = 0):
     m, n = x.shape[-2:]
     row, column = max(0, -offset), max(0, offset)
     count = max(0, min(m - row, n - column))
-    start = row * n + column
-    stop = start + (count - 1) * (n + 1) + 1 if count else start
+    start = row * n + column if count else 0
+    stop = start + (count - 1) * (n + 1) + 1 if count else 0
     return section(reshape(x, (*x.shape[:-2], m * n)), x.ndim - 2, start, stop, n + 1)
 
 

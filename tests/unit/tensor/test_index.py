@@ -76,7 +76,7 @@ def test_reading_and_writing_as_numpy_does(pair):
         return
     try:
         got = gh.asarray(x)[key]
-    except ShapeError:  # NumPy lets an empty result excuse a mask of a wrong size
+    except IndexError:  # NumPy lets an empty result excuse a mask of a wrong size
         assert not expected.size
         return
     np.testing.assert_array_equal(got.numpy(), expected)
@@ -230,7 +230,7 @@ X = gh.zeros((3, 4))
         (lambda: X["a"], DTypeError, "str"),
         (lambda: X[[0.5]], DTypeError, "float64"),
         (lambda: X[0.5:], DTypeError, "slice"),
-        (lambda: X[np.array([True, False])], ShapeError, "size 3 on axis 0; got 2"),
+        (lambda: X[np.array([True, False])], IndexOutOfRangeError, "size 3 on axis 0; got 2"),
         (lambda: X.__setitem__(0, gh.zeros(5)), ShapeError, r"\(5,\)"),
         (lambda: X.__setitem__(0, 1j), DTypeError, "complex64"),
         (lambda: gh.add_at(X, [3], 1.0), IndexOutOfRangeError, "axis 0 of size 3; got 3"),

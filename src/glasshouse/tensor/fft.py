@@ -1,0 +1,363 @@
+"""Discrete Fourier transforms: `gh.fft`, the extension of the Array API, and PyTorch's forms.
+
+`n` and `s` cut the axes, or pad them with zeros, before the transform. `norm` says where the scale
+1/N stands: "backward" (in the inverse, the default), "forward", or "ortho" (its root in both)."""
+
+import math
+import operator
+
+from glasshouse.base import OptionError, check_axis
+from glasshouse.base import dtype as dtypes
+from glasshouse.base.dtype import DType, as_dtype, complex_dtype, float32, real_dtype
+from glasshouse.base.errors import DTypeError
+from glasshouse.dispatch.value import Value, as_value, cast
+from glasshouse.ops import fourier as cards
+from glasshouse.ops.cast import conj
+from glasshouse.ops.checks import check_integer, check_option
+from glasshouse.ops.movement import pad, section
+from glasshouse.tensor.creation import arange, check_device
+from glasshouse.tensor.manipulate import roll
+
+__all__ = ["fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2",
+           "ifftn", "ifftshift", "ihfft", "ihfft2", "ihfftn", "irfft", "irfft2", "irfftn", "rfft",
+           "rfft2", "rfftfreq", "rfftn"]  # fmt: skip
+
+NORMS = ("backward", "ortho", "forward")
+LAST_TWO = (-2, -1)
+
+
+def complex_operand(where: str, x) -> Value:
+    x = as_value(x, where=where)
+    return cast(x, complex_dtype(x.dtype))
+
+
+def real_operand(where: str, x) -> Value:
+    x = as_value(x, where=where)
+    if x.dtype.is_complex:
+        raise DTypeError(where, "real numbers", x.dtype.name, "Use the complex transform.")
+    return cast(x, real_dtype(complex_dtype(x.dtype)))
+
+
+def axes_and_sizes(where: str, x: Value, s, axes) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(the axes in the order in which they were given, the size that each is brought to)."""
+    if axes is None:
+        axes = range(x.ndim) if s is None else range(x.ndim - len(s), x.ndim)
+    axes = tuple(check_axis(where, axis, x.ndim) for axis in axes)
+    given = (None,) * len(axes) if s is None else tuple(s)
+    if len(given) != len(axes) or len(set(axes)) != len(axes):
+        got = f"s={s}, axes={axes}"
+        raise OptionError(where, "distinct axes, and a size for each", got, "Give as many of both.")
+    # PyTorch's -1 means the size that is there
+    pairs = zip(given, axes, strict=True)
+    sizes = (x.shape[axis] if n is None or n == -1 else n for n, axis in pairs)
+    return axes, tuple(check_integer(where, "a size", n, least=1) for n in sizes)
+
+
+def brought_to(x: Value, axis: int, size: int) -> Value:
+    """x cut along an axis, or with zeros behind it."""
+    if size < x.shape[axis]:
+        return section(x, axis, 0, size)
+    if size == x.shape[axis]:
+        return x
+    widths = [(0, 0, 0)] * x.ndim
+    widths[axis] = (0, size - x.shape[axis], 0)
+    return pad(x, widths=tuple(widths), value=0)
+
+
+def scaled(where: str, x: Value, count: int, norm: str | None, inverse: bool) -> Value:
+    """The result of a transform of `count` elements with the factor that `norm` asks for."""
+    norm = check_option(where, "norm", norm or "backward", NORMS)
+    if norm == "ortho":
+        return x * (1 / math.sqrt(count))
+    return x * (1 / count) if (norm == "backward") == inverse else x
+
+
+def complex_transform(where: str, x, s, axes, norm, inverse: bool) -> Value:
+    x = complex_operand(where, x)
+    axes, sizes = axes_and_sizes(where, x, s, axes)
+    for axis, size in zip(axes, sizes, strict=True):
+        x = brought_to(x, axis, size)
+    if not axes:
+        return x
+    y = cards.fft(x, axes=tuple(sorted(axes)), inverse=inverse)
+    return scaled(where, y, math.prod(sizes), norm, inverse)
+
+
+def of_real(where: str, x, s, axes, norm, inverse: bool = False) -> Value:
+    """The frequencies of a real signal: the last axis first, the others of what that gives."""
+    x = real_operand(where, x)
+    axes, sizes = axes_and_sizes(where, x, s, axes)
+    if not axes:
+        raise OptionError(where, "one axis or more", "none", "Name the axes.")
+    for axis, size in zip(axes, sizes, strict=True):
+        x = brought_to(x, axis, size)
+    y = cards.rfft(x, axis=axes[-1])
+    y = conj(y) if inverse else y
+    if axes[:-1]:
+        y = cards.fft(y, axes=tuple(sorted(axes[:-1])), inverse=inverse)
+    return scaled(where, y, math.prod(sizes), norm, inverse)
+
+
+def to_real(where: str, x, s, axes, norm, inverse: bool = True) -> Value:
+    """The real signal of frequencies, of which the last axis has the first half."""
+    x = complex_operand(where, x)
+    axes, sizes = axes_and_sizes(where, x, s, axes)
+    if not axes:
+        raise OptionError(where, "one axis or more", "none", "Name the axes.")
+    last, size = axes[-1], sizes[-1]
+    if s is None or tuple(s)[-1] in (None, -1):
+        size = check_integer(where, "a size", 2 * (x.shape[last] - 1), least=1)
+    for axis, n in zip(axes[:-1], sizes[:-1], strict=True):
+        x = brought_to(x, axis, n)
+    x = brought_to(x, last, cards.frequencies(size))
+    if axes[:-1]:
+        x = cards.fft(x, axes=tuple(sorted(axes[:-1])), inverse=inverse)
+    y = cards.irfft(x if inverse else conj(x), axis=last, size=size)
+    return scaled(where, y, math.prod(sizes[:-1]) * size, norm, inverse)
+
+
+def sized(n) -> tuple | None:
+    return None if n is None else (n,)
+
+
+def fft(x, /, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
+    """The discrete Fourier transform along an axis: y_k = Σ_j x_j exp(-2πi·jk/n).
+
+    Shapes: x (..., m, ...) -> (..., n, ...).
+    Dtypes: any -> complex64, or complex128 of float64 and complex128.
+    Raises: OptionError for another norm or size, AxisError.
+    Source: standard.
+    Example:
+        >>> fft([1.0, 0.0, 0.0]).tolist()
+        [(1+0j), (1+0j), (1+0j)]
+    """
+    return complex_transform("fft", x, sized(n), (axis,), norm, False)
+
+
+def ifft(x, /, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
+    """The inverse of `fft`: x_j = 1/n Σ_k y_k exp(2πi·jk/n).
+
+    Shapes: x (..., m, ...) -> (..., n, ...).
+    Dtypes: any -> complex64, or complex128.
+    Raises: OptionError for another norm or size, AxisError.
+    Source: standard.
+    """
+    return complex_transform("ifft", x, sized(n), (axis,), norm, True)
+
+
+def fftn(x, /, s=None, axes=None, norm: str | None = "backward"):
+    """The discrete Fourier transform along several axes, by default all.
+
+    Shapes: x (...) -> the axes with the sizes `s`.
+    Dtypes: any -> complex64, or complex128.
+    Raises: OptionError for another norm or sizes, AxisError.
+    Source: standard.
+    """
+    return complex_transform("fftn", x, s, axes, norm, False)
+
+
+def ifftn(x, /, s=None, axes=None, norm: str | None = "backward"):
+    """The inverse of `fftn`.
+
+    Shapes: x (...) -> the axes with the sizes `s`.
+    Dtypes: any -> complex64, or complex128.
+    Raises: OptionError for another norm or sizes, AxisError.
+    Source: standard.
+    """
+    return complex_transform("ifftn", x, s, axes, norm, True)
+
+
+def rfft(x, /, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
+    """The frequencies 0 to n // 2 of a real signal; the others are their conjugates.
+
+    Shapes: x (..., m, ...) -> (..., n // 2 + 1, ...).
+    Dtypes: real or bool -> complex64, or complex128 of float64.
+    Raises: DTypeError for complex numbers, OptionError for another norm or size, AxisError.
+    Source: standard.
+    Example:
+        >>> rfft([1.0, 1.0, 1.0, 1.0]).tolist()
+        [(4+0j), 0j, 0j]
+    """
+    return of_real("rfft", x, sized(n), (axis,), norm)
+
+
+def irfft(x, /, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
+    """The real signal of n elements, by default 2(m - 1), with the frequencies x.
+
+    Shapes: x (..., m, ...) -> (..., n, ...).
+    Dtypes: any -> float32, or float64.
+    Raises: OptionError for another norm or size, AxisError.
+    Source: standard.
+    """
+    return to_real("irfft", x, sized(n), (axis,), norm)
+
+
+def rfftn(x, /, s=None, axes=None, norm: str | None = "backward"):
+    """The frequencies of a real signal along several axes, of the last the first half.
+
+    Shapes: x (...) -> the axes with the sizes `s`, the last with s // 2 + 1.
+    Dtypes: real or bool -> complex64, or complex128.
+    Raises: DTypeError for complex numbers, OptionError for another norm or sizes, AxisError.
+    Source: standard.
+    """
+    return of_real("rfftn", x, s, axes, norm)
+
+
+def irfftn(x, /, s=None, axes=None, norm: str | None = "backward"):
+    """The inverse of `rfftn`: the last axis has the size 2(m - 1) if `s` does not say it.
+
+    Shapes: x (...) -> the axes with the sizes `s`.
+    Dtypes: any -> float32, or float64.
+    Raises: OptionError for another norm or sizes, AxisError.
+    Source: standard.
+    """
+    return to_real("irfftn", x, s, axes, norm)
+
+
+def hfft(x, /, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
+    """The real frequencies of a signal that is its own mirrored conjugate, given by its half.
+
+    Shapes: x (..., m, ...) -> (..., n, ...), n = 2(m - 1) by default.
+    Dtypes: any -> float32, or float64.
+    Raises: OptionError for another norm or size, AxisError.
+    Source: standard.
+    """
+    return to_real("hfft", x, sized(n), (axis,), norm, inverse=False)
+
+
+def ihfft(x, /, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
+    """The inverse of `hfft`: half of the signal that has the real frequencies x.
+
+    Shapes: x (..., m, ...) -> (..., n // 2 + 1, ...).
+    Dtypes: real or bool -> complex64, or complex128 of float64.
+    Raises: DTypeError for complex numbers, OptionError for another norm or size, AxisError.
+    Source: standard.
+    """
+    return of_real("ihfft", x, sized(n), (axis,), norm, inverse=True)
+
+
+def hfftn(x, /, s=None, axes=None, norm: str | None = "backward"):
+    """`hfft` along the last of several axes, and `fft` along the others.
+
+    Shapes: x (...) -> the axes with the sizes `s`.
+    Dtypes: any -> float32, or float64.
+    Raises: OptionError for another norm or sizes, AxisError.
+    Source: PyTorch.
+    """
+    return to_real("hfftn", x, s, axes, norm, inverse=False)
+
+
+def ihfftn(x, /, s=None, axes=None, norm: str | None = "backward"):
+    """The inverse of `hfftn`.
+
+    Shapes: x (...) -> the axes with the sizes `s`, the last with s // 2 + 1.
+    Dtypes: real or bool -> complex64, or complex128.
+    Raises: DTypeError for complex numbers, OptionError for another norm or sizes, AxisError.
+    Source: PyTorch.
+    """
+    return of_real("ihfftn", x, s, axes, norm, inverse=True)
+
+
+def of_two_axes(transform):
+    """A transform along two axes, by default the last."""
+
+    def call(x, /, s=None, axes=LAST_TWO, norm: str | None = "backward"):
+        return transform(x, s, axes, norm)
+
+    name = f"{transform.__name__[:-1]}2"
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"""gh.fft.{transform.__name__} along two axes, by default the last two.
+
+    Shapes: as gh.fft.{transform.__name__}.
+    Dtypes: as gh.fft.{transform.__name__}.
+    Raises: OptionError for another norm or sizes, AxisError.
+    Source: PyTorch.
+    """
+    return call
+
+
+fft2, ifft2, rfft2, irfft2, hfft2, ihfft2 = map(
+    of_two_axes, (fftn, ifftn, rfftn, irfftn, hfftn, ihfftn)
+)
+
+
+def sample_count(where: str, n) -> int:
+    return check_integer(where, "n", n, least=1)
+
+
+def spacing(d: float, n: int) -> float:
+    if d == 0:
+        raise OptionError("fftfreq", "a spacing d other than 0", repr(d), "Pass the time a sample.")
+    return 1 / (n * d)
+
+
+def frequency_dtype(where: str, dtype) -> DType:
+    dtype = float32 if dtype is None else as_dtype(dtype)
+    if not dtype.is_floating:
+        raise DTypeError(where, "a floating dtype", dtype.name, "Use float32.")
+    return dtype
+
+
+def fftfreq(n: int, /, d: float = 1.0, *, dtype=None, device=None):
+    """The frequencies of `fft`'s results, for samples that lie d apart: 0, 1, …, -2, -1 by (n·d).
+
+    Shapes: (n,).
+    Dtypes: float32, or a floating dtype.
+    Raises: OptionError for n below 1 or d = 0.
+    Source: standard.
+    Example:
+        >>> fftfreq(4).tolist()
+        [0.0, 0.25, -0.5, -0.25]
+    """
+    check_device("fftfreq", device)
+    n, dtype = sample_count("fftfreq", n), frequency_dtype("fftfreq", dtype)
+    numbers = roll(arange(-(n // 2), (n + 1) // 2, dtype=dtypes.int64), -(n // 2))
+    return cast(numbers, dtype) * spacing(d, n)
+
+
+def rfftfreq(n: int, /, d: float = 1.0, *, dtype=None, device=None):
+    """The frequencies of `rfft`'s results: 0, 1, …, n // 2 by (n·d).
+
+    Shapes: (n // 2 + 1,).
+    Dtypes: float32, or a floating dtype.
+    Raises: OptionError for n below 1 or d = 0.
+    Source: standard.
+    """
+    check_device("rfftfreq", device)
+    n, dtype = sample_count("rfftfreq", n), frequency_dtype("rfftfreq", dtype)
+    return arange(0, cards.frequencies(n), dtype=dtype) * spacing(d, n)
+
+
+def shifted(where: str, x, axes, by) -> Value:
+    x = as_value(x, where=where)
+    if axes is None:
+        axes = range(x.ndim)
+    elif not isinstance(axes, (tuple, list)):
+        axes = (axes,)
+    axes = [check_axis(where, operator.index(axis), x.ndim) for axis in axes]
+    return roll(x, [by(x.shape[axis]) for axis in axes], axes) if axes else x
+
+
+def fftshift(x, /, axes=None):
+    """x with the frequency 0 of `fft`'s order moved to the middle of the axes, by default all.
+
+    Shapes: x (...) -> (...).
+    Dtypes: any, kept.
+    Raises: AxisError.
+    Source: standard.
+    Example:
+        >>> fftshift([0, 1, -2, -1]).tolist()
+        [-2, -1, 0, 1]
+    """
+    return shifted("fftshift", x, axes, lambda size: size // 2)
+
+
+def ifftshift(x, /, axes=None):
+    """The inverse of `fftshift`.
+
+    Shapes: x (...) -> (...).
+    Dtypes: any, kept.
+    Raises: AxisError.
+    Source: standard.
+    """
+    return shifted("ifftshift", x, axes, lambda size: -(size // 2))
