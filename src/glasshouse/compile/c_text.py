@@ -65,6 +65,13 @@ def stored(value: str, dtype: DType) -> str:
     return f"gh_f32_to_{short}({value})" if short else value
 
 
+def stored_exactly(value: str, dtype: DType) -> str:
+    """A value that is one of its dtype already, as it is stored."""
+    if SHORT.get(dtype.name) == "bf16":
+        return f"gh_bits_bf16({value})"
+    return stored(value, dtype)
+
+
 def rounded(value: str, dtype: DType) -> str:
     """A result in its dtype: narrow floats are computed in float32, and rounded at once."""
     return loaded(stored(value, dtype), dtype)

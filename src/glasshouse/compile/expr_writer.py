@@ -9,7 +9,7 @@ from glasshouse.compile.c_text import (
     literal,
     loaded,
     rounded,
-    stored,
+    stored_exactly,
     text_of_call,
 )
 from glasshouse.compile.expr import Expr, walk
@@ -85,7 +85,7 @@ class ExprWriter(KernelWriter):
         if op == "reduced":
             return f"r{expr.value}"
         if op == "iota":
-            return f"({compute_type(dtype)})({self.index(expr.view)})"
+            return rounded(f"({compute_type(dtype)})({self.index(expr.view)})", dtype)
         args = [self.names[a.number] for a in expr.args]
         if op == "random":
             return f"gh_random((uint64_t)({self.index(expr.view)}), {', '.join(args)})"
@@ -102,7 +102,8 @@ class ExprWriter(KernelWriter):
         number = counted(value, dtype)
         if number is None:
             return literal(value, dtype)
-        return f"(({compute_type(dtype)}){self.size(f'count{len(self.sizes)}', number, 'count')})"
+        count = self.size(f"count{len(self.sizes)}", number, "count")
+        return rounded(f"(({compute_type(dtype)}){count})", dtype)
 
     def gather_text(self, expr: Expr, position: str) -> str:
         stride, size = expr.value
@@ -114,7 +115,7 @@ class ExprWriter(KernelWriter):
 
     def store(self, root: Root, name: str, only="") -> None:
         target = f"{self.pointer(root.store)}[{self.index(root.store)}]"
-        self.put(f"{only}{target} = {stored(name, root.store.base.dtype)};")
+        self.put(f"{only}{target} = {stored_exactly(name, root.store.base.dtype)};")
 
     def scalar_text(self, k: int, dtype: DType) -> str:
         """A scalar argument as a local constant of its dtype."""

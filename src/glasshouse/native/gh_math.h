@@ -341,6 +341,9 @@ GH_FN uint16_t gh_f32_to_bf16(float x) {
     return (uint16_t)((x != x ? quiet : nearest) >> 16);
 }
 
+/* Of a float that is a bfloat16 already. */
+GH_FN uint16_t gh_bits_bf16(float x) { return (uint16_t)(gh_bits_f32(x) >> 16); }
+
 GH_FN float gh_f16_to_f32(uint16_t h) {
     uint32_t u = ((uint32_t)h & 0x7fffu) << 13;
     uint32_t normal = u + (112u << 23), ends = u | 0x7f800000u;

@@ -35,3 +35,19 @@ def test_an_operand_that_turns_the_loops_is_not_merged_with_sums_of_rows():
         expected = gradients_behind_a_mean()
     for value, reference in zip(compiled, expected, strict=True):
         np.testing.assert_allclose(value, reference, rtol=1e-4, atol=1e-6)
+
+
+def test_values_of_narrow_floats_are_rounded_once_and_stored_as_they_are():
+    """Positions, sums and products beyond what 8 bits hold, by kernels and by the references."""
+
+    def values():
+        positions = gh.arange(600, dtype="bfloat16")
+        filled = gh.full((600,), 259, dtype="bfloat16")
+        return positions, positions + 1, filled, (positions * filled).sum(), -positions
+
+    with flags.override(compile="always"):
+        found = [x.numpy() for x in values()]
+    with gh.backends.use("numpy"):
+        expected = [x.numpy() for x in values()]
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a.view(np.uint16), b.view(np.uint16))
