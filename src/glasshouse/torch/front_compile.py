@@ -22,9 +22,17 @@ from glasshouse.capture.recording_interpreter import eager
 from glasshouse.ir.graph_module import GraphModule
 from glasshouse.ir.node import WRITING, IRNode, map_nodes
 from glasshouse.torch.front_names import AUTOGRAD, STATE_SETTERS, WRITES, name_of
+from glasshouse.torch.front_numbers import (
+    add_scaling,
+    is_number,
+    note_inputs,
+    numbers_first,
+    numbers_of,
+    takes_tensors,
+)
 
 FEWEST_CALLS = 2  # in a segment that is worth compiling
-SCALING = {"add", "sub", "mul", "div", "truediv", "true_divide"}
+FEWEST_SCALED = 8  # in one that is given numbers, which take their time
 
 
 class StateModes:
@@ -137,8 +145,8 @@ def compile_graph(compiler, module: GraphModule, example_inputs: list):
     elif takes_ours(compiler):
         run = compiler(module, example_inputs)
     elif any(is_left(node) or numbers_of(node) for node in nodes):
-        note_dtypes(nodes, example_inputs)
-        run = in_segments(compiler, module)
+        note_inputs(nodes, example_inputs)
+        run = in_segments(compiler, module, example_inputs)
     else:
         graph, is_writing = fx_module(module), any(map(writes, nodes))
         if isinstance(compiler, BudgetCompiler):  # its error is that of a run
@@ -190,10 +198,8 @@ def is_left(node: IRNode) -> bool:
     """Whether no compiler takes a call: it is made as it is."""
     if not node.op.startswith("call_"):
         return False
-    inputs, target = node.all_input_nodes, node.target
-    if node.meta.get("hidden") or any(x.meta.get("hidden") for x in inputs):
-        return True
-    if numbers_of(node) and not takes_tensors(node):
+    target = node.target
+    if node.meta.get("hidden") or numbers_of(node) and not takes_tensors(node):
         return True
     if (
         target in ("backward", "requires_grad_", setattr)
@@ -206,61 +212,27 @@ def is_left(node: IRNode) -> bool:
     return target is getattr and node.args[1] in ("grad", "data")
 
 
-def numbers_of(node: IRNode) -> list[IRNode]:
-    """The inputs of a call that are numbers, which may be others in a later run."""
-    return [x for x in node.all_input_nodes if x.meta.get("number")]
-
-
-def note_dtypes(nodes, example_inputs: list) -> None:
-    """Note the dtypes of a graph's inputs, as those of its calls are."""
-    placeholders = (node for node in nodes if node.op == "placeholder")
-    for node, x in zip(placeholders, example_inputs, strict=True):
-        node.meta["dtype"] = getattr(x, "dtype", None)
-
-
-def takes_tensors(node: IRNode) -> bool:
-    """Whether tensors without axes may stand for the numbers that a call is given: it multiplies
-    tensors of one dtype, or adds to them."""
-    scales = name_of(node.target).rstrip("_").removeprefix("i") in SCALING
-    plain = len(node.args) == 2 and node.kwargs.keys() <= {"alpha"}
-    operands = [x for x in node.all_input_nodes if not x.meta.get("number")]
-    if not scales or not plain or node.args[0] not in operands:
-        return False
-    dtypes = {x.meta.get("dtype") for x in operands}
-    dtypes.add(node.meta.get("dtype", node.args[0].meta.get("dtype")))  # a write gives no new one
-    return dtypes in ({torch.float32}, {torch.float64})
-
-
-def add_scaling(graph: torch.fx.Graph, made: dict, node: IRNode) -> None:
-    """A call that is given numbers, with tensors in their place."""
-    first, other = node.args
-    dtype = first.meta["dtype"]
-
-    def operand(x):
-        if not isinstance(x, IRNode):
-            return x
-        return graph.call_method("to", (made[x], dtype)) if x.meta.get("number") else made[x]
-
-    alpha, other = node.kwargs.get("alpha"), operand(other)
-    if alpha is not None:
-        other = graph.call_function(torch.mul, (other, operand(alpha)))
-    made[node] = graph.create_node(node.op, node.target, (made[first], other), {}, node.name)
-
-
-def in_segments(compiler, module: GraphModule) -> Callable:
+def in_segments(compiler, module: GraphModule, example_inputs: list) -> Callable:
     """What runs a graph in which some calls are made as they are, the others compiled."""
     graph, made, waiting = torch.fx.Graph(), {}, []
+    nodes = []
     for node in module.graph.nodes:
         if node.op in ("placeholder", "get_attr"):
             made[node] = graph.create_node(node.op, node.target, (), {}, node.name)
-    for node in module.graph.nodes:
+        else:
+            nodes.append(node)
+    ordered = numbers_first(nodes, is_left, writes)
+    for node in ordered:
         if node.op.startswith("call_") and not is_left(node):
             waiting.append(node)
-        elif node.op not in ("placeholder", "get_attr"):
+        else:
             add_segment(compiler, graph, made, waiting, module.graph.on_error)
             add_node(graph, made, node)
             waiting = []
-    return torch.fx.GraphModule(members_of(module), graph).forward
+    run = torch.fx.GraphModule(members_of(module), graph).forward
+    if ordered == nodes:
+        return run
+    return AliasedInputs(run, fx_module(module).forward, example_inputs)
 
 
 def add_node(graph: torch.fx.Graph, made: dict, node: IRNode) -> None:
@@ -274,7 +246,8 @@ def add_node(graph: torch.fx.Graph, made: dict, node: IRNode) -> None:
 
 def add_segment(compiler, graph: torch.fx.Graph, made: dict, nodes: list[IRNode], on_error) -> None:
     """Calls that are compiled together, or made as they are where they are few."""
-    if len(nodes) < FEWEST_CALLS:
+    few = FEWEST_SCALED if any(map(numbers_of, nodes)) else FEWEST_CALLS
+    if len(nodes) < few:
         for node in nodes:
             add_node(graph, made, node)
         return
@@ -283,14 +256,16 @@ def add_segment(compiler, graph: torch.fx.Graph, made: dict, nodes: list[IRNode]
     results = [n for n in nodes if any(user not in inside for user in n.users)]
     inside_graph = segment_graph(nodes, inputs, results)
     segment = Segment(compiler, inside_graph, any(map(writes, nodes)), on_error)
-    numbers = [i for i, x in enumerate(inputs) if x.meta.get("number")]
+    numbers = [i for i, x in enumerate(inputs) if is_number(x)]
 
     def run_segment(*args):
-        if numbers:
-            args = list(args)
-            for i in numbers:
-                args[i] = torch.tensor(args[i], dtype=torch.float64)
-        return segment(*args)
+        if not numbers:
+            return segment(*args)
+        given = list(args)
+        tensors = torch.tensor([given[i] for i in numbers], dtype=torch.float64).unbind()
+        for i, tensor in zip(numbers, tensors, strict=True):
+            given[i] = tensor
+        return segment(*given)
 
     whole = graph.call_function(run_segment, tuple(made[x] for x in inputs))
     for i, node in enumerate(results):

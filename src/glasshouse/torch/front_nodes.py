@@ -14,6 +14,7 @@ from glasshouse.capture.values import Break, Recipe, ValueSource, Var
 from glasshouse.ir.node import IRNode
 from glasshouse.torch import front_names as names
 from glasshouse.torch.front_names import name_of
+from glasshouse.torch.front_numbers import memory_of
 from glasshouse.torch.front_state import PLAIN_CLASSES
 
 PASS_HINT = "hooks run as Python; forward and backward in one call without them make one graph"
@@ -264,7 +265,7 @@ class TorchNodeFront(FrontEnd):
         return self.is_tensor(var.value)
 
     def describe(self, node: IRNode, value) -> None:
-        node.meta["dtype"] = value.dtype
+        node.meta["dtype"], node.meta["memory"] = value.dtype, memory_of(value)
 
     def wrap(self, tracer, node: IRNode, result, args, target):
         if (
@@ -292,11 +293,6 @@ class TorchNodeFront(FrontEnd):
         inside = Var(tuple(result), Recipe("tuple"), parts)
         made = Recipe("call", Var(type(result)), [inside], {})
         return tracer.track(Var(result, made, parts))
-
-
-def memory_of(tensor: torch.Tensor) -> int | None:
-    """What tells the memory of tensors apart; None where a tensor has none of its own."""
-    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else None
 
 
 def is_caught(frame) -> bool:

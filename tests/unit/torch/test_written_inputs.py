@@ -101,13 +101,26 @@ def test_parameters_that_are_written_to_are_read_anew():
             update(layer.weight)
 
 
-def test_a_captured_step_updates_in_place(in_place):
-    """Also where a schedule changes the rate."""
+OPTIMIZERS = [
+    (torch.optim.SGD, {"momentum": 0.9, "weight_decay": 0.1}, 2),
+    (torch.optim.SGD, {"momentum": 0.9, "nesterov": True}, 2),
+    (torch.optim.SGD, {"momentum": 0.9, "dampening": 0.1}, 2),
+    (torch.optim.AdamW, {}, 3),
+    (torch.optim.Adam, {"weight_decay": 0.1, "amsgrad": True}, 4),
+    (torch.optim.RMSprop, {"momentum": 0.9, "centered": True}, None),
+    (torch.optim.Adagrad, {"lr_decay": 0.1}, None),
+    (torch.optim.NAdam, {}, None),
+]
+
+
+@pytest.mark.parametrize(("kind", "options", "count"), OPTIMIZERS)
+def test_a_captured_step_updates_in_place(kind, options, count, in_place):
+    """Also where a schedule changes the rate, and bias is corrected by the number of the step."""
 
     def run(optimise):
         torch.manual_seed(0)
         model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+        optimizer = kind(model.parameters(), lr=0.01, **options)
         schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
         places = [p.data_ptr() for p in model.parameters()]
 
@@ -120,9 +133,30 @@ def test_a_captured_step_updates_in_place(in_place):
             return loss
 
         step = optimise(step)
-        losses = [step(torch.full((8, 64), i / 10)).item() for i in range(6)]
+        losses = [step(torch.full((8, 64), (i + 1) / 10)).item() for i in range(6)]
         assert [p.data_ptr() for p in model.parameters()] == places
         return losses, list(model.parameters()), optimizer.state_dict()["state"]
 
     torch.testing.assert_close(run(gh.optimize), run(lambda fn: fn), rtol=1e-4, atol=1e-5)
-    assert max(map(len, in_place)) == 2 * 2 * 2  # of weights and biases, with their momenta
+    if count is not None:  # of the tensors that an update writes to for each parameter
+        assert max(map(len, in_place)) == 4 * count
+
+
+def test_numbers_that_tensors_hold_are_read_behind_what_writes_to_them():
+    def fn(x, y):
+        x.add_(1)
+        first = x.item()
+        y.mul_(2).add_(1).mul_(first).add_(first).mul_(3).add_(2).mul_(first).add_(1)
+        x.add_(y.sum())
+        second = x.item()
+        y.mul_(second).add_(1).mul_(first).add_(second).mul_(3).add_(2).mul_(first).add_(1)
+        return first, second, x
+
+    captured = gh.optimize(fn)
+    for _ in range(4):
+        outcomes = []
+        for run in (fn, captured):
+            x, y = torch.ones(()), torch.linspace(-1, 1, 4)
+            outcomes.append((*run(x, y), x, y))
+        torch.testing.assert_close(*outcomes)
+    assert captured.hits

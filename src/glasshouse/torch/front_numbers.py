@@ -1,0 +1,112 @@
+"""Calls of captured graphs that are given numbers which only a run knows: rates, and what tensors
+hold. Compilers take tensors without axes in their place, computed before what they are given to."""
+
+import torch
+
+from glasshouse.ir.node import IRNode
+from glasshouse.torch.front_names import RANDOM, name_of
+
+# Calls that multiply by a number or add it, and how many arguments they take.
+SCALING = dict.fromkeys(("add", "sub", "mul", "div", "truediv", "true_divide"), 2)
+SCALING |= dict.fromkeys(("lerp", "addcmul", "addcdiv"), 3)
+FACTORS = ("alpha", "value")
+
+
+def is_number(node: IRNode) -> bool:
+    """Whether a node is a number that may be another one in a later run."""
+    return bool(node.meta.get("number") or node.meta.get("hidden"))
+
+
+def numbers_of(node: IRNode) -> list[IRNode]:
+    """The inputs of a call that are such numbers."""
+    return [x for x in node.all_input_nodes if is_number(x)]
+
+
+def note_inputs(nodes, example_inputs: list) -> None:
+    """Note the dtypes and memory of a graph's inputs, as those of its calls are."""
+    placeholders = (node for node in nodes if node.op == "placeholder")
+    for node, x in zip(placeholders, example_inputs, strict=True):
+        if isinstance(x, torch.Tensor):
+            node.meta["dtype"], node.meta["memory"] = x.dtype, memory_of(x)
+
+
+def takes_tensors(node: IRNode) -> bool:
+    """Whether tensors without axes may stand for the numbers that a call is given: it multiplies
+    tensors of one dtype by them, or adds to these."""
+    count = SCALING.get(name_of(node.target).rstrip("_").removeprefix("i"))
+    plain = len(node.args) == count and node.kwargs.keys() <= set(FACTORS)
+    operands = [x for x in node.all_input_nodes if not is_number(x)]
+    if not plain or node.args[0] not in operands:
+        return False
+    dtypes = {x.meta.get("dtype") for x in operands}
+    dtypes.add(node.meta.get("dtype", node.args[0].meta.get("dtype")))  # a write gives no new one
+    return dtypes in ({torch.float32}, {torch.float64})
+
+
+def add_scaling(graph: torch.fx.Graph, made: dict, node: IRNode) -> None:
+    """A call that is given numbers, with tensors in their place."""
+    dtype = node.args[0].meta["dtype"]
+
+    def operand(x):
+        if not isinstance(x, IRNode):
+            return x
+        return graph.call_method("to", (made[x], dtype)) if is_number(x) else made[x]
+
+    args = [operand(x) for x in node.args]
+    for name in FACTORS:
+        if name in node.kwargs:
+            args[1] = graph.call_function(torch.mul, (args[1], operand(node.kwargs[name])))
+    made[node] = graph.create_node(node.op, node.target, tuple(args), {}, node.name)
+
+
+# -- numbers first ---------------------------------------------------------------------------------
+
+
+def numbers_first(nodes: list[IRNode], is_left, writes) -> list[IRNode]:
+    """The calls of a graph in an order in which numbers that tensors hold are computed as early as
+    they can be: what they are given to then stands together. `is_left` and `writes` say of a call
+    that no compiler takes it, and that it may write to a tensor."""
+    ordered, run = [], []
+    for node in nodes:
+        if node.op.startswith("call_") and (node.meta.get("hidden") or not is_left(node)):
+            run.append(node)
+            continue
+        ordered += [*numbers_first_in(run, writes), node]
+        run = []
+    return [*ordered, *numbers_first_in(run, writes)]
+
+
+def numbers_first_in(run: list[IRNode], writes) -> list[IRNode]:
+    """The same for calls that stand together; as they were where they may depend on their order."""
+    early = {node for node in run if node.meta.get("hidden")}
+    held = {memory(x) for node in early for x in node.all_input_nodes if not is_number(x)}
+    inside = set(run)
+    waiting = [*early, *(node for node in run if writes(node) and memory(node) in held)]
+    early.update(waiting)
+    while waiting:
+        more = [x for x in waiting.pop().all_input_nodes if x in inside and x not in early]
+        waiting += more
+        early.update(more)
+    tensors = [node for node in early if not node.meta.get("hidden")]
+    late = [node for node in run if node not in early]
+    touched = {memory(x) for node in tensors for x in (node, *node.all_input_nodes)} | held
+    written = {memory(node) for node in late if writes(node)}
+    read = {memory(x) for node in late for x in node.all_input_nodes if not is_number(x)}
+    changed = {memory(node) for node in tensors if writes(node)}
+    draws = any(name_of(node.target) in RANDOM for node in tensors)
+    if None in touched | written or touched & written or changed & read or draws:
+        return run
+    return [*(node for node in run if node in early), *late]
+
+
+def memory(node: IRNode) -> int | None:
+    """The memory of a tensor, or that which a call writes to; None where it is not known."""
+    if "memory" in node.meta:
+        return node.meta["memory"]
+    first = node.args[0] if node.args else None
+    return memory(first) if isinstance(first, IRNode) else None
+
+
+def memory_of(tensor: torch.Tensor) -> int | None:
+    """What tells the memory of tensors apart; None where a tensor has none of its own."""
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else None
