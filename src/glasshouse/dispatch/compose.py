@@ -7,6 +7,7 @@ native/replay.c makes the same primitive calls without running the Python betwee
 import functools
 
 from glasshouse.dispatch.hooks import hooks
+from glasshouse.dispatch.spelling import takes_names_of_pytorch
 
 composed_functions: dict[str, list] = {}  # all of them as they were written, by their names
 
@@ -15,10 +16,11 @@ def composed(fn=None, *, scalars: bool = False):
     """A decorator for functions of tensors that only call cards and other pure functions: nothing
     is written to, no value read, no random number drawn; calls with what does not fit (arrays,
     lists, tensors of a transform) run as they are. `scalars`: a Python float among the arguments
-    becomes a scalar operand as it is, so that another one needs no new calls."""
+    becomes a scalar operand as it is, so that another one needs no new calls. Arguments may have
+    the names that PyTorch gives them (`dim` for `axis`)."""
     if fn is None:
         return functools.partial(composed, scalars=scalars)
-    what = fn, scalars
+    what = takes_names_of_pytorch(fn), scalars
     composed_functions.setdefault(fn.__name__, []).append(fn)
 
     @functools.wraps(fn)

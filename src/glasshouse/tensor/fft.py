@@ -10,6 +10,7 @@ from glasshouse.base import OptionError, check_axis
 from glasshouse.base import dtype as dtypes
 from glasshouse.base.dtype import DType, as_dtype, complex_dtype, float32, real_dtype
 from glasshouse.base.errors import DTypeError
+from glasshouse.dispatch.spelling import takes_names_of_pytorch
 from glasshouse.dispatch.value import Value, as_value, cast
 from glasshouse.ops import fourier as cards
 from glasshouse.ops.cast import conj
@@ -120,6 +121,7 @@ def sized(n) -> tuple | None:
     return None if n is None else (n,)
 
 
+@takes_names_of_pytorch
 def fft(x, /, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
     """The discrete Fourier transform along an axis: y_k = Σ_j x_j exp(-2πi·jk/n).
 
@@ -134,6 +136,7 @@ def fft(x, /, n: int | None = None, axis: int = -1, norm: str | None = "backward
     return complex_transform("fft", x, sized(n), (axis,), norm, False)
 
 
+@takes_names_of_pytorch
 def ifft(x, /, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
     """The inverse of `fft`: x_j = 1/n Σ_k y_k exp(2πi·jk/n).
 
@@ -145,6 +148,7 @@ def ifft(x, /, n: int | None = None, axis: int = -1, norm: str | None = "backwar
     return complex_transform("ifft", x, sized(n), (axis,), norm, True)
 
 
+@takes_names_of_pytorch
 def fftn(x, /, s=None, axes=None, norm: str | None = "backward"):
     """The discrete Fourier transform along several axes, by default all.
 
@@ -156,6 +160,7 @@ def fftn(x, /, s=None, axes=None, norm: str | None = "backward"):
     return complex_transform("fftn", x, s, axes, norm, False)
 
 
+@takes_names_of_pytorch
 def ifftn(x, /, s=None, axes=None, norm: str | None = "backward"):
     """The inverse of `fftn`.
 
@@ -167,6 +172,7 @@ def ifftn(x, /, s=None, axes=None, norm: str | None = "backward"):
     return complex_transform("ifftn", x, s, axes, norm, True)
 
 
+@takes_names_of_pytorch
 def rfft(x, /, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
     """The frequencies 0 to n // 2 of a real signal; the others are their conjugates.
 
@@ -181,6 +187,7 @@ def rfft(x, /, n: int | None = None, axis: int = -1, norm: str | None = "backwar
     return of_real("rfft", x, sized(n), (axis,), norm)
 
 
+@takes_names_of_pytorch
 def irfft(x, /, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
     """The real signal of n elements, by default 2(m - 1), with the frequencies x.
 
@@ -192,6 +199,7 @@ def irfft(x, /, n: int | None = None, axis: int = -1, norm: str | None = "backwa
     return to_real("irfft", x, sized(n), (axis,), norm)
 
 
+@takes_names_of_pytorch
 def rfftn(x, /, s=None, axes=None, norm: str | None = "backward"):
     """The frequencies of a real signal along several axes, of the last the first half.
 
@@ -203,6 +211,7 @@ def rfftn(x, /, s=None, axes=None, norm: str | None = "backward"):
     return of_real("rfftn", x, s, axes, norm)
 
 
+@takes_names_of_pytorch
 def irfftn(x, /, s=None, axes=None, norm: str | None = "backward"):
     """The inverse of `rfftn`: the last axis has the size 2(m - 1) if `s` does not say it.
 
@@ -214,6 +223,7 @@ def irfftn(x, /, s=None, axes=None, norm: str | None = "backward"):
     return to_real("irfftn", x, s, axes, norm)
 
 
+@takes_names_of_pytorch
 def hfft(x, /, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
     """The real frequencies of a signal that is its own mirrored conjugate, given by its half.
 
@@ -225,6 +235,7 @@ def hfft(x, /, n: int | None = None, axis: int = -1, norm: str | None = "backwar
     return to_real("hfft", x, sized(n), (axis,), norm, inverse=False)
 
 
+@takes_names_of_pytorch
 def ihfft(x, /, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
     """The inverse of `hfft`: half of the signal that has the real frequencies x.
 
@@ -236,6 +247,7 @@ def ihfft(x, /, n: int | None = None, axis: int = -1, norm: str | None = "backwa
     return of_real("ihfft", x, sized(n), (axis,), norm, inverse=True)
 
 
+@takes_names_of_pytorch
 def hfftn(x, /, s=None, axes=None, norm: str | None = "backward"):
     """`hfft` along the last of several axes, and `fft` along the others.
 
@@ -247,6 +259,7 @@ def hfftn(x, /, s=None, axes=None, norm: str | None = "backward"):
     return to_real("hfftn", x, s, axes, norm, inverse=False)
 
 
+@takes_names_of_pytorch
 def ihfftn(x, /, s=None, axes=None, norm: str | None = "backward"):
     """The inverse of `hfftn`.
 
@@ -273,7 +286,7 @@ def of_two_axes(transform):
     Raises: OptionError for another norm or sizes, AxisError.
     Source: PyTorch.
     """
-    return call
+    return takes_names_of_pytorch(call)
 
 
 fft2, ifft2, rfft2, irfft2, hfft2, ihfft2 = map(
@@ -338,6 +351,7 @@ def shifted(where: str, x, axes, by) -> Value:
     return roll(x, [by(x.shape[axis]) for axis in axes], axes) if axes else x
 
 
+@takes_names_of_pytorch
 def fftshift(x, /, axes=None):
     """x with the frequency 0 of `fft`'s order moved to the middle of the axes, by default all.
 
@@ -352,6 +366,7 @@ def fftshift(x, /, axes=None):
     return shifted("fftshift", x, axes, lambda size: size // 2)
 
 
+@takes_names_of_pytorch
 def ifftshift(x, /, axes=None):
     """The inverse of `fftshift`.
 

@@ -11,6 +11,7 @@ import numpy as np
 from glasshouse.base import DTypeError, IndexOutOfRangeError, ShapeError, int64
 from glasshouse.base.shape import Shape, broadcast_shapes, check_axis
 from glasshouse.dispatch import value as values
+from glasshouse.dispatch.spelling import takes_names_of_pytorch
 from glasshouse.dispatch.value import SCALARS, Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.ops import index as cards
 from glasshouse.ops import movement
@@ -208,6 +209,7 @@ def set_run(x: Value, value: Value, first: int, last: int, starts: list[int]):
     return reshape(movement.concatenate(*pieces, axis=first), x.shape)
 
 
+@takes_names_of_pytorch
 def take(x, indices, /, *, axis=None):
     """The slices of x along `axis` that `indices` name.
 
@@ -248,6 +250,7 @@ def along(where_: str, x, indices, axis: int):
     return x, indices, axis
 
 
+@takes_names_of_pytorch
 def take_along_axis(x, indices, /, *, axis: int = -1):
     """The elements of x that `indices` name along `axis`, line by line.
 
@@ -263,6 +266,7 @@ def take_along_axis(x, indices, /, *, axis: int = -1):
     return explained("take_along_axis", run, [(indices, axis, size)])
 
 
+@takes_names_of_pytorch
 def put_along_axis(x, indices, values, /, *, axis: int = -1):
     """x with `values` written where `indices` name along `axis`, line by line.
 

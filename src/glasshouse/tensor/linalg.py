@@ -6,6 +6,7 @@ from functools import partial
 from glasshouse.base import DTypeError, LinAlgError, ShapeError, inexact_dtype
 from glasshouse.base.shape import broadcast_shapes, check_axes, check_axis, drop_axes
 from glasshouse.dispatch import value as values
+from glasshouse.dispatch.spelling import takes_names_of_pytorch
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.ops import linalg as cards
 from glasshouse.ops.checks import check_matrices, check_option
@@ -349,6 +350,7 @@ def matrix_power(x, n: int, /):
     return broadcast_to(eye(x.shape[-1], dtype=x.dtype), x.shape) if result is None else result
 
 
+@takes_names_of_pytorch
 def cross(x1, x2, /, *, axis: int = -1):
     """The cross product of vectors along `axis`.
 
@@ -369,6 +371,7 @@ def cross(x1, x2, /, *, axis: int = -1):
     return stack([a[i - 2] * b[i - 1] - a[i - 1] * b[i - 2] for i in range(3)], axis=axis)
 
 
+@takes_names_of_pytorch
 def vector_norm(x, /, *, axis=None, keepdims: bool = False, ord=2):
     """The norm (Σ |x|^ord)^(1/ord); inf and -inf give the extremes, 0 counts what is not 0.
 
@@ -410,6 +413,7 @@ def scaled_norm(x: Value, axis, keepdims: bool) -> Value:
     return out if keepdims else reshape(out, drop_axes(out.shape, axes))
 
 
+@takes_names_of_pytorch
 def matrix_norm(x, /, *, keepdims: bool = False, ord="fro"):
     """The norm of matrices: 'fro', 'nuc', ±1 (columns), ±inf (rows), ±2 (singular values).
 
@@ -437,6 +441,7 @@ def extreme(x: Value, ord) -> Value:
     return (reduce.max if ord > 0 else reduce.min)(x, axis=-1)
 
 
+@takes_names_of_pytorch
 def norm(x, /, ord=None, axis=None, keepdims: bool = False):
     """NumPy's norm: of vectors along one axis, of matrices along two, of all elements by default.
 

@@ -10,6 +10,7 @@ from glasshouse.base.shape import broadcast_shapes as common_shape
 from glasshouse.base.shape import check_axes, check_axis, check_shape
 from glasshouse.dispatch import value as values
 from glasshouse.dispatch.compose import composed
+from glasshouse.dispatch.spelling import takes_names_of_pytorch
 from glasshouse.dispatch.value import Value, as_value, cast, common_dtype
 from glasshouse.ops import index as indexing
 from glasshouse.ops import movement
@@ -250,6 +251,7 @@ def sequence(where: str, arrays) -> list[Value]:
     return [cast(x, dtype) for x in arrays]
 
 
+@takes_names_of_pytorch
 def concat(arrays, /, axis=0):
     """The arrays joined along an existing axis; with None, flattened first.
 
@@ -269,6 +271,7 @@ def concat(arrays, /, axis=0):
     return movement.concatenate(*arrays, axis=axis)
 
 
+@takes_names_of_pytorch
 def stack(arrays, /, axis: int = 0):
     """The arrays joined along a new axis.
 
@@ -445,6 +448,7 @@ def tile(x, repetitions, /):
     return values.reshape(spread, tuple(count * size for count, size in pairs))
 
 
+@takes_names_of_pytorch
 def repeat(x, repeats, /, axis=None):
     """x with each element repeated, all as often or each its own number of times. A tensor of
     `repeats` is read at once, since the result's shape depends on it.

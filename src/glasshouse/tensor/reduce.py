@@ -9,6 +9,7 @@ from glasshouse.base import DTypeError, OptionError, ShapeError, check_axes, che
 from glasshouse.base import dtype as dtypes
 from glasshouse.base.dtype import as_dtype, inexact_dtype, int64, real_dtype, uint64
 from glasshouse.dispatch import value as values
+from glasshouse.dispatch.spelling import takes_names_of_pytorch
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.ops import elementwise as cards
 from glasshouse.ops import movement
@@ -180,6 +181,7 @@ def std(x, /, axis=None, *, correction=0.0, keepdims: bool = False):
     return choose(flat, 0.0, cards.sqrt(choose(flat, 1.0, spread)))
 
 
+@takes_names_of_pytorch
 def logsumexp(x, /, axis=None, keepdims: bool = False):
     """The logarithm of the sum of exponentials over axes, without overflow on the way.
     m + log(sum(exp(x - m))) with m = max(x)
@@ -252,6 +254,7 @@ cumulative_prod = cumulative(
 )
 
 
+@takes_names_of_pytorch
 def diff(x, /, n: int = 1, axis: int = -1, *, prepend=None, append=None):
     """The n-th differences of neighbours along an axis; of booleans, where they change.
     y[i] = x[i + 1] - x[i], n times

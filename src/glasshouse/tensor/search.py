@@ -3,6 +3,7 @@
 from collections import namedtuple
 
 from glasshouse.base import OptionError, check_axis, int64
+from glasshouse.dispatch.spelling import takes_names_of_pytorch
 from glasshouse.dispatch.value import Value, as_value, cast, full, reshape
 from glasshouse.ops import create
 from glasshouse.ops import index as indexing
@@ -27,6 +28,7 @@ def sorted_with_positions(where: str, x, axis: int, descending: bool):
     return sorting.sort(x, axis=axis, descending=bool(descending))
 
 
+@takes_names_of_pytorch
 def sort(x, /, axis: int = -1, *, descending: bool = False, stable: bool = True):
     """x sorted along an axis, smallest first; NaN comes last. Always stable.
 
@@ -41,6 +43,7 @@ def sort(x, /, axis: int = -1, *, descending: bool = False, stable: bool = True)
     return sorted_with_positions("sort", x, axis, descending)[0]
 
 
+@takes_names_of_pytorch
 def argsort(x, /, axis: int = -1, *, descending: bool = False, stable: bool = True):
     """The positions that sort x along an axis; equal elements keep their order.
 
@@ -55,6 +58,7 @@ def argsort(x, /, axis: int = -1, *, descending: bool = False, stable: bool = Tr
 TopK = result("TopK", "values indices", "The k extreme elements along an axis, their positions.")
 
 
+@takes_names_of_pytorch
 def topk(x, k: int, /, axis: int = -1, largest: bool = True, sorted: bool = True) -> TopK:
     """(values, indices): the k largest or smallest elements along an axis, the extreme one first.
 

@@ -1,0 +1,53 @@
+"""PyTorch's names of arguments beside the Array API's: `dim` is `axis`, `keepdim` is `keepdims`."""
+
+import functools
+import inspect
+
+from glasshouse.base.errors import OptionError
+
+# What PyTorch calls an argument, and what it may be called here.
+OTHER_NAMES = {
+    "dim": ("axis", "axes"),
+    "dims": ("axes", "axis"),
+    "keepdim": ("keepdims",),
+    "start_dim": ("start_axis",),
+    "end_dim": ("end_axis",),
+    "dim0": ("axis1",),
+    "dim1": ("axis2",),
+    "shifts": ("shift",),
+}
+
+
+def named_as_here(where: str, own_names: dict[str, str], named: dict) -> dict:
+    """The arguments under the names that they have here.
+
+    Raises: OptionError for one that is given under both names.
+    """
+    given = dict(named)
+    for name in named.keys() & own_names.keys():
+        own = own_names[name]
+        if own in named:
+            got = f"{name}={named[name]!r} and {own}={named[own]!r}"
+            raise OptionError(where, f"{own}, or {name} as PyTorch calls it", got, "Give one.")
+        given[own] = given.pop(name)
+    return given
+
+
+def takes_names_of_pytorch(fn):
+    """`fn`, which takes its arguments also under the names that PyTorch has for them."""
+    parameters = inspect.signature(fn).parameters
+    own_names = {
+        name: next(own for own in names if own in parameters)
+        for name, names in OTHER_NAMES.items()
+        if name not in parameters and not parameters.keys().isdisjoint(names)
+    }
+    if not own_names:
+        return fn
+
+    @functools.wraps(fn)
+    def call(*args, **named):
+        if named and not own_names.keys().isdisjoint(named):
+            named = named_as_here(fn.__name__, own_names, named)
+        return fn(*args, **named)
+
+    return call

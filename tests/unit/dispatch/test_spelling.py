@@ -1,0 +1,65 @@
+"""Arguments under the names that PyTorch has for them."""
+
+import inspect
+
+import numpy as np
+import pytest
+
+import glasshouse as gh
+from glasshouse.dispatch.spelling import OTHER_NAMES, takes_names_of_pytorch
+from glasshouse.nn import functional as F
+
+X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+
+CALLS = {
+    "sum": (lambda x: gh.sum(x, dim=1, keepdim=True), lambda x: x.sum(1, keepdims=True)),
+    "method": (lambda x: x.mean(dim=(0, 2)), lambda x: x.mean((0, 2))),
+    "argmax": (lambda x: x.argmax(dim=-1, keepdim=True), lambda x: x.argmax(-1)[..., None]),
+    "concat": (lambda x: gh.concat([x, x], dim=2), lambda x: np.concatenate([x, x], 2)),
+    "stack": (lambda x: gh.stack([x, x], dim=1), lambda x: np.stack([x, x], 1)),
+    "sort": (lambda x: gh.sort(x, dim=0, descending=True), lambda x: x[::-1]),
+    "flip": (lambda x: gh.flip(x, dims=(0, 1)), lambda x: np.flip(x, (0, 1))),
+    "roll": (lambda x: gh.roll(x, shifts=2, dims=1), lambda x: np.roll(x, 2, 1)),
+    "squeeze": (lambda x: x[:1].squeeze(dim=0), lambda x: x[0]),
+    "unsqueeze": (lambda x: x.unsqueeze(dim=1), lambda x: x[:, None]),
+    "flatten": (lambda x: gh.flatten(x, start_dim=1), lambda x: x.reshape(2, 12)),
+    "cumsum": (lambda x: x.cumsum(dim=2), lambda x: x.cumsum(2)),
+    "softmax": (lambda x: F.softmax(x, dim=-1).sum(dim=-1), lambda x: np.ones((2, 3))),
+    "norm": (lambda x: gh.linalg.vector_norm(x, dim=0), lambda x: np.linalg.norm(x, axis=0)),
+    "fft": (lambda x: gh.fft.fft(x, dim=1), lambda x: np.fft.fft(x, axis=1)),
+    "repeat": (lambda x: gh.repeat(x, 2, dim=0), lambda x: np.repeat(x, 2, 0)),
+    "permute": (lambda x: gh.permute_dims(x, dims=(2, 0, 1)), lambda x: x.transpose(2, 0, 1)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_both_spellings_give_the_same(name):
+    ours, expected = CALLS[name]
+    for _ in range(3):  # the first calls are made, later ones replayed
+        np.testing.assert_allclose(ours(gh.asarray(X)).numpy(), expected(X), rtol=1e-5, atol=1e-4)
+
+
+def test_gradients_and_batches_pass():
+    x = gh.tensor(X, requires_grad=True)
+    x.sum(dim=0, keepdim=True).max().backward()
+    assert x.grad.sum().item() == 2
+    mapped = gh.vmap(lambda row: row.sum(dim=0))(gh.asarray(X))
+    np.testing.assert_array_equal(mapped.numpy(), X.sum(1))
+
+
+def test_an_argument_is_given_once():
+    with pytest.raises(gh.OptionError, match="axis, or dim as PyTorch calls it"):
+        gh.sum(gh.asarray(X), axis=0, dim=1)
+    with pytest.raises(TypeError, match="dimension"):
+        gh.sum(gh.asarray(X), dimension=1)
+
+
+def test_signatures_have_the_names_of_here_and_others_are_left_alone():
+    assert "axis" in inspect.signature(gh.sum).parameters
+    assert takes_names_of_pytorch(test_an_argument_is_given_once) is test_an_argument_is_given_once
+    for module in (gh, gh.linalg, gh.fft):
+        for name in module.__all__ if hasattr(module, "__all__") else ():
+            function = getattr(module, name)
+            if inspect.isfunction(function):
+                own = inspect.signature(function).parameters
+                assert not own.keys() & OTHER_NAMES.keys() - {"dims"}, name
