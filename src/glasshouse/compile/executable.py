@@ -112,6 +112,7 @@ class Program:
     backend: TensorBackend | None = None  # that is told of fallbacks; None: the current one
     plan: ProgramPlan | None = None  # what it was made from, kept to be shown
     recorded: Graph | None = None  # the graph before the passes, kept to be shown
+    key = structure = ""  # under which its code is stored; of its recording
 
     def __init__(
         self, code: ProgramCode, common: CommonSizes | None = None, target: Target | None = None

@@ -8,6 +8,7 @@ import warnings
 from contextlib import contextmanager
 from itertools import count
 from time import perf_counter_ns
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from glasshouse.base.flags import flags
 from glasshouse.base.interrupts import held, let_through
 from glasshouse.compile import store
 from glasshouse.compile.code import assemble
+from glasshouse.compile.disk_cache import digest
 from glasshouse.compile.emitted import MissingKernel, StaleCode
 from glasshouse.compile.executable import IndexErrorInside, Program
 from glasshouse.compile.kernel_cache import CommonSizes
@@ -72,7 +74,8 @@ class ProgramEntry:
 
 programs: dict[tuple, ProgramEntry] = {}
 uses = count()  # numbers the runs
-structures: dict[int, CommonSizes] = {}
+structures: dict[int | str, CommonSizes] = {}
+stored: WeakValueDictionary[tuple, Program] = WeakValueDictionary()  # by the key of their code
 
 
 def run_recording(recording: Recording, backend) -> None:
@@ -160,17 +163,18 @@ def lacks_program(entry: ProgramEntry) -> bool:
     return entry.program is None or (kept.plans and entry.program.plan is None)
 
 
-def structure_of(recording: Recording) -> int:
-    """What a recording computes, whatever its sizes. The first run of a model also initialises it
-    and its optimizer; so what a structure is, its backward pass tells, or else its modules."""
+def structure_of(recording: Recording) -> str:
+    """What a recording computes, whatever its sizes, in words that are the same in every process.
+    The first run of a model also initialises it and its optimizer; so what a structure is, its
+    backward pass tells, or else its modules."""
     nodes = [node for node in recording.nodes if node.origin.phase == "backward"]
     nodes = nodes or [node for node in recording.nodes if node.origin.module] or recording.nodes
     places = {id(node): i for i, node in enumerate(nodes)}
     words = [(node.op, *[places.get(id(x), -1) for x in node.inputs]) for node in nodes]
-    return hash(tuple(words))
+    return digest(repr(words).encode())
 
 
-def common_sizes(structure: int) -> CommonSizes:
+def common_sizes(structure: int | str) -> CommonSizes:
     """The sizes that the Programs of a structure have in common."""
     if structure not in structures and len(structures) >= MOST_STRUCTURES:
         structures.clear()
@@ -313,10 +317,10 @@ def make_program(recording: Recording) -> Program:
     Raises: CompileError
     """
     begin_ns = perf_counter_ns() if watchers else 0
-    shown = kept.plans or flags.debug >= 3 or flags.verify
-    key = "" if shown else store.key_of(recording)
-    common = common_sizes(structure_of(recording))
-    program = load_program(key, common)
+    key = "" if is_shown() else store.key_of(recording)
+    structure = structure_of(recording)
+    common = common_sizes(structure)
+    program = load_program(key, structure)
     if program is None:
         with let_through(), no_collection():
             try:
@@ -326,6 +330,8 @@ def make_program(recording: Recording) -> Program:
                 if not find_faults(graph):
                     raise explained(error, graph) from error
                 program = make_anew(recording, key, common)  # without the texts at fault
+        if program.key:
+            note_stored(program, key, structure)
     if begin_ns:
         tell("region", COMPILING, begin_ns)
     return program
@@ -341,7 +347,7 @@ def make_anew(recording: Recording, key: str, common: CommonSizes) -> Program:
     if flags.debug >= 3:
         show("steps", describe_steps(plan))
         show("c", describe_c(plan.sources, plan.sizes))
-    if not (data := store.packed(code) if key else b""):
+    if not (data := store.packed(code) if key and code.is_portable else b""):
         program = Program(code, common)
         if kept.plans:
             program.plan, program.recorded = plan, recorded
@@ -349,18 +355,38 @@ def make_anew(recording: Recording, key: str, common: CommonSizes) -> Program:
     del recorded, plan, code
     gc.collect(0)  # all of it is young, for collection was off
     program = Program(pickle.loads(data), common)
+    program.key = key
     store.save(key, data)
     trim(0)
     return program
 
 
-def load_program(key: str, common: CommonSizes) -> Program | None:
+def load_program(key: str, structure: str) -> Program | None:
     """The Program that a process stored, if what it runs on is still as it was then."""
     code = store.load(key)
     try:
-        return None if code is None else Program(code, common)
+        program = None if code is None else Program(code, common_sizes(structure))
     except StaleCode:
         return None
+    if program is not None:
+        note_stored(program, key, structure)
+    return program
+
+
+def note_stored(program: Program, key: str, structure: str) -> None:
+    """Have the Program found by the key of its code, as long as somebody refers to it."""
+    program.key, program.structure = key, structure
+    stored[key, current_target().variant()] = program
+
+
+def find_stored(key: str, structure: str) -> Program | None:
+    """The Program whose code is stored under a key."""
+    return stored.get((key, current_target().variant())) or load_program(key, structure)
+
+
+def is_shown() -> bool:
+    """Whether Programs are made anew, so as to be shown or checked on the way."""
+    return kept.plans or flags.debug >= 3 or bool(flags.verify)
 
 
 class Kept(threading.local):

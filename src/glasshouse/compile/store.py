@@ -8,12 +8,12 @@ the recording, this package's compiler, and what the target in use says of itsel
 import functools
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from glasshouse.base.dtype import DType
 from glasshouse.compile import disk_cache
-from glasshouse.compile.code import ProgramCode
 from glasshouse.compile.target import current_target
 from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch.bind import state
@@ -99,11 +99,11 @@ def written(value) -> str:
 
 
 @functools.cache
-def compiler_digest() -> str:
-    """The digest of the package's own sources that make code."""
+def sources_digest(folders: tuple[str, ...]) -> str:
+    """The digest of the package's own sources in these folders."""
     files = sorted(
         p
-        for name in COMPILER
+        for name in folders
         for p in (PACKAGE / name).rglob("*.*")
         if p.suffix in (".py", ".c", ".h")
     )
@@ -118,10 +118,11 @@ def surroundings() -> str:
     target = current_target().identity()
     if target is None:
         raise Unwritten
-    return "\n".join([compiler_digest(), target])
+    return "\n".join([sources_digest(COMPILER), target])
 
 
-def load(key: str) -> ProgramCode | None:
+def load(key: str) -> Any:
+    """What was stored under a key: `ProgramCode`, or what else there is; None if it is gone."""
     data = disk_cache.read_entry(path_of(key)) if key else None
     try:
         return None if data is None else pickle.loads(data)
@@ -129,10 +130,10 @@ def load(key: str) -> ProgramCode | None:
         return None
 
 
-def packed(code: ProgramCode) -> bytes:
-    """Code as it is stored; nothing for what cannot be."""
+def packed(what) -> bytes:
+    """Code, or what else is stored; nothing for what cannot be."""
     try:
-        return pickle.dumps(code) if code.is_portable else b""
+        return pickle.dumps(what)
     except (pickle.PicklingError, TypeError, AttributeError):
         return b""
 

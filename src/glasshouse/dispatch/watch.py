@@ -5,6 +5,7 @@ told by all threads. Each thread tells those in `state.watchers`: the list of al
 it may have one of its own for a while (`also_told`, `unwatched`), which leaves other threads as
 they are."""
 
+import pickle
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -93,13 +94,21 @@ def ignore_call(call, result, begin_ns: int) -> None:
 
 class Tally:
     """How often each thread ran a captured Program, whose calls are not told one by one: always
-    counted, for that is next to free. `counts` is what a run counts: [(call, origin)]."""
+    counted, for that is next to free. It is given what a run counts, which may be pickled."""
 
-    def __init__(self, counts: list):
-        self.counts, self.runs = counts, defaultdict(int)  # type: ignore[var-annotated]
+    def __init__(self, counts: list | bytes):
+        self.given: Any = counts
+        self.runs = defaultdict(int)  # type: ignore[var-annotated]
         tallies.add(self)
         for since in tuple(kept.values()):
             since.setdefault(self, 0)
+
+    @property
+    def counts(self) -> list:
+        """What a run counts: [(call, origin)]."""
+        if isinstance(self.given, bytes):
+            self.given = pickle.loads(self.given)
+        return self.given
 
 
 tallies = Living()

@@ -134,12 +134,15 @@ class CachingManager(MemoryManager):
     def trim(self, wanted: int) -> None:
         """Before more is mapped, return large free mappings: what a former phase needed shall not
         stay beside what this one maps. Those that are too large for the request go once they are
-        1 / SPARE of what is in use, others while free memory is half of what is in use."""
+        1 / SPARE of what is in use, others while free memory is half of what is in use, or a
+        tenth more would be mapped than was ever in use at once."""
         counts = self.counts
+        most = 1.1 * max(counts.peak_allocated_bytes, counts.allocated_bytes + wanted)
         whole = [block for *_, block in self.large.blocks if block.is_whole]
         for block in reversed(whole):
             spare = block.nbytes > wanted and SPARE * block.nbytes > counts.allocated_bytes
-            if spare or counts.reserved_bytes > 1.5 * counts.allocated_bytes:
+            is_much = counts.reserved_bytes > 1.5 * counts.allocated_bytes
+            if spare or is_much or counts.reserved_bytes + wanted > most:
                 self.unmap(block)
 
     def release_cached(self) -> None:

@@ -13,13 +13,15 @@ import torch
 from torch._functorch import config
 from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache
 from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
-from torch._guards import TracingContext, detect_fake_mode
 from torch._inductor import codecache
 from torch._inductor.output_code import OutputCode
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.compiler import config as compiler_config
 from torch.fx._graph_pickler import GraphPickler, Options
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
+from glasshouse.torch.graph_source import GraphSource
 from glasshouse.torch.lowering import module_path
 from glasshouse.torch.options import TorchOptions
 from glasshouse.torch.planned import current
@@ -90,9 +92,9 @@ def packed(graph: torch.fx.GraphModule) -> bytes:
         raise BypassAOTAutogradCache(str(error)) from error
 
 
-def unpacked(graph: bytes, fake_mode) -> torch.fx.GraphModule:
+def unpacked(graph: bytes) -> torch.fx.GraphModule:
     """The graph of these bytes."""
-    module = GraphPickler.loads(graph, fake_mode)
+    module = GraphPickler.loads(graph, FakeTensorMode(shape_env=ShapeEnv()))
     module.recompile()
     for node in module.graph.nodes:
         if "kept_val" in node.meta:
@@ -108,13 +110,13 @@ class CachedGraph(OutputCode):
         self.phase, self.options = phase, options
         self.visible = visible_results(phase)
         self.stable = static_inputs() if keeps else ()
-        self.program: TorchGraphProgram | None = self.program_of(graph)
-        self.bytes = b""
+        self.program: TorchGraphProgram | None = self.program_of(GraphSource(graph))
+        self.bytes, self.digest = b"", ""
         self._boxed_call = True
 
-    def program_of(self, graph: torch.fx.GraphModule) -> TorchGraphProgram:
+    def program_of(self, source: GraphSource) -> TorchGraphProgram:
         """What runs a graph."""
-        return TorchGraphProgram(graph, self.phase, self.options, self.visible, self.stable)
+        return TorchGraphProgram(source, self.phase, self.options, self.visible, self.stable)
 
     def __call__(self, inputs):
         return self.program(inputs)
@@ -124,13 +126,21 @@ class CachedGraph(OutputCode):
 
         Raises: BypassAOTAutogradCache for a graph that cannot be kept
         """
-        self.bytes, self.program = packed(self.program.module), None
+        source = self.program.source
+        source.keep(packed(source.module), unpacked)
+        self.bytes, self.digest, self.program = source.data, source.digest, None
 
     def post_compile(self, example_inputs, constants, graph_kwargs) -> None:
-        """Make what runs, for a graph from the disk."""
+        """Make what runs, for a graph from the disk.
+
+        Raises: BypassAOTAutogradCache for one that was damaged there
+        """
         if self.program is None:
-            mode = detect_fake_mode(example_inputs) or TracingContext.get().fake_mode
-            self.program = self.program_of(unpacked(self.bytes, mode))
+            source = GraphSource()
+            source.keep(self.bytes, unpacked)
+            if source.digest != self.digest:
+                raise BypassAOTAutogradCache("a graph that was damaged on disk")
+            self.program = self.program_of(source)
 
     def set_triton_bundle(self, triton_bundle) -> None:
         """Nothing: it is for compilers that use Triton."""

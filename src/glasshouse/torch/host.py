@@ -3,6 +3,7 @@
 Such a call is a card of its own, so that it is recorded, counted, named and refused under strict as
 any other step of the host."""
 
+import ctypes
 from functools import cache, partial
 from itertools import count
 
@@ -57,6 +58,13 @@ def readable(array) -> np.ndarray:
     array = np.asarray(array)
     fits = array.flags.writeable and array.flags.c_contiguous
     return array if fits else array.copy(order="C")
+
+
+def array_at(address: int, shape, dtype) -> np.ndarray:
+    """The array that lies at an address."""
+    nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+    memory = (ctypes.c_uint8 * nbytes).from_address(address) if nbytes else bytearray(0)
+    return np.frombuffer(memory, np.uint8).view(dtype).reshape(shape)
 
 
 @cache

@@ -4,6 +4,7 @@ Tensors have no storage while that happens, sizes are numbers. An input lies in 
 has it: one with axes in another order is read through a permutation, never copied."""
 
 import operator
+import pickle
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from torch.utils import _pytree as pytree
 from glasshouse.base import BackendError, DTypeError, Spec, having
 from glasshouse.base.flags import flags
 from glasshouse.compile.recording import RecordingBackend
+from glasshouse.compile.source_map import counts_of
 from glasshouse.dispatch.bind import box, state
 from glasshouse.dispatch.scope import Scope
 from glasshouse.dispatch.value import Value, cast
@@ -83,11 +85,31 @@ class ModuleScope(Scope):
         self.full_name, self.inner, self.origins = path, {}, None
 
 
+class RecordingFacts(NamedTuple):
+    """What a run of a recording's Program has to know of it: its number of calls, what they count,
+    the specs of its leaves, packed scalars, and whether it looks elements up by their indices."""
+
+    calls: int
+    counts: list | bytes
+    specs: list[Spec]
+    scalars: list[bytes]
+    indexes: bool
+
+    @classmethod
+    def of(cls, recording: record.Recording) -> "RecordingFacts":
+        """Those of a recording."""
+        nodes, specs = recording.nodes, [x.spec for x in recording.leaves]
+        indexes = any(x.op in record.INDEXED for x in nodes)
+        return cls(len(nodes), counts_of(recording), specs, recording.scalars, indexes)
+
+
 class LoweredGraph(NamedTuple):
     """A graph as a recording: `leaves` are the input (or key) of each leaf, `outputs` say what each
     result of the graph is, `draws` how many keys a run takes, `lines` the user's line of calls by
-    their place in the recording. The last outputs are no results: they are what the inputs of the
-    numbers in `writes` have behind a run."""
+    their place in the recording, `unknown` how often PyTorch computes which operators. The last
+    outputs are no results: they are what the inputs of the numbers in `writes` have behind a run.
+    `stable` are the inputs that are seldom written to. A graph that was kept on disk has `facts` in
+    place of the recording, and tells where the code of its Program is."""
 
     recording: record.Recording | None
     leaves: list[tuple[str, Any]]
@@ -95,6 +117,18 @@ class LoweredGraph(NamedTuple):
     draws: int
     lines: dict[int, str]
     writes: list[int]
+    phase: str
+    unknown: dict[str, int]
+    stable: tuple[int, ...] = ()
+    facts: RecordingFacts | None = None
+    code_key: str = ""
+    structure: str = ""
+
+    def to_keep(self, code_key: str, structure: str) -> "LoweredGraph":
+        """What is kept of it."""
+        facts = RecordingFacts.of(self.recording)
+        facts = facts._replace(counts=pickle.dumps(facts.counts))
+        return self._replace(recording=None, facts=facts, code_key=code_key, structure=structure)
 
 
 ALL = 1 << 30
@@ -105,7 +139,9 @@ class GraphLowering:
     """Runs the nodes of one graph for inputs of given sizes and layouts. The first `visible`
     results are for the user, the others for the backward graph."""
 
-    def __init__(self, module: torch.fx.GraphModule, inputs, phase: str, visible: int = ALL):
+    def __init__(
+        self, module: torch.fx.GraphModule, inputs, phase: str, visible: int = ALL, stable=()
+    ):
         self.module, self.given, self.phase, self.visible = module, inputs, phase, visible
         self.backend = trace_backend
         self.values: dict[FxNode, Any] = {}
@@ -117,7 +153,7 @@ class GraphLowering:
         self.input_number: dict[FxNode, int] = {}
         self.sizes = SizeValues()
         self.scopes: dict[str, ModuleScope] = {}
-        self.stable: tuple[int, ...] = ()  # numbers of inputs that are seldom written to
+        self.stable = stable  # numbers of inputs that are seldom written to
         self.line_of: dict[int, str] = {}  # the user's, by the identity of what is recorded
         self.effects: list[Value] = []  # of operators that have no result
         self.writes: dict[int, Value] = {}  # what inputs have behind the graph
@@ -330,7 +366,8 @@ class GraphLowering:
         leaves = [] if recording is None else [self.leaf(x) for x in recording.leaves]
         nodes = [] if recording is None else recording.nodes
         lines = {i: line for i, x in enumerate(nodes) if (line := self.line_of.get(id(x)))}
-        return LoweredGraph(recording, leaves, outputs, len(self.keys.keys), lines, writes)
+        given = lines, writes, self.phase, self.unknown, tuple(self.stable)
+        return LoweredGraph(recording, leaves, outputs, len(self.keys.keys), *given)
 
     def leaf(self, payload) -> tuple[str, Any]:
         """What a run gives for a leaf: an ("input" or "key", number), or ("constant", array)."""

@@ -20,6 +20,7 @@ from glasshouse.compile.executable import described_output
 from glasshouse.compile.plan import ARENA_TAG, SMALL_BYTES, ProgramPlan, no_collection, rewritten
 from glasshouse.graph.graph import graph_of
 from glasshouse.graph.record import Recording
+from glasshouse.torch.lowering import LoweredGraph
 from glasshouse.torch.no_contents import ContentlessMode
 from glasshouse.torch.results import COMPUTED
 from glasshouse.torch.storages import StorageWatch
@@ -131,9 +132,9 @@ class PlannedVariant(ProgramVariant):
         """A tensor of another one's memory."""
         return tensor.detach().as_strided(sizes, strides, tensor.storage_offset() + offset)
 
-    def program_of(self, recording: Recording) -> PlannedProgram:
-        """The plan of a recording."""
-        return PlannedProgram(recording)
+    def program_of(self, lowered: LoweredGraph) -> PlannedProgram:
+        """The plan of a graph."""
+        return PlannedProgram(lowered.recording)
 
     def run(self, args) -> list:
         """The results, in the order in which a Program that runs takes and gives back memory."""

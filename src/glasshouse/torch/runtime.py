@@ -11,11 +11,16 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from glasshouse.base import BackendError, having
 from glasshouse.base.flags import flags
+from glasshouse.compile.emitted import StaleCode
 from glasshouse.compile.plan import no_collection
 from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.watch import COMPILING, tell, told
 from glasshouse.torch.eager_variant import EagerVariant
+from glasshouse.torch.graph_source import GraphSource
+from glasshouse.torch.kept_lowering import key_of as key_of_lowering
+from glasshouse.torch.kept_lowering import load as load_lowered
+from glasshouse.torch.kept_lowering import save as save_lowered
 from glasshouse.torch.lowering import ALL, GraphLowering, debug_unknown
 from glasshouse.torch.options import TorchOptions, target_for, threads_used
 from glasshouse.torch.planned import PlannedVariant, are_contentless
@@ -70,19 +75,25 @@ class TorchGraphProgram:
 
     def __init__(
         self,
-        module: torch.fx.GraphModule,
+        source: GraphSource | torch.fx.GraphModule,
         phase: str,
         options: TorchOptions,
         visible: int = ALL,
         stable=(),
     ):
-        self.module, self.phase, self.options = module, phase, options
+        self.source = source if isinstance(source, GraphSource) else GraphSource(source)
+        self.phase, self.options = phase, options
         self.visible = visible
         self.stable = stable
         self.advised = False
         self.variants: OrderedDict[tuple, object] = OrderedDict()
         self.latest: CompiledVariant | None = None  # the variant that ran last
         self._boxed_call = True  # AOTAutograd hands over its arguments as one list
+
+    @property
+    def module(self) -> torch.fx.GraphModule:
+        """The graph with its nodes."""
+        return self.source.module
 
     def __call__(self, args):
         if self.options.threads:
@@ -134,8 +145,9 @@ class TorchGraphProgram:
 
         Raises: BackendError under the option strict, with the reason
         """
+        given = self.phase, self.visible, self.stable
         try:
-            variant = make_variant(self.module, args, self.phase, self.visible, self.stable)
+            variant = make_variant(self.source, args, *given, self.options)
         except Exception as error:
             fix = f" {error.fix}" if isinstance(error, CompileError) else ""
             if self.options.strict or flags.strict:
@@ -154,14 +166,22 @@ class TorchGraphProgram:
         return variant
 
 
-def make_variant(module: torch.fx.GraphModule, inputs, phase: str, visible: int, stable=()):
+def make_variant(source: GraphSource, inputs, phase: str, visible: int, stable, options):
     """The variant of a graph for these inputs, of which those of the numbers in `stable` are
-    parameters that are seldom written to. For tensors without contents it is a plan."""
+    parameters that are seldom written to. For tensors without contents it is a plan; else it may
+    lie on disk."""
     planned = are_contentless(inputs)
+    key = "" if planned else key_of_lowering(source, inputs, phase, visible, stable, options)
+    kept = load_lowered(key)
+    if kept is not None:
+        with contextlib.suppress(StaleCode, CompileError):
+            return CompiledVariant(source, kept, inputs)
     with _disable_current_modes() if planned else contextlib.nullcontext():
-        lowering = GraphLowering(module, inputs, phase, visible)
-        lowering.stable = stable
-        lowered = lowering.run()
+        lowered = GraphLowering(source.module, inputs, phase, visible, stable).run()
         if lowered.recording is None or flags.compile == "never":
-            return ReferenceVariant(lowering, lowered, inputs)
-        return (PlannedVariant if planned else CompiledVariant)(lowering, lowered, inputs)
+            return ReferenceVariant(source, lowered, inputs)
+        made = PlannedVariant if planned else CompiledVariant
+        variant = made(source, lowered, inputs)
+    save_lowered(key, lowered, variant.program)
+    source.forget_nodes()
+    return variant

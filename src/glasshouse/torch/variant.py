@@ -15,9 +15,9 @@ from torch._C._dynamo.guards import _reinterpret_tensor
 
 from glasshouse.base.interrupts import held
 from glasshouse.compile import program as programs
+from glasshouse.compile.emitted import StaleCode
 from glasshouse.compile.executable import IndexErrorInside, Program, RunTable
 from glasshouse.compile.plan import ARENA_TAG, SMALL_BYTES
-from glasshouse.compile.source_map import counts_of
 from glasshouse.compile.target import current_target
 from glasshouse.dispatch.backend import quiet
 from glasshouse.dispatch.bind import timers
@@ -26,9 +26,10 @@ from glasshouse.graph import record
 from glasshouse.torch.draws import draw_keys
 from glasshouse.torch.dtypes import from_array, to_array
 from glasshouse.torch.eager_variant import EagerVariant
-from glasshouse.torch.host import OtherSizesError
+from glasshouse.torch.graph_source import GraphSource
+from glasshouse.torch.host import OtherSizesError, array_at
 from glasshouse.torch.layout import layout_of, row_major_strides
-from glasshouse.torch.lowering import GraphLowering
+from glasshouse.torch.lowering import LoweredGraph, RecordingFacts
 from glasshouse.torch.options import target_of
 from glasshouse.torch.results import COMPUTED, FIXED, Output
 from glasshouse.torch.segments import BackwardSegment, Extent, segments_of
@@ -61,8 +62,8 @@ class GraphVariant:
     in_place: dict[int, int] = {}  # outputs of a Program that lie in an input: its number
     view = staticmethod(_reinterpret_tensor)  # (tensor, sizes, strides, offset): of its memory
 
-    def __init__(self, lowering: GraphLowering, lowered):
-        self.module, self.unknown = lowering.module, lowering.unknown
+    def __init__(self, source: GraphSource, lowered: LoweredGraph):
+        self.source, self.unknown = source, lowered.unknown
         self.outputs, self.draws, self.leaves = lowered.outputs, lowered.draws, lowered.leaves
         self.writes = lowered.writes
 
@@ -130,8 +131,8 @@ class ReferenceVariant(GraphVariant):
     """A graph that the cards' references compute, as GH_COMPILE=never asks for, or one that
     computes nothing."""
 
-    def __init__(self, lowering: GraphLowering, lowered, inputs):
-        super().__init__(lowering, lowered)
+    def __init__(self, source: GraphSource, lowered: LoweredGraph, inputs):
+        super().__init__(source, lowered)
         self.recording = lowered.recording
         self.layouts = [layout_of(x) if isinstance(x, torch.Tensor) else None for x in inputs]
         self.places = [out.what if out.kind in COMPUTED else None for out in self.outputs]
@@ -146,7 +147,7 @@ class ReferenceVariant(GraphVariant):
             try:
                 computed = quiet.run(record.compute, self.recording)
             except OtherSizesError:
-                return EagerVariant(self.module).run(args)
+                return EagerVariant(self.source.module).run(args)
             arrays = [np.array(x, order="C") for x in computed]
         tensors = {
             out.what: _reinterpret_tensor(from_array(arrays[out.what]), *out.memory)
@@ -179,25 +180,25 @@ class ProgramVariant(GraphVariant):
 
     program: Any
 
-    def __init__(self, lowering: GraphLowering, lowered, inputs):
-        super().__init__(lowering, lowered)
-        recording = lowered.recording
+    def __init__(self, source: GraphSource, lowered: LoweredGraph, inputs):
+        super().__init__(source, lowered)
+        self.facts = lowered.facts or RecordingFacts.of(lowered.recording)
         self.threads = current_target().threads  # that its Program is made for
         self.numbers = {x: at for at, (kind, x) in enumerate(self.leaves) if kind == "input"}
         self.copied = [(i, layout_of(inputs[i])) for i in self.numbers if has_gaps(inputs[i])]
         kept = self.numbers.keys() - self.writes
-        stable = [i for i in lowering.stable if is_stable(inputs[i]) and i in kept]
+        stable = [i for i in lowered.stable if is_stable(inputs[i]) and i in kept]
         leaves = frozenset(self.numbers[i] for i in stable)
         with target_of(leaves, free_outputs(self.outputs), self.written_leaves()):
-            self.program = self.program_of(recording)
+            self.program = self.program_of(lowered)
         self.outputs = [self.in_order(out) for out in self.outputs]
-        self.tally = Tally(counts_of(recording))
+        self.tally = Tally(self.facts.counts)
         self.specs_out = self.program.output_specs[: self.count_results()]
         self.large = [spec[3] >= SMALL_BYTES for spec in self.specs_out]
         self.stable = tuple(stable) if self.program.kept_steps else ()
         self.kept: list = []  # memory of what the first steps make of parameters
         self.set_results()
-        is_backward = lowering.phase == "backward" and not self.program.hosts
+        is_backward = lowered.phase == "backward" and not self.program.hosts
         self.segments = self.find_segments(inputs) if is_backward else []
 
     def written_leaves(self) -> frozenset[tuple[int, int]]:
@@ -205,8 +206,8 @@ class ProgramVariant(GraphVariant):
         pairs = zip(reversed(self.outputs), reversed(self.writes))
         return frozenset((x.what, self.numbers[i]) for x, i in pairs if i in self.numbers)
 
-    def program_of(self, recording: record.Recording):
-        """What computes a recording."""
+    def program_of(self, lowered: LoweredGraph):
+        """What computes a graph."""
         raise NotImplementedError
 
     def in_order(self, out: Output) -> Output:
@@ -282,15 +283,12 @@ class ProgramVariant(GraphVariant):
 class CompiledVariant(ProgramVariant):
     """A graph as a Program. `call` writes where the tensors of a call lie into the run table."""
 
-    def __init__(self, lowering: GraphLowering, lowered, inputs):
-        super().__init__(lowering, lowered, inputs)
-        recording = lowered.recording
-        self.recorded, self.specs = len(recording.nodes), [x.spec for x in recording.leaves]
+    def __init__(self, source: GraphSource, lowered: LoweredGraph, inputs):
+        super().__init__(source, lowered, inputs)
+        facts = self.facts
         self.program.lines |= lowered.lines
-        self.table = RunTable(
-            len(self.leaves), len(self.program.output_specs), len(recording.scalars)
-        )
-        self.table.set_scalars(recording.scalars)
+        self.table = RunTable(len(self.leaves), len(self.program.output_specs), len(facts.scalars))
+        self.table.set_scalars(facts.scalars)
         self.keys = np.zeros((self.draws, 4), np.uint32)
         self.keys[:, 2] = np.arange(self.draws)
         self.constants = {at: x for at, (kind, x) in enumerate(self.leaves) if kind == "constant"}
@@ -299,7 +297,7 @@ class CompiledVariant(ProgramVariant):
         }
         for at, array in self.constants.items():
             self.table.table[1 + at] = array.ctypes.data
-        may_end = self.program.hosts or any(x.op in record.INDEXED for x in recording.nodes)
+        may_end = self.program.hosts or facts.indexes
         if not may_end and not self.segments:
             self.in_place = self.find_in_place(inputs)
         given = [self.expected_input(i, x) for i, x in enumerate(inputs)]
@@ -311,9 +309,17 @@ class CompiledVariant(ProgramVariant):
         self.stamp: int | None = None  # of the parameters that kept memory is made of
         self.set_host_places()
 
-    def program_of(self, recording: record.Recording) -> Program:
-        """The Program of a recording."""
-        return programs.compiled(recording)
+    def program_of(self, lowered: LoweredGraph) -> Program:
+        """The Program of a graph.
+
+        Raises: StaleCode where the code of one that was kept is gone, or no longer fits
+        """
+        if lowered.recording is not None:
+            return programs.compiled(lowered.recording)
+        program = programs.find_stored(lowered.code_key, lowered.structure)
+        if program is None:
+            raise StaleCode("the code of a lowered graph is gone")
+        return program
 
     # -- what is known of all calls ------------------------------------------------------------
 
@@ -362,7 +368,7 @@ class CompiledVariant(ProgramVariant):
                 self.run_program(begin, args, tensors)
             except (IndexErrorInside, OtherSizesError):  # PyTorch's own words say which index
                 self.stamp = None
-                return EagerVariant(self.module).run(args)
+                return EagerVariant(self.source.module).run(args)
             except BaseException:
                 self.stamp = None
                 raise
@@ -430,7 +436,7 @@ class CompiledVariant(ProgramVariant):
         """Run the steps; who watches this thread is told of them."""
         run = functools.partial(self.run_steps, begin, args, tensors)
         if timers:
-            programs.run_timed(self.program, [-1] * self.recorded, run)
+            programs.run_timed(self.program, [-1] * self.facts.calls, run)
         else:
             run()
 
@@ -441,8 +447,9 @@ class CompiledVariant(ProgramVariant):
         inputs, outputs = {}, {}
         if self.program.hosts:
             table, first = self.table.table, 1 + len(self.leaves)
+            given = self.facts.specs
             inputs = {
-                at: array_at(table[1 + at], self.specs[at].shape, self.specs[at].dtype.np)
+                at: array_at(table[1 + at], given[at].shape, given[at].dtype.np)
                 for at in self.host_inputs
             }
             specs = self.program.output_specs
@@ -491,10 +498,3 @@ def has_gaps(x) -> bool:
     """Whether a Program reads a copy of a tensor: its elements do not fill its memory, or are not
     what lies there."""
     return isinstance(x, torch.Tensor) and (not layout_of(x).dense or turned(x))
-
-
-def array_at(address: int, shape, dtype) -> np.ndarray:
-    """The array that lies at an address."""
-    nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-    memory = (ctypes.c_uint8 * nbytes).from_address(address) if nbytes else bytearray(0)
-    return np.frombuffer(memory, np.uint8).view(dtype).reshape(shape)

@@ -120,7 +120,7 @@ def test_what_code_depends_on_is_in_the_key(empty, monkeypatch):
     keys = [key(), key(model, 0.6)]
     assert keys[0] == keys[1]  # a number is an input
     keys = [keys[0], key(lambda: model() + 0), key(lambda: model().reshape((1, 1)))]
-    monkeypatch.setattr(store, "compiler_digest", lambda: "another compiler")
+    monkeypatch.setattr(store, "sources_digest", lambda _: "another compiler")
     keys.append(key())
     monkeypatch.undo()
     monkeypatch.setattr(toolchain, "identity", lambda: "another processor")

@@ -148,6 +148,14 @@ def test_blocks_are_split_up_to_the_limit_and_joined_again():
     assert unsplit.stats().native_allocations == 2 and unsplit.stats().splits == 0
 
 
+def test_what_is_free_goes_before_more_is_mapped_than_was_ever_in_use():
+    manager = CachingManager()
+    kept = [manager.alloc(4 * MB) for _ in range(8)]
+    del kept[4:]
+    kept.append(manager.alloc(12 * MB))
+    assert manager.stats().reserved_bytes <= manager.stats().peak_allocated_bytes == 32 * MB
+
+
 def test_fragmentation_is_counted():
     manager = CachingManager(split_limit=1, reuse_limit=4.0)
     manager.alloc(8 * MB)
