@@ -49,25 +49,89 @@ def dropout(x: torch.Tensor, p: float, train: bool | None):
     return x * kept * (0.0 if p == 1 else 1 / (1 - p)), kept
 
 
+def normalized(x: torch.Tensor, axes, epsilon: float):
+    """(x - mean) / deviation, mean, 1 / deviation and variance over axes, which are kept with size
+    1; as the entries of norms compute it (`aten/norm.py`)."""
+    mean = x.mean(axes, keepdim=True)
+    centred = x - mean
+    variance = (centred * centred).mean(axes, keepdim=True)
+    inverse = (variance + epsilon).rsqrt()
+    return centred * inverse, mean, inverse, variance
+
+
+def wide(x: torch.Tensor) -> torch.Tensor:
+    """Narrow floats as float32."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+def affine(y, weight, bias):
+    """y times weight, plus bias, as far as these are there."""
+    if weight is not None:
+        y = y * weight
+    return y if bias is None else y + bias
+
+
+def by_channel(x, vector):
+    """One value a channel, over (N, C, ...)."""
+    return None if vector is None else wide(vector).reshape(-1, *(1,) * (x.ndim - 2))
+
+
+def over_batch(x, weight, bias, epsilon: float):
+    """(y, mean, 1 / deviation, variance) by the statistics of this batch."""
+    axes = (0, *range(2, x.ndim))
+    y, *statistics = normalized(wide(x), axes, epsilon)
+    y = affine(y, by_channel(x, weight), by_channel(x, bias))
+    return y.to(x.dtype), *(each.reshape(-1) for each in statistics)
+
+
 def batch_norm(x, weight, bias, running_mean, running_var, training, momentum, epsilon):
     """`_native_batch_norm_legit_functional` whose result in training does not read the running
     statistics: computed again in the backward pass, it would read what the step has written."""
     if not training or running_mean is None or running_var is None:
         return NotImplemented
-    y, mean, inverse = torch.ops.aten._native_batch_norm_legit.no_stats(
-        x, weight, bias, True, momentum, epsilon
-    )
+    y, mean, inverse, variance = over_batch(x, weight, bias, epsilon)
     count = x.numel() // x.shape[1]
-    variance = (inverse.pow(-2) - epsilon) * (count / (count - 1))
-    means = torch.lerp(running_mean, mean.to(running_mean.dtype), momentum)
-    variances = torch.lerp(running_var, variance.to(running_var.dtype), momentum)
-    return y, mean, inverse, means, variances
+    unbiased = variance * (count / max(1, count - 1))
+    means = mean * momentum + wide(running_mean) * (1 - momentum)
+    variances = unbiased * momentum + wide(running_var) * (1 - momentum)
+    return y, mean, inverse, means.to(running_mean.dtype), variances.to(running_var.dtype)
+
+
+def batch_norm_without_statistics(x, weight, bias, training, momentum, epsilon):
+    """`_native_batch_norm_legit.no_stats` of operators with one result each."""
+    return over_batch(x, weight, bias, epsilon)[:3]
+
+
+def layer_norm(x, shape, weight, bias, epsilon):
+    """`native_layer_norm` of operators with one result each."""
+    axes = tuple(range(-len(shape), 0))
+    y, mean, inverse, _ = normalized(wide(x), axes, epsilon)
+    return affine(y, weight, bias).to(x.dtype), mean.to(x.dtype), inverse.to(x.dtype)
+
+
+def group_norm(x, weight, bias, *sizes):
+    """`native_group_norm` of operators with one result each."""
+    images, channels, size, groups, epsilon = sizes
+    parts = wide(x).reshape(images, groups, channels // groups * size)
+    y, mean, inverse, _ = normalized(parts, 2, epsilon)
+    y = affine(y.reshape(x.shape), by_channel(x, weight), by_channel(x, bias))
+    statistics = (each.reshape(images, groups).to(x.dtype) for each in (mean, inverse))
+    return y.to(x.dtype), *statistics
 
 
 DECOMPOSITIONS = {
     torch.ops.aten.native_dropout.default: dropout,
     torch.ops.aten._native_batch_norm_legit_functional.default: batch_norm,
+    torch.ops.aten._native_batch_norm_legit.no_stats: batch_norm_without_statistics,
+    torch.ops.aten.native_layer_norm.default: layer_norm,
+    torch.ops.aten.native_group_norm.default: group_norm,
 }
+PRODUCTS_WITH_BIAS = {  # and where among their arguments it is
+    torch.ops.aten.convolution.default: 2,
+    torch.ops.aten.addmm.default: 0,
+}
+REDUCTION = getattr(torch.Tag, "reduction", None)  # newer versions of PyTorch have it
+SMALL = 4  # times smaller than what it is made of: a sum that is kept
 
 
 def keep_draws(joint: torch.fx.GraphModule) -> None:
@@ -78,6 +142,26 @@ def keep_draws(joint: torch.fx.GraphModule) -> None:
             compared = all(user.target is torch.ops.aten.lt.Scalar for user in node.users)
             for kept in node.users if compared else (node,):
                 kept.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+
+
+def keep_sums(joint: torch.fx.GraphModule) -> None:
+    """Have sums of the forward pass kept, which are small: added up again, of values that are kept
+    themselves or made again, they may differ in last bits."""
+    backward: set[torch.fx.Node] = set()
+    for node in joint.graph.nodes:
+        is_tangent = node.op == "placeholder" and "tangents" in node.target
+        if is_tangent or not backward.isdisjoint(node.all_input_nodes):
+            backward.add(node)
+        elif REDUCTION in getattr(node.target, "tags", ()):
+            operands = sum(nbytes_of(x) for x in node.all_input_nodes)
+            if SMALL * nbytes_of(node) <= operands:
+                node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+
+
+def nbytes_of(node: torch.fx.Node) -> int:
+    """The bytes of a node's value; 0 for what is no tensor."""
+    value = node.meta.get("val")
+    return value.nbytes if isinstance(value, torch.Tensor) else 0
 
 
 def forget_statistics(joint: torch.fx.GraphModule) -> None:
@@ -102,6 +186,24 @@ def reads_written(backward: torch.fx.GraphModule, written: set[str]) -> bool:
     return any(node.target in written for node in backward.graph.find_nodes(op="placeholder"))
 
 
+def hide_biases(backward: torch.fx.GraphModule) -> None:
+    """Have a backward graph read products with a bias, which it makes again, as if they were given,
+    as without a budget: a sum is taken apart where it sees that the bias is the same for all terms,
+    which moves last bits. The larger of a value and itself is that value, and hides what it is."""
+    graph = backward.graph
+    for target, place in PRODUCTS_WITH_BIAS.items():
+        for node in graph.find_nodes(op="call_function", target=target):
+            if node.args[place] is None:
+                continue
+            with graph.inserting_after(node):
+                same = graph.call_function(torch.ops.aten.maximum.default, (node, node))
+            same.meta = dict(node.meta)
+            node.replace_all_uses_with(
+                same, delete_user_cb=lambda user, same=same: user is not same
+            )
+    backward.recompile()
+
+
 def partition_within(budget: MemoryBudget):
     """A function that cuts a joint graph so that the forward graph keeps no more than a budget; of
     what the cut without recomputation keeps, where it is a part.
@@ -113,12 +215,14 @@ def partition_within(budget: MemoryBudget):
         def trial(part: float):
             graph = copy.deepcopy(joint)
             keep_draws(graph)
+            keep_sums(graph)
             with config.patch(activation_memory_budget=part):
                 graphs = min_cut_rematerialization_partition(
                     graph, inputs, num_fwd_outputs=num_fwd_outputs, **named
                 )
             if reads_written(graphs[1], written):
                 return whole, whole_bytes
+            hide_biases(graphs[1])
             return graphs, kept_bytes(graphs[0], num_fwd_outputs)
 
         forget_statistics(joint)
