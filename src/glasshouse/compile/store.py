@@ -28,6 +28,7 @@ COMPILER = (
     "dispatch",
     "ops",
     "graph",
+    "remat/passes",
     "compile",
     "native",
     "targets",

@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tomllib
 import weakref
 from pathlib import Path
 
@@ -200,3 +201,11 @@ def test_programs_that_are_shown_keep_their_plans(empty):
         model().item()
     (entry,) = program.programs.values()
     assert entry.program.plan.schedule and entry.program.recorded.nodes
+
+
+def test_code_depends_on_all_that_the_compiler_is_made_of():
+    """On what `compile` and `targets` may import, but for managers: they only hand out memory."""
+    layers = tomllib.loads((store.PACKAGE / "layers.toml").read_text())
+    made_of = {"compile", "targets", *layers["compile"]["may_import"]}
+    made_of |= set(layers["targets"]["may_import"])
+    assert {name.replace("/", ".") for name in store.COMPILER} == made_of - {"memory"}
