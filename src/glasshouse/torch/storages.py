@@ -46,7 +46,7 @@ class StorageWatch:
             storage = tensor.untyped_storage()
         except NotImplementedError:  # sparse tensors are several
             return
-        if storage._cdata in self.references or kind == "existed" and is_ours(storage):
+        if storage._cdata in self.references or is_ours(storage):
             return
         if type(owner) is str:
             owner = Tag(owner, path_of(state.scope), state.phase)

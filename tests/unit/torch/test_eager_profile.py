@@ -255,3 +255,18 @@ def test_what_torch_compile_takes_is_a_region_of_its_own(reset):
         model(x).sum().backward()
     later = {trace_event.name for trace_event in prof.events()}
     assert ("TorchDynamo" in later) == reset
+
+
+def test_a_tensor_in_memory_of_a_program_is_counted_once():
+    """What PyTorch makes a new tensor of, without a copy, is in our manager's memory already."""
+    compiled = torch.compile(lambda x: torch.sin(x) @ x, backend="glasshouse")
+    x = torch.randn(WIDE, WIDE)
+    with torch.no_grad():
+        for _ in range(2):
+            compiled(x)
+        with gh.profile(profile_memory=True) as prof:
+            y = compiled(x)
+            z = torch.ops.aten._unsafe_view(y, (WIDE // 2, 2 * WIDE))
+    assert z.data_ptr() == y.data_ptr()
+    shown = str(prof.memory())
+    assert "matmul" in shown and "_unsafe_view" not in shown
