@@ -11,10 +11,18 @@ import multiprocessing
 import statistics
 import time
 from concurrent.futures import ProcessPoolExecutor
+from importlib.util import find_spec
 
 from harness import parse_arguments, save, show
 
-MODELS = ("resnet50", "mobilenet_v3_large", "vit_b_16", "bert", "gpt2", "llama")
+MODELS = {
+    "resnet50": "torchvision",
+    "mobilenet_v3_large": "torchvision",
+    "vit_b_16": "torchvision",
+    "bert": "transformers",
+    "gpt2": "transformers",
+    "llama": "transformers",
+}
 OPTIMIZERS = {"SGD": {"lr": 1e-3, "momentum": 0.9}, "AdamW": {"lr": 1e-3}}
 STEPS = 7  # that are timed
 PROFILES = 3  # of a step, of which the middle one counts
@@ -79,10 +87,15 @@ def main() -> None:
         raise SystemExit(f"torch_analyze: expected {', '.join(MODELS)}; got {', '.join(unknown)}")
     rows: list[dict] = []
     spawn = multiprocessing.get_context("spawn")
-    for name in options.parts or MODELS[: 1 if options.smoke else None]:
+    for name in options.parts or list(MODELS)[: 1 if options.smoke else None]:
+        if find_spec(MODELS[name]) is None:
+            print(f"{name}: {MODELS[name]} is NOT INSTALLED, so it was NOT RUN")
+            continue
         with ProcessPoolExecutor(1, mp_context=spawn) as pool:
             rows += pool.submit(row_of, name, options.smoke).result()
         path = save("torch_analyze", {"steps": rows}, options)
+    if not rows:
+        return
     show(
         "time of a step",
         ["", "predicted", "measured", "ratio", "kernels", "kernel error", "matched"],
