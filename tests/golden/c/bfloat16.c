@@ -14,7 +14,7 @@ void kernel0(void **a) {
       const float v1 = gh_bf16_to_f32(gh_f32_to_bf16((float)v0));
       const float v2 = gh_bf16_to_f32(gh_f32_to_bf16(v1 * b1));
       const float v3 = gh_bf16_to_f32(gh_f32_to_bf16(v2 + ((float)0x1.0000000000000p+0)));
-      b0[i] = gh_f32_to_bf16(v3);
+      b0[i] = gh_bits_bf16(v3);
     }
   }
 }

@@ -64,10 +64,9 @@ class OnednnLowerer(Lowerer):
         view = None if bias is None else lowering.row_major(bias)
         if self.has_planned(PrimitivePlanner(self, lowering, claim.nodes), view):
             return True
-        alone = PrimitivePlanner(self, lowering, [node])
-        if len(claim.nodes) == 1 or not self.has_planned(alone, None):
+        if bias is None or not self.has_planned(PrimitivePlanner(self, lowering, [node]), None):
             return False
-        for after in claim.nodes[1:]:  # it takes nothing else in this case
+        for after in claim.nodes[1:]:  # it takes no bias in this case
             lowering.plan_without(self, after)
         return True
 
@@ -160,7 +159,7 @@ class PrimitivePlanner:
 
     def result(self, order=None):
         """(descriptor, buffer) of the result, its axes in an order."""
-        node = self.nodes[-1]
+        node = self.node
         desc = self.dnnl.desc(node.shape, node.dtype, strides_of(node.shape, order))
         return desc, self.lowering.buffer(node.spec, order, node)
 

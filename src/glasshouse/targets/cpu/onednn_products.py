@@ -2,8 +2,6 @@
 
 from math import prod
 
-from glasshouse.base import float32
-from glasshouse.compile.lowerer import Claim, GraphUsers
 from glasshouse.compile.view import View
 from glasshouse.graph.graph import Node
 from glasshouse.targets.cpu.layouts import matrix_strides, repeated_axes, stacked
@@ -20,13 +18,6 @@ class OnednnProducts(OnednnLowerer):
 
     ops = ("matmul",)
 
-    def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
-        claim = super().claims(graph, node)
-        widened = None if claim is None else widened_output(graph, claim.last)
-        if claim is None or widened is None:
-            return claim
-        return Claim([*claim.nodes, widened], claim.reads, plan=claim.plan)
-
     def plan_primitive(self, planner: PrimitivePlanner, node: Node, bias: View | None) -> None:
         first, second = (matrix_operand(planner, x) for x in node.inputs)
         try:
@@ -34,20 +25,6 @@ class OnednnProducts(OnednnLowerer):
         except Unavailable:
             first, second = (planner.row_major(x) for x in node.inputs)
             add_matmul(planner, first, second, bias)
-
-
-def widened_output(graph: GraphUsers, node: Node) -> Node | None:
-    """The float32 output that a product of narrower floats is made for, as the gradient of a weight
-    under autocast is: oneDNN adds up in float32, and need not round in between.
-
-    Only outputs are taken: what else reads a product may be another from plan to plan, and bits
-    must not depend on that."""
-    users = graph.users_of(node)
-    if node.dtype.itemsize > 2 or len(users) != 1 or graph.is_output(node):
-        return None
-    (user,) = users
-    widens = user.op == "cast" and user.dtype is float32 and user.host is None
-    return user if widens and graph.is_output(user) else None
 
 
 def matrix_operand(planner: PrimitivePlanner, node: Node):
