@@ -11,7 +11,7 @@ from glasshouse.capture.frame import (
 )
 from glasshouse.capture.guards import GuardCheck
 from glasshouse.capture.objects import compares_in_python
-from glasshouse.capture.plain import builtin_base
+from glasshouse.capture.plain import builtin_base, has_plain_items
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.signatures import without_proxy
 from glasshouse.capture.values import Break, ValueSource, Var, constant, last_items
@@ -52,9 +52,7 @@ class ContainerRules:
             return [Var(x) for x in value]
         if var.items is not None and isinstance(value, (list, tuple)):
             return var.items
-        if isinstance(value, (list, tuple)) and (
-            kind in (list, tuple) or kind.__iter__ in (list.__iter__, tuple.__iter__)
-        ):
+        if isinstance(value, (list, tuple)) and has_plain_items(kind):
             self.typed(var)
             more = last_items(var)
             count = len(value) - len(more)

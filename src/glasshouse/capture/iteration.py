@@ -11,6 +11,7 @@ from glasshouse.capture.frame import (
     caught_here,
     plain_value,
 )
+from glasshouse.capture.plain import has_plain_items
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.polyfills import iterate
 from glasshouse.capture.tracebacks import chain_context, is_polyfill
@@ -198,7 +199,7 @@ class IterationRules:
         if not self.live:
             return self.give(then, self.do(iter, value))
         kind, kept = type(value), None
-        if isinstance(value, SEQUENCES) and kind.__iter__ in (x.__iter__ for x in SEQUENCES):
+        if isinstance(value, SEQUENCES) and has_plain_items(kind):
             self.typed(x)
         else:
             if not self.is_tensor(x) and self.call_own(x, "__iter__", [], then):

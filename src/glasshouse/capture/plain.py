@@ -62,6 +62,12 @@ def builtin_base(value) -> type:
     return next(x for x in (OrderedDict, dict, list, set, frozenset) if isinstance(value, x))
 
 
+def has_plain_items(cls: type) -> bool:
+    """Whether a class of sequences is read as its builtin base is, in a row and by places."""
+    base = next(x for x in (list, tuple, range, str, bytes) if issubclass(cls, x))
+    return cls.__iter__ is base.__iter__ and cls.__getitem__ is base.__getitem__
+
+
 def is_heap(cls: type) -> bool:
     """Whether a class was made by Python code, and so can be changed."""
     return bool(cls.__flags__ & 1 << 9)

@@ -35,6 +35,11 @@ class Stack(list):
         return self[-1]
 
 
+class OwnItems(tuple):
+    def __getitem__(self, key):
+        return f"{key}!"
+
+
 class Tagged(dict):
     def __init__(self, *a, **k):
         super().__init__(*a, **k)
@@ -788,6 +793,11 @@ def remove_while_iterating(x, items):
 def aliased_rows(x, rows):
     rows[0][0] = 5
     return rows[1][0], rows[0] is rows[1], x
+
+
+@case(X)
+def tuple_with_items_of_its_own(x):
+    return next(iter(OwnItems((1, 2)))), list(OwnItems((3, 4))), OwnItems((5,))[0], x
 
 
 @pytest.mark.parametrize(("fn", "args", "options"), case)
