@@ -4,6 +4,7 @@ import functools
 import types
 import weakref
 from collections import OrderedDict
+from types import FunctionType
 
 import numpy as np
 
@@ -63,9 +64,10 @@ def builtin_base(value) -> type:
 
 
 def has_plain_items(cls: type) -> bool:
-    """Whether a class of sequences is read as its builtin base is, in a row and by places."""
+    """Whether a class of sequences is read as its builtin base is, in a row and by places, where
+    it has no Python for that. What is written in C (torch.Size) reads as its base."""
     base = next(x for x in (list, tuple, range, str, bytes) if issubclass(cls, x))
-    return cls.__iter__ is base.__iter__ and cls.__getitem__ is base.__getitem__
+    return cls.__iter__ is base.__iter__ and type(cls.__getitem__) is not FunctionType
 
 
 def is_heap(cls: type) -> bool:
