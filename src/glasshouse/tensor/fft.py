@@ -294,21 +294,16 @@ fft2, ifft2, rfft2, irfft2, hfft2, ihfft2 = map(
 )
 
 
-def sample_count(where: str, n) -> int:
-    return check_integer(where, "n", n, least=1)
-
-
-def spacing(d: float, n: int) -> float:
-    if d == 0:
-        raise OptionError("fftfreq", "a spacing d other than 0", repr(d), "Pass the time a sample.")
-    return 1 / (n * d)
-
-
-def frequency_dtype(where: str, dtype) -> DType:
+def spaced(where: str, n, d: float, dtype, device) -> tuple[int, DType, float]:
+    """(n, the dtype of frequencies, how far they lie apart) for n samples that lie d apart."""
+    check_device(where, device)
+    n = check_integer(where, "n", n, least=1)
     dtype = float32 if dtype is None else as_dtype(dtype)
     if not dtype.is_floating:
         raise DTypeError(where, "a floating dtype", dtype.name, "Use float32.")
-    return dtype
+    if d == 0:
+        raise OptionError(where, "a spacing d other than 0", repr(d), "Pass the time a sample.")
+    return n, dtype, 1 / (n * d)
 
 
 def fftfreq(n: int, /, d: float = 1.0, *, dtype=None, device=None):
@@ -322,10 +317,9 @@ def fftfreq(n: int, /, d: float = 1.0, *, dtype=None, device=None):
         >>> fftfreq(4).tolist()
         [0.0, 0.25, -0.5, -0.25]
     """
-    check_device("fftfreq", device)
-    n, dtype = sample_count("fftfreq", n), frequency_dtype("fftfreq", dtype)
+    n, dtype, apart = spaced("fftfreq", n, d, dtype, device)
     numbers = roll(arange(-(n // 2), (n + 1) // 2, dtype=dtypes.int64), -(n // 2))
-    return cast(numbers, dtype) * spacing(d, n)
+    return cast(numbers, dtype) * apart
 
 
 def rfftfreq(n: int, /, d: float = 1.0, *, dtype=None, device=None):
@@ -336,9 +330,8 @@ def rfftfreq(n: int, /, d: float = 1.0, *, dtype=None, device=None):
     Raises: OptionError for n below 1 or d = 0.
     Source: standard.
     """
-    check_device("rfftfreq", device)
-    n, dtype = sample_count("rfftfreq", n), frequency_dtype("rfftfreq", dtype)
-    return arange(0, cards.frequencies(n), dtype=dtype) * spacing(d, n)
+    n, dtype, apart = spaced("rfftfreq", n, d, dtype, device)
+    return arange(0, cards.frequencies(n), dtype=dtype) * apart
 
 
 def shifted(where: str, x, axes, by) -> Value:
