@@ -43,6 +43,18 @@ from glasshouse.nn.functional.conv import (
     conv_transpose3d,
 )
 from glasshouse.nn.functional.ctc import ctc_loss
+from glasshouse.nn.functional.distance import pairwise_distance, pdist
+from glasshouse.nn.functional.likelihood import (
+    dice_loss,
+    focal_loss,
+    gaussian_nll_loss,
+    info_nce_loss,
+    label_smoothing_loss,
+    linear_cross_entropy,
+    nt_xent_loss,
+    poisson_nll_loss,
+    sigmoid_focal_loss,
+)
 from glasshouse.nn.functional.linear import embedding, linear, one_hot
 from glasshouse.nn.functional.loss import (
     binary_cross_entropy,
@@ -54,6 +66,18 @@ from glasshouse.nn.functional.loss import (
     mse_loss,
     nll_loss,
     smooth_l1_loss,
+)
+from glasshouse.nn.functional.margin import (
+    contrastive_loss,
+    cosine_embedding_loss,
+    hinge_embedding_loss,
+    margin_ranking_loss,
+    multi_margin_loss,
+    multilabel_margin_loss,
+    multilabel_soft_margin_loss,
+    soft_margin_loss,
+    triplet_margin_loss,
+    triplet_margin_with_distance_loss,
 )
 from glasshouse.nn.functional.norm import (
     batch_norm,

@@ -4,7 +4,7 @@ import numpy as np
 
 from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, OptionError, ShapeError
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import Value, as_value, broadcast_values, cast, reshape
+from glasshouse.dispatch.value import Value, as_value, broadcast_values, cast, full, reshape
 from glasshouse.nn.checks import REDUCTIONS, check_floating, narrowed, widened
 from glasshouse.nn.functional.activation import exact_softplus, shifted
 from glasshouse.ops.checks import check_like, check_option
@@ -33,11 +33,34 @@ def operands(where: str, input, target, reduction: str) -> tuple[Value, Value]:
     return x, target
 
 
-@composed
-def mse_loss(input, target, reduction="mean"):
-    """(x - y)², the squared error.
+def refuse_unless(where: str, fits: Value, x: Value, expected: str, fix: str) -> Value:
+    """0 in the dtype of x for each element, where all of `fits` are true; else an error: at once
+    where contents are known, otherwise when they are computed, as an index out of range."""
+    try:
+        return gather(full((1,), 0, x.dtype), choose(fits, 0, 1), axis=0)
+    except IndexOutOfRangeError:
+        got = f"values from {reduce.min(x).item()} to {reduce.max(x).item()}"
+        raise OptionError(where, expected, got, fix) from None
 
-    Shapes: two equal ones -> () , or theirs with reduction "none".
+
+def weighted(where: str, loss: Value, weight, reduction: str) -> Value:
+    """weight · loss, of which the mean is that over the weights."""
+    if weight is None:
+        return reduced(loss, reduction)
+    weight = cast(check_weight(where, weight, loss.shape), loss.dtype)
+    total = reduced(loss * weight, "sum" if reduction == "mean" else reduction)
+    return total / reduce.sum(weight) if reduction == "mean" else total
+
+
+def check_weight(where: str, weight, shape) -> Value:
+    return check_like(where, "weight", as_value(weight, where=where), shape)
+
+
+@composed
+def mse_loss(input, target, reduction="mean", weight=None):
+    """weight · (x - y)², the squared error; "mean" divides by the sum of the weights.
+
+    Shapes: two equal ones, and weight -> () , or theirs with reduction "none".
     Raises: ShapeError for unequal shapes, OptionError for an unknown reduction.
     Source: standard.
     Example:
@@ -46,18 +69,18 @@ def mse_loss(input, target, reduction="mean"):
     """
     x, target = operands("mse_loss", input, target, reduction)
     difference = x - target
-    return reduced(difference * difference, reduction)
+    return weighted("mse_loss", difference * difference, weight, reduction)
 
 
 @composed
-def l1_loss(input, target, reduction="mean"):
-    """|x - y|, the absolute error.
+def l1_loss(input, target, reduction="mean", weight=None):
+    """weight · |x - y|, the absolute error; "mean" divides by the sum of the weights.
 
-    Shapes: two equal ones -> ().
+    Shapes: two equal ones, and weight -> ().
     Source: standard
     """
     x, target = operands("l1_loss", input, target, reduction)
-    return reduced(abs(x - target), reduction)
+    return weighted("l1_loss", abs(x - target), weight, reduction)
 
 
 @composed
@@ -77,17 +100,19 @@ def smooth_l1_loss(input, target, reduction="mean", beta=1.0):
 
 
 @composed
-def huber_loss(input, target, reduction="mean", delta=1.0):
-    """(x - y)² / 2 where |x - y| < delta, else delta · (|x - y| - delta / 2).
+def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
+    """(x - y)² / 2 where |x - y| < delta, else delta · (|x - y| - delta / 2); times weight.
 
-    Shapes: two equal ones -> ().
+    Shapes: two equal ones, and weight -> ().
     Raises: OptionError unless delta > 0.
     Source: Huber 1964.
     """
     if delta <= 0:
         raise OptionError("huber_loss", "delta above 0", delta, "Change delta.")
     x, target = operands("huber_loss", input, target, reduction)
-    return reduced(huber(x - target, delta), reduction)
+    loss = huber(x - target, delta)
+    loss = loss if weight is None else loss * check_weight("huber_loss", weight, loss.shape)
+    return reduced(loss, reduction)
 
 
 def huber(difference: Value, delta: float) -> Value:
@@ -102,10 +127,15 @@ def binary_cross_entropy(input, target, weight=None, reduction="mean"):
     Prefer `binary_cross_entropy_with_logits`, which keeps its precision near 0 and 1.
 
     Shapes: input and target equal, weight broadcasting -> ().
+    Raises: OptionError for an input outside 0 to 1; where its contents are not yet known, an
+        IndexOutOfRangeError when they are computed.
     Source: standard; PyTorch (limit).
     """
-    x, target = operands("binary_cross_entropy", input, target, reduction)
-    loss = -(target * bounded_log(x) + (1 - target) * bounded_log(1 - x))
+    where = "binary_cross_entropy"
+    x, target = operands(where, input, target, reduction)
+    fix = "Apply a sigmoid, or use binary_cross_entropy_with_logits."
+    zero = refuse_unless(where, (x >= 0) & (x <= 1), x, "probabilities from 0 to 1", fix)
+    loss = zero - (target * bounded_log(x) + (1 - target) * bounded_log(1 - x))
     return reduced(loss if weight is None else loss * weight, reduction)
 
 

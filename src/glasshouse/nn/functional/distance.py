@@ -1,0 +1,67 @@
+"""Distances between vectors, and between all rows of a matrix."""
+
+import math
+
+import numpy as np
+
+from glasshouse.base.errors import DTypeError, OptionError, ShapeError
+from glasshouse.dispatch.compose import composed
+from glasshouse.dispatch.value import Value, cast
+from glasshouse.nn.checks import check_floating
+from glasshouse.ops.index import gather
+from glasshouse.tensor import abs, asarray, reduce
+from glasshouse.tensor import where as choose
+from glasshouse.tensor.linalg import vector_norm
+
+
+def check_order(where: str, p) -> float:
+    if isinstance(p, bool) or not isinstance(p, int | float):
+        raise DTypeError(where, "p to be a number", repr(p), "Use e.g. p=2.")
+    if not p >= 0:
+        raise OptionError(where, "p of 0 or more", repr(p), "Use e.g. p=2.")
+    return p
+
+
+def length(x: Value, p: float, keepdims: bool = False) -> Value:
+    """The p-norm along the last axis; its gradient at 0 is 0, not NaN."""
+    if p in (0, 1, 2, math.inf):
+        return vector_norm(x, axis=-1, ord=p, keepdims=keepdims)
+    size = abs(x)
+    zero = size == 0
+    total = reduce.sum(choose(zero, 0, choose(zero, 1, size) ** p), axis=-1, keepdims=keepdims)
+    nothing = total == 0
+    return choose(nothing, 0, choose(nothing, 1, total) ** (1 / p))
+
+
+@composed
+def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
+    """‖x1 - x2 + eps‖ₚ along the last axis.
+
+    Shapes: two that broadcast to (..., D) -> (...), or (..., 1) with keepdim.
+    Raises: DTypeError for what is not floating, OptionError for p below 0.
+    Source: standard; PyTorch (eps).
+    Example:
+        >>> round(pairwise_distance([[0.0, 3.0]], [[4.0, 0.0]]).item(), 4)
+        5.0
+    """
+    where = "pairwise_distance"
+    x1, x2 = check_floating(where, x1, "x1"), check_floating(where, x2, "x2")
+    return length(x1 - x2 + eps, check_order(where, p), keepdims=keepdim)
+
+
+def pdist(input, p=2.0):
+    """‖xᵢ - xⱼ‖ₚ for all pairs of rows i < j, in order of i and then of j.
+
+    Shapes: (N, D) -> (N (N - 1) / 2,).
+    Raises: ShapeError for other shapes, OptionError for p below 0.
+    Source: PyTorch.
+    Example:
+        >>> pdist([[0.0], [1.0], [3.0]]).tolist()
+        [1.0, 3.0, 2.0]
+    """
+    x = check_floating("pdist", input)
+    check_order("pdist", p)
+    if x.ndim != 2:
+        raise ShapeError("pdist", "an input (N, D)", x.shape, "Reshape it.")
+    first, second = (asarray(i.astype(np.int64)) for i in np.triu_indices(x.shape[0], 1))
+    return cast(length(gather(x, first, axis=0) - gather(x, second, axis=0), p), x.dtype)

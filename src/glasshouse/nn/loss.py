@@ -1,0 +1,162 @@
+"""Losses and distances as layers."""
+
+from functools import partial
+
+from glasshouse.nn import functional
+from glasshouse.nn.checks import REDUCTIONS
+from glasshouse.nn.layer import Layer, layer
+from glasshouse.ops.checks import check_option
+
+
+class Loss(Layer):
+    """What the losses share: a function, its options as attributes, its tensors as buffers."""
+
+    shown, tensors = (), ("weight", "pos_weight")
+    reductions: tuple[str, ...] = REDUCTIONS
+
+    def __init__(self, options: dict):
+        check_option(type(self).__name__, "reduction", options["reduction"], self.reductions)
+        super().__init__(options)
+
+    def forward(self, input, target):
+        return self.function(input, target, **self.chosen())
+
+
+class LossOfTwo(Loss):
+    """A loss of two inputs and what is wanted of them."""
+
+    def forward(self, input1, input2, target):
+        return self.function(input1, input2, target, **self.chosen())
+
+
+class LossOfViews(Loss):
+    """A loss of two views of the same samples."""
+
+    def forward(self, view1, view2):
+        return self.function(view1, view2, **self.chosen())
+
+
+class LossOfThree(Loss):
+    """A loss of an anchor, what should lie near it, and what should not."""
+
+    def forward(self, anchor, positive, negative):
+        return self.function(anchor, positive, negative, **self.chosen())
+
+
+class LossByDistance(LossOfThree):
+    """A loss of three with a distance, by default `PairwiseDistance`."""
+
+    def __init__(self, options: dict):
+        if options["distance_function"] is None:
+            options["distance_function"] = PairwiseDistance()
+        super().__init__(options)
+
+
+class LossWithVariance(Loss):
+    """A loss of a distribution's mean and variance."""
+
+    def forward(self, input, target, var):
+        return self.function(input, target, var, **self.chosen())
+
+
+class LossWithNegatives(Loss):
+    """A loss of queries, their positives, and negatives if given."""
+
+    def forward(self, query, positive, negatives=None):
+        return self.function(query, positive, negatives, **self.chosen())
+
+
+class Distance(Layer):
+    """A number for each pair of vectors of two inputs."""
+
+    shown = ()
+
+    def forward(self, x1, x2):
+        return self.function(x1, x2, **self.chosen())
+
+
+CosineSimilarity = layer("CosineSimilarity", functional.cosine_similarity, "dim eps", Distance)
+PairwiseDistance = layer(
+    "PairwiseDistance", functional.pairwise_distance, "p eps keepdim", Distance
+)
+
+loss = partial(layer, base=Loss)
+MSELoss = loss("MSELoss", functional.mse_loss, "* reduction")
+L1Loss = loss("L1Loss", functional.l1_loss, "* reduction")
+SmoothL1Loss = loss("SmoothL1Loss", functional.smooth_l1_loss, "* reduction beta")
+HuberLoss = loss("HuberLoss", functional.huber_loss, "reduction delta")
+BCELoss = loss("BCELoss", functional.binary_cross_entropy, "weight * reduction")
+BCEWithLogitsLoss = loss(
+    "BCEWithLogitsLoss",
+    functional.binary_cross_entropy_with_logits,
+    "weight * reduction pos_weight",
+)
+NLLLoss = loss("NLLLoss", functional.nll_loss, "weight * ignore_index reduction")
+CrossEntropyLoss = loss(
+    "CrossEntropyLoss", functional.cross_entropy, "weight * ignore_index reduction label_smoothing"
+)
+KLDivLoss = loss(
+    "KLDivLoss", functional.kl_div, "* reduction log_target", reductions=(*REDUCTIONS, "batchmean")
+)
+
+
+GaussianNLLLoss = layer(
+    "GaussianNLLLoss", functional.gaussian_nll_loss, "* full eps reduction", LossWithVariance
+)
+PoissonNLLLoss = loss(
+    "PoissonNLLLoss", functional.poisson_nll_loss, "log_input full * eps reduction"
+)
+SoftMarginLoss = loss("SoftMarginLoss", functional.soft_margin_loss, "* reduction")
+HingeEmbeddingLoss = loss(
+    "HingeEmbeddingLoss", functional.hinge_embedding_loss, "margin * reduction"
+)
+MultiMarginLoss = loss(
+    "MultiMarginLoss", functional.multi_margin_loss, "p margin weight * reduction"
+)
+MultiLabelMarginLoss = loss(
+    "MultiLabelMarginLoss", functional.multilabel_margin_loss, "* reduction"
+)
+MultiLabelSoftMarginLoss = loss(
+    "MultiLabelSoftMarginLoss", functional.multilabel_soft_margin_loss, "weight * reduction"
+)
+LabelSmoothingLoss = loss(
+    "LabelSmoothingLoss",
+    functional.label_smoothing_loss,
+    "smoothing ignore_index reduction",
+)
+SigmoidFocalLoss = loss("SigmoidFocalLoss", functional.sigmoid_focal_loss, "alpha gamma reduction")
+FocalLoss = loss("FocalLoss", functional.focal_loss, "weight gamma ignore_index reduction")
+DiceLoss = loss("DiceLoss", functional.dice_loss, "smooth reduction")
+
+between = partial(layer, base=LossOfTwo, options="margin * reduction")
+MarginRankingLoss = between("MarginRankingLoss", functional.margin_ranking_loss)
+CosineEmbeddingLoss = between("CosineEmbeddingLoss", functional.cosine_embedding_loss)
+ContrastiveLoss = between("ContrastiveLoss", functional.contrastive_loss)
+TripletMarginLoss = layer(
+    "TripletMarginLoss",
+    functional.triplet_margin_loss,
+    "margin p eps swap * reduction",
+    LossOfThree,
+)
+TripletMarginWithDistanceLoss = layer(
+    "TripletMarginWithDistanceLoss",
+    functional.triplet_margin_with_distance_loss,
+    "* distance_function margin swap reduction",
+    LossByDistance,
+)
+InfoNCELoss = layer(
+    "InfoNCELoss", functional.info_nce_loss, "temperature reduction", LossWithNegatives
+)
+NTXentLoss = layer("NTXentLoss", functional.nt_xent_loss, "temperature reduction", LossOfViews)
+
+
+class NLLLoss2d(NLLLoss):
+    """`NLLLoss` under the name that it once had for images."""
+
+
+class CTCLoss(loss("CTCLoss", functional.ctc_loss, "blank reduction zero_infinity")):
+    """-log p(target) over all alignments; see `functional.ctc_loss`."""
+
+    def forward(self, log_probs, targets, input_lengths, target_lengths):
+        lengths = (input_lengths, target_lengths)
+        return self.function(log_probs, targets, *lengths, **self.chosen())
