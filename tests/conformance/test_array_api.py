@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import glasshouse as gh
+from glasshouse.base.flags import flags
 
 strict = pytest.importorskip("array_api_strict")
 
@@ -295,6 +296,9 @@ STANDARD_VALUES = [
     ("expm1", (complex(nan, 0),), complex(nan, 0)),
     ("expm1", (complex(-0.0, 0.0),), complex(0.0, 0.0)),
     ("expm1", (complex(-0.0, -0.0),), complex(0.0, -0.0)),
+    ("tanh", (complex(inf, 2),), complex(1, 0)),
+    ("tanh", (complex(inf, -1),), complex(1, -0.0)),
+    ("tanh", (complex(-inf, 2),), complex(-1, 0)),
     ("reciprocal", (complex(2, 0),), complex(0.5, 0)),
     ("sign", (complex(3, -4),), complex(0.6, -0.8)),
     ("sign", (complex(0, 0),), complex(0, 0)),
@@ -309,13 +313,32 @@ STANDARD_VALUES = [
 ]
 
 
+@pytest.mark.parametrize("compiled", ["auto", "always"])
 @pytest.mark.parametrize(("name", "args", "value"), STANDARD_VALUES)
-def test_value_of_the_standard(name, args, value):
+def test_value_of_the_standard(name, args, value, compiled, monkeypatch):
+    monkeypatch.setattr(flags, "compile", compiled)
     kind = gh.complex128 if any(isinstance(a, complex) for a in args) else gh.float64
     out = np.asarray(getattr(gh, name)(*(gh.asarray(a, dtype=kind) for a in args)))
     for got, wanted in ((out.real, np.real(value)), (out.imag, np.imag(value))):
         np.testing.assert_allclose(got, wanted, rtol=1e-14)
         assert np.isnan(wanted) or np.signbit(got) == np.signbit(wanted)
+
+
+def test_an_empty_mask_chooses_nothing_of_an_axis_of_any_size():
+    x = gh.ones((2, 3))
+    for shape in ((0,), (2, 0), (0, 3), (0, 0)):
+        chosen = x[gh.zeros(shape, dtype=gh.bool)]
+        assert chosen.shape == (0, *x.shape[len(shape) :])
+    with pytest.raises(IndexError):
+        x[gh.zeros((1, 0), dtype=gh.bool)]
+
+
+@pytest.mark.parametrize("k", [2**63, -(2**63) - 1])
+def test_diagonals_may_lie_far_outside(k):
+    x, nothing = np.ones((2, 3)), np.zeros((2, 3))
+    np.testing.assert_array_equal(gh.eye(2, 3, k=k).numpy(), nothing)
+    np.testing.assert_array_equal(gh.tril(x, k=k).numpy(), x if k > 0 else nothing)
+    np.testing.assert_array_equal(gh.triu(x, k=k).numpy(), nothing if k > 0 else x)
 
 
 A, B, C = (2, 3, 4), (5,), (3, 4)

@@ -160,6 +160,15 @@ def erf_ref(x):
     return np.asarray(np.frompyfunc(math.erf, 1, 1)(np.float64(x)), np.float64).astype(x.dtype)
 
 
+def tanh_ref(x):
+    """NumPy's. Where the real part is infinite, the imaginary one is a zero that has the operand's
+    sign, as the Array API has it; ISO C takes that of sin(2 im)."""
+    y = np.array(np.tanh(x))
+    if y.dtype.kind == "c":
+        y.imag = np.where(np.isinf(x.real), np.copysign(0, x.imag), y.imag)
+    return y
+
+
 neg = elementwise(
     "neg",
     "Minus x.",
@@ -272,7 +281,7 @@ cos = polynomial(
 tanh = polynomial(
     "tanh",
     "The hyperbolic tangent of x.",
-    ref=np.tanh,
+    ref=tanh_ref,
     derivatives=(lambda y, _x: 1 - y * y,),
     kernel=function_text("tanh", cost=16),
     why="its exponential form overflows and cancels; a hot activation in its own right",

@@ -269,8 +269,15 @@ def eye(n_rows: int, n_cols=None, /, *, k: int = 0, dtype=None, device=None):
         [[1.0, 0.0], [0.0, 1.0]]
     """
     check_device("eye", device)
-    above = matrices.diagonals(n_rows, n_rows if n_cols is None else n_cols)
-    return cast(above == operator.index(k), as_dtype(dtype or dtypes.default_float))
+    shape = (n_rows, n_rows if n_cols is None else n_cols)
+    above = matrices.diagonals(*shape) == within(k, shape)
+    return cast(above, as_dtype(dtype or dtypes.default_float))
+
+
+def within(k: int, shape) -> int:
+    """The number of a diagonal; of those beside the matrix one that int64 can hold."""
+    m, n = shape[-2:]
+    return max(-m, min(operator.index(k), n))
 
 
 def tril(x, /, *, k: int = 0):
@@ -284,7 +291,8 @@ def tril(x, /, *, k: int = 0):
         >>> tril([[1, 2], [3, 4]]).tolist()
         [[1, 0], [3, 4]]
     """
-    return matrices.tril(check_matrices("tril", as_value(x, where="tril")), k)
+    x = check_matrices("tril", as_value(x, where="tril"))
+    return matrices.tril(x, within(k, x.shape))
 
 
 def triu(x, /, *, k: int = 0):
@@ -298,7 +306,8 @@ def triu(x, /, *, k: int = 0):
         >>> triu([[1, 2], [3, 4]]).tolist()
         [[1, 2], [0, 4]]
     """
-    return matrices.triu(check_matrices("triu", as_value(x, where="triu")), k)
+    x = check_matrices("triu", as_value(x, where="triu"))
+    return matrices.triu(x, within(k, x.shape))
 
 
 def meshgrid(*arrays, indexing: str = "xy") -> list[Value]:

@@ -177,7 +177,9 @@ def complex_expm1(z):
     close = cards.abs_(re) < 1
     re, im = choose(close, re, 0.0), choose(close, im, 0.0)
     half = cards.sin(im * 0.5)
-    near = cards.expm1(re) * cards.cos(im) - 2 * half * half + 0.0  # -0 becomes 0, by the standard
+    square = half * half
+    # The last term is 0, which makes 0 of -0, as the standard says; a constant would be left out.
+    near = cards.expm1(re) * cards.cos(im) - 2 * square + 0.0 * square
     return join(compare.where(close, near, far - 1), height)
 
 

@@ -161,7 +161,7 @@ def as_integer(item) -> int | None:
 
 def index_array(item, axis: int, size: int):
     if isinstance(item, MaskPart):
-        if item.size != size:
+        if item.size not in (size, 0):  # an empty mask chooses nothing of an axis of any size
             raise IndexOutOfRangeError(
                 "index",
                 f"a mask of size {size} on axis {axis}",

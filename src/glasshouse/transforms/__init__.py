@@ -2,6 +2,6 @@
 
 from glasshouse.transforms.checkpoint import checkpoint
 from glasshouse.transforms.forward import jvp
-from glasshouse.transforms.jacobian import hessian, hvp, jacobian
+from glasshouse.transforms.jacobian import hessian, hvp, jacfwd, jacobian, jacrev
 from glasshouse.transforms.reverse import grad, value_and_grad, vjp
 from glasshouse.transforms.vmap import vmap

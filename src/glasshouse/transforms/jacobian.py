@@ -4,11 +4,13 @@ import functools
 
 import numpy as np
 
+from glasshouse.autograd.tape import CallEntry, Leaf
 from glasshouse.base import GradError, ShapeError, flatten, tree_map, unflatten
 from glasshouse.dispatch import Value, as_value, bind, primitives, reshape
 from glasshouse.ops.checks import check_option
 from glasshouse.transforms.forward import jvp
 from glasshouse.transforms.reverse import check_argnums, grad, of_arguments, vjp
+from glasshouse.transforms.sparsity import Sparsity
 from glasshouse.transforms.vmap import vmap
 
 
@@ -18,31 +20,71 @@ def basis(spec):
     return reshape(bind(primitives["constant"], (), {"value": eye}), (spec.size, *spec.shape))
 
 
-def jacobian(fn, argnums=0, mode: str = "reverse"):
+def jacobian(fn, argnums=0, mode: str = "auto", sparsity=None):
     """A function that returns the derivative of every output element by every input element.
     Reverse mode runs one pullback per output element, forward mode one push per input element,
-    batched by vmap.
+    batched by vmap. "auto" takes forward mode if there are fewer input elements than output
+    elements, all of them real, and no user's Function or checkpointed region lies between. Its
+    look at the output costs one more call of fn then.
 
-    Shapes: (*output shape, *input shape); a tuple of them if argnums is a tuple.
-    Raises: OptionError for an unknown mode, GradError unless the result is one tensor.
+    `sparsity`, a boolean array, says which derivatives may differ from zero. Columns (rows in
+    reverse mode) without a common row are computed together: one push (pullback) per colour of a
+    greedy colouring; "auto" takes the mode with fewer. The result is dense. A pattern that leaves
+    out what is not zero gives wrong numbers.
+
+    Shapes: (*output shape, *input shape); a tuple of them if argnums is a tuple. sparsity
+        (output size, input size) or the shape of the result.
+    Raises: OptionError for an unknown mode, GradError unless the result is one tensor, ShapeError
+        for a sparsity of another shape, or for several arguments.
+    Source: Coleman & Moré 1983, "Estimation of sparse Jacobian matrices and graph coloring
+        problems", for the colouring.
     Example:
         >>> gh.jacobian(lambda x: x * x)(gh.asarray([1.0, 2.0])).tolist()
         [[2.0, 0.0], [0.0, 4.0]]
+        >>> gh.jacobian(lambda x: x * x, sparsity=np.eye(2, dtype=bool))(gh.asarray([1.0, 2.0]))
+        Tensor([[2., 0.],
+                [0., 4.]], dtype=float32)
     """
-    check_option("jacobian", "mode", mode, ("reverse", "forward"))
+    check_option("jacobian", "mode", mode, ("auto", "reverse", "forward"))
     numbers = check_argnums("jacobian", argnums)
-    make = reverse_columns if mode == "reverse" else forward_columns
+    pattern = None if sparsity is None else Sparsity(sparsity)
 
     @functools.wraps(fn)
     def derivative(*args, **kwargs):
         chosen = of_arguments("jacobian", fn, numbers, args, kwargs)
-        derivatives = make(chosen, tuple(tree_map(as_value, args[n]) for n in numbers))
+        primals = tuple(tree_map(as_value, args[n]) for n in numbers)
+        derivatives = columns(chosen, primals, mode, pattern)
         return derivatives if isinstance(argnums, (tuple, list)) else derivatives[0]
 
     return derivative
 
 
-def reverse_columns(fn, primals):
+def jacfwd(fn, argnums=0):
+    """`jacobian` in forward mode: cheap for few input elements.
+
+    Shapes, Raises: as jacobian.
+    Example:
+        >>> gh.jacfwd(lambda x: x * x)(gh.asarray(3.0)).item()
+        6.0
+    """
+    return jacobian(fn, argnums, "forward")
+
+
+def jacrev(fn, argnums=0):
+    """`jacobian` in reverse mode: cheap for few output elements.
+
+    Shapes, Raises: as jacobian.
+    Example:
+        >>> gh.jacrev(lambda x: x * x)(gh.asarray(3.0)).item()
+        6.0
+    """
+    return jacobian(fn, argnums, "reverse")
+
+
+def columns(fn, primals, mode: str, pattern):
+    """The derivatives by each of `primals`."""
+    if mode == "forward":
+        return forward_columns(fn, primals, pattern)
     out, pullback = vjp(fn, *primals)
     if not isinstance(out, Value):
         raise GradError(
@@ -51,29 +93,79 @@ def reverse_columns(fn, primals):
             "a structure of them",
             "Return one, or concatenate them.",
         )
+    if mode == "auto" and is_forward_cheaper(out, pullback, pattern):
+        return forward_columns(fn, primals, pattern)
+    return reverse_columns(out, pullback, primals, pattern)
+
+
+def is_forward_cheaper(out: Value, pullback, pattern) -> bool:
+    """Whether forward mode needs fewer runs, and is certain to give the same derivatives."""
+    inputs = sum(x.size for x in pullback.inputs)
+    pushes, pulls = (inputs, out.size) if pattern is None else pattern.runs(out.size, inputs)
+    values = (out, *pullback.inputs)
+    if pushes >= pulls or any(x.dtype.is_complex for x in values):
+        return False
+    ends = [y.tape_entry for y in pullback.outputs if y.mode is pullback.mode]
+    return all(isinstance(entry, (CallEntry, Leaf)) for entry in reached(ends))
+
+
+def reached(ends):
+    """All entries of the tape that these depend on."""
+    seen: set = set()
+    stack = [entry for entry in ends if entry is not None]
+    while stack:
+        entry = stack.pop()
+        if entry not in seen:
+            seen.add(entry)
+            stack += [place[0] for place in getattr(entry, "parents", ()) if place is not None]
+    return seen
+
+
+def reverse_columns(out, pullback, primals, pattern):
     if not out.size:
         return tree_map(lambda x: basis(x.spec)[:0].reshape(*out.shape, *x.shape), primals)
+    if pattern is not None:
+        return pattern.from_rows(out, vmap(pullback), single("jacobian", primals))
     rows = vmap(pullback)(basis(out.spec))
     return tree_map(lambda row: reshape(row, (*out.shape, *row.shape[1:])), rows)
 
 
-def forward_columns(fn, primals):
+def forward_columns(fn, primals, pattern=None):
     leaves, treedef = flatten(primals)
     zeros = [x * 0 for x in leaves]
-    jacobians = []
-    for i, x in enumerate(leaves):
 
-        def push(unit, i=i):
+    def push_along(i: int):
+        def push(unit):
             tangents = [*zeros[:i], unit, *zeros[i + 1 :]]
             return jvp(fn, primals, unflatten(treedef, tangents))[1]
 
-        columns = vmap(push, out_axes=-1)(basis(x.spec))
-        jacobians.append(tree_map(lambda c, x=x: reshape(c, (*c.shape[:-1], *x.shape)), columns))
+        return vmap(push, out_axes=-1)
+
+    if pattern is not None:
+        return pattern.from_columns(push_along(0), single("jacobian", primals))
+    jacobians = []
+    for i, x in enumerate(leaves):
+        derivative = push_along(i)(basis(x.spec))
+        jacobians.append(tree_map(lambda c, x=x: reshape(c, (*c.shape[:-1], *x.shape)), derivative))
     return unflatten(treedef, jacobians)
+
+
+def single(where: str, primals) -> Value:
+    """The one tensor that there is a derivative by."""
+    leaves, _ = flatten(primals)
+    if len(leaves) != 1 or leaves[0] is not primals[0]:
+        raise ShapeError(
+            where,
+            "one tensor to differentiate by, as sparsity is given",
+            f"{len(leaves)} tensors",
+            "Concatenate them.",
+        )
+    return leaves[0]
 
 
 def hessian(fn, argnums=0):
     """A function that returns all second derivatives of a scalar function: forward over reverse.
+    The value and its gradient are computed once for all directions of an argument.
 
     Shapes: (*input shape, *input shape); with several argnums a tuple (of tuples).
     Raises: GradError if fn returns anything but one real number.
@@ -84,11 +176,11 @@ def hessian(fn, argnums=0):
     numbers = check_argnums("hessian", argnums)
     if not isinstance(argnums, (tuple, list)):
         return jacobian(grad(fn, argnums), argnums, mode="forward")
-    rows = [jacobian(grad(fn, n), numbers, mode="forward") for n in numbers]
+    by_column = jacobian(grad(fn, numbers), numbers, mode="forward")
 
     @functools.wraps(fn)
     def derivative(*args, **kwargs):
-        return tuple(row(*args, **kwargs) for row in rows)
+        return tuple(zip(*by_column(*args, **kwargs), strict=True))
 
     return derivative
 

@@ -7,7 +7,6 @@ from glasshouse.autograd.tape import TapeMode
 from glasshouse.base.errors import DTypeError, GradError, ShapeError, type_name
 from glasshouse.base.tree import flatten, tree_map, unflatten
 from glasshouse.dispatch.value import SCALARS, Value, as_value, zeros
-from glasshouse.transforms.vmap import tie_to_batch
 
 
 def as_leaves(where: str, tree):
@@ -74,7 +73,7 @@ def trace(where: str, fn, primals, has_aux: bool):
     values, in_def = as_leaves(where, primals)
     mode = TapeMode()
     with mode:
-        inputs = [mode.leaf(tie_to_batch(value)) for value in values]
+        inputs = [mode.leaf(value) for value in values]
         out = fn(*unflatten(in_def, inputs))
         out, aux = split_aux(where, out, has_aux)
         outputs, out_def = check_outputs(where, out)

@@ -4,9 +4,7 @@ import functools
 
 from glasshouse.base import DTypeError, ShapeError, Spec, TransformError, check_axis, type_name
 from glasshouse.base.tree import broadcast_prefix, flatten, unflatten
-from glasshouse.dispatch import Level, as_value, broadcast_to, zeros
-from glasshouse.dispatch.bind import state
-from glasshouse.dispatch.value import levels
+from glasshouse.dispatch import Level, as_value, broadcast_to
 from glasshouse.ops.checks import check_option
 from glasshouse.ops.index import move_axes
 
@@ -59,14 +57,6 @@ class VmapMode(Level):
             "a draw",
             "Pass randomness='different' (one draw per example) or 'same' (one for all).",
         )
-
-
-def tie_to_batch(value):
-    """`value` with its own copy in every active vmap, so that its gradient is per example."""
-    for mode in state.modes:
-        if isinstance(mode, VmapMode) and all(level.mode is not mode for level in levels(value)):
-            value = value + mode.constant(zeros(value))
-    return value
 
 
 def vmap(fn, in_axes=0, out_axes=0, randomness: str = "error"):

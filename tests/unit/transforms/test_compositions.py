@@ -13,6 +13,7 @@ from glasshouse.base.errors import (
     ShapeError,
     TransformError,
 )
+from glasshouse.transforms.sparsity import Sparsity
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=4)
@@ -64,6 +65,117 @@ def test_gradients_agree():
 def test_hessian_by_any_two_modes(outer, inner):
     np.testing.assert_allclose(outer(inner(f))(gh.asarray(X)).numpy(), HESSIAN, rtol=1e-5)
     np.testing.assert_allclose(gh.hessian(f)(gh.asarray(X)).numpy(), HESSIAN, rtol=1e-5)
+
+
+def flops_of(fn, *args):
+    """What computing fn(*args) costs, by the FLOPs on the cards."""
+    with gh.FlopCounter() as counter:
+        fn(*args)
+    return counter.total("all")
+
+
+@pytest.mark.parametrize("size", [3, 8])
+def test_a_hessian_computes_value_and_gradient_once(size):
+    """All directions cost one gradient, and the tangents of one direction each."""
+    matrix, x = gh.asarray(rng.normal(size=(size, size))), gh.asarray(rng.normal(size=size))
+
+    def loss(v):
+        return (gh.tanh(matrix @ v) ** 2).sum()
+
+    gradient = flops_of(gh.grad(loss), x)
+    tangents = flops_of(lambda v: gh.hvp(loss, (v,), (v,)), x) - gradient
+    assert flops_of(gh.hessian(loss), x) <= gradient + size * tangents
+
+
+def test_blocks_of_a_hessian_by_several_arguments():
+    def loss(a, b):
+        return (a**2 * b.sum()).sum() * b[0]
+
+    a, b = gh.asarray(X[:2]), gh.asarray(V[:3])
+    whole = gh.hessian(lambda x: loss(x[:2], x[2:]))(gh.concat([a, b])).numpy()
+    rows = [
+        np.concatenate([block.numpy() for block in row], 1)
+        for row in gh.hessian(loss, (0, 1))(a, b)
+    ]
+    np.testing.assert_allclose(np.concatenate(rows), whole, rtol=1e-12)
+
+
+def test_jacobians_choose_the_mode_by_size():
+    wide, tall = gh.asarray(rng.normal(size=(2, 9))), gh.asarray(rng.normal(size=(9, 2)))
+    for matrix, cheap, dear in ((wide, gh.jacrev, gh.jacfwd), (tall, gh.jacfwd, gh.jacrev)):
+
+        def fn(x, matrix=matrix):
+            return gh.sin(matrix @ x)
+
+        x = gh.asarray(rng.normal(size=matrix.shape[1]))
+        costs = [flops_of(make(fn), x) for make in (cheap, gh.jacobian, dear)]
+        assert costs[0] <= costs[1] < costs[2]
+        expected = np.cos(matrix.numpy() @ x.numpy())[:, None] * matrix.numpy()
+        for make in (cheap, gh.jacobian, dear):
+            np.testing.assert_allclose(make(fn)(x).numpy(), expected, rtol=1e-12)
+
+
+class PassThrough(gh.autograd.Function):
+    """Rounds; its backward is that of the identity."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return gh.round(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+@pytest.mark.parametrize("fn", [PassThrough.apply, gh.checkpoint(PassThrough.apply)])
+def test_a_backward_of_a_user_is_not_passed_over(fn):
+    derivative = gh.jacobian(lambda x: fn(gh.concat([x, x])))(gh.asarray(V))
+    np.testing.assert_array_equal(derivative.numpy(), np.concatenate([np.eye(4)] * 2))
+
+
+def test_complex_jacobians_do_not_depend_on_sizes():
+    z = gh.asarray(np.array([1 + 2j]))
+    derivative = gh.jacobian(lambda z: gh.concat([z * z, z]))(z)
+    np.testing.assert_allclose(derivative.numpy(), [[2 - 4j], [1]])
+
+
+BAND = np.abs(np.subtract.outer(np.arange(12), np.arange(12))) <= 1
+
+
+def neighbours(x):
+    """Each element from those next to it: a Jacobian with three diagonals."""
+    padded = gh.concat([x[:1] * 0, x, x[:1] * 0])
+    return gh.sin(padded[:-2]) * padded[1:-1] + padded[2:] ** 2
+
+
+@pytest.mark.parametrize("mode", ["auto", "forward", "reverse"])
+def test_a_sparse_jacobian_takes_a_run_for_each_colour(mode):
+    x = gh.asarray(rng.normal(size=12))
+    sparse = gh.jacobian(neighbours, mode=mode, sparsity=BAND)
+    np.testing.assert_array_equal(sparse(x).numpy(), gh.jacobian(neighbours)(x).numpy())
+    assert flops_of(sparse, x) < 0.5 * flops_of(gh.jacobian(neighbours, mode=mode), x)
+    assert Sparsity(BAND).runs(12, 12) == (3, 3)
+
+
+def test_an_arrow_shaped_jacobian_is_cheap_in_one_mode_only():
+    """A full row and the diagonal: 8 colours of columns, 2 of rows."""
+    pattern = np.eye(8, dtype=bool)
+    pattern[0] = True
+    assert Sparsity(pattern).runs(8, 8) == (8, 2)
+    x = gh.asarray(rng.normal(size=8))
+
+    def arrow(x):
+        return gh.concat([gh.sum(x * x, axis=0, keepdims=True), x[1:] ** 3])
+
+    got = gh.jacobian(arrow, sparsity=pattern)(x).numpy()
+    np.testing.assert_array_equal(got, gh.jacobian(arrow)(x).numpy())
+
+
+def test_sparse_jacobians_of_matrices_under_vmap():
+    x = gh.asarray(rng.normal(size=(3, 2, 2)))
+    pattern = np.eye(4, dtype=bool).reshape(2, 2, 2, 2)
+    got = gh.vmap(gh.jacobian(gh.sin, sparsity=pattern))(x).numpy().reshape(3, 4, 4)
+    np.testing.assert_allclose(got, np.cos(x.numpy()).reshape(3, 4, 1) * np.eye(4), rtol=1e-12)
 
 
 def test_hvp_in_three_ways():
