@@ -111,14 +111,14 @@ def is_forward_cheaper(out: Value, pullback, pattern) -> bool:
 
 def reached(ends):
     """All entries of the tape that these depend on."""
-    seen: set = set()
+    entries: set = set()
     stack = [entry for entry in ends if entry is not None]
     while stack:
         entry = stack.pop()
-        if entry not in seen:
-            seen.add(entry)
+        if entry not in entries:
+            entries.add(entry)
             stack += [place[0] for place in getattr(entry, "parents", ()) if place is not None]
-    return seen
+    return entries
 
 
 def reverse_columns(out, pullback, primals, pattern):
