@@ -60,6 +60,7 @@ from glasshouse.base.errors import (
     OutOfMemoryError,
     ShapeError,
     TransformError,
+    WorkerError,
 )
 from glasshouse.capture import (
     allow_in_graph,

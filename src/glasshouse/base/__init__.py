@@ -41,6 +41,7 @@ from glasshouse.base.errors import (
     OutOfMemoryError,
     ShapeError,
     TransformError,
+    WorkerError,
     check_known,
     check_least,
     optional,

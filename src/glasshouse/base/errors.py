@@ -72,6 +72,10 @@ class CheckpointError(Explained, RuntimeError):
     """A checkpoint is missing, damaged, or does not fit the objects it is loaded into."""
 
 
+class WorkerError(Explained, RuntimeError):
+    """A process that reads data died, failed without an error of its own, or took too long."""
+
+
 class LinAlgError(Explained, ValueError):
     """A matrix does not have the property that a factorisation needs."""
 

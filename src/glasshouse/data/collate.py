@@ -2,12 +2,14 @@
 
 import numpy as np
 
-from glasshouse.base import ShapeError, default_of_kind, flatten, unflatten
+from glasshouse.base import DTypeError, ShapeError, default_of_kind, flatten, tree_map, unflatten
 from glasshouse.dispatch.value import SCALARS, Value
+from glasshouse.ops.checks import check_integer, check_option
 from glasshouse.tensor.creation import asarray
 
 STACKABLE = (*SCALARS, np.ndarray, np.generic, Value)
 DEFAULT_DTYPES = {"b": "bool", "i": "int", "u": "int", "f": "float", "c": "complex"}
+NOT_NUMERIC = "OUSMm"  # NumPy's kinds: objects, texts, bytes, dates, spans of time
 
 
 def collate(samples: list):
@@ -21,9 +23,38 @@ def collate(samples: list):
         >>> collate([(1.0, "a"), (2.0, "b")])[1]
         ['a', 'b']
     """
+    return to_tensors(stack_samples(samples))
+
+
+default_collate = collate  # PyTorch's name
+
+
+def default_convert(sample):
+    """The sample with its arrays as tensors; what is no array is kept.
+
+    Shapes: leaves (*S) -> (*S).
+    Example:
+        >>> default_convert({"x": np.ones(2), "name": "a"})["name"]
+        'a'
+    """
+    return to_tensors(sample)
+
+
+def to_tensors(tree):
+    """`tree` with its numeric arrays as tensors on the same memory."""
+    return tree_map(to_tensor, tree)
+
+
+def to_tensor(leaf):
+    is_array = isinstance(leaf, (np.ndarray, np.generic)) and leaf.dtype.kind not in NOT_NUMERIC
+    return asarray(leaf) if is_array else leaf
+
+
+def columns_of(samples: list) -> tuple[list, object]:
+    """(the leaves of all samples, position by position, and the structure of each)."""
     if not samples:
         raise ShapeError("collate", "at least one sample", "none", "Check the batch size.")
-    columns, structure = [], None
+    rows, structure = [], None
     for position, sample in enumerate(samples):
         leaves, treedef = flatten(sample)
         structure = structure or treedef
@@ -34,26 +65,100 @@ def collate(samples: list):
                 f"{structure} at 0 and {treedef} at {position}",
                 "Return the same nesting for every index.",
             )
-        columns.append(leaves)
-    return unflatten(structure, [stack_leaves(leaves) for leaves in zip(*columns, strict=True)])
+        rows.append(leaves)
+    return list(zip(*rows, strict=True)), structure
 
 
-def stack_leaves(leaves: tuple):
+def stack_samples(samples: list, empty=np.empty):
+    """`collate`'s batch as arrays, which `empty(shape, dtype)` makes."""
+    columns, structure = columns_of(samples)
+    return unflatten(structure, [stack_leaves(leaves, empty) for leaves in columns])
+
+
+def arrays_of(leaves: tuple) -> list[np.ndarray] | None:
+    """The leaves as arrays, None if one is no number."""
     if not all(isinstance(leaf, STACKABLE) for leaf in leaves):
-        return list(leaves)
+        return None
     arrays = [np.asarray(leaf) for leaf in leaves]
+    if any(array.dtype.kind in NOT_NUMERIC for array in arrays):
+        return None
+    return arrays
+
+
+def stacked_dtype(leaves: tuple, arrays: list[np.ndarray]):
+    """The dtype of the batch: the arrays' own, the default one of Python's numbers."""
+    first = arrays[0].dtype
+    same = all(array.dtype == first for array in arrays)
+    dtype = first if same else np.result_type(*arrays)
+    if all(isinstance(leaf, SCALARS) and not isinstance(leaf, np.generic) for leaf in leaves):
+        return default_of_kind[DEFAULT_DTYPES[dtype.kind]].np
+    return dtype
+
+
+def stack_leaves(leaves: tuple, empty=np.empty):
+    arrays = arrays_of(leaves)
+    if arrays is None:
+        return list(leaves)
     for position, array in enumerate(arrays):
         if array.shape != arrays[0].shape:
             raise ShapeError(
                 "collate",
                 "samples of one shape",
                 f"{arrays[0].shape} at 0 and {array.shape} at {position}",
-                "Pad or crop them, or pass your own collate.",
+                "Pad or crop them, or use PadCollate or a collate_fn of your own.",
             )
-    stacked = np.stack(arrays)
-    if any(array.dtype.kind in "OUS" for array in arrays):
-        return list(leaves)
-    dtype = None
-    if all(isinstance(leaf, SCALARS) and not isinstance(leaf, np.generic) for leaf in leaves):
-        dtype = default_of_kind[DEFAULT_DTYPES[stacked.dtype.kind]]
-    return asarray(stacked, dtype=dtype)
+    out = empty((len(arrays), *arrays[0].shape), stacked_dtype(leaves, arrays))
+    return np.stack(arrays, out=out, casting="unsafe")
+
+
+class PadCollate:
+    """Collates samples whose arrays differ in size: each leaf is padded behind, up to the largest
+    of the batch along each axis, sizes being rounded up to `multiple`. With `lengths`, the batch is
+    (padded batch, sizes of the first leaf's first axis).
+
+    Shapes: leaves (n, ...) -> (samples, largest n, ...).
+    Raises: OptionError for a side or multiple that there is not, ShapeError for unequal ranks.
+    Example:
+        >>> PadCollate(lengths=True)([np.ones(1), np.ones(3)])[0].shape
+        (2, 3)
+    """
+
+    def __init__(self, value=0, side: str = "right", multiple: int = 1, lengths: bool = False):
+        if isinstance(value, str) or not np.isscalar(value):
+            raise DTypeError("PadCollate", "a number to pad with", repr(value), "Pass e.g. 0.")
+        self.value = value
+        self.side = check_option("PadCollate", "side", side, ("left", "right"))
+        self.multiple = check_integer("PadCollate", "multiple", multiple, 1)
+        self.lengths = bool(lengths)
+
+    def __call__(self, samples: list):
+        columns, structure = columns_of(samples)
+        batch = unflatten(structure, [self.pad(leaves) for leaves in columns])
+        batch = to_tensors(batch)
+        if not self.lengths:
+            return batch
+        sizes = [np.shape(leaf)[0] if np.ndim(leaf) else 1 for leaf in columns[0]]
+        return batch, asarray(np.array(sizes, np.int64))
+
+    def pad(self, leaves: tuple):
+        arrays = arrays_of(leaves)
+        if arrays is None:
+            return list(leaves)
+        shapes = [array.shape for array in arrays]
+        if len({len(shape) for shape in shapes}) > 1:
+            raise ShapeError(
+                "PadCollate",
+                "arrays with one number of axes",
+                f"shapes {', '.join(map(str, shapes))}",
+                "Reshape them in the data set.",
+            )
+        largest = [
+            -(-size // self.multiple) * self.multiple for size in map(max, *shapes, shapes[0])
+        ]
+        out = np.full((len(arrays), *largest), self.value, stacked_dtype(leaves, arrays))
+        for row, array in zip(out, arrays, strict=True):
+            row[tuple(self.span(size, room) for size, room in zip(array.shape, row.shape))] = array
+        return out
+
+    def span(self, size: int, room: int) -> slice:
+        return slice(size) if self.side == "right" else slice(room - size, room)

@@ -6,12 +6,17 @@ structure with tensors at its leaves. Every piece is again a data set:
     TensorDataset(images, labels).shuffle(seed=0).map(augment, seed=0).batch(64).prefetch(workers=2)
 """
 
-import operator
-
 import numpy as np
 
-from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, ShapeError, type_name
-from glasshouse.data.collate import collate as collate_samples
+from glasshouse.base.errors import (
+    DTypeError,
+    IndexOutOfRangeError,
+    OptionError,
+    ShapeError,
+    type_name,
+)
+from glasshouse.data.fetch import MapFetch, check_function, check_source
+from glasshouse.data.index import check_index, check_indices
 from glasshouse.data.order import random_order, read_ahead, sample_generator
 from glasshouse.dispatch.value import Value
 from glasshouse.ops.checks import check_integer
@@ -55,11 +60,15 @@ class Dataset:
         """fn(sample) of every sample; with a seed, fn(sample, rng)."""
         return MapDataset(self, fn, seed)
 
+    def transform(self, *fns, seed: int | None = None, **named) -> "TransformDataset":
+        """Each field of a sample through a function of its own; None keeps it."""
+        return TransformDataset(self, *fns, seed=seed, **named)
+
     def shuffle(self, seed: int = 0) -> "ShuffleDataset":
         """The samples in random order, another one for each epoch."""
         return ShuffleDataset(self, seed)
 
-    def batch(self, batch_size: int, drop_last: bool = False, collate=None) -> "BatchDataset":
+    def batch(self, batch_size, drop_last: bool = False, collate=None) -> "BatchDataset":
         """Groups of consecutive samples, as tensors."""
         return BatchDataset(self, batch_size, drop_last, collate)
 
@@ -87,46 +96,18 @@ class Dataset:
         """Tuples with the fields of this sample and of the others' at the same index."""
         return MergeDataset(self, *others)
 
-    def resample(self, indices) -> "ResampleDataset":
-        """The samples at `indices`, in that order; an index may come more than once."""
-        return ResampleDataset(self, indices)
+    def resample(self, indices, length: int | None = None) -> "ResampleDataset":
+        """The samples at `indices`, in that order; an index may come more than once. A function
+        gives the index for each of 0 … length-1."""
+        return ResampleDataset(self, indices, length)
+
+    def __add__(self, other) -> "ConcatDataset":
+        return ConcatDataset(self, other)
 
     def __repr__(self):
-        own = {k: v for k, v in vars(self).items() if k in self.shown}
-        options = [f"{k}={getattr(v, '__name__', v)!s}" for k, v in own.items()]
+        own = [(name, getattr(self, name)) for name in self.shown]
+        options = [f"{k}={getattr(v, '__name__', v)!s}" for k, v in own]
         return f"{type(self).__name__}({', '.join([*map(repr, self.sources), *options])})"
-
-
-def check_index(where: str, index, length: int) -> int:
-    """`index` counted from the front."""
-    try:
-        position = operator.index(index)
-    except TypeError:
-        raise DTypeError(
-            where,
-            "an integer index",
-            f"{index!r} ({type_name(index)})",
-            "Use span(start, stop) or resample(indices) for several samples.",
-        ) from None
-    if not -length <= position < length:
-        raise IndexOutOfRangeError(
-            where,
-            f"an index from {-length} to {length - 1}",
-            position,
-            f"The data set has {length} samples.",
-        )
-    return position + length if position < 0 else position
-
-
-def check_source(where: str, source):
-    if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
-        raise DTypeError(
-            where,
-            "a data set with a length and an index",
-            type_name(source),
-            "Make a list of it first.",
-        )
-    return source
 
 
 class TensorDataset(Dataset):
@@ -155,6 +136,17 @@ class TensorDataset(Dataset):
         index = check_index("TensorDataset", index, len(self.arrays[0]))
         sample = tuple([array[index] for array in self.arrays])
         return sample if len(sample) > 1 else sample[0]
+
+    def read_batch(self, indices: np.ndarray, empty=np.empty):
+        """The samples at `indices`, stacked into arrays that `empty(shape, dtype)` makes."""
+        count = len(self.arrays[0])
+        indices = check_indices("TensorDataset", indices, count)
+        batch = []
+        for array in self.arrays:
+            out = empty((len(indices), *array.shape[1:]), array.dtype)
+            # Indices are in range: "clip" spares the copy that "raise" makes of `out`.
+            batch.append(np.take(array, indices, axis=0, out=out, mode="clip"))
+        return tuple(batch) if len(batch) > 1 else batch[0]
 
     def __repr__(self):
         fields = ", ".join(f"{array.dtype}{list(array.shape)}" for array in self.arrays)
@@ -213,14 +205,42 @@ class MapDataset(Dataset):
         self.epoch = check_integer("set_epoch", "epoch", epoch, 0)
 
 
+class TransformDataset(MapDataset):
+    """Samples whose fields went through functions: by position for tuples, by name for dicts. A
+    sample that is no container is a field. With a seed, fn(field, rng).
+
+    Example:
+        >>> TransformDataset([(1, 2), (3, 4)], None, str)[1]
+        (3, '4')
+    """
+
+    def __init__(self, source, *fns, seed: int | None = None, **named):
+        for fn in (*fns, *named.values()):
+            check_function("transform", "each transform", fn)
+        self.fns, self.named = fns, named
+        super().__init__(source, self.apply, seed)
+
+    def apply(self, sample, *rng):
+        if isinstance(sample, dict):
+            fns = {name: fn for name, fn in self.named.items() if fn is not None}
+            return sample | {name: fn(sample[name], *rng) for name, fn in fns.items()}
+        fields = sample if isinstance(sample, tuple) else (sample,)
+        fns = (*self.fns, *[None] * (len(fields) - len(self.fns)))
+        out = tuple(x if fn is None else fn(x, *rng) for x, fn in zip(fields, fns, strict=True))
+        return out if isinstance(sample, tuple) else out[0]
+
+
 class ResampleDataset(Dataset):
-    """The source's samples at `indices`.
+    """The source's samples at `indices`: a list, or a function of 0 … length-1.
 
     Raises: IndexOutOfRangeError if one lies outside the source, DTypeError if one is no integer.
     """
 
-    def __init__(self, source, indices):
+    def __init__(self, source, indices, length: int | None = None):
         self.sources = (check_source("resample", source),)
+        if callable(indices):
+            count = len(source) if length is None else length
+            indices = [indices(i) for i in range(check_integer("resample", "length", count, 0))]
         indices = np.asarray(indices)
         if indices.size == 0:
             indices = indices.astype(np.int64)
@@ -240,6 +260,11 @@ class ResampleDataset(Dataset):
 
     def __getitem__(self, index):
         return self.sources[0][int(self.indices[check_index("resample", index, len(self))])]
+
+    def read_batch(self, indices: np.ndarray, empty=np.empty):
+        """The samples at `indices`, stacked."""
+        chosen = np.asarray(self.indices)[check_indices("resample", indices, len(self))]
+        return self.sources[0].read_batch(chosen, empty)
 
 
 class ShuffleDataset(ResampleDataset):
@@ -282,29 +307,47 @@ class SpanDataset(ResampleDataset):
 
 class BatchDataset(Dataset):
     """Groups of `batch_size` consecutive samples, joined by `collate` (default: `data.collate`).
-    The last batch is smaller where the length does not divide, and left out with `drop_last`.
+    The last batch is smaller where the length does not divide, and left out with `drop_last`. A
+    list of sizes gives each batch its own.
 
     Shapes: leaves (*S) -> (batch_size, *S).
-    Raises: OptionError if batch_size is below 1.
+    Raises: OptionError if batch_size is below 1, ShapeError if a list of sizes does not sum to the
+        length.
     """
 
     shown = ("batch_size", "drop_last")
 
-    def __init__(self, source, batch_size: int, drop_last: bool = False, collate=None):
+    def __init__(self, source, batch_size, drop_last: bool = False, collate=None):
         self.sources = (check_source("batch", source),)
-        self.batch_size = check_integer("batch", "batch_size", batch_size, 1)
         self.drop_last = bool(drop_last)
-        self.collate = collate_samples if collate is None else collate
-        if not callable(self.collate):
-            raise DTypeError("batch", "collate to be a function", repr(collate), "Pass one.")
+        if isinstance(batch_size, list):
+            sizes = [check_integer("batch", "batch_size", size, 1) for size in batch_size]
+            if sum(sizes) != len(source):
+                raise ShapeError(
+                    "batch",
+                    f"sizes that sum to {len(source)}",
+                    f"{sizes}, which sum to {sum(sizes)}",
+                    "Every sample belongs to a batch.",
+                )
+            self.batch_size, self.ends = sizes, np.cumsum([0, *sizes]).tolist()
+        else:
+            self.batch_size, self.ends = check_integer("batch", "batch_size", batch_size, 1), None
+        self.fetch = MapFetch(source, check_function("batch", "collate", collate))
 
     def __len__(self):
+        if self.ends is not None:
+            return len(self.batch_size)
         whole, rest = divmod(len(self.sources[0]), self.batch_size)
         return whole + (rest > 0 and not self.drop_last)
 
     def __getitem__(self, index):
-        start, source = check_index("batch", index, len(self)) * self.batch_size, self.sources[0]
-        return self.collate([source[i] for i in range(len(source))[start:][: self.batch_size]])
+        index = check_index("batch", index, len(self))
+        if self.ends is not None:
+            start, end = self.ends[index], self.ends[index + 1]
+        else:
+            start = index * self.batch_size
+            end = min(start + self.batch_size, len(self.sources[0]))
+        return self.fetch.finish(self.fetch(range(start, end)))
 
 
 class PrefetchDataset(Dataset):
@@ -333,9 +376,11 @@ class PrefetchDataset(Dataset):
 
 
 class ConcatDataset(Dataset):
-    """The samples of each source in turn."""
+    """The samples of each source in turn: ConcatDataset(a, b), or ConcatDataset([a, b])."""
 
     def __init__(self, *sources):
+        if len(sources) == 1 and isinstance(sources[0], (list, tuple)):
+            sources = tuple(sources[0])
         self.sources = tuple(check_source("concat", source) for source in sources)
         self.ends = np.cumsum([len(source) for source in self.sources], dtype=np.int64)
 
@@ -370,5 +415,42 @@ class MergeDataset(Dataset):
 
     def __getitem__(self, index):
         index = check_index("merge", index, len(self))
-        samples = [source[index] for source in self.sources]
-        return tuple(x for s in samples for x in (s if isinstance(s, tuple) else (s,)))
+        return joined_fields([source[index] for source in self.sources])
+
+    def read_batch(self, indices: np.ndarray, empty=np.empty):
+        """The samples at `indices`, stacked."""
+        return joined_fields([source.read_batch(indices, empty) for source in self.sources])
+
+
+def joined_fields(samples: list) -> tuple:
+    return tuple(x for s in samples for x in (s if isinstance(s, tuple) else (s,)))
+
+
+class StackDataset(Dataset):
+    """Tuples of the sources' samples at one index; dicts, where the sources have names.
+
+    Raises: ShapeError if there is no source, or their lengths differ.
+    Source: PyTorch.
+    Example:
+        >>> StackDataset(x=[1, 2], y=[3, 4])[1]
+        {'x': 2, 'y': 4}
+    """
+
+    def __init__(self, *sources, **named):
+        self.sources = MergeDataset(*sources, *named.values()).sources
+        if sources and named:
+            raise OptionError(
+                "StackDataset", "data sets by position or by name", "both", "Name all or none."
+            )
+        self.names = tuple(named)
+
+    def __getitem__(self, index):
+        index = check_index("StackDataset", index, len(self))
+        return self.stacked([source[index] for source in self.sources])
+
+    def read_batch(self, indices: np.ndarray, empty=np.empty):
+        """The samples at `indices`, stacked."""
+        return self.stacked([source.read_batch(indices, empty) for source in self.sources])
+
+    def stacked(self, samples: list):
+        return dict(zip(self.names, samples, strict=True)) if self.names else tuple(samples)

@@ -1,15 +1,29 @@
-"""DataLoader: shuffling, batching and prefetching in one object, in PyTorch's habit."""
+"""DataLoader: sampling, batching and workers in one object, in PyTorch's habit."""
 
+from contextlib import contextmanager
+from itertools import islice
 from time import perf_counter_ns
 
-from glasshouse.base.errors import CheckpointError
-from glasshouse.data import dataset as datasets
-from glasshouse.data.dataset import BatchDataset, PrefetchDataset, ShuffleDataset
+from glasshouse.base.errors import CheckpointError, DTypeError, OptionError, type_name
+from glasshouse.data.fetch import (
+    END,
+    MapFetch,
+    StreamFetch,
+    check_function,
+    check_source,
+    is_iterable_only,
+)
+from glasshouse.data.order import read_ahead
+from glasshouse.data.parallel import read_in_turn, read_ordered, starts_of
+from glasshouse.data.pool import WorkerPool, context_of
+from glasshouse.data.sampler import BatchSampler, RandomSampler, SequentialSampler, set_epoch_of
+from glasshouse.data.worker import Job
 from glasshouse.dispatch.bind import watchers
 from glasshouse.dispatch.watch import WAITING, tell
-from glasshouse.ops.checks import check_integer
+from glasshouse.ops.checks import check_integer, check_option
 
 NO_BATCH = object()
+WHERE = "DataLoader"
 
 
 def told_waiting(batches):
@@ -26,11 +40,18 @@ def told_waiting(batches):
 
 class DataLoader:
     """Batches of tensors, epoch after epoch; each `for` loop over it is one epoch.
-    It is BatchDataset over ShuffleDataset, read by PrefetchDataset. The batches depend on the seed
-    and the epoch, not on `num_workers` (threads). `state_dict` holds how far the loop has come; the
-    first loop after `load_state_dict` goes on from there.
 
-    Raises: OptionError for a batch size, worker count or seed out of range.
+    Which samples come, in which order, depends on the seed and the epoch, not on the workers:
+    `num_workers` processes (with `threads`, threads) read ahead, `prefetch_factor` batches each.
+    Batches come from processes in shared memory, which is used again when a batch is forgotten.
+    `state_dict` holds how far the loop has come; the first loop after `load_state_dict` goes on
+    from there. A data set that can only be iterated over is read by each worker, which chooses its
+    part by `get_worker_info()`. `pin_memory` changes nothing.
+
+    Raises: OptionError for values out of range or options that exclude each other, DTypeError for
+        what is no data set; in a loop WorkerError if a process dies or a batch takes longer than
+        `timeout` seconds, and what a worker raised.
+    Source: PyTorch.
     Example:
         >>> loader = DataLoader(range(5), batch_size=2)
         >>> [batch.tolist() for batch in loader]
@@ -40,83 +61,297 @@ class DataLoader:
     def __init__(
         self,
         dataset,
-        batch_size: int = 1,
-        shuffle: bool = False,
-        drop_last: bool = False,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler=None,
+        batch_sampler=None,
         num_workers: int = 0,
-        seed: int = 0,
         collate_fn=None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn=None,
+        multiprocessing_context=None,
+        generator=None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        in_order: bool = True,
+        seed: int = 0,
+        threads: bool = False,
     ):
-        self.dataset = datasets.check_source("DataLoader", dataset)
-        self.batch_size = check_integer("DataLoader", "batch_size", batch_size, 1)
-        self.num_workers = check_integer("DataLoader", "num_workers", num_workers, 0)
-        self.seed = check_integer("DataLoader", "seed", seed)
-        self.shuffle, self.drop_last, self.collate_fn = bool(shuffle), bool(drop_last), collate_fn
-        self.epoch, self.position = 0, 0
+        self.iterable = is_iterable_only(dataset)
+        self.dataset = dataset if self.iterable else check_source(WHERE, dataset)
+        self.num_workers = check_integer(WHERE, "num_workers", num_workers, 0)
+        self.seed = check_integer(WHERE, "seed", seed)
+        self.shuffle, self.drop_last = bool(shuffle), bool(drop_last)
+        self.collate_fn = check_function(WHERE, "collate_fn", collate_fn)
+        self.worker_init_fn = check_function(WHERE, "worker_init_fn", worker_init_fn)
+        self.pin_memory, self.in_order, self.threads = (
+            bool(pin_memory),
+            bool(in_order),
+            bool(threads),
+        )
+        self.persistent_workers = bool(persistent_workers)
+        self.prefetch_factor = prefetch_factor
+        self.timeout_s = check_timeout(timeout)
+        self.generator = generator
+        self.set_order(batch_size, sampler, batch_sampler)
+        self.set_workers(multiprocessing_context)
+        self.fetch = self.make_fetch()
+        self.pool: WorkerPool | None = None
         self.continues = True  # the next loop starts at (epoch, position), not at a new epoch
+        self.restart(0)
 
-    def batches(self, epoch: int) -> BatchDataset:
-        """The batches of one epoch, as a data set."""
-        source = self.dataset
-        if isinstance(source, datasets.Dataset):
-            source.set_epoch(epoch)
-        if self.shuffle:
-            # A new one per loop, so that two loops at once keep their own orders.
-            source = ShuffleDataset(source, self.seed, epoch)
-        return BatchDataset(source, self.batch_size, self.drop_last, self.collate_fn)
+    # -- options ---------------------------------------------------------------------------------
+
+    def set_order(self, batch_size, sampler, batch_sampler) -> None:
+        given = {
+            "shuffle": self.shuffle,
+            "sampler": sampler is not None,
+            "batch_sampler": batch_sampler is not None,
+        }
+        names = [name for name, is_given in given.items() if is_given]
+        if self.iterable and names:
+            exclude(
+                names[0], "a data set that is only iterated over", "Shuffle the data set itself."
+            )
+        if len(names) > 1:
+            exclude(names[0], names[1], "Pass one of them.")
+        if batch_sampler is not None and (batch_size != 1 or self.drop_last):
+            exclude("batch_sampler", "batch_size or drop_last", "The batch sampler decides these.")
+        if batch_size is None and self.drop_last:
+            exclude("drop_last", "batch_size=None", "There are no batches to drop.")
+        self.batched = batch_size is not None
+        if self.batched:
+            batch_size = check_integer(WHERE, "batch_size", batch_size, 1)
+        self.batch_size = None if batch_sampler is not None else batch_size
+        for name, x in (("sampler", sampler), ("batch_sampler", batch_sampler)):
+            if x is not None and not hasattr(x, "__iter__"):
+                raise DTypeError(
+                    WHERE, f"a {name} to iterate over", type_name(x), "Pass e.g. a list."
+                )
+        self.sampler, self.batch_sampler = sampler, batch_sampler
+        if self.iterable:
+            return
+        if sampler is None and batch_sampler is None:
+            self.sampler = SequentialSampler(self.dataset)
+            if self.shuffle:
+                self.sampler = RandomSampler(self.dataset, generator=self.generator, seed=self.seed)
+        if batch_sampler is None and self.batched:
+            self.batch_sampler = BatchSampler(self.sampler, batch_size, self.drop_last)
+
+    def set_workers(self, context) -> None:
+        if self.num_workers == 0 and self.prefetch_factor is not None:
+            exclude("prefetch_factor", "num_workers=0", "Only workers read ahead.")
+        if self.num_workers == 0 and self.persistent_workers:
+            exclude("persistent_workers", "num_workers=0", "There are none to keep.")
+        factor = 2 if self.prefetch_factor is None else self.prefetch_factor
+        self.ahead = check_integer(WHERE, "prefetch_factor", factor, 1)
+        if isinstance(context, str):
+            check_option(WHERE, "multiprocessing_context", context, ("fork", "forkserver", "spawn"))
+        self.context = context_of(context)
+        if self.threads and self.iterable and self.num_workers:
+            exclude("threads", "a data set that is only iterated over", "Use processes.")
+
+    def make_fetch(self) -> MapFetch:
+        collate = self.collate_fn
+        if self.iterable:
+            return StreamFetch(self.dataset, collate, self.batched, self.drop_last)
+        return MapFetch(self.dataset, collate, self.batched)
+
+    # -- one epoch -------------------------------------------------------------------------------
+
+    def plan(self, start: int):
+        """The index groups of this epoch from batch `start` on (indices, without batches)."""
+        order = self.batch_sampler if self.batched else self.sampler
+        set_epoch_of(order, self.epoch)
+        if self.sampler_state:
+            order.load_state_dict(self.sampler_state)
+        if hasattr(order, "read_from"):
+            plan = order.read_from(start)
+        else:
+            plan = islice(iter(order), start, None)
+        self.sampler_state = order.state_dict() if hasattr(order, "state_dict") else {}
+        return plan
 
     def __len__(self):
-        return len(BatchDataset(self.dataset, self.batch_size, self.drop_last, self.collate_fn))
+        if self.iterable:
+            count, size = len(self.dataset), self.batch_size or 1
+            return count // size if self.drop_last else -(-count // size)
+        return len(self.batch_sampler if self.batched else self.sampler)
 
     def __iter__(self):
         if not self.continues:
-            self.epoch, self.position = self.epoch + 1, 0
+            self.restart(self.epoch + 1)
         self.continues = False
-        epoch, start = self.epoch, self.position
-        ahead = PrefetchDataset(self.batches(epoch), self.num_workers).read_from(start)
-        return self.count(ahead, epoch, start)
+        set_epoch_of(self.dataset, self.epoch)
+        if self.iterable:
+            return self.count_in_turn(self.epoch, list(self.given), list(self.states), self.turn)
+        batches = told_waiting(self.read(self.plan(self.position), self.position, self.epoch))
+        return self.count(batches, self.epoch, self.position)
+
+    def restart(self, epoch: int) -> None:
+        """Go to the beginning of `epoch`."""
+        streams = max(1, self.num_workers)
+        self.epoch, self.position, self.turn = epoch, 0, 0
+        self.given, self.states = [0] * streams, [None] * streams
+        self.sampler_state: dict = {}
 
     def count(self, batches, epoch: int, start: int):
-        for position, batch in enumerate(told_waiting(iter(batches)), start + 1):
+        for position, batch in enumerate(batches, start + 1):
             self.epoch, self.position = epoch, position
             yield batch
-        self.epoch, self.position, self.continues = epoch + 1, 0, True
+        self.restart(epoch + 1)
+        self.continues = True
+
+    def count_in_turn(self, epoch: int, given: list[int], states: list, turn: int):
+        streams = len(given)
+        start = sum(given) + 1
+        batches = self.read_stream(epoch, given, states, turn)
+        for position, (worker, batch, state) in enumerate(told_waiting(batches), start):
+            given[worker] += 1
+            states[worker] = state
+            self.epoch, self.position, self.turn = epoch, position, (worker + 1) % streams
+            self.given, self.states = list(given), list(states)
+            yield batch
+        self.restart(epoch + 1)
+        self.continues = True
+
+    def read(self, plan, start: int, epoch: int):
+        """Yield the batches of `plan`."""
+        if self.num_workers == 0 or self.threads:
+            depth = max(1, self.ahead * self.num_workers)
+            yield from read_ahead(self.read_here, plan, self.num_workers, depth)
+            return
+        with self.workers() as pool:
+            pool.begin(self.seed, epoch, [(0, None)] * pool.count)
+            yield from read_ordered(pool, plan, start, self.timeout_s, self.in_order)
+
+    def read_here(self, indices):
+        return self.fetch.finish(self.fetch(indices))
+
+    def read_stream(self, epoch: int, given: list[int], states: list, turn: int):
+        """Yield (worker, batch, state) of a data set that is only iterated over."""
+        starts = starts_of(given, states, self.batch_size or 1)
+        if self.num_workers == 0:
+            fetch = self.make_fetch()
+            fetch.begin(epoch, *starts[0])
+            while (batch := fetch(self.batch_size)) is not END:
+                yield 0, fetch.finish(batch), fetch.state()
+            return
+        with self.workers() as pool:
+            pool.begin(self.seed, epoch, starts)
+            yield from read_in_turn(pool, self.batch_size, list(given), turn, self.timeout_s)
+
+    @contextmanager
+    def workers(self):
+        """Processes for one loop: those kept, unless another loop has them."""
+        pool = self.pool
+        if pool is None or pool.in_use:
+            job = Job(self.fetch, self.num_workers, self.seed, self.worker_init_fn)
+            pool = WorkerPool(job, self.ahead, self.context)
+            if self.persistent_workers and self.pool is None:
+                self.pool = pool
+        pool.in_use = True
+        try:
+            yield pool
+        except GeneratorExit:  # the loop was left
+            raise
+        except BaseException:
+            self.forget(pool)
+            raise
+        finally:
+            pool.in_use = False
+            if pool is not self.pool:
+                pool.close()
+
+    def forget(self, pool: WorkerPool) -> None:
+        if self.pool is pool:
+            self.pool = None
+
+    def close(self) -> None:
+        """End the workers that `persistent_workers` keeps; the next loop starts new ones."""
+        pool, self.pool = self.pool, None
+        if pool is not None:
+            pool.close()
+
+    # -- resuming --------------------------------------------------------------------------------
 
     def set_epoch(self, epoch: int) -> None:
         """Start the next loop at the beginning of `epoch`."""
-        self.epoch = check_integer("set_epoch", "epoch", epoch, 0)
-        self.position, self.continues = 0, True
+        self.restart(check_integer("set_epoch", "epoch", epoch, 0))
+        self.continues = True
 
     def state_dict(self) -> dict:
-        """The seed, the epoch, and the number of its batches already given out."""
-        return {"seed": self.seed, "epoch": self.epoch, "position": self.position}
+        """The seed, the epoch, and the number of its batches already given out; beside these a
+        generator's state, or what each worker has given of a data set that is only iterated over.
+
+        Raises: CheckpointError in the middle of an epoch that does not come in order.
+        """
+        if not self.in_order and self.num_workers and self.position:
+            raise CheckpointError(
+                WHERE, "batches in order", "in_order=False", "Save between epochs, or in order."
+            )
+        state = {"seed": self.seed, "epoch": self.epoch, "position": self.position}
+        if self.sampler_state:
+            state["sampler"] = self.sampler_state
+        if self.iterable:
+            state |= {"given": list(self.given), "states": list(self.states), "turn": self.turn}
+        return state
 
     def load_state_dict(self, state: dict) -> None:
         """Go on where `state` was taken.
 
-        Raises: CheckpointError if it is not a loader's state, or lies beyond the epoch's end.
+        Raises: CheckpointError if it is not a loader's state, lies beyond the epoch's end, or was
+            taken with another number of workers of a data set that is only iterated over.
         """
         names = {"seed", "epoch", "position"}
-        if not isinstance(state, dict) or set(state) != names:
+        names |= {"given", "states", "turn"} if self.iterable else set()
+        if not isinstance(state, dict) or set(state) - {"sampler"} != names:
             raise CheckpointError(
-                "DataLoader",
+                WHERE,
                 f"a state with {sorted(names)}",
                 repr(state),
                 "Pass what state_dict() returned.",
             )
-        seed = check_integer("DataLoader", "seed", state["seed"])
-        epoch = check_integer("DataLoader", "epoch", state["epoch"], 0)
-        position = check_integer("DataLoader", "position", state["position"], 0)
-        if position > len(self):
+        seed = check_integer(WHERE, "seed", state["seed"])
+        epoch = check_integer(WHERE, "epoch", state["epoch"], 0)
+        position = check_integer(WHERE, "position", state["position"], 0)
+        if self.iterable and len(state["given"]) != len(self.given):
             raise CheckpointError(
-                "DataLoader",
+                WHERE,
+                f"a state of {len(self.given)} readers",
+                f"one of {len(state['given'])}",
+                "Use the num_workers that the state was taken with.",
+            )
+        if not self.iterable and position > len(self):
+            raise CheckpointError(
+                WHERE,
                 f"a position of at most {len(self)} batches",
                 position,
                 "Use the data set and batch size that the state was taken with.",
             )
-        self.seed, self.epoch, self.position, self.continues = seed, epoch, position, True
+        self.restart(epoch)
+        self.seed, self.position, self.continues = seed, position, True
+        if isinstance(self.sampler, RandomSampler) and self.shuffle:
+            self.sampler.seed = seed
+        self.sampler_state = state.get("sampler", {})
+        if self.iterable:
+            self.given, self.states, self.turn = (state[x] for x in ("given", "states", "turn"))
 
     def __repr__(self):
         shown = ("batch_size", "shuffle", "drop_last", "num_workers", "seed")
         options = (f"{name}={getattr(self, name)}" for name in shown)
         return f"DataLoader({', '.join([repr(self.dataset), *options])})"
+
+
+def exclude(first: str, second: str, fix: str):
+    raise OptionError(WHERE, f"{first} or {second}", "both", fix)
+
+
+def check_timeout(timeout) -> float | None:
+    """Seconds to wait at most; 0 is no limit."""
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
+        raise OptionError(WHERE, "timeout to be 0 or more seconds", repr(timeout), "0 is no limit.")
+    return timeout or None

@@ -1,0 +1,111 @@
+"""Reading batches: of data sets with an index, and of data sets that are only iterated over."""
+
+from itertools import islice
+
+import numpy as np
+
+from glasshouse.base.errors import DTypeError, type_name
+from glasshouse.data.collate import stack_samples, to_tensors
+from glasshouse.data.sampler import is_defined_with, set_epoch_of
+
+END = object()  # in place of a batch: there are no more
+
+
+def is_iterable_only(source) -> bool:
+    """Whether `source` is to be iterated over: ours and PyTorch's IterableDataset, or anything
+    without an index that can be iterated over more than once."""
+    if any(cls.__name__ == "IterableDataset" for cls in type(source).__mro__):
+        return True
+    has_index = hasattr(source, "__getitem__") and hasattr(source, "__len__")
+    return not has_index and hasattr(source, "__iter__") and not hasattr(source, "__next__")
+
+
+def reads_batches(source) -> bool:
+    """Whether `source.read_batch(indices, empty)` gives what its samples collated give."""
+    return is_defined_with(type(source), "read_batch", "__getitem__") and all(
+        map(reads_batches, getattr(source, "sources", ()))
+    )
+
+
+def read_samples(source, indices) -> list:
+    """The samples at `indices`; at once where the data set has `__getitems__`, as in PyTorch."""
+    indices = indices.tolist() if isinstance(indices, np.ndarray) else indices
+    if hasattr(source, "__getitems__"):
+        return source.__getitems__(list(indices))
+    return [source[index] for index in indices]
+
+
+class MapFetch:
+    """Batches of a data set with an index: `fetch(indices)`. `collate` None stacks samples into
+    arrays that `empty` makes; `finish` makes tensors of these."""
+
+    def __init__(self, source, collate=None, batched: bool = True):
+        self.source, self.collate, self.batched = source, collate, batched
+        self.as_tensors = collate is None
+        self.whole = collate is None and batched and reads_batches(source)
+
+    def __call__(self, indices, empty=np.empty):
+        if not self.batched:
+            sample = self.source[indices]
+            return sample if self.collate is None else self.collate(sample)
+        if self.whole:
+            return self.source.read_batch(np.asarray(indices), empty)
+        samples = read_samples(self.source, indices)
+        return stack_samples(samples, empty) if self.collate is None else self.collate(samples)
+
+    def finish(self, batch):
+        """The batch with tensors for arrays, where no `collate` of the user's has made it."""
+        return to_tensors(batch) if self.as_tensors else batch
+
+
+class StreamFetch(MapFetch):
+    """Batches of a data set that is only iterated over: `begin`, then `fetch(batch_size)` until
+    END. A data set with `state_dict` and `load_state_dict` is asked for its state; others are read
+    from the beginning again."""
+
+    def __init__(self, source, collate=None, batched: bool = True, drop_last: bool = False):
+        super().__init__(source, collate, batched)
+        self.whole, self.drop_last = False, drop_last
+        self.has_state = hasattr(source, "state_dict") and hasattr(source, "load_state_dict")
+        self.samples = iter(())
+
+    def begin(self, epoch: int, skip: int, state=None) -> None:
+        """Go to the sample `skip` of `epoch`, by the data set's own state where there is one."""
+        set_epoch_of(self.source, epoch)
+        if self.has_state and state is not None:
+            self.source.load_state_dict(state)
+            skip = 0
+        if hasattr(self.source, "read_from"):
+            self.samples = self.source.read_from(skip)
+        else:
+            self.samples = islice(iter(self.source), skip, None)
+
+    def __call__(self, size, empty=np.empty):
+        if not self.batched:
+            sample = next(self.samples, END)
+            return sample if self.collate is None or sample is END else self.collate(sample)
+        samples = list(islice(self.samples, size))
+        if not samples or (self.drop_last and len(samples) < size):
+            return END
+        return stack_samples(samples, empty) if self.collate is None else self.collate(samples)
+
+    def state(self):
+        """The data set's own state behind the last batch."""
+        return self.source.state_dict() if self.has_state else None
+
+
+def check_function(where: str, name: str, fn):
+    if fn is not None and not callable(fn):
+        raise DTypeError(where, f"{name} to be a function", repr(fn), "Pass a callable.")
+    return fn
+
+
+def check_source(where: str, source):
+    if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
+        raise DTypeError(
+            where,
+            "a data set with a length and an index",
+            type_name(source),
+            "Make a list of it first.",
+        )
+    return source

@@ -1,0 +1,73 @@
+"""Parts of a data set."""
+
+import math
+
+import numpy as np
+
+from glasshouse.base.errors import OptionError
+from glasshouse.data.dataset import ResampleDataset
+from glasshouse.data.fetch import check_source
+from glasshouse.data.order import random_order
+from glasshouse.ops.checks import check_integer
+from glasshouse.tensor.random import Generator
+
+
+class Subset(ResampleDataset):
+    """The samples of `dataset` at `indices`, by PyTorch's name.
+
+    Example:
+        >>> list(Subset("abc", [2, 0]))
+        ['c', 'a']
+    """
+
+    def __init__(self, dataset, indices):
+        super().__init__(dataset, indices)
+        self.dataset = dataset
+
+
+def random_split(dataset, lengths, generator: Generator | None = None, *, seed: int = 0):
+    """A list of `Subset`s of these lengths, or fractions, that do not overlap, drawn at random.
+
+    Raises: OptionError unless lengths sum to the data set's, or fractions to 1.
+    Source: PyTorch.
+    Example:
+        >>> [len(part) for part in random_split("abcdefg", [0.5, 0.5])]
+        [4, 3]
+    """
+    check_source("random_split", dataset)
+    parts = split_lengths(len(dataset), lengths)
+    if generator is None:
+        path = (check_integer("random_split", "seed", seed),)
+    else:
+        path = tuple(generator.key().numpy().tolist())
+    order = random_order(len(dataset), *path)
+    ends = np.cumsum([0, *parts])
+    return [
+        Subset(dataset, order[start:end]) for start, end in zip(ends[:-1], ends[1:], strict=True)
+    ]
+
+
+def split_lengths(total: int, lengths) -> list[int]:
+    """The parts' lengths: `lengths` themselves, or of fractions that sum to 1, rounded down, with
+    the rest given out one by one from the first.
+
+    Source: PyTorch.
+    """
+    lengths = list(lengths)
+    where = "random_split"
+    if lengths and math.isclose(sum(lengths), 1) and not all(x in (0, 1) for x in lengths):
+        if min(lengths) < 0:
+            raise OptionError(where, "fractions from 0 to 1", lengths, "They have to sum to 1.")
+        parts = [math.floor(total * fraction) for fraction in lengths]
+        for turn in range(total - sum(parts)):
+            parts[turn % len(parts)] += 1
+        return parts
+    parts = [check_integer(where, "lengths", length, 0) for length in lengths]
+    if sum(parts) != total:
+        raise OptionError(
+            where,
+            f"lengths that sum to {total}, or fractions that sum to 1",
+            f"{lengths}, which sum to {sum(parts)}",
+            "The data set has to be split whole.",
+        )
+    return parts
