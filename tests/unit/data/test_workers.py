@@ -25,7 +25,6 @@ from glasshouse.data import (
     get_worker_info,
 )
 
-
 OURS = ("psm_", "pym-", "sem.mp-", "glasshouse")  # Python's names for shared memory, and ours
 
 
