@@ -29,4 +29,16 @@ from glasshouse.data.sampler import (
     WeightedRandomSampler,
 )
 from glasshouse.data.split import Subset, random_split
+from glasshouse.data.stream import (
+    BatchStream,
+    ChainDataset,
+    FilterStream,
+    IterableDataset,
+    IterableSource,
+    MapStream,
+    PartStream,
+    PrefetchStream,
+    ShuffleStream,
+    SpanStream,
+)
 from glasshouse.data.worker import WorkerInfo, get_worker_info

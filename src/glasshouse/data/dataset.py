@@ -15,6 +15,7 @@ from glasshouse.base.errors import (
     ShapeError,
     type_name,
 )
+from glasshouse.data.composed import Composed
 from glasshouse.data.fetch import MapFetch, check_function, check_source
 from glasshouse.data.index import check_index, check_indices
 from glasshouse.data.order import random_order, read_ahead, sample_generator
@@ -22,7 +23,7 @@ from glasshouse.dispatch.value import Value
 from glasshouse.ops.checks import check_integer
 
 
-class Dataset:
+class Dataset(Composed):
     """A sequence of samples: subclasses define `__len__` and `__getitem__(index)`.
 
     Example:
@@ -35,9 +36,6 @@ class Dataset:
         [2, 5]
     """
 
-    sources: tuple = ()
-    shown: tuple[str, ...] = ()  # attributes that the repr lists
-
     def __len__(self) -> int:
         if not self.sources:
             raise NotImplementedError(f"{type(self).__name__}: expected __len__; got none.")
@@ -49,12 +47,6 @@ class Dataset:
     def __iter__(self):
         for index in range(len(self)):
             yield self[index]
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch: shuffled orders and seeded maps below depend on it."""
-        for source in self.sources:
-            if isinstance(source, Dataset):
-                source.set_epoch(epoch)
 
     def map(self, fn, seed: int | None = None) -> "MapDataset":
         """fn(sample) of every sample; with a seed, fn(sample, rng)."""
@@ -103,11 +95,6 @@ class Dataset:
 
     def __add__(self, other) -> "ConcatDataset":
         return ConcatDataset(self, other)
-
-    def __repr__(self):
-        own = [(name, getattr(self, name)) for name in self.shown]
-        options = [f"{k}={getattr(v, '__name__', v)!s}" for k, v in own]
-        return f"{type(self).__name__}({', '.join([*map(repr, self.sources), *options])})"
 
 
 class TensorDataset(Dataset):

@@ -113,9 +113,7 @@ class DataLoader:
         }
         names = [name for name, is_given in given.items() if is_given]
         if self.iterable and names:
-            exclude(
-                names[0], "a data set that is only iterated over", "Shuffle the data set itself."
-            )
+            exclude(names[0], "a data set without indices", "Shuffle the data set itself.")
         if len(names) > 1:
             exclude(names[0], names[1], "Pass one of them.")
         if batch_sampler is not None and (batch_size != 1 or self.drop_last):
@@ -152,7 +150,7 @@ class DataLoader:
             check_option(WHERE, "multiprocessing_context", context, ("fork", "forkserver", "spawn"))
         self.context = context_of(context)
         if self.threads and self.iterable and self.num_workers:
-            exclude("threads", "a data set that is only iterated over", "Use processes.")
+            exclude("threads", "a data set without indices", "Use processes.")
 
     def make_fetch(self) -> MapFetch:
         collate = self.collate_fn

@@ -1,0 +1,20 @@
+"""What data sets with an index and those without share: being composed of others."""
+
+from glasshouse.data.sampler import set_epoch_of
+
+
+class Composed:
+    """A piece that reads from other pieces."""
+
+    sources: tuple = ()
+    shown: tuple[str, ...] = ()  # attributes that the repr lists
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch: shuffled orders and seeded maps below depend on it."""
+        for source in self.sources:
+            set_epoch_of(source, epoch)
+
+    def __repr__(self):
+        own = [(name, getattr(self, name)) for name in self.shown]
+        options = [f"{k}={getattr(v, '__name__', v)!s}" for k, v in own]
+        return f"{type(self).__name__}({', '.join([*map(repr, self.sources), *options])})"
