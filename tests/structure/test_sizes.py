@@ -17,7 +17,6 @@ LONG_FILES = {
     "capture/tracer.py": "one class: the loop over instructions and what all operations share",
     "native/frame_hook.c": "a C extension is one translation unit",
     "native/replay.c": "a C extension is one translation unit",
-    "nn/module.py": "one class, Module, and what its methods share",
     "ops/linalg.py": "cards: a table of factorisations with their derivatives",
     "tensor/elementwise.py": "a table of array functions",
     "tensor/manipulate.py": "a table of array functions",

@@ -27,6 +27,7 @@ from glasshouse.capture.reproduce import Reproduction
 from glasshouse.capture.verification import Verification, verify_calls
 from glasshouse.capture.world import World
 from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch.hooks import hooks
 
 
 def optimize(
@@ -83,6 +84,9 @@ def optimize(
     if may_be_compiler(target) and captured is not target:
         captured.on_unfit_call = UnfitCall(target, made.capture)
     return captured
+
+
+hooks.optimize = optimize
 
 
 class CaptureModeContext(ContextDecorator):

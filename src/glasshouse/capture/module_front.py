@@ -14,6 +14,7 @@ from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.scope import in_module, phase, scope_of
 from glasshouse.ir.graph_module import GraphModule
 from glasshouse.nn.containers import ModuleDict, ModuleList, Sequential
+from glasshouse.nn.hooks import CALL_KINDS, backward_hooks, call_hooks
 from glasshouse.nn.layer import Layer
 from glasshouse.nn.linear import Flatten, Identity, Unflatten
 from glasshouse.nn.module import Module, Parameter, functional_call
@@ -177,8 +178,11 @@ class ModuleFront(NetworkFront):
             tracer.call(tracer.bound(fn, Var(own_call)), args, kwargs, then)
             return True
         tracer.typed(fn)
+        if not call_hooks:
+            tracer.guards.add("len", tracer.guards.source("const", None, call_hooks, "hooks"), 0)
         library = f"{cls.__module__}.".startswith("glasshouse.nn.")
         leaf = library and not isinstance(module, INLINED_MODULES) and not has_hooks(module)
+        leaf = leaf and not call_hooks
         leaf = leaf and not tracer.is_made_anew(fn.origin)
         if leaf and "forward" not in module.__dict__:
             text = cls.__name__
@@ -198,14 +202,16 @@ class ModuleFront(NetworkFront):
             return True
         if isinstance(fn.origin, ValueSource):
             inside = tracer.guards.source("dict", fn.origin)
-            for kind in ("_forward_hooks", "_forward_pre_hooks"):
+            for kind in CALL_KINDS:
                 if not module.__dict__[kind]:
                     table = tracer.guards.source("get", inside, kind)
                     tracer.guards.add("len", table, 0)
+        if backward_hooks(module):
+            raise Break("a module with backward hooks", fn, args, kwargs)
         depth = len(tracer.frames)
         outer = state.scope
         state.scope = scope_of(module, outer)
-        if has_own_hooks(module):
+        if has_own_hooks(module) or call_hooks:
             words = tracer.new_dict((Var(k), v) for k, v in kwargs.items())
             tracer.call(Var(Module._call_with_hooks), [fn, tracer.new_tuple(args), words], {}, then)
         else:
@@ -267,7 +273,7 @@ def has_buffers(module) -> bool:
 
 
 def has_own_hooks(module) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks)
+    return any(module.__dict__[kind] for kind in CALL_KINDS)
 
 
 def has_hooks(module) -> bool:

@@ -1,4 +1,4 @@
-"""The places where lower storeys call upper ones without importing them: five, all here.
+"""The places where lower storeys call upper ones without importing them: six, all here.
 
 | hook | set by | called by |
 | --- | --- | --- |
@@ -6,6 +6,7 @@
 | `tape` | `autograd` | `run` and replay: puts calls with a tracked operand on the tape |
 | `default_backend` | `dispatch.backend` | `run`: the backend of a thread that chose none |
 | replay (six) | `compile.replay` | `bind`, composed functions, tape, recordings, profiler |
+| `optimize` | `capture.api` | `Module.compile` |
 | `state.watchers` | who watches | `run`, `tell`, replay: see dispatch/watch.py |
 
 The first three are set when their storey is imported, replay when the first Program is made.
@@ -30,6 +31,7 @@ class Hooks:
     tensor_class: type
     tape: Tape
     default_backend: Callable
+    optimize: Callable  # optimize(...) -> a decorator that captures
 
     run: Callable  # run(primitive, args, attrs) -> the result, with no mode left
     compose: Callable  # compose((fn, scalars), args, named), see dispatch/compose.py

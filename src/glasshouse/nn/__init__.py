@@ -57,7 +57,14 @@ from glasshouse.nn.adaptive import (
     LinearCrossEntropyOptions,
 )
 from glasshouse.nn.attention import MultiheadAttention
-from glasshouse.nn.containers import ModuleDict, ModuleList, ParameterList, Sequential
+from glasshouse.nn.containers import (
+    Container,
+    ModuleDict,
+    ModuleList,
+    ParameterDict,
+    ParameterList,
+    Sequential,
+)
 from glasshouse.nn.conv import (
     Conv1d,
     Conv2d,
@@ -100,6 +107,16 @@ from glasshouse.nn.loss import (
     TripletMarginLoss,
     TripletMarginWithDistanceLoss,
 )
+from glasshouse.nn.hooks import (
+    register_module_buffer_registration_hook,
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+    register_module_full_backward_hook,
+    register_module_full_backward_pre_hook,
+    register_module_module_registration_hook,
+    register_module_parameter_registration_hook,
+)
+from glasshouse.nn.module import ModuleBuffer as Buffer
 from glasshouse.nn.module import Module, Parameter, functional_call
 from glasshouse.nn.norm import (
     BatchNorm1d,
@@ -118,3 +135,5 @@ from glasshouse.nn.transformer import (
     TransformerEncoder,
     TransformerEncoderLayer,
 )
+from glasshouse.nn import utils
+from glasshouse.nn.utils import parametrize

@@ -144,32 +144,53 @@ class ParameterList(Indexed):
         self.register_parameter(name, value if isinstance(value, Parameter) else Parameter(value))
 
     def extra_repr(self) -> str:
-        sizes = ["x".join(map(str, p.shape)) for p in self]
-        shown = [f"Parameter containing: [{p.dtype} of size {s}]" for p, s in zip(self, sizes)]
-        return "\n".join(f"({i}): {text}" for i, text in enumerate(shown))
+        return "\n".join(f"({i}): {described(p)}" for i, p in enumerate(self))
 
 
-def of_modules(method, doc: str | None = None):
-    """A method of dict as a method of ModuleDict, on its modules."""
+def described(p) -> str:
+    """A parameter in the repr of what holds it."""
+    sizes = "x".join(map(str, p.shape))
+    return f"Parameter containing: [{p.dtype} of size {sizes}]"
+
+
+def of_members(method, doc: str | None = None):
+    """A method of dict as a method of ModuleDict and ParameterDict, on their members."""
 
     def own(self, *args):
-        return method(self._modules, *args)
+        return method(self._members(), *args)
 
     own.__doc__ = doc
     return own
 
 
-class ModuleDict(Module):
+class NamedMembers(Module):
+    """What ModuleDict and ParameterDict share: members by name, in the order of their arrival."""
+
+    def _members(self) -> dict:
+        return self._modules
+
+    def update(self, members) -> None:
+        """Add the members of a dict or of (name, member) pairs, replacing those of equal name."""
+        for name, member in dict(members).items():
+            self[name] = member
+
+    keys = of_members(dict.keys, "The names.")
+    values = of_members(dict.values, "The members.")
+    items = of_members(dict.items, "(name, member) pairs.")
+    pop = of_members(dict.pop, "The member of a name, taken out.")
+    clear = of_members(dict.clear, "Take all members out.")
+    __len__ = of_members(dict.__len__)
+    __iter__ = of_members(dict.__iter__)
+    __contains__ = of_members(dict.__contains__)
+    __delitem__ = of_members(dict.__delitem__)
+
+
+class ModuleDict(NamedMembers):
     """A dictionary of modules, whose parameters belong to the module that holds it."""
 
     def __init__(self, modules=None):
         super().__init__()
         self.update(modules or {})
-
-    def update(self, modules) -> None:
-        """Add the modules of a dict or of (name, module) pairs, replacing those of equal name."""
-        for name, module in dict(modules).items():
-            self[name] = module
 
     def __getitem__(self, name: str):
         return self.get_submodule(name)
@@ -177,12 +198,78 @@ class ModuleDict(Module):
     def __setitem__(self, name: str, module) -> None:
         (setattr if name in self._modules else Module.add_module)(self, name, module)
 
-    keys = of_modules(dict.keys, "The names.")
-    values = of_modules(dict.values, "The modules.")
-    items = of_modules(dict.items, "(name, module) pairs.")
-    pop = of_modules(dict.pop, "The module of a name, taken out.")
-    clear = of_modules(dict.clear, "Take all modules out.")
-    __len__ = of_modules(dict.__len__)
-    __iter__ = of_modules(dict.__iter__)
-    __contains__ = of_modules(dict.__contains__)
-    __delitem__ = of_modules(dict.__delitem__)
+
+class ParameterDict(NamedMembers):
+    """A dictionary of parameters, which belong to the module that holds it; tensors become
+    Parameters.
+
+    Example:
+        >>> table = ParameterDict({"scale": gh.ones(2)})
+        >>> table["scale"].requires_grad, "shift" in table
+        (True, False)
+    """
+
+    def __init__(self, parameters=None):
+        super().__init__()
+        self.update(parameters or {})
+
+    def _members(self) -> dict:
+        return self._parameters
+
+    def __getitem__(self, name: str):
+        return self.get_parameter(name)
+
+    def __setitem__(self, name: str, value) -> None:
+        value = value if value is None or isinstance(value, Parameter) else Parameter(value)
+        if name in self._parameters:
+            setattr(self, name, value)
+        else:
+            self.register_parameter(name, value)
+
+    def get(self, name: str, default=None):
+        """The parameter of a name, or `default`."""
+        return self._parameters.get(name, default)
+
+    def setdefault(self, name: str, default=None):
+        """The parameter of a name, which is `default` if there was none."""
+        if name not in self._parameters:
+            self[name] = default
+        return self._parameters[name]
+
+    def copy(self):
+        """Another ParameterDict with the same parameters."""
+        return type(self)(self._parameters)
+
+    def fromkeys(self, names, default=None):
+        """A ParameterDict with `default` under each of the names."""
+        return type(self)(dict.fromkeys(names, default))
+
+    def __or__(self, other):
+        return type(self)({**self._parameters, **dict(other.items())})
+
+    def __ior__(self, other):
+        self.update(other)
+        return self
+
+    popitem = of_members(dict.popitem, "The last (name, parameter) pair, taken out.")
+    __reversed__ = of_members(dict.__reversed__)
+
+    def extra_repr(self) -> str:
+        shown = (described(p) for p in self.values())
+        return "\n".join(f"({name}): {text}" for name, text in zip(self, shown, strict=True))
+
+
+class Container(Module):
+    """Modules as attributes, without a forward.
+
+    Example:
+        >>> Container(first=Module())
+        Container(
+          (first): Module()
+        )
+    """
+
+    def __init__(self, **modules):
+        super().__init__()
+        for name, module in modules.items():
+            self.add_module(name, module)

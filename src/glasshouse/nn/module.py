@@ -4,16 +4,17 @@ from collections import OrderedDict
 from contextlib import contextmanager
 from itertools import chain
 from time import perf_counter_ns
-from typing import NamedTuple
 
 from glasshouse.autograd import no_grad
 from glasshouse.base import OptionError, suggest, type_name
 from glasshouse.base.dtype import bfloat16, float16, float32, float64
-from glasshouse.base.errors import CheckpointError, DTypeError, MemberError
+from glasshouse.base.errors import DeviceError, DTypeError, MemberError
 from glasshouse.dispatch import Value, cast, scope_of, state, tell, watchers
-from glasshouse.nn.checks import check_callable
-from glasshouse.tensor import Tensor, asarray, from_dlpack
-from glasshouse.tensor.handle import Hook, named_targets
+from glasshouse.dispatch.hooks import hooks
+from glasshouse.nn.hooks import CALL_KINDS, Hooked, call_hooks, called, global_hooks
+from glasshouse.nn.state import Stateful
+from glasshouse.tensor import Tensor, empty
+from glasshouse.tensor.handle import named_targets
 
 MEMBERS = ("_parameters", "_buffers", "_modules")
 
@@ -37,17 +38,22 @@ class Parameter(Tensor):
         return f"Parameter containing:\n{super().__repr__()}"
 
 
-class IncompatibleKeys(NamedTuple):
-    """What `load_state_dict(strict=False)` left out."""
+class ModuleBuffer(Tensor):
+    """A tensor that is kept but not trained: as an attribute of a Module it belongs to `buffers()`,
+    and to `state_dict()` if `persistent`.
 
-    missing_keys: list
-    unexpected_keys: list
+    Example:
+        >>> module = Module()
+        >>> module.scale = ModuleBuffer(gh.ones(2))
+        >>> list(module.state_dict())
+        ['scale']
+    """
 
-    def __repr__(self):
-        if not self.missing_keys and not self.unexpected_keys:
-            return "<All keys matched successfully>"
-        text = f"IncompatibleKeys({self.missing_keys=}, {self.unexpected_keys=})"
-        return text.replace("self.", "")
+    def __new__(cls, data=None, *, persistent: bool = True):
+        tensor = Tensor.__new__(cls, data)
+        tensor.tape_entry = None
+        tensor.persistent = persistent
+        return tensor
 
 
 def conversion(dtype):
@@ -58,7 +64,7 @@ def conversion(dtype):
     return method
 
 
-class Module:
+class Module(Hooked, Stateful):
     """Base class of layers and models.
     Attributes that are Parameters or Modules are found by `parameters()`, `state_dict()`, `to()`
     and so on, under their dotted names. A subclass calls `super().__init__()` first and defines
@@ -83,8 +89,7 @@ class Module:
             _buffers={},
             _non_persistent_buffers_set=set(),
             _modules={},
-            _forward_pre_hooks=OrderedDict(),
-            _forward_hooks=OrderedDict(),
+            **{kind: OrderedDict() for kind in CALL_KINDS},
         )
 
     # -- calling ---------------------------------------------------------------------------
@@ -98,7 +103,7 @@ class Module:
         state.scope = scope = scope_of(self, outer)
         begin_ns = perf_counter_ns() if watchers else 0
         try:
-            if self._forward_pre_hooks or self._forward_hooks:
+            if call_hooks or self._is_hooked():
                 return self._call_with_hooks(args, kwargs)
             return self.forward(*args, **kwargs)
         finally:
@@ -107,30 +112,22 @@ class Module:
                 tell("module", scope, begin_ns)
 
     def _call_with_hooks(self, args, kwargs):
-        for hook, with_kwargs in tuple(self._forward_pre_hooks.values()):
-            returned = hook(self, args, kwargs) if with_kwargs else hook(self, args)
-            if returned is not None and with_kwargs:
-                args, kwargs = returned
-            elif returned is not None:
-                args = returned if isinstance(returned, tuple) else (returned,)
-        result = self.forward(*args, **kwargs)
-        for hook, with_kwargs in tuple(self._forward_hooks.values()):
-            extra = (kwargs,) if with_kwargs else ()
-            returned = hook(self, args, *extra, result)
-            result = result if returned is None else returned
-        return result
+        return called(self, self.forward, args, kwargs)
 
-    def register_forward_pre_hook(self, hook, *, prepend=False, with_kwargs=False) -> Hook:
-        """Call `hook(module, args)` before forward; what it returns replaces the arguments.
-        With `with_kwargs`: `hook(module, args, kwargs)`, which returns None or (args, kwargs)."""
-        check_callable("register_forward_pre_hook", "hook", hook)
-        return Hook(self._forward_pre_hooks, (hook, with_kwargs), prepend)
+    def compile(self, *args, **kwargs) -> None:
+        """Capture forward: `gh.optimize(*args, **kwargs)` of it takes its place.
 
-    def register_forward_hook(self, hook, *, prepend=False, with_kwargs=False) -> Hook:
-        """Call `hook(module, args, result)` after forward; what it returns replaces the result.
-        With `with_kwargs`: `hook(module, args, kwargs, result)`."""
-        check_callable("register_forward_hook", "hook", hook)
-        return Hook(self._forward_hooks, (hook, with_kwargs), prepend)
+        Example:
+            >>> layer = gh.nn.Linear(2, 3)
+            >>> layer.compile()
+            >>> layer(gh.ones((1, 2))).shape
+            (1, 3)
+        """
+        self.forward = hooks.optimize(*args, **kwargs)(self.forward)
+
+    def _is_hooked(self) -> bool:
+        before = self._forward_pre_hooks or self._backward_pre_hooks
+        return bool(before or self._forward_hooks or self._backward_hooks)
 
     # -- attributes ------------------------------------------------------------------------
     def __getattr__(self, name: str):
@@ -149,8 +146,10 @@ class Module:
         )
 
     def __setattr__(self, name: str, value) -> None:
-        for kind, cls in KINDS.items():
-            if kind != "buffer" and isinstance(value, cls):
+        for kind, cls in TAKEN.items():
+            if isinstance(value, cls):
+                if kind == "buffer":
+                    self._keep(name, value.persistent)
                 return self._register(kind, name, value, replace=True)
         for kind in KINDS:
             members = self.__dict__.get(f"_{kind}s", ())
@@ -197,6 +196,9 @@ class Module:
         if not replace and name not in members and hasattr(self, name):
             raise OptionError(where, "a new name", f"{name!r}, an attribute", "Choose another.")
         self._check_member(name, value, kind)
+        for hook in tuple(global_hooks[kind].values()):
+            returned = hook(self, name, value)
+            value = value if returned is None else returned
         for other in (self.__dict__, self._parameters, self._buffers, self._modules):
             if other is not members:
                 other.pop(name, None)
@@ -210,6 +212,9 @@ class Module:
         """Make `tensor` (or None) an attribute that moves with the module and is not trained;
         `persistent` ones are part of the state_dict."""
         self._register("buffer", name, tensor)
+        self._keep(name, persistent)
+
+    def _keep(self, name: str, persistent: bool) -> None:
         left_out = self._non_persistent_buffers_set
         (left_out.discard if persistent else left_out.add)(name)
 
@@ -292,6 +297,24 @@ class Module:
                 )
             module = module._modules[name]
         return module
+
+    def set_submodule(self, target: str, module: "Module", strict: bool = False) -> None:
+        """Put `module` at the dotted name `target`; if `strict`, only where there is one already.
+
+        Raises: AttributeError where its parent, or if strict itself, is missing.
+        Example:
+            >>> net = gh.nn.Sequential(gh.nn.Linear(2, 2), gh.nn.ReLU())
+            >>> net.set_submodule("1", gh.nn.Tanh())
+            >>> net[1]
+            Tanh()
+        """
+        if not target:
+            raise OptionError("set_submodule", "the name of a child", "''", "Name one.")
+        path, _, name = target.rpartition(".")
+        parent = self.get_submodule(path)
+        if strict:
+            parent.get_submodule(name)
+        parent._register("module", name, module, replace=True)
 
     def get_parameter(self, target: str) -> Parameter:
         """The Parameter at the dotted name `target`."""
@@ -378,56 +401,33 @@ class Module:
 
     float, double, half, bfloat16 = map(conversion, (float32, float64, float16, bfloat16))
 
+    def type(self, dst_type):
+        """This module, with parameters and buffers in another dtype (floating ones only)."""
+        return self.to(dst_type)
+
     def cpu(self):
         """This module in host memory."""
         return self._convert(lambda t: t.cpu())
 
-    # -- saving ----------------------------------------------------------------------------
-    def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> dict:
-        """Parameters and persistent buffers by dotted name, in the order of PyTorch's.
-        The tensors are snapshots, off the tape; `keep_vars` gives the parameters themselves."""
-        named_state = self._named_state(prefix)
-        return {name: value if keep_vars else value.detach() for name, value in named_state}
-
-    def _named_state(self, prefix: str):
-        for name, x in chain(self._parameters.items(), self._buffers.items()):
-            if x is not None and name not in self._non_persistent_buffers_set:
-                yield prefix + name, x
-        for name, module in self._modules.items():
-            if module is not None:
-                yield from module._named_state(f"{prefix}{name}.")
-
-    def load_state_dict(self, state_dict, strict: bool = True) -> IncompatibleKeys:
-        """The names that did not match (none, if strict), after loading all that do. Values
-        (tensors, arrays, tensors of other libraries) take the module's dtypes. All is checked
-        before anything changes.
-
-        Raises: CheckpointError for a tensor of another shape, and, if strict, for missing or
-            unexpected names.
-        """
-        own, loaded, wrong = dict(self._named_state("")), {}, []
-        missing = [name for name in own if name not in state_dict]
-        unexpected = [name for name in state_dict if name not in own]
-        for name in own:
-            if name in state_dict:
-                self._check_loaded(name, own[name], state_dict[name], loaded, wrong)
-        if wrong or (strict and (missing or unexpected)):
-            where = f"{type(self).__name__}.load_state_dict"
-            raise load_error(where, missing, unexpected, wrong, strict)
+    def to_empty(self, *, device=None, recurse: bool = True):
+        """This module on another device, with parameters and buffers of no particular contents."""
+        members = (*self.parameters(recurse), *self.buffers(recurse))
         with no_grad():
-            for name, value in loaded.items():
-                own[name].copy_(value)
-        return IncompatibleKeys(missing, unexpected)
+            for x in members:
+                x.rebind(empty(x.shape, dtype=x.dtype, device=device))
+        return self
 
-    def _check_loaded(self, name: str, own, given, loaded: dict, wrong: list) -> None:
-        try:
-            value = given if isinstance(given, Value) else adopted(given)
-            if value.shape != own.shape:
-                wrong.append(f"{name} of shape {value.shape}, not {own.shape}")
-            else:
-                loaded[name] = cast(value.detach(), own.dtype)
-        except (TypeError, ValueError) as error:
-            wrong.append(f"{name} ({error})")
+    def share_memory(self):
+        """Not possible: values never change, so processes have nothing to share.
+
+        Raises: DeviceError.
+        """
+        raise DeviceError(
+            "share_memory",
+            "tensors of one process",
+            "a wish to share them",
+            "Send state_dict() to the other process.",
+        )
 
     # -- printing --------------------------------------------------------------------------
     def extra_repr(self) -> str:
@@ -449,26 +449,8 @@ class Module:
         return f"{type(self).__name__}(\n  {lines}\n)"
 
 
-KINDS = {"parameter": Parameter, "module": Module, "buffer": Value}  # of members
-
-
-def adopted(given) -> Value:
-    if hasattr(given, "__dlpack__") and not hasattr(given, "__array_interface__"):
-        given = from_dlpack(given)
-    return asarray(given, copy=True)
-
-
-def load_error(where: str, missing, unexpected, wrong, strict: bool) -> CheckpointError:
-    kinds = {"missing": missing, "unexpected": unexpected} if strict else {}
-    kinds["mismatched"] = wrong
-    parts = "; ".join(f"{kind} {', '.join(names)}" for kind, names in kinds.items() if names)
-    hint = "" if wrong else " or pass strict=False"
-    return CheckpointError(
-        where,
-        "the names and shapes of this module",
-        parts,
-        f"Load the state of an equal module{hint}.",
-    )
+KINDS = {"parameter": Parameter, "module": Module, "buffer": Value}  # of members …
+TAKEN = KINDS | {"buffer": ModuleBuffer}  # … and what becomes one when it is set as an attribute
 
 
 def indented(text: str) -> str:

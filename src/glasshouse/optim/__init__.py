@@ -1,7 +1,6 @@
 """Optimizers, gradient clipping and learning-rate schedules."""
 
 from glasshouse.optim.rules import SGD, Adagrad, Adam, AdamW, RMSprop
-from glasshouse.optim.clip import clip_grad_norm_, clip_grad_value_
 from glasshouse.optim.grad_scaler import GradScaler
 from glasshouse.optim.optimizer import Optimizer
 from glasshouse.optim.schedule import (
@@ -16,3 +15,4 @@ from glasshouse.optim.schedule import (
     SequentialLR,
     StepLR,
 )
+from glasshouse.tensor.gradients import clip_grad_norm_, clip_grad_value_

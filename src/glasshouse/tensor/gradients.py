@@ -1,4 +1,6 @@
-"""Gradient clipping."""
+"""The gradients of several tensors together: their norm, and limits on them.
+
+`foreach` has no effect: it is taken because PyTorch takes it."""
 
 import math
 from functools import reduce
@@ -7,13 +9,20 @@ from operator import add
 from glasshouse.autograd import no_grad
 from glasshouse.base.dtype import accumulation_dtype, promote, real_dtype
 from glasshouse.base.errors import DTypeError, GradError, OptionError
-from glasshouse.dispatch.value import cast, full
+from glasshouse.dispatch.value import as_value, cast, full
 from glasshouse.ops.checks import check_type
 from glasshouse.ops.elementwise import maximum, minimum
-from glasshouse.tensor import Tensor, asarray
+from glasshouse.tensor.creation import asarray
+from glasshouse.tensor.methods import Tensor
 
 
-def clip_grad_norm_(parameters, max_norm: float, norm_type: float = 2.0, error_if_nonfinite=False):
+def clip_grad_norm_(
+    parameters,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach=None,
+):
     """The norm of all gradients together; they are scaled down in place if it is above max_norm.
 
         norm = (sum |g|^norm_type)^(1 / norm_type)
@@ -25,29 +34,75 @@ def clip_grad_norm_(parameters, max_norm: float, norm_type: float = 2.0, error_i
         `error_if_nonfinite` if the norm is infinite or NaN; nothing is changed then.
     Source: Pascanu, Mikolov, Bengio 2013, arXiv:1211.5063, algorithm 1; 1e-6 as in PyTorch.
     """
+    where = "clip_grad_norm_"
+    check_norm(where, max_norm, norm_type)
+    params = with_grad(where, parameters)
+    total = norm_of(where, [p.grad for p in params], norm_type, error_if_nonfinite)
+    scale_down(params, max_norm, total)
+    return total
+
+
+def get_total_norm(tensors, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach=None):
+    """The norm of all elements of the tensors together.
+
+        norm = (sum |x|^norm_type)^(1 / norm_type)
+
+    Shapes: -> ().
+    Raises: OptionError for a norm_type that is not positive, GradError with `error_if_nonfinite` if
+        the norm is infinite or NaN.
+    Source: standard.
+    Example:
+        >>> get_total_norm([Tensor([3.0]), Tensor([4.0])]).item()
+        5.0
+    """
+    where = "get_total_norm"
+    check_norm(where, 0.0, norm_type)
+    return norm_of(where, tensors_of(where, tensors), norm_type, error_if_nonfinite)
+
+
+def clip_grads_with_norm_(parameters, max_norm: float, total_norm, foreach=None) -> None:
+    """Scale the gradients down in place if their norm, which is given, is above max_norm.
+
+        g = g * min(1, max_norm / (total_norm + 1e-6))
+
+    Raises: OptionError for a negative max_norm.
+    Source: as clip_grad_norm_'s.
+    """
+    where = "clip_grads_with_norm_"
+    check_norm(where, max_norm, 2.0)
+    scale_down(with_grad(where, parameters), max_norm, as_value(total_norm, where=where))
+
+
+def check_norm(where: str, max_norm: float, norm_type: float) -> None:
     if not max_norm >= 0 or not norm_type > 0:
         raise OptionError(
-            "clip_grad_norm_",
+            where,
             "max_norm >= 0 and norm_type > 0",
             f"max_norm={max_norm!r}, norm_type={norm_type!r}",
             "norm_type may be inf.",
         )
-    params = with_grad("clip_grad_norm_", parameters)
-    if not params:
+
+
+def norm_of(where: str, tensors: list, norm_type: float, error_if_nonfinite: bool):
+    if not tensors:
         return asarray(0.0)
     with no_grad():
-        total = total_norm([p.grad for p in params], float(norm_type))
+        total = total_norm(tensors, float(norm_type))
         if error_if_nonfinite and not math.isfinite(total.item()):
             raise GradError(
-                "clip_grad_norm_",
+                where,
                 "a finite gradient norm",
                 total.item(),
                 "Look for the layer whose gradient is not finite, or lower the learning rate.",
             )
+    return total
+
+
+def scale_down(params: list, max_norm: float, total) -> None:
+    with no_grad():
         scale = minimum(float(max_norm) / (total + 1e-6), full((), 1.0, total.dtype))
         for p in params:
             p.grad *= cast(scale, real_dtype(p.grad.dtype))
-    return total
 
 
 def total_norm(grads: list, norm_type: float):
@@ -60,7 +115,7 @@ def total_norm(grads: list, norm_type: float):
     return reduce(add, powers) ** (1 / norm_type)
 
 
-def clip_grad_value_(parameters, clip_value: float) -> None:
+def clip_grad_value_(parameters, clip_value: float, foreach=None) -> None:
     """Limit every element of the gradients to [-clip_value, clip_value], in place.
 
     Raises: OptionError for a negative clip_value, DTypeError for complex gradients.
@@ -79,8 +134,12 @@ def clip_grad_value_(parameters, clip_value: float) -> None:
             p.grad = minimum(maximum(p.grad, -high), high)
 
 
+def tensors_of(where: str, tensors) -> list[Tensor]:
+    several = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    for x in several:
+        check_type(where, x, Tensor, "tensors", "Pass model.parameters().")
+    return several
+
+
 def with_grad(where: str, parameters) -> list[Tensor]:
-    tensors = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    for p in tensors:
-        check_type(where, p, Tensor, "tensors", "Pass model.parameters().")
-    return [p for p in tensors if p.grad is not None]
+    return [p for p in tensors_of(where, parameters) if p.grad is not None]

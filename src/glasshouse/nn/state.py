@@ -1,0 +1,171 @@
+"""The state of modules: what `state_dict` collects, and how `load_state_dict` puts it back."""
+
+from itertools import chain
+from typing import NamedTuple
+
+from glasshouse.autograd import no_grad
+from glasshouse.base.errors import CheckpointError
+from glasshouse.dispatch import Value, cast
+from glasshouse.tensor import asarray, from_dlpack
+
+EXTRA = "_extra_state"  # the name under which `get_extra_state` is saved
+
+
+class IncompatibleKeys(NamedTuple):
+    """What `load_state_dict(strict=False)` left out."""
+
+    missing_keys: list
+    unexpected_keys: list
+
+    def __repr__(self):
+        if not self.missing_keys and not self.unexpected_keys:
+            return "<All keys matched successfully>"
+        text = f"IncompatibleKeys({self.missing_keys=}, {self.unexpected_keys=})"
+        return text.replace("self.", "")
+
+
+class Stateful:
+    """Saving and loading, for Module."""
+
+    def get_extra_state(self):
+        """What is saved beside parameters and buffers; subclasses define it with
+        `set_extra_state`."""
+        raise NotImplementedError(
+            f"{type(self).__name__}: expected a method get_extra_state; got none. Define it."
+        )
+
+    def set_extra_state(self, state) -> None:
+        """Take what `get_extra_state` gave; subclasses define it."""
+        raise NotImplementedError(
+            f"{type(self).__name__}: expected a method set_extra_state; got none. Define it."
+        )
+
+    def state_dict(self, destination=None, *, prefix: str = "", keep_vars: bool = False) -> dict:
+        """Parameters and persistent buffers by dotted name, in the order of PyTorch's.
+        The tensors are snapshots, off the tape; `keep_vars` gives the parameters themselves. They
+        are put into `destination` if it is given."""
+        state = {} if destination is None else destination
+        for hook in self._hooks("_state_dict_pre_hooks"):
+            hook(self, prefix, keep_vars)
+        for name, x in self._own_state(prefix):
+            state[name] = x if keep_vars else x.detach()
+        if has_extra_state(self):
+            state[prefix + EXTRA] = self.get_extra_state()
+        for name, module in self._modules.items():
+            if module is not None:
+                module.state_dict(state, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
+        for hook in self._hooks("_state_dict_hooks"):
+            hook(self, state, prefix, {})
+        return state
+
+    def _hooks(self, kind: str) -> tuple:
+        return tuple(self.__dict__.get(kind, {}).values())
+
+    def _own_state(self, prefix: str):
+        """(name, tensor) of this module's own parameters and persistent buffers."""
+        for name, x in chain(self._parameters.items(), self._buffers.items()):
+            if x is not None and name not in self._non_persistent_buffers_set:
+                yield prefix + name, x
+
+    def load_state_dict(
+        self, state_dict, strict: bool = True, assign: bool = False
+    ) -> IncompatibleKeys:
+        """The names that did not match (none, if strict), after loading all that do. Values
+        (tensors, arrays, tensors of other libraries) take the module's dtypes, or replace the
+        module's tensors if `assign`. All is checked before anything changes.
+
+        Raises: CheckpointError for a tensor of another shape, and, if strict, for missing or
+            unexpected names.
+        """
+        given = dict(state_dict)
+        modules = list(self.named_modules(remove_duplicate=False))
+        missing, unexpected, wrong = self._call_load_pre_hooks(modules, given, strict)
+        own, owners = {}, {}
+        for path, module in modules:
+            for name, x in module._own_state(prefix_of(path)):
+                own[name], owners[name] = x, module
+        extra = {prefix_of(path) + EXTRA: m for path, m in modules if has_extra_state(m)}
+        expected = [*own, *extra]
+        missing += [name for name in expected if name not in given]
+        unexpected += [name for name in given if name not in own and name not in extra]
+        loaded: dict = {}
+        for name, x in own.items():
+            if name in given:
+                check_loaded(name, x, given[name], loaded, wrong, assign)
+        if wrong or (strict and (missing or unexpected)):
+            where = f"{type(self).__name__}.load_state_dict"
+            raise load_error(where, missing, unexpected, wrong, strict)
+        with no_grad():
+            for name, value in loaded.items():
+                put(owners[name], last_part(name), own[name], value, assign)
+        for name, module in extra.items():
+            if name in given:
+                module.set_extra_state(given[name])
+        keys = IncompatibleKeys(missing, unexpected)
+        for _, module in reversed(modules):
+            for hook in module._hooks("_load_state_dict_post_hooks"):
+                hook(module, keys)
+        return keys
+
+    def _call_load_pre_hooks(self, modules, given: dict, strict: bool):
+        """(missing, unexpected, wrong) as the hooks before loading leave them."""
+        missing: list = []
+        unexpected: list = []
+        wrong: list = []
+        for path, module in modules:
+            for hook in module._hooks("_load_state_dict_pre_hooks"):
+                prefix = prefix_of(path)
+                hook(module, given, prefix, {}, strict, missing, unexpected, wrong)
+        return missing, unexpected, wrong
+
+
+def has_extra_state(module) -> bool:
+    return type(module).get_extra_state is not Stateful.get_extra_state
+
+
+def prefix_of(path: str) -> str:
+    return f"{path}." if path else ""
+
+
+def last_part(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def check_loaded(name: str, own, given, loaded: dict, wrong: list, assign: bool) -> None:
+    try:
+        value = given if isinstance(given, Value) else adopted(given)
+        if value.shape != own.shape:
+            wrong.append(f"{name} of shape {value.shape}, not {own.shape}")
+        else:
+            loaded[name] = value.detach() if assign else cast(value.detach(), own.dtype)
+    except (TypeError, ValueError) as error:
+        wrong.append(f"{name} ({error})")
+
+
+def put(module, name: str, own, value, assign: bool) -> None:
+    """Write a value into a module's tensor, or put it in its place."""
+    if not assign:
+        own.copy_(value)
+    elif name in module._parameters:
+        module._parameters[name] = type(own)(value, own.requires_grad)
+    else:
+        module._buffers[name] = value
+
+
+def adopted(given) -> Value:
+    if hasattr(given, "__dlpack__") and not hasattr(given, "__array_interface__"):
+        given = from_dlpack(given)
+    return asarray(given, copy=True)
+
+
+def load_error(where: str, missing, unexpected, wrong, strict: bool) -> CheckpointError:
+    kinds = {"missing": missing, "unexpected": unexpected} if strict else {}
+    kinds["mismatched"] = wrong
+    parts = "; ".join(f"{kind} {', '.join(names)}" for kind, names in kinds.items() if names)
+    hint = "" if wrong else " or pass strict=False"
+    return CheckpointError(
+        where,
+        "the names and shapes of this module",
+        parts,
+        f"Load the state of an equal module{hint}.",
+    )

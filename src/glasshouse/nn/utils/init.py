@@ -1,0 +1,26 @@
+"""Modules without initial values."""
+
+from glasshouse.base.errors import DTypeError, type_name
+from glasshouse.dispatch.backend import use_backend
+from glasshouse.nn.module import Module
+from glasshouse.tensor import random
+
+
+def skip_init(module_cls, *args, **kwargs) -> Module:
+    """module_cls(*args, **kwargs), whose parameters and buffers have no particular contents: none
+    are drawn, and the default generator stays where it was.
+
+    Raises: DTypeError unless module_cls is a class of Modules.
+    Example:
+        >>> skip_init(gh.nn.Linear, 5, 2).weight.shape
+        (2, 5)
+    """
+    if not isinstance(module_cls, type) or not issubclass(module_cls, Module):
+        got = module_cls.__name__ if isinstance(module_cls, type) else type_name(module_cls)
+        raise DTypeError("skip_init", "a class of Modules", got, "Pass e.g. nn.Linear.")
+    generator, device = random.default_generator(), kwargs.pop("device", None)
+    before = generator.state()
+    with use_backend("meta"):
+        module = module_cls(*args, **kwargs)
+    generator.set_state(before)
+    return module.to_empty(device=device)

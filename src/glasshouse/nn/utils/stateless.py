@@ -1,0 +1,5 @@
+"""Modules called with other tensors in place of their own."""
+
+from glasshouse.nn.module import functional_call
+
+__all__ = ["functional_call"]
