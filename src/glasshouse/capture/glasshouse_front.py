@@ -45,6 +45,12 @@ OPERATIONS = tuple(
         "metrics",
     )
 )
+# Of these, what writes, or calls a function of the user's.
+INTERPRETED = (
+    "glasshouse.ops.checks",
+    "glasshouse.tensor.gradients",
+    "glasshouse.nn.functional.flex",
+)
 LEFT_TO_PYTHON = {"seed", "default_generator", "set_state"}
 CONSTANTS = (
     DType,
@@ -99,7 +105,7 @@ class GlasshouseFront(TensorFront, ModuleFront):
             owner = fn.__self__ if bound else None
             return isinstance(owner, type) and issubclass(owner, Value)
         name = fn.__module__ or ""
-        if name == "glasshouse.ops.checks" or not name.startswith(OPERATIONS):
+        if name in INTERPRETED or not name.startswith(OPERATIONS):
             return False
         if fn.__name__ in LEFT_TO_PYTHON or "<locals>" in fn.__qualname__:
             return False
