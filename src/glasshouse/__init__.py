@@ -99,6 +99,7 @@ from glasshouse.transforms import (
     jacobian,
     jacrev,
     jvp,
+    scan,
     value_and_grad,
     vjp,
     vmap,

@@ -61,13 +61,12 @@ class CallEntry(TapeEntry):
         """[(parent, cotangent)] of tracked operands (in `useful`, if given), given one a result."""
         call = self.call
         primitive, specs, outs = call.primitive, call.specs, call.outs
+        if primitive.pullback is not None:
+            return self.pull_together(cotangents, create_graph, useful)
         g = [zeros(spec) if c is None else c for c, spec in zip(cotangents, outs, strict=True)]
-        results = enumerate(zip(self.saved_out, outs, strict=True))
-        y = [self.revive(data, spec, (self, i), create_graph) for i, (data, spec) in results]
+        y, operands = self.revived(create_graph)
         if primitive.num_outputs == 1:
             (g,), (y,) = g, y
-        kept = zip(self.saved, specs, self.parents, strict=True)
-        operands = [self.revive(data, spec, parent, create_graph) for data, spec, parent in kept]
         pulled = []
         for i, parent in enumerate(self.parents):
             if parent is None or (useful is not None and parent[0] not in useful):
@@ -79,6 +78,22 @@ class CallEntry(TapeEntry):
                     check_cotangent(primitive, i, cotangent, specs[i])
                 pulled.append((parent, cotangent))
         return pulled
+
+    def pull_together(self, cotangents, create_graph: bool, useful):
+        """The same, where the card has one rule for all operands."""
+        is_needed = [p is not None and (useful is None or p[0] in useful) for p in self.parents]
+        y, operands = self.revived(create_graph)
+        rule, attrs = self.call.primitive.pullback, self.call.attrs
+        pulled_back = rule(tuple(is_needed), cotangents, y, *operands, **attrs)
+        pairs = zip(self.parents, pulled_back, strict=True)
+        return [(parent, cotangent) for parent, cotangent in pairs if cotangent is not None]
+
+    def revived(self, create_graph: bool) -> tuple[list, list]:
+        """(results, operands) as values again; the specs of those that were not kept."""
+        results = enumerate(zip(self.saved_out, self.call.outs, strict=True))
+        y = [self.revive(data, spec, (self, i), create_graph) for i, (data, spec) in results]
+        kept = zip(self.saved, self.call.specs, self.parents, strict=True)
+        return y, [self.revive(data, spec, parent, create_graph) for data, spec, parent in kept]
 
     def revive(self, data, spec: Spec, place, create_graph: bool):
         """A saved payload as a value again; its spec alone if it was not kept."""

@@ -58,6 +58,8 @@ class RecordingBackend(TensorBackend):
                 return record.record_full(self.recorder, call, attrs["value"])
         if name in record.INDEXED and self.checks_indices:
             check_indices(name, data, attrs)
+        if self.replaced and "body" in attrs:
+            call = self.with_replaced(call)
         if name in self.replaced:
             call = call_of(call.primitive, call.specs, attrs, call.out, self.replaced[name])
         if name not in ALWAYS_WRITTEN or data[0].spec.dtype.is_complex or call.out.dtype.is_complex:
@@ -71,6 +73,12 @@ class RecordingBackend(TensorBackend):
             return node
         picks = [pick_call(call, i) for i in range(len(call.outs))]
         return tuple([self.recorder.record(pick, (node,)) for pick in picks])
+
+    def with_replaced(self, call: Call) -> Call:
+        """A call of a card with a body, in which users' functions compute the cards they
+        replace."""
+        attrs = {**call.attrs, "body": call.attrs["body"].computed_by(self.replaced)}
+        return call_of(call.primitive, call.specs, attrs, call.out)
 
     def note_missing(self, call: Call) -> None:
         """Note the user's line of a call that no kernel computes.

@@ -17,10 +17,11 @@ from glasshouse.compile import disk_cache
 from glasshouse.compile.target import current_target
 from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch.bind import state
-from glasshouse.dispatch.call import Call
+from glasshouse.dispatch.call import Call, pseudo_primitives
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.graph.record import Recording
 from glasshouse.ops import BUILT_IN
+from glasshouse.ops.body import Body
 
 PACKAGE = Path(__file__).parent.parent
 COMPILER = (
@@ -94,9 +95,25 @@ def written(value) -> str:
     """
     if isinstance(value, (tuple, list)):
         return f"({', '.join(map(written, value))})"
+    if isinstance(value, Body):
+        return written_body(value)
     if isinstance(value, (bool, int, float, complex, str, bytes, DType, np.generic, type(None))):
         return f"{type(value).__name__} {value!r}"
     raise Unwritten
+
+
+def written_body(body: Body) -> str:
+    """The calls of a body.
+
+    Raises: Unwritten for what is not the library's own
+    """
+    if any(call.host or call.name not in (*BUILT_IN, *pseudo_primitives) for call, _ in body.calls):
+        raise Unwritten
+    lines = [
+        f"{call.name}({', '.join(f'{k}={written(v)}' for k, v in call.attrs.items())}) {places}"
+        for call, places in body.calls
+    ]
+    return "\n".join([repr(body.inputs), *lines, repr(body.outputs)])
 
 
 @functools.cache

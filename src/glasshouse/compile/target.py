@@ -34,6 +34,7 @@ class Target:
     free_outputs: frozenset[int] = frozenset()  # of a recording: their axes lie in any order
     # Of a recording: (output, leaf) where that leaf's memory is to be the output's, if it can be.
     written_leaves: frozenset[tuple[int, int]] = frozenset()
+    keeps_inputs = False  # whether stable inputs may be kept in a second layout
     lends_outputs = False  # whether values in between lie in outputs that are not yet written
 
     def __init__(self, name: str, lowerers, fused: Lowerer, host: Lowerer, dialect=None):

@@ -49,10 +49,14 @@ class Cost(NamedTuple):
     exact_matrix_flops: int
 
 
+NO_COST = Cost(0, 0, 0, 0, 0)
+
+
 class PseudoPrimitive:
     """What stands for a primitive where a recording or graph has what is no card's."""
 
     kind, num_outputs, vjp, exact_flops, complex_flops = "pseudo", 1, None, None, 1
+    parts = None
 
     def __init__(self, name: str, ref):
         self.name, self.ref = name, ref
@@ -138,6 +142,9 @@ numbers = itertools.count()
 
 def work_out_cost(call: Call) -> Cost:
     card, specs, attrs = call.primitive, call.specs, call.attrs
+    if card.parts is not None:
+        parts = [[n * times for n in part.cost] for part, times, _ in card.parts(*specs, **attrs)]
+        return Cost(*(sum(column) for column in zip(*parts, strict=True))) if parts else NO_COST
     flops = int(card.flops(*specs, **attrs)) if specs else 0
     exact = flops
     if specs and card.exact_flops is not None:

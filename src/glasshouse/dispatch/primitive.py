@@ -122,10 +122,13 @@ class Primitive:
     infer   (*specs, **attrs) -> Spec, or a tuple of them; raises on bad operands
     ref     (*arrays, **attrs) -> array(s): the meaning, in NumPy
     vjp     per operand (or a function i -> rule): f(g, y, *operands, **attrs) -> cotangent
+    pullback  (needs, cotangents, y, *operands, **attrs) -> a cotangent for each operand in `needs`:
+            where they share their work; cotangents that are None are zero
     jvp     per operand (or a function i -> rule): f(t, y, *operands, **attrs) -> tangent, or LINEAR
     batch   (batched, *operands, **attrs) -> result(s) with the batch axis in front
     flops   (*specs, **attrs) -> count, a multiply-add being 2;  bytes: read plus written
     exact_flops    the same without work on padding, where that differs
+    parts          (*specs, **attrs) -> [(call, how often, is it again)], what it is made of
     complex_flops  real operations in place of each one on complex operands
     kernel         how fused kernels write an element; a card without is a step of the host
     composition    (*operands, **attrs) -> result(s) of other cards: what Programs have instead"""
@@ -143,12 +146,14 @@ class Primitive:
     error_samples: tuple[ErrorSample, ...]
     dtypes: tuple[DType, ...]
     vjp: tuple | Callable | None = None
+    pullback: Callable | None = None
     jvp: tuple | Callable | str | None = None
     traits: frozenset[str] = frozenset()
     source: str = "standard"
     num_outputs: int = 1
     autocast: str | None = None  # "lower": runs in the 16-bit type of an autocast
     exact_flops: Callable | None = None
+    parts: Callable | None = None
     complex_flops: int = 4
     kernel: KernelText | None = None
     composition: Callable | None = None

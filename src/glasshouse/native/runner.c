@@ -8,6 +8,7 @@
    it. */
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <time.h>
 
 enum { ARENA, INPUT, OUTPUT, SCALAR, ERROR, SIZE };
@@ -68,4 +69,58 @@ int64_t gh_run(const Step *steps, int64_t begin, int64_t end, char *arena, void 
     if (ends_ns) ends_ns[i] = now_ns();
   }
   return end;
+}
+
+/* A loop: the steps of a body, the first `once` of them before the loop. Its arguments are scratch
+   memory, where the body's arena begins, the error flag, and pointers that the tables below number.
+   An input of the body is a value carried from step to step, which begins at an argument, or an
+   argument and how far it moves with each step. An output lies in a stack, or at an argument or in
+   scratch memory, every other time at a spare place if it has one. A copy brings an output, each
+   time or, if it is carried, at the end, to where else it is wanted. */
+typedef struct { int64_t carried, arg, step; } LoopInput;
+typedef struct { int64_t stack, step, arg, place, spare; } LoopOutput;
+typedef struct { int64_t output, carried, arg, bytes; } LoopCopy;
+
+typedef struct {
+  const Step *steps;
+  int64_t once, count, length, reverse, input_count, output_count, carry_count, copy_count;
+  const LoopInput *inputs;
+  const LoopOutput *outputs;
+  const int64_t *carried;
+  const LoopCopy *copies;
+} Loop;
+
+static void *loop_output(const LoopOutput *x, void **a, int64_t t, int64_t left) {
+  if (x->stack >= 0) return (char *)a[x->stack] + t * x->step;
+  if (x->spare >= 0 && left % 2) return (char *)a[0] + x->spare;
+  return x->arg >= 0 ? a[x->arg] : (char *)a[0] + x->place;
+}
+
+int gh_run_loop(const Loop *x, void **a, int32_t count) {
+  (void)count;
+  void *inputs[x->input_count + 1], *outputs[x->output_count + 1], *carried[x->carry_count + 1];
+  int64_t *error = a[1];
+  for (int64_t i = 0; i < x->input_count; i++)
+    if (x->inputs[i].carried >= 0) carried[x->inputs[i].carried] = a[x->inputs[i].arg];
+  for (int64_t k = 0; k < x->length; k++) {
+    const int64_t left = x->length - 1 - k, t = x->reverse ? left : k;
+    for (int64_t i = 0; i < x->input_count; i++) {
+      const LoopInput *in = x->inputs + i;
+      inputs[i] = in->carried >= 0 ? carried[in->carried] : (char *)a[in->arg] + t * in->step;
+    }
+    for (int64_t i = 0; i < x->output_count; i++)
+      outputs[i] = loop_output(x->outputs + i, a, t, left);
+    if (gh_run(x->steps, k ? x->once : 0, x->count, a[0], inputs, outputs, NULL, error, NULL) !=
+        x->count)
+      return *error ? 0 : 1;
+    for (int64_t j = 0; j < x->carry_count; j++) carried[j] = outputs[x->carried[j]];
+    for (int64_t i = 0; i < x->copy_count; i++) {
+      const LoopCopy *c = x->copies + i;
+      if (c->carried < 0)
+        memcpy((char *)a[c->arg] + t * c->bytes, outputs[c->output], c->bytes);
+      else if (!left)
+        memcpy(a[c->arg], outputs[c->output], c->bytes);
+    }
+  }
+  return 0;
 }

@@ -13,6 +13,7 @@ from glasshouse.ops import (
     movement,
     random,
     reduce,
+    scan,
     sort,
     window,
 )
@@ -29,6 +30,7 @@ FAMILIES = (
     movement,
     random,
     reduce,
+    scan,
     sort,
     window,
 )

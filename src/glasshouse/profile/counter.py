@@ -123,7 +123,8 @@ class FlopCounter(Watcher):
         check_one_of("view", view, VIEWS)
         self.digest()
         sums = Sums()
-        for (call, origin), (calls,) in tuple(self.counts.items()):
+        counted = [(*key, calls) for key, (calls,) in tuple(self.counts.items())]
+        for call, origin, calls in taken_apart(counted):
             cost, phase = call.cost, origin.phase
             matrix, exact_matrix = cost.matrix_flops, cost.exact_matrix_flops
             flops = matrix if view == "matrix" else cost.flops
@@ -240,6 +241,17 @@ class FlopCounter(Watcher):
 
     def __str__(self):
         return self.table()
+
+
+def taken_apart(counted):
+    """(call, origin, how often), with the calls that a loop is made of in place of it."""
+    for call, origin, calls in counted:
+        if call.primitive.parts is None:
+            yield call, origin, calls
+            continue
+        for part, times, is_again in call.primitive.parts(*call.specs, **call.attrs):
+            place = origin._replace(phase="recompute") if is_again else origin
+            yield from taken_apart([(part, place, times * calls)])
 
 
 def counting(counts: dict, thread: int):

@@ -90,6 +90,7 @@ class OperatorName:
     """What stands for a primitive in calls that were read from a trace."""
 
     num_outputs, vjp, exact_flops, complex_flops, kind = 1, None, None, 1, "read"
+    parts = None
 
     def __init__(self, name: str):
         self.name = name

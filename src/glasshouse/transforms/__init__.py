@@ -4,4 +4,5 @@ from glasshouse.transforms.checkpoint import checkpoint
 from glasshouse.transforms.forward import jvp
 from glasshouse.transforms.jacobian import hessian, hvp, jacfwd, jacobian, jacrev
 from glasshouse.transforms.reverse import grad, value_and_grad, vjp
+from glasshouse.transforms.scan import scan
 from glasshouse.transforms.vmap import vmap

@@ -1,10 +1,9 @@
 """Forward mode: jvp carries a tangent along with every value."""
 
-import functools
-
 from glasshouse.base import DTypeError, ShapeError, flatten, unflatten
-from glasshouse.dispatch import LINEAR, Level, Value, as_value, zeros
+from glasshouse.dispatch import Level, Value, as_value, zeros
 from glasshouse.ops.checks import check_like
+from glasshouse.ops.tangents import push
 from glasshouse.transforms.reverse import as_leaves, check_outputs, split_aux
 
 
@@ -30,30 +29,6 @@ class JvpMode(Level):
             return self.wrap(y, tangent if y.dtype.is_inexact else None)
         pairs = zip(y, tangent or (None,) * len(y), strict=True)
         return tuple(self.wrap(x, t if x.dtype.is_inexact else None) for x, t in pairs)
-
-
-def push(primitive, primals, tangents, y, attrs):
-    given = [(i, t) for i, t in enumerate(tangents) if t is not None and primitive.jvp is not None]
-    parts = [contribution(primitive, i, t, y, primals, attrs) for i, t in given]
-    parts = [part for part in parts if part is not None]
-    return functools.reduce(add_tangents, parts) if parts else None
-
-
-def add_tangents(a, b):
-    if not isinstance(a, tuple):
-        return a + b
-    return tuple(x if y is None else y if x is None else x + y for x, y in zip(a, b, strict=True))
-
-
-def contribution(primitive, i: int, t, y, primals, attrs):
-    rule = primitive.jvp
-    if rule is not LINEAR:
-        rule = rule(i) if callable(rule) else rule[i]
-    if rule is None:
-        return None
-    if rule is LINEAR:
-        return primitive(*primals[:i], t, *primals[i + 1 :], **attrs)
-    return rule(t, y, *primals, **attrs)
 
 
 def jvp(fn, primals, tangents, has_aux: bool = False):

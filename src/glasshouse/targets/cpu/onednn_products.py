@@ -2,6 +2,7 @@
 
 from math import prod
 
+from glasshouse.compile.target import current_target
 from glasshouse.compile.view import View
 from glasshouse.graph.graph import Node
 from glasshouse.targets.cpu.layouts import matrix_strides, repeated_axes, stacked
@@ -43,16 +44,25 @@ def add_matmul(planner: PrimitivePlanner, first, second, bias: View | None) -> N
     dc, target = planner.result()
     shape = (1,) * (planner.node.spec.ndim - 1) + planner.node.shape[-1:]
     bias_desc, read = planner.bias(bias, shape)
-    chooses = is_reordered(a, b)
+    is_fixed = is_constant(b)
+    chooses = is_reordered(a, b) or is_fixed
     wanted = dnnl.desc(b.shape, b.base.dtype) if chooses else b_desc
     desc = dnnl.primitive("matmul", a_desc, wanted, bias_desc, dc)
     if chooses:
         wanted = dnnl.query(desc, QUERY_WEIGHTS)
-        own = b.base.place != "input"  # a parameter kept in two layouts would take twice the memory
+        own = (
+            is_fixed or b.base.place != "input"
+        )  # a parameter kept in two layouts would take twice the memory
         b = planner.reordered(planner.node.inputs[1], b, b_desc, wanted, worth_keeping=own)
     reads = [(SRC, a_desc, a), (WEIGHTS, wanted, b), *read]
     planner.add_step(desc, reads, [(DST, dc, target.view())], "matmul")
     planner.hand_out(target)
+
+
+def is_constant(b: View) -> bool:
+    """Whether a matrix is the same in every step of a loop: it is then reordered once."""
+    target, base = current_target(), b.base
+    return target.keeps_inputs and base.place == "input" and base.at in target.stable_inputs
 
 
 def is_reordered(a: View, b: View) -> bool:

@@ -10,6 +10,7 @@ from glasshouse.targets.cpu.fused import FusedLowerer
 from glasshouse.targets.cpu.host import HostLowerer
 from glasshouse.targets.cpu.onednn_convolutions import OnednnConvolutions
 from glasshouse.targets.cpu.onednn_products import OnednnProducts
+from glasshouse.targets.cpu.scan import LoopLowerer
 from glasshouse.targets.cpu.scatter import ScatterKernels
 from glasshouse.targets.cpu.windows import WindowKernels
 from glasshouse.targets.cpu.winograd import WinogradConvolutions
@@ -41,6 +42,7 @@ CPU = CpuTarget(
         ExtremeKernels(),
         RunningSumKernels(),
         SortKernels(),
+        LoopLowerer(),
     ],
     fused=FusedLowerer(),
     host=HostLowerer(),

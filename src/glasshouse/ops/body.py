@@ -1,0 +1,243 @@
+"""Bodies: pure functions of values, written down as calls of cards.
+
+A card with a function among its attrs, such as `scan`, has it as a `Body`: the specs of its inputs,
+calls of cards on earlier values, and which values are its results. Equal bodies are one object, so
+a call that has one is found again like any other. `BodyTracer` makes bodies: a level whose values
+stand for what is not known yet. What a function closes over becomes an input of its body."""
+
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakValueDictionary
+
+from glasshouse.base import Spec, TransformError, having
+from glasshouse.dispatch import Level, box
+from glasshouse.dispatch.bind import bind, state
+from glasshouse.dispatch.call import (
+    Call,
+    PseudoPrimitive,
+    call_of,
+    is_static_source,
+    pseudo_primitives,
+)
+from glasshouse.dispatch.primitive import primitives
+
+KEPT_INSIDE = ("expand", "permute")  # moves that cost nothing where they are used
+DETACH = PseudoPrimitive("detach", lambda x: x)  # the value, through which no derivative goes
+pseudo_primitives["detach"] = DETACH
+
+
+class Body:
+    """`inputs`: specs. `calls`: (call, positions of its operands). `outputs`: positions. Positions
+    count the inputs, then each result of each call."""
+
+    __slots__ = ("inputs", "calls", "outputs", "__weakref__")
+    bodies: WeakValueDictionary[tuple, "Body"] = WeakValueDictionary()
+
+    def __init__(self, inputs: tuple, calls: tuple, outputs: tuple):
+        self.inputs, self.calls, self.outputs = inputs, calls, outputs
+
+    @classmethod
+    def of(cls, inputs: tuple, calls: tuple, outputs: tuple) -> "Body":
+        """The one body of these parts."""
+        key = (inputs, calls, outputs)
+        body = cls.bodies.get(key)
+        return cls.bodies.setdefault(key, cls(*key)) if body is None else body
+
+    def __reduce__(self):
+        return Body.of, (self.inputs, self.calls, self.outputs)
+
+    def specs(self) -> list[Spec]:
+        """Of every value, by position."""
+        return [*self.inputs, *(spec for call, _ in self.calls for spec in call.outs)]
+
+    def out_specs(self) -> list[Spec]:
+        """Of the results."""
+        specs = self.specs()
+        return [specs[at] for at in self.outputs]
+
+    def values(self, inputs) -> list:
+        """Every value by position, for these inputs."""
+        values = list(inputs)
+        for call, places in self.calls:
+            operands = [values[at] for at in places]
+            if call.primitive is DETACH:
+                values.append(operands[0].detach())
+                continue
+            result = bind(call.primitive, tuple(operands), call.attrs)
+            values.extend(result if call.primitive.num_outputs != 1 else (result,))
+        return values
+
+    def apply(self, *inputs) -> list:
+        """The results for these inputs."""
+        values = self.values(inputs)
+        return [values[at] for at in self.outputs]
+
+    def compute(self, arrays) -> list:
+        """The results for arrays, by the cards' references."""
+        values = list(arrays)
+        for call, places in self.calls:
+            result = call.compute(*[values[at] for at in places])
+            values.extend(result if call.primitive.num_outputs != 1 else (result,))
+        return [values[at] for at in self.outputs]
+
+    def computed_by(self, functions: dict[str, Any]) -> "Body":
+        """The same with users' functions in place of the references of cards, by their names."""
+        calls = tuple(
+            (
+                call_of(call.primitive, call.specs, call.attrs, call.out, functions.get(call.name)),
+                at,
+            )
+            for call, at in self.calls
+        )
+        return Body.of(self.inputs, calls, self.outputs)
+
+    def __str__(self):
+        lines = [f"body of {', '.join(f'v{i}: {s}' for i, s in enumerate(self.inputs))}"]
+        at = len(self.inputs)
+        for call, places in self.calls:
+            names = ", ".join(f"v{at + i}" for i in range(len(call.outs)))
+            operands = ", ".join(f"v{i}" for i in places)
+            lines.append(f"  {names} = {call.name}({operands}) {call.attrs or ''}".rstrip())
+            at += len(call.outs)
+        return "\n".join([*lines, f"  return {', '.join(f'v{i}' for i in self.outputs)}"])
+
+
+class TracedCall:
+    """A call of a trace: the numbers of its operands and of its results."""
+
+    __slots__ = ("call", "operands", "results")
+
+    def __init__(self, call: Call, operands: tuple[int, ...], results: tuple[int, ...]):
+        self.call, self.operands, self.results = call, operands, results
+
+
+class BodyTracer(Level):
+    """A level whose values are numbers: what is called on them is written down. `captured` are the
+    values from outside that were met, by their numbers. Calls on those alone are made outside,
+    once."""
+
+    hides = True
+
+    def __init__(self, is_closed: bool = False):
+        self.is_closed = is_closed  # whether scalars are written down, and not captured
+        self.specs: list[Spec] = []  # by number
+        self.calls: list[TracedCall] = []
+        self.maker: dict[int, TracedCall] = {}  # by the number of a result
+        self.by_key: dict[tuple, TracedCall] = {}
+        self.captured: dict[int, Any] = {}
+        self.numbers: dict[int, int] = {}  # of captured values, by identity
+
+    def number(self, spec: Spec) -> int:
+        self.specs.append(spec)
+        return len(self.specs) - 1
+
+    def value(self, number: int):
+        """The value of a number."""
+        value = box(number, self.specs[number], None)
+        value.mode = self
+        return value
+
+    def input(self, spec: Spec):
+        """A value that is given later."""
+        return self.value(self.number(spec))
+
+    def number_of(self, value) -> int:
+        """Of a value of this level, or one from outside."""
+        if value.mode is self:
+            return value.payload
+        number = self.numbers.get(id(value))
+        if number is None:
+            number = self.numbers[id(value)] = self.number(value.spec)
+            self.captured[number] = value
+        return number
+
+    def constant(self, value):
+        return self.value(self.number_of(value))
+
+    def lower(self, value):
+        return value
+
+    def detach(self, value):
+        return self.emit(DETACH, (value,), {})
+
+    def concrete(self, value):
+        raise TransformError(
+            "scan",
+            f"no need for the contents of {value.spec}, which are not known while its step is read",
+            "a request for them (bool(), .item(), .numpy(), a mask as index …)",
+            "Use gh.where instead of `if`, or take this part out of the step.",
+        )
+
+    def process(self, primitive, args, attrs, below):
+        name = primitive.name
+        if name == "constant":
+            return below(primitive, args, attrs)
+        if name == "full" and not (self.is_closed or is_static_source(primitive, attrs)):
+            scalar = below(primitive, args, {**attrs, "shape": ()})
+            return self.expanded(scalar, attrs["shape"])
+        is_own = any(arg.mode is self for arg in args)
+        if not is_own and (name == "random_bits" or (args and name not in KEPT_INSIDE)):
+            return below(primitive, args, attrs)
+        return self.emit(primitive, args, attrs)
+
+    def expanded(self, x, shape):
+        """A captured scalar in a shape."""
+        if not shape:
+            return self.constant(x)
+        x = self.emit(primitives["reshape"], (x,), {"shape": (1,) * len(shape)})
+        return self.emit(primitives["expand"], (x,), {"shape": tuple(shape)})
+
+    def emit(self, primitive, args, attrs):
+        """The result(s) of a call, which is written down; an equal call is the earlier one."""
+        operands = tuple(self.number_of(arg) for arg in args)
+        specs = [self.specs[i] for i in operands]
+        out = specs[0] if primitive is DETACH else None
+        call = call_of(primitive, specs, attrs, out)
+        key = (call, operands)
+        traced = self.by_key.get(key)
+        if traced is None:
+            results = tuple(self.number(spec) for spec in call.outs)
+            traced = self.by_key[key] = TracedCall(call, operands, results)
+            self.calls.append(traced)
+            self.maker.update(dict.fromkeys(results, traced))
+        values = [self.value(number) for number in traced.results]
+        return values[0] if call.primitive.num_outputs == 1 else tuple(values)
+
+    def body(self, inputs: Sequence[int], outputs: Sequence[int]) -> Body:
+        """What leads from some numbers to others, without calls that nobody needs."""
+        needed = self.needed(outputs, inputs) - set(inputs)
+        calls = [traced for traced in self.calls if not needed.isdisjoint(traced.results)]
+        position = {number: i for i, number in enumerate(inputs)}
+        written, at = [], len(inputs)
+        for traced in calls:
+            written.append((traced.call, tuple(position[i] for i in traced.operands)))
+            for number in traced.results:
+                position.setdefault(number, at)
+                at += 1
+        results = tuple(position[i] for i in outputs)
+        return Body.of(tuple(self.specs[i] for i in inputs), tuple(written), results)
+
+    def needed(self, outputs: Sequence[int], given: Sequence[int] = ()) -> set[int]:
+        """The numbers that some need, those that are given not followed."""
+        needed, ends = set(outputs), set(given)
+        for traced in reversed(self.calls):
+            if not needed.difference(ends).isdisjoint(traced.results):
+                needed.update(traced.operands)
+        return needed
+
+    def roots(self, outputs: Sequence[int], given: Sequence[int] = ()) -> list[int]:
+        """The inputs, captured ones included, that some numbers need, unless they are given."""
+        needed = self.needed(outputs, given)
+        return sorted(i for i in needed if i not in self.maker and i not in given)
+
+
+def traced(fn, specs: Sequence[Spec], is_closed: bool = False):
+    """(tracer, values that stand for inputs of these specs, what `fn` gave for them). Modes that
+    only change which cards are called, such as autocast, go on inside; none if it `is_closed`, for
+    what it calls are cards."""
+    tracer = BodyTracer(is_closed)
+    inputs = [tracer.input(spec) for spec in specs]
+    ways = tuple(mode for mode in state.modes if mode.key is not None and not is_closed)
+    others = tuple(mode for mode in state.modes if mode.key is None and not is_closed)
+    with having(state, modes=(*others, tracer, *ways)):
+        return tracer, inputs, fn(*inputs)

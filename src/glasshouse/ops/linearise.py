@@ -1,0 +1,395 @@
+"""The derivative of a loop: what its forward pass keeps, and the loop that runs backwards.
+
+A step of the backward loop reads values of the same step of the forward loop. Those that cannot be
+had cheaply from its inputs are kept (residuals), one for each step. The cotangent of what is the
+same in every step is a sum over steps: it is added up on the way, or, where it is a product of what
+is there for all steps anyway, worked out behind the loop as one large product.
+
+Source: Griewank, Walther 2008, Evaluating Derivatives, chapters 3 and 12."""
+
+import functools
+from typing import Any, NamedTuple
+
+from glasshouse.dispatch import zeros
+from glasshouse.dispatch.call import Call
+from glasshouse.dispatch.primitive import primitives
+from glasshouse.ops.body import DETACH, Body, BodyTracer, traced
+
+MOST_LINEARISED = 1 << 10  # loops of which derivatives are kept
+
+
+class LoopShape(NamedTuple):
+    """How many inputs of a body are constant over the steps and how many carried from one to the
+    next (the others are one for each step), and over how many steps it goes."""
+
+    consts: int
+    carries: int
+    length: int
+
+    def parts(self, given) -> tuple[list, list, list]:
+        """(constants, carried, one for each step)."""
+        middle = self.consts + self.carries
+        return list(given[: self.consts]), list(given[self.consts : middle]), list(given[middle:])
+
+
+class Forward(NamedTuple):
+    """A body that also gives its residuals, which are its last results."""
+
+    body: Body
+    residuals: int
+
+
+class Stacked(NamedTuple):
+    """Values of all steps: those of a number, moved by calls."""
+
+    number: int
+    moves: tuple[Call, ...] = ()
+
+
+class Late(NamedTuple):
+    """A sum over steps that is worked out behind the loop: of `Stacked` values, of the products of
+    two, or what a linear `call` makes of such sums."""
+
+    call: Call | None
+    operands: tuple[Any, ...]
+
+
+class Backward(NamedTuple):
+    """The loop that runs backwards. Its inputs are all constants of the forward loop, cotangents of
+    the `active` carried values, sums of cotangents of `summed` constants, and per step what `reads`
+    says. It gives the carried ones again, then `stacks`, one a step. `pulled` says which of the
+    numbers are cotangents of inputs per step; `late` are the other constants' cotangents. `sources`
+    says what the numbers are that are there before: ("x" | "residual" | "cotangent", which one)."""
+
+    body: Body
+    active: tuple[int, ...]
+    summed: tuple[int, ...]
+    reads: tuple[int, ...]
+    stacks: tuple[int, ...]
+    pulled: dict[int, int]
+    late: dict[int, Late]
+    sources: dict[int, tuple[str, int]]
+    recomputed: int  # how many of its calls, the first ones, are the forward loop's
+
+
+def active_carries(body: Body, shape: LoopShape, needs: tuple[bool, ...]) -> set[int]:
+    """The carried values that depend on an input that is needed."""
+    _, init, _ = shape.parts(needs)
+    specs = body.inputs[shape.consts :]
+    active = {i for i, need in enumerate(init) if need}
+    while True:
+        moving = dependent(
+            body, [need or i - shape.consts in active for i, need in enumerate(needs)]
+        )
+        active_now = {i for i in range(shape.carries) if body.outputs[i] in moving} | active
+        active_now = {i for i in active_now if specs[i].dtype.is_inexact}
+        if active_now == active:
+            return active
+        active = active_now
+
+
+def dependent(body: Body, needs) -> set[int]:
+    """The positions of inexact values that depend on the needed inputs."""
+    moving = {i for i, need in enumerate(needs) if need and body.inputs[i].dtype.is_inexact}
+    at = len(body.inputs)
+    for call, places in body.calls:
+        if call.primitive.vjp is not None and not moving.isdisjoint(places):
+            moving.update(at + i for i, spec in enumerate(call.outs) if spec.dtype.is_inexact)
+        at += len(call.outs)
+    return moving
+
+
+class Pull:
+    """One step backwards, traced: numbers of the inputs, of the forward values, of the cotangents
+    that come in and of those that go out."""
+
+    def __init__(self, body: Body, shape: LoopShape, needs, present):
+        self.body, self.shape = body, shape
+        self.active = sorted(active_carries(body, shape, needs))
+        moving = [need or i - shape.consts in self.active for i, need in enumerate(needs)]
+        self.moving = dependent(body, moving)
+        specs = body.out_specs()
+        given = [
+            i
+            for i, spec in enumerate(specs)
+            if (i in self.active if i < shape.carries else present[i])
+            and spec.dtype.is_inexact
+            and body.outputs[i] in self.moving
+        ]
+        count = len(body.inputs)
+        asked = [*body.inputs, *(specs[i] for i in given)]
+        self.tracer, inputs, (self.values, pulled) = traced(
+            lambda *values: self.run(values[:count], dict(zip(given, values[count:], strict=True))),
+            asked,
+            is_closed=True,
+        )
+        self.inputs = [x.payload for x in inputs[:count]]
+        self.given = {i: x.payload for i, x in zip(given, inputs[count:], strict=True)}
+        self.pulled = {i: self.tracer.number_of(x) for i, x in pulled.items()}
+
+    def run(self, inputs, cotangents: dict[int, Any]):
+        """(every value of the body, the cotangents of its inputs that move, by position)."""
+        values = self.body.values(inputs)
+        self.forward_calls = len(inputs[0].mode.calls) if inputs else 0
+        sums: dict[int, Any] = {}
+        for i, cotangent in cotangents.items():
+            add_to(sums, self.body.outputs[i], cotangent)
+        at = len(values)
+        for call, places in reversed(self.body.calls):
+            at -= len(call.outs)
+            arrived = [sums.get(at + i) for i in range(len(call.outs))]
+            if call.primitive is not DETACH and any(x is not None for x in arrived):
+                self.pull(call, places, values, at, arrived, sums)
+        return values, {i: sums[i] for i in range(len(inputs)) if i in sums and i in self.moving}
+
+    def pull(self, call: Call, places, values, at: int, arrived, sums) -> None:
+        """Add the cotangents of a call's operands, by the card's rules."""
+        primitive = call.primitive
+        needs = tuple(place in self.moving for place in places)
+        if primitive.vjp is None or True not in needs:
+            return
+        y: Any = values[at : at + len(call.outs)]
+        operands = [values[place] for place in places]
+        if primitive.pullback is not None:
+            pulled = primitive.pullback(needs, arrived, y, *operands, **call.attrs)
+        else:
+            g: Any = [zeros(s) if x is None else x for x, s in zip(arrived, call.outs, strict=True)]
+            if primitive.num_outputs == 1:
+                (g,), (y,) = g, y
+            pulled = [
+                None if rule is None else rule.fn(g, y, *operands, **call.attrs)
+                for rule in (
+                    primitive.vjp_rule(i) if need else None for i, need in enumerate(needs)
+                )
+            ]
+        for place, cotangent in zip(places, pulled, strict=True):
+            if cotangent is not None:
+                add_to(sums, place, cotangent)
+
+
+def add_to(sums: dict[int, Any], at: int, cotangent) -> None:
+    sums[at] = sums[at] + cotangent if at in sums else cotangent
+
+
+def is_cheap(call: Call) -> bool:
+    """Whether a value is computed again rather than kept."""
+    card = call.primitive
+    return card is DETACH or card.kind == "create" or not card.traits.isdisjoint(CHEAP)
+
+
+CHEAP = {"elementwise", "movement"}
+
+
+@functools.lru_cache(MOST_LINEARISED)
+def forward_of(body: Body, shape: LoopShape, needs: tuple[bool, ...], recompute: bool) -> Forward:
+    """The body that also gives what the backward loop reads. With `recompute` that is what is
+    carried, and all else is computed again."""
+    pull = Pull(body, shape, needs, (True,) * len(body.outputs))
+    tracer = pull.tracer
+    backward = reached(tracer, pull.given.values())
+    _, carried, _ = shape.parts(pull.inputs)
+    free = set(pull.inputs) - set(carried) | set(tracer.captured)
+    kept: list[int] = []
+    for number in read_by(tracer, backward, pull.pulled.values()):
+        bounds = boundary(tracer, number, free, set(kept), recompute)
+        extra = [i for i in bounds if i not in kept]
+        if number in free or number in kept or not extra:
+            continue
+        cheaper = sum(tracer.specs[i].nbytes for i in extra) <= tracer.specs[number].nbytes
+        kept += extra if cheaper or recompute else [number]
+    outputs = [pull.tracer.number_of(pull.values[at]) for at in body.outputs]
+    return Forward(tracer.body(pull.inputs, [*outputs, *kept]), len(kept))
+
+
+def reached(tracer: BodyTracer, begin) -> set[int]:
+    """The numbers that depend on some."""
+    numbers = set(begin)
+    for call in tracer.calls:
+        if not numbers.isdisjoint(call.operands):
+            numbers.update(call.results)
+    return numbers
+
+
+def read_by(tracer: BodyTracer, backward: set[int], outputs) -> list[int]:
+    """The forward values that backward calls and outputs read, in order."""
+    read = {i for i in outputs if i not in backward}
+    for call in tracer.calls:
+        if not backward.isdisjoint(call.results):
+            read.update(i for i in call.operands if i not in backward)
+    return sorted(read)
+
+
+def boundary(tracer: BodyTracer, number: int, free, kept, recompute: bool) -> list[int]:
+    """The values that are not free from which a value is cheaply computed: itself, if need be."""
+    bounds, stack, visited = dict[int, None](), [number], set[int]()
+    while stack:
+        at = stack.pop()
+        if at in free or at in visited:
+            continue
+        visited.add(at)
+        maker = tracer.maker.get(at)
+        if at in kept or maker is None or not (recompute or is_cheap(maker.call)):
+            bounds[at] = None
+        else:
+            stack += maker.operands
+    return list(bounds)
+
+
+@functools.lru_cache(MOST_LINEARISED)
+def backward_of(
+    forward: Forward, shape: LoopShape, needs: tuple[bool, ...], present: tuple[bool, ...]
+) -> Backward:
+    """The loop that pulls back the cotangents that are `present` among those of the results."""
+    return BackwardBuilder(forward, shape, needs, present).build()
+
+
+class BackwardBuilder:
+    """Makes the backward loop of a forward one."""
+
+    def __init__(self, forward: Forward, shape: LoopShape, needs, present):
+        self.shape, self.needs = shape, needs
+        results = len(forward.body.outputs) - forward.residuals
+        self.pull = pull = Pull(
+            forward.body, shape, needs, (*present, *(False,) * forward.residuals)
+        )
+        self.tracer = pull.tracer
+        self.consts, _, xs = shape.parts(pull.inputs)
+        first_x = shape.consts + shape.carries
+        kept = [pull.values[at] for at in forward.body.outputs[results:]]
+        self.sources = {
+            **{n: ("cotangent", i) for i, n in pull.given.items() if i >= shape.carries},
+            **{self.tracer.number_of(x): ("residual", i) for i, x in enumerate(kept, results)},
+            **{n: ("x", i) for i, n in enumerate(xs, first_x)},
+        }
+        self.pulled = {i: n for i, n in pull.pulled.items() if i >= first_x and needs[i]}
+        self.stacks = list(dict.fromkeys(n for n in self.pulled.values() if n not in self.sources))
+
+    def build(self) -> Backward:
+        shape, pull, tracer = self.shape, self.pull, self.tracer
+        wanted = [i for i in range(shape.consts) if self.needs[i] and i in pull.pulled]
+        late = {i: self.late(pull.pulled[i], tracer.specs[i].nbytes) for i in wanted}
+        summed = tuple(i for i in wanted if late[i] is None)
+        sums = [tracer.input(tracer.specs[i]) for i in summed]
+        totals = [self.added(x, pull.pulled[i]) for x, i in zip(sums, summed, strict=True)]
+        incoming = [self.incoming(i) for i in pull.active]
+        outputs = [*(self.outgoing(i) for i in pull.active), *totals, *self.stacks]
+        fixed = [*self.consts, *incoming, *(x.payload for x in sums)]
+        roots = tracer.roots(outputs, [*fixed, *self.sources])
+        assert not roots, f"scan: what is read backwards is kept; got {roots}"
+        used = tracer.needed(outputs, [*fixed, *self.sources])
+        reads = tuple(number for number in self.sources if number in used)
+        return Backward(
+            tracer.body([*fixed, *reads], outputs),
+            tuple(pull.active),
+            summed,
+            reads,
+            tuple(self.stacks),
+            self.pulled,
+            {i: sum_ for i, sum_ in late.items() if sum_ is not None},
+            self.sources,
+            len([x for x in tracer.calls[: pull.forward_calls] if not used.isdisjoint(x.results)]),
+        )
+
+    def incoming(self, i: int) -> int:
+        """The number of the cotangent of a carried value that comes from the step behind."""
+        number = self.pull.given.get(i)
+        if number is None:
+            number = self.tracer.number(self.tracer.specs[self.shape.consts + i])
+        return number
+
+    def outgoing(self, i: int) -> int:
+        """That of the one which goes to the step before."""
+        number = self.pull.pulled.get(self.shape.consts + i)
+        if number is None:
+            spec = self.tracer.specs[self.shape.consts + i]
+            attrs = {"shape": spec.shape, "value": 0.0, "dtype": spec.dtype}
+            number = self.tracer.emit(primitives["full"], (), attrs).payload
+        return number
+
+    def added(self, total, number: int) -> int:
+        return self.tracer.emit(primitives["add"], (total, self.tracer.value(number)), {}).payload
+
+    # -- sums over steps that are worked out behind the loop -----------------------------------
+
+    def late(self, number: int, nbytes: int) -> Late | None:
+        """How the sum of a number's values over all steps is worked out behind the loop; None where
+        that would take many more than so many bytes."""
+        if self.is_there(number):
+            return Late(None, (Stacked(number),))
+        maker = self.tracer.maker.get(number)
+        if maker is None:
+            return None
+        call, operands = maker.call, maker.operands
+        if call.name in SUMMABLE:
+            sums = [self.late(i, nbytes) for i in operands]
+            return None if None in sums else Late(call, tuple(sums))
+        if call.name == "matmul":
+            stacked = [self.stacked(i) for i in operands]
+            new = {x.number for x in stacked if not self.is_there(x.number)}
+            if (
+                self.shape.length * sum(self.tracer.specs[i].nbytes for i in new)
+                <= MOST_LATE * nbytes
+            ):
+                self.stacks += [i for i in sorted(new) if i not in self.stacks]
+                return Late(call, tuple(stacked))
+        return None
+
+    def is_there(self, number: int) -> bool:
+        return number in self.sources or number in self.stacks
+
+    def stacked(self, number: int) -> Stacked:
+        """A number's values for all steps; those that are there, moved, if it comes from such."""
+        at = number
+        moves: list[Call] = []
+        while not self.is_there(at):
+            maker = self.tracer.maker.get(at)
+            if maker is None or maker.call.name not in MOVES:
+                return Stacked(number)
+            moves.insert(0, maker.call)
+            (at,) = maker.operands
+        return Stacked(at, tuple(moves))
+
+
+MOVES = ("permute", "reshape")
+SUMMABLE = (*MOVES, "add", "sum")  # a sum over steps goes through these
+MOST_LATE = 2  # bytes of stacks that are made only for this, as a multiple of a constant's
+
+
+def over_steps(call: Call, x):
+    """What a call that moves one value does to those of all steps, which lie along axis 0."""
+    if call.name == "permute":
+        return primitives["permute"](x, axes=(0, *(axis + 1 for axis in call.attrs["axes"])))
+    return primitives["reshape"](x, shape=(x.shape[0], *call.attrs["shape"]))
+
+
+def work_out(late: Late, stacks: dict[int, Any]):
+    """The sum, from stacks by their numbers."""
+    if late.call is None:
+        return sum_steps(moved(late.operands[0], stacks))
+    if late.call.name == "matmul":
+        return sum_of_products(*(moved(x, stacks) for x in late.operands))
+    operands = [work_out(x, stacks) for x in late.operands]
+    return late.call.primitive(*operands, **late.call.attrs)
+
+
+def moved(stacked: Stacked, stacks):
+    x = stacks[stacked.number]
+    for call in stacked.moves:
+        x = over_steps(call, x)
+    return x
+
+
+def sum_steps(x):
+    return primitives["sum"](x, axes=(0,))
+
+
+def sum_of_products(a, b):
+    """The sum over t of a[t] @ b[t], as one product along t and the contracted axis."""
+    rank = a.ndim - 1
+    lead = tuple(range(1, rank - 1))
+    steps, rows, inner, columns = a.shape[0], a.shape[-2], a.shape[-1], b.shape[-1]
+    a = primitives["permute"](a, axes=(*lead, rank - 1, 0, rank))  # (..., M, T, K)
+    b = primitives["permute"](b, axes=(*lead, 0, rank - 1, rank))  # (..., T, K, N)
+    a = primitives["reshape"](a, shape=(*a.shape[:-3], rows, steps * inner))
+    b = primitives["reshape"](b, shape=(*b.shape[:-3], steps * inner, columns))
+    return primitives["matmul"](a, b)

@@ -1,0 +1,331 @@
+"""Loops: one step, written down once, done again and again on values carried along.
+
+Its derivatives are loops too: forward mode carries tangents beside the values, reverse mode goes
+from the last step to the first (`linearise.py`), a batch is one more axis of the step's own
+values."""
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from glasshouse.base import Spec, float32
+from glasshouse.base.errors import DTypeError, ShapeError
+from glasshouse.dispatch import zeros
+from glasshouse.dispatch.bind import state
+from glasshouse.dispatch.call import call_of
+from glasshouse.dispatch.primitive import card, primitives, refusal, sample
+from glasshouse.dispatch.value import broadcast_to
+from glasshouse.ops.body import DETACH, Body, traced
+from glasshouse.ops.index import move_axes
+from glasshouse.ops.linearise import (
+    MOST_LINEARISED,
+    Forward,
+    LoopShape,
+    backward_of,
+    forward_of,
+    work_out,
+)
+from glasshouse.ops.tangents import push
+
+
+def infer_scan(*given: Spec, body: Body, shape: LoopShape, **_):
+    consts, init, xs = shape.parts(given)
+    for x in xs:
+        if x.ndim == 0 or x.shape[0] != shape.length:
+            raise ShapeError(
+                "scan",
+                f"values for {shape.length} steps along axis 0",
+                f"shape {x.shape}",
+                "Give all of them the same first axis.",
+            )
+    steps = [Spec(x.shape[1:], x.dtype) for x in xs]
+    inputs = (*consts, *init, *steps)
+    if inputs != body.inputs:
+        fix = "Make the body for these operands."
+        raise ShapeError("scan", f"operands {list(body.inputs)}", f"{list(inputs)}", fix)
+    outs = body.out_specs()
+    for before, after in zip(init, outs, strict=False):
+        if before != after:
+            error = DTypeError if before.dtype is not after.dtype else ShapeError
+            fix = "Return what is carried with the shape and dtype that it came with."
+            raise error("scan", f"a step that carries {before} on", repr(after), fix)
+    stacked = (Spec((shape.length, *x.shape), x.dtype) for x in outs[shape.carries :])
+    return (*outs[: shape.carries], *stacked)
+
+
+def compute_scan(*given, body: Body, shape: LoopShape, reverse: bool, **_):
+    consts, carried, xs = shape.parts(given)
+    specs = body.out_specs()[shape.carries :]
+    stacks = [np.empty((shape.length, *spec.shape), spec.dtype.np) for spec in specs]
+    for t in reversed(range(shape.length)) if reverse else range(shape.length):
+        results = body.compute([*consts, *carried, *(x[t] for x in xs)])
+        carried = results[: shape.carries]
+        for stack, value in zip(stacks, results[shape.carries :], strict=True):
+            stack[t] = value
+    return (*map(np.asarray, carried), *stacks)
+
+
+def parts_of_scan(*_specs, body: Body, shape: LoopShape, recomputed: int, **_):
+    numbered = enumerate(call for call, _ in body.calls)
+    return [(call, shape.length, i < recomputed) for i, call in numbered if call.name != "detach"]
+
+
+def work(field: str):
+    """The sum of a cost over all calls of all steps."""
+
+    def total(*specs, **attrs) -> int:
+        parts = parts_of_scan(*specs, **attrs)
+        return sum(getattr(call.cost, field) * times for call, times, _ in parts)
+
+    return total
+
+
+# -- derivatives -------------------------------------------------------------------------------
+
+
+def is_tracked(x) -> bool:
+    """Whether a tape records what is done with a value."""
+    recorder: Any = state if x.mode is None else x.mode
+    return x.tape_entry is not None and recorder.records
+
+
+def loop(operands, body: Body, shape: LoopShape, reverse=False, recompute=False, recomputed=0):
+    """The results of a loop, as a list. Where a tape records it, what the backward loop will read
+    is kept at once; with `recompute`, just what is carried. The first `recomputed` calls of the
+    body were made before."""
+    needs = tuple(map(is_tracked, operands))
+    attrs = {"body": body, "shape": shape, "reverse": reverse, "recompute": recompute}
+    attrs["recomputed"] = recomputed
+    if True not in needs:
+        return list(scan(*operands, **attrs, residuals=None))
+    forward = forward_of(body, shape, needs, recompute)
+    results = scan(*operands, **attrs | {"body": forward.body}, residuals=forward.residuals)
+    return list(results)[: len(body.outputs)]
+
+
+def pull_scan(needs, cotangents, y, *operands, body, shape, reverse, recompute, residuals, **_):
+    """The cotangents of the operands that are needed, by one loop backwards."""
+    count = len(body.outputs) - (residuals or 0)
+    if residuals is None or any(x is not None for x in cotangents[count:]):
+        forward = forward_of(body, shape, needs, recompute)
+        attrs = {"shape": shape, "reverse": reverse, "recompute": recompute, "recomputed": 0}
+        y = scan(*operands, body=forward.body, residuals=forward.residuals, **attrs)
+    else:
+        forward, cotangents = Forward(body, residuals), cotangents[:count]
+    back = backward_of(forward, shape, needs, tuple(x is not None for x in cotangents))
+    stacks = {
+        number: source_of(where, operands, y, cotangents) for number, where in back.sources.items()
+    }
+    consts, init, _ = shape.parts(operands)
+    given = [
+        *consts,
+        *(zeros(init[i]) if cotangents[i] is None else cotangents[i] for i in back.active),
+        *(zeros(consts[i]) for i in back.summed),
+        *(stacks[number] for number in back.reads),
+    ]
+    carried = len(back.active) + len(back.summed)
+    backwards = LoopShape(shape.consts, carried, shape.length)
+    results = loop(given, back.body, backwards, not reverse, False, back.recomputed)
+    stacks.update(zip(back.stacks, results[carried:], strict=True))
+    pulled = dict(zip(back.summed, results[len(back.active) : carried], strict=True))
+    pulled.update((i, work_out(late, stacks)) for i, late in back.late.items())
+    pulled.update((i + shape.consts, x) for i, x in zip(back.active, results, strict=False))
+    pulled.update((i, stacks[number]) for i, number in back.pulled.items())
+    return tuple(pulled.get(i) if need else None for i, need in enumerate(needs))
+
+
+def source_of(where: tuple[str, int], operands, y, cotangents):
+    """The stack that a backward loop's source names."""
+    kind, i = where
+    return {"x": operands, "residual": y, "cotangent": cotangents}[kind][i]
+
+
+def vjp_of(i: int):
+    """The rule for one operand alone."""
+
+    def rule(g, y, *operands, **attrs):
+        needs = tuple(k == i for k in range(len(operands)))
+        return pull_scan(needs, list(g), y, *operands, **attrs)[i]
+
+    return rule
+
+
+def jvp_of(i: int):
+    """The rule for the tangent of one operand: a loop that carries tangents too."""
+
+    def rule(t, y, *operands, body, shape, reverse, recompute, **_):
+        moved = tangent_body(body, shape, i)
+        consts, init, xs = shape.parts(operands)
+        is_const, is_x = i < shape.consts, i >= shape.consts + shape.carries
+        inexact = [j for j in range(shape.carries) if init[j].dtype.is_inexact]
+        tangents = [t if j + shape.consts == i else zeros(init[j]) for j in inexact]
+        given = [*consts, *[t] * is_const, *init, *tangents, *xs, *[t] * is_x]
+        sizes = LoopShape(shape.consts + is_const, len(init) + len(tangents), shape.length)
+        results = loop(given, moved.body, sizes, reverse, recompute)
+        tangent: list = [None] * len(body.outputs)
+        for number, value in zip(moved.outputs, results[len(init) :], strict=True):
+            tangent[number] = value
+        return tuple(tangent)
+
+    return rule
+
+
+class Tangents(NamedTuple):
+    """A body that carries tangents beside the values, and gives those of the `outputs`, by
+    number."""
+
+    body: Body
+    outputs: tuple[int, ...]
+
+
+@functools.lru_cache(MOST_LINEARISED)
+def tangent_body(body: Body, shape: LoopShape, moving: int) -> Tangents:
+    """The body with a tangent of the input `moving`, which stands behind the inputs of its kind,
+    and tangents of what is carried behind that."""
+    consts, init, xs = shape.parts(range(len(body.inputs)))
+    inexact = [i for i in init if body.inputs[i].dtype.is_inexact]
+    with_t = [moving] if moving in consts else []
+    order = [*consts, *with_t, *init, *inexact, *xs, *([moving] if moving in xs else [])]
+    is_tangent = [False] * len(consts) + [True] * len(with_t) + [False] * len(init)
+    is_tangent += [True] * len(inexact) + [False] * len(xs) + [True] * (moving in xs)
+    specs = body.out_specs()
+    wanted = [i for i, s in enumerate(specs) if s.dtype.is_inexact]
+
+    def step(*values):
+        primals = {i: x for i, x, t in zip(order, values, is_tangent, strict=True) if not t}
+        tangents = {i: x for i, x, t in zip(order, values, is_tangent, strict=True) if t}
+        results, moved = push_all(body, [primals[i] for i in range(len(primals))], tangents)
+        carried = [moved.get(body.outputs[i]) for i in wanted]
+        filled = [zeros(specs[i]) if x is None else x for i, x in zip(wanted, carried, strict=True)]
+        own = len([i for i in wanted if i < shape.carries])
+        return [*results[: shape.carries], *filled[:own]], filled[own:]
+
+    tracer, inputs, (carried, stacked) = traced(
+        step, [body.inputs[i] for i in order], is_closed=True
+    )
+    outputs = [tracer.number_of(x) for x in (*carried, *stacked)]
+    return Tangents(tracer.body([x.payload for x in inputs], outputs), tuple(wanted))
+
+
+def push_all(body: Body, inputs, tangents: dict[int, Any]):
+    """(the results of a body, tangents of its values by position)."""
+    values, at = list(inputs), len(inputs)
+    for call, places in body.calls:
+        operands = [values[i] for i in places]
+        if call.primitive is DETACH:
+            values.append(operands[0].detach())
+        else:
+            y = call.primitive(*operands, **call.attrs)
+            moved = push(call.primitive, operands, [tangents.get(i) for i in places], y, call.attrs)
+            is_single = call.primitive.num_outputs == 1
+            values.extend((y,) if is_single else y)
+            parts = ((moved,) if is_single else moved) if moved is not None else ()
+            tangents.update((at + k, t) for k, t in enumerate(parts) if t is not None)
+        at += len(call.outs)
+    inexact = {i: t for i, t in tangents.items() if values[i].dtype.is_inexact}
+    return [values[i] for i in body.outputs], inexact
+
+
+# -- batches -----------------------------------------------------------------------------------
+
+
+def batch_scan(batched, *operands, body, shape, reverse, recompute, **_):
+    """All that is carried gets the batch axis in front, what is given per step has it behind the
+    steps."""
+    size = next(x.shape[0] for x, b in zip(operands, batched, strict=True) if b)
+    _, init, xs = shape.parts(batched)
+    is_batched = (*batched[: shape.consts], *(True,) * len(init), *xs)
+    consts, carried, given = shape.parts(operands)
+    carried = [
+        x if b else broadcast_to(x, (size, *x.shape)) for x, b in zip(carried, init, strict=True)
+    ]
+    given = [move_axes(x, (0,), (1,)) if b else x for x, b in zip(given, xs, strict=True)]
+    inside = batched_body(body, shape, is_batched, size)
+    results = loop([*consts, *carried, *given], inside, shape, reverse, recompute)
+    stacks = [move_axes(x, (1,), (0,)) for x in results[shape.carries :]]
+    return (*results[: shape.carries], *stacks)
+
+
+@functools.lru_cache(MOST_LINEARISED)
+def batched_body(body: Body, shape: LoopShape, batched: tuple[bool, ...], size: int) -> Body:
+    """The body with a batch axis in front of some inputs and of every result."""
+    specs = [
+        Spec((size, *x.shape), x.dtype) if b else x
+        for x, b in zip(body.inputs, batched, strict=True)
+    ]
+
+    def step(*inputs):
+        values, has_axis = list(inputs), list(batched)
+        for call, places in body.calls:
+            operands = tuple(values[i] for i in places)
+            own = tuple(has_axis[i] for i in places)
+            card = call.primitive
+            if card is DETACH:
+                result = operands[0].detach()
+            else:
+                result = (
+                    card.batch(own, *operands, **call.attrs)
+                    if True in own
+                    else card(*operands, **call.attrs)
+                )
+            values.extend(result if card.num_outputs != 1 else (result,))
+            has_axis += [True in own] * len(call.outs)
+        return [
+            values[i] if has_axis[i] else broadcast_to(values[i], (size, *values[i].shape))
+            for i in body.outputs
+        ]
+
+    tracer, inputs, outputs = traced(step, specs, is_closed=True)
+    return tracer.body([x.payload for x in inputs], [tracer.number_of(x) for x in outputs])
+
+
+# -- the card ----------------------------------------------------------------------------------
+
+
+def sample_body() -> Body:
+    """h = tanh(h w + x), y = h²."""
+    w, h = Spec((3, 3), float32), Spec((2, 3), float32)
+    calls = [
+        (call_of(primitives["matmul"], (h, w), {}), (1, 0)),
+        (call_of(primitives["add"], (h, h), {}), (3, 2)),
+        (call_of(primitives["tanh"], (h,), {}), (4,)),
+        (call_of(primitives["mul"], (h, h), {}), (5, 5)),
+    ]
+    return Body.of((w, h, h), tuple(calls), (5, 6))
+
+
+SAMPLE: dict[str, Any] = {"body": sample_body(), "shape": LoopShape(1, 1, 4)}
+SAMPLE |= {"residuals": None, "recompute": False, "recomputed": 0}
+FORWARDS: dict[str, Any] = SAMPLE | {"reverse": False}
+
+
+@card(
+    "control",
+    infer=infer_scan,
+    num_outputs=2,
+    vjp=vjp_of,
+    pullback=pull_scan,
+    jvp=jvp_of,
+    batch=batch_scan,
+    parts=parts_of_scan,
+    flops=work("flops"),
+    bytes=work("bytes"),
+    dtypes=(float32,),
+    samples=[
+        sample((3, 3), (2, 3), (4, 2, 3), **FORWARDS),
+        sample((3, 3), (2, 3), (4, 2, 3), reverse=True, **SAMPLE),
+    ],
+    error_samples=[
+        refusal(ShapeError, "4 steps", (3, 3), (2, 3), (5, 2, 3), **FORWARDS),
+        refusal(ShapeError, "operands", (3, 3), (2, 2), (4, 2, 3), **FORWARDS),
+    ],
+)
+def scan(*given, body, shape, reverse, **_):
+    """One step done again and again: operands are constants of all steps, values carried from one
+    step to the next, and values per step; results are what is carried at the end, and what the
+    steps give, stacked.
+
+    Why: a loop of any length is one call, whose code does not grow with it. Its last `residuals`
+    results are kept for a backward pass."""
+    return compute_scan(*given, body=body, shape=shape, reverse=reverse)

@@ -1,0 +1,31 @@
+"""Tangents through one call, by the cards' rules."""
+
+import functools
+
+from glasshouse.dispatch.primitive import LINEAR
+
+
+def push(primitive, primals, tangents, y, attrs):
+    """The tangent(s) of a call's result(s), of those of its operands; None stands for zero."""
+    given = [(i, t) for i, t in enumerate(tangents) if t is not None and primitive.jvp is not None]
+    parts = [contribution(primitive, i, t, y, primals, attrs) for i, t in given]
+    parts = [part for part in parts if part is not None]
+    return functools.reduce(add_tangents, parts) if parts else None
+
+
+def add_tangents(a, b):
+    if not isinstance(a, tuple):
+        return a + b
+    return tuple(x if y is None else y if x is None else x + y for x, y in zip(a, b, strict=True))
+
+
+def contribution(primitive, i: int, t, y, primals, attrs):
+    """What the tangent of one operand adds."""
+    rule = primitive.jvp
+    if rule is not LINEAR:
+        rule = rule(i) if callable(rule) else rule[i]
+    if rule is None:
+        return None
+    if rule is LINEAR:
+        return primitive(*primals[:i], t, *primals[i + 1 :], **attrs)
+    return rule(t, y, *primals, **attrs)

@@ -1,0 +1,354 @@
+"""Loops: the body is a Program of its own, whose steps the runner does again and again.
+
+What depends on constants alone, such as a weight brought into the layout that a product wants, is
+done once before the loop. What is carried lies in two places in turn, or where it is stacked; a
+value that is only added to stays in one."""
+
+import ctypes
+import functools
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from glasshouse.base import Spec, uint8
+from glasshouse.base.flags import having
+from glasshouse.compile.code import ProgramCode, assemble
+from glasshouse.compile.emitted import (
+    CKernel,
+    EmittedStep,
+    LoadedCall,
+    MissingKernel,
+    NativeCall,
+    StaleCode,
+)
+from glasshouse.compile.executable import NativeRunner, RunnerStep, bytes_of
+from glasshouse.compile.kernel_cache import CommonSizes
+from glasshouse.compile.lowerer import Claim, GraphUsers, Lowerer, StepDescription
+from glasshouse.compile.missing_kernels import is_empty, missing_kernel
+from glasshouse.compile.plan import ProgramPlan, rewritten
+from glasshouse.compile.plan_memory import ALIGNMENT
+from glasshouse.compile.target import Target, current_target
+from glasshouse.compile.work import StepWork
+from glasshouse.dispatch.bind import state
+from glasshouse.dispatch.call import input_call
+from glasshouse.graph.graph import Graph, Node
+from glasshouse.ops.body import DETACH, Body
+
+MOST_BODIES = 1 << 10  # of which is kept whether kernels compute them
+NONE = -1
+
+
+class LoopInput(ctypes.Structure):
+    """`LoopInput` of native/runner.c."""
+
+    _fields_ = (("carried", ctypes.c_int64), ("arg", ctypes.c_int64), ("step", ctypes.c_int64))
+
+
+class LoopOutput(ctypes.Structure):
+    """`LoopOutput` of native/runner.c."""
+
+    _fields_ = (
+        ("stack", ctypes.c_int64),
+        ("step", ctypes.c_int64),
+        ("arg", ctypes.c_int64),
+        ("place", ctypes.c_int64),
+        ("spare", ctypes.c_int64),
+    )
+
+
+class LoopCopy(ctypes.Structure):
+    """`LoopCopy` of native/runner.c."""
+
+    _fields_ = (
+        ("output", ctypes.c_int64),
+        ("carried", ctypes.c_int64),
+        ("arg", ctypes.c_int64),
+        ("bytes", ctypes.c_int64),
+    )
+
+
+class LoopRun(ctypes.Structure):
+    """`Loop` of native/runner.c."""
+
+    _fields_ = (
+        ("steps", ctypes.c_void_p),
+        ("once", ctypes.c_int64),
+        ("count", ctypes.c_int64),
+        ("length", ctypes.c_int64),
+        ("reverse", ctypes.c_int64),
+        ("input_count", ctypes.c_int64),
+        ("output_count", ctypes.c_int64),
+        ("carry_count", ctypes.c_int64),
+        ("copy_count", ctypes.c_int64),
+        ("inputs", ctypes.c_void_p),
+        ("outputs", ctypes.c_void_p),
+        ("carried", ctypes.c_void_p),
+        ("copies", ctypes.c_void_p),
+    )
+
+
+class LoopLayout(NamedTuple):
+    """Where a loop finds and leaves its values, as native/runner.c reads it; `carried` has the
+    output of the body that carries each value on."""
+
+    length: int
+    reverse: bool
+    inputs: tuple[tuple[int, int, int], ...]
+    outputs: tuple[tuple[int, int, int, int, int], ...]
+    carried: tuple[int, ...]
+    copies: tuple[tuple[int, int, int, int], ...]
+
+
+@dataclass(frozen=True)
+class LoopCall(NativeCall):
+    """A step that runs the steps of a body again and again."""
+
+    code: ProgramCode
+    layout: LoopLayout
+
+    @property
+    def nbytes(self) -> int:  # type: ignore[override]
+        return bytes_of(self.code)
+
+    def load(self) -> LoadedCall:
+        """The steps of the body, loaded, and where they find what they work on.
+
+        Raises: StaleCode, CompileError
+        """
+        steps = self.code.steps
+        kernels = [(i, s) for i, s in enumerate(steps) if isinstance(s.what, CKernel)]
+        given = [(step.what, step.args) for _, step in kernels]
+        built = current_target().build(given, CommonSizes())
+        addresses = {i: kernel.address for (i, _), kernel in zip(kernels, built, strict=True)}
+        table = (RunnerStep * max(1, len(steps)))()
+        keep: list[Any] = [built]
+        for i, (entry, step) in enumerate(zip(table, steps, strict=False)):
+            args = (ctypes.c_int64 * max(1, len(step.args)))(*step.args)
+            entry.count, entry.args = len(step.args), ctypes.addressof(args)
+            if i in addresses:
+                entry.function = addresses[i]
+            elif isinstance(step.what, NativeCall):
+                loaded = step.what.load()
+                entry.function, entry.extra = loaded.function, loaded.extra
+                keep.append(loaded)
+            else:
+                raise StaleCode("a step of a loop's body is the host's")
+            keep.append(args)
+        layout = self.layout
+        parts = [
+            array_of(LoopInput, layout.inputs),
+            array_of(LoopOutput, layout.outputs),
+            array_of(ctypes.c_int64, layout.carried),
+            array_of(LoopCopy, layout.copies),
+        ]
+        counts = [len(layout.inputs), len(layout.outputs), len(layout.carried), len(layout.copies)]
+        run = LoopRun(
+            ctypes.addressof(table),
+            self.code.kept_steps,
+            len(steps),
+            layout.length,
+            int(layout.reverse),
+            *counts,
+            *map(ctypes.addressof, parts),
+        )
+        function = ctypes.cast(NativeRunner.get().gh_run_loop, ctypes.c_void_p).value or 0
+        return LoadedCall(function, ctypes.addressof(run), (run, table, parts, keep))
+
+
+def array_of(kind, rows) -> Any:
+    """An array for C, never of size 0."""
+    return (kind * max(1, len(rows)))(*rows)
+
+
+class PlannedLoop(NamedTuple):
+    """What a step of the schedule holds: the plan of the body and the layout."""
+
+    plan: ProgramPlan
+    layout: LoopLayout
+
+
+class LoopLowerer(Lowerer):
+    """A loop whose body is all kernels and calls of native code."""
+
+    label = "step loop"
+    ops = ("scan",)
+    is_copy_alone = False
+
+    def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
+        body, shape = node.attrs["body"], node.attrs["shape"]
+        if node.host is not None or shape.length == 0 or is_empty(node):
+            return None
+        if why_not(body, current_target()) is not None:
+            return None
+        used = {x.attrs["number"] for x in graph.users_of(node) if x.op == "pick"}
+        return Claim([node], reads=tuple(node.inputs), plan=used)
+
+    def explain(self, node: Node, dtypes: str) -> MissingKernel | None:
+        return why_not(node.attrs["body"], current_target())
+
+    def plan(self, lowering, claim: Claim) -> bool:
+        return LoopPlanner(self, lowering, claim).run()
+
+    def emit(self, step) -> EmittedStep:
+        planned: PlannedLoop = step.plan
+        args = [(step.scratch[0], 0), ("error", 0)]
+        args += [(view.base, view.offset) for view in step.sources]
+        args += [(buffer, 0) for buffer in step.results]
+        return EmittedStep(args, LoopCall(assemble(planned.plan), planned.layout))
+
+    def describe(self, step) -> StepDescription:
+        plan, layout = step.plan
+        inside = ", ".join(told.lowerer.describe(told).text.strip() for told in plan.schedule)
+        return StepDescription(f"scan of {layout.length} × ({inside})", step.computes, "scan")
+
+    def work_of(self, info) -> StepWork:
+        numbers: list[int] = [0, 0]
+        products: list[Any] = []
+        for source in info.sources:
+            for call, times, _ in source.call.primitive.parts(
+                *source.call.specs, **source.call.attrs
+            ):
+                inside = super().work_of(info._replace(sources=[Node(call)]))
+                products += inside.what[1:]
+                numbers[1] += inside.numbers[1] * times
+                numbers += [flops * times for flops in inside.numbers[2:]]
+        numbers[0] = info.bytes
+        return StepWork((self, *products), numbers)
+
+
+@functools.lru_cache(MOST_BODIES)
+def why_not(body: Body, target: Target) -> MissingKernel | None:
+    """Why a body is left to the host: the first of its calls for which a target has no kernel."""
+    for call, _ in body.calls:
+        if call.primitive is not DETACH:
+            missing = missing_kernel(Node(call, [Node(input_call(0, spec)) for spec in call.specs]))
+            if missing is not None or call.host is not None:
+                why = missing or MissingKernel("a user's function computes it", "Use a kernel")
+                return why._replace(reason=f"{call.name} in its body: {why.reason}")
+    return None
+
+
+def graph_of_body(body: Body, outputs, origin) -> Graph:
+    """The graph of primitives of a body, with these of its results as outputs."""
+    graph = Graph()
+    graph.origin = origin
+    nodes = [graph.emit_call(input_call(i, spec), ()) for i, spec in enumerate(body.inputs)]
+    for call, places in body.calls:
+        operands = [nodes[at] for at in places]
+        if call.primitive is DETACH:
+            nodes.append(operands[0])
+            continue
+        node = graph.emit_call(call, operands)
+        if call.primitive.num_outputs == 1:
+            nodes.append(node)
+        else:
+            picks = enumerate(call.outs)
+            nodes += [graph.emit("pick", (node,), {"number": i}, spec) for i, spec in picks]
+    graph.outputs = [nodes[at] for at in outputs]
+    return graph
+
+
+def body_target(target: Target, consts: int, length: int) -> Target:
+    """The target for the body of a loop: constants are the same from step to step."""
+    return target.extension(
+        ("body of a loop", consts, length > 1),
+        stable_inputs=frozenset(range(consts)) if length > 1 else frozenset(),
+        keeps_inputs=length > 1,
+        free_outputs=frozenset(),
+        written_leaves=frozenset(),
+        lends_outputs=False,
+    )
+
+
+class LoopPlanner:
+    """Plans the step of a loop: its body, and where values lie."""
+
+    def __init__(self, lowerer: LoopLowerer, lowering, claim: Claim):
+        self.lowerer, self.lowering, self.node = lowerer, lowering, claim.last
+        attrs = self.node.attrs
+        self.body, self.shape, self.reverse = attrs["body"], attrs["shape"], attrs["reverse"]
+        count, carries = len(self.body.outputs), self.shape.carries
+        self.used = sorted(claim.plan)
+        self.wanted = [*range(carries), *(i for i in self.used if i >= carries)]
+        self.scratch_bytes = 0
+        self.args: dict[int, int] = {}  # by the number of a result, its argument
+        assert all(i < count for i in self.used)
+
+    def run(self) -> bool:
+        """Whether the loop is planned: not where a step of its body is the host's."""
+        outputs = [self.body.outputs[i] for i in self.wanted]
+        target = body_target(current_target(), self.shape.consts, self.shape.length)
+        with having(state, compile_target=target, recompute=None):
+            graph = rewritten(graph_of_body(self.body, outputs, self.node.origin))
+            plan = ProgramPlan(graph)
+        if any(step.lowerer is target.host for step in plan.schedule):
+            return False
+        sources = [self.lowering.row_major(x) for x in self.node.inputs]
+        results = {i: self.lowering.buffer(self.node.spec[i], node=self.node) for i in self.used}
+        first = 2 + len(sources)  # behind scratch memory, the error flag and the operands
+        self.args = {i: first + at for at, i in enumerate(self.used)}
+        layout = self.laid_out(plan)
+        scratch = self.lowering.buffer(Spec((self.scratch_bytes,), uint8), node=self.node)
+        buffers, planned = list(results.values()), PlannedLoop(plan, layout)
+        self.lowering.add_step(
+            self.lowerer, self.node, sources, buffers, planned, scratch=[scratch]
+        )
+        self.lowering.hand_out(self.node, [results.get(i) for i in range(len(self.node.spec))])
+        return True
+
+    def place(self, nbytes: int) -> int:
+        """Scratch memory of so many bytes."""
+        at, step = self.scratch_bytes, -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
+        self.scratch_bytes += step
+        return at
+
+    def laid_out(self, plan: ProgramPlan) -> LoopLayout:
+        self.place(plan.arena_bytes)  # where the body's own arena begins
+        consts, carries = self.shape.consts, self.shape.carries
+        homes = [buffer.at for buffer, _ in plan.outputs]  # by result, the output that has it
+        carried = tuple(homes[:carries])
+        outputs = [self.output(plan, number, homes) for number in range(len(plan.output_buffers))]
+        inputs = [
+            (i - consts, NONE, 0)
+            if consts <= i < consts + carries
+            else (NONE, 2 + i, 0 if i < consts else spec.nbytes)
+            for i, spec in enumerate(self.body.inputs)
+        ]
+        copies = []
+        for number, i in enumerate(self.wanted):
+            if i in self.args and not self.is_home(outputs[homes[number]], i):
+                nbytes = plan.outputs[number][1].nbytes
+                carry = number if i < carries else NONE
+                copies.append((homes[number], carry, self.args[i], nbytes))
+        starts = tuple((2 + consts + j) for j in range(carries))
+        return LoopLayout(
+            self.shape.length,
+            self.reverse,
+            tuple((c, starts[c] if c >= 0 else arg, step) for c, arg, step in inputs),
+            tuple(outputs),
+            carried,
+            tuple(copies),
+        )
+
+    def is_home(self, output, i: int) -> bool:
+        """Whether a result of the loop lies where an output of the body is written."""
+        stack, _, arg, _, _ = output
+        return self.args[i] == (arg if i < self.shape.carries and stack == NONE else stack)
+
+    def output(self, plan: ProgramPlan, number: int, homes) -> tuple[int, int, int, int, int]:
+        """Where an output of the body lies: in a stack, or in one or two places of its own, of
+        which the first may be that of a result of the loop."""
+        carries = self.shape.carries
+        nbytes = plan.output_buffers[number].spec.nbytes
+        mine = [i for i, home in zip(self.wanted, homes, strict=True) if home == number]
+        stacked = next((i for i in mine if i >= carries), None)
+        if stacked is not None:
+            return (self.args[stacked], nbytes, NONE, NONE, NONE)
+        last = next((i for i in mine if i in self.args), None)
+        arg, place = (NONE, self.place(nbytes)) if last is None else (self.args[last], NONE)
+        spare = NONE if not mine or self.stays(plan, number, mine) else self.place(nbytes)
+        return (NONE, 0, arg, place, spare)
+
+    def stays(self, plan: ProgramPlan, number: int, mine) -> bool:
+        """Whether a carried value may be written over the one before."""
+        source = plan.output_buffers[number].source
+        return source is not None and len(mine) == 1 and source.at == self.shape.consts + mine[0]
