@@ -53,7 +53,7 @@ class UpdatePlace(NamedTuple):
 
 def is_separable(optimizer) -> bool:
     """Whether an optimizer updates each parameter by itself."""
-    kind, own = type(optimizer), ("step", "update", "zero_grad")
+    kind, own = type(optimizer), ("step", "advance", "update", "zero_grad")
     kept = (getattr(kind, name) is getattr(Optimizer, name) for name in own)
     return isinstance(optimizer, Optimizer) and all(kept)
 

@@ -45,6 +45,8 @@ ARITHMETIC = {
     float,
     int,
     abs,
+    min,
+    max,
     round,
     math.sqrt,
     math.exp,

@@ -1,8 +1,13 @@
-"""Optimizers, gradient clipping and learning-rate schedules."""
+"""Optimizers, gradient clipping, learning-rate schedules and averages of weights."""
 
-from glasshouse.optim.rules import SGD, Adagrad, Adam, AdamW, RMSprop
+from glasshouse.optim.adam import Adam, AdamW, Adamax, NAdam, RAdam, SparseAdam
 from glasshouse.optim.grad_scaler import GradScaler
+from glasshouse.optim.layerwise import LAMB, LARS, NovoGrad
+from glasshouse.optim.lbfgs import LBFGS
+from glasshouse.optim.matrices import Adafactor, Muon, Shampoo
 from glasshouse.optim.optimizer import Optimizer
+from glasshouse.optim.rules import ASGD, SGD, Adadelta, Adagrad, RMSprop, Rprop
+from glasshouse.optim.signs import Lion, Sophia
 from glasshouse.optim.schedule import (
     CosineAnnealingLR,
     ExponentialLR,

@@ -1,6 +1,7 @@
 """The optimizer base: parameter groups, the step over all parameters, and the saved state.
 
-A rule is one method, `change(grad, state, group)`, which returns what is added to the parameter. It
+A rule is one method, `change(grad, state, group)`, which returns what is added to the parameter, or
+`change_at(p, grad, state, group)` where it depends on the parameter. It
 is written with tensor operators, so it runs on every backend and under every mode."""
 
 import math
@@ -11,19 +12,36 @@ import numpy as np
 from glasshouse.autograd import enable_grad, no_grad
 from glasshouse.base import suggest, type_name
 from glasshouse.base.dtype import real_dtype
-from glasshouse.base.errors import CheckpointError, DTypeError, GradError, OptionError, ShapeError
+from glasshouse.base.errors import CheckpointError, OptionError
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.scope import phase
 from glasshouse.ops.cast import bitcast
+from glasshouse.ops.checks import check_option
+from glasshouse.optim.checks import check_gradient, check_params, describe_dict, list_groups
+from glasshouse.optim.hooks import OptimizerHooks
 from glasshouse.tensor import Tensor, asarray, zeros_like
 
+# Options of PyTorch's that choose how it computes a step; here, all parameters are updated at once.
+CHOICES = {
+    "foreach": (None, False, True),
+    "fused": (None, False, True),
+    "capturable": (False, True),
+    "differentiable": (False,),
+    "maximize": (False, True),
+    "nesterov": (False, True),
+    "amsgrad": (False, True),
+    "centered": (False, True),
+    "decoupled_weight_decay": (False, True),
+}
 
-class Optimizer:
+
+class Optimizer(OptimizerHooks):
     """Updates parameters from their gradients.
-    `params` is an iterable of tensors, or of groups: dicts with "params" and options that differ
-    from `defaults`. Options of a group may be changed between steps: `opt.param_groups[0]["lr"]`.
+    `params` is an iterable of tensors, of (name, tensor) pairs, or of groups: dicts with "params"
+    and options that differ from `defaults`. Options of a group may be changed between steps:
+    `opt.param_groups[0]["lr"]`.
     Subclasses define `change`, the `ranges` of their numeric options (low <= value < high), and the
-    names of their state: `buffers` are tensors of the parameter's shape.
+    names of their state: `buffers` are tensors of the parameter's shape, `numbers` Python's.
 
     Raises: DTypeError for what is no floating or complex tensor, OptionError for no parameters, a
         parameter given twice or an option out of range, GradError for a non-leaf tensor.
@@ -33,12 +51,17 @@ class Optimizer:
     pairs: tuple[str, ...] = ()  # options that are two numbers
     buffers: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()  # buffers that only some options use
+    numbers: tuple[str, ...] = ()  # beside "step"
     counts_steps = True
+    decoupled = False  # whether weight decay shrinks the parameter, where no option says
+    decays_itself = False  # whether the rule has weight decay in its formula
+    takes_complex = True
 
     def __init__(self, params, defaults: dict):
         self.defaults = defaults
         self.state: dict[Tensor, dict] = {}
         self.param_groups: list[dict] = []
+        self.hooks = {}
         for group in list_groups(self.where, params):
             self.add_checked(group)
 
@@ -49,6 +72,10 @@ class Optimizer:
     def change(self, grad, state: dict, group: dict):
         """What one step adds to a parameter with this gradient; updates its `state`."""
         raise NotImplementedError(f"{self.where}: expected change; got none.")
+
+    def change_at(self, p, grad, state: dict, group: dict):
+        """`change`, for a rule that also depends on the parameter."""
+        return self.change(grad, state, group)
 
     def add_param_group(self, group: dict) -> None:
         """Optimize further parameters, with their own options.
@@ -65,19 +92,23 @@ class Optimizer:
         self.add_checked(list_groups(self.where, [group])[0])
 
     def add_checked(self, group: dict) -> None:
-        unknown = set(group) - {"params"} - set(self.defaults) - {"initial_lr"}
+        unknown = set(group) - {"params"} - set(self.defaults) - FREE
         if unknown:
             name = sorted(map(str, unknown))[0]
             raise OptionError(self.where, "an option", repr(name), suggest(name, self.defaults))
-        check_params(self.where, group["params"], {id(p) for p in self.parameters()})
+        used = {id(p) for p in self.parameters()}
+        check_params(self.where, group["params"], used, self.takes_complex)
         options = {**self.defaults, **group}
         self.check_options(options)
         self.param_groups.append(options)
 
     def check_options(self, options: dict) -> None:
         """Raise OptionError if an option is outside its range; Python numbers are made of them."""
+        for name in CHOICES.keys() & options.keys():
+            check_option(self.where, name, options[name], CHOICES[name])
         for name, (low, high) in self.ranges.items():
             value, pair = options[name], name in self.pairs
+            value = value.item() if isinstance(value, Tensor) and value.ndim == 0 else value
             values = tuple(value) if pair and isinstance(value, (tuple, list)) else (value,)
             allowed = all(isinstance(v, numbers.Real) and low <= v < high for v in values)
             if not allowed or len(values) != (2 if pair else 1):
@@ -104,6 +135,17 @@ class Optimizer:
 
         Raises: ShapeError, DTypeError if a gradient is not like its parameter; all is unchanged.
         """
+        if not self.hooks:
+            return self.advance(closure)
+        given = (self,) if closure is None else (self, closure)
+        args, kwargs = self.arguments_of_step(given, {})
+        loss = self.advance(*args[1:], **kwargs)
+        for hook in self.hooks_of("step_post"):
+            hook(self, args, kwargs)
+        return loss
+
+    def advance(self, closure=None):
+        """What a step does, between the hooks before and after it."""
         with enable_grad():
             loss = None if closure is None else closure()
         with no_grad(), phase("optimizer"):
@@ -118,28 +160,42 @@ class Optimizer:
 
     def update(self, p: Tensor, grad, group: dict) -> None:
         """One parameter's step: sign, weight decay, rule, addition."""
-        decay, state = group.get("weight_decay", 0.0), dict(self.state.get(p, ()))
+        state = dict(self.state.get(p, ()))
+        decay = 0.0 if self.decays_itself else group.get("weight_decay", 0.0)
+        decoupled = group.get("decoupled_weight_decay", self.decoupled)
         if group.get("maximize"):
             grad = -grad
-        if decay and not group.get("decoupled_weight_decay"):
+        if decay and not decoupled:
             grad = grad + p * decay
         if p.dtype.is_complex:  # rules see the real and imaginary parts as separate numbers
-            parts = bitcast(grad, dtype=real_dtype(p.dtype))
-            change = bitcast(self.change(parts, state, group), dtype=p.dtype)
+            real = real_dtype(p.dtype)
+            parts = bitcast(p, dtype=real), bitcast(grad, dtype=real)
+            change = bitcast(self.change_at(*parts, state, group), dtype=p.dtype)
         else:
-            change = self.change(grad, state, group)
-        if decay and group.get("decoupled_weight_decay"):
+            change = self.change_at(p, grad, state, group)
+        if decay and decoupled:
             p *= 1 - float(group["lr"]) * decay
         p += change
-        self.state[p] = state
+        if state:
+            self.state[p] = state
 
     def state_dict(self) -> dict:
         """The state by parameter number, and the options of each group; in PyTorch's layout.
         A snapshot: later steps do not change it."""
+        for hook in self.hooks_of("state_dict_pre"):
+            hook(self)
         number = {id(p): i for i, p in enumerate(self.parameters())}
         groups = [{**g, "params": [number[id(p)] for p in g["params"]]} for g in self.param_groups]
-        state = {number[id(p)]: dict(entry) for p, entry in self.state.items()}
-        return {"state": state, "param_groups": groups}
+        state = {number[id(p)]: self.saved_state(p, entry) for p, entry in self.state.items()}
+        return self.passed_through("state_dict_post", {"state": state, "param_groups": groups})
+
+    def saved_state(self, p: Tensor, entry: dict) -> dict:
+        """One parameter's state as it is saved: of a complex parameter, complex."""
+        if not p.dtype.is_complex:
+            return dict(entry)
+        parts = (*p.shape, 2)
+        is_parts = {name: isinstance(x, Tensor) and x.shape == parts for name, x in entry.items()}
+        return {n: bitcast(x, dtype=p.dtype) if is_parts[n] else x for n, x in entry.items()}
 
     def load_state_dict(self, state_dict: dict) -> None:
         """Go on from `state_dict`, whose groups must have as many parameters as ours.
@@ -147,6 +203,10 @@ class Optimizer:
         Raises: CheckpointError if it does not fit, OptionError for an option out of range; nothing
             is changed then.
         """
+        is_dict = isinstance(state_dict, dict)
+        state_dict = self.passed_through(
+            "load_state_dict_pre", dict(state_dict) if is_dict else state_dict
+        )
         groups = self.checked_groups(state_dict)
         state = {}
         params = dict(enumerate(self.parameters()))
@@ -161,6 +221,8 @@ class Optimizer:
                 )
             state[params[number]] = self.checked_state(number, params[number], entry)
         self.param_groups, self.state = groups, state
+        for hook in self.hooks_of("load_state_dict_post"):
+            hook(self)
 
     def checked_groups(self, state_dict) -> list[dict]:
         names = {"state", "param_groups"}
@@ -190,34 +252,52 @@ class Optimizer:
             self.check_options(options)
         return groups
 
+    def state_shapes(self, shape: tuple) -> dict[str, tuple]:
+        """The shape of each tensor that the state of a parameter must have."""
+        return dict.fromkeys(self.buffers, shape)
+
+    def optional_shapes(self, shape: tuple) -> dict[str, tuple]:
+        """The shape of each tensor that it may have."""
+        return dict.fromkeys(self.optional, shape)
+
     def checked_state(self, number: int, p: Tensor, entry: dict) -> dict:
         """One parameter's saved state, as tensors of its dtype."""
         entry = entry if isinstance(entry, dict) else {}
         names = {name for name, value in entry.items() if value is not None}
-        needed = set(self.buffers) | ({"step"} if self.counts_steps else set())
-        missing, unknown = needed - names, names - needed - set(self.optional)
-        if missing or unknown:
+        shape = (*p.shape, 2) if p.dtype.is_complex else p.shape
+        numbers = dict.fromkeys((*("step",) * self.counts_steps, *self.numbers), ())
+        needed = {**self.state_shapes(shape), **numbers}
+        allowed_shapes = {**self.optional_shapes(shape), **needed}
+        if not needed.keys() <= names <= allowed_shapes.keys():
             raise CheckpointError(
                 self.where,
                 f"the state of parameter {number} to have {sorted(needed)}",
                 sorted(names),
                 "Load it into the optimizer it came from.",
             )
-        shape = (*p.shape, 2) if p.dtype.is_complex else p.shape
         out = {}
         for name in (name for name in entry if name in names):
-            array, wanted = np.asarray(entry[name]), () if name == "step" else shape
-            if array.shape != wanted or (name == "step" and not array >= 0):
-                got = array if array.shape == () else f"shape {array.shape}"
-                raise CheckpointError(
-                    self.where,
-                    f"{name!r} of parameter {number} to have shape {wanted}, and a step to be >= 0",
-                    got,
-                    "Load it into an optimizer of the same model.",
-                )
-            value = asarray(entry[name], dtype=real_dtype(p.dtype)).detach()
-            out[name] = int(array) if name == "step" else value
+            value = self.checked_entry(number, p, name, entry[name], allowed_shapes[name])
+            kind = int if name == "step" else float
+            out[name] = kind(value) if name in numbers else value
         return out
+
+    def checked_entry(self, number: int, p: Tensor, name: str, given, wanted: tuple):
+        """One tensor or number of a parameter's saved state."""
+        array = np.asarray(given)
+        if p.dtype.is_complex and array.dtype.kind == "c":
+            array = np.stack([array.real, array.imag], axis=-1)
+            given = array
+        if array.shape != wanted or (name == "step" and not array >= 0):
+            raise CheckpointError(
+                self.where,
+                f"{name!r} of parameter {number} to have shape {wanted}, and a step to be >= 0",
+                array if array.shape == () else f"shape {array.shape}",
+                "Load it into an optimizer of the same model.",
+            )
+        if wanted == () and (name == "step" or name in self.numbers):
+            return array
+        return asarray(given, dtype=real_dtype(p.dtype)).detach()
 
     def parameters(self) -> list[Tensor]:
         """All parameters, group after group; their position is their number in the state."""
@@ -226,83 +306,9 @@ class Optimizer:
     def __repr__(self):
         lines = [f"{self.where}("]
         for i, group in enumerate(self.param_groups):
-            options = ", ".join(f"{k}={v}" for k, v in group.items() if k != "params")
+            options = ", ".join(f"{k}={v}" for k, v in group.items() if k not in OWNED)
             lines.append(f"  group {i}: {len(group['params'])} parameters, {options}")
         return "\n".join([*lines, ")"])
-
-
-def list_groups(where: str, params) -> list[dict]:
-    if isinstance(params, (Tensor, dict)) or not hasattr(params, "__iter__"):
-        raise DTypeError(
-            where,
-            "an iterable of parameters or of groups",
-            type_name(params),
-            "Pass model.parameters() or a list.",
-        )
-    entries = list(params)
-    if not entries:
-        raise OptionError(
-            where,
-            "at least one parameter",
-            "none",
-            "Pass model.parameters(), and note that a generator can be used only once.",
-        )
-    if not any(isinstance(entry, dict) for entry in entries):
-        return [{"params": entries}]
-    for entry in entries:
-        if not isinstance(entry, dict) or "params" not in entry:
-            raise OptionError(
-                where,
-                "every group to be a dict with 'params'",
-                describe_dict(entry),
-                "Write {'params': [...], 'lr': ...}.",
-            )
-    owned = [entry["params"] for entry in entries]
-    owned = [[own] if isinstance(own, Tensor) else list(own) for own in owned]
-    return [{**entry, "params": own} for entry, own in zip(entries, owned, strict=True)]
-
-
-def check_params(where: str, params: list, used_ids: set[int]) -> None:
-    if not params:
-        raise OptionError(where, "every group to have parameters", "an empty group", "Drop it.")
-    for i, p in enumerate(params):
-        if not isinstance(p, Tensor) or not p.dtype.is_inexact:
-            got = f"{type_name(p)}" if not isinstance(p, Tensor) else f"a tensor of {p.dtype.name}"
-            raise DTypeError(
-                where,
-                "floating or complex tensors",
-                f"{got} at {i}",
-                "Pass the tensors to be trained.",
-            )
-        if not p.is_leaf:
-            raise GradError(
-                where,
-                "leaf tensors",
-                f"the result of an operation at {i}",
-                "Pass the tensor it was made from, or detach it.",
-            )
-        if id(p) in used_ids:
-            raise OptionError(
-                where,
-                "each parameter once",
-                f"the one at {i} (shape {p.shape}) twice",
-                "Remove it from one of the groups.",
-            )
-        used_ids.add(id(p))
-
-
-def check_gradient(where: str, p: Tensor) -> None:
-    if isinstance(p.grad, Tensor) and p.grad.spec == p.spec:
-        return
-    got = p.grad.spec if isinstance(p.grad, Tensor) else type_name(p.grad)
-    wrong_shape = isinstance(p.grad, Tensor) and p.grad.shape != p.shape
-    error = ShapeError if wrong_shape else DTypeError
-    raise error(
-        where,
-        f"a gradient like its parameter, {p.spec}",
-        got,
-        "Set .grad to a tensor of that shape and dtype.",
-    )
 
 
 def options(scope: dict) -> dict:
@@ -310,14 +316,12 @@ def options(scope: dict) -> dict:
     return {k: v for k, v in scope.items() if k not in ("self", "params", "__class__")}
 
 
-def describe_dict(x) -> str:
-    return f"a dict with {sorted(map(str, x))}" if isinstance(x, dict) else type_name(x)
-
-
 def blend(old, new, weight: float):
     """The moving average old + (new - old) * weight; an `old` of None counts as 0."""
     return new * weight if old is None else old + (new - old) * weight
 
 
+OWNED = {"params", "param_names"}  # of a group, beside its options
+FREE = {"params", "param_names", "initial_lr", "swa_lr"}
 NON_NEGATIVE = (0.0, math.inf)
 FRACTION = (0.0, 1.0)

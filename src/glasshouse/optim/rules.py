@@ -1,10 +1,9 @@
-"""The rules: gradient descent with momentum, Adam, RMSprop, Adagrad."""
-
-import math
+"""Gradient descent, with momentum or averages, and steps scaled by sums of squares or by signs."""
 
 from glasshouse.base.errors import OptionError
-from glasshouse.ops.elementwise import maximum, sqrt
+from glasshouse.ops.elementwise import sqrt
 from glasshouse.optim.optimizer import FRACTION, NON_NEGATIVE, Optimizer, blend, options
+from glasshouse.tensor import clip, full_like, sign, where
 
 
 class SGD(Optimizer):
@@ -45,6 +44,9 @@ class SGD(Optimizer):
         nesterov: bool = False,
         *,
         maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ):
         super().__init__(params, options(locals()))
 
@@ -67,87 +69,6 @@ class SGD(Optimizer):
             buffer = state["momentum_buffer"] = grad if buffer is None else buffer
             grad = grad + buffer * momentum if group["nesterov"] else buffer
         return grad * -float(group["lr"])
-
-
-class Adam(Optimizer):
-    """Steps scaled by running moments of the gradient; after t steps
-
-        m = b1 * m + (1 - b1) * g
-        v = b2 * v + (1 - b2) * g^2
-        p = p - lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
-
-    Weight decay adds weight_decay * p to g; AMSGrad uses the largest v so far.
-
-    Raises: OptionError for options out of range.
-    Source: Kingma & Ba 2015, arXiv:1412.6980, algorithm 1; AMSGrad: Reddi, Kale, Kumar 2018,
-        arXiv:1904.09237, algorithm 2.
-    Example:
-        >>> p = gh.tensor([1.0], requires_grad=True)
-        >>> opt = Adam([p], lr=0.5)
-        >>> (p * 2).sum().backward()
-        >>> opt.step()
-        >>> p.tolist()
-        [0.5]
-    """
-
-    ranges = {
-        "lr": NON_NEGATIVE,
-        "betas": FRACTION,
-        "eps": NON_NEGATIVE,
-        "weight_decay": NON_NEGATIVE,
-    }
-    pairs = ("betas",)
-    buffers = ("exp_avg", "exp_avg_sq")
-    optional = ("max_exp_avg_sq",)
-
-    def __init__(
-        self,
-        params,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        amsgrad: bool = False,
-        *,
-        maximize: bool = False,
-        decoupled_weight_decay: bool = False,
-    ):
-        super().__init__(params, options(locals()))
-
-    def change(self, grad, state, group):
-        beta1, beta2 = group["betas"]
-        step = state["step"] = state.get("step", 0) + 1
-        mean = state["exp_avg"] = blend(state.get("exp_avg"), grad, 1 - beta1)
-        square = state["exp_avg_sq"] = blend(state.get("exp_avg_sq"), grad * grad, 1 - beta2)
-        if group["amsgrad"]:
-            largest = state.get("max_exp_avg_sq")
-            square = square if largest is None else maximum(largest, square)
-            state["max_exp_avg_sq"] = square
-        # Both bias corrections are numbers: moved out of the tensors, they cost nothing.
-        correction = math.sqrt(1 - beta2**step)
-        rate = float(group["lr"]) * correction / (1 - beta1**step)
-        return mean / (sqrt(square) + group["eps"] * correction) * -rate
-
-
-class AdamW(Adam):
-    """Adam whose weight decay shrinks the parameter itself: p = p * (1 - lr * weight_decay) first.
-
-    Source: Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2.
-    """
-
-    def __init__(
-        self,
-        params,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 1e-2,
-        amsgrad: bool = False,
-        *,
-        maximize: bool = False,
-    ):
-        kept = {"maximize": maximize, "decoupled_weight_decay": True}
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **kept)
 
 
 class RMSprop(Optimizer):
@@ -180,8 +101,10 @@ class RMSprop(Optimizer):
         weight_decay: float = 0.0,
         momentum: float = 0.0,
         centered: bool = False,
-        *,
+        capturable: bool = False,
+        foreach: bool | None = None,
         maximize: bool = False,
+        differentiable: bool = False,
     ):
         super().__init__(params, options(locals()))
 
@@ -223,8 +146,11 @@ class Adagrad(Optimizer):
         weight_decay: float = 0.0,
         initial_accumulator_value: float = 0.0,
         eps: float = 1e-10,
+        foreach: bool | None = None,
         *,
         maximize: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ):
         super().__init__(params, options(locals()))
 
@@ -234,3 +160,140 @@ class Adagrad(Optimizer):
         total = state["sum"] = grad * grad + total if "sum" in state or total else grad * grad
         rate = float(group["lr"]) / (1 + (step - 1) * group["lr_decay"])
         return grad / (sqrt(total) + group["eps"]) * -rate
+
+
+class Adadelta(Optimizer):
+    """Steps scaled by the running sizes of gradients and of the steps themselves.
+
+        v = rho * v + (1 - rho) * g^2
+        d = sqrt(u + eps) / sqrt(v + eps) * g
+        u = rho * u + (1 - rho) * d^2
+        p = p - lr * d
+
+    Raises: OptionError for options out of range.
+    Source: Zeiler 2012, arXiv:1212.5701, algorithm 1.
+    """
+
+    ranges = {
+        "lr": NON_NEGATIVE,
+        "rho": (0.0, 1.0 + 2**-52),
+        "eps": NON_NEGATIVE,
+        "weight_decay": NON_NEGATIVE,
+    }
+    buffers = ("square_avg", "acc_delta")
+
+    def __init__(
+        self,
+        params,
+        lr: float = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        foreach: bool | None = None,
+        *,
+        capturable: bool = False,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ):
+        super().__init__(params, options(locals()))
+
+    def change(self, grad, state, group):
+        state["step"] = state.get("step", 0) + 1
+        weight, eps, before = 1 - group["rho"], group["eps"], state.get("acc_delta")
+        square = state["square_avg"] = blend(state.get("square_avg"), grad * grad, weight)
+        size = eps**0.5 if before is None else sqrt(before + eps)
+        delta = grad / sqrt(square + eps) * size
+        state["acc_delta"] = blend(before, delta * delta, weight)
+        return delta * -float(group["lr"])
+
+
+class Rprop(Optimizer):
+    """Steps of a size of their own for each element, by the sign of the gradient alone. The size
+    grows by the second of `etas` where the sign stayed, and shrinks by the first where it changed;
+    there, the element rests for a step.
+
+    Raises: OptionError unless 0 < etas[0] < 1 < etas[1].
+    Source: Riedmiller & Braun 1993, "A direct adaptive method for faster backpropagation learning".
+    """
+
+    ranges = {"lr": NON_NEGATIVE, "etas": NON_NEGATIVE, "step_sizes": NON_NEGATIVE}
+    pairs = ("etas", "step_sizes")
+    buffers = ("prev", "step_size")
+
+    def __init__(
+        self,
+        params,
+        lr: float = 1e-2,
+        etas: tuple[float, float] = (0.5, 1.2),
+        step_sizes: tuple[float, float] = (1e-6, 50.0),
+        *,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ):
+        super().__init__(params, options(locals()))
+
+    def check_options(self, options):
+        super().check_options(options)
+        shrinking, growing = options["etas"]
+        if not 0 < shrinking < 1 < growing:
+            raise OptionError(
+                "Rprop", "0 < etas[0] < 1 < etas[1]", options["etas"], "Pass e.g. (0.5, 1.2)."
+            )
+
+    def change(self, grad, state, group):
+        state["step"] = state.get("step", 0) + 1
+        (shrinking, growing), bounds = group["etas"], group["step_sizes"]
+        if "prev" in state:
+            agreement = grad * state["prev"]
+            size = state["step_size"]
+            size = where(agreement > 0, size * growing, size)
+            size = clip(where(agreement < 0, size * shrinking, size), *bounds)
+            grad = where(agreement < 0, 0.0, grad)
+        else:
+            size = full_like(grad, min(max(float(group["lr"]), bounds[0]), bounds[1]))
+        state["prev"], state["step_size"] = grad, size
+        return -(sign(grad) * size)
+
+
+class ASGD(Optimizer):
+    """Gradient descent with a rate that falls, and the average `ax` of the parameters; at step t
+
+        p = p * (1 - lambd * eta) - eta * g
+        ax = ax + mu * (p - ax)
+        eta = lr / (1 + lambd * lr * t)^alpha, mu = 1 / max(1, t - t0)
+
+    Raises: OptionError for options out of range.
+    Source: Polyak & Juditsky 1992, "Acceleration of stochastic approximation by averaging"; Xu
+        2011, arXiv:1107.2490, sec. 2.
+    """
+
+    ranges = {"lr": NON_NEGATIVE, "weight_decay": NON_NEGATIVE}
+    buffers = ("ax",)
+    numbers = ("eta", "mu")
+
+    def __init__(
+        self,
+        params,
+        lr: float = 1e-2,
+        lambd: float = 1e-4,
+        alpha: float = 0.75,
+        t0: float = 1e6,
+        weight_decay: float = 0.0,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+        capturable: bool = False,
+    ):
+        super().__init__(params, options(locals()))
+
+    def change_at(self, p, grad, state, group):
+        step = state["step"] = state.get("step", 0) + 1
+        lr, lambd = float(group["lr"]), group["lambd"]
+        rate, weight = state.get("eta", lr), state.get("mu", 1.0)
+        change = (p * lambd + grad) * -rate
+        state["ax"] = blend(state.get("ax"), p + change, weight)
+        state["eta"] = lr / (1 + lambd * lr * step) ** group["alpha"]
+        state["mu"] = 1 / max(1, step - group["t0"])
+        return change

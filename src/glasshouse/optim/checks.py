@@ -1,0 +1,103 @@
+"""What an optimizer refuses: wrong parameters, groups and gradients."""
+
+from glasshouse.base import type_name
+from glasshouse.base.errors import DTypeError, GradError, OptionError, ShapeError
+from glasshouse.tensor import Tensor
+
+
+def list_groups(where: str, params) -> list[dict]:
+    if isinstance(params, (Tensor, dict)) or not hasattr(params, "__iter__"):
+        raise DTypeError(
+            where,
+            "an iterable of parameters or of groups",
+            type_name(params),
+            "Pass model.parameters() or a list.",
+        )
+    entries = list(params)
+    if not entries:
+        raise OptionError(
+            where,
+            "at least one parameter",
+            "none",
+            "Pass model.parameters(), and note that a generator can be used only once.",
+        )
+    if not any(isinstance(entry, dict) for entry in entries):
+        return [split_names(where, entries)]
+    for entry in entries:
+        if not isinstance(entry, dict) or "params" not in entry:
+            raise OptionError(
+                where,
+                "every group to be a dict with 'params'",
+                describe_dict(entry),
+                "Write {'params': [...], 'lr': ...}.",
+            )
+    owned = [entry["params"] for entry in entries]
+    owned = [[own] if isinstance(own, Tensor) else list(own) for own in owned]
+    pairs = zip(entries, owned, strict=True)
+    return [{**entry, **split_names(where, own)} for entry, own in pairs]
+
+
+def split_names(where: str, params: list) -> dict:
+    """Parameters as a group has them; of (name, parameter) pairs, both."""
+    named = [isinstance(p, tuple) and len(p) == 2 and isinstance(p[0], str) for p in params]
+    if not any(named):
+        return {"params": params}
+    if not all(named):
+        raise OptionError(
+            where,
+            "all parameters with names, or none",
+            f"{sum(named)} of {len(named)} with one",
+            "Pass model.named_parameters().",
+        )
+    return {"params": [p for _, p in params], "param_names": [name for name, _ in params]}
+
+
+def check_params(where: str, params: list, used_ids: set[int], takes_complex: bool) -> None:
+    if not params:
+        raise OptionError(where, "every group to have parameters", "an empty group", "Drop it.")
+    for i, p in enumerate(params):
+        if not isinstance(p, Tensor) or not p.dtype.is_inexact:
+            got = f"{type_name(p)}" if not isinstance(p, Tensor) else f"a tensor of {p.dtype.name}"
+            raise DTypeError(
+                where,
+                "floating or complex tensors",
+                f"{got} at {i}",
+                "Pass the tensors to be trained.",
+            )
+        if p.dtype.is_complex and not takes_complex:
+            raise DTypeError(
+                where, "real parameters", f"{p.dtype.name} at {i}", "Use another rule for it."
+            )
+        if not p.is_leaf:
+            raise GradError(
+                where,
+                "leaf tensors",
+                f"the result of an operation at {i}",
+                "Pass the tensor it was made from, or detach it.",
+            )
+        if id(p) in used_ids:
+            raise OptionError(
+                where,
+                "each parameter once",
+                f"the one at {i} (shape {p.shape}) twice",
+                "Remove it from one of the groups.",
+            )
+        used_ids.add(id(p))
+
+
+def check_gradient(where: str, p: Tensor) -> None:
+    if isinstance(p.grad, Tensor) and p.grad.spec == p.spec:
+        return
+    got = p.grad.spec if isinstance(p.grad, Tensor) else type_name(p.grad)
+    wrong_shape = isinstance(p.grad, Tensor) and p.grad.shape != p.shape
+    error = ShapeError if wrong_shape else DTypeError
+    raise error(
+        where,
+        f"a gradient like its parameter, {p.spec}",
+        got,
+        "Set .grad to a tensor of that shape and dtype.",
+    )
+
+
+def describe_dict(x) -> str:
+    return f"a dict with {sorted(map(str, x))}" if isinstance(x, dict) else type_name(x)

@@ -1,0 +1,149 @@
+"""Rules whose step has a length in proportion to that of the parameter: for large batches."""
+
+import math
+
+from glasshouse.ops.elementwise import sqrt
+from glasshouse.optim.adam import MOMENT_RANGES, MomentRule
+from glasshouse.optim.optimizer import NON_NEGATIVE, Optimizer, blend, options
+from glasshouse.tensor import sum as sum_
+from glasshouse.tensor import where
+
+
+def length(x):
+    """The Euclidean norm of all elements."""
+    return sqrt(sum_(x * x))
+
+
+def trust_ratio(p, update):
+    """||p|| / ||update||, and 1 where one of them is 0."""
+    own, other = length(p), length(update)
+    is_positive = (own > 0) & (other > 0)
+    return where(is_positive, own / where(is_positive, other, 1.0), 1.0)
+
+
+class LARS(Optimizer):
+    """Gradient descent with momentum, the rate of each parameter in proportion to its own size:
+
+        r = trust_coefficient * ||p|| / (||g|| + weight_decay * ||p|| + eps)
+        b = momentum * b + lr * r * (g + weight_decay * p)
+        p = p - b
+
+    r is 1 where ||p|| or ||g|| is 0.
+
+    Raises: OptionError for options out of range.
+    Source: You, Gitman, Ginsburg 2017, arXiv:1708.03888, algorithm 1.
+    """
+
+    ranges = dict.fromkeys("lr momentum weight_decay trust_coefficient eps".split(), NON_NEGATIVE)
+    optional = ("momentum_buffer",)
+    counts_steps = False
+    decays_itself = True
+
+    def __init__(
+        self,
+        params,
+        lr: float = 1e-1,
+        momentum: float = 0.9,
+        weight_decay: float = 0.0,
+        trust_coefficient: float = 1e-3,
+        eps: float = 1e-8,
+        *,
+        maximize: bool = False,
+    ):
+        super().__init__(params, options(locals()))
+
+    def change_at(self, p, grad, state, group):
+        decay = group["weight_decay"]
+        own, other = length(p), length(grad)
+        is_positive = (own > 0) & (other > 0)
+        below = where(is_positive, other + own * decay + group["eps"], 1.0)
+        ratio = where(is_positive, own / below * group["trust_coefficient"], 1.0)
+        step = (grad + p * decay) * (ratio * float(group["lr"]))
+        if group["momentum"]:
+            before = state.get("momentum_buffer")
+            step = step if before is None else before * group["momentum"] + step
+            state["momentum_buffer"] = step
+        return -step
+
+
+class LAMB(MomentRule):
+    """Adam's step with weight decay, scaled to the length of the parameter:
+
+        u = m^ / (sqrt(v^) + eps) + weight_decay * p
+        p = p - lr * ||p|| / ||u|| * u              (the ratio is 1 where one of them is 0)
+
+    with m^ and v^ as in Adam.
+
+    Raises: OptionError for options out of range.
+    Source: You et al. 2020, arXiv:1904.00962, algorithm 2, with phi(x) = x.
+    """
+
+    decays_itself = True
+
+    def __init__(
+        self,
+        params,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        *,
+        maximize: bool = False,
+    ):
+        super().__init__(params, options(locals()))
+
+    def change_at(self, p, grad, state, group):
+        beta1, beta2 = group["betas"]
+        step, mean, square = self.moments(grad, state, group)
+        correction = math.sqrt(1 - beta2**step)
+        scaled = mean / (sqrt(square) + group["eps"] * correction)
+        update = scaled * (correction / (1 - beta1**step)) + p * group["weight_decay"]
+        return update * (trust_ratio(p, update) * -float(group["lr"]))
+
+
+class NovoGrad(Optimizer):
+    """Momentum of gradients that are divided by their own norm, one number for each parameter:
+
+        v = b2 * v + (1 - b2) * ||g||^2             (v = ||g||^2 at the first step)
+        m = b1 * m + g / (sqrt(v) + eps) + weight_decay * p
+        p = p - lr * m
+
+    With `grad_averaging` what is added to m is multiplied by 1 - b1.
+
+    Raises: OptionError for options out of range.
+    Source: Ginsburg et al. 2019, arXiv:1905.11286, algorithm 1.
+    """
+
+    ranges = MOMENT_RANGES
+    pairs = ("betas",)
+    buffers = ("exp_avg",)
+    counts_steps = False
+    decays_itself = True
+
+    def __init__(
+        self,
+        params,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.95, 0.98),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        grad_averaging: bool = False,
+        *,
+        maximize: bool = False,
+    ):
+        super().__init__(params, options(locals()))
+
+    def state_shapes(self, shape):
+        return {"exp_avg": shape, "exp_avg_sq": ()}
+
+    def change_at(self, p, grad, state, group):
+        beta1, beta2 = group["betas"]
+        square, before = sum_(grad * grad), state.get("exp_avg")
+        if "exp_avg_sq" in state:
+            square = blend(state["exp_avg_sq"], square, 1 - beta2)
+        state["exp_avg_sq"] = square
+        step = grad / (sqrt(square) + group["eps"]) + p * group["weight_decay"]
+        if group["grad_averaging"]:
+            step = step * (1 - beta1)
+        state["exp_avg"] = step if before is None else before * beta1 + step
+        return state["exp_avg"] * -float(group["lr"])
