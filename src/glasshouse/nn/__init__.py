@@ -75,6 +75,8 @@ from glasshouse.nn.conv import (
 )
 from glasshouse.nn.linear import Embedding, Flatten, Identity, Linear, Unflatten
 from glasshouse.nn.loss import (
+    ASGLoss,
+    RNNTLoss,
     BCELoss,
     BCEWithLogitsLoss,
     CTCLoss,

@@ -3,9 +3,11 @@
 from functools import partial
 
 from glasshouse.nn import functional
-from glasshouse.nn.checks import REDUCTIONS
+from glasshouse.nn.checks import REDUCTIONS, check_positive
 from glasshouse.nn.layer import Layer, layer
+from glasshouse.nn.module import Parameter
 from glasshouse.ops.checks import check_option
+from glasshouse.tensor import zeros
 
 
 class Loss(Layer):
@@ -160,3 +162,42 @@ class CTCLoss(loss("CTCLoss", functional.ctc_loss, "blank reduction zero_infinit
     def forward(self, log_probs, targets, input_lengths, target_lengths):
         lengths = (input_lengths, target_lengths)
         return self.function(log_probs, targets, *lengths, **self.chosen())
+
+
+class ASGLoss(Loss):
+    """`functional.asg_loss` with transitions (num_classes, num_classes) as parameter, at first 0.
+
+    Shapes: input (T, N, num_classes), targets (N, S), lengths (N,) -> ().
+    Source: Collobert et al. 2016, arXiv:1609.03193.
+    Example:
+        >>> loss = ASGLoss(3)
+        >>> x = gh.zeros((4, 1, 3))
+        >>> loss(x, [[0, 2]], [4], [2]).shape, loss.path(x, [4])[0].shape
+        ((), (4, 1))
+    """
+
+    def __init__(self, num_classes, reduction="mean"):
+        super().__init__({"reduction": reduction})
+        check_positive("ASGLoss", num_classes=num_classes)
+        self.transitions = Parameter(zeros((num_classes, num_classes)))
+
+    def forward(self, input, targets, input_lengths, target_lengths):
+        given = (input, targets, input_lengths, target_lengths, self.transitions)
+        return functional.asg_loss(*given, self.reduction)
+
+    def path(self, input, input_lengths):
+        """The labels of the highest score and the score; see `functional.asg_path`."""
+        return functional.asg_path(input, input_lengths, self.transitions)
+
+    def align(self, input, targets, input_lengths, target_lengths):
+        """The best labels that read as the targets; see `functional.asg_align`."""
+        given = (input, targets, input_lengths, target_lengths)
+        return functional.asg_align(*given, self.transitions)
+
+
+class RNNTLoss(loss("RNNTLoss", functional.rnnt_loss, "blank reduction fused_log_softmax")):
+    """-log p(targets) over all ways to emit them; see `functional.rnnt_loss`."""
+
+    def forward(self, logits, targets, logit_lengths, target_lengths):
+        lengths = (logit_lengths, target_lengths)
+        return self.function(logits, targets, *lengths, **self.chosen())

@@ -159,7 +159,7 @@ def test_the_recorded_calls_do_not_depend_on_contents():
 
     first = calls("plain")
     assert first == calls("impossible") == calls("empty targets")
-    assert len(calls("plain", 10)) - len(first) == 11  # for one more frame
+    assert len(calls("plain", 10)) - len(first) == 20  # for one more frame
     with gh.backends.use("stub"):
         assert calls("plain") == first
 
@@ -170,7 +170,11 @@ X, Y = gh.zeros((9, 2, 5)), gh.asarray([[1, 2], [2, 1]])
 @pytest.mark.parametrize(
     "call, error, text",
     [
-        (lambda: F.ctc_loss(X, gh.asarray([1, 2]), [9, 9], [1, 1]), ShapeError, "targets (N, S)"),
+        (
+            lambda: F.ctc_loss(X, gh.asarray([1, 2, 3]), [9, 9], [1, 1]),
+            ShapeError,
+            "as the lengths say, 2",
+        ),
         (lambda: F.ctc_loss(X, Y, [9], [2, 2]), ShapeError, "input_lengths of (2,) numbers"),
         (lambda: F.ctc_loss(X, Y, 9, [2, 2]), ShapeError, "input_lengths of (2,) numbers"),
         (lambda: F.ctc_loss(X, Y, [9, 10], [2, 2]), ShapeError, "from 0 to 9; got [9, 10]"),

@@ -33,6 +33,7 @@ from glasshouse.nn.functional.activation import (
     tanhshrink,
     threshold,
 )
+from glasshouse.nn.functional.asg import asg_align, asg_loss, asg_path
 from glasshouse.nn.functional.attention import scaled_dot_product_attention
 from glasshouse.nn.functional.conv import (
     conv1d,
@@ -42,7 +43,7 @@ from glasshouse.nn.functional.conv import (
     conv_transpose2d,
     conv_transpose3d,
 )
-from glasshouse.nn.functional.ctc import ctc_loss
+from glasshouse.nn.functional.ctc import ctc_align, ctc_loss
 from glasshouse.nn.functional.distance import pairwise_distance, pdist
 from glasshouse.nn.functional.likelihood import (
     dice_loss,
@@ -103,4 +104,5 @@ from glasshouse.nn.functional.pool import (
     max_pool2d,
     max_pool3d,
 )
+from glasshouse.nn.functional.transducer import rnnt_loss
 from glasshouse.tensor.elementwise import tanh

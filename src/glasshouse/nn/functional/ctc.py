@@ -6,17 +6,14 @@ from glasshouse.autograd import Function, is_grad_enabled
 from glasshouse.base import DTypeError, IndexOutOfRangeError, OptionError, ShapeError, int64
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.nn.checks import REDUCTIONS, check_floating, widened
+from glasshouse.nn.functional.lattice import NEVER, all_paths, best_path, best_step, labelled
 from glasshouse.nn.functional.loss import reduced
 from glasshouse.ops.checks import check_option
-from glasshouse.ops.elementwise import exp, log, maximum
+from glasshouse.ops.elementwise import exp, maximum
 from glasshouse.ops.index import gather, scatter_add
-from glasshouse.ops.movement import concatenate, flip, pad, slice_
-from glasshouse.ops.reduce import max_, sum_
-from glasshouse.tensor import arange, reduce, zeros
+from glasshouse.ops.movement import concatenate, flip, pad
+from glasshouse.tensor import arange, asarray, reduce, zeros
 from glasshouse.tensor import where as choose
-
-# The logarithm of no probability: finite, for differences, and far below any sum of logarithms.
-NEVER = -1e30
 
 
 def ctc_loss(
@@ -34,8 +31,9 @@ def ctc_loss(
     the lengths is not read. The gradient comes with the loss, from one recursion over time for both
     directions.
 
-    Shapes: log_probs (T, N, C) or (T, C) of log-probabilities, targets (N, S) or (S,) of labels,
-        lengths (N,) or () of integers -> (), or (N,) or () with reduction "none".
+    Shapes: log_probs (T, N, C) or (T, C) of log-probabilities, targets (N, S) or (S,) of labels, or
+        those of all sequences behind each other (their lengths are read then), lengths (N,) or ()
+        of integers -> (), or (N,) or () with reduction "none".
     Raises: ShapeError for shapes or lengths that do not fit; DTypeError unless labels and lengths
         are integers; IndexOutOfRangeError for a label outside [0, C).
     Source: Graves et al. 2006, "Connectionist temporal classification", sec. 4.
@@ -44,59 +42,112 @@ def ctc_loss(
         >>> round(ctc_loss(lp, [[1]], [2], [1]).item(), 4)  # -log(3 paths of 1/4)
         0.2877
     """
-    lengths = (input_lengths, target_lengths)
-    x, y, frames, sizes = checked(log_probs, targets, *lengths, blank, reduction)
-    single = x.ndim == 2
-    if single:
-        x, y = reshape(x, (x.shape[0], 1, x.shape[1])), reshape(y, (1, *y.shape))
-    batch = (x.shape[1],)
-    frames, sizes = reshape(frames, batch), reshape(sizes, batch)
-    if not y.shape[1]:
-        y = full((*batch, 1), blank, y.dtype)
-    y = choose(arange(y.shape[1]) < reshape(sizes, (*batch, 1)), y, blank)
-    labels = pad(y, widths=((0, 0, 0), (1, 1, 1)), value=blank)  # blanks around and between
+    check_option("ctc_loss", "reduction", reduction, REDUCTIONS)
+    given = (log_probs, targets, input_lengths, target_lengths)
+    x, labels, frames, sizes = with_blanks("ctc_loss", *given, blank)
     loss = Alignment.apply(widened(x), labels, frames, sizes, blank)
     if zero_infinity:
         loss = choose(loss == float("inf"), 0, loss)
     if reduction == "mean":
-        loss = loss / cast(maximum(sizes, full(batch, 1, sizes.dtype)), loss.dtype)
+        loss = loss / cast(maximum(sizes, full(sizes.shape, 1, sizes.dtype)), loss.dtype)
     loss = reduced(loss, reduction, x.dtype)
-    return reshape(loss, ()) if single else loss
+    return reshape(loss, ()) if as_value(log_probs).ndim == 2 else loss
 
 
-def checked(log_probs, targets, input_lengths, target_lengths, blank, reduction) -> list[Value]:
-    where = "ctc_loss"
-    check_option(where, "reduction", reduction, REDUCTIONS)
-    x, y = check_floating(where, log_probs, "log_probs"), as_value(targets, where=where)
-    if x.ndim not in (2, 3) or y.ndim != x.ndim - 1 or y.shape[:-1] != x.shape[1:-1] or not x.size:
+def ctc_align(log_probs, targets, input_lengths, target_lengths, blank=0):
+    """(the most likely path that reads as the target, one label for each frame and -1 behind the
+    last; the logarithm of its probability, -inf where there is none).
+
+    Shapes: as `ctc_loss` -> (T, N) or (T,), and (N,) or ().
+    Raises: as `ctc_loss`.
+    Source: Graves et al. 2006, sec. 4; Viterbi 1967.
+    Example:
+        >>> lp = log(as_value([[[0.3, 0.7]], [[0.6, 0.4]], [[0.2, 0.8]]]))
+        >>> path, score = ctc_align(lp, [[1, 1]], [3], [2])
+        >>> path.tolist(), round(exp(score).item(), 3)
+        ([[1], [0], [1]], 0.336)
+    """
+    given = (log_probs, targets, input_lengths, target_lengths)
+    x, labels, frames, sizes = with_blanks("ctc_align", *given, blank)
+    emitted = emissions("ctc_align", widened(x), labels)
+    t, n, length = emitted.shape
+    starts, ends = ends_of(sizes, length)
+    begin = full((n, 1), 0, frames.dtype)
+    weights, state = lattice(emitted, labels, starts, begin, reshape(arange(t), (t, 1, 1)), blank)
+    path, score = best_path(best_step, state, [weights], ends, frames)
+    path, score = labelled(path, score, labels, frames)
+    return unbatched(log_probs, path, cast(score, x.dtype))
+
+
+def unbatched(given, path: Value, score: Value) -> tuple[Value, Value]:
+    """The path (T, N) and score (N,) without N, where what was `given` has none."""
+    if as_value(given).ndim == 2:
+        return reshape(path, path.shape[:1]), reshape(score, ())
+    return path, score
+
+
+def with_blanks(where: str, log_probs, targets, input_lengths, target_lengths, blank):
+    """(x (T, N, C), labels (N, 2S + 1) with blanks around and between, lengths (N,) of both)."""
+    given = (log_probs, targets, input_lengths, target_lengths)
+    x, y, frames, sizes = sequences(where, *given, "log_probs")
+    if not 0 <= blank < x.shape[-1]:
+        raise OptionError(where, f"blank from 0 to {x.shape[-1] - 1}", blank, "Name a class.")
+    n = x.shape[1]
+    if not y.shape[1]:
+        y = full((n, 1), blank, y.dtype)
+    y = choose(arange(y.shape[1]) < reshape(sizes, (n, 1)), y, blank)
+    return x, pad(y, widths=((0, 0, 0), (1, 1, 1)), value=blank), frames, sizes
+
+
+def sequences(where: str, log_probs, targets, input_lengths, target_lengths, name: str):
+    """(x (T, N, C), targets (N, S), lengths (N,) of both): batched, padded and checked."""
+    x, y = check_floating(where, log_probs, name), as_value(targets, where=where)
+    fits = x.ndim in (2, 3) and y.ndim in (1, x.ndim - 1) and x.size
+    if not fits or (y.ndim == 2 and y.shape[0] != x.shape[1]):
         raise ShapeError(
             where,
-            "log_probs (T, N, C) and targets (N, S), or both without N",
+            f"{name} (T, N, C) and targets (N, S) or joined, or (T, C) and (S,)",
             f"{x.shape} and {y.shape}",
             "Pad the targets to one length; give one frame or more.",
         )
-    if not 0 <= blank < x.shape[-1]:
-        raise OptionError(where, f"blank from 0 to {x.shape[-1] - 1}", blank, "Name a class.")
-    integers = {"targets": y}
-    given = (
-        ("input_lengths", input_lengths, x.shape[0]),
-        ("target_lengths", target_lengths, y.shape[-1]),
-    )
-    for name, lengths, most in given:
-        counts = [] if isinstance(lengths, Value) else np.asarray(lengths).reshape(-1).tolist()
-        integers[name] = lengths = as_value(lengths, where=where)
-        fits = lengths.shape in (x.shape[1:-1], x.shape[1:-1] or (1,))
-        if not fits or any(not 0 <= n <= most for n in counts):
-            raise ShapeError(
-                where,
-                f"{name} of {x.shape[1:-1]} numbers from 0 to {most}",
-                counts or lengths.shape,
-                "Pass the length of each sequence.",
-            )
-    for name, value in integers.items():
-        if not value.dtype.is_integer and value.size:
-            raise DTypeError(where, f"integer {name}", value.dtype.name, "Convert with .long().")
-    return [x, *(cast(value, int64) for value in integers.values())]
+    frames = lengths(where, "input_lengths", input_lengths, x.shape[1:-1], x.shape[0])
+    most = y.shape[-1]
+    sizes = lengths(where, "target_lengths", target_lengths, x.shape[1:-1], most)
+    if not y.dtype.is_integer and y.size:
+        raise DTypeError(where, "integer targets", y.dtype.name, "Convert with .long().")
+    y = cast(y, int64)
+    if x.ndim == 2:
+        return reshape(x, (x.shape[0], 1, x.shape[1])), reshape(y, (1, most)), frames, sizes
+    return x, taken_apart(where, y, sizes) if y.ndim == 1 else y, frames, sizes
+
+
+def lengths(where: str, name: str, given, batch, most: int) -> Value:
+    """The lengths (N,) as int64; numbers that are given as such have to fit."""
+    counts = [] if isinstance(given, Value) else np.asarray(given).reshape(-1).tolist()
+    value = as_value(given, where=where)
+    if value.shape not in (batch, batch or (1,)) or any(not 0 <= n <= most for n in counts):
+        raise ShapeError(
+            where,
+            f"{name} of {batch} numbers from 0 to {most}",
+            counts or value.shape,
+            "Pass the length of each sequence.",
+        )
+    if not value.dtype.is_integer:
+        raise DTypeError(where, f"integer {name}", value.dtype.name, "Convert with .long().")
+    return reshape(cast(value, int64), batch or (1,))
+
+
+def taken_apart(where: str, joined: Value, sizes: Value) -> Value:
+    """Targets (N, S) of targets that stand behind each other; their lengths are read."""
+    counts = sizes.detach().numpy()
+    if counts.sum() != joined.size:
+        expected = f"as many joined targets as the lengths say, {counts.sum()}"
+        raise ShapeError(where, expected, joined.shape, "Pass the length of each sequence.")
+    starts = np.cumsum(counts) - counts
+    places = starts[:, None] + np.arange(max(counts.max(initial=0), 0))
+    if not joined.size:
+        return reshape(joined, (len(counts), 0))
+    return gather(joined, asarray(np.minimum(places, joined.size - 1)), axis=0)
 
 
 class Alignment(Function):
@@ -132,22 +183,9 @@ def places(labels: Value, classes: int) -> Value:
 def align(x, labels, frames, sizes, blank, both: bool):
     """(-log p(target) (N,), and if `both` the probability (T, N, L) that the path is at a label at
     a time, given that it reads as the target)."""
-    t, n, c = x.shape
-    length = labels.shape[1]
-    try:
-        emitted = gather(reshape(x, (t, n * c)), places(labels, c), axis=1)  # (T, N, L)
-    except IndexOutOfRangeError:
-        raise IndexOutOfRangeError(
-            "ctc_loss",
-            f"labels from 0 to {c - 1}",
-            f"labels from {reduce.min(labels).item()} to {reduce.max(labels).item()}",
-            "Change the targets.",
-        ) from None
-    emitted = maximum(emitted, full(emitted.shape, NEVER, x.dtype))  # -inf would give NaN
-    at = arange(length)
-    behind = reshape(sizes * 2, (n, 1)) - at  # 0 at the last blank, 1 at the last label
-    ends = (behind == 0) | (behind == 1)  # (N, L)
-    starts = broadcast_to(at < 2, ends.shape)
+    t, n, _ = x.shape
+    emitted = emissions("ctc_loss", x, labels)
+    starts, ends = ends_of(sizes, labels.shape[1])
     times = reshape(arange(t), (t, 1, 1))
     frames = reshape(frames, (1, n, 1))
     begin = full((n, 1), 0, frames.dtype)
@@ -170,13 +208,41 @@ def align(x, labels, frames, sizes, blank, both: bool):
     return loss, exp(choose((times < frames) & possible, ahead + back - emitted - total, NEVER))
 
 
+def emissions(where: str, x: Value, labels: Value) -> Value:
+    """The log-probabilities (T, N, L) of the labels (N, L); -inf would give NaN."""
+    t, n, c = x.shape
+    try:
+        emitted = gather(reshape(x, (t, n * c)), places(labels, c), axis=1)
+    except IndexOutOfRangeError:
+        raise IndexOutOfRangeError(
+            where,
+            f"labels from 0 to {c - 1}",
+            f"labels from {reduce.min(labels).item()} to {reduce.max(labels).item()}",
+            "Change the targets.",
+        ) from None
+    return maximum(emitted, full(emitted.shape, NEVER, x.dtype))
+
+
+def ends_of(sizes: Value, length: int) -> tuple[Value, Value]:
+    """Where paths begin and where they end (N, L): on a blank or a label."""
+    behind = reshape(sizes * 2, (sizes.size, 1)) - arange(length)  # 1 at the last label
+    ends = (behind == 0) | (behind == 1)
+    return broadcast_to(arange(length) < 2, ends.shape), ends
+
+
 def follow(emitted, labels, starts, begin, times, blank) -> Value:
-    """log of the probability of all ways to be at label l at time t, that label included. A row
-    waits at its first labels until its time to begin; then each step stays, goes on by one label,
-    or jumps over a blank between two labels that differ. Eleven primitives a step.
+    """log of the probability of all ways to be at label l at time t, that label included.
 
     Shapes: emitted (T, B, L), labels and starts (B, L), begin (B, 1), times (T, 1, 1) -> (T, B, L).
     """
+    weights, state = lattice(emitted, labels, starts, begin, times, blank)
+    return all_paths(weights, state)
+
+
+def lattice(emitted, labels, starts, begin, times, blank) -> tuple[Value, Value]:
+    """(the weights (T, B, 3, L) of the steps to each label, the state (B, L) before the first). A
+    row waits at its first labels until its time to begin; then each step stays, goes on by one
+    label, or jumps over a blank between two labels that differ."""
     t, b, length = emitted.shape
     at = arange(length)
     apart = (labels[:, 2:] != blank) & (labels[:, 2:] != labels[:, :-2])
@@ -188,15 +254,4 @@ def follow(emitted, labels, starts, begin, times, blank) -> Value:
         choose(begun & jumps, emitted, NEVER),
     )
     weights = concatenate(*[reshape(w, (t, b, 1, length)) for w in ways], axis=2)
-    back = reshape(arange(3), (3, 1))
-    source = choose(at > back, at - back, 0)  # (3, L)
-    state = choose(reshape(starts, (1, b, length)), full((), 0, emitted.dtype), NEVER)
-    reached = []
-    for i in range(t):
-        step = slice_(weights, starts=(i, 0, 0, 0), stops=(i + 1, b, 3, length), steps=(1,) * 4)
-        paths = gather(state, source, axis=2) + step  # (1, B, 3, L)
-        top = max_(paths, axes=(2,)).detach()
-        scaled = exp(paths - broadcast_to(reshape(top, (1, b, 1, length)), paths.shape))
-        state = log(sum_(scaled, axes=(2,))) + top
-        reached.append(state)
-    return concatenate(*reached, axis=0)
+    return weights, choose(starts, full((), 0, emitted.dtype), NEVER)

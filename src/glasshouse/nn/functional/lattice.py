@@ -1,0 +1,120 @@
+"""Sums and maxima over all paths through a lattice of states: one step over time for each loss of
+sequences (CTC, ASG, the transducer's), and the way back along the best path.
+
+Everything is in logarithms. A step takes the state before and its own rows, and gives the state
+after and what is kept of it; what it computes does not depend on the time."""
+
+from glasshouse.dispatch.compose import composed
+from glasshouse.dispatch.value import Value, broadcast_to, reshape
+from glasshouse.ops.elementwise import exp, log
+from glasshouse.ops.movement import concatenate, pad, section
+from glasshouse.ops.reduce import argmax, max_, sum_
+from glasshouse.tensor import arange, maximum, reduce, transpose
+from glasshouse.tensor import where as choose
+from glasshouse.tensor.index import take_along_axis
+
+# The logarithm of no probability: finite, for differences, and far below any sum of logarithms.
+NEVER = -1e30
+
+
+def over_time(step, state: Value, rows: list[Value], reverse: bool = False) -> list[Value]:
+    """What `step(state, *rows at a time)` gives beside the next state, for all times (T, ...)."""
+    kept: list[tuple] = []
+    times = range(rows[0].shape[0])
+    for i in reversed(times) if reverse else times:
+        state, *given = step(state, *(at_time(row, i) for row in rows))
+        kept.append(tuple(given))
+    if reverse:
+        kept.reverse()
+    return [concatenate(*(reshape(x, (1, *x.shape)) for x in xs), axis=0) for xs in zip(*kept)]
+
+
+def at_time(row: Value, i: int) -> Value:
+    return reshape(section(row, 0, i, i + 1), row.shape[1:])
+
+
+def ways_to(state: Value, weights: Value) -> Value:
+    """The paths that end at each label by a step over k labels, for each k, with their weights.
+
+    Shapes: state (B, L), weights (B, K, L) -> (B, K, L)."""
+    b, reach, length = weights.shape
+    before = pad(state, widths=((0, 0, 0), (reach - 1, 0, 0)), value=NEVER)
+    starts = range(reach - 1, -1, -1)
+    ways = [reshape(section(before, 1, i, i + length), (b, 1, length)) for i in starts]
+    return concatenate(*ways, axis=1) + weights
+
+
+@composed
+def sum_step(state: Value, weights: Value) -> Value:
+    """log Σ exp over all ways to each label: by weights[:, k] from the label k before it.
+
+    Shapes: state (B, L), weights (B, K, L) -> (B, L)."""
+    paths = ways_to(state, weights)
+    top = max_(paths, axes=(1,)).detach()
+    scaled = exp(paths - broadcast_to(reshape(top, (top.shape[0], 1, top.shape[1])), paths.shape))
+    return log(sum_(scaled, axes=(1,))) + top
+
+
+@composed
+def best_step(state: Value, weights: Value) -> tuple[Value, Value]:
+    """The best of all ways to each label, and the label that it comes from."""
+    paths = ways_to(state, weights)
+    return max_(paths, axes=(1,)), maximum(arange(state.shape[1]) - argmax(paths, axis=1), 0)
+
+
+def all_paths(weights: Value, state: Value) -> Value:
+    """log Σ of all paths to each label at each time.
+
+    Shapes: weights (T, B, K, L), state (B, L) -> (T, B, L)."""
+
+    def step(state, weights):
+        state = sum_step(state, weights)
+        return state, state
+
+    return over_time(step, state, [weights])[0]
+
+
+def at_last(values: Value, frames: Value) -> Value:
+    """What stands at the last of each row's frames (B,). Shapes: (T, B, L) -> (B, L)."""
+    t, b, _ = values.shape
+    last = reshape(arange(t), (t, 1, 1)) == reshape(frames - 1, (1, b, 1))
+    return reduce.sum(choose(last, values, 0), axis=0)
+
+
+def best_path(step, state: Value, rows: list[Value], ends: Value, frames: Value):
+    """(the best path over labels (T, B) to one of the `ends` (B, L), its score (B,)), where `step`
+    gives the best score at each label and the label that it comes from."""
+
+    def kept(state, *rows):
+        state, source = step(state, *rows)
+        return state, state, source
+
+    reached, sources = over_time(kept, state, rows)
+    final = choose(ends, at_last(reached, frames), NEVER)
+    return walked_back(argmax(final, axis=1), sources, frames), reduce.max(final, axis=1)
+
+
+@composed
+def back_step(label: Value, source: Value, begun: Value) -> tuple[Value, Value]:
+    """One step back from labels (B, 1); those whose path has not begun stay where they are."""
+    before = choose(begun, take_along_axis(source, label, axis=1), label)
+    return before, label
+
+
+def walked_back(last: Value, sources: Value, frames: Value) -> Value:
+    """The labels of the best path: at its last frame `last` (B,), before that what `sources`
+    (T, B, L) say; behind its frames (B,) `last` too. Shapes: -> (T, B)."""
+    t, b, _ = sources.shape
+    times = reshape(arange(t), (t, 1, 1))
+    inside = (times < reshape(frames, (1, b, 1))) & (times > 0)
+    (path,) = over_time(back_step, reshape(last, (b, 1)), [sources, inside], reverse=True)
+    return reshape(path, (t, b))
+
+
+def labelled(path: Value, score: Value, labels: Value, frames: Value) -> tuple[Value, Value]:
+    """The labels (B, L) on a path (T, B), -1 behind its frames and where there is none."""
+    t, b = path.shape
+    read = transpose(take_along_axis(labels, transpose(path), axis=1))
+    possible = score > NEVER / 2
+    inside = (reshape(arange(t), (t, 1)) < frames) & possible
+    return choose(inside, read, -1), choose(possible, score, float("-inf"))
