@@ -38,7 +38,7 @@ def ctc_loss(
         are integers; IndexOutOfRangeError for a label outside [0, C).
     Source: Graves et al. 2006, "Connectionist temporal classification", sec. 4.
     Example:
-        >>> lp = log(full((2, 1, 2), 0.5, as_value(1.0).dtype))
+        >>> lp = gh.log(full((2, 1, 2), 0.5, as_value(1.0).dtype))
         >>> round(ctc_loss(lp, [[1]], [2], [1]).item(), 4)  # -log(3 paths of 1/4)
         0.2877
     """
@@ -62,9 +62,9 @@ def ctc_align(log_probs, targets, input_lengths, target_lengths, blank=0):
     Raises: as `ctc_loss`.
     Source: Graves et al. 2006, sec. 4; Viterbi 1967.
     Example:
-        >>> lp = log(as_value([[[0.3, 0.7]], [[0.6, 0.4]], [[0.2, 0.8]]]))
+        >>> lp = gh.log(as_value([[[0.3, 0.7]], [[0.6, 0.4]], [[0.2, 0.8]]]))
         >>> path, score = ctc_align(lp, [[1, 1]], [3], [2])
-        >>> path.tolist(), round(exp(score).item(), 3)
+        >>> path.tolist(), round(gh.exp(score).item(), 3)
         ([[1], [0], [1]], 0.336)
     """
     given = (log_probs, targets, input_lengths, target_lengths)
