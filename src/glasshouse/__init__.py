@@ -88,6 +88,7 @@ from glasshouse.dispatch import (
     is_autocast_enabled,
     primitives,
 )
+from glasshouse.fit import fit
 from glasshouse.profile import FlopCounter, profile, record_function
 from glasshouse.tensor import *
 from glasshouse.transforms import (

@@ -1,0 +1,256 @@
+"""What `gh.fit` calls on its way: early stopping, progress, logs."""
+
+import csv
+import importlib.util
+import math
+import os
+import sys
+import time
+from pathlib import Path
+
+from glasshouse.base.errors import OptionError, optional
+from glasshouse.ops.checks import check_integer, check_option
+
+
+class Callback:
+    """Called with the run by `gh.fit`; subclasses define what they need. What they have to know
+    again when a run goes on later is their `state_dict`.
+
+    Example:
+        >>> class Losses(Callback):
+        ...     def on_epoch(self, run):
+        ...         print(run.history[-1]["loss"])
+    """
+
+    goes_last = False  # behind the others, because it saves their state
+
+    def on_start(self, run) -> None:
+        """Before the first epoch, and after a checkpoint was loaded."""
+
+    def on_step(self, run) -> None:
+        """After each update of the parameters."""
+
+    def on_epoch(self, run) -> None:
+        """After each epoch and its validation."""
+
+    def on_end(self, run) -> None:
+        """At the end, also after an error."""
+
+    def state_dict(self) -> dict:
+        """What has to be known when the run goes on."""
+        return {}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Go on from what `state_dict` returned."""
+        vars(self).update(state)
+
+
+class Best:
+    """The best value of a number in the rows of a run. NaN is never better."""
+
+    def __init__(self, where: str, monitor: str | None, mode: str, min_delta: float = 0.0):
+        self.monitor = monitor
+        self.sign = {"min": -1, "max": 1}[check_option(where, "mode", mode, ("min", "max"))]
+        if not min_delta >= 0:
+            raise OptionError(where, "min_delta >= 0", repr(min_delta), "Choose the mode instead.")
+        self.min_delta = min_delta
+        self.value: float | None = None
+
+    def improves(self, run) -> bool:
+        """Whether the last row is better than all before; then its value is noted."""
+        name = self.monitor or ("val_loss" if "val_loss" in run.history[-1] else "loss")
+        value = float(run.number(name))
+        if self.value is None:
+            better = not math.isnan(value)
+        else:
+            better = self.sign * (value - self.value) > self.min_delta
+        if better:
+            self.value = value
+        return better
+
+
+class EarlyStopping(Callback):
+    """Ends a run when `monitor` (by default the validation loss, or else the loss) has not become
+    better by more than `min_delta` for `patience` epochs. `restore_best` then puts the parameters
+    of the best epoch back.
+
+    Raises: OptionError for options out of range, or a `monitor` that no row has.
+    Source: Prechelt 1998, "Early stopping: but when?".
+    Example:
+        >>> EarlyStopping("val_accuracy", patience=5, mode="max").patience
+        5
+    """
+
+    def __init__(
+        self,
+        monitor: str | None = None,
+        patience: int = 3,
+        mode: str = "min",
+        min_delta: float = 0.0,
+        restore_best: bool = False,
+    ):
+        self.best = Best("EarlyStopping", monitor, mode, min_delta)
+        self.patience = check_integer("EarlyStopping", "patience", patience, 1)
+        self.restore_best = restore_best
+        self.waited = 0  # epochs since the best
+        self.parameters: dict | None = None
+
+    def on_epoch(self, run) -> None:
+        if self.best.improves(run):
+            self.waited = 0
+            if self.restore_best:
+                self.parameters = {k: x.detach() for k, x in run.model.state_dict().items()}
+        else:
+            self.waited += 1
+        if self.waited >= self.patience:
+            run.stopped = True
+
+    def on_end(self, run) -> None:
+        if run.stopped and self.parameters is not None:
+            run.model.load_state_dict(self.parameters)
+
+    def state_dict(self) -> dict:
+        return {"value": self.best.value, "waited": self.waited, "parameters": self.parameters}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.best.value, self.waited = state["value"], state["waited"]
+        self.parameters = state["parameters"]
+
+
+class Progress(Callback):
+    """Shows how a run goes, on one line that changes (by tqdm, if it is installed) and one line an
+    epoch that stays. `file` is the error stream by default; where that is no terminal, only the
+    lines that stay are written.
+
+    Example:
+        >>> Progress(every_s=1.0).every_s
+        1.0
+    """
+
+    def __init__(self, file=None, every_s: float = 0.1):
+        self.file, self.every_s = file, every_s
+        self.bar, self.written_s, self.width = None, 0.0, 0
+
+    @property
+    def stream(self):
+        """Where it writes."""
+        return sys.stderr if self.file is None else self.file
+
+    def on_step(self, run) -> None:
+        if not self.stream.isatty():
+            return
+        if importlib.util.find_spec("tqdm"):
+            self.show_bar(run)
+        elif time.monotonic() - self.written_s >= self.every_s:
+            self.written_s = time.monotonic()
+            self.write(f"{self.place_of(run)}  loss {run.meters.values()['loss']:.4g}")
+
+    def show_bar(self, run) -> None:
+        """tqdm's bar of this epoch."""
+        if self.bar is None:
+            tqdm = optional("Progress", "tqdm to be installed", "tqdm", "fit")
+            options = {"file": self.stream, "leave": False, "mininterval": self.every_s}
+            self.bar = tqdm.tqdm(total=batches_of(run), unit="batch", **options)
+        self.bar.set_postfix_str(f"loss {run.meters.values()['loss']:.4g}", refresh=False)
+        self.bar.update(run.place - self.bar.n)
+
+    def place_of(self, run) -> str:
+        """Which batch of which epoch."""
+        total = batches_of(run)
+        return f"epoch {len(run.history) + 1}  {run.place}" + (f"/{total}" if total else "")
+
+    def write(self, text: str) -> None:
+        """Put `text` where the line that changes is."""
+        print("\r" + text.ljust(self.width), end="", file=self.stream, flush=True)
+        self.width = len(text)
+
+    def on_epoch(self, run) -> None:
+        self.on_end(run)
+        numbers = (f"{k} {v:.4g}" for k, v in run.history[-1].items() if k != "epoch")
+        print(f"epoch {len(run.history)}  {'  '.join(numbers)}", file=self.stream, flush=True)
+
+    def on_end(self, run) -> None:
+        if self.bar is not None:
+            self.bar.close()
+            self.bar = None
+        if self.width:
+            self.write("")
+            print("\r", end="", file=self.stream)
+            self.width = 0
+
+
+def batches_of(run) -> int | None:
+    return len(run.data) if hasattr(run.data, "__len__") else None
+
+
+class CSVLog(Callback):
+    """Writes the rows of a run to `path`, a line an epoch; the file is replaced in one step.
+
+    Example:
+        >>> CSVLog("numbers.csv").path.name
+        'numbers.csv'
+    """
+
+    def __init__(self, path):
+        self.path = Path(path)
+
+    def on_epoch(self, run) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+        names = list(dict.fromkeys(name for row in run.history for name in row))
+        with open(temporary, "w", newline="") as file:
+            writer = csv.DictWriter(file, names)
+            writer.writeheader()
+            writer.writerows(run.history)
+        os.replace(temporary, self.path)
+
+
+class TensorBoard(Callback):
+    """Writes event files to `folder` that TensorBoard reads: the loss so far in its epoch and the
+    learning rate every `every` steps, and the numbers of each row by epoch.
+
+    Raises: BackendError if the package tensorboard is not installed.
+    Example:
+        >>> TensorBoard("runs/a", every=10).every
+        10
+    """
+
+    def __init__(self, folder, every: int = 1):
+        self.folder, self.every = Path(folder), check_integer("TensorBoard", "every", every, 1)
+        self.writer = None
+
+    def on_start(self, run) -> None:
+        self.writer = written_by("summary.writer.event_file_writer").EventFileWriter(
+            str(self.folder)
+        )
+        if run.steps:  # hide what a run that was killed wrote of later steps
+            start = written_by("compat.proto.event_pb2").SessionLog.START
+            self.write(run.steps + 1, {}, session_log={"status": start})
+
+    def on_step(self, run) -> None:
+        if run.steps % self.every == 0:
+            loss, lr = run.meters.values()["loss"], run.optimizer.param_groups[0]["lr"]
+            self.write(run.steps, {"step/loss": loss, "step/lr": lr})
+
+    def on_epoch(self, run) -> None:
+        numbers = {k: v for k, v in run.history[-1].items() if isinstance(v, (int, float))}
+        self.write(run.steps, {f"epoch/{k}": v for k, v in numbers.items()})
+
+    def on_end(self, run) -> None:
+        if self.writer is not None:
+            self.writer.close()
+            self.writer = None
+
+    def write(self, step: int, numbers: dict, **fields) -> None:
+        """One event with these numbers."""
+        make = written_by("compat.proto.event_pb2").Event
+        event = make(wall_time=time.time(), step=step, **fields)
+        for name, value in numbers.items():
+            event.summary.value.add(tag=name, simple_value=float(value))
+        self.writer.add_event(event)
+
+
+def written_by(part: str):
+    """A module of the package tensorboard."""
+    what = "the package tensorboard to be installed"
+    return optional("TensorBoard", what, f"tensorboard.{part}", "fit")

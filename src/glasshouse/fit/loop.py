@@ -1,0 +1,110 @@
+"""`gh.fit`: the training loop. It reads from top to bottom; what it keeps is in run.py."""
+
+import time
+from pathlib import Path
+
+from glasshouse.autograd import no_grad
+from glasshouse.capture import optimize
+from glasshouse.fit.callbacks import Callback
+from glasshouse.fit.run import FitRun, History
+from glasshouse.ops.checks import check_integer
+from glasshouse.optim import clip_grad_norm_, clip_grad_value_
+
+
+def fit(
+    model, data, loss, optimizer, metrics=None, callbacks=(), *,
+    epochs: int = 1, validation=None, schedule=None, schedule_every: str = "epoch",
+    clip_norm: float | None = None, clip_value: float | None = None, accumulate: int = 1,
+    autocast=None, capture: bool = False, resume=None,
+) -> History:  # fmt: skip
+    """Train `model` in place until it has seen `data` `epochs` times; a row of numbers an epoch.
+
+    `data` and `validation` give batches (*inputs, target), epoch after epoch: a DataLoader, or a
+    list. A step is loss(model(*inputs), target), backward and optimizer.step(). `metrics` are
+    meters by name, or a list of them, updated with (scores, target). `callbacks` are called after
+    each step and epoch. `schedule` steps every "epoch" or "step"; one that waits for a plateau gets
+    the validation loss, if there is one. `accumulate` batches make one step, whose gradient is the
+    mean of theirs. Gradients are clipped to `clip_norm`, or each element to `clip_value`.
+    `autocast` is "bfloat16" or "float16", the latter with a GradScaler. With `capture` a step is
+    captured by gh.optimize.
+
+    `resume` is a file of `Checkpoint`, also one made in the middle of an epoch, or its folder, where
+    there need be none yet. The run goes on with the bits of one that was never stopped, if all
+    is built as it was then, the data is a DataLoader (other data is read again up to that place),
+    and random numbers are gh.random's.
+
+    Raises: OptionError, DTypeError for what does not fit together; CheckpointError for a file that
+        is no run of these objects; ShapeError for batches or losses of another form.
+    Example:
+        >>> data = gh.data.DataLoader([(float(i), 2.0 * i) for i in range(8)], batch_size=4)
+        >>> line = nn.Sequential(nn.Unflatten(0, (-1, 1)), nn.Linear(1, 1), nn.Flatten(0))
+        >>> opt = gh.optim.SGD(line.parameters(), lr=0.02)
+        >>> history = gh.fit(line, data, nn.functional.mse_loss, opt, epochs=20)
+        >>> len(history), history["loss"][-1] < history["loss"][0]
+        (20, True)
+    """
+    epochs = check_integer("fit", "epochs", epochs, 0)
+    run = FitRun(model, data, loss, optimizer, metrics, callbacks, validation=validation,
+                 schedule=schedule, schedule_every=schedule_every, clip_norm=clip_norm,
+                 clip_value=clip_value, accumulate=accumulate, autocast=autocast)  # fmt: skip
+    if resume is not None:
+        run.resume(Path(resume))
+    step = optimize(train_step) if capture else train_step
+    try:
+        run.call(Callback.on_start)
+        while len(run.history) < epochs and not run.stopped:
+            train_epoch(run, step)
+            run.call(Callback.on_epoch)
+    finally:
+        run.call(Callback.on_end)
+    return run.history
+
+
+def train_epoch(run: FitRun, step) -> None:
+    """The rest of one epoch, validation and all; adds its row to the history."""
+    started = time.perf_counter() - run.seconds
+    run.model.train()
+    for group in run.groups():
+        for (loss, scores), (_, target) in zip(step(run, group), group, strict=True):
+            run.meters.update(loss, scores, target)
+        run.steps += 1
+        run.step_schedule("step")
+        run.seconds = time.perf_counter() - started
+        run.call(Callback.on_step)
+    row = {"epoch": len(run.history) + 1, "lr": float(run.optimizer.param_groups[0]["lr"])}
+    row |= run.meters.values()
+    if run.validation is not None:
+        row |= evaluate(run)
+    run.end_epoch({**row, "seconds": time.perf_counter() - started})
+
+
+def train_step(run: FitRun, group: list) -> list:
+    """One update by the mean gradient of a group of batches: [(loss, scores)] of each."""
+    run.optimizer.zero_grad()
+    results = []
+    for inputs, target in group:
+        with run.autocast():
+            scores = run.model(*inputs)
+            loss = run.loss(scores, target)
+        run.scaler.scale(loss / len(group) if len(group) > 1 else loss).backward()
+        results.append((loss, scores))
+    if run.clip_norm is not None or run.clip_value is not None:
+        run.scaler.unscale_(run.optimizer)
+    if run.clip_norm is not None:
+        clip_grad_norm_(run.model.parameters(), run.clip_norm)
+    if run.clip_value is not None:
+        clip_grad_value_(run.model.parameters(), run.clip_value)
+    run.scaler.step(run.optimizer)
+    run.scaler.update()
+    return results
+
+
+def evaluate(run: FitRun) -> dict:
+    """Loss and metrics on the validation data, their names with "val_" in front."""
+    run.model.eval()
+    meters = run.meters.fresh()
+    with no_grad(), run.autocast():
+        for inputs, target in run.batches(run.validation):
+            scores = run.model(*inputs)
+            meters.update(run.loss(scores, target), scores, target)
+    return {f"val_{name}": value for name, value in meters.values().items()}

@@ -1,0 +1,307 @@
+"""What a run of `gh.fit` keeps: its objects, how far it is, and the numbers so far."""
+
+import copy
+from contextlib import nullcontext
+from itertools import islice
+from pathlib import Path
+
+from glasshouse.base.errors import (
+    CheckpointError,
+    DTypeError,
+    OptionError,
+    ShapeError,
+    suggest,
+    type_name,
+)
+from glasshouse.base.tree import flatten, tree_map
+from glasshouse.dispatch.autocast import autocast as autocast_mode
+from glasshouse.dispatch.value import Value
+from glasshouse.fit.callbacks import Callback
+from glasshouse.interop.checkpoint import detached, load_checkpoint
+from glasshouse.metrics import Average, Metric
+from glasshouse.nn import Module
+from glasshouse.ops.checks import check_integer, check_option, check_type
+from glasshouse.optim import GradScaler, LRScheduler, Optimizer, ReduceLROnPlateau
+from glasshouse.tensor import eval, random
+
+LAST = "last.safetensors"
+
+
+class History(list):
+    """The rows of a run, a dict of numbers an epoch; `history["loss"]` is a column.
+
+    Example:
+        >>> history = History([{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25}])
+        >>> history["loss"], history[-1]["epoch"]
+        ([0.5, 0.25], 2)
+    """
+
+    def __getitem__(self, key):
+        if not isinstance(key, str):
+            return super().__getitem__(key)
+        return [number_of(row, key, "history") for row in self]
+
+
+def number_of(row: dict, name: str, where: str) -> float:
+    """The number called `name` in a row."""
+    if name not in row:
+        names = ", ".join(map(repr, row))
+        raise OptionError(where, f"one of {names}", repr(name), suggest(name, row))
+    return row[name]
+
+
+class Meters:
+    """The mean loss, weighted by batch sizes, and the user's metrics."""
+
+    def __init__(self, metrics: dict):
+        self.metrics = {"loss": Average(), **metrics}
+
+    def fresh(self) -> "Meters":
+        """The same meters with nothing in them."""
+        others = {name: copy.deepcopy(m) for name, m in self.metrics.items() if name != "loss"}
+        meters = Meters(others)
+        meters.reset()
+        return meters
+
+    def update(self, loss, scores, target) -> None:
+        """Take in one batch."""
+        for name, metric in self.metrics.items():
+            if name == "loss":
+                metric.update(loss, weight=target.shape[0] if target.ndim else 1)
+            else:
+                metric.update(scores, target)
+
+    def values(self) -> dict:
+        """The numbers so far, by name."""
+        return {name: metric.value() for name, metric in self.metrics.items()}
+
+    def reset(self) -> None:
+        """Forget all batches."""
+        for metric in self.metrics.values():
+            metric.reset()
+
+
+def metrics_by_name(metrics) -> dict:
+    """Metrics as a dict; those of a list are named by their classes."""
+    named = metrics or {}
+    if not isinstance(metrics, dict):
+        given = [metrics] if isinstance(metrics, Metric) else list(named)
+        named = {type(metric).__name__.lower(): metric for metric in given}
+        if len(named) < len(given):
+            got = [type(metric).__name__ for metric in given]
+            raise OptionError("fit", "metrics of different classes", got, "Give a dict by name.")
+    for name, metric in named.items():
+        fix = "Pass e.g. metrics={'accuracy': gh.metrics.Accuracy()}."
+        check_type("fit", metric, Metric, f"metric {name!r} to be a Metric", fix)
+        if name in ("loss", "epoch", "lr", "seconds"):
+            raise OptionError("fit", "another name for a metric", repr(name), "It is taken.")
+    return dict(named)
+
+
+class FitRun:
+    """A run in progress: callbacks may read all of it, and set `stopped`."""
+
+    def __init__(
+        self, model, data, loss, optimizer, metrics, callbacks, *, validation, schedule,
+        schedule_every, clip_norm, clip_value, accumulate, autocast,
+    ):  # fmt: skip
+        self.model = check_type("fit", model, Module, "a Module as model", "Subclass nn.Module.")
+        self.data = check_batches("data", data)
+        self.validation = None if validation is None else check_batches("validation", validation)
+        self.loss = loss
+        if not callable(loss):
+            fix = "Pass e.g. nn.functional.mse_loss."
+            raise DTypeError("fit", "a function of (scores, target) as loss", type_name(loss), fix)
+        fix = "Pass e.g. gh.optim.Adam(model.parameters())."
+        self.optimizer = check_type("fit", optimizer, Optimizer, "an optimizer", fix)
+        self.meters = Meters(metrics_by_name(metrics))
+        self.callbacks = in_order(callbacks)
+        self.schedule = checked_schedule(schedule, optimizer)
+        self.schedule_every = check_option(
+            "fit", "schedule_every", schedule_every, ("epoch", "step")
+        )
+        if schedule_every == "step" and isinstance(schedule, ReduceLROnPlateau):
+            fix = "Leave schedule_every out."
+            raise OptionError("fit", "a plateau to be looked for each epoch", "'step'", fix)
+        for name, limit in (("clip_norm", clip_norm), ("clip_value", clip_value)):
+            if limit is not None and not limit > 0:
+                raise OptionError("fit", f"{name} above 0", repr(limit), "Leave it out for none.")
+        self.clip_norm, self.clip_value = clip_norm, clip_value
+        self.accumulate = check_integer("fit", "accumulate", accumulate, 1)
+        self.dtype = None if autocast is None else autocast_mode(autocast).dtype
+        is_half = self.dtype is not None and self.dtype.name == "float16"
+        self.scaler = GradScaler(enabled=is_half)
+        self.history = History()
+        self.steps = 0  # updates so far
+        self.place = 0  # batches of this epoch so far
+        self.seconds = 0.0  # of this epoch so far
+        self.stopped = False
+
+    def autocast(self):
+        """The context of a forward pass."""
+        return nullcontext() if self.dtype is None else autocast_mode(self.dtype)
+
+    def call(self, method) -> None:
+        """Call a method of Callback on each callback."""
+        for callback in self.callbacks:
+            getattr(callback, method.__name__)(self)
+
+    def groups(self):
+        """The batches of this epoch that are still to come, in groups of one step each."""
+        skipped = 0 if hasattr(self.data, "load_state_dict") else self.place
+        batches = islice(self.batches(self.data), skipped, None)
+        while group := list(islice(batches, self.accumulate)):
+            self.place += len(group)
+            yield group
+        if not self.place:
+            fix = "Check the data set, the batch size, and that it can be read again."
+            raise ShapeError("fit", "at least one batch an epoch", "none", fix)
+
+    def batches(self, data):
+        """(inputs, target) of each batch."""
+        for batch in data:
+            if not isinstance(batch, (tuple, list)) or len(batch) < 2:
+                got = type_name(batch)
+                got += f" of {len(batch)}" if isinstance(batch, (tuple, list)) else ""
+                fix = "Map the data to such tuples."
+                raise ShapeError("fit", "batches (*inputs, target)", got, fix)
+            *inputs, target = batch
+            fix = "Collate the data to tensors."
+            yield tuple(inputs), check_type("fit", target, Value, "a tensor as target", fix)
+
+    def step_schedule(self, every: str) -> None:
+        """Move the schedule on if it goes by such."""
+        if self.schedule is None or self.schedule_every != every:
+            return
+        if isinstance(self.schedule, ReduceLROnPlateau):
+            row = self.history[-1]
+            self.schedule.step(row.get("val_loss", row["loss"]))
+        else:
+            self.schedule.step()
+
+    def end_epoch(self, row: dict) -> None:
+        """Note the row of an epoch that is done, and begin the next."""
+        self.history.append(row)
+        self.step_schedule("epoch")
+        self.place, self.seconds = 0, 0.0
+        self.meters.reset()
+
+    def number(self, name: str) -> float:
+        """The number of that name in the last row."""
+        return number_of(self.history[-1], name, "fit")
+
+    def state_dict(self) -> dict:
+        """How far the run is, as a tree of numbers; models and the like are saved beside it."""
+        loaders = {"data": self.data, "validation": self.validation}
+        meters = {name: m.state_dict() for name, m in self.meters.metrics.items()}
+        return {
+            "history": list(self.history),
+            "steps": self.steps,
+            "place": self.place,
+            "seconds": self.seconds,
+            "meters": meters,
+            "scaler": self.scaler.state_dict(),
+            "callbacks": [[type(c).__name__, c.state_dict()] for c in self.callbacks],
+            "loaders": {k: x.state_dict() for k, x in loaders.items() if hasattr(x, "state_dict")},
+        }
+
+    def check_state(self, state: dict) -> None:
+        """Raise CheckpointError if `state` belongs to other metrics or callbacks."""
+        own = self.state_dict()
+        for name, of in (("metrics", meter_names), ("callbacks", callback_names)):
+            if of(own) != of(state):
+                fix = "Resume with those that the run began with."
+                raise CheckpointError("fit", f"the {name} {of(state)}", of(own), fix)
+
+    def load_state_dict(self, state: dict) -> None:
+        """Go on from what `state_dict` returned."""
+        self.history = History(state["history"])
+        self.steps, self.place, self.seconds = state["steps"], state["place"], state["seconds"]
+        self.scaler.load_state_dict(state["scaler"])
+        for name, meter in state["meters"].items():
+            self.meters.metrics[name].load_state_dict(meter)
+        for callback, (_, kept) in zip(self.callbacks, state["callbacks"], strict=True):
+            callback.load_state_dict(kept)
+        for name, loader in state["loaders"].items():
+            getattr(self, name).load_state_dict(loader)
+
+    def resume(self, path: Path) -> None:
+        """Go on from the file at `path`; from the last in a folder, if there is any."""
+        if path.suffix != ".safetensors":
+            path = path / LAST
+            if not path.exists():
+                return
+        metrics = load_checkpoint(path)["metrics"]
+        if not isinstance(metrics, dict) or "fit" not in metrics:
+            fix = "Load it with gh.interop.load_checkpoint."
+            raise CheckpointError("fit", f"{path} to hold a run of gh.fit", "another state", fix)
+        self.check_state(metrics["fit"])
+        load_checkpoint(
+            path,
+            model=self.model,
+            optimizer=self.optimizer,
+            scheduler=self.schedule,
+            random_state=random.default_generator(),
+        )
+        self.load_state_dict(metrics["fit"])
+
+    def hold(self) -> dict:
+        """The state of the whole run now, which goes on: what `save_checkpoint` takes."""
+        objects = {"model": self.model, "optimizer": self.optimizer, "scheduler": self.schedule}
+        kept = {name: Held(x) for name, x in objects.items() if x is not None}
+        return {
+            **kept,
+            "random_state": random.default_generator().state(),
+            "epoch": len(self.history),
+            "metrics": {"fit": Held(self).state},
+        }
+
+
+class Held:
+    """The state of an object as it was, for a thread to write while the object goes on."""
+
+    def __init__(self, x):
+        self.state = tree_map(detached, x.state_dict())
+        eval(*filter(is_value, flatten(self.state)[0]))
+
+    def state_dict(self) -> dict:
+        """The state."""
+        return self.state
+
+
+def is_value(leaf) -> bool:
+    return isinstance(leaf, Value)
+
+
+def meter_names(state: dict) -> list:
+    return sorted(state["meters"])
+
+
+def callback_names(state: dict) -> list:
+    return [name for name, _ in state["callbacks"]]
+
+
+def check_batches(name: str, data):
+    if not hasattr(data, "__iter__") or hasattr(data, "__next__"):
+        got, fix = type_name(data), "Pass a gh.data.DataLoader."
+        raise DTypeError("fit", f"{name} that can be read again each epoch", got, fix)
+    return data
+
+
+def in_order(callbacks) -> list:
+    """The callbacks, those that save the others' state behind them."""
+    given = [callbacks] if isinstance(callbacks, Callback) else list(callbacks)
+    for callback in given:
+        check_type("fit", callback, Callback, "callbacks", "Subclass gh's Callback.")
+    return sorted(given, key=lambda callback: callback.goes_last)
+
+
+def checked_schedule(schedule, optimizer):
+    if schedule is None:
+        return None
+    fix = "Pass e.g. gh.optim.StepLR(optimizer, 10)."
+    check_type("fit", schedule, LRScheduler, "a schedule", fix)
+    if schedule.optimizer is not optimizer:
+        fix = "Make it with the optimizer that is passed."
+        raise OptionError("fit", "a schedule of this optimizer", "one of another", fix)
+    return schedule
