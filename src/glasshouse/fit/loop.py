@@ -28,17 +28,18 @@ def fit(
     `autocast` is "bfloat16" or "float16", the latter with a GradScaler. With `capture` a step is
     captured by gh.optimize.
 
-    `resume` is a file of `Checkpoint`, also one made in the middle of an epoch, or its folder, where
-    there need be none yet. The run goes on with the bits of one that was never stopped, if all
-    is built as it was then, the data is a DataLoader (other data is read again up to that place),
-    and random numbers are gh.random's.
+    `resume` is a file of `Checkpoint`, also one made in the middle of an epoch, or its folder,
+    where there need be none yet. The run goes on with the bits of one that was never stopped, if
+    all is built as it was then, the data is a DataLoader (other data is read again up to that
+    place), and random numbers are gh.random's.
 
     Raises: OptionError, DTypeError for what does not fit together; CheckpointError for a file that
         is no run of these objects; ShapeError for batches or losses of another form.
     Example:
-        >>> data = gh.data.DataLoader([(float(i), 2.0 * i) for i in range(8)], batch_size=4)
-        >>> line = nn.Sequential(nn.Unflatten(0, (-1, 1)), nn.Linear(1, 1), nn.Flatten(0))
-        >>> opt = gh.optim.SGD(line.parameters(), lr=0.02)
+        >>> x = np.linspace(-1, 1, 8, dtype=np.float32)[:, None]
+        >>> data = gh.data.DataLoader(gh.data.TensorDataset(x, 2 * x), batch_size=4)
+        >>> line = nn.Linear(1, 1)
+        >>> opt = gh.optim.SGD(line.parameters(), lr=0.1)
         >>> history = gh.fit(line, data, nn.functional.mse_loss, opt, epochs=20)
         >>> len(history), history["loss"][-1] < history["loss"][0]
         (20, True)

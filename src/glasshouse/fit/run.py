@@ -248,16 +248,16 @@ class FitRun:
     def hold(self) -> dict:
         """The state of the whole run now, which goes on: what `save_checkpoint` takes."""
         objects = {"model": self.model, "optimizer": self.optimizer, "scheduler": self.schedule}
-        kept = {name: Held(x) for name, x in objects.items() if x is not None}
+        kept = {name: HeldState(x) for name, x in objects.items() if x is not None}
         return {
             **kept,
             "random_state": random.default_generator().state(),
             "epoch": len(self.history),
-            "metrics": {"fit": Held(self).state},
+            "metrics": {"fit": HeldState(self).state},
         }
 
 
-class Held:
+class HeldState:
     """The state of an object as it was, for a thread to write while the object goes on."""
 
     def __init__(self, x):
