@@ -1,6 +1,7 @@
 """Data sets read by index, composed of small pieces, and the loader that makes batches of them."""
 
-from glasshouse.data.collate import PadCollate, collate, default_collate, default_convert
+from glasshouse.data.collate import Collate, PadCollate, collate, default_collate, default_convert
+from glasshouse.data.colour import ColorJitter, RandAugment
 from glasshouse.data.dataset import (
     BatchDataset,
     ConcatDataset,
@@ -17,6 +18,20 @@ from glasshouse.data.dataset import (
     TransformDataset,
 )
 from glasshouse.data.digits import digits
+from glasshouse.data.folder import ImageFolder
+from glasshouse.data.image import (
+    CenterCrop,
+    Compose,
+    ImageCollate,
+    ImageTransform,
+    Normalize,
+    RandomCrop,
+    RandomFlip,
+    RandomResizedCrop,
+    Resize,
+    ToArray,
+    open_image,
+)
 from glasshouse.data.loader import DataLoader
 from glasshouse.data.sampler import (
     BatchSampler,

@@ -71,8 +71,7 @@ def columns_of(samples: list) -> tuple[list, object]:
 
 def stack_samples(samples: list, empty=np.empty):
     """`collate`'s batch as arrays, which `empty(shape, dtype)` makes."""
-    columns, structure = columns_of(samples)
-    return unflatten(structure, [stack_leaves(leaves, empty) for leaves in columns])
+    return Collate().stack(samples, empty)
 
 
 def arrays_of(leaves: tuple) -> list[np.ndarray] | None:
@@ -111,7 +110,29 @@ def stack_leaves(leaves: tuple, empty=np.empty):
     return np.stack(arrays, out=out, casting="unsafe")
 
 
-class PadCollate:
+class Collate:
+    """A way of collating: subclasses define `stack_leaves(leaves, empty)`, which joins one leaf of
+    all samples into an array that `empty(shape, dtype)` makes: in a worker, one in shared memory.
+
+    Example:
+        >>> Collate()([1, 2]).tolist()
+        [1, 2]
+    """
+
+    def __call__(self, samples: list):
+        return to_tensors(self.stack(samples))
+
+    def stack(self, samples: list, empty=np.empty):
+        """The batch as arrays."""
+        columns, structure = columns_of(samples)
+        return unflatten(structure, [self.stack_leaves(leaves, empty) for leaves in columns])
+
+    def stack_leaves(self, leaves: tuple, empty):
+        """One leaf of all samples, joined."""
+        return stack_leaves(leaves, empty)
+
+
+class PadCollate(Collate):
     """Collates samples whose arrays differ in size: each leaf is padded behind, up to the largest
     of the batch along each axis, sizes being rounded up to `multiple`. With `lengths`, the batch is
     (padded batch, sizes of the first leaf's first axis).
@@ -131,16 +152,15 @@ class PadCollate:
         self.multiple = check_integer("PadCollate", "multiple", multiple, 1)
         self.lengths = bool(lengths)
 
-    def __call__(self, samples: list):
-        columns, structure = columns_of(samples)
-        batch = unflatten(structure, [self.pad(leaves) for leaves in columns])
-        batch = to_tensors(batch)
+    def stack(self, samples: list, empty=np.empty):
+        batch = super().stack(samples, empty)
         if not self.lengths:
             return batch
-        sizes = [np.shape(leaf)[0] if np.ndim(leaf) else 1 for leaf in columns[0]]
-        return batch, asarray(np.array(sizes, np.int64))
+        firsts = [flatten(sample)[0][0] for sample in samples]
+        sizes = [np.shape(leaf)[0] if np.ndim(leaf) else 1 for leaf in firsts]
+        return batch, np.array(sizes, np.int64)
 
-    def pad(self, leaves: tuple):
+    def stack_leaves(self, leaves: tuple, empty):
         arrays = arrays_of(leaves)
         if arrays is None:
             return list(leaves)
@@ -155,7 +175,8 @@ class PadCollate:
         largest = [
             -(-size // self.multiple) * self.multiple for size in map(max, *shapes, shapes[0])
         ]
-        out = np.full((len(arrays), *largest), self.value, stacked_dtype(leaves, arrays))
+        out = empty((len(arrays), *largest), stacked_dtype(leaves, arrays))
+        out[...] = self.value
         for row, array in zip(out, arrays, strict=True):
             row[tuple(self.span(size, room) for size, room in zip(array.shape, row.shape))] = array
         return out

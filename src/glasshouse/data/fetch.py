@@ -5,7 +5,7 @@ from itertools import islice
 import numpy as np
 
 from glasshouse.base.errors import DTypeError, type_name
-from glasshouse.data.collate import stack_samples, to_tensors
+from glasshouse.data.collate import Collate, stack_samples, to_tensors
 from glasshouse.data.sampler import is_defined_with, set_epoch_of
 
 END = object()  # in place of a batch: there are no more
@@ -37,11 +37,14 @@ def read_samples(source, indices) -> list:
 
 class MapFetch:
     """Batches of a data set with an index: `fetch(indices)`. `collate` None stacks samples into
-    arrays that `empty` makes; `finish` makes tensors of these."""
+    arrays that `empty` makes, as does a `Collate`; `finish` makes tensors of these."""
 
     def __init__(self, source, collate=None, batched: bool = True):
         self.source, self.collate, self.batched = source, collate, batched
-        self.as_tensors = collate is None
+        self.stack = stack_samples if collate is None else None
+        if isinstance(collate, Collate) and is_defined_with(type(collate), "stack", "__call__"):
+            self.stack = collate.stack
+        self.as_tensors = self.stack is not None
         self.whole = collate is None and batched and reads_batches(source)
 
     def __call__(self, indices, empty=np.empty):
@@ -50,8 +53,10 @@ class MapFetch:
             return sample if self.collate is None else self.collate(sample)
         if self.whole:
             return self.source.read_batch(np.asarray(indices), empty)
-        samples = read_samples(self.source, indices)
-        return stack_samples(samples, empty) if self.collate is None else self.collate(samples)
+        return self.joined(read_samples(self.source, indices), empty)
+
+    def joined(self, samples: list, empty):
+        return self.collate(samples) if self.stack is None else self.stack(samples, empty)
 
     def finish(self, batch):
         """The batch with tensors for arrays, where no `collate` of the user's has made it."""
@@ -87,7 +92,7 @@ class StreamFetch(MapFetch):
         samples = list(islice(self.samples, size))
         if not samples or (self.drop_last and len(samples) < size):
             return END
-        return stack_samples(samples, empty) if self.collate is None else self.collate(samples)
+        return self.joined(samples, empty)
 
     def state(self):
         """The data set's own state behind the last batch."""

@@ -1,0 +1,48 @@
+"""Images in folders, a folder for each class."""
+
+from pathlib import Path
+
+from glasshouse.base.errors import OptionError
+from glasshouse.data.dataset import Dataset
+from glasshouse.data.image import open_image
+from glasshouse.data.index import check_index
+
+ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".gif")
+
+
+class ImageFolder(Dataset):
+    """(image, class) of every image below `root`: each folder in it is a class, by name in order.
+    Images are Pillow's, decoded when a transform reads them.
+
+    Raises: OptionError if there is no such folder, or no image in it.
+    Source: torchvision.
+    """
+
+    def __init__(self, root, endings=ENDINGS):
+        self.root = Path(root)
+        folders = [path for path in self.root.glob("*") if path.is_dir()]
+        self.classes = sorted(path.name for path in folders)
+        self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
+        self.samples = [
+            (str(path), number)
+            for name, number in self.class_to_idx.items()
+            for path in sorted((self.root / name).rglob("*"))
+            if path.suffix.lower() in endings
+        ]
+        if not self.samples:
+            raise OptionError(
+                "ImageFolder",
+                "a folder with a folder of images for each class",
+                str(root),
+                f"Put images there: root/class/name{endings[0]}.",
+            )
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, index):
+        path, number = self.samples[check_index("ImageFolder", index, len(self))]
+        return open_image(path), number
+
+    def __repr__(self):
+        return f"ImageFolder({str(self.root)!r}, {len(self)} images, {len(self.classes)} classes)"

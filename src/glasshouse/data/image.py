@@ -1,0 +1,347 @@
+"""Transforms of images: Pillow's images, or uint8 arrays (height, width, channels).
+
+A transform is a function of (image, rng). What is random draws from `rng` alone, which a seeded map
+gives: `data.transform(Compose(RandomResizedCrop(224), RandomFlip()), None, seed=0)`."""
+
+import math
+from functools import cache
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+
+from glasshouse.base.errors import DTypeError, OptionError, ShapeError, optional, type_name
+from glasshouse.data.collate import Collate
+from glasshouse.ops.checks import check_integer, check_option
+
+FILTERS = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
+FULL = 255.0  # a uint8's largest value
+
+
+@cache
+def pillow(module: str):
+    return optional("data", "Pillow for images", f"PIL.{module}", "vision")
+
+
+def open_image(file):
+    """The image in a file, a path or bytes; its pixels are decoded when they are needed.
+
+    Raises: OptionError if there is no image in it.
+    """
+    data = file if isinstance(file, bytes) else Path(file).read_bytes()
+    try:
+        return pillow("Image").open(BytesIO(data))
+    except pillow("Image").UnidentifiedImageError:
+        shown = f"{len(data)} bytes" if isinstance(file, bytes) else str(file)
+        raise OptionError("open_image", "an image file", shown, "See its format.") from None
+
+
+def as_image(image):
+    """A Pillow image of the pixels."""
+    if isinstance(image, np.ndarray):
+        if image.dtype != np.uint8 or image.ndim not in (2, 3):
+            raise DTypeError(
+                "transform",
+                "a Pillow image, or uint8 (height, width, channels)",
+                f"{image.dtype} {image.shape}",
+                "Put ToArray() behind what works on images.",
+            )
+        return pillow("Image").fromarray(image)
+    if not hasattr(image, "resize") or not hasattr(image, "getbands"):
+        raise DTypeError(
+            "transform", "an image", type_name(image), "Name the field: transform(fn)."
+        )
+    return image
+
+
+def in_colour(image):
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def check_size(where: str, size) -> tuple[int, int]:
+    """(height, width)."""
+    pair = size if isinstance(size, (tuple, list)) else (size, size)
+    if len(pair) != 2:
+        raise ShapeError(where, "a size or (height, width)", repr(size), "Pass e.g. 224.")
+    return tuple(check_integer(where, "size", side, 1) for side in pair)
+
+
+def check_range(where: str, name: str, bounds, least: float, most: float) -> tuple[float, float]:
+    """(low, high) within least … most."""
+    pair = tuple(bounds) if isinstance(bounds, (tuple, list)) else ()
+    if len(pair) != 2 or not least <= pair[0] <= pair[1] <= most:
+        raise OptionError(
+            where, f"{name}=(low, high) within {least} … {most}", repr(bounds), "Put low first."
+        )
+    return pair
+
+
+class ImageTransform:
+    """A function of an image: subclasses define `apply(image, rng)`."""
+
+    is_random = False
+
+    def __call__(self, image, rng=None):
+        if self.is_random and rng is None:
+            raise OptionError(
+                type(self).__name__,
+                "a generator of random numbers",
+                "none",
+                "Give the map a seed: data.map(fn, seed=0).",
+            )
+        return self.apply(image, rng)
+
+    def apply(self, image, rng):
+        raise NotImplementedError(f"{type(self).__name__}: expected apply; got none.")
+
+
+class Compose(ImageTransform):
+    """One transform after the other; plain functions of the image may be among them."""
+
+    def __init__(self, *transforms):
+        if len(transforms) == 1 and isinstance(transforms[0], (list, tuple)):
+            transforms = tuple(transforms[0])
+        for transform in transforms:
+            if not callable(transform):
+                raise DTypeError("Compose", "functions", repr(transform), "Pass transforms.")
+        self.transforms = transforms
+
+    def apply(self, image, rng):
+        for transform in self.transforms:
+            takes_rng = isinstance(transform, ImageTransform)
+            image = transform(image, rng) if takes_rng else transform(image)
+        return image
+
+
+class Resize(ImageTransform):
+    """The image scaled to (height, width), or its shorter side to a single size.
+
+    Source: torchvision.
+    """
+
+    def __init__(self, size, interpolation: str = "bilinear"):
+        self.shorter = isinstance(size, int)
+        self.size = check_size("Resize", size)
+        self.filter = filter_of("Resize", interpolation)
+
+    def apply(self, image, rng):
+        image = as_image(image)
+        height, width = self.size
+        if self.shorter:
+            short = min(image.size)
+            width, height = (int(self.size[0] * side / short) for side in image.size)
+        return image.resize((width, height), self.filter)
+
+
+def filter_of(where: str, name: str) -> int:
+    check_option(where, "interpolation", name, FILTERS)
+    return FILTER_NUMBERS[name]
+
+
+# Pillow's own numbers of its filters.
+FILTER_NUMBERS = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3, "box": 4, "hamming": 5}
+
+
+class CenterCrop(ImageTransform):
+    """The middle of the image; what lies outside it is black."""
+
+    def __init__(self, size):
+        self.size = check_size("CenterCrop", size)
+
+    def apply(self, image, rng):
+        image = as_image(image)
+        height, width = self.size
+        left = round((image.width - width) / 2)
+        top = round((image.height - height) / 2)
+        return image.crop((left, top, left + width, top + height))
+
+
+class RandomCrop(ImageTransform):
+    """A part of the image at a random place, `padding` black pixels around it included.
+
+    Raises: ShapeError if the image is smaller.
+    """
+
+    is_random = True
+
+    def __init__(self, size, padding: int = 0):
+        self.size = check_size("RandomCrop", size)
+        self.padding = check_integer("RandomCrop", "padding", padding, 0)
+
+    def apply(self, image, rng):
+        image = as_image(image)
+        height, width = self.size
+        rows = image.height + 2 * self.padding - height
+        columns = image.width + 2 * self.padding - width
+        if rows < 0 or columns < 0:
+            raise ShapeError(
+                "RandomCrop",
+                f"an image of at least {self.size}",
+                (image.height, image.width),
+                "Resize it first, or pass padding.",
+            )
+        top = int(rng.integers(rows + 1)) - self.padding
+        left = int(rng.integers(columns + 1)) - self.padding
+        return image.crop((left, top, left + width, top + height))
+
+
+class RandomResizedCrop(ImageTransform):
+    """A random part of the image, of `scale` of its area and a random `ratio` of width to height,
+    resized. With `draft`, a JPEG of which twice as much is read as needed, or more, is decoded at
+    half the size, or less, which is faster and differs as another filter would.
+
+    Source: Szegedy et al. 2015, Going deeper with convolutions, arXiv:1409.4842, sec. 6.
+    """
+
+    is_random = True
+
+    def __init__(
+        self,
+        size,
+        scale=(0.08, 1.0),
+        ratio=(3 / 4, 4 / 3),
+        interpolation: str = "bilinear",
+        draft: bool = True,
+    ):
+        self.size = check_size("RandomResizedCrop", size)
+        self.scale = check_range("RandomResizedCrop", "scale", scale, 0.0, 1.0)
+        self.ratio = check_range("RandomResizedCrop", "ratio", ratio, 1e-3, 1e3)
+        self.filter = filter_of("RandomResizedCrop", interpolation)
+        self.draft = bool(draft)
+
+    def apply(self, image, rng):
+        image = as_image(image)
+        left, top, width, height = self.box(image.width, image.height, rng)
+        rows, columns = self.size
+        full = image.size
+        if self.draft and hasattr(image, "draft"):
+            wanted = math.ceil(full[0] * columns / width), math.ceil(full[1] * rows / height)
+            image.draft(None, wanted)
+        if image.size == full:
+            part = image.crop((left, top, left + width, top + height))
+            return in_colour(part).resize((columns, rows), self.filter)
+        across, down = image.width / full[0], image.height / full[1]
+        right = min((left + width) * across, image.width)
+        bottom = min((top + height) * down, image.height)
+        box = (left * across, top * down, right, bottom)
+        return in_colour(image).resize((columns, rows), self.filter, box=box)
+
+    def box(self, width: int, height: int, rng) -> tuple[int, int, int, int]:
+        """(left, top, width, height) of the part: ten tries, then the middle."""
+        for _ in range(10):
+            area = width * height * rng.uniform(*self.scale)
+            ratio = math.exp(rng.uniform(math.log(self.ratio[0]), math.log(self.ratio[1])))
+            columns = round(math.sqrt(area * ratio))
+            rows = round(math.sqrt(area / ratio))
+            if 0 < columns <= width and 0 < rows <= height:
+                left = int(rng.integers(width - columns + 1))
+                return left, int(rng.integers(height - rows + 1)), columns, rows
+        ratio = min(max(width / height, self.ratio[0]), self.ratio[1])
+        columns = min(width, round(height * ratio))
+        rows = min(height, round(width / ratio))
+        return (width - columns) // 2, (height - rows) // 2, columns, rows
+
+
+class RandomFlip(ImageTransform):
+    """The image mirrored from left to right (with `vertical`, upside down) with probability p."""
+
+    is_random = True
+
+    def __init__(self, p: float = 0.5, vertical: bool = False):
+        self.p = check_range("RandomFlip", "p", (0.0, p), 0.0, 1.0)[1]
+        self.vertical = bool(vertical)
+
+    def apply(self, image, rng):
+        if rng.random() >= self.p:
+            return image
+        return as_image(image).transpose(1 if self.vertical else 0)  # Pillow's FLIP_ numbers
+
+
+class ToArray(ImageTransform):
+    """float32 (channels, height, width), from 0 to 1."""
+
+    def apply(self, image, rng):
+        pixels = np.asarray(as_image(image))
+        pixels = pixels[:, :, None] if pixels.ndim == 2 else pixels
+        return np.ascontiguousarray(pixels.transpose(2, 0, 1)) / np.float32(FULL)
+
+
+class Normalize(ImageTransform):
+    """(x - mean) / std of each channel: x (channels, height, width).
+
+    Raises: ShapeError unless mean and std have one entry a channel, OptionError for a std of 0.
+    """
+
+    def __init__(self, mean, std):
+        self.mean, self.std = check_moments("Normalize", mean, std)
+
+    def apply(self, image, rng):
+        if not isinstance(image, np.ndarray) or image.dtype.kind != "f":
+            raise DTypeError(
+                "Normalize", "a floating array", type_name(image), "Put ToArray() before it."
+            )
+        if image.shape[:1] != self.mean.shape and self.mean.size != 1:
+            raise ShapeError(
+                "Normalize", f"{self.mean.size} channels", image.shape, "Give one mean a channel."
+            )
+        return (image - self.mean[:, None, None]) / self.std[:, None, None]
+
+
+def check_moments(where: str, mean, std) -> tuple[np.ndarray, np.ndarray]:
+    mean = np.atleast_1d(np.asarray(mean, np.float32))
+    std = np.atleast_1d(np.asarray(std, np.float32))
+    if mean.ndim != 1 or mean.shape != std.shape:
+        raise ShapeError(
+            where, "one mean and std a channel", f"{mean.shape} and {std.shape}", "Pass two lists."
+        )
+    if not (std > 0).all():
+        raise OptionError(where, "std above 0", std.tolist(), "Leave out constant channels.")
+    return mean, std
+
+
+class ImageCollate(Collate):
+    """A batch of images as float32 (samples, channels, height, width), normalized: each pixel
+    becomes (x / 255 - mean) / std. Images are the leaves that Pillow or uint8 arrays with three
+    axes; all others are collated as usual. It is faster than `ToArray` and `Normalize` of each
+    sample, since pixels are written once, into the batch.
+
+    Shapes: images (height, width, channels) -> (samples, channels, height, width).
+    Raises: ShapeError for images of different sizes, or channels other than the mean's.
+    """
+
+    def __init__(self, mean=0.0, std=1.0):
+        mean, std = check_moments("ImageCollate", mean, std)
+        self.scale = (1 / (FULL * std)).astype(np.float32)[:, None, None]
+        self.shift = (mean / std).astype(np.float32)[:, None, None]
+
+    def stack_leaves(self, leaves, empty):
+        pixels = [pixels_of(leaf) for leaf in leaves]
+        if any(array is None for array in pixels):
+            return super().stack_leaves(leaves, empty)
+        height, width, channels = pixels[0].shape
+        if channels != len(self.scale) != 1:
+            raise ShapeError(
+                "ImageCollate", f"{len(self.scale)} channels", channels, "Give a mean for each."
+            )
+        out = empty((len(pixels), channels, height, width), np.float32)
+        for image, array in zip(out, pixels, strict=True):
+            if array.shape != pixels[0].shape:
+                raise ShapeError(
+                    "ImageCollate",
+                    "images of one size",
+                    f"{pixels[0].shape} and {array.shape}",
+                    "Crop or resize them.",
+                )
+            image[...] = array.transpose(2, 0, 1)
+            image *= self.scale
+            image -= self.shift
+        return out
+
+
+def pixels_of(leaf) -> np.ndarray | None:
+    """(height, width, channels) of an image, None of anything else."""
+    if hasattr(leaf, "getbands"):
+        leaf = np.asarray(leaf)
+        return leaf[:, :, None] if leaf.ndim == 2 else leaf
+    is_image = isinstance(leaf, np.ndarray) and leaf.dtype == np.uint8 and leaf.ndim == 3
+    return leaf if is_image else None
