@@ -95,6 +95,10 @@ class EarlyStopping(Callback):
         self.waited = 0  # epochs since the best
         self.parameters: dict | None = None
 
+    def on_start(self, run) -> None:
+        if not run.steps:  # nothing of an earlier run
+            self.load_state_dict({"value": None, "waited": 0, "parameters": None})
+
     def on_epoch(self, run) -> None:
         if self.best.improves(run):
             self.waited = 0

@@ -45,6 +45,10 @@ class Checkpoint(Callback):
         self.thread: ThreadPoolExecutor | None = None
         self.writing: Future | None = None
 
+    def on_start(self, run) -> None:
+        if not run.steps:  # nothing of an earlier run
+            self.best.value = None
+
     def on_step(self, run) -> None:
         if self.every is not None and run.steps % self.every == 0:
             kept = [f"step-{run.steps:08d}.safetensors"] if self.keep else []

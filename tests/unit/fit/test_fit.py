@@ -256,6 +256,12 @@ def test_early_stopping_waits_and_puts_the_best_back():
     assert not np.array_equal(states[1], states[3])
 
 
+def test_callbacks_serve_one_run_after_another():
+    stopping = EarlyStopping(patience=1)
+    lengths = [len(run(4, [Losses([1.0, 2.0, 3.0, 4.0]), stopping])[0]) for _ in range(2)]
+    assert lengths == [2, 2] and stopping.best.value == 1.0
+
+
 @pytest.mark.parametrize(
     ("mode", "delta", "values", "length"),
     [("max", 0.0, [1, 2, 3, 2, 2, 2], 5), ("min", 0.6, [3, 2.5, 2.5, 2, 1, 1], 3)],

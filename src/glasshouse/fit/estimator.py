@@ -1,0 +1,237 @@
+"""Networks as estimators of scikit-learn, which has to be installed: for pipelines, searches and
+cross-validation. Import them by name: `from glasshouse.fit.estimator import Classifier`."""
+
+from contextlib import contextmanager
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from glasshouse.autograd import no_grad
+from glasshouse.base.errors import OptionError, ShapeError
+from glasshouse.data import DataLoader, TensorDataset
+from glasshouse.fit.loop import fit
+from glasshouse.nn import Linear, Module, ReLU, Sequential
+from glasshouse.nn.functional import cross_entropy, mse_loss, softmax
+from glasshouse.ops.checks import check_integer
+from glasshouse.optim import Adam
+from glasshouse.tensor import asarray, random
+
+ROWS_AT_ONCE = 4096  # of a prediction, so that its memory is bounded
+
+
+def perceptron(features: int, outputs: int) -> Module:
+    """One hidden layer of 64."""
+    return Sequential(Linear(features, 64), ReLU(), Linear(64, outputs))
+
+
+class NetworkEstimator(BaseEstimator):
+    """What classifiers and regressors share: the network, its training, and its outputs."""
+
+    default_loss = None
+
+    def __init__(
+        self, module=None, *, loss=None, optimizer=None, lr=0.01, epochs=40, batch_size=32,
+        callbacks=(), autocast=None, random_state=None,
+    ):  # fmt: skip
+        self.module = module
+        self.loss = loss
+        self.optimizer = optimizer
+        self.lr = lr
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.callbacks = callbacks
+        self.autocast = autocast
+        self.random_state = random_state
+
+    def begin(self, x: np.ndarray, outputs: int) -> None:
+        """A new network and optimizer, for samples like those of x."""
+        draws = check_random_state(self.random_state)
+        self.seed_ = int(draws.randint(2**31 - 1))
+        self.draws_ = random.Generator(self.seed_).state()
+        self.epochs_ = 0
+        with self.own_draws():
+            self.module_ = (self.module or perceptron)(x.shape[1], outputs)
+        make = self.optimizer or (lambda parameters: Adam(parameters, lr=self.lr))
+        self.optimizer_ = make(self.module_.parameters())
+        self.history_ = []
+
+    @contextmanager
+    def own_draws(self):
+        """Inside, gh.random gives this estimator's numbers; outside, it goes on as before."""
+        generator = random.default_generator()
+        before = generator.state()
+        generator.set_state(self.draws_)
+        try:
+            yield
+        finally:
+            self.draws_ = generator.state()
+            generator.set_state(before)
+
+    def train(self, x: np.ndarray, targets: np.ndarray, epochs: int) -> None:
+        """So many epochs more."""
+        data = DataLoader(TensorDataset(x, targets), self.batch_size, True, seed=self.seed_)
+        data.set_epoch(self.epochs_)
+        loss = self.loss or type(self).default_loss
+        callbacks = self.callbacks or ()
+        with self.own_draws():
+            rows = fit(self.module_, data, loss, self.optimizer_, None, callbacks,
+                       epochs=epochs, autocast=self.autocast)  # fmt: skip
+        self.epochs_ += len(rows)
+        self.history_ = [*self.history_, *rows]
+
+    def outputs(self, x) -> np.ndarray:
+        """What the network gives for samples: (samples, outputs)."""
+        check_is_fitted(self, "module_")
+        x = validate_data(self, x, dtype=np.float32, allow_nd=True, reset=False)
+        self.module_.eval()
+        with no_grad():
+            parts = [
+                self.scores(self.module_(asarray(x[start : start + ROWS_AT_ONCE]))).numpy()
+                for start in range(0, len(x), ROWS_AT_ONCE)
+            ]
+        return np.concatenate(parts)
+
+    def scores(self, outputs):
+        """What is wanted of the network's outputs."""
+        return outputs
+
+    def checked_epochs(self) -> int:
+        return check_integer(type(self).__name__, "epochs", self.epochs, 1)
+
+
+class Classifier(ClassifierMixin, NetworkEstimator):
+    """A network that tells classes apart, as an estimator of scikit-learn.
+
+    `module(features, classes)` makes the network, whose outputs are scores; a hidden layer of 64
+    unless given. `loss(scores, class numbers)` is the cross entropy unless given, and
+    `optimizer(parameters)` Adam with the rate `lr`. `callbacks` and `autocast` are those of gh.fit.
+    Samples are float32; gh.random is left as it was.
+
+    Raises: as gh.fit, and what scikit-learn raises for bad X and y.
+    Example:
+        >>> x = np.array([[0.0], [1.0], [2.0], [3.0]])
+        >>> model = Classifier(epochs=100, random_state=0).fit(x, ["low", "low", "high", "high"])
+        >>> model.predict([[0.0], [3.0]]).tolist()
+        ['low', 'high']
+    """
+
+    default_loss = staticmethod(cross_entropy)
+
+    def fit(self, X, y):
+        """Train a new network on samples X and their classes y; the estimator itself."""
+        epochs = self.checked_epochs()
+        x, y = self.checked(X, y, reset=True)
+        self.classes_, targets = np.unique(y, return_inverse=True)
+        self.begin(x, len(self.classes_))
+        self.train(x, targets, epochs)
+        return self
+
+    def partial_fit(self, X, y, classes=None):
+        """One epoch more on X and y; the first call takes all `classes`. The estimator itself.
+
+        Raises: OptionError if the first call gives no classes, or y has others.
+        """
+        begins = not hasattr(self, "module_")
+        x, y = self.checked(X, y, reset=begins)
+        if begins:
+            if classes is None:
+                fix = "Pass classes=np.unique(all_labels)."
+                raise OptionError("partial_fit", "all classes in the first call", "none", fix)
+            self.classes_ = np.unique(classes)
+            self.begin(x, len(self.classes_))
+        targets = np.searchsorted(self.classes_, y).clip(0, len(self.classes_) - 1)
+        unknown = y[self.classes_[targets] != y]
+        if unknown.size:
+            fix = "Give all classes in the first call."
+            expected = f"classes of {self.classes_.tolist()}"
+            raise OptionError("partial_fit", expected, unknown[0], fix)
+        self.train(x, targets, 1)
+        return self
+
+    def checked(self, x, y, reset: bool):
+        x, y = validate_data(self, x, y, dtype=np.float32, allow_nd=True, reset=reset)
+        y = column_or_1d(y, warn=True)
+        check_classification_targets(y)
+        return x, y
+
+    def scores(self, outputs):
+        if outputs.shape[1:] != (len(self.classes_),):
+            expected = f"scores (samples, {len(self.classes_)}) of the module"
+            raise ShapeError("Classifier", expected, outputs.shape, "Give it as many outputs.")
+        return softmax(outputs, 1)
+
+    def predict_proba(self, X):
+        """The probability of each class: (samples, classes)."""
+        return self.outputs(X)
+
+    def predict(self, X):
+        """The most probable class of each sample."""
+        best = self.outputs(X).argmax(1)
+        return self.classes_[best]
+
+
+class Regressor(RegressorMixin, NetworkEstimator):
+    """A network that gives numbers, as an estimator of scikit-learn.
+
+    As `Classifier`, with the mean squared error as loss. Targets (samples,) or (samples, outputs)
+    are scaled to mean 0 and variance 1, as they are in the first fit, and predictions back.
+
+    Raises: as gh.fit, and what scikit-learn raises for bad X and y.
+    Example:
+        >>> x = np.linspace(-1, 1, 64)[:, None]
+        >>> Regressor(random_state=0).fit(x, 100 * x[:, 0]).score(x, 100 * x[:, 0]) > 0.99
+        True
+    """
+
+    default_loss = staticmethod(mse_loss)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def fit(self, X, y):
+        """Train a new network on samples X and their numbers y; the estimator itself."""
+        epochs = self.checked_epochs()
+        x, y = self.checked(X, y, reset=True)
+        self.begin_with(x, y)
+        self.train(x, self.scaled(y), epochs)
+        return self
+
+    def partial_fit(self, X, y):
+        """One epoch more on X and y; the estimator itself."""
+        begins = not hasattr(self, "module_")
+        x, y = self.checked(X, y, reset=begins)
+        if begins:
+            self.begin_with(x, y)
+        self.train(x, self.scaled(y), 1)
+        return self
+
+    def checked(self, x, y, reset: bool):
+        options = {"dtype": np.float32, "allow_nd": True, "multi_output": True, "y_numeric": True}
+        return validate_data(self, x, y, reset=reset, **options)
+
+    def begin_with(self, x, y) -> None:
+        """A new network, and the scale of its targets."""
+        self.target_shape_ = y.shape[1:]
+        self.target_mean_ = y.mean(0)
+        deviation = y.std(0)
+        self.target_scale_ = np.where(deviation > 0, deviation, 1.0)
+        self.begin(x, int(np.prod(y.shape[1:], dtype=int)))
+
+    def scaled(self, y) -> np.ndarray:
+        """Targets as the network sees them: (samples, outputs)."""
+        if y.shape[1:] != self.target_shape_:
+            fix = "Fit a new estimator for other targets."
+            raise ShapeError("Regressor", f"targets (samples, *{self.target_shape_})", y.shape, fix)
+        scaled = (y - self.target_mean_) / self.target_scale_
+        return scaled.reshape(len(y), -1).astype(np.float32)
+
+    def predict(self, X):
+        """The numbers of each sample: (samples,) or (samples, outputs)."""
+        outputs = self.outputs(X)
+        numbers = outputs.reshape(len(outputs), *self.target_shape_).astype(np.float64)
+        return numbers * self.target_scale_ + self.target_mean_
