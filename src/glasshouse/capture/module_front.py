@@ -18,8 +18,8 @@ from glasshouse.nn.hooks import CALL_KINDS, backward_hooks, call_hooks
 from glasshouse.nn.layer import Layer
 from glasshouse.nn.linear import Flatten, Identity, Unflatten
 from glasshouse.nn.module import Module, Parameter, functional_call
+from glasshouse.optim.lr_scheduler import LRScheduler
 from glasshouse.optim.optimizer import Optimizer
-from glasshouse.optim.schedule import LRScheduler
 from glasshouse.profile.annotation import record_function
 
 INLINED_MODULES = (Sequential, ModuleList, ModuleDict, GraphModule)

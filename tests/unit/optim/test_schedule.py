@@ -23,8 +23,8 @@ from glasshouse.optim import (
     RMSprop,
     SequentialLR,
     StepLR,
-    schedule,
 )
+from glasshouse.optim import lr_scheduler as schedule
 
 
 def make_optimizer(kind=SGD, **options):
@@ -55,6 +55,12 @@ def flat(seen):
     ]
 
 
+def swa(ns, opt, *options):
+    """SWALR, which PyTorch has elsewhere."""
+    where = ns if hasattr(ns, "SWALR") else pytest.importorskip("torch").optim.swa_utils
+    return where.SWALR(opt, *options)
+
+
 SCHEDULES = [
     lambda ns, opt: ns.StepLR(opt, 4, 0.3),
     lambda ns, opt: ns.MultiStepLR(opt, [3, 3, 9], 0.5),
@@ -65,6 +71,26 @@ SCHEDULES = [
     lambda ns, opt: ns.CosineAnnealingLR(opt, 40, 0.01),
     lambda ns, opt: ns.CosineAnnealingLR(opt, 7, 0.01),
     lambda ns, opt: ns.LambdaLR(opt, lambda t: 1 / (1 + t)),
+    lambda ns, opt: ns.MultiplicativeLR(opt, lambda t: 1 - 0.5 / (1 + t)),
+    lambda ns, opt: ns.MultiplicativeLR(opt, [lambda t: 0.9, lambda t: 1.1]),
+    lambda ns, opt: ns.ConstantLR(opt),
+    lambda ns, opt: ns.ConstantLR(opt, 0.5, total_iters=7),
+    lambda ns, opt: ns.PolynomialLR(opt, 12),
+    lambda ns, opt: ns.PolynomialLR(opt, total_iters=20, power=2.0),
+    lambda ns, opt: ns.CosineAnnealingWarmRestarts(opt, 4),
+    lambda ns, opt: ns.CosineAnnealingWarmRestarts(opt, 3, 2, 0.01),
+    lambda ns, opt: ns.CyclicLR(opt, 0.1, 0.6, 4, cycle_momentum=False),
+    lambda ns, opt: ns.CyclicLR(opt, [0.1, 0.2], [0.6, 0.3], 3, 5, "triangular2"),
+    lambda ns, opt: ns.CyclicLR(opt, 0.1, 0.6, 4, mode="exp_range", gamma=0.95),
+    lambda ns, opt: ns.CyclicLR(opt, 0.1, 0.6, 4, scale_fn=lambda x: 1 / x),
+    lambda ns, opt: ns.CyclicLR(
+        opt, 0.1, 0.6, 4, scale_fn=lambda x: 0.9**x, scale_mode="iterations", max_momentum=0.7
+    ),
+    lambda ns, opt: swa(ns, opt, 0.02),
+    lambda ns, opt: swa(ns, opt, [0.02, 0.6], 7, "linear"),
+    lambda ns, opt: swa(ns, opt, 0.02, 0),
+    lambda ns, opt: ns.ChainedScheduler([ns.ConstantLR(opt, 0.1, 3), ns.ExponentialLR(opt, 0.9)]),
+    lambda ns, opt: ns.ChainedScheduler([ns.LinearLR(opt), ns.StepLR(opt, 4)], optimizer=opt),
     lambda ns, opt: ns.LambdaLR(opt, [lambda t: 0.9**t, lambda t: 1 + t]),
     lambda ns, opt: ns.OneCycleLR(opt, 0.4, total_steps=30),
     lambda ns, opt: ns.OneCycleLR(opt, [0.4, 0.2], epochs=5, steps_per_epoch=8, pct_start=0.25),
@@ -197,6 +223,100 @@ def test_a_state_that_does_not_fit_changes_nothing(state):
     assert scheduler.state_dict() == before
 
 
+@pytest.mark.parametrize("number", range(len(SCHEDULES)))
+def test_a_state_of_pytorchs_schedule_goes_on(number):
+    torch = pytest.importorskip("torch")
+    opt, torch_opt = make_optimizer(), make_torch_optimizer(torch)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = SCHEDULES[number](torch.optim.lr_scheduler, torch_opt)
+        rates(torch_opt, theirs, 7)
+        ours = SCHEDULES[number](schedule, opt)
+        ours.load_state_dict(theirs.state_dict())
+        for group, other in zip(opt.param_groups, torch_opt.param_groups, strict=True):
+            group["momentum"] = other["momentum"]
+        expected = flat(rates(torch_opt, theirs, 20))
+    got = flat(rates(opt, ours, 20))
+    np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_restarts_take_fractions_of_an_epoch():
+    torch = pytest.importorskip("torch")
+    opt, torch_opt = make_optimizer(), make_torch_optimizer(torch)
+    ours = schedule.CosineAnnealingWarmRestarts(opt, 2, 3)
+    theirs = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(torch_opt, 2, 3)
+    for i in range(30):
+        ours.step(i / 3)
+        theirs.step(i / 3)
+        np.testing.assert_allclose(ours.get_last_lr(), theirs.get_last_lr(), rtol=1e-9)
+
+
+def test_swalr_starts_from_the_rate_that_it_finds():
+    torch = pytest.importorskip("torch")
+    opt, torch_opt = make_optimizer(), make_torch_optimizer(torch)
+    seen = []
+    for own, ns in ((opt, schedule), (torch_opt, torch.optim.lr_scheduler)):
+        first, second = ns.ExponentialLR(own, 0.5), swa(ns, own, 0.3, 4)
+        seen.append([])
+        for step in range(12):
+            own.step()
+            (first if step < 4 else second).step()
+            seen[-1].append([group["lr"] for group in own.param_groups])
+    np.testing.assert_allclose(*seen, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda ns, opt, at: ns.StepLR(opt, 4, 0.3, last_epoch=at),
+        lambda ns, opt, at: ns.CosineAnnealingLR(opt, 8, last_epoch=at),
+        lambda ns, opt, at: ns.CyclicLR(opt, 0.1, 0.6, 4, cycle_momentum=False, last_epoch=at),
+        lambda ns, opt, at: ns.OneCycleLR(opt, 0.4, 31, cycle_momentum=False, last_epoch=at),
+    ],
+)
+def test_a_schedule_made_with_last_epoch_goes_on(make):
+    opt = make_optimizer()
+    rates(opt, make(schedule, opt, -1), 6)
+    other = make_optimizer()
+    other.load_state_dict(opt.state_dict())
+    resumed = make(schedule, other, 5)
+    straight = make_optimizer()
+    expected = rates(straight, make(schedule, straight, -1), 16)
+    np.testing.assert_allclose(flat(rates(other, resumed, 10)), flat(expected[6:]), rtol=1e-12)
+
+
+class Halving(LRScheduler):
+    """A schedule of a user's in PyTorch's manner."""
+
+    def get_lr(self):
+        factor = 0.5 if self.last_epoch else 1.0
+        return [group["lr"] * factor for group in self.optimizer.param_groups]
+
+
+def test_a_schedule_of_pytorchs_manner_works():
+    opt = make_optimizer()
+    assert rates(opt, Halving(opt), 3)[-1][0][0] == 0.125
+
+
+def test_warmup_then_inverse_square_root():
+    opt = make_optimizer()
+    seen = [groups[0][0] for groups in rates(opt, gh.optim.InverseSqrtLR(opt, 4), 17)]
+    expected = [0.5 * min(t / 4, (4 / t) ** 0.5) if t else 0.0 for t in range(17)]
+    np.testing.assert_allclose(seen, expected, rtol=1e-12)
+
+
+def test_warmup_then_cosine_equals_a_sequence_of_both():
+    opt, other = make_optimizer(), make_optimizer()
+    parts = [
+        LambdaLR(other, lambda t: t / 5),
+        CosineAnnealingLR(other, 15, eta_min=0.01),
+    ]
+    both = SequentialLR(other, parts, [5])
+    ours = rates(opt, gh.optim.WarmupCosineLR(opt, 5, 20, 0.01), 20)
+    np.testing.assert_allclose(flat(ours), flat(rates(other, both, 20)), rtol=1e-12)
+    assert opt.param_groups[0]["lr"] == pytest.approx(0.01)
+
+
 def test_repr():
     assert repr(StepLR(make_optimizer(), 2)) == "StepLR(step 0, lr [0.5, 0.05])"
 
@@ -262,6 +382,23 @@ BAD_CALLS = [
     (lambda: ReduceLROnPlateau(OPT, patience=-1), OptionError, "patience"),
     (lambda: ReduceLROnPlateau(OPT, min_lr=[0.1]), OptionError, "min_lr"),
     (lambda: LRScheduler(OPT), NotImplementedError, "lr_at"),
+    (lambda: StepLR(OPT, 2, last_epoch=-2), OptionError, "last_epoch"),
+    (lambda: StepLR(make_optimizer(), 2, last_epoch=3), OptionError, "initial_lr in group 0"),
+    (lambda: schedule.ConstantLR(OPT, 2.0), OptionError, "factor"),
+    (lambda: schedule.PolynomialLR(OPT, 0), OptionError, "total_iters"),
+    (lambda: schedule.MultiplicativeLR(OPT, 0.9), DTypeError, "functions of the step"),
+    (lambda: schedule.CosineAnnealingWarmRestarts(OPT, 0), OptionError, "T_0"),
+    (lambda: schedule.CosineAnnealingWarmRestarts(OPT, 2, 0.5), OptionError, "T_mult"),
+    (lambda: schedule.CyclicLR(OPT, 0.1, 0.5, mode="triangle"), OptionError, "'triangular'"),
+    (lambda: schedule.CyclicLR(OPT, 0.1, [0.5]), OptionError, "max_lr"),
+    (lambda: schedule.CyclicLR(OPT, 0.1, 0.5, scale_fn=3), DTypeError, "scale_fn"),
+    (lambda: schedule.CyclicLR(make_adagrad(), 0.1, 0.5), OptionError, "momentum or betas"),
+    (lambda: schedule.SWALR(OPT, 0.1, anneal_strategy="cosine"), OptionError, "'cos'"),
+    (lambda: schedule.SWALR(OPT, 0.1, -1), OptionError, "anneal_epochs"),
+    (lambda: schedule.ChainedScheduler([]), OptionError, "at least one"),
+    (lambda: schedule.ChainedScheduler([ReduceLROnPlateau(OPT)]), OptionError, "step alone"),
+    (lambda: schedule.WarmupCosineLR(OPT, 5, 5), OptionError, "total_steps"),
+    (lambda: schedule.InverseSqrtLR(OPT, 0), OptionError, "warmup_steps"),
 ]
 
 

@@ -1,0 +1,191 @@
+"""Learning-rate schedules.
+
+A schedule is a formula: `lr_at(step, index)` is the rate of group `index` after `step` steps. A
+rate changed from outside (by hand, or by a second schedule on the same optimizer) is kept as a
+factor on everything that follows, so schedules on one optimizer multiply."""
+
+import math
+import numbers
+
+from glasshouse.base.errors import CheckpointError, DTypeError, OptionError
+from glasshouse.ops.checks import check_integer, check_type
+from glasshouse.optim.optimizer import Optimizer
+
+# Of a schedule's state, PyTorch's names and ours.
+TORCH_NAMES = {
+    "_last_lr": "last_lr",
+    "num_bad_epochs": "num_bad_steps",
+    "cooldown_counter": "cooldown_left",
+}
+
+
+class LRScheduler:
+    """Sets the learning rates of an optimizer; call `step()` after `optimizer.step()`.
+    Making one sets the rates of step `last_epoch` + 1, relative to each group's "initial_lr": its
+    rate when the first schedule is made. Subclasses define `lr_at`, or `get_lr` as in PyTorch.
+
+    Raises: DTypeError if `optimizer` is none, OptionError if a schedule is to go on with groups
+        that have no "initial_lr".
+    """
+
+    scaled = True  # whether a rate changed from outside lasts, as a factor
+
+    def __init__(self, optimizer: Optimizer, last_epoch: int = -1):
+        where = type(self).__name__
+        check_optimizer(where, optimizer)
+        self.optimizer = optimizer
+        groups = optimizer.param_groups
+        self.last_epoch = check_integer(where, "last_epoch", last_epoch, -1) + 1
+        for i, group in enumerate(groups):
+            if self.last_epoch == 0:
+                group.setdefault("initial_lr", group["lr"])
+            elif "initial_lr" not in group:
+                raise OptionError(
+                    where,
+                    f"initial_lr in group {i}, to go on after step {last_epoch}",
+                    f"a group with {sorted(set(group) - {'params'})}",
+                    "Set it, or load the optimizer's state first.",
+                )
+        self.base_lrs = [float(group["initial_lr"]) for group in groups]
+        self.last_lr = [float(group["lr"]) for group in groups]
+        if self.last_epoch == 0:
+            self.last_lr = list(self.base_lrs)
+        self.scales = [1.0] * len(groups)
+        self.apply()
+
+    def lr_at(self, step: int, index: int) -> float:
+        """The rate of group `index` after `step` steps."""
+        raise NotImplementedError(f"{type(self).__name__}: expected lr_at; got none.")
+
+    def momentum_at(self, step: int, index: int) -> float | None:
+        """The momentum of group `index` after `step` steps, or None to leave it alone."""
+        return None
+
+    def step(self, epoch: float | None = None) -> None:
+        """Move on by one step, or to step `epoch`, and set the rates."""
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        self.apply()
+
+    def get_lr(self) -> list[float]:
+        """The rates of step `last_epoch`, one per group."""
+        groups = self.optimizer.param_groups
+        for i, group in enumerate(groups):
+            if self.scaled and self.last_lr[i] and group["lr"] != self.last_lr[i]:
+                self.scales[i] *= group["lr"] / self.last_lr[i]
+        rates = [float(self.lr_at(self.last_epoch, i)) for i in range(len(groups))]
+        return [scale * rate for scale, rate in zip(self.scales, rates, strict=True)]
+
+    def apply(self) -> None:
+        """Set rates (and momenta) of `last_epoch`."""
+        groups = self.optimizer.param_groups
+        if len(groups) != len(self.base_lrs):
+            raise OptionError(
+                type(self).__name__,
+                f"the {len(self.base_lrs)} parameter groups it was made for",
+                len(groups),
+                "Add groups before making the schedule.",
+            )
+        for i, (group, rate) in enumerate(zip(groups, self.get_lr(), strict=True)):
+            group["lr"] = self.last_lr[i] = rate
+            momentum = self.momentum_at(self.last_epoch, i)
+            if momentum is not None and "betas" in group:
+                group["betas"] = (momentum, group["betas"][1])
+            elif momentum is not None:
+                group["momentum"] = momentum
+
+    def get_last_lr(self) -> list[float]:
+        """The rates set last, one per group."""
+        return list(self.last_lr)
+
+    def state_dict(self) -> dict:
+        """How far the schedule is, as plain numbers."""
+        return {
+            "last_epoch": self.last_epoch,
+            "base_lrs": list(self.base_lrs),
+            "scales": list(self.scales),
+            "last_lr": list(self.last_lr),
+        }
+
+    def load_state_dict(self, state: dict) -> None:
+        """Go on from `state`, which may be that of PyTorch's schedule, and set its rates.
+
+        Raises: CheckpointError if it does not fit this schedule; nothing is changed then.
+        """
+        own = self.state_dict()
+        if isinstance(state, dict) and "_last_lr" in state:
+            state = self.taken(own, state)
+        if not has_form(own, state):
+            raise CheckpointError(
+                type(self).__name__,
+                f"a state like {own}",
+                repr(state),
+                "Pass what state_dict() of the same schedule returned.",
+            )
+        vars(self).update({k: list(v) if isinstance(own[k], list) else v for k, v in state.items()})
+        for group, lr in zip(self.optimizer.param_groups, self.last_lr, strict=True):
+            group["lr"] = lr
+
+    def taken(self, own: dict, state: dict) -> dict:
+        """The state that says what PyTorch's says; a rate that is not the formula's is a factor."""
+        named = {TORCH_NAMES.get(name, name): value for name, value in state.items()}
+        filled = {name: named.get(name, value) for name, value in own.items()}
+        if self.scaled and "scales" in own:
+            rates = [self.lr_at(filled["last_epoch"], i) for i in range(len(self.base_lrs))]
+            pairs = zip(filled["last_lr"], rates, strict=True)
+            filled["scales"] = [lr / rate if rate else 1.0 for lr, rate in pairs]
+        return filled
+
+    def __repr__(self):
+        return f"{type(self).__name__}(step {self.last_epoch}, lr {self.last_lr})"
+
+
+def has_form(own, given) -> bool:
+    """Whether `given` has the names, lengths and numbers of `own`; "best" may also be None."""
+    if isinstance(own, dict):
+        fits = isinstance(given, dict) and given.keys() == own.keys()
+        free = {"best": None}.items() if fits else ()  # which may also be None
+        return fits and all(has_form(own[k], v) or (k, v) in free for k, v in given.items())
+    if isinstance(own, list):
+        fits = isinstance(given, (list, tuple)) and len(given) == len(own)
+        return fits and all(map(has_form, own, given))
+    return isinstance(given, numbers.Real)
+
+
+def check_optimizer(where: str, optimizer) -> None:
+    check_type(where, optimizer, Optimizer, "an optimizer", "Pass e.g. SGD(parameters, lr=0.1).")
+
+
+def check_range(where: str, name: str, value, low: float, high: float) -> float:
+    if not isinstance(value, numbers.Real) or not low <= value <= high:
+        raise OptionError(where, f"{name} as a number in [{low}, {high}]", repr(value), "Check it.")
+    return float(value)
+
+
+def per_group(where: str, name: str, value, count: int) -> list:
+    """`value` for each of `count` groups: a list of as many, or one for all."""
+    values = list(value) if isinstance(value, (list, tuple)) else [value] * count
+    if len(values) != count:
+        raise OptionError(
+            where,
+            f"one {name} for each of {count} parameter groups",
+            len(values),
+            f"Give one value for all, or a list of {count}.",
+        )
+    return values
+
+
+def check_functions(where: str, optimizer, functions) -> list:
+    """A function of the step for each group."""
+    check_optimizer(where, optimizer)
+    fns = per_group(where, "lr_lambda", functions, len(optimizer.param_groups))
+    if not all(map(callable, fns)):
+        raise DTypeError(where, "functions of the step", repr(functions), "Pass one.")
+    return fns
+
+
+def anneal_cosine(start: float, end: float, share: float) -> float:
+    """From start (share 0) to end (share 1) along half a cosine."""
+    return end + (start - end) * (1 + math.cos(math.pi * share)) / 2
+
+
+ANNEAL = {"cos": anneal_cosine, "linear": lambda start, end, share: start + (end - start) * share}
