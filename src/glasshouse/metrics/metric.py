@@ -2,6 +2,7 @@
 
 import math
 import numbers
+from copy import copy
 
 import numpy as np
 
@@ -11,7 +12,8 @@ from glasshouse.dispatch.value import Value
 
 class Metric:
     """A number gathered over many updates: `update(…)`, `value()`, `reset()`. Subclasses list the
-    attributes that hold it, with their starting values, in `gathered`: they make up the state."""
+    attributes that hold it, with their starting values, in `gathered`: numbers, arrays, or lists of
+    arrays. They make up the state, and the state of two parts of the data is their sum."""
 
     gathered: dict = {}
 
@@ -20,7 +22,7 @@ class Metric:
 
     def reset(self) -> None:
         """Forget all updates."""
-        vars(self).update(self.gathered)
+        vars(self).update({name: copy(value) for name, value in self.gathered.items()})
 
     def update(self, *args) -> None:
         """Take in new observations."""
@@ -30,29 +32,71 @@ class Metric:
         """The metric of all updates since the last reset; nan before the first."""
         raise NotImplementedError(f"{type(self).__name__}: expected value; got none.")
 
+    def state(self) -> dict:
+        """What was gathered so far: numbers, arrays and lists of arrays, to be merged elsewhere."""
+        return {name: copy(getattr(self, name)) for name in self.gathered}
+
+    def merge(self, state: dict) -> None:
+        """Take in the `state()` of another such metric, of other data: numbers and arrays are
+        added, lists joined. The value is then that of both data, in whatever order.
+
+        Raises: CheckpointError if it is not the state of such a metric; nothing is changed then.
+        """
+        self.check_state(state)
+        vars(self).update({name: getattr(self, name) + value for name, value in state.items()})
+
+    def check_state(self, state) -> None:
+        fits = isinstance(state, dict) and set(state) == set(self.gathered)
+        if not (fits and all(is_like(self.gathered[k], v) for k, v in state.items())):
+            raise CheckpointError(
+                type(self).__name__,
+                f"numbers for {sorted(self.gathered)}",
+                repr(state),
+                "Pass the state of such a metric.",
+            )
+
     def state_dict(self) -> dict:
-        """What was gathered so far, as plain numbers."""
-        return {name: getattr(self, name) for name in self.gathered}
+        """What was gathered so far, as plain numbers and lists."""
+        return {name: plain(value) for name, value in self.state().items()}
 
     def load_state_dict(self, state: dict) -> None:
         """Go on from `state`.
 
         Raises: CheckpointError if it is not the state of such a metric; nothing is changed then.
         """
-        fits = isinstance(state, dict) and set(state) == set(self.gathered)
-        if not (fits and all(isinstance(v, numbers.Real | None) for v in state.values())):
-            raise CheckpointError(
-                type(self).__name__,
-                f"numbers for {sorted(self.gathered)}",
-                repr(state),
-                "Pass what state_dict() returned.",
-            )
+        if isinstance(state, dict):
+            state = {name: restored(self.gathered.get(name), v) for name, v in state.items()}
+        self.check_state(state)
         vars(self).update(state)
 
     def __repr__(self):
         value = self.value()
         shown = f"{value:.6g}" if isinstance(value, (int, float)) else value
         return f"{type(self).__name__}({shown})"
+
+
+def is_like(start, value) -> bool:
+    """Whether `value` may stand where `start` stood at first."""
+    if isinstance(start, np.ndarray):
+        return isinstance(value, np.ndarray) and value.shape == start.shape
+    if isinstance(start, list):
+        return isinstance(value, list)
+    return isinstance(value, numbers.Real)
+
+
+def plain(value):
+    if isinstance(value, list):
+        return [plain(part) for part in value]
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def restored(start, value):
+    """What `plain` made plain, as it was."""
+    if not isinstance(value, list):
+        return value
+    if isinstance(start, np.ndarray):
+        return np.asarray(value, start.dtype)
+    return [np.asarray(part) for part in value]
 
 
 def to_numbers(where: str, name: str, x) -> np.ndarray:
@@ -64,6 +108,14 @@ def to_numbers(where: str, name: str, x) -> np.ndarray:
         got = f"{type_name(x)} {str(x)[:40]!r}" if array.dtype.kind in "OUS" else str(array.dtype)
         raise DTypeError(where, f"{name} to be real numbers", got, "Convert it.")
     return array
+
+
+def check_lengths(where: str, **given: np.ndarray) -> None:
+    """The arrays have one shape."""
+    shapes = {name: array.shape for name, array in given.items()}
+    if len(set(shapes.values())) > 1:
+        names, got = " and ".join(shapes), " and ".join(map(str, shapes.values()))
+        raise ShapeError(where, f"{names} of one shape", got, "Pass one for each sample.")
 
 
 def to_labels(where: str, name: str, x) -> np.ndarray:
@@ -115,10 +167,14 @@ class Average(Metric):
             with np.errstate(invalid="ignore", over="ignore"):  # inf - inf is an honest NaN here
                 mean = float((w * x).sum()) / added
                 squares = float((w * (x - mean) ** 2).sum())
-            self.merge(added, mean, squares)
+            self.merge({"weight": added, "mean": mean, "squares": squares})
 
-    def merge(self, weight: float, mean: float, squares: float) -> None:
-        """Take in a group of values: total weight, mean, sum of w (x - mean)^2."""
+    def merge(self, state: dict) -> None:
+        """Take in a group of values: their weight, mean, and sum of w (x - mean)^2."""
+        self.check_state(state)
+        weight, mean, squares = (state[name] for name in self.gathered)
+        if not weight:
+            return
         total = self.weight + weight
         delta = mean - self.mean
         self.squares += squares + delta * delta * self.weight * weight / total

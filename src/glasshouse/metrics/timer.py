@@ -58,8 +58,9 @@ class Timer(Metric):
         """Seconds so far."""
         return self.seconds()
 
-    def state_dict(self) -> dict:
-        return {**super().state_dict(), "elapsed_s": self.seconds()}
+    def state(self) -> dict:
+        """The seconds so far, and what else was gathered."""
+        return {**super().state(), "elapsed_s": self.seconds()}
 
     def load_state_dict(self, state: dict) -> None:
         super().load_state_dict(state)
@@ -93,6 +94,14 @@ class Throughput(Timer):
     def update(self, items=1) -> None:
         """Count a number of items, or the sum of an array."""
         self.total += to_numbers("Throughput.update", "items", items).sum().item()
+
+    def merge(self, state: dict) -> None:
+        """Take in the items of a process that ran at the same time: the longer time counts."""
+        elapsed_s = self.seconds()
+        super().merge(state)
+        running = self.started_s is not None
+        self.elapsed_s = max(elapsed_s, state["elapsed_s"])
+        self.started_s = self.clock() if running else None
 
     def value(self) -> float:
         """Items per second; nan before any time has passed."""

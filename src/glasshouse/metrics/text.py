@@ -1,0 +1,149 @@
+"""Metrics of text: error rates of words and characters, perplexity, BLEU."""
+
+import math
+
+import numpy as np
+
+from glasshouse.base.errors import (
+    DTypeError,
+    IndexOutOfRangeError,
+    OptionError,
+    ShapeError,
+    type_name,
+)
+from glasshouse.metrics.edit_distance import EditDistance
+from glasshouse.metrics.metric import Metric, to_labels, to_numbers
+
+
+def checked_text(where: str, **given) -> None:
+    for name, text in given.items():
+        if not isinstance(text, str):
+            raise DTypeError(where, f"{name} to be a string", type_name(text), "Decode it.")
+
+
+class WordErrorRate(EditDistance):
+    """Edits of words for each word of the targets.
+
+    Example:
+        >>> errors = WordErrorRate()
+        >>> errors.update("the cat sat", "the black cat sat")
+        >>> errors.value()
+        0.25
+    """
+
+    def update(self, predicted: str, target: str) -> None:
+        """Compare the words of a predicted text with those of its target.
+
+        Raises: DTypeError if either is no string.
+        """
+        checked_text("WordErrorRate.update", predicted=predicted, target=target)
+        super().update(predicted.split(), target.split())
+
+
+class CharErrorRate(EditDistance):
+    """Edits of characters, spaces included, for each character of the targets."""
+
+    def update(self, predicted: str, target: str) -> None:
+        """Compare the characters of a predicted text with those of its target.
+
+        Raises: DTypeError if either is no string.
+        """
+        checked_text("CharErrorRate.update", predicted=predicted, target=target)
+        super().update(predicted, target)
+
+
+class Perplexity(Metric):
+    """exp(-mean of the targets' log-probabilities).
+
+    Source: Jelinek et al. 1977.
+    Example:
+        >>> perplexity = Perplexity()
+        >>> perplexity.update([[0.0, 0.0], [0.0, 0.0]], [0, 1])
+        >>> round(perplexity.value(), 6)
+        2.0
+    """
+
+    gathered = {"surprise": 0.0, "tokens": 0}
+
+    def __init__(self, ignore_index: int | None = None):
+        super().__init__()
+        self.ignore_index = ignore_index
+
+    def update(self, scores, targets) -> None:
+        """Take in scores (..., C), as logits or log-probabilities, and the true classes (...).
+
+        Raises: ShapeError, DTypeError; IndexOutOfRangeError for a class outside [0, C).
+        """
+        where = "Perplexity.update"
+        targets = to_labels(where, "targets", targets)
+        scores = to_numbers(where, "scores", scores).astype(np.float64)
+        if scores.shape[:-1] != targets.shape or not scores.ndim:
+            got = f"{scores.shape} and {targets.shape}"
+            raise ShapeError(where, "scores (..., C) and targets (...)", got, "Reshape them.")
+        counts = targets != self.ignore_index
+        scores, targets = scores[counts], targets[counts]
+        outside = targets[(targets < 0) | (targets >= scores.shape[-1])]
+        if outside.size:
+            expected = f"classes from 0 to {scores.shape[-1] - 1}"
+            raise IndexOutOfRangeError(where, expected, outside[0], "Set ignore_index.")
+        top = scores.max(axis=-1, keepdims=True)
+        total = np.log(np.exp(scores - top).sum(axis=-1)) + top[..., 0]
+        own = np.take_along_axis(scores, targets[..., None], axis=-1)[..., 0]
+        self.surprise += float((total - own).sum())
+        self.tokens += targets.size
+
+    def value(self) -> float:
+        """The perplexity, 1 or more; nan before the first update."""
+        return math.exp(self.surprise / self.tokens) if self.tokens else math.nan
+
+
+class BLEU(Metric):
+    """Corpus BLEU, 0 to 100, as sacrebleu has it, which has to be installed: n-grams up to 4 are
+    counted with each update, and only the counts are kept.
+
+    Raises: OptionError if sacrebleu is missing or does not know an option.
+    Source: Papineni et al. 2002; Post 2018, arXiv:1804.08771.
+    Example:
+        >>> bleu = BLEU()  # doctest: +SKIP
+        >>> bleu.update("the cat sat", ["the cat sat down"])  # doctest: +SKIP
+    """
+
+    gathered = {
+        "counts": np.zeros(4, np.int64),
+        "totals": np.zeros(4, np.int64),
+        "predicted_length": 0,
+        "target_length": 0,
+    }
+
+    def __init__(self, tokenize: str | None = None, lowercase: bool = False):
+        try:
+            from sacrebleu.metrics import BLEU as scorer
+        except ImportError:
+            fix = "Install it: pip install sacrebleu."
+            raise OptionError("BLEU", "sacrebleu to be installed", "none", fix) from None
+        options = {} if tokenize is None else {"tokenize": tokenize}
+        self.scorer = scorer(lowercase=lowercase, **options)
+        super().__init__()
+
+    def update(self, predicted: str, targets) -> None:
+        """Count the n-grams of a predicted text that occur in a target, or in one of several.
+
+        Raises: DTypeError for what is no string.
+        """
+        targets = [targets] if isinstance(targets, str) else list(targets)
+        named = {f"target {i}": text for i, text in enumerate(targets)}
+        checked_text("BLEU.update", predicted=predicted, **named)
+        score = self.scorer.corpus_score([predicted], [[text] for text in targets])
+        self.counts = self.counts + np.asarray(score.counts)
+        self.totals = self.totals + np.asarray(score.totals)
+        self.predicted_length += score.sys_len
+        self.target_length += score.ref_len
+
+    def value(self) -> float:
+        """The score of all texts; nan before the first update."""
+        if not self.target_length:
+            return math.nan
+        lengths = self.predicted_length, self.target_length
+        given = self.counts.tolist(), self.totals.tolist(), *lengths
+        method = self.scorer.smooth_method
+        return self.scorer.compute_bleu(*given, smooth_method=method).score
