@@ -131,14 +131,14 @@ class MeanAveragePrecision(Metric):
         predicted = np.concatenate([np.zeros((0, 7)), *(p.reshape(-1, 7) for p in self.predicted)])
         targets = np.concatenate([np.zeros((0, 8)), *(t.reshape(-1, 8) for t in self.targets)])
         labels = sorted({*predicted[:, 1], *targets[:, 1]})
-        found = {
+        values = {
             (label, name): self.class_at(
                 predicted[predicted[:, 1] == label], targets[targets[:, 1] == label], area
             )
             for label in labels
             for name, area in AREAS.items()
         }
-        by_area = {name: [found[label, name] for label in labels] for name in AREAS}
+        by_area = {name: [values[label, name] for label in labels] for name in AREAS}
         precision = np.array([p for p, _ in by_area["all"]]).reshape(len(labels), -1)
         result = {"map": mean(precision)}
         for percent in (50, 75):

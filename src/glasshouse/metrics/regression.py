@@ -142,7 +142,7 @@ class Spearman(Metric):
     Example:
         >>> order = Spearman()
         >>> order.update([1.0, 2.0, 3.0], [1.0, 4.0, 9.0])
-        >>> order.value()
+        >>> round(order.value(), 6)
         1.0
     """
 
