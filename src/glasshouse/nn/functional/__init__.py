@@ -56,6 +56,16 @@ from glasshouse.nn.functional.likelihood import (
     poisson_nll_loss,
     sigmoid_focal_loss,
 )
+from glasshouse.nn.functional.flex import (
+    BlockMask,
+    and_masks,
+    create_block_mask,
+    create_mask,
+    flex_attention,
+    noop_mask,
+    or_masks,
+    sliding_window,
+)
 from glasshouse.nn.functional.linear import embedding, linear, one_hot
 from glasshouse.nn.functional.loss import (
     binary_cross_entropy,
