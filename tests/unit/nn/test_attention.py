@@ -146,6 +146,39 @@ def test_self_attention_and_cross_attention_equal_pytorchs(twin, options):
     twin.function(lambda x: ours(x[0], x[0], x[0]), lambda x: theirs(x[0], x[0], x[0]), x)
 
 
+def parameters_of(module):
+    """What multi_head_attention_forward takes of a module."""
+    names = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
+    first = (module.embed_dim, module.num_heads, module.in_proj_weight, module.in_proj_bias)
+    last = (module.dropout, module.out_proj.weight, module.out_proj.bias)
+    extra = (module.bias_k, module.bias_v, module.add_zero_attn)
+    separate = {name: getattr(module, name) for name in names}
+    separate["use_separate_proj_weight"] = module.in_proj_weight is None
+    return (*first, *extra, *last), separate
+
+
+@pytest.mark.parametrize("options", [{}, {"kdim": 5, "vdim": 7}, {"add_bias_kv": True}])
+@pytest.mark.parametrize("static", [False, True])
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_the_function_equals_pytorchs(twin, options, static, need_weights):
+    torch, given = twin.torch, {"need_weights": need_weights, "average_attn_weights": False}
+    ours, theirs = (lib.MultiheadAttention(8, 2, **options).double() for lib in (nn, torch.nn))
+    ours.load_state_dict(theirs.state_dict())
+    shapes = [(4, 3, 8), (6, 3, options.get("kdim", 8)), (6, 3, options.get("vdim", 8))]
+    extra = [(6, 6, 4), (6, 6, 4)] if static and not options else []
+
+    def run(lib, module, q, k, v, *fixed):
+        first, separate = parameters_of(module)
+        fixed = dict(zip(("static_k", "static_v"), fixed, strict=False))
+        return lib.multi_head_attention_forward(q, k, v, *first, **separate, **fixed, **given)
+
+    twin.function(
+        lambda *xs: run(F, ours, *xs),
+        lambda *xs: run(torch.nn.functional, theirs, *xs),
+        *(rng.normal(size=shape) for shape in shapes + extra),
+    )
+
+
 def test_initial_values_follow_pytorch():
     gh.random.seed(0)
     layer = nn.MultiheadAttention(32, 4)

@@ -90,6 +90,7 @@ from glasshouse.nn.functional.margin import (
     triplet_margin_loss,
     triplet_margin_with_distance_loss,
 )
+from glasshouse.nn.functional.multihead import multi_head_attention_forward
 from glasshouse.nn.functional.norm import (
     batch_norm,
     cosine_similarity,
