@@ -131,7 +131,18 @@ from glasshouse.nn.norm import (
     LayerNorm,
     RMSNorm,
 )
+from glasshouse.nn.generation import GroupedQueryAttention, GrowingKVCache, KVCache
+from glasshouse.nn.positions import (
+    ALiBi,
+    LearnedPositionEmbedding,
+    RelativePositionBias,
+    RotaryEmbedding,
+    SinusoidalPositionEmbedding,
+)
 from glasshouse.nn.transformer import (
+    LayerDrop,
+    LayerDropSequential,
+    Transformer,
     TransformerDecoder,
     TransformerDecoderLayer,
     TransformerEncoder,

@@ -1,16 +1,21 @@
 """Transformer layers: encoder and decoder, and stacks of them."""
 
 import copy
+import math
 
+from glasshouse.base.errors import ShapeError
+from glasshouse.nn import init
 from glasshouse.nn.attention import MultiheadAttention
-from glasshouse.nn.checks import check_positive
-from glasshouse.nn.containers import ModuleList
+from glasshouse.nn.checks import check_floating, check_positive, check_probability
+from glasshouse.nn.containers import ModuleList, Sequential
 from glasshouse.nn.functional.activation import gelu, relu
 from glasshouse.nn.layers import Dropout
 from glasshouse.nn.linear import Linear
 from glasshouse.nn.module import Module
 from glasshouse.nn.norm import LayerNorm
 from glasshouse.ops.checks import check_option, check_type
+from glasshouse.tensor import full, random, triu
+from glasshouse.tensor import where as choose
 
 ACTIVATIONS = {"relu": relu, "gelu": gelu}
 
@@ -131,11 +136,17 @@ class Stack(Module):
 
 
 class TransformerEncoder(Stack):
-    """num_layers copies of an encoder layer, then `norm` if given.
+    """num_layers copies of an encoder layer, then `norm` if given. `enable_nested_tensor` and
+    `mask_check` are taken because PyTorch takes them, and have no effect.
 
     Shapes: as the layer's.
     Source: Vaswani et al. 2017, arXiv:1706.03762.
     """
+
+    def __init__(
+        self, encoder_layer, num_layers, norm=None, enable_nested_tensor=True, mask_check=True
+    ):
+        super().__init__(encoder_layer, num_layers, norm)
 
     def forward(self, src, mask=None, src_key_padding_mask=None, is_causal=False):
         return super().forward(src, mask, src_key_padding_mask, is_causal)
@@ -147,6 +158,9 @@ class TransformerDecoder(Stack):
     Shapes: as the layer's.
     Source: Vaswani et al. 2017, arXiv:1706.03762.
     """
+
+    def __init__(self, decoder_layer, num_layers, norm=None):
+        super().__init__(decoder_layer, num_layers, norm)
 
     def forward(
         self,
@@ -169,3 +183,163 @@ class TransformerDecoder(Stack):
             tgt_is_causal,
             memory_is_causal,
         )
+
+
+class Transformer(Module):
+    """An encoder, and a decoder that attends to what it gives; weights are Xavier's at first.
+
+    Shapes: src (S, N, E), tgt (T, N, E), or batch first, or without N -> as tgt; masks as
+        MultiheadAttention's.
+    Raises: ShapeError for other features than d_model, or unequal batch sizes; OptionError for
+        heads that do not divide d_model.
+    Source: Vaswani et al. 2017, arXiv:1706.03762.
+    Example:
+        >>> model = Transformer(8, 2, 1, 1, 16, batch_first=True)
+        >>> model(gh.ones((2, 5, 8)), gh.ones((2, 3, 8))).shape
+        (2, 3, 8)
+    """
+
+    def __init__(
+        self,
+        d_model=512,
+        nhead=8,
+        num_encoder_layers=6,
+        num_decoder_layers=6,
+        dim_feedforward=2048,
+        dropout=0.1,
+        activation="relu",
+        custom_encoder=None,
+        custom_decoder=None,
+        layer_norm_eps=1e-5,
+        batch_first=False,
+        norm_first=False,
+        bias=True,
+        device=None,
+        dtype=None,
+    ):
+        super().__init__()
+        options = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps)
+        options += (batch_first, norm_first, bias, device, dtype)
+        norm = (d_model, layer_norm_eps, True, bias, device, dtype)
+        encoder, decoder = custom_encoder, custom_decoder
+        if encoder is None:
+            layer = TransformerEncoderLayer(*options)
+            encoder = TransformerEncoder(layer, num_encoder_layers, LayerNorm(*norm))
+        if decoder is None:
+            layer = TransformerDecoderLayer(*options)
+            decoder = TransformerDecoder(layer, num_decoder_layers, LayerNorm(*norm))
+        self.encoder, self.decoder = encoder, decoder
+        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the initial values of matrices anew."""
+        for p in self.parameters():
+            if p.ndim > 1:
+                init.xavier_uniform_(p)
+
+    def forward(
+        self,
+        src,
+        tgt,
+        src_mask=None,
+        tgt_mask=None,
+        memory_mask=None,
+        src_key_padding_mask=None,
+        tgt_key_padding_mask=None,
+        memory_key_padding_mask=None,
+        src_is_causal=None,
+        tgt_is_causal=None,
+        memory_is_causal=False,
+    ):
+        src, tgt = (check_floating("Transformer", x, n) for x, n in ((src, "src"), (tgt, "tgt")))
+        for x in (src, tgt):
+            if x.ndim not in (2, 3) or x.shape[-1] != self.d_model:
+                expected = f"inputs of {self.d_model} features and 2 or 3 axes"
+                raise ShapeError("Transformer", expected, x.shape, "Change d_model, or the input.")
+        batch = 0 if self.batch_first else 1
+        if src.ndim != tgt.ndim or (src.ndim == 3 and src.shape[batch] != tgt.shape[batch]):
+            raise ShapeError(
+                "Transformer",
+                "src and tgt of one batch size",
+                f"{src.shape} and {tgt.shape}",
+                f"Check batch_first={self.batch_first}.",
+            )
+        memory = self.encoder(
+            src,
+            mask=src_mask,
+            src_key_padding_mask=src_key_padding_mask,
+            is_causal=bool(src_is_causal),
+        )
+        return self.decoder(
+            tgt,
+            memory,
+            tgt_mask=tgt_mask,
+            memory_mask=memory_mask,
+            tgt_key_padding_mask=tgt_key_padding_mask,
+            memory_key_padding_mask=memory_key_padding_mask,
+            tgt_is_causal=bool(tgt_is_causal),
+            memory_is_causal=memory_is_causal,
+        )
+
+    @staticmethod
+    def generate_square_subsequent_mask(sz, device=None, dtype=None):
+        """The causal mask that is added to scores: 0 up to the diagonal, -∞ above.
+
+        Shapes: -> (sz, sz).
+        Example:
+            >>> Transformer.generate_square_subsequent_mask(2).tolist()
+            [[0.0, -inf], [0.0, 0.0]]
+        """
+        check_positive("generate_square_subsequent_mask", sz=sz)
+        return triu(full((sz, sz), -math.inf, dtype=dtype, device=device), k=1)
+
+
+class LayerDrop(Module):
+    """`module` of the input, or with probability p, while training, the input itself. Which of them
+    is drawn for the whole batch; both are computed, so that one Program serves all steps.
+
+    Shapes: as the module's, whose result has the shape of its first input.
+    Raises: OptionError for p outside [0, 1].
+    Source: Fan, Grave & Joulin 2020, arXiv:1909.11556.
+    Example:
+        >>> LayerDrop(Linear(2, 2), p=1.0)(gh.ones((1, 2))).tolist()
+        [[1.0, 1.0]]
+    """
+
+    _shown = ("p",)
+
+    def __init__(self, module, p=0.1):
+        super().__init__()
+        check_type("LayerDrop", module, Module, "a layer", "Pass a Module.")
+        self.module, self.p = module, check_probability("LayerDrop", p)
+
+    def forward(self, input, *args, **kwargs):
+        y = self.module(input, *args, **kwargs)
+        if not self.training or self.p == 0:
+            return y
+        return choose(random.uniform(()) < self.p, input, y)
+
+
+class LayerDropSequential(Sequential):
+    """Layers called one after the other, each left out with probability p while training; see
+    LayerDrop. Further arguments go to every layer.
+
+    Shapes: as the layers', whose results have the shape of their input.
+    Raises: OptionError for p outside [0, 1].
+    Source: Fan, Grave & Joulin 2020, arXiv:1909.11556.
+    """
+
+    def __init__(self, *modules, p=0.1):
+        super().__init__(*modules)
+        self.p = check_probability("LayerDropSequential", p)
+
+    def _like(self, values):
+        return type(self)(*values, p=self.p)
+
+    def forward(self, input, *args, **kwargs):
+        draws = random.uniform((len(self),)) if self.training and self.p else None
+        for i, module in enumerate(self._modules.values()):
+            y = module(input, *args, **kwargs)
+            input = y if draws is None else choose(draws[i] < self.p, input, y)
+        return input

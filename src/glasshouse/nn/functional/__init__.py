@@ -101,6 +101,12 @@ from glasshouse.nn.functional.norm import (
     rms_norm,
 )
 from glasshouse.nn.functional.padding import fold, pad, unfold
+from glasshouse.nn.functional.positions import (
+    alibi_slopes,
+    relative_buckets,
+    rotate,
+    sinusoids,
+)
 from glasshouse.nn.functional.pool import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
