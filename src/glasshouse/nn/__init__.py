@@ -139,10 +139,10 @@ from glasshouse.nn.positions import (
     RotaryEmbedding,
     SinusoidalPositionEmbedding,
 )
+from glasshouse.nn.transformer import EncoderDecoder as Transformer
 from glasshouse.nn.transformer import (
     LayerDrop,
     LayerDropSequential,
-    Transformer,
     TransformerDecoder,
     TransformerDecoderLayer,
     TransformerEncoder,

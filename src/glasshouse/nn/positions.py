@@ -141,7 +141,7 @@ class ALiBi(RelativeBias):
 
     def bias_at(self, head, relative):
         slopes = take(self.slopes, as_value(head), axis=0)
-        return -slopes * cast(abs(relative), slopes.dtype)
+        return slopes * cast(0 - abs(relative), slopes.dtype)
 
 
 class RelativePositionBias(RelativeBias):

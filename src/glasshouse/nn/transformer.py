@@ -185,7 +185,7 @@ class TransformerDecoder(Stack):
         )
 
 
-class Transformer(Module):
+class EncoderDecoder(Module):
     """An encoder, and a decoder that attends to what it gives; weights are Xavier's at first.
 
     Shapes: src (S, N, E), tgt (T, N, E), or batch first, or without N -> as tgt; masks as
@@ -194,7 +194,7 @@ class Transformer(Module):
         heads that do not divide d_model.
     Source: Vaswani et al. 2017, arXiv:1706.03762.
     Example:
-        >>> model = Transformer(8, 2, 1, 1, 16, batch_first=True)
+        >>> model = EncoderDecoder(8, 2, 1, 1, 16, batch_first=True)
         >>> model(gh.ones((2, 5, 8)), gh.ones((2, 3, 8))).shape
         (2, 3, 8)
     """
@@ -288,11 +288,14 @@ class Transformer(Module):
 
         Shapes: -> (sz, sz).
         Example:
-            >>> Transformer.generate_square_subsequent_mask(2).tolist()
+            >>> EncoderDecoder.generate_square_subsequent_mask(2).tolist()
             [[0.0, -inf], [0.0, 0.0]]
         """
         check_positive("generate_square_subsequent_mask", sz=sz)
         return triu(full((sz, sz), -math.inf, dtype=dtype, device=device), k=1)
+
+
+EncoderDecoder.__name__ = "Transformer"  # as PyTorch's; ir has another class of that name
 
 
 class LayerDrop(Module):

@@ -65,11 +65,15 @@ def test_initial_values_are_xaviers():
 
 
 def test_encoders_and_decoders_of_ones_own():
+    class First(nn.Module):
+        def forward(self, src, **masks):
+            return src
+
     class Last(nn.Module):
-        def forward(self, tgt, memory, *masks):
+        def forward(self, tgt, memory, **masks):
             return tgt + memory.sum()
 
-    net = nn.Transformer(8, 2, custom_encoder=nn.Identity(), custom_decoder=Last())
+    net = nn.Transformer(8, 2, custom_encoder=First(), custom_decoder=Last())
     assert net(gh.ones((1, 8)), gh.zeros((1, 8))).tolist() == [[8.0] * 8]
 
 

@@ -92,14 +92,10 @@ def multi_head_attention_forward(
     """
     where, size = _where, embed_dim_to_check
     check_divides(where, "embed_dim", size, "num_heads", num_heads)
-    separate = (q_proj_weight, k_proj_weight, v_proj_weight)
-    packed = None if use_separate_proj_weight else in_proj_weight
-    if any(w is None for w in (separate if use_separate_proj_weight else (packed,))):
-        wanted = "three weights" if use_separate_proj_weight else "in_proj_weight"
-        raise OptionError(where, wanted, "None", "Pass them, or change use_separate_proj_weight.")
-    widths = [w.shape[1] for w in separate] if use_separate_proj_weight else [size] * 3
-    inputs = (query, key, value)
-    single, operands = batch_first_operands(where, inputs, (size, *widths[1:]), False)
+    separate = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else ()
+    packed = None if separate else in_proj_weight
+    widths = projected_widths(where, size, separate or (packed,))
+    single, operands = batch_first_operands(where, (query, key, value), widths, False)
     y, weights = attend_in_heads(
         where,
         operands,
@@ -112,6 +108,14 @@ def multi_head_attention_forward(
     )
     y = linear(y, out_proj_weight, out_proj_bias, _where=where)
     return finished(y, weights, single, False, average_attn_weights)
+
+
+def projected_widths(where: str, size: int, weights) -> tuple[int, ...]:
+    """The features of query, key and value that these projections take: one for all, or three."""
+    if any(w is None for w in weights):
+        wanted = "three weights" if len(weights) > 1 else "in_proj_weight"
+        raise OptionError(where, wanted, "None", "Pass them, or change use_separate_proj_weight.")
+    return (size, *(w.shape[1] for w in weights[1:])) if len(weights) > 1 else (size,) * 3
 
 
 def attend_in_heads(
