@@ -22,9 +22,10 @@ def is_iterable_only(source) -> bool:
 
 def reads_batches(source) -> bool:
     """Whether `source.read_batch(indices, empty)` gives what its samples collated give."""
-    return is_defined_with(type(source), "read_batch", "__getitem__") and all(
-        map(reads_batches, getattr(source, "sources", ()))
-    )
+    if not is_defined_with(type(source), "read_batch", "__getitem__"):
+        return False
+    own = getattr(source, "can_read_batches", True)
+    return own and all(map(reads_batches, getattr(source, "sources", ())))
 
 
 def read_samples(source, indices) -> list:

@@ -166,3 +166,9 @@ def board_of(block: Block) -> np.ndarray:
     """The counters that the loader and its workers share: [0] the generation that is wanted."""
     block.reserve(8)
     return block.lease()[:8].view(np.int64)
+
+
+def worker_part(items: list) -> list:
+    """The part of `items` that this process reads: all outside of workers, else every n-th."""
+    info = get_worker_info()
+    return items if info is None else items[info.id :: info.num_workers]

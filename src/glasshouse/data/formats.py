@@ -1,0 +1,134 @@
+"""Files of well-known data sets: IDX (MNIST and its like) and CIFAR's binary form."""
+
+import gzip
+import math
+from pathlib import Path
+
+import numpy as np
+
+from glasshouse.base.errors import CheckpointError, OptionError
+from glasshouse.data.dataset import TensorDataset
+from glasshouse.ops.checks import check_option
+
+# The third byte of an IDX file; numbers are stored with the largest byte first.
+IDX_DTYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+CIFAR_SIDE = 32
+CIFAR_FILES = {
+    (10, "train"): [f"data_batch_{number}.bin" for number in range(1, 6)],
+    (10, "test"): ["test_batch.bin"],
+    (100, "train"): ["train.bin"],
+    (100, "test"): ["test.bin"],
+}
+
+
+def read_bytes(where: str, path) -> bytes:
+    """A file's contents, unpacked if they are gzip's.
+
+    Raises: CheckpointError if there is no such file, or it is damaged.
+    """
+    try:
+        data = Path(path).read_bytes()
+        return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+    except (OSError, EOFError) as error:
+        raise CheckpointError(where, "a readable file", error, "Check the path.") from None
+
+
+def read_idx(path) -> np.ndarray:
+    """The array in an IDX file, gzip'ed or not.
+
+    Dtypes: uint8, int8, int16, int32, float32, float64.
+    Raises: CheckpointError if it is not one, or its size is not what its head says.
+    Source: LeCun, Cortes & Burges, The MNIST database, "File formats".
+    """
+    data = read_bytes("read_idx", path)
+    if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in IDX_DTYPES:
+        raise CheckpointError(
+            "read_idx", "an IDX file", f"{path} with {data[:4]!r}", "Is it another format?"
+        )
+    dtype, ndim = np.dtype(IDX_DTYPES[data[2]]), data[3]
+    start = 4 + 4 * ndim
+    shape = tuple(np.frombuffer(data[4:start], ">u4").tolist())
+    expected = start + math.prod(shape) * dtype.itemsize
+    if len(shape) != ndim or len(data) != expected:
+        raise CheckpointError(
+            "read_idx", f"{expected} bytes for shape {shape}", len(data), "Fetch the file again."
+        )
+    return np.frombuffer(data, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="))
+
+
+def write_idx(path, array) -> None:
+    """Write an array as an IDX file.
+
+    Dtypes: as read_idx.
+    Raises: OptionError for other dtypes, or more than 255 axes.
+    """
+    array = np.asarray(array)
+    codes = {np.dtype(text).newbyteorder("="): code for code, text in IDX_DTYPES.items()}
+    if array.dtype not in codes:
+        raise OptionError(
+            "write_idx", f"one of {[str(x) for x in codes]}", str(array.dtype), "Convert it first."
+        )
+    code = codes[array.dtype]
+    head = bytes([0, 0, code, array.ndim]) + np.array(array.shape, ">u4").tobytes()
+    Path(path).write_bytes(head + array.astype(IDX_DTYPES[code]).tobytes())
+
+
+def mnist(folder, split: str = "train") -> TensorDataset:
+    """(image, label) samples of MNIST's, Fashion-MNIST's or KMNIST's four files in `folder`.
+
+    Shapes: images (28, 28), labels ().
+    Dtypes: uint8.
+    Raises: CheckpointError if a file is missing or damaged, OptionError for an unknown split.
+    Source: LeCun et al. 1998, Gradient-based learning applied to document recognition.
+    """
+    check_option("mnist", "split", split, ("train", "test"))
+    stem = "train" if split == "train" else "t10k"
+    kinds = ("images-idx3", "labels-idx1")
+    return TensorDataset(*[read_idx(existing(folder, f"{stem}-{kind}-ubyte")) for kind in kinds])
+
+
+def existing(folder, name: str) -> Path:
+    """The file of this name, or packed by gzip."""
+    path = Path(folder) / name
+    return path if path.exists() else path.with_name(name + ".gz")
+
+
+def cifar(folder, split: str = "train", classes: int = 10) -> TensorDataset:
+    """(image, label) samples of CIFAR-10's or CIFAR-100's binary files in `folder`.
+
+    Shapes: images (3, 32, 32), labels ().
+    Dtypes: uint8 and int64.
+    Raises: CheckpointError if a file is missing or damaged, OptionError for an unknown split.
+    Source: Krizhevsky 2009, Learning multiple layers of features from tiny images.
+    """
+    check_option("cifar", "split", split, ("train", "test"))
+    check_option("cifar", "classes", classes, (10, 100))
+    paths = [Path(folder) / name for name in CIFAR_FILES[classes, split]]
+    return TensorDataset(*read_cifar(paths, classes))
+
+
+def read_cifar(paths, classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
+    """(images, labels) of binary files: a row is the label (of CIFAR-100 the coarse one before the
+    fine one) and 3 x 32 x 32 pixels.
+
+    Shapes: images (n, 3, 32, 32), labels (n,).
+    Dtypes: uint8 and int64.
+    Raises: CheckpointError if a file does not consist of such rows.
+    Source: Krizhevsky 2009.
+    """
+    labels = 1 if classes == 10 else 2
+    row = labels + 3 * CIFAR_SIDE**2
+    parts = []
+    for path in paths:
+        data = read_bytes("read_cifar", path)
+        if not data or len(data) % row:
+            raise CheckpointError(
+                "read_cifar",
+                f"rows of {row} bytes",
+                f"{len(data)} bytes in {path}",
+                "Use the binary version, and classes=100 for CIFAR-100.",
+            )
+        parts.append(np.frombuffer(data, np.uint8).reshape(-1, row))
+    rows = np.concatenate(parts)
+    images = rows[:, labels:].reshape(-1, 3, CIFAR_SIDE, CIFAR_SIDE)
+    return np.ascontiguousarray(images), rows[:, labels - 1].astype(np.int64)

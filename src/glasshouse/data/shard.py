@@ -1,0 +1,208 @@
+"""Samples in tar files, WebDataset's format: members of one key, one behind the other, are one.
+
+train/000017.jpg
+train/000017.cls
+"""
+
+import io
+import json
+import re
+import tarfile
+from itertools import chain, islice
+from pathlib import Path
+
+import numpy as np
+
+from glasshouse.base.errors import CheckpointError, DTypeError, OptionError, type_name
+from glasshouse.data.image import open_image
+from glasshouse.data.order import random_order
+from glasshouse.data.stream import IterableDataset, MapStream
+from glasshouse.data.worker import worker_part
+from glasshouse.ops.checks import check_integer
+
+KEY = "__key__"
+IMAGES = ("jpg", "jpeg", "png", "webp", "ppm")
+BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
+
+
+class TarShards(IterableDataset):
+    """Dicts of the bytes of each sample's members by their endings, and the key under "__key__".
+    `paths` is a list, a glob pattern, or a name with {0000..0031} in it. With `shuffle` the shards
+    come in an order of (seed, epoch); each worker reads its part of them, every n-th.
+
+    Raises: OptionError if there is no such shard, CheckpointError, when it is read, for one that is
+        damaged.
+    Source: Aizman, Maltby & Breuel 2019, High performance I/O for large scale deep learning,
+        arXiv:2001.01858.
+    """
+
+    def __init__(self, paths, shuffle: bool = False, seed: int = 0):
+        self.paths = expanded(paths)
+        missing = [path for path in self.paths if not Path(path).is_file()]
+        if missing or not self.paths:
+            raise OptionError(
+                "TarShards", "shards", f"none at {(missing or [paths])[0]}", "Check the pattern."
+            )
+        self.shuffled, self.seed = bool(shuffle), check_integer("TarShards", "seed", seed)
+        self.epoch = 0
+
+    def decode(self) -> MapStream:
+        """Samples whose members became what their endings say; see `decode_sample`."""
+        return self.map(decode_sample)
+
+    def read_from(self, start):
+        paths = self.paths
+        if self.shuffled:
+            paths = [paths[i] for i in random_order(len(paths), self.seed, self.epoch)]
+        for path in worker_part(paths):
+            try:
+                with tarfile.open(path) as shard:
+                    for members in grouped(shard):
+                        if start:
+                            start -= 1
+                        else:
+                            yield sample_of(shard, members)
+            except (tarfile.TarError, EOFError) as error:
+                raise CheckpointError(
+                    "TarShards", f"a tar file {path}", error, "Fetch it again."
+                ) from None
+
+    def set_epoch(self, epoch):
+        self.epoch = check_integer("set_epoch", "epoch", epoch, 0)
+
+    def __repr__(self):
+        return f"TarShards({len(self.paths)} shards, shuffle={self.shuffled}, seed={self.seed})"
+
+
+def expanded(paths) -> list[str]:
+    """Every path that a pattern, or a list of these, stands for."""
+    if not isinstance(paths, (str, Path)):
+        return [path for pattern in paths for path in expanded(pattern)]
+    text = str(paths)
+    braces = BRACES.search(text)
+    if braces:
+        first, last = braces.groups()
+        numbers = (str(n).zfill(len(first)) for n in range(int(first), int(last) + 1))
+        head, tail = text[: braces.start()], text[braces.end() :]
+        return [path for number in numbers for path in expanded(head + number + tail)]
+    if not any(sign in text for sign in "*?["):
+        return [text]
+    anchor = Path(text).anchor
+    return sorted(map(str, Path(anchor or ".").glob(text[len(anchor) :])))
+
+
+def key_of(name: str) -> tuple[str, str]:
+    """(key, ending): the name up to the first dot behind its folders, and what follows."""
+    folder, slash, base = name.rpartition("/")
+    stem, _, ending = base.partition(".")
+    return folder + slash + stem, ending.lower()
+
+
+def grouped(shard):
+    """Yield the members of each sample."""
+    key, members = None, []
+    for member in shard:
+        if not member.isfile():
+            continue
+        own = key_of(member.name)[0]
+        if members and own != key:
+            yield members
+            members = []
+        key = own
+        members.append(member)
+    if members:
+        yield members
+
+
+def sample_of(shard, members) -> dict:
+    sample = {KEY: key_of(members[0].name)[0]}
+    for member in members:
+        sample[key_of(member.name)[1]] = shard.extractfile(member).read()
+    return sample
+
+
+def decode_sample(sample: dict) -> dict:
+    """A sample with its members decoded by the last part of their endings: images (jpg, png, …),
+    txt, json, npy, numbers (cls, index); others stay bytes.
+
+    Example:
+        >>> decode_sample({"cls": b"7", "txt": b"seven", "raw": b"7"})
+        {'cls': 7, 'txt': 'seven', 'raw': b'7'}
+    """
+    return {name: decoded(name, data) for name, data in sample.items()}
+
+
+def decoded(name: str, data):
+    kind = name.rpartition(".")[2]
+    if name == KEY:
+        return data
+    if kind in IMAGES:
+        return open_image(data)
+    if kind == "npy":
+        return np.load(io.BytesIO(data), allow_pickle=False)
+    readers = {"txt": bytes.decode, "json": json.loads, "cls": int, "index": int}
+    return readers[kind](data) if kind in readers else data
+
+
+def write_shards(samples, folder, per_shard: int = 1000, prefix: str = "shard") -> list[str]:
+    """Write samples, dicts by ending, as tar files folder/prefix-000000.tar …, and return their
+    paths. Bytes are written as they are; numbers and texts as text, arrays as npy, images, lists
+    and dicts as their ending says. A sample without "__key__" gets its number.
+
+    Raises: OptionError if per_shard is below 1, DTypeError for what has no such form.
+    """
+    check_integer("write_shards", "per_shard", per_shard, 1)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths: list[str] = []
+    numbered = enumerate(samples)
+    for first in numbered:
+        path = folder / f"{prefix}-{len(paths):06d}.tar"
+        write_shard(path, chain([first], islice(numbered, per_shard - 1)))
+        paths.append(str(path))
+    return paths
+
+
+def write_shard(path: Path, numbered) -> None:
+    """Write (number, sample) pairs; only a whole shard has its name."""
+    partial = path.with_suffix(".part")
+    try:
+        with tarfile.open(partial, "w") as shard:
+            for number, sample in numbered:
+                key = sample.get(KEY, f"{number:09d}")
+                for name, value in sample.items():
+                    if name != KEY:
+                        add_member(shard, f"{key}.{name}", encoded(name, value))
+        partial.rename(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def add_member(shard, name: str, data: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(data)
+    shard.addfile(member, io.BytesIO(data))
+
+
+def encoded(name: str, value) -> bytes:
+    kind = name.rpartition(".")[2]
+    file = io.BytesIO()
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value)
+    if kind == "npy":
+        np.save(file, np.asarray(value), allow_pickle=False)
+    elif kind in IMAGES and hasattr(value, "save"):
+        value.save(file, {"jpg": "JPEG"}.get(kind, kind.upper()))
+    elif kind == "json":
+        file.write(json.dumps(value).encode())
+    elif isinstance(value, (str, int, np.integer)):
+        file.write(str(value).encode())
+    else:
+        raise DTypeError(
+            "write_shards",
+            f"bytes, or what can be written as .{kind}",
+            type_name(value),
+            "Use the ending npy, json or jpg, or encode it to bytes.",
+        )
+    return file.getvalue()
