@@ -300,7 +300,8 @@ def glu(input, dim=-1):
     return a * sigmoid(b)
 
 
-def softmax_operands(where_: str, input, dim, dtype, axis) -> tuple[Value, int]:
+def softmax_operands(where_: str, input, dim, dtype, axis):
+    """(x, the axis or axes): none for one number, as PyTorch has it."""
     x = as_value(input) if dtype is None else cast(as_value(input), as_dtype(dtype))
     x = check_floating(where_, x)
     if (dim is None) == (axis is None):
@@ -310,10 +311,11 @@ def softmax_operands(where_: str, input, dim, dtype, axis) -> tuple[Value, int]:
             f"dim={dim} and axis={axis}",
             "Pass dim=-1 for the last axis.",
         )
-    return x, check_axis(where_, axis if dim is None else dim, x.ndim)
+    axis = axis if dim is None else dim
+    return x, () if not x.ndim and axis in (0, -1) else check_axis(where_, axis, x.ndim)
 
 
-def shifted(x: Value, axis: int) -> Value:
+def shifted(x: Value, axis) -> Value:
     """x - max(x) along axis; the maximum cancels in the result, so it is detached."""
     return x - reduce.max(x, axis=axis, keepdims=True).detach()
 

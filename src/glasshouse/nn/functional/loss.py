@@ -177,8 +177,8 @@ def kl_div(input, target, reduction="mean", log_target=False):
     if log_target:
         loss = exp(target) * (target - x)
     else:
-        positive = target > 0
-        loss = choose(positive, target * log(choose(positive, target, 1)), 0) - target * x
+        counted = target != 0
+        loss = choose(counted, target * log(choose(counted, target, 1)), 0) - target * x
     if reduction == "batchmean":
         return reduce.sum(loss) / (x.shape[0] if x.ndim else 1)
     return reduced(loss, reduction)
