@@ -165,13 +165,13 @@ def read_safetensors(path, needs_checksum: bool = False):
 
 def from_entry(path, name: str, entry: dict) -> np.ndarray:
     if entry["dtype"] not in CODES:
-        raise CheckpointError(
-            "load",
-            f"dtypes {', '.join(CODES)} in {path}",
-            f"{entry['dtype']} for {name!r}",
-            "Convert the file.",
-        )
+        raise unknown_dtype(path, name, entry["dtype"])
     return np.frombuffer(entry["data"], dtype=CODES[entry["dtype"]]).reshape(entry["shape"])
+
+
+def unknown_dtype(path, name: str, code: str) -> CheckpointError:
+    expected = f"dtypes {', '.join(CODES)} in {path}"
+    return CheckpointError("load", expected, f"{code} for {name!r}", "Convert the file.")
 
 
 def damaged(path, fault) -> CheckpointError:
