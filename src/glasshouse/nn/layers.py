@@ -15,6 +15,9 @@ from glasshouse.ops.checks import check_option
 CELU = layer("CELU", functional.celu)
 ELU = layer("ELU", functional.elu)
 GLU = layer("GLU", functional.glu)
+GEGLU = layer("GEGLU", functional.geglu)
+ReGLU = layer("ReGLU", functional.reglu)
+SwiGLU = layer("SwiGLU", functional.swiglu)
 Hardshrink = layer("Hardshrink", functional.hardshrink, extra_repr=lambda self: str(self.lambd))
 Hardsigmoid = layer("Hardsigmoid", functional.hardsigmoid)
 Hardswish = layer("Hardswish", functional.hardswish)
@@ -101,6 +104,20 @@ Dropout1d = dropping("Dropout1d", functional.dropout1d)
 Dropout2d = dropping("Dropout2d", functional.dropout2d)
 Dropout3d = dropping("Dropout3d", functional.dropout3d)
 AlphaDropout = dropping("AlphaDropout", functional.alpha_dropout)
+FeatureAlphaDropout = dropping("FeatureAlphaDropout", functional.feature_alpha_dropout)
+
+
+class DropPath(layer("DropPath", functional.drop_path, "p mode")):
+    """`functional.drop_path` as a layer: stochastic depth, by sample or by batch.
+
+    Shapes: (N, ...) -> the same.
+    Source: Huang et al. 2016, arXiv:1603.09382, eq. 2.
+    """
+
+    def __init__(self, p=0.5, mode="row"):
+        check_probability("DropPath", p)
+        check_option("DropPath", "mode", mode, ("row", "batch"))
+        super().__init__(p, mode)
 
 
 class PoolLayer(Layer):

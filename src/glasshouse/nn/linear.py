@@ -7,7 +7,7 @@ from glasshouse.base import ShapeError, check_axis
 from glasshouse.dispatch.value import as_value, reshape
 from glasshouse.nn import init
 from glasshouse.nn.checks import check_positive
-from glasshouse.nn.functional.linear import check_padding_idx, embedding, linear
+from glasshouse.nn.functional.linear import bilinear, check_padding_idx, embedding, linear
 from glasshouse.nn.layer import with_unusual
 from glasshouse.nn.module import Module, Parameter
 from glasshouse.tensor import empty, flatten
@@ -54,6 +54,36 @@ class Linear(Module):
 
     def forward(self, input):
         return linear(input, self.weight, self.bias, _where="Linear")
+
+
+class Bilinear(Module):
+    """x₁ᵀ Wₖ x₂ + bₖ, with W and b initially uniform in ±1/√in1_features.
+
+    Shapes: (..., in1_features) and (..., in2_features) -> (..., out_features).
+    Raises: ShapeError for other sizes, DTypeError for another dtype.
+    Source: standard.
+    """
+
+    _shown = ("in1_features", "in2_features", "out_features", "bias")
+
+    def __init__(
+        self, in1_features, in2_features, out_features, bias=True, device=None, dtype=None
+    ):
+        super().__init__()
+        sizes = {"in1_features": in1_features, "in2_features": in2_features}
+        check_positive("Bilinear", **sizes, out_features=out_features)
+        self.in1_features, self.in2_features = in1_features, in2_features
+        self.out_features = out_features
+        weight = (out_features, in1_features, in2_features)
+        add_parameters(self, device, dtype, weight=weight, bias=(out_features,) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the initial values anew."""
+        reset_uniform(self, self.in1_features)
+
+    def forward(self, input1, input2):
+        return bilinear(input1, input2, self.weight, self.bias)
 
 
 def reset_uniform(module: Module, fan_in: int) -> None:

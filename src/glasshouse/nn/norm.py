@@ -1,6 +1,6 @@
 """Normalisation layers."""
 
-from glasshouse.base import ShapeError, check_shape
+from glasshouse.base import OptionError, ShapeError, check_shape
 from glasshouse.dispatch.value import as_value
 from glasshouse.nn import functional, init
 from glasshouse.nn.checks import check_divides, check_floating, check_ndim, check_positive
@@ -119,6 +119,60 @@ class BatchNorm(RunningNorm):
 
 
 BatchNorm1d, BatchNorm2d, BatchNorm3d = by_axes(BatchNorm)
+
+
+class SyncBatchNorm(BatchNorm):
+    """BatchNorm of inputs with any number of axes, under PyTorch's name for training by several
+    processes. Statistics are those of this process: here one process has the whole batch.
+
+    Shapes: (N, C, ...) -> the same.
+    Raises: ShapeError for fewer than two axes or another number of channels; OptionError for a
+        process_group.
+    Source: Ioffe & Szegedy 2015, arXiv:1502.03167.
+    """
+
+    def __init__(
+        self,
+        num_features,
+        eps=1e-5,
+        momentum=0.1,
+        affine=True,
+        track_running_stats=True,
+        process_group=None,
+        device=None,
+        dtype=None,
+        *,
+        bias=True,
+    ):
+        if process_group is not None:
+            raise OptionError(
+                "SyncBatchNorm",
+                "no process_group, as statistics are those of one process",
+                repr(process_group),
+                "Leave process_group out.",
+            )
+        options = (eps, momentum, affine, track_running_stats, device, dtype)
+        super().__init__(num_features, *options, bias=bias)
+
+    def check_input(self, input, ndims, layout: str, axis: int):
+        x = as_value(input, where="SyncBatchNorm")
+        many = tuple(range(2, max(x.ndim, 2) + 1))
+        return super().check_input(x, many, "(N, C, ...)", axis)
+
+    @classmethod
+    def convert_sync_batchnorm(cls, module, process_group=None):
+        """`module` with each BatchNorm in it (or itself) replaced by a SyncBatchNorm that has its
+        parameters and statistics."""
+        if isinstance(module, BatchNorm) and not isinstance(module, cls):
+            options = (module.eps, module.momentum, module.affine, module.track_running_stats)
+            converted = cls(module.num_features, *options, process_group)
+            converted._parameters.update(module._parameters)
+            converted._buffers.update(module._buffers)
+            converted.training = module.training
+            return converted
+        for name, child in module.named_children():
+            module._modules[name] = cls.convert_sync_batchnorm(child, process_group)
+        return module
 
 
 class InstanceNorm(RunningNorm):
@@ -248,3 +302,35 @@ class GroupNorm(Norm):
             )
         options = (self.num_groups, self.weight, self.bias, self.eps)
         return functional.group_norm(x, *options, _where="GroupNorm")
+
+
+class LocalResponseNorm(Module):
+    """`functional.local_response_norm` as a layer.
+
+    Shapes: (N, C, ...) -> the same.
+    Source: Krizhevsky et al. 2012, sec. 3.3.
+    """
+
+    _shown_first, _shown = ("size",), ("alpha", "beta", "k")
+    function = staticmethod(functional.local_response_norm)
+
+    def __init__(self, size, alpha=1e-4, beta=0.75, k=1.0):
+        super().__init__()
+        check_positive(type(self).__name__, size=size)
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+
+    def forward(self, input):
+        return self.function(input, self.size, self.alpha, self.beta, self.k)
+
+
+class CrossMapLRN2d(LocalResponseNorm):
+    """`functional.cross_map_lrn2d` as a layer.
+
+    Shapes: (N, C, H, W) -> the same.
+    Source: Krizhevsky et al. 2012, sec. 3.3.
+    """
+
+    function = staticmethod(functional.cross_map_lrn2d)
+
+    def __init__(self, size, alpha=1e-4, beta=0.75, k=1):
+        super().__init__(size, alpha, beta, k)

@@ -3,6 +3,7 @@
 `inplace` is accepted as in PyTorch; values are functional, so it changes nothing."""
 
 import functools
+import inspect
 import math
 
 from glasshouse.base import OptionError, ShapeError, as_dtype, check_axis
@@ -10,9 +11,9 @@ from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, as_value, cast, reshape
 from glasshouse.nn.checks import check_floating, check_ndim, check_probability, widened
 from glasshouse.nn.functional.axes import by_axes
-from glasshouse.ops.checks import check_option
+from glasshouse.ops.checks import check_option, check_type
 from glasshouse.ops.elementwise import erf
-from glasshouse.tensor import abs, exp, expm1, log, log1p, random, reduce, split, tanh, where
+from glasshouse.tensor import abs, arange, exp, expm1, log, log1p, random, reduce, tanh, where
 
 # Klambauer et al. 2017, arXiv:1706.02515, eq. 14: the fixed point of mean 0 and variance 1
 SELU_ALPHA = 1.6732632423543772848170429916717
@@ -284,6 +285,7 @@ def hardshrink(input, lambd=0.5):
     return where(abs(x) <= lambd, 0, x)
 
 
+<<<<<<< HEAD
 @composed
 def glu(input, dim=-1):
     """a · sigmoid(b) of the halves a and b of x along dim.
@@ -302,6 +304,9 @@ def glu(input, dim=-1):
 
 def softmax_operands(where_: str, input, dim, dtype, axis):
     """(x, the axis or axes): none for one number, as PyTorch has it."""
+=======
+def softmax_operands(where_: str, input, dim, dtype, axis) -> tuple[Value, int]:
+>>>>>>> 959c180 (Images and signals: padding layers, interpolate, grid_sample, shuffles, LP and fractional pooling, unpooling, local response norms; PyTorch's programs share the code)
     x = as_value(input) if dtype is None else cast(as_value(input), as_dtype(dtype))
     x = check_floating(where_, x)
     if (dim is None) == (axis is None):
@@ -401,9 +406,98 @@ def alpha_dropout(input, p=0.5, training=False, inplace=False):
     Source: Klambauer et al. 2017, arXiv:1706.02515, sec. 3.
     """
     x = check_floating("alpha_dropout", input)
-    p = check_probability("alpha_dropout", p)
+    return alpha_drop("alpha_dropout", x, p, training, x.shape)
+
+
+def feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
+    """`alpha_dropout` of whole channels.
+
+    Shapes: (N, C, ...) -> the same.
+    Raises: OptionError for p outside [0, 1]; ShapeError for fewer than two axes.
+    Source: Klambauer et al. 2017, arXiv:1706.02515, sec. 3; Tompson et al. 2014, arXiv:1411.4280.
+    """
+    where_ = "feature_alpha_dropout"
+    x = check_floating(where_, input)
+    if x.ndim < 2:
+        raise ShapeError(where_, "an input (N, C, ...)", x.shape, "Use alpha_dropout.")
+    return alpha_drop(where_, x, p, training, x.shape[:2] + (1,) * (x.ndim - 2))
+
+
+def alpha_drop(where_: str, x: Value, p: float, training: bool, mask_shape) -> Value:
+    p = check_probability(where_, p)
     if not training or p in (0, 1):
         return x * 0 if training and p else x
     limit = -SELU_ALPHA * SELU_SCALE
     scale = 1 / math.sqrt((1 - p) * (1 + p * limit * limit))
-    return where(random.bernoulli(1 - p, x.shape), x, limit) * scale - scale * p * limit
+    kept = random.bernoulli(1 - p, mask_shape)
+    return where(kept, x, limit) * scale - scale * p * limit
+
+
+def drop_path(input, p=0.5, training=True, mode="row"):
+    """Stochastic depth: each sample (or, by mode "batch", all of them) 0 with probability p, else
+    x / (1 - p); x itself when not training. It goes before the sum of a residual block.
+
+    Shapes: (N, ...) -> the same.
+    Raises: OptionError for p outside [0, 1] or another mode; ShapeError for a scalar.
+    Source: Huang et al. 2016, arXiv:1603.09382, eq. 2.
+    """
+    x = check_floating("drop_path", input)
+    check_option("drop_path", "mode", mode, ("row", "batch"))
+    if x.ndim == 0:
+        raise ShapeError("drop_path", "an input (N, ...)", x.shape, "Add an axis.")
+    samples = x.shape[0] if mode == "row" else 1
+    return drop("drop_path", x, p, training, (samples,) + (1,) * (x.ndim - 1))
+
+
+def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
+    """softmax((logits + g) / tau) along dim, g standard Gumbel numbers.
+
+    `hard` gives one-hot vectors that have the gradient of the soft ones. eps is accepted as in
+    PyTorch, and unused.
+
+    Shapes: any -> the same.
+    Raises: OptionError for a tau that is not positive.
+    Source: Jang et al. 2016, arXiv:1611.01144, eq. 2; Maddison et al. 2016, arXiv:1611.00712.
+    """
+    x = check_floating("gumbel_softmax", logits, "logits")
+    if not tau > 0:
+        raise OptionError("gumbel_softmax", "a tau above 0", tau, "Raise tau.")
+    noise = random.gumbel(x.shape, dtype=widened(x).dtype)
+    soft = cast(softmax((widened(x) + noise) / tau, dim), x.dtype)
+    if not hard:
+        return soft
+    axis = check_axis("gumbel_softmax", dim, x.ndim)
+    best = reduce.argmax(soft.detach(), axis=axis, keepdims=True)
+    places = reshape(arange(x.shape[axis]), (-1,) + (1,) * (x.ndim - axis - 1))
+    one_hot = cast(places == best, soft.dtype)
+    return one_hot - soft.detach() + soft
+
+
+def written(fn):
+    """The function of the same name with an underscore: it writes its result into its input."""
+    name = f"{fn.__name__}_"
+
+    def call(input, *args, **named):
+        check_type(name, input, Value, "a tensor to write into", "Pass gh.asarray(input).")
+        return input.in_place(name, fn(input, *args, **named))
+
+    call.__name__ = call.__qualname__ = name
+    call.__module__ = fn.__module__
+    call.__signature__ = without_inplace(fn)
+    call.__doc__ = f"""The input, now with the values of `{fn.__name__}` of it.
+
+    Shapes: any -> the same.
+    Raises: GradError for a leaf that requires a gradient.
+    Source: standard.
+    """
+    return call
+
+
+def without_inplace(fn) -> inspect.Signature:
+    signature = inspect.signature(fn)
+    kept = [p for p in signature.parameters.values() if p.name != "inplace"]
+    return signature.replace(parameters=kept)
+
+
+celu_, elu_, hardtanh_, leaky_relu_ = map(written, (celu, elu, hardtanh, leaky_relu))
+relu_, rrelu_, selu_, threshold_ = map(written, (relu, rrelu, selu, threshold))

@@ -8,9 +8,10 @@ from glasshouse.dispatch.value import Value, reshape
 from glasshouse.nn import checks
 from glasshouse.nn.checks import check_divides, check_floating, int_tuple
 from glasshouse.nn.functional.axes import by_axes, spatial_input
+from glasshouse.ops import movement
 from glasshouse.ops.checks import check_like, check_option
 from glasshouse.ops.contract import conv, conv_data_grad
-from glasshouse.ops.movement import pad
+from glasshouse.ops.movement import permute
 
 
 @composed
@@ -132,7 +133,9 @@ def convolve_transposed(
 
     def compute(x: Value) -> Value:
         if any(missing):
-            x = pad(x, widths=((0, 0, 0),) * 2 + tuple((0, m, 0) for m in missing), value=0.0)
+            x = movement.pad(
+                x, widths=((0, 0, 0),) * 2 + tuple((0, m, 0) for m in missing), value=0.0
+            )
         pairs = tuple((p, p) for p in padding)
         y = conv_data_grad(
             x, weight, shape=sizes, stride=stride, padding=pairs, dilation=dilation, groups=groups
@@ -153,3 +156,26 @@ conv1d, conv2d, conv3d = by_axes(convolve, "conv")
 conv_transpose1d, conv_transpose2d, conv_transpose3d = by_axes(
     convolve_transposed, "conv_transpose"
 )
+
+
+@composed
+def conv_tbc(input, weight, bias, pad=0):
+    """`conv1d` of sequences whose axes are time, batch and channels.
+
+    y[t, b, o] = bias[o] + Σ_{k,c} x[t + k - pad, b, c] · w[k, c, o]
+
+    Shapes: input (T, B, C), weight (K, C, O), bias (O,) -> (T + 2·pad - K + 1, B, O).
+    Raises: ShapeError for other shapes.
+    Source: Gehring et al. 2017, arXiv:1705.03122 (fairseq's layout).
+    """
+    where = "conv_tbc"
+    x, weight = check_floating(where, input), check_floating(where, weight, "weight")
+    if x.ndim != 3 or weight.ndim != 3:
+        raise ShapeError(
+            where,
+            "an input (T, B, C) and a weight (K, C, O)",
+            f"{x.shape} and {weight.shape}",
+            "Permute them, or use conv1d.",
+        )
+    x, weight = permute(x, axes=(1, 2, 0)), permute(weight, axes=(2, 1, 0))
+    return permute(convolve(where, 1, x, weight, bias, padding=pad), axes=(2, 0, 1))

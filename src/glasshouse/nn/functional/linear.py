@@ -9,6 +9,7 @@ from glasshouse.dispatch.value import Value, as_value, cast, reshape
 from glasshouse.nn.checks import bias_like, check_floating, check_same_dtype
 from glasshouse.ops.checks import check_integers
 from glasshouse.ops.index import gather, scatter_add, scatter_set
+from glasshouse.ops.movement import permute
 from glasshouse.tensor import abs, arange, reduce, zeros
 from glasshouse.tensor import where as choose
 from glasshouse.tensor.contract import matmul, matrix_transpose
@@ -39,6 +40,39 @@ def linear(input, weight, bias=None, *, _where="linear"):
     if bias is not None:
         y = y + bias_like(y, bias)
     return reshape(y, (*x.shape[:-1], weight.shape[0]))
+
+
+@composed
+def bilinear(input1, input2, weight, bias=None):
+    """yₖ = x₁ᵀ Wₖ x₂ + bₖ over the last axes.
+
+    Shapes: input1 (..., in1), input2 (..., in2), weight (out, in1, in2), bias (out,) -> (..., out).
+    Raises: ShapeError for sizes that do not fit; DTypeError for unequal dtypes.
+    Source: standard.
+    Example:
+        >>> bilinear([1.0, 2.0], [3.0], [[[1.0], [1.0]]]).tolist()
+        [9.0]
+    """
+    where = "bilinear"
+    given = (("input1", input1), ("input2", input2), ("weight", weight))
+    x1, x2, w = (check_floating(where, x, name) for name, x in given)
+    fits = w.ndim == 3 and x1.ndim == x2.ndim > 0 and x1.shape[:-1] == x2.shape[:-1]
+    if not fits or (x1.shape[-1], x2.shape[-1]) != w.shape[1:]:
+        raise ShapeError(
+            where,
+            "inputs (..., in1) and (..., in2) for a weight (out, in1, in2)",
+            f"{x1.shape}, {x2.shape} and {w.shape}",
+            "Let the axes before the last one agree.",
+        )
+    check_same_dtype(where, x1, w)
+    check_same_dtype(where, x2, w)
+    lead, (outs, in1, in2) = x1.shape[:-1], w.shape
+    rows = reshape(x1, (prod(lead), in1))
+    turned = reshape(permute(w, axes=(1, 0, 2)), (in1, outs * in2))
+    maps = reshape(matmul(rows, turned), (prod(lead), outs, in2))
+    y = reduce.sum(maps * cast(reshape(x2, (prod(lead), 1, in2)), maps.dtype), axis=-1)
+    y = y if bias is None else y + bias_like(y, bias)
+    return reshape(y, (*lead, outs))
 
 
 def embedding(

@@ -6,8 +6,16 @@ from glasshouse.autograd import no_grad
 from glasshouse.base import OptionError, ShapeError, check_shape
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, cast, reshape
-from glasshouse.nn.checks import check_divides, check_floating, widened
+from glasshouse.nn.checks import (
+    check_divides,
+    check_floating,
+    check_ndim,
+    check_positive,
+    widened,
+)
+from glasshouse.nn.functional.pool import sum_windows
 from glasshouse.ops.checks import check_like
+from glasshouse.ops.movement import pad
 from glasshouse.tensor import abs, finfo, maximum, reduce, sqrt
 
 
@@ -261,3 +269,43 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     given = (("x1", x1), ("x2", x2))
     x1, x2 = (check_floating("cosine_similarity", x, name) for name, x in given)
     return reduce.sum((x1 / norm(x1, 2, dim, eps)) * (x2 / norm(x2, 2, dim, eps)), axis=dim)
+
+
+@composed
+def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
+    """x / (k + alpha · m)^beta, m the mean of x² over `size` neighbouring channels, zeros outside.
+
+    Shapes: (N, C, ...) -> the same.
+    Raises: OptionError for a size below 1; ShapeError for fewer than three axes.
+    Source: Krizhevsky et al. 2012, sec. 3.3; the mean in place of the sum as in PyTorch.
+    """
+    return by_neighbours(
+        "local_response_norm", input, (size // 2, (size - 1) // 2), size, alpha, beta, k
+    )
+
+
+@composed
+def cross_map_lrn2d(input, size, alpha=1e-4, beta=0.75, k=1):
+    """`local_response_norm` over as many channels on both sides, ⌊(size - 1) / 2⌋ of them.
+
+    Shapes: (N, C, H, W) -> the same.
+    Raises: OptionError for a size below 1; ShapeError for another number of axes.
+    Source: Krizhevsky et al. 2012, sec. 3.3.
+    """
+    x = check_floating("cross_map_lrn2d", input)
+    check_ndim("cross_map_lrn2d", x, (4,), "(N, C, H, W)")
+    side = (size - 1) // 2
+    return by_neighbours("cross_map_lrn2d", x, (side, side), size, alpha, beta, k)
+
+
+def by_neighbours(where: str, input, sides, size: int, alpha, beta, k) -> Value:
+    """x / (k + alpha / size · Σ x²)^beta, summed over the channels from one side to the other."""
+    x = check_floating(where, input)
+    check_positive(where, size=size)
+    if x.ndim < 3:
+        raise ShapeError(where, "an input (N, C, ...) of 3 axes or more", x.shape, "Add an axis.")
+    wide = widened(x)
+    widths = ((0, 0, 0), (*sides, 0)) + ((0, 0, 0),) * (x.ndim - 2)
+    squares = pad(wide * wide, widths=widths, value=0.0)
+    total = sum_windows(squares, 1, sum(sides) + 1, 1)
+    return cast(wide / (total * (alpha / size) + k) ** beta, x.dtype)

@@ -2,6 +2,7 @@
 
 import functools
 import operator
+from inspect import signature
 from itertools import product
 from math import prod
 
@@ -241,3 +242,29 @@ max_pool1d, max_pool2d, max_pool3d = by_axes(max_pool)
 avg_pool1d, avg_pool2d, avg_pool3d = by_axes(avg_pool)
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = by_axes(adaptive_avg_pool)
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = by_axes(adaptive_max_pool)
+
+
+def with_indices(function):
+    """A pooling function that returns its indices too."""
+
+    def call(*args, **named):
+        return function(*args, **named | {"return_indices": True})
+
+    original = signature(function)
+    kept = [p for p in original.parameters.values() if p.name != "return_indices"]
+    call.__signature__ = original.replace(parameters=kept)
+    call.__name__ = call.__qualname__ = f"{function.__name__}_with_indices"
+    call.__module__ = function.__module__
+    shapes = function.__doc__.partition("Shapes: ")[2]
+    call.__doc__ = f"`{function.__name__}` and its indices.\n\n    Shapes: {shapes}, twice"
+    return call
+
+
+max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = map(
+    with_indices, (max_pool1d, max_pool2d, max_pool3d)
+)
+(
+    adaptive_max_pool1d_with_indices,
+    adaptive_max_pool2d_with_indices,
+    adaptive_max_pool3d_with_indices,
+) = map(with_indices, (adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d))

@@ -1,16 +1,12 @@
 """Pooling, resizing, and their gradients, which the tape makes of the forward forms."""
 
-import glasshouse as gh
 from glasshouse import nn
-from glasshouse.base import as_dtype
-from glasshouse.dispatch.primitive import primitives
-from glasshouse.dispatch.value import Value, cast, full
-from glasshouse.torch.aten.reduce import wide
-from glasshouse.torch.aten.shape import reshape, spread
+from glasshouse.dispatch.value import Value, full
+from glasshouse.nn.functional import resize as resizing
+from glasshouse.torch.aten.shape import spread
 from glasshouse.torch.table import aten
 from glasshouse.transforms import vjp
 
-INT64 = as_dtype("int64")
 functional = nn.functional
 
 
@@ -120,14 +116,8 @@ def adaptive_avg_pool3d_backward(g, x):
 # -- resizing ---------------------------------------------------------------------------------
 
 
-def nearest(x: Value, sizes, scales) -> Value:
-    """The nearest element to the left of each place, along the last axes."""
-    for axis, (size, scale) in enumerate(zip(sizes, scales), x.ndim - len(sizes)):
-        step = 1 / scale if scale else x.shape[axis] / size
-        place = gh.floor(gh.arange(size, dtype=as_dtype("float32")) * step)
-        place = gh.minimum(cast(place, INT64), full((), x.shape[axis] - 1, INT64))
-        x = primitives["gather"](x, place, axis=axis)
-    return x
+def resize(x: Value, sizes, factors, mode: str, align_corners=False, antialias=False) -> Value:
+    return resizing.resize(x, tuple(sizes), tuple(factors), mode, bool(align_corners), antialias)
 
 
 def sizes_of(x: Value, count: int, sizes, factors) -> tuple[list[int], list]:
@@ -141,105 +131,77 @@ def sizes_of(x: Value, count: int, sizes, factors) -> tuple[list[int], list]:
 @aten("upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest3d.vec")
 def upsample_nearest(x, sizes, factors):
     sizes, factors = sizes_of(x, len(sizes or factors), sizes, factors)
-    return nearest(x, sizes, factors)
+    return resize(x, sizes, factors, "nearest")
 
 
 @aten("upsample_nearest2d")
 def upsample_nearest2d(x, sizes, scale_h=None, scale_w=None):
-    return nearest(x, sizes, (scale_h, scale_w))
+    return resize(x, sizes, (scale_h, scale_w), "nearest")
 
 
 @aten("upsample_nearest2d_backward")
 def upsample_nearest2d_backward(g, sizes, input_sizes, scale_h=None, scale_w=None):
     zeros = full(tuple(input_sizes), 0, g.dtype)
-    return pulled_back(lambda x: nearest(x, sizes, (scale_h, scale_w)), zeros, g)
-
-
-def bilinear(x: Value, sizes, align_corners: bool, scales) -> Value:
-    """Linear interpolation along each of the last axes in turn.
-
-    Source: PyTorch's documentation of interpolate, align_corners
-    """
-    y = wide(x)
-    for axis, (size, scale) in enumerate(zip(sizes, scales), x.ndim - len(sizes)):
-        y = linear_along(y, axis, size, align_corners, scale)
-    return cast(y, x.dtype)
-
-
-def linear_along(y: Value, axis: int, size: int, align_corners: bool, scale) -> Value:
-    old = y.shape[axis]
-    to = gh.arange(size, dtype=as_dtype("float32"))
-    if align_corners:
-        place = to * ((old - 1) / (size - 1) if size > 1 else 0.0)
-    else:
-        step = 1 / scale if scale else old / size
-        place = gh.maximum((to + 0.5) * step - 0.5, full((), 0.0, to.dtype))
-    low = gh.minimum(cast(gh.floor(place), INT64), full((), old - 1, INT64))
-    high = gh.minimum(low + 1, full((), old - 1, INT64))
-    part = cast(place - cast(low, place.dtype), y.dtype)
-    part = reshape(part, tuple(size if i == axis else 1 for i in range(y.ndim)))
-    below, above = (primitives["gather"](y, at, axis=axis) for at in (low, high))
-    return below * (1 - part) + above * part
+    return pulled_back(lambda x: resize(x, sizes, (scale_h, scale_w), "nearest"), zeros, g)
 
 
 @aten("upsample_bilinear2d.vec", "upsample_linear1d.vec", "upsample_trilinear3d.vec")
 def upsample_linear(x, sizes, align_corners, factors):
     sizes, factors = sizes_of(x, len(sizes or factors), sizes, factors)
-    return bilinear(x, sizes, align_corners, factors)
+    return resize(x, sizes, factors, "bilinear", align_corners)
 
 
 @aten("upsample_bilinear2d")
 def upsample_bilinear2d(x, sizes, align_corners, scale_h=None, scale_w=None):
-    return bilinear(x, sizes, align_corners, (scale_h, scale_w))
+    return resize(x, sizes, (scale_h, scale_w), "bilinear", align_corners)
 
 
 @aten("upsample_bilinear2d_backward")
 def upsample_bilinear2d_backward(g, sizes, input_sizes, align_corners, scale_h=None, scale_w=None):
     zeros = full(tuple(input_sizes), 0, g.dtype)
     scales = (scale_h, scale_w)
-    return pulled_back(lambda x: bilinear(x, sizes, align_corners, scales), zeros, g)
+    return pulled_back(lambda x: resize(x, sizes, scales, "bilinear", align_corners), zeros, g)
+
+
+@aten("upsample_bicubic2d.vec")
+def upsample_bicubic(x, sizes, align_corners, factors):
+    sizes, factors = sizes_of(x, 2, sizes, factors)
+    return resize(x, sizes, factors, "bicubic", align_corners)
+
+
+@aten("_upsample_bilinear2d_aa.vec")
+def upsample_bilinear_antialiased(x, sizes, align_corners, factors):
+    sizes, factors = sizes_of(x, 2, sizes, factors)
+    return resize(x, sizes, factors, "bilinear", align_corners, antialias=True)
+
+
+@aten("_upsample_bicubic2d_aa.vec")
+def upsample_bicubic_antialiased(x, sizes, align_corners, factors):
+    sizes, factors = sizes_of(x, 2, sizes, factors)
+    return resize(x, sizes, factors, "bicubic", align_corners, antialias=True)
 
 
 # -- padding by mirroring and repeating -------------------------------------------------------
 
 
-def padded_by(x: Value, widths, place_of) -> Value:
-    """x grown along its last axes by elements of its own: `place_of(place, size)` says which."""
-    for i in range(len(widths) // 2):
-        axis, low, high = x.ndim - 1 - i, widths[2 * i], widths[2 * i + 1]
-        size = x.shape[axis]
-        place = gh.arange(-low, size + high, dtype=INT64)
-        x = primitives["gather"](x, place_of(place, size), axis=axis)
-    return x
-
-
-def mirrored(place: Value, size: int) -> Value:
-    last = full((), size - 1, INT64)
-    return last - gh.abs(last - gh.abs(place))
-
-
-def clamped(place: Value, size: int) -> Value:
-    return gh.minimum(gh.maximum(place, full((), 0, INT64)), full((), size - 1, INT64))
-
-
 @aten("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
 def reflection_pad(x, widths):
-    return padded_by(x, widths, mirrored)
+    return functional.pad(x, tuple(widths), "reflect")
 
 
 @aten("replication_pad1d", "replication_pad2d", "replication_pad3d")
 def replication_pad(x, widths):
-    return padded_by(x, widths, clamped)
+    return functional.pad(x, tuple(widths), "replicate")
 
 
 @aten("reflection_pad1d_backward", "reflection_pad2d_backward")
 def reflection_pad_backward(g, x, widths):
-    return pulled_back(lambda x: padded_by(x, widths, mirrored), x, g)
+    return pulled_back(lambda x: reflection_pad(x, widths), x, g)
 
 
 @aten("replication_pad1d_backward", "replication_pad2d_backward")
 def replication_pad_backward(g, x, widths):
-    return pulled_back(lambda x: padded_by(x, widths, clamped), x, g)
+    return pulled_back(lambda x: replication_pad(x, widths), x, g)
 
 
 @aten("im2col")
