@@ -285,28 +285,8 @@ def hardshrink(input, lambd=0.5):
     return where(abs(x) <= lambd, 0, x)
 
 
-<<<<<<< HEAD
-@composed
-def glu(input, dim=-1):
-    """a · sigmoid(b) of the halves a and b of x along dim.
-
-    Shapes: (..., 2C, ...) -> (..., C, ...).
-    Raises: ShapeError for an odd size.
-    Source: Dauphin et al. 2016, arXiv:1612.08083, eq. 1.
-    """
-    x = check_floating("glu", input)
-    axis = check_axis("glu", dim, x.ndim)
-    if x.shape[axis] % 2:
-        raise ShapeError("glu", f"an even size on axis {axis}", x.shape, "Change dim.")
-    a, b = split(x, 2, axis=axis)
-    return a * sigmoid(b)
-
-
 def softmax_operands(where_: str, input, dim, dtype, axis):
     """(x, the axis or axes): none for one number, as PyTorch has it."""
-=======
-def softmax_operands(where_: str, input, dim, dtype, axis) -> tuple[Value, int]:
->>>>>>> 959c180 (Images and signals: padding layers, interpolate, grid_sample, shuffles, LP and fractional pooling, unpooling, local response norms; PyTorch's programs share the code)
     x = as_value(input) if dtype is None else cast(as_value(input), as_dtype(dtype))
     x = check_floating(where_, x)
     if (dim is None) == (axis is None):
