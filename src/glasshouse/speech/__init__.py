@@ -1,3 +1,17 @@
-"""Speech: models that hear, and what they train with."""
+"""Speech: features and augmentations of sound, and models that hear."""
 
-from glasshouse.speech import models
+from glasshouse.speech import features, models
+from glasshouse.speech.layers import (
+    MFCC,
+    Deltas,
+    FrequencyMasking,
+    LogMelSpectrogram,
+    MelSpectrogram,
+    NormalizeFeatures,
+    PreEmphasis,
+    Resample,
+    SpecAugment,
+    Spectrogram,
+    SpeedPerturbation,
+    TimeMasking,
+)
