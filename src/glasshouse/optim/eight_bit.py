@@ -1,0 +1,176 @@
+"""Optimizer state in 8 bits: blockwise dynamic quantisation.
+
+A block of 256 elements is divided by its largest; each is then one of 256 numbers. Those have from
+0 to 6 bits of fraction (7 without sign), fewer the smaller they are, and span seven powers of ten
+(eight)."""
+
+import math
+
+import numpy as np
+
+from glasshouse.base.errors import CheckpointError
+from glasshouse.dispatch.value import cast, reshape
+from glasshouse.optim.adam import Adam, AdamW
+from glasshouse.optim.optimizer import Optimizer
+from glasshouse.optim.rules import SGD
+from glasshouse.optim.signs import Lion
+from glasshouse.tensor import Tensor, asarray, clip, floor, pad, take, where
+from glasshouse.tensor import max as max_
+
+BLOCK = 256  # elements that share a scale; Dettmers et al. take 2048 on GPUs, and 256 in later work
+SMALLEST = 4096  # elements of a tensor that is quantised; below, 32 bits cost nothing
+
+
+def table_of(signed: bool) -> np.ndarray:
+    """The number of each code: 0, then (0.1 + 0.9 * (j + 1/2) / 2^e) * 10^(e - top) for the code
+    2^e + j, the largest being 1; negative ones follow."""
+    top = 6 if signed else 7
+    codes = np.arange(1, 2 ** (top + 1))
+    exponent = np.floor(np.log2(codes))
+    fraction = (codes - 2**exponent + 0.5) / 2**exponent
+    values = np.append(0.0, (0.1 + 0.9 * fraction) * 10 ** (exponent - top))
+    values[-1] = 1.0
+    return np.concatenate([values, -values] if signed else [values]).astype(np.float32)
+
+
+TABLES = {signed: table_of(signed) for signed in (False, True)}
+
+
+def blocks_of(shape) -> int:
+    return -(-math.prod(shape) // BLOCK)
+
+
+def encode(x, signed: bool = True) -> tuple:
+    """(codes, scales) of a tensor.
+
+    Shapes: (...) -> (blocks, 256), (blocks, 1).
+    Dtypes: floating -> uint8, float32.
+    Source: Dettmers et al. 2022, arXiv:2110.02861, sec. 2 and 3.
+    """
+    flat = reshape(cast(x, asarray(0.0).dtype), (x.size,))
+    missing = blocks_of(x.shape) * BLOCK - x.size
+    flat = pad(flat, (0, missing)) if missing else flat
+    rows = reshape(flat, (blocks_of(x.shape), BLOCK))
+    sizes = abs(rows)
+    scale = max_(sizes, axis=1, keepdims=True)
+    y = sizes * where(scale > 0, 1 / where(scale > 0, scale, 1.0), 0.0)
+    top = 6 if signed else 7
+    width, inverse = y * 0 + 1.0, y * 0 + 10.0**top
+    for e in range(top):
+        is_above = y > 10.0 ** (e - top)
+        width = where(is_above, 2.0 ** (e + 1), width)
+        inverse = where(is_above, 10.0 ** (top - 1 - e), inverse)
+    place = floor((y * inverse - 0.1) * (width / 0.9))
+    codes = width + clip(place, 0.0, None)
+    codes = where(codes < width * 2, codes, width * 2 - 1)
+    least = (
+        0.275 * 10.0**-top if signed else 0.0
+    )  # half of the smallest number; a square is never 0
+    codes = where(y > least, codes, 0.0)
+    codes = codes + where(rows < 0, 128.0, 0.0) if signed else codes
+    return cast(codes, asarray(np.uint8(0)).dtype), scale
+
+
+def decode(codes, scale, shape, dtype, table):
+    """The tensor of a shape and dtype that these codes stand for.
+
+    Shapes: (blocks, 256), (blocks, 1), (256) -> shape.
+    """
+    rows = take(table, cast(codes, asarray(np.int32(0)).dtype)) * scale
+    flat = reshape(rows, (codes.size,))
+    return cast(reshape(flat[: math.prod(shape)], shape), dtype)
+
+
+class EightBitState(Optimizer):
+    """Keeps the state of another rule in 8 bits, for parameters of 4096 elements or more: put it
+    before the rule among the base classes. Each step decodes, updates and encodes; moments that are
+    never negative have all bits for their size.
+
+    Raises: DTypeError for complex parameters.
+    Source: Dettmers et al. 2022, arXiv:2110.02861.
+    """
+
+    takes_complex = False
+    never_negative: tuple[str, ...] = ()
+
+    def is_signed(self, name: str) -> bool:
+        return name not in self.never_negative
+
+    def table(self, name: str):
+        """The table of a moment's codes, made once."""
+        tables = self.__dict__.setdefault("tables", {})
+        signed = self.is_signed(name)
+        if signed not in tables:
+            tables[signed] = asarray(TABLES[signed])
+        return tables[signed]
+
+    def update(self, p, grad, group):
+        if p.size < SMALLEST:
+            super().update(p, grad, group)
+            return
+        state = dict(self.state.get(p, ()))
+        for name in [name for name in state if f"{name}_scale" in state]:
+            codes, scale = state[name], state.pop(f"{name}_scale")
+            state[name] = decode(codes, scale, p.shape, p.dtype, self.table(name))
+        if state:
+            self.state[p] = state
+        super().update(p, grad, group)
+        kept = dict(self.state.get(p, ()))
+        for name, x in tuple(kept.items()):
+            if isinstance(x, Tensor) and x.shape == p.shape:
+                kept[name], kept[f"{name}_scale"] = encode(x, self.is_signed(name))
+        if kept:
+            self.state[p] = kept
+
+    def with_scales(self, shapes: dict, shape) -> dict:
+        """The shapes of a state of which entries of the parameter's shape are in 8 bits."""
+        if math.prod(shape) < SMALLEST:
+            return shapes
+        blocks = blocks_of(shape)
+        own = {name: (blocks, BLOCK) if s == shape else s for name, s in shapes.items()}
+        scales = {f"{name}_scale": (blocks, 1) for name, s in shapes.items() if s == shape}
+        return {**own, **scales}
+
+    def state_shapes(self, shape):
+        return self.with_scales(super().state_shapes(shape), shape)
+
+    def optional_shapes(self, shape):
+        return self.with_scales(super().optional_shapes(shape), shape)
+
+    def checked_entry(self, number, p, name, given, wanted):
+        value = super().checked_entry(number, p, name, given, wanted)
+        if wanted != (blocks_of(p.shape), BLOCK) or p.size < SMALLEST:
+            return value
+        if np.asarray(given).dtype != np.uint8:
+            raise CheckpointError(
+                self.where,
+                f"{name!r} of parameter {number} as uint8 codes",
+                np.asarray(given).dtype.name,
+                "Load it into the optimizer it came from.",
+            )
+        return asarray(given).detach()
+
+
+class SGD8bit(EightBitState, SGD):
+    """SGD whose momentum is kept in 8 bits."""
+
+
+class Adam8bit(EightBitState, Adam):
+    """Adam whose moments are kept in 8 bits."""
+
+
+class AdamW8bit(EightBitState, AdamW):
+    """AdamW whose moments are kept in 8 bits: 2 bytes for each element of a parameter instead of 8.
+
+    Example:
+        >>> p = gh.ones(4096).requires_grad_()
+        >>> opt = AdamW8bit([p], lr=0.1)
+        >>> p.sum().backward()
+        >>> opt.step()
+        >>> opt.state[p]["exp_avg"].dtype.name, opt.state[p]["exp_avg_scale"].shape
+        ('uint8', (16, 1))
+    """
+
+
+class Lion8bit(EightBitState, Lion):
+    """Lion whose momentum is kept in 8 bits."""

@@ -1,0 +1,165 @@
+"""Optimizers around another: look-ahead, and steps of several batches."""
+
+from glasshouse.autograd import enable_grad, no_grad
+from glasshouse.base.errors import CheckpointError
+from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch.scope import phase
+from glasshouse.ops.checks import check_integer, check_type
+from glasshouse.optim.checks import describe_dict
+from glasshouse.optim.lr_scheduler.schedule import check_range
+from glasshouse.optim.optimizer import Optimizer
+from glasshouse.tensor import asarray
+
+
+class OptimizerWrapper(Optimizer):
+    """An optimizer whose groups and state are another's, so that schedules work on either. Its own
+    state is what `own_state` gives and `load_own_state` takes."""
+
+    def __init__(self, optimizer: Optimizer):
+        check_type(self.where, optimizer, Optimizer, "an optimizer", "Pass e.g. an AdamW.")
+        self.inner, self.hooks, self.count = optimizer, {}, 0
+
+    @property
+    def defaults(self) -> dict:
+        return self.inner.defaults
+
+    @property
+    def param_groups(self) -> list[dict]:
+        return self.inner.param_groups
+
+    @property
+    def state(self) -> dict:
+        return self.inner.state
+
+    def add_param_group(self, group):
+        self.inner.add_param_group(group)
+
+    def own_state(self) -> dict:
+        """What is saved beside the inner optimizer's state."""
+        return {"count": self.count}
+
+    def load_own_state(self, state: dict) -> None:
+        """Go on from what `own_state` gave."""
+        self.count = check_integer(self.where, "count", state["count"])
+
+    def state_dict(self):
+        state = {**self.inner.state_dict(), self.where: self.own_state()}
+        return self.passed_through("state_dict_post", state)
+
+    def load_state_dict(self, state_dict):
+        own, given = self.own_state(), state_dict
+        given = given.get(self.where) if isinstance(given, dict) else None
+        if not isinstance(given, dict) or own.keys() != given.keys():
+            raise CheckpointError(
+                self.where,
+                f"{self.where!r} with {sorted(own)}",
+                describe_dict(given),
+                "Pass what state_dict() of the same wrapper returned.",
+            )
+        before = self.inner.state_dict()
+        self.inner.load_state_dict({k: v for k, v in state_dict.items() if k != self.where})
+        try:
+            self.load_own_state(given)
+        except Exception:
+            self.inner.load_state_dict(before)
+            raise
+
+    def __repr__(self):
+        return f"{self.where}({self.inner!r})"
+
+
+class Lookahead(OptimizerWrapper):
+    """Every k steps of an optimizer, the parameters go back towards slow ones, which follow them:
+
+        slow = slow + alpha * (p - slow), p = slow
+
+    Raises: OptionError for k below 1, or alpha outside [0, 1].
+    Source: Zhang et al. 2019, arXiv:1907.08610, algorithm 1.
+    Example:
+        >>> p = gh.tensor([1.0], requires_grad=True)
+        >>> opt = Lookahead(gh.optim.SGD([p], lr=0.25), k=2, alpha=0.5)
+        >>> for _ in range(2):
+        ...     opt.zero_grad()
+        ...     p.sum().backward()
+        ...     opt.step()
+        >>> p.tolist()
+        [0.75]
+    """
+
+    def __init__(self, optimizer: Optimizer, k: int = 5, alpha: float = 0.5):
+        super().__init__(optimizer)
+        self.k = check_integer("Lookahead", "k", k, 1)
+        self.alpha = check_range("Lookahead", "alpha", alpha, 0, 1)
+        self.slow: dict = {}
+
+    def advance(self, closure=None):
+        for p in self.parameters():
+            if p not in self.slow:
+                self.slow[p] = p.detach()
+        loss = self.inner.step(closure)
+        self.count += 1
+        if self.count % self.k == 0:
+            with no_grad(), phase("optimizer"):
+                for p, slow in self.slow.items():
+                    p.in_place("Lookahead", slow + (p - slow) * self.alpha)
+                    self.slow[p] = p.detach()
+            backends.current().evaluate()
+        return loss
+
+    def own_state(self):
+        params = self.parameters()
+        slow = {i: self.slow[p] for i, p in enumerate(params) if p in self.slow}
+        return {"count": self.count, "slow": slow}
+
+    def load_own_state(self, state):
+        params = dict(enumerate(self.parameters()))
+        slow = {int(i): x for i, x in state["slow"].items()}
+        unlike = [i for i, x in slow.items() if i not in params or params[i].shape != x.shape]
+        if unlike:
+            raise CheckpointError(
+                "Lookahead",
+                "slow weights of the shapes of its parameters",
+                f"others for {unlike}",
+                "Load it into an optimizer of the same model.",
+            )
+        super().load_own_state(state)
+        self.slow = {params[i]: asarray(x, dtype=params[i].dtype) for i, x in slow.items()}
+
+
+class GradientAccumulation(OptimizerWrapper):
+    """Steps of an optimizer with the mean gradient of `steps` batches. The loop stays as it is: of
+    its calls of `step` every `steps`-th updates, and `zero_grad` drops gradients only after those.
+
+    Raises: OptionError for steps below 1.
+    Example:
+        >>> p = gh.tensor([1.0], requires_grad=True)
+        >>> opt = GradientAccumulation(gh.optim.SGD([p], lr=0.5), steps=2)
+        >>> for factor in (1.0, 3.0):
+        ...     opt.zero_grad()
+        ...     (p * factor).sum().backward()
+        ...     opt.step()
+        >>> p.tolist()
+        [0.0]
+    """
+
+    def __init__(self, optimizer: Optimizer, steps: int):
+        super().__init__(optimizer)
+        self.steps = check_integer("GradientAccumulation", "steps", steps, 1)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop the gradients, or set them to zeros, if the last step used them."""
+        if self.count % self.steps == 0:
+            self.inner.zero_grad(set_to_none)
+
+    def advance(self, closure=None):
+        with enable_grad():
+            loss = None if closure is None else closure()
+        self.count += 1
+        if self.count % self.steps:
+            backends.current().evaluate()
+            return loss
+        for p in self.parameters():
+            if p.grad is not None:
+                p.grad = p.grad.detach() * (1 / self.steps)
+        self.inner.step()
+        return loss
