@@ -187,5 +187,6 @@ from glasshouse.nn.transformer import (
     TransformerEncoder,
     TransformerEncoderLayer,
 )
-from glasshouse.nn import utils
+from glasshouse.nn import lora, utils
+from glasshouse.nn.embedding import AdaptiveEmbedding, EmbeddingBag
 from glasshouse.nn.utils import parametrize

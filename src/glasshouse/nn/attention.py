@@ -3,7 +3,6 @@
 from glasshouse.nn import init
 from glasshouse.nn.checks import check_divides, check_positive, check_probability
 from glasshouse.nn.functional.multihead import (
-    Projections,
     attend_in_heads,
     batch_first_operands,
     finished,
@@ -93,7 +92,7 @@ class MultiheadAttention(Module):
         y, weights = attend_in_heads(
             where,
             operands,
-            Projections(packed, separate, self.in_proj_bias, self.num_heads),
+            (packed, separate, self.in_proj_bias, self.num_heads),
             masks=(attn_mask, key_padding_mask, is_causal),
             extra=(self.bias_k, self.bias_v, self.add_zero_attn),
             rate=self.dropout if self.training else 0.0,

@@ -73,10 +73,7 @@ class Conv(Module):
         reset_uniform(self, prod(self.weight.shape[1:]))
 
     def forward(self, input):
-        x, padding = input, self.padding
-        if self.padding_mode != "zeros":
-            widths = [w for pair in reversed(self.widths) for w in pair]
-            x, padding = pad(as_value(x), widths, mode=PADDING_MODES[self.padding_mode]), 0
+        x, padding = self.padded(input)
         return convolve(
             type(self).__name__,
             self.n,
@@ -88,6 +85,13 @@ class Conv(Module):
             self.dilation,
             self.groups,
         )
+
+    def padded(self, x):
+        """(the input, the zeros that the convolution is to add around it)."""
+        if self.padding_mode == "zeros":
+            return x, self.padding
+        widths = [w for pair in reversed(self.widths) for w in pair]
+        return pad(as_value(x), widths, mode=PADDING_MODES[self.padding_mode]), 0
 
     def extra_repr(self) -> str:
         shown = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"

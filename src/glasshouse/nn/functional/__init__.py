@@ -68,6 +68,7 @@ from glasshouse.nn.functional.likelihood import (
     poisson_nll_loss,
     sigmoid_focal_loss,
 )
+from glasshouse.nn.functional.embedding import embedding_bag
 from glasshouse.nn.functional.flex import (
     BlockMask,
     and_masks,

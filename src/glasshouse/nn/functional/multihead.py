@@ -1,7 +1,6 @@
 """Multi-head attention as a function of its parameters."""
 
 import math
-from typing import NamedTuple
 
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
@@ -14,40 +13,30 @@ from glasshouse.tensor import concat, reduce, zeros
 from glasshouse.tensor import where as choose
 
 
-class Projections(NamedTuple):
-    """How queries, keys and values are projected: by one matrix for all three, or one for each."""
+def projected(where: str, operands, packed, separate, bias, heads: int) -> list[Value]:
+    """(N, heads, length, D) of query, key and value, each (N, length, features), by one matrix for
+    all three or by separate ones."""
+    query, key, value = operands
+    if packed is not None and query is key and key is value:
+        return split_heads(where, query, packed, bias, 3, heads)
+    size = separate[0].shape[0] if packed is None else packed.shape[0] // 3
+    parts = [slice(i * size, (i + 1) * size) for i in range(3)]
+    biases = [None if bias is None else bias[part] for part in parts]
+    weights = separate if packed is None else [packed[part] for part in parts]
+    if packed is not None and key is value:
+        rest = None if bias is None else bias[size:]
+        queries = split_heads(where, query, weights[0], biases[0], 1, heads)
+        return [*queries, *split_heads(where, key, packed[size:], rest, 2, heads)]
+    inputs = zip((query, key, value), weights, biases, strict=True)
+    return [split_heads(where, x, w, b, 1, heads)[0] for x, w, b in inputs]
 
-    packed: Value | None
-    separate: tuple
-    bias: Value | None
-    heads: int
 
-    def apply(self, where: str, operands) -> list[Value]:
-        """(N, heads, length, D) of query, key and value, each (N, length, features)."""
-        query, key, value = operands
-        weight, bias = self.packed, self.bias
-        if weight is not None and query is key and key is value:
-            return self.split(where, query, weight, bias, 3)
-        size = query.shape[-1] if weight is None else weight.shape[0] // 3
-        if weight is None:
-            size = as_value(self.separate[0]).shape[0]
-        parts = [slice(i * size, (i + 1) * size) for i in range(3)]
-        biases = [None if bias is None else bias[part] for part in parts]
-        weights = self.separate if weight is None else [weight[part] for part in parts]
-        if weight is not None and key is value:
-            rest = None if bias is None else bias[size:]
-            queries = self.split(where, query, weights[0], biases[0], 1)
-            return [*queries, *self.split(where, key, weight[size:], rest, 2)]
-        inputs = zip((query, key, value), weights, biases, strict=True)
-        return [self.split(where, x, w, b, 1)[0] for x, w, b in inputs]
-
-    def split(self, where: str, x: Value, weight, bias, count: int) -> list[Value]:
-        """x projected by `count` stacked matrices, each result as (N, heads, length, D)."""
-        y = linear(x, weight, bias, _where=where)
-        size = y.shape[-1] // (count * self.heads)
-        y = reshape(y, (*x.shape[:2], count, self.heads, size))
-        y = permute(y, axes=(2, 0, 3, 1, 4))
-        return [y[i] for i in range(count)]
+def split_heads(where: str, x: Value, weight, bias, count: int, heads: int) -> list[Value]:
+    """x projected by `count` stacked matrices, each result as (N, heads, length, D)."""
+    y = linear(x, weight, bias, _where=where)
+    y = reshape(y, (*x.shape[:2], count, heads, y.shape[-1] // (count * heads)))
+    y = permute(y, axes=(2, 0, 3, 1, 4))
+    return [y[i] for i in range(count)]
 
 
 def multi_head_attention_forward(
@@ -99,7 +88,7 @@ def multi_head_attention_forward(
     y, weights = attend_in_heads(
         where,
         operands,
-        Projections(packed, separate, in_proj_bias, num_heads),
+        (packed, separate, in_proj_bias, num_heads),
         masks=(attn_mask, key_padding_mask, is_causal),
         extra=(bias_k, bias_v, add_zero_attn),
         static=(static_k, static_v),
@@ -121,7 +110,7 @@ def projected_widths(where: str, size: int, weights) -> tuple[int, ...]:
 def attend_in_heads(
     where: str,
     operands,
-    projections: Projections,
+    projections: tuple,
     *,
     masks,
     extra,
@@ -133,7 +122,7 @@ def attend_in_heads(
 
     Shapes: operands (N, length, features) -> (N, L, E), (N, heads, L, S).
     """
-    q, k, v = projections.apply(where, operands)
+    q, k, v = projected(where, operands, *projections)
     pairs = zip((k, v), static, strict=True)
     k, v = (x if given is None else static_heads(where, given, q) for x, given in pairs)
     attn_mask, key_padding_mask, is_causal = masks

@@ -1,0 +1,160 @@
+"""Embeddings of bags of indices, and of large vocabularies."""
+
+from itertools import pairwise
+
+from glasshouse.base.errors import OptionError, ShapeError
+from glasshouse.dispatch.value import as_value, reshape
+from glasshouse.nn import init
+from glasshouse.nn.checks import check_positive
+from glasshouse.nn.containers import ModuleList, Sequential
+from glasshouse.nn.functional.embedding import MODES, embedding_bag, refuse_sparse
+from glasshouse.nn.functional.linear import check_padding_idx
+from glasshouse.nn.layer import with_unusual
+from glasshouse.nn.linear import Embedding, Linear
+from glasshouse.nn.module import Module
+from glasshouse.ops.checks import check_integers, check_option
+from glasshouse.tensor import clip
+from glasshouse.tensor import where as choose
+
+
+class EmbeddingBag(Embedding):
+    """The sum, mean or maximum of the rows of a table, initially normal, that each bag of indices
+    names; see `functional.embedding_bag`. Row padding_idx starts as 0 and is left out.
+
+    Shapes: (B, L), or (M,) with offsets (B,) -> (B, embedding_dim).
+    Raises: as functional.embedding_bag.
+    Source: Joulin et al. 2017, arXiv:1607.01759.
+    Example:
+        >>> EmbeddingBag(10, 3, mode="sum")(gh.asarray([1, 2, 4, 5]), gh.asarray([0, 3])).shape
+        (2, 3)
+    """
+
+    def __init__(
+        self,
+        num_embeddings,
+        embedding_dim,
+        max_norm=None,
+        norm_type=2.0,
+        scale_grad_by_freq=False,
+        mode="mean",
+        sparse=False,
+        _weight=None,
+        include_last_offset=False,
+        padding_idx=None,
+        device=None,
+        dtype=None,
+    ):
+        check_option("EmbeddingBag", "mode", mode, MODES)
+        refuse_sparse("EmbeddingBag", sparse)
+        check_padding_idx("EmbeddingBag", padding_idx, num_embeddings)
+        options = (padding_idx, max_norm, norm_type, scale_grad_by_freq)
+        super().__init__(
+            num_embeddings, embedding_dim, *options, _weight=_weight, device=device, dtype=dtype
+        )
+        self.mode, self.include_last_offset = mode, include_last_offset
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        embeddings,
+        freeze=True,
+        max_norm=None,
+        norm_type=2.0,
+        scale_grad_by_freq=False,
+        mode="mean",
+        sparse=False,
+        include_last_offset=False,
+        padding_idx=None,
+    ):
+        """An EmbeddingBag whose table is `embeddings` (V, D), not trained if `freeze`."""
+        table = as_value(embeddings, where="EmbeddingBag.from_pretrained")
+        if table.ndim != 2:
+            where = "EmbeddingBag.from_pretrained"
+            raise ShapeError(where, "a table (V, D)", table.shape, "Reshape it.")
+        options = (max_norm, norm_type, scale_grad_by_freq, mode, sparse, table)
+        bag = cls(*table.shape, *options, include_last_offset, padding_idx)
+        bag.weight.requires_grad_(not freeze)
+        return bag
+
+    def forward(self, input, offsets=None, per_sample_weights=None):
+        return embedding_bag(
+            input,
+            self.weight,
+            offsets,
+            self.max_norm,
+            self.norm_type,
+            self.scale_grad_by_freq,
+            self.mode,
+            False,
+            per_sample_weights,
+            self.include_last_offset,
+            self.padding_idx,
+            _where="EmbeddingBag",
+        )
+
+    def extra_repr(self) -> str:
+        shown = f"{self.num_embeddings}, {self.embedding_dim}"
+        options = {"max_norm": None, "norm_type": 2, "scale_grad_by_freq": False}
+        return (
+            with_unusual(shown, vars(self), options)
+            + f", mode={self.mode!r}"
+            + ("" if self.padding_idx is None else f", padding_idx={self.padding_idx}")
+        )
+
+
+class AdaptiveEmbedding(Module):
+    """Rows of a vocabulary that is sorted by falling frequency: the clusters between `cutoffs` have
+    tables of embedding_dim, embedding_dim / div_value, embedding_dim / div_value² … features, each
+    with a projection to embedding_dim. Every cluster is looked up for every index, so that a
+    captured step does not depend on the indices.
+
+    Shapes: (...) of integers in [0, num_embeddings) -> (..., embedding_dim).
+    Raises: OptionError for cutoffs that do not rise from 1 to num_embeddings - 1, or clusters
+        without features; IndexOutOfRangeError for an index outside the vocabulary.
+    Source: Baevski & Auli 2019, arXiv:1809.10853, sec. 3.
+    Example:
+        >>> AdaptiveEmbedding(100, 16, [10, 40])(gh.asarray([[3, 99]])).shape
+        (1, 2, 16)
+    """
+
+    _shown_first = ("num_embeddings", "embedding_dim")
+    _shown = ("cutoffs", "div_value")
+
+    def __init__(
+        self, num_embeddings, embedding_dim, cutoffs, div_value=4.0, device=None, dtype=None
+    ):
+        super().__init__()
+        where = "AdaptiveEmbedding"
+        check_positive(where, num_embeddings=num_embeddings, embedding_dim=embedding_dim)
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.cutoffs, self.div_value = tuple(cutoffs), div_value
+        self.bounds = (0, *self.cutoffs, num_embeddings)
+        if any(b <= a for a, b in pairwise(self.bounds)):
+            raise OptionError(
+                where,
+                f"cutoffs that rise from 1 to {num_embeddings - 1}",
+                list(self.cutoffs),
+                "Sort them, and leave out others.",
+            )
+        self.clusters = ModuleList()
+        for i, (low, high) in enumerate(pairwise(self.bounds)):
+            features = int(embedding_dim // div_value**i)
+            if features < 1:
+                fix = "Use fewer cutoffs, or a smaller div_value."
+                raise OptionError(where, "a feature in each cluster", f"{features} of {i}", fix)
+            table = Embedding(high - low, features, device=device, dtype=dtype)
+            init.normal_(table.weight, std=features**-0.5)
+            projection = Linear(features, embedding_dim, False, device, dtype)
+            init.xavier_uniform_(projection.weight)
+            self.clusters.append(Sequential(table, projection))
+
+    def forward(self, input):
+        index = as_value(input, where="AdaptiveEmbedding")
+        check_integers("AdaptiveEmbedding", index, "Convert them with input.long().")
+        later = (index >= self.bounds[1]) & (index < self.num_embeddings)
+        y = self.clusters[0](choose(later, 0, index))
+        spans = list(pairwise(self.bounds))[1:]
+        for cluster, (low, high) in zip(list(self.clusters)[1:], spans, strict=True):
+            inside = reshape((index >= low) & (index < high), (*index.shape, 1))
+            y = choose(inside, cluster(clip(index - low, 0, high - low - 1)), y)
+        return y
