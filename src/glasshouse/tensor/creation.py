@@ -1,5 +1,6 @@
 """Making tensors: from data, filled, counted, and from other libraries."""
 
+import functools
 import math
 import operator
 
@@ -27,6 +28,21 @@ def check_device(where: str, device) -> None:
             repr(device),
             "Choose another backend with gh.backends.use.",
         )
+
+
+def as_leaf(x: Value, requires_grad: bool = False) -> Value:
+    """A tensor that was just made, which from now on collects its gradient if that is wanted."""
+    return x.requires_grad_() if requires_grad else x
+
+
+def makes_leaves(fn):
+    """`fn`, which makes tensors, with a further argument `requires_grad`."""
+
+    @functools.wraps(fn)
+    def call(*args, requires_grad: bool = False, **named):
+        return as_leaf(fn(*args, **named), requires_grad)
+
+    return call
 
 
 def eval(*tensors) -> None:
@@ -83,7 +99,7 @@ def tensor(data, dtype=None, *, device=None, requires_grad: bool = False):
     """
     out = asarray(data, dtype, device=device, copy=True)
     out = out.detach() if isinstance(data, Value) else out
-    return out.requires_grad_() if requires_grad else out
+    return as_leaf(out, requires_grad)
 
 
 def from_dlpack(x, /, *, device=None, copy=None):
@@ -115,7 +131,7 @@ def from_dlpack(x, /, *, device=None, copy=None):
         ) from None
 
 
-def full(shape, fill_value, dtype=None, *, device=None):
+def full(shape, fill_value, dtype=None, *, device=None, requires_grad: bool = False):
     """A tensor with `fill_value` everywhere.
 
     Shapes: -> shape.
@@ -130,17 +146,18 @@ def full(shape, fill_value, dtype=None, *, device=None):
     shape = check_shape("full", shape)
     dtype = None if dtype is None else as_dtype(dtype)
     if type(fill_value) not in SCALARS:
-        return values.broadcast_to(as_value(fill_value, dtype, "full"), shape, "full")
+        spread = values.broadcast_to(as_value(fill_value, dtype, "full"), shape, "full")
+        return as_leaf(spread, requires_grad)
     dtype = dtype or by_python_type[type(fill_value)]
     endless = type(fill_value) is float and not math.isfinite(fill_value)
     if type(fill_value) is complex and not dtype.is_complex or endless and dtype.is_integer:
         raise DTypeError(
             "full", f"a fill_value that fits {dtype.name}", fill_value, "Choose another dtype."
         )
-    return values.full(shape, fill_value, dtype, "full")
+    return as_leaf(values.full(shape, fill_value, dtype, "full"), requires_grad)
 
 
-def full_like(x, /, fill_value, dtype=None, *, device=None):
+def full_like(x, /, fill_value, dtype=None, *, device=None, requires_grad: bool = False):
     """A tensor of `fill_value` with the shape of x.
 
     Shapes: x (...) -> (...).
@@ -149,19 +166,22 @@ def full_like(x, /, fill_value, dtype=None, *, device=None):
     Source: standard.
     """
     x = as_value(x, where="full_like")
-    return full(x.shape, fill_value, x.dtype if dtype is None else dtype, device=device)
+    dtype = x.dtype if dtype is None else dtype
+    return full(x.shape, fill_value, dtype, device=device, requires_grad=requires_grad)
 
 
 def filling(name: str, value: int, what: str):
-    def of_shape(shape, *sizes, dtype=None, device=None):
+    def of_shape(shape, *sizes, dtype=None, device=None, requires_grad=False):
         check_device(name, device)
         if sizes and not hasattr(sizes[-1], "__index__"):  # a dtype, as in NumPy
             *sizes, dtype = sizes
         shape = check_shape(name, (shape, *sizes) if sizes else shape)
-        return values.full(shape, value, as_dtype(dtype or dtypes.default_float), name)
+        made = values.full(shape, value, as_dtype(dtype or dtypes.default_float), name)
+        return as_leaf(made, requires_grad)
 
-    def like(x, /, dtype=None, *, device=None):
-        return full_like(as_value(x, where=f"{name}_like"), value, dtype, device=device)
+    def like(x, /, dtype=None, *, device=None, requires_grad=False):
+        x = as_value(x, where=f"{name}_like")
+        return full_like(x, value, dtype, device=device, requires_grad=requires_grad)
 
     filled = named(
         of_shape,
@@ -197,6 +217,7 @@ def number(where: str, x):
     return x
 
 
+@makes_leaves
 def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
     """The numbers from `start` (0 if only one number is given) up to, without, `stop`.
     y[i] = start + i · step
@@ -234,6 +255,7 @@ def whole_range(numbers: range, dtype: DType) -> Value:
     return out if numbers.step > 0 else flip(out)
 
 
+@makes_leaves
 def linspace(start, stop, /, num: int, *, dtype=None, device=None, endpoint: bool = True):
     """`num` evenly spaced numbers from `start` to `stop`, which is left out without `endpoint`.
     y[i] = start + i · (stop - start) / (num - 1), or / num without the end
@@ -257,6 +279,7 @@ def linspace(start, stop, /, num: int, *, dtype=None, device=None, endpoint: boo
     return as_value((np.floor(points) if dtype.is_integer else points).astype(dtype.np))
 
 
+@makes_leaves
 def eye(n_rows: int, n_cols=None, /, *, k: int = 0, dtype=None, device=None):
     """A matrix with ones on its k-th diagonal (above the main one for k > 0) and zeros elsewhere.
 

@@ -3,37 +3,85 @@
 A function whose first argument is the tensor becomes a method as it is; the rest of the file holds
 the spellings that differ. Importing this module completes the class."""
 
-import operator
 import sys
 
 from glasshouse.base import OptionError, as_dtype
 from glasshouse.base import dtype as dtypes
-from glasshouse.dispatch import bind, cast, primitives
+from glasshouse.base.shape import check_axis
+from glasshouse.dispatch import Value, bind, cast, primitives
 from glasshouse.tensor import (
+    arithmetic,
+    arrange,
     contract,
+    counts,
+    creation,
+    drawing,
     elementwise,
     index,
+    joining,
+    linalg,
     manipulate,
+    matrices,
     namespace,
+    products,
     random,
     reduce,
+    scans,
+    scatter,
     search,
+    special,
+    statistics,
+    writing,
 )
 from glasshouse.tensor.detached import DATA
 from glasshouse.tensor.handle import Tensor
+from glasshouse.tensor.writing import method
 
 AS_METHODS = {
-    elementwise: "exp expm1 log log1p log2 log10 sqrt square sin cos tan asin acos atan sinh cosh "
-    "tanh asinh acosh atanh floor ceil trunc round sign abs reciprocal isnan isinf isfinite "
-    "logical_not logical_and logical_or logical_xor maximum minimum clip conj remainder pow",
+    elementwise: "exp exp2 expm1 log log1p log2 log10 sqrt rsqrt square sin cos tan asin acos atan "
+    "sinh cosh tanh asinh acosh atanh floor ceil trunc round sign abs reciprocal isnan isinf "
+    "isfinite logical_not logical_and logical_or logical_xor maximum minimum clip conj remainder "
+    "pow angle atan2 bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift "
+    "copysign erf floor_divide greater greater_equal less less_equal not_equal isclose allclose "
+    "hypot logaddexp nan_to_num nextafter positive signbit negative multiply subtract divide",
+    arithmetic: "addcdiv addcmul bitwise_not clamp_max clamp_min deg2rad div float_power fmax fmin "
+    "fmod frac frexp gcd heaviside is_complex is_floating_point is_nonzero is_same_size is_signed "
+    "isneginf isposinf isreal lcm ldexp lerp logaddexp2 mul rad2deg sgn sub xlogy",
+    special: "digamma erfc erfinv i0 logit sinc",
     reduce: "sum prod max min mean var std any all argmax argmin count_nonzero cumulative_sum "
-    "cumulative_prod logsumexp",
+    "cumulative_prod logsumexp diff",
+    scans: "cummax cummin logcumsumexp",
+    statistics: "amax amin aminmax corrcoef cov kthvalue median mode nanmean nanmedian nanquantile "
+    "nansum quantile",
+    counts: "bincount histc histogram unique unique_consecutive",
     manipulate: "squeeze expand_dims moveaxis swapaxes flip roll flatten unstack tile broadcast_to "
-    "split",
+    "split chunk",
+    arrange: "adjoint argwhere diag diag_embed diagflat diagonal expand_as fliplr flipud msort "
+    "nonzero_static ravel repeat_interleave reshape_as rot90 sum_to_size t unflatten",
+    joining: "as_strided dsplit hsplit narrow select split_with_sizes tensor_split unfold vsplit",
+    scatter: "as_strided_scatter diagonal_scatter gather index_add index_copy index_fill index_put "
+    "index_reduce index_select masked_fill masked_scatter masked_select put scatter scatter_add "
+    "scatter_reduce select_scatter slice_scatter take_along_dim",
     search: "sort argsort topk",
-    contract: "matmul outer vecdot",
+    contract: "matmul outer vecdot inner kron",
+    products: "addbmm addmm addmv addr baddbmm bmm dist dot ger mm mv renorm vdot",
+    matrices: "cholesky cholesky_inverse cholesky_solve det geqrf inverse logdet lu lu_solve "
+    "matrix_exp matrix_power norm orgqr ormqr pinverse qr slogdet svd trace triangular_solve",
+    linalg: "cross",
+    creation: "tril triu",
+    drawing: "bernoulli multinomial",
     index: "take take_along_axis nonzero",
 }
+SYNONYMS = {
+    "absolute": "abs", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh",
+    "arctan": "atan", "arctan2": "atan2", "arctanh": "atanh", "conj_physical": "conj",
+    "fix": "trunc", "ge": "greater_equal", "greater": "greater", "gt": "greater",
+    "le": "less_equal", "lt": "less", "ne": "not_equal", "neg": "negative",
+    "true_divide": "divide", "clamp": "clip", "movedim": "moveaxis", "swapdims": "swapaxes",
+    "unbind": "unstack", "unsqueeze": "expand_dims", "cumsum": "cumulative_sum",
+    "cumprod": "cumulative_prod", "unsafe_chunk": "chunk", "unsafe_split": "split",
+    "unsafe_split_with_sizes": "split_with_sizes", "narrow_copy": "narrow",
+}  # fmt: skip
 
 
 def sizes(shape) -> tuple:
@@ -70,15 +118,174 @@ def array_namespace(self, /, *, api_version=None):
     return sys.modules["glasshouse"]
 
 
-def scaled(other, alpha):
-    return other if type(alpha) is int and alpha == 1 else other * alpha
+def new_tensor(self, data, *, dtype=None, device=None, requires_grad: bool = False):
+    """A tensor with a copy of the data, in the dtype of this one unless another is given."""
+    dtype = self.dtype if dtype is None else dtype
+    return creation.tensor(data, dtype, device=device, requires_grad=requires_grad)
 
 
-SPELLINGS = {"transpose": transpose, "expand": expand, "__array_namespace__": array_namespace,
-             "unsqueeze": manipulate.expand_dims, "unbind": manipulate.unstack,
-             "clamp": elementwise.clip, "cumsum": reduce.cumulative_sum,
-             "cumprod": reduce.cumulative_prod, "amax": reduce.max, "amin": reduce.min,
-             "dot": contract.vecdot, "mm": contract.matmul, "bmm": contract.matmul}  # fmt: skip
+def new_of_size(name: str, make):
+    def new(self, *size, dtype=None, device=None, requires_grad: bool = False):
+        dtype = self.dtype if dtype is None else dtype
+        return make(sizes(size), dtype=dtype, device=device, requires_grad=requires_grad)
+
+    return method(f"new_{name}", new, f"gh.{name}, in the dtype of this tensor unless given.")
+
+
+def new_full(self, size, fill_value, *, dtype=None, device=None, requires_grad: bool = False):
+    """gh.full, in the dtype of this tensor unless another is given."""
+    dtype = self.dtype if dtype is None else dtype
+    return creation.full(size, fill_value, dtype, device=device, requires_grad=requires_grad)
+
+
+def size(self, dim=None):
+    """The shape, or the size of one axis."""
+    return self.shape if dim is None else self.shape[check_axis("size", dim, self.ndim)]
+
+
+def stride(self, dim=None):
+    """How many elements apart neighbours along each axis, or one, lie in row-major order. Values
+    have no other layout here."""
+    strides, step = [], 1
+    for n in reversed(self.shape):
+        strides.append(step)
+        step *= max(n, 1)
+    steps = tuple(reversed(strides))
+    return steps if dim is None else steps[check_axis("stride", dim, self.ndim)]
+
+
+def type_(self, dtype=None):
+    """The name of the dtype, or the tensor in another one."""
+    return str(self.dtype) if dtype is None else cast(self, as_dtype(dtype))
+
+
+def where(self, condition, other):
+    """This tensor where the condition holds, else `other`."""
+    return elementwise.where(condition, self, other)
+
+
+def view(self, *shape):
+    """gh.reshape; of a dtype instead of sizes, the same bytes read as that."""
+    if len(shape) == 1 and not isinstance(shape[0], (int, tuple, list)):
+        return view_bytes(self, as_dtype(shape[0]))
+    return manipulate.reshape(self, sizes(shape))
+
+
+def view_bytes(x, dtype):
+    if dtype.itemsize != x.dtype.itemsize:
+        got = f"{dtype.name} for {x.dtype.name}"
+        raise OptionError("view", "a dtype of as many bytes", got, "Use .to() to convert.")
+    return bind(primitives["bitcast"], (x,), {"dtype": dtype})
+
+
+def map_with(self, *others_and_function):
+    """This tensor, each element replaced by what a Python function gives of it (of it and those of
+    other tensors). The tensors are read at once."""
+    *others, function = others_and_function
+    lists = [x.reshape(-1).tolist() for x in (self, *others)]
+    found = [function(*values) for values in zip(*lists, strict=True)]
+    return self.copy_(creation.asarray(found, self.dtype).reshape(self.shape))
+
+
+def resize_(self, *size):
+    """This tensor in another shape: its elements in row-major order, zeros behind them."""
+    shape = sizes(size)
+    flat, count = self.reshape(-1), creation.zeros(shape, dtype=self.dtype).size
+    missing = creation.zeros(max(count - flat.size, 0), dtype=self.dtype)
+    return self.write("resize_", manipulate.concat([flat[:count], missing]).reshape(shape))
+
+
+def fill_diagonal_(self, fill_value, wrap: bool = False):
+    """This tensor, with one number at all places whose indices are equal; with `wrap`, the diagonal
+    of a tall matrix starts anew below."""
+    step = sum(stride(self))
+    last = self.size if wrap or self.ndim != 2 else min(self.shape[1] ** 2, self.size)
+    flat = index.setitem(self.reshape(-1), slice(0, last, step), fill_value)
+    return self.write("fill_diagonal_", flat.reshape(self.shape))
+
+
+def drawn(name: str, draw, about: str):
+    """The method that fills a tensor with random numbers: draw(shape, …, dtype, generator)."""
+
+    def write(self, *args, generator=None, **named):
+        return self.copy_(draw(self, *args, generator=generator, **named).detach())
+
+    return method(f"{name}_", write, f"This tensor, now with {about}.")
+
+
+def floating(x) -> dtypes.DType:
+    return x.dtype if x.dtype.is_floating else dtypes.float32
+
+
+def uniform_over(x, low=0.0, high=1.0, generator=None, **bounds):
+    low, high = bounds.get("from", low), bounds.get("to", high)
+    return random.uniform(x.shape, low, high, x.dtype, generator)
+
+
+def whole(x, low=0, high=None, generator=None, **bounds):
+    """Integers of the whole range of the dtype, or in [low, high), or in [0, low)."""
+    low, high = bounds.get("from", low), bounds.get("to", high)
+    if high is None and low == 0:
+        digits = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
+        bits = digits.get(x.dtype.name) or x.dtype.itemsize * 8 - (x.dtype.kind == "int")
+        high = 2**bits + x.dtype.is_floating if not x.dtype.is_bool else 2
+        high = min(high, 2**63 - 1)
+    elif high is None:
+        low, high = 0, low
+    return random.randint(low, high, x.shape, generator=generator)
+
+
+def half_open(x, generator):
+    """Uniform numbers in (0, 1]."""
+    return 1 - random.uniform(x.shape, dtype=dtypes.float64, generator=generator)
+
+
+DRAWS = {
+    "normal": (
+        lambda x, mean=0.0, std=1.0, generator=None: random.normal(
+            x.shape, mean, std, x.dtype, generator
+        ),
+        "normal numbers",
+    ),
+    "uniform": (uniform_over, "numbers of the uniform distribution over [low, high)"),
+    "random": (whole, "random integers"),
+    "bernoulli": (
+        lambda x, p=0.5, generator=None: random.bernoulli(p, x.shape, generator),
+        "1 with probability p, else 0",
+    ),
+    "cauchy": (
+        lambda x, median=0.0, sigma=1.0, generator=None: (
+            median + elementwise.tan((half_open(x, generator) - 0.5) * namespace.pi) * sigma
+        ),
+        "numbers of the Cauchy distribution",
+    ),
+    "exponential": (
+        lambda x, lambd=1.0, generator=None: random.exponential(
+            x.shape, 1 / lambd, floating(x), generator
+        ),
+        "numbers of the exponential distribution",
+    ),
+    "geometric": (
+        lambda x, p, generator=None: elementwise.ceil(
+            elementwise.log(half_open(x, generator)) / elementwise.log1p(creation.asarray(-p))
+        ).clip(1),
+        "how many trials a first success takes",
+    ),
+    "log_normal": (
+        lambda x, mean=1.0, std=2.0, generator=None: elementwise.exp(
+            random.normal(x.shape, mean, std, floating(x), generator)
+        ),
+        "numbers whose logarithms are normal",
+    ),
+}
+OWN = {"new_tensor": new_tensor, "new_full": new_full, "size": size, "stride": stride,
+       "type": type_, "where": where, "view": view, "map_": map_with, "map2_": map_with,
+       "apply_": map_with, "resize_": resize_, "fill_diagonal_": fill_diagonal_,
+       "transpose": transpose, "expand": expand, "add": arithmetic.plus, "eq": Value.__eq__,
+       "igamma": special.gammainc, "igammac": special.gammaincc, "lgamma": special.gammaln,
+       "mvlgamma": special.multigammaln, "sigmoid": special.expit,
+       "equal": elementwise.array_equal, "new": new_of_size("empty", creation.empty),
+       "__array_namespace__": array_namespace}  # fmt: skip
 ONE_LINERS = {
     "reshape": (
         lambda self, *shape: manipulate.reshape(self, sizes(shape)),
@@ -88,80 +295,119 @@ ONE_LINERS = {
         lambda self, *axes: manipulate.permute_dims(self, sizes(axes)),
         "gh.permute_dims, with the axes one by one or as a tuple.",
     ),
-    "add_": (
-        lambda self, other, *, alpha=1: operator.iadd(self, scaled(other, alpha)),
-        "This tensor += alpha * other.",
-    ),
-    "sub_": (
-        lambda self, other, *, alpha=1: operator.isub(self, scaled(other, alpha)),
-        "This tensor -= alpha * other.",
-    ),
-    "mul_": (lambda self, other: operator.imul(self, other), "This tensor *= other."),
-    "div_": (lambda self, other: operator.itruediv(self, other), "This tensor /= other."),
-    "clamp_": (
-        lambda self, min=None, max=None: self.in_place("clamp_", self.clamp(min, max)),
-        "This tensor, now within the bounds.",
-    ),
-    "normal_": (
-        lambda self, mean=0.0, std=1.0, *, generator=None: self.write(
-            "normal_", random.normal(self.shape, mean, std, self.dtype, generator)
-        ),
-        "This tensor, now with normal numbers.",
-    ),
-    "uniform_": (
-        lambda self, low=0.0, high=1.0, *, generator=None: self.write(
-            "uniform_", random.uniform(self.shape, low, high, self.dtype, generator)
-        ),
-        "This tensor, now with numbers of the uniform distribution over [low, high).",
-    ),
+    "polygamma": (lambda self, n: special.polygamma(n, self), "The n-th derivative of digamma."),
     "repeat": (
         lambda self, *counts: manipulate.tile(self, sizes(counts)),
         "gh.tile, as PyTorch's repeat does.",
     ),
     "clone": (
-        lambda self: bind(primitives["reshape"], (self,), {"shape": self.shape}),
+        lambda self, *, memory_format=None: bind(
+            primitives["reshape"], (self,), {"shape": self.shape}
+        ),
         "A new handle on the same contents, on the tape if this tensor is.",
+    ),
+    "contiguous": (
+        lambda self, memory_format=None: self,
+        "This tensor: contents lie in row-major order.",
+    ),
+    "is_contiguous": (
+        lambda self, memory_format=None: True,
+        "True: contents lie in row-major order.",
     ),
     "astype": (
         lambda self, dtype, copy=True: cast(self, as_dtype(dtype)),
         "The tensor in another dtype.",
     ),
     "type_as": (lambda self, other: cast(self, other.dtype), "The tensor in the dtype of `other`."),
+    "view_as": (lambda self, other: arrange.reshape_as(self, other), "As reshape_as."),
     "element_size": (lambda self: self.dtype.itemsize, "Bytes of one element."),
-    "numel": (lambda self: self.size, "The number of elements."),
+    "numel": (lambda self: self.size_, "The number of elements."),
+    "nelement": (lambda self: self.size_, "The number of elements."),
     "dim": (lambda self: self.ndim, "The number of axes."),
+    "ndimension": (lambda self: self.ndim, "The number of axes."),
+    "storage_offset": (lambda self: 0, "0: values share no memory."),
+    "resolve_conj": (lambda self: self, "This tensor: conjugates are computed."),
+    "resolve_neg": (lambda self: self, "This tensor: negatives are computed."),
+    "is_conj": (lambda self: False, "False: conjugates are computed."),
+    "is_neg": (lambda self: False, "False: negatives are computed."),
+    "is_inference": (lambda self: False, "False: any tensor may be recorded."),
+    "detach_": (lambda self: self.write("detach_", self.detach()), "This tensor, off the tape."),
     "fill_": (lambda self, value: self.copy_(value), "This tensor, now with `value` everywhere."),
     "zero_": (lambda self: self.copy_(0), "This tensor, now with 0 everywhere."),
+    "resize_as_": (
+        lambda self, other: self.resize_(*other.shape),
+        "This tensor in the shape of `other`, by resize_.",
+    ),
+    "set_": (
+        lambda self, source: self.write("set_", source),
+        "This tensor, now bound to `source`.",
+    ),
+}
+PROPERTIES = {
+    "real": (elementwise.real, "The real part."),
+    "imag": (elementwise.imag, "The imaginary part."),
+    "H": (arrange.adjoint, "The conjugate transpose of a matrix."),
+    "mH": (arrange.adjoint, "The conjugate transpose of matrices."),
+    "is_cpu": (lambda self: self.device == "cpu", "Whether it lies in host memory."),
+    "grad_fn": (
+        lambda self: None if self.is_leaf else self.tape_entry,
+        "The entry of the tape that made this tensor, or None.",
+    ),
 }
 CASTS = {
     "bool": dtypes.bool_,
+    "byte": dtypes.uint8,
+    "char": dtypes.int8,
+    "short": dtypes.int16,
     "int": dtypes.int32,
     "long": dtypes.int64,
     "half": dtypes.float16,
     "bfloat16": dtypes.bfloat16,
     "float": dtypes.float32,
     "double": dtypes.float64,
+    "cfloat": dtypes.complex64,
+    "cdouble": dtypes.complex128,
 }
 
 
-def casting(dtype):
-    return lambda self: cast(self, dtype), f"The tensor in {dtype.name}."
+def casting(name: str, dtype):
+    def function(self, memory_format=None):
+        return cast(self, dtype)
+
+    return method(name, function, f"The tensor in {dtype.name}.")
+
+
+def functions_as_methods() -> dict:
+    """Every function that becomes a method as it is, by its name there."""
+    found = {
+        name: getattr(module, name)
+        for module, names in AS_METHODS.items()
+        for name in names.split()
+    }
+    everywhere = {**vars(reduce), **vars(manipulate), **vars(elementwise), **found}
+    return found | {name: everywhere[own] for name, own in SYNONYMS.items()} | OWN
 
 
 def complete(cls) -> None:
-    for module, names in AS_METHODS.items():
-        for name in names.split():
-            setattr(cls, name, getattr(module, name))
-    for name, function in SPELLINGS.items():
+    functions = functions_as_methods()
+    for name, (function, doc) in ONE_LINERS.items():
+        functions[name] = method(name, function, doc)
+    for name, dtype in CASTS.items():
+        functions[name] = casting(name, dtype)
+    for name, make in (
+        ("zeros", creation.zeros),
+        ("ones", creation.ones),
+        ("empty", creation.empty),
+    ):
+        functions[f"new_{name}"] = new_of_size(name, make)
+    for name, (draw, about) in DRAWS.items():
+        functions[f"{name}_"] = drawn(name, draw, about)
+    for name, function in functions.items():
         setattr(cls, name, function)
-    casts = {name: casting(dtype) for name, dtype in CASTS.items()}
-    for name, (function, doc) in (ONE_LINERS | casts).items():
-        function.__name__, function.__doc__ = name, doc
-        setattr(cls, name, function)
-    cls.view = cls.reshape
+    writing.add_writing_methods(functions)
+    for name, (function, doc) in PROPERTIES.items():
+        setattr(cls, name, property(function, doc=doc))
     cls.data = DATA
-    cls.real = property(elementwise.real, doc="The real part.")
-    cls.imag = property(elementwise.imag, doc="The imaginary part.")
     cls.__abs__ = elementwise.abs
 
 

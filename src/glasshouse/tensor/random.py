@@ -88,6 +88,22 @@ class Generator:
             draws.append((self, key))
         return key
 
+    def manual_seed(self, seed: int) -> "Generator":
+        """This generator, back at the first draw of `seed`.
+
+        Raises: DTypeError unless seed is an integer.
+        """
+        self.restart(seed)
+        return self
+
+    def initial_seed(self) -> int:
+        """The seed that it was last restarted at."""
+        return self.seed
+
+    def get_state(self) -> dict:
+        """As `state`."""
+        return self.state()
+
     def split(self, n: int) -> list["Generator"]:
         """`n` generators whose streams are independent of this one's and each other's."""
         with self.lock:

@@ -1,4 +1,4 @@
-"""Linear algebra: `gh.linalg`, the Array API's extension, on stacks of matrices."""
+"""The Array API's extension for linear algebra, on stacks of matrices."""
 
 import math
 from functools import partial

@@ -1,0 +1,112 @@
+"""The eigendecomposition of square matrices that need not be symmetric.
+
+With A V = V diag(w) and P = V^-1 dA V: dw = diag P, dV = V (Q - diag Re(V^H V Q)), where
+Q_ij = P_ij / (w_j - w_i) off the diagonal and 0 on it; the last term keeps columns of length 1.
+
+Source: Giles 2008, Collected matrix derivative results for forward and reverse mode algorithmic
+    differentiation; Boeddeker et al. 2017, arXiv:1701.00392, for the columns' length
+"""
+
+import numpy as np
+
+from glasshouse.base import Spec
+from glasshouse.base.dtype import complex_dtype
+from glasshouse.dispatch.primitive import Arr, card, sample
+from glasshouse.dispatch.value import broadcast_to, cast
+from glasshouse.ops.cast import conj, real
+from glasshouse.ops.contract import adjoint, matmul
+from glasshouse.ops.index import gather_along
+from glasshouse.ops.linalg import (
+    HALF,
+    OBLONG,
+    VECTOR,
+    as_column,
+    as_row,
+    batch_first,
+    diagonal_matrix,
+    diagonal_of,
+    diagonal_part,
+    factorise,
+    lu,
+    of_square,
+    quotient,
+    triangular_solve,
+)
+
+
+def solve(a, b):
+    """a^-1 b"""
+    packed, order = lu(a)
+    b = gather_along(b, broadcast_to(as_column(order), b.shape), b.ndim - 2)
+    for lower in (True, False):
+        b = triangular_solve(packed, b, lower=lower, transpose=False, unit_diagonal=lower)
+    return b
+
+
+def off_diagonal_quotient(x, w):
+    """x_ij / (w_j - w_i), and 0 on the diagonal."""
+    return quotient(x - diagonal_part(x), as_row(w) - as_column(w))
+
+
+def in_dtype(x, a):
+    return x if a.dtype.is_complex else real(x)
+
+
+def eig_vjp(g, y, a):
+    (gw, gv), (w, v) = g, y
+    vh = adjoint(v)
+    inner = matmul(vh, gv)
+    length = cast(real(diagonal_of(inner)), v.dtype)
+    inner = inner - matmul(vh, v * as_row(length))
+    inner = off_diagonal_quotient(inner, conj(w)) + diagonal_matrix(gw, v.dtype)
+    return in_dtype(solve(vh, matmul(inner, vh)), a)
+
+
+def eig_jvp(t, y, _a):
+    w, v = y
+    inner = solve(v, matmul(cast(t, v.dtype), v))
+    turned = matmul(v, off_diagonal_quotient(inner, w))
+    length = cast(real(diagonal_of(matmul(adjoint(v), turned))), v.dtype)
+    return diagonal_of(inner), turned - v * as_row(length)
+
+
+def complex_specs(a: Spec) -> tuple[Spec, Spec]:
+    dtype = complex_dtype(a.dtype)
+    return Spec(a.shape[:-1], dtype), Spec(a.shape, dtype)
+
+
+def complex_eig(a: np.ndarray):
+    found = np.linalg.eig(a)
+    dtype = np.result_type(a.dtype, np.complex64)
+    return found.eigenvalues.astype(dtype), found.eigenvectors.astype(dtype)
+
+
+def skewed(rng, shape):
+    """Matrices with eigenvalues 0.5, 2, 3.5 … and oblique eigenvectors."""
+    n = shape[-1]
+    v = np.eye(n) + 0.3 * rng.uniform(-1, 1, shape)
+    return v @ ((1.5 * np.arange(n) + 0.5)[:, None] * np.linalg.inv(v))
+
+
+@card(
+    "linalg",
+    infer=of_square("eig", complex_specs),
+    vjp=(eig_vjp,),
+    jvp=(eig_jvp,),
+    batch=batch_first(lambda: eig),
+    flops=lambda a: 25 * a.size * a.shape[-1],
+    samples=[sample(Arr(s, make=skewed)) for s in ((3, 3), (2, 1, 2, 2))],
+    error_samples=[HALF, VECTOR, OBLONG],
+    dtypes="linalg",
+    traits=("unique_up_to_phase",),
+    source="Giles 2008; Boeddeker et al. 2017, arXiv:1701.00392",
+    num_outputs=2,
+)
+def eig(a):
+    """(w, v): complex eigenvalues, in no particular order, and eigenvectors of length 1 as columns.
+    The derivative of v needs distinct eigenvalues, and a use that its phases do not matter to.
+
+    Why: an iteration of unknown length.
+
+    Its FLOPs: Golub, Van Loan 2013, 7.5: about 25 n³ with vectors."""
+    return factorise("eig", "finite matrices", complex_eig, a)

@@ -1,0 +1,113 @@
+"""Formulas of Bessel functions, in float64: Chebyshev series near 0 and far away."""
+
+import math
+
+from glasshouse.ops import elementwise as cards
+from glasshouse.ops.compare import where
+from glasshouse.tensor import series
+from glasshouse.tensor.elementary import choose
+from glasshouse.tensor.error_functions import either, piecewise
+from glasshouse.tensor.series import chebyshev
+
+
+def by_size(near, far, limit: float = 8.0, odd: bool = False):
+    """A function of |x|, by one series up to a limit and another beyond."""
+
+    def compute(x):
+        size = cards.abs_(x)
+        out = piecewise(size, size <= limit, near, far, 1.0, 2 * limit)
+        return where(x < 0, -out, out) if odd else out
+
+    return compute
+
+
+def scaled_i(order: int):
+    near, far = (series.I0_NEAR, series.I0_FAR) if order == 0 else (series.I1_NEAR, series.I1_FAR)
+
+    def small(x):
+        out = chebyshev(near, x * 0.25 - 1)
+        return out * x if order else out
+
+    def large(x):
+        return chebyshev(far, 16 / x - 1) / cards.sqrt(x)
+
+    return by_size(small, large, odd=bool(order))
+
+
+i0e_of, i1e_of = scaled_i(0), scaled_i(1)
+
+
+def unscaled(compute):
+    return lambda x: compute(x) * cards.exp(cards.abs_(x))
+
+
+i0_of, i1_of = unscaled(i0e_of), unscaled(i1e_of)
+
+
+def scaled_k(order: int):
+    near, far = (series.K0_NEAR, series.K0_FAR) if order == 0 else (series.K1_NEAR, series.K1_FAR)
+
+    def small(x):
+        log = cards.log(x * 0.5)
+        out = chebyshev(near, x * x * 0.5 - 1)
+        out = out / x + log * i1_of(x) if order else out - log * i0_of(x)
+        return out * cards.exp(x)
+
+    def large(x):
+        return chebyshev(far, 4 / x - 1) / cards.sqrt(x)
+
+    def compute(x):
+        inside = piecewise(cards.abs_(x), x <= 2, small, large, 1.0, 4.0)
+        return choose(x > 0, inside, either(x == 0, math.inf, math.nan))
+
+    return compute
+
+
+def far_waves(order: int):
+    """The amplitudes P and Q, with the square root before them, and the phase."""
+    p, q = (series.P0, series.Q0) if order == 0 else (series.P1, series.Q1)
+
+    def parts(x):
+        t = 128 / (x * x) - 1
+        scale = cards.sqrt(2 / (math.pi * x))
+        phase = x - (order / 2 + 0.25) * math.pi
+        return chebyshev(p, t) * scale, chebyshev(q, t) / x * scale, phase
+
+    return parts
+
+
+def bessel_j(order: int):
+    near = series.J1_NEAR if order else series.J0_NEAR
+    waves = far_waves(order)
+
+    def small(x):
+        out = chebyshev(near, x * x * (1 / 32) - 1)
+        return out * x if order else out
+
+    def large(x):
+        p, q, phase = waves(x)
+        return p * cards.cos(phase) - q * cards.sin(phase)
+
+    return by_size(small, large, odd=bool(order))
+
+
+def bessel_y(order: int):
+    near, waves, j = (series.Y0_NEAR, series.Y1_NEAR)[order], far_waves(order), bessel_j(order)
+
+    def small(x):
+        out = chebyshev(near, x * x * (1 / 32) - 1)
+        return (out / x if order else out) + cards.log(x) * j(x) * (2 / math.pi)
+
+    def large(x):
+        p, q, phase = waves(x)
+        return p * cards.sin(phase) + q * cards.cos(phase)
+
+    def compute(x):
+        inside = piecewise(cards.abs_(x), x <= 8, small, large, 1.0, 16.0)
+        return choose(x > 0, inside, either(x == 0, -math.inf, math.nan))
+
+    return compute
+
+
+def times_exp(compute):
+    return lambda x: compute(x) * cards.exp(-x)

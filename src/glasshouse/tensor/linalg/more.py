@@ -1,0 +1,447 @@
+"""Linear algebra that PyTorch has beside the standard's: factors as they are packed, solutions with
+an `info`, matrix functions, tensors as matrices."""
+
+import math
+from functools import partial
+
+from glasshouse.base import LinAlgError, OptionError, ShapeError, check_axis, int32, int64
+from glasshouse.base.shape import broadcast_shapes
+from glasshouse.dispatch.compose import composed
+from glasshouse.dispatch.spelling import takes_names_of_pytorch
+from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
+from glasshouse.ops import eigen
+from glasshouse.ops import linalg as cards
+from glasshouse.ops.compare import where
+from glasshouse.ops.create import iota
+from glasshouse.ops.index import gather_along
+from glasshouse.tensor import elementwise, reduce
+from glasshouse.tensor.contract import matmul, promoted
+from glasshouse.tensor.creation import eye
+from glasshouse.tensor.linalg.standard import (
+    check_regular,
+    diagonal,
+    matrices,
+    matrix_norm,
+    solve_stack,
+    stacked,
+    svdvals,
+    system,
+)
+from glasshouse.tensor.linalg.standard import cholesky as cholesky_of
+from glasshouse.tensor.manipulate import concat, moveaxis, stack
+from glasshouse.tensor.search import result as named_result
+
+result = partial(named_result, module=__name__)
+INFO = "the info is 0 where it worked, else the position, from 1, where it failed."
+EigResult = result("EigResult", "eigenvalues eigenvectors", "Complex values, vectors as columns.")
+CholeskyExResult = result("CholeskyExResult", "L info", f"The lower triangle; {INFO}")
+InvExResult = result("InvExResult", "inverse info", f"The inverse; {INFO}")
+SolveExResult = result("SolveExResult", "result info", f"The solution; {INFO}")
+LUFactorResult = result("LUFactorResult", "LU pivots", "L and U in one, row swaps counted from 1.")
+LUFactorExResult = result("LUFactorExResult", "LU pivots info", f"As lu_factor; {INFO}")
+
+
+def eig(x, /) -> EigResult:
+    """The eigenvalues and eigenvectors of square matrices, complex, in no particular order.
+
+    Shapes: (..., n, n) -> (..., n), (..., n, n).
+    Raises: ShapeError unless square, LinAlgError if the iteration does not converge.
+    Source: NumPy, PyTorch.
+    Example:
+        >>> eig(as_value([[2.0]])).eigenvalues.tolist()
+        [(2+0j)]
+    """
+    return EigResult(*eigen.eig(matrices("eig", x, square=True)))
+
+
+def eigvals(x, /):
+    """The eigenvalues of square matrices, complex: (..., n, n) -> (..., n).
+
+    Raises: as eig.
+    """
+    return eig(x).eigenvalues
+
+
+def cond(x, /, p=None):
+    """The condition number: the norm of x times that of its inverse. p is an `ord` of matrix_norm;
+    None and 2 give the ratio of the extreme singular values.
+
+    Shapes: (..., m, n) -> (...); square unless p is None or ±2.
+    Raises: OptionError for another p, ShapeError.
+    Source: NumPy, PyTorch.
+    Example:
+        >>> cond(as_value([[2.0, 0.0], [0.0, 1.0]])).item()
+        2.0
+    """
+    if p in (None, 2, -2):
+        s = svdvals(matrices("cond", x))
+        largest, smallest = s[..., 0], s[..., -1]
+        return smallest / largest if p == -2 else largest / smallest
+    x = matrices("cond", x, square=True)
+    return matrix_norm(x, ord=p) * matrix_norm(inv_ex(x).inverse, ord=p)
+
+
+# -- factors with an info --------------------------------------------------------------------------
+
+
+def info_of(packed: Value) -> Value:
+    """The position, from 1, of the first pivot of 0, or 0."""
+    zero = diagonal(packed) == 0
+    if not packed.shape[-1]:
+        return full(packed.shape[:-2], 0, int32)
+    first = reduce.argmax(zero, axis=-1) + 1
+    return cast(elementwise.where(reduce.any(zero, axis=-1), first, 0), int32)
+
+
+def checked(where_: str, info: Value, check_errors: bool) -> Value:
+    if check_errors and info.numpy().any():
+        fix = "Add to the diagonal, or leave check_errors at False."
+        raise LinAlgError(where_, "matrices that can be factorised", "others", fix)
+    return info
+
+
+def cholesky_ex(x, /, *, upper: bool = False, check_errors: bool = False) -> CholeskyExResult:
+    """The Cholesky factor, and an info instead of an error where there is none: NaN stands there.
+    The matrices are read at once.
+
+    Shapes: (..., n, n) -> (..., n, n), (...) int32.
+    Raises: LinAlgError with check_errors, ShapeError unless square.
+    Source: PyTorch.
+    """
+    x = matrices("cholesky_ex", x, square=True)
+    info = leading_failure(x.detach())
+    good = cards.as_column(cards.as_column(info == 0))
+    safe = elementwise.where(good, x, eye(x.shape[-1], dtype=x.dtype))
+    factor = elementwise.where(good, cholesky_of(safe, upper=upper), math.nan)
+    return CholeskyExResult(factor, checked("cholesky_ex", info, check_errors))
+
+
+def leading_failure(x: Value) -> Value:
+    """The order of the first leading part that is not positive definite, or 0: by elimination
+    without pivots, all pivots of a positive definite matrix are positive."""
+    n, found = x.shape[-1], full(x.shape[:-2], 0, int64)
+    for k in range(n):
+        pivot = elementwise.real(x[..., k, k])
+        fails = ~(pivot > 0)
+        found = where((found == 0) & fails, full(found.shape, k + 1, int64), found)
+        safe = elementwise.where(fails, 1, pivot)
+        column = x[..., :, k : k + 1] / cards.as_column(cards.as_column(safe))
+        x = x - column * elementwise.conj(cards.as_row(x[..., :, k]))
+    return cast(found, int32)
+
+
+def inv_ex(x, /, *, check_errors: bool = False) -> InvExResult:
+    """The inverse, and an info instead of an error for singular matrices.
+
+    Shapes: (..., n, n) -> (..., n, n), (...) int32.
+    Raises: LinAlgError with check_errors, ShapeError unless square.
+    Source: PyTorch.
+    """
+    x = matrices("inv_ex", x, square=True)
+    found = solve_ex(x, broadcast_to(eye(x.shape[-1], dtype=x.dtype), x.shape))
+    return InvExResult(found.result, checked("inv_ex", found.info, check_errors))
+
+
+def solve_ex(x1, x2, /, *, left: bool = True, check_errors: bool = False) -> SolveExResult:
+    """The y with x1 @ y = x2 (y @ x1 = x2 unless `left`), and an info for singular matrices.
+
+    Shapes: (..., n, n), (..., n, k) or (n,) -> that of x2; and (...) int32.
+    Raises: LinAlgError with check_errors, ShapeError.
+    Source: PyTorch.
+    """
+    if not left:
+        found = solve_ex(transposed(x1), transposed(x2), check_errors=check_errors)
+        return SolveExResult(transposed(found.result), found.info)
+    x1, columns, vector = system("solve_ex", x1, x2, square=True)
+    packed, order = cards.lu(x1)
+    info = checked("solve_ex", info_of(packed), check_errors)
+    out = solved(packed, order, columns)
+    return SolveExResult(reshape(out, out.shape[:-1]) if vector else out, info)
+
+
+def transposed(x) -> Value:
+    return moveaxis(as_value(x), -1, -2)
+
+
+def solved(packed: Value, order: Value, columns: Value) -> Value:
+    """The y with A @ y = columns, of A's packed factors and row order."""
+    lead = broadcast_shapes("lu_solve", packed.shape[:-2], columns.shape[:-2])
+    packed, columns = (broadcast_to(x, lead + x.shape[-2:]) for x in (packed, columns))
+    order = broadcast_to(order, (*lead, order.shape[-1]))
+    y = gather_along(columns, broadcast_to(cards.as_column(order), columns.shape), columns.ndim - 2)
+    for lower in (True, False):
+        y = cards.triangular_solve(packed, y, lower=lower, transpose=False, unit_diagonal=lower)
+    return y
+
+
+def lu_factor(x, /, *, pivot: bool = True) -> LUFactorResult:
+    """L and U in one matrix, L without its diagonal of ones, and the row swapped with each, from 1.
+
+    Shapes: (..., n, n) -> (..., n, n), (..., n) int32.
+    Raises: LinAlgError for a singular matrix, OptionError without pivots, ShapeError unless square.
+    Source: LAPACK, PyTorch.
+    """
+    found = lu_factor_ex(x, pivot=pivot)
+    check_regular("lu_factor", found.LU)
+    return LUFactorResult(found.LU, found.pivots)
+
+
+def lu_factor_ex(x, /, *, pivot: bool = True, check_errors: bool = False) -> LUFactorExResult:
+    """As lu_factor, with an info instead of an error for singular matrices.
+
+    Shapes: (..., n, n) -> (..., n, n), (..., n) int32, (...) int32.
+    Raises: LinAlgError with check_errors, OptionError without pivots, ShapeError unless square.
+    Source: LAPACK, PyTorch.
+    """
+    if not pivot:
+        raise OptionError("lu_factor", "pivot=True", False, "Row swaps keep it accurate.")
+    packed, order = cards.lu(matrices("lu_factor", x, square=True))
+    info = checked("lu_factor_ex", info_of(packed), check_errors)
+    return LUFactorExResult(packed, swaps_of(order), info)
+
+
+def swapped(order: Value, k: int, place: Value) -> Value:
+    """Rows (..., n) with those at k and at `place` (..., 1) exchanged."""
+    at = broadcast_to(iota(size=order.shape[-1], dtype=int64), order.shape)
+    here = order[..., k : k + 1]
+    there = gather_along(order, place, order.ndim - 1)
+    out = where(at == k, broadcast_to(there, order.shape), order)
+    moved = (at == place) & (place != k)
+    return where(moved, broadcast_to(here, order.shape), out)
+
+
+def swaps_of(order: Value) -> Value:
+    """The row that each step exchanged with its own, from 1, of the order that they lead to."""
+    n = order.shape[-1]
+    rows, swaps = broadcast_to(iota(size=n, dtype=int64), order.shape), []
+    for k in range(n):
+        place = reduce.argmax(rows == order[..., k : k + 1], axis=-1, keepdims=True)
+        rows = swapped(rows, k, place)
+        swaps.append(place + 1)
+    return cast(concat(swaps, axis=-1) if swaps else rows, int32)
+
+
+def order_of(swaps: Value) -> Value:
+    """The order of rows that swaps, counted from 1, lead to."""
+    swaps = cast(swaps, int64)
+    rows = broadcast_to(iota(size=swaps.shape[-1], dtype=int64), swaps.shape)
+    for k in range(swaps.shape[-1]):
+        rows = swapped(rows, k, swaps[..., k : k + 1] - 1)
+    return rows
+
+
+def lu_solve(LU, pivots, B, /, *, left: bool = True, adjoint: bool = False):
+    """The y with A @ y = B (y @ A = B unless `left`), of what lu_factor gives of A; with `adjoint`
+    of A's conjugate transpose.
+
+    Shapes: (..., n, n), (..., n), (..., n, k) -> (..., n, k).
+    Raises: ShapeError.
+    Source: LAPACK, PyTorch.
+    """
+    packed, B = promoted("lu_solve", LU, B)
+    order = order_of(as_value(pivots))
+    if left and not adjoint:
+        return solved(packed, order, B)
+    if not left:  # y A = B is A^H y^H = B^H
+        flipped = lu_solve(LU, pivots, conj_transposed(B), adjoint=not adjoint)
+        return conj_transposed(flipped)
+    lead = broadcast_shapes("lu_solve", packed.shape[:-2], B.shape[:-2])
+    packed, y = (broadcast_to(x, lead + x.shape[-2:]) for x in (packed, B))
+    flipped = conj_transposed(packed)
+    for lower in (True, False):  # U^H, then L^H
+        y = cards.triangular_solve(
+            flipped, y, lower=lower, transpose=False, unit_diagonal=not lower
+        )
+    rows = broadcast_to(cards.as_column(inverse_order(order)), y.shape)
+    return gather_along(y, rows, y.ndim - 2)
+
+
+def inverse_order(order: Value) -> Value:
+    n = order.shape[-1]
+    hits = cards.as_row(order) == cards.as_column(iota(size=n, dtype=int64))
+    return reduce.argmax(hits, axis=-1)
+
+
+def conj_transposed(x: Value) -> Value:
+    return elementwise.conj(transposed(x))
+
+
+# -- matrix functions ------------------------------------------------------------------------------
+
+SMALL = 0.8  # the norm up to which 17 terms are exact in float64: 0.8^17 / 17! < 2^-53
+DOUBLINGS = 26
+
+
+@composed
+def matrix_exp(x, /):
+    """The exponential Σ x^k / k! of square matrices, by scaling and squaring.
+
+    Shapes: (..., n, n) -> (..., n, n).
+    Raises: ShapeError unless square.
+    Source: Moler, Van Loan 2003, Nineteen dubious ways to compute the exponential of a matrix,
+        method 3; Paterson, Stockmeyer 1973 for the polynomial.
+    Example:
+        >>> matrix_exp(as_value([[0.0, 1.0], [0.0, 0.0]])).tolist()
+        [[1.0, 1.0], [0.0, 1.0]]
+    """
+    x = matrices("matrix_exp", x, square=True)
+    if not x.size:
+        return x
+    norm = matrix_norm(elementwise.abs(x.detach()), ord=1, keepdims=True)
+    limits = [SMALL * 2.0**k for k in range(DOUBLINGS)]
+    scale = full(norm.shape, 1, norm.dtype)
+    for limit in limits:
+        scale = where(norm > limit, scale * 0.5, scale)
+    y = exponential_series(x * cast(scale, x.dtype))
+    for limit in limits:
+        y = where(broadcast_to(norm > limit, y.shape), matmul(y, y), y)
+    return y
+
+
+def exponential_series(x: Value) -> Value:
+    """Σ x^k / k! up to k = 16, in powers of x^4."""
+    one = broadcast_to(eye(x.shape[-1], dtype=x.dtype), x.shape)
+    square = matmul(x, x)
+    powers = [one, x, square, matmul(square, x)]
+    fourth = matmul(square, square)
+    out = one * (1 / math.factorial(16))
+    for block in (12, 8, 4, 0):
+        terms = [power * (1 / math.factorial(block + i)) for i, power in enumerate(powers)]
+        out = matmul(out, fourth) + terms[0] + terms[1] + terms[2] + terms[3]
+    return out
+
+
+def multi_dot(tensors, /):
+    """The product of several matrices, in the order of fewest multiplications; the first and the
+    last may be vectors.
+
+    Shapes: (a, b), (b, c), …, (y, z) -> (a, z).
+    Raises: ShapeError for fewer than two, or sizes that do not follow each other.
+    Source: Cormen et al. 2009, Introduction to Algorithms, 15.2.
+    Example:
+        >>> multi_dot([as_value([[1, 2]]), as_value([[1], [1]]), as_value([[2]])]).tolist()
+        [[6]]
+    """
+    tensors = promoted("multi_dot", *tensors)
+    if len(tensors) < 2:
+        raise ShapeError("multi_dot", "two matrices or more", len(tensors), "Add one.")
+    row, column = tensors[0].ndim == 1, tensors[-1].ndim == 1
+    chain = [cards.as_row(tensors[0])] if row else [tensors[0]]
+    chain += tensors[1:-1]
+    chain.append(cards.as_column(tensors[-1]) if column else tensors[-1])
+    sizes = [x.shape[0] for x in chain] + [chain[-1].shape[1]]
+    out = product(chain, cheapest_splits(sizes), 0, len(chain) - 1)
+    shape = (() if row else out.shape[:1]) + (() if column else out.shape[1:])
+    return reshape(out, shape)
+
+
+def cheapest_splits(sizes: list[int]) -> dict[tuple[int, int], int]:
+    """Where to split each part of a chain of matrices of these sizes."""
+    count = len(sizes) - 1
+    costs, splits = {(i, i): 0 for i in range(count)}, {}
+    for length in range(1, count):
+        for i in range(count - length):
+            j = i + length
+            found = [
+                (costs[i, k] + costs[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1], k)
+                for k in range(i, j)
+            ]
+            costs[i, j], splits[i, j] = min(found)
+    return splits
+
+
+def product(chain, splits, i: int, j: int) -> Value:
+    if i == j:
+        return chain[i]
+    k = splits[i, j]
+    return matmul(product(chain, splits, i, k), product(chain, splits, k + 1, j))
+
+
+@composed
+def vander(x, /, *, N=None):
+    """The powers 1, x, x², … of each element, N of them.
+
+    Shapes: (..., n) -> (..., n, N), N being n unless given.
+    Source: PyTorch.
+    Example:
+        >>> vander(as_value([2, 3]), N=3).tolist()
+        [[1, 2, 4], [1, 3, 9]]
+    """
+    x = as_value(x, where="vander")
+    power, powers = full(x.shape, 1, x.dtype), []
+    for _ in range(x.shape[-1] if N is None else N):
+        powers.append(power)
+        power = power * x
+    return stack(powers, axis=-1)
+
+
+@composed
+def householder_product(x, tau, /):
+    """The first columns of H_1 · H_2 · …, where H_i = 1 - tau_i · v_i · v_i^H and v_i is column i
+    of x below its diagonal, with 1 on it.
+
+    Shapes: (..., m, n), (..., k) -> (..., m, n), k ≤ n ≤ m.
+    Raises: ShapeError.
+    Source: LAPACK, PyTorch.
+    """
+    x, tau = promoted("householder_product", x, tau)
+    m, n = stacked("householder_product", x).shape[-2:]
+    if not tau.shape[-1:] or tau.shape[-1] > n or n > m:
+        got = f"{x.shape} and {tau.shape}"
+        raise ShapeError("householder_product", "(..., m, n), (..., k), k ≤ n ≤ m", got, "Check.")
+    out = broadcast_to(eye(m, n, dtype=x.dtype), x.shape)
+    for i in reversed(range(tau.shape[-1])):
+        out = reflected(reflector(x, i), tau[..., i], out)
+    return out
+
+
+def reflector(x: Value, i: int) -> Value:
+    """Column i of x below row i, with 1 in row i and zeros above: (..., m, 1)."""
+    rows = cards.as_column(iota(size=x.shape[-2], dtype=int64))
+    column = x[..., :, i : i + 1]
+    rows = broadcast_to(rows, column.shape)
+    below = where(rows > i, column, full(column.shape, 0, x.dtype))
+    return where(rows == i, full(column.shape, 1, x.dtype), below)
+
+
+def reflected(v: Value, tau: Value, x: Value) -> Value:
+    """(1 - tau · v · v^H) @ x"""
+    scale = cards.as_column(cards.as_column(tau))
+    return x - scale * matmul(v, matmul(conj_transposed(v), x))
+
+
+@takes_names_of_pytorch
+def tensorinv(x, /, ind: int = 2):
+    """The tensor y with tensordot(y, x, ind) the identity, the first `ind` axes being rows.
+
+    Shapes: (*a, *b), as many elements in a as in b -> (*b, *a).
+    Raises: ShapeError, LinAlgError if singular.
+    Source: NumPy, PyTorch.
+    """
+    x = as_value(x, where="tensorinv")
+    rows, columns = x.shape[:ind], x.shape[ind:]
+    if ind < 1 or math.prod(rows) != math.prod(columns):
+        raise ShapeError("tensorinv", "as many rows as columns", x.shape, "Check ind.")
+    n = math.prod(rows)
+    square = matrices("tensorinv", reshape(x, (n, n)), square=True)
+    return reshape(solve_stack("tensorinv", square, eye(n, dtype=square.dtype)), columns + rows)
+
+
+def tensorsolve(x1, x2, /, dims=None):
+    """The tensor y with tensordot(x1, y, y.ndim) = x2; `dims` of x1 are moved to its end first.
+
+    Shapes: (*x2.shape, *b) and x2 -> b.
+    Raises: ShapeError, LinAlgError if singular.
+    Source: NumPy, PyTorch.
+    """
+    x1, x2 = promoted("tensorsolve", x1, x2)
+    if dims is not None:
+        places = [check_axis("tensorsolve", axis, x1.ndim) for axis in dims]
+        x1 = moveaxis(x1, places, list(range(x1.ndim - len(places), x1.ndim)))
+    shape = x1.shape[x2.ndim :]
+    if x2.size != math.prod(shape):
+        got = f"{x1.shape} and {x2.shape}"
+        raise ShapeError("tensorsolve", "as many unknowns as equations", got, "Check the axes.")
+    square = matrices("tensorsolve", reshape(x1, (x2.size, x2.size)), square=True)
+    right = reshape(cast(x2, square.dtype), (x2.size, 1))
+    return reshape(solve_stack("tensorsolve", square, right), shape)
