@@ -27,6 +27,7 @@ from glasshouse import (
     vision,
 )
 from glasshouse.analyze import meta
+from glasshouse.autograd import no_grad as inference_mode
 from glasshouse.autograd import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from glasshouse.base.dtype import (
     DType,
@@ -45,7 +46,16 @@ from glasshouse.base.dtype import (
     uint32,
     uint64,
 )
+from glasshouse.base.dtype import DType as dtype
 from glasshouse.base.dtype import bool_ as bool
+from glasshouse.base.dtype import complex64 as cfloat
+from glasshouse.base.dtype import complex128 as cdouble
+from glasshouse.base.dtype import float16 as half
+from glasshouse.base.dtype import float32 as float
+from glasshouse.base.dtype import float64 as double
+from glasshouse.base.dtype import int16 as short
+from glasshouse.base.dtype import int32 as int
+from glasshouse.base.dtype import int64 as long
 from glasshouse.base.errors import (
     AxisError,
     BackendError,
@@ -91,6 +101,19 @@ from glasshouse.dispatch import (
 from glasshouse.fit import fit
 from glasshouse.profile import FlopCounter, profile, record_function
 from glasshouse.tensor import *
+from glasshouse.tensor.arithmetic import *
+from glasshouse.tensor.arrange import *
+from glasshouse.tensor.counts import *
+from glasshouse.tensor.drawing import *
+from glasshouse.tensor.joining import *
+from glasshouse.tensor.made import *
+from glasshouse.tensor.matrices import *
+from glasshouse.tensor.products import *
+from glasshouse.tensor.scans import *
+from glasshouse.tensor.scatter import *
+from glasshouse.tensor.statistics import *
+from glasshouse.tensor.synonyms import *
+from glasshouse.tensor.random import Generator
 from glasshouse.transforms import (
     checkpoint,
     grad,

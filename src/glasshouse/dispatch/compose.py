@@ -20,7 +20,7 @@ def composed(fn=None, *, scalars: bool = False):
     the names that PyTorch gives them (`dim` for `axis`)."""
     if fn is None:
         return functools.partial(composed, scalars=scalars)
-    what = takes_names_of_pytorch(fn), scalars
+    what = (fn if scalars else takes_names_of_pytorch(fn)), scalars
     composed_functions.setdefault(fn.__name__, []).append(fn)
 
     @functools.wraps(fn)

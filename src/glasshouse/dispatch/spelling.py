@@ -15,14 +15,18 @@ OTHER_NAMES = {
     "dim0": ("axis1",),
     "dim1": ("axis2",),
     "shifts": ("shift",),
+    "diagonal": ("k",),
 }
 
 
 def named_as_here(where: str, own_names: dict[str, str], named: dict) -> dict:
     """The arguments under the names that they have here.
 
-    Raises: OptionError for one that is given under both names.
+    Raises: OptionError for one that is given under both names, and for `out`.
     """
+    if "out" in named:
+        fix = "Write y = …, or y.copy_(…) to keep the handle."
+        raise OptionError(where, "no argument out: results are new tensors", "out=…", fix)
     given = dict(named)
     for name in named.keys() & own_names.keys():
         own = own_names[name]
@@ -41,8 +45,8 @@ def takes_names_of_pytorch(fn):
         for name, names in OTHER_NAMES.items()
         if name not in parameters and not parameters.keys().isdisjoint(names)
     }
-    if not own_names:
-        return fn
+    if "out" not in parameters:
+        own_names["out"] = "out"
 
     @functools.wraps(fn)
     def call(*args, **named):

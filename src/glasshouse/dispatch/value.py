@@ -211,7 +211,9 @@ def match(where: str, *operands):
 
 def as_operand(where: str, x):
     """`x` as a Value, or unchanged when it is a Python scalar."""
-    return x if isinstance(x, Value) or type(x) in SCALARS else as_value(x, where=where)
+    if isinstance(x, Value) or type(x) in SCALARS:
+        return x
+    return int(x) if isinstance(x, int) else as_value(x, where=where)
 
 
 def common_dtype(where: str, operands) -> DType:

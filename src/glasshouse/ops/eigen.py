@@ -76,9 +76,9 @@ def complex_specs(a: Spec) -> tuple[Spec, Spec]:
 
 
 def complex_eig(a: np.ndarray):
-    found = np.linalg.eig(a)
+    pairs = np.linalg.eig(a)
     dtype = np.result_type(a.dtype, np.complex64)
-    return found.eigenvalues.astype(dtype), found.eigenvectors.astype(dtype)
+    return pairs.eigenvalues.astype(dtype), pairs.eigenvectors.astype(dtype)
 
 
 def skewed(rng, shape):

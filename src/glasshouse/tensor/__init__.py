@@ -1,6 +1,6 @@
 """Tensors and the array functions: compositions of primitives, named as in the Array API."""
 
-from glasshouse.tensor import fft, linalg, random
+from glasshouse.tensor import fft, linalg, random, special
 from glasshouse.tensor.contract import (
     einsum,
     inner,
@@ -331,6 +331,7 @@ __all__ = [
     "sin",
     "sinh",
     "sort",
+    "special",
     "split",
     "sqrt",
     "square",

@@ -304,8 +304,8 @@ def isin(elements, test_elements, *, assume_unique: bool = False, invert: bool =
     """
     x, tests = as_value(elements, where="isin"), as_value(test_elements, where="isin")
     same = elementwise.equal(expand_dims(x, -1), tests.reshape(-1))
-    found = same.any(-1)
-    return ~found if invert else found
+    among = same.any(-1)
+    return ~among if invert else among
 
 
 # -- complex numbers -------------------------------------------------------------------------------
@@ -422,9 +422,10 @@ def is_nonzero(x) -> bool:
     return bool(x)
 
 
-def scalar_tensor(value, *, dtype=None, device=None):
+def scalar_tensor(value, *, dtype=None, device=None, requires_grad: bool = False):
     """A tensor without axes of one number.
 
     Source: PyTorch.
     """
-    return as_value(value, None if dtype is None else as_dtype(dtype))
+    out = as_value(value, None if dtype is None else as_dtype(dtype))
+    return out.requires_grad_() if requires_grad else out

@@ -14,15 +14,13 @@ from glasshouse.ops.index import gather, move_axes
 from glasshouse.ops.movement import pad, section
 from glasshouse.tensor.contract import matrix_transpose
 from glasshouse.tensor.elementwise import conj
-from glasshouse.tensor.index import nonzero
-from glasshouse.tensor.manipulate import expand_dims, flip, permute_dims, stack, swapaxes
+from glasshouse.tensor.manipulate import expand_dims, flip, permute_dims, swapaxes
 from glasshouse.tensor.reduce import sum as sum_of
 from glasshouse.tensor.search import sort
 
-__all__ = ["adjoint", "argwhere", "diag", "diag_embed", "diagflat", "diagonal", "expand_as",
-           "fliplr", "flipud", "msort", "nonzero_static", "ravel", "repeat_interleave",
-           "reshape_as", "rot90", "sum_to_size", "t", "tril_indices", "triu_indices", "unflatten",
-           "unravel_index"]  # fmt: skip
+__all__ = ["adjoint", "argwhere", "diag", "diag_embed", "diagflat", "diagonal", "fliplr", "flipud",
+           "msort", "nonzero_static", "ravel", "repeat_interleave", "rot90", "t", "tril_indices",
+           "triu_indices", "unflatten", "unravel_index"]  # fmt: skip
 
 
 # -- turning -----------------------------------------------------------------------------------
@@ -235,7 +233,7 @@ def nonzero_static(x, /, *, size: int, fill_value: int = -1):
     Shapes: (...) -> (size, number of axes) int64.
     Source: PyTorch.
     """
-    rows = stack(nonzero(x), axis=1)
+    rows = argwhere(x)
     rows = section(rows, 0, 0, min(size, rows.shape[0]))
     missing = size - rows.shape[0]
     return pad(rows, widths=((0, missing, 0), (0, 0, 0)), value=fill_value)
@@ -250,11 +248,11 @@ def unravel_index(indices, shape):
         [1, 2]
     """
     indices, shape = as_value(indices), check_shape("unravel_index", shape)
-    found = []
+    coordinates = []
     for size in reversed(shape):
-        found.append(indices % size)
+        coordinates.append(indices % size)
         indices = indices // size
-    return tuple(reversed(found))
+    return tuple(reversed(coordinates))
 
 
 # -- diagonals ---------------------------------------------------------------------------------
@@ -312,6 +310,7 @@ def diag_embed(x, offset: int = 0, dim1: int = -2, dim2: int = -1):
     return move_axes(out, (ndim - 2, ndim - 1), (axis1, axis2))
 
 
+@takes_names_of_pytorch
 def diag(x, k: int = 0):
     """A matrix with a vector on its k-th diagonal, or the k-th diagonal of a matrix.
 
@@ -338,8 +337,8 @@ def diagflat(x, offset: int = 0):
 
 def triangle_indices(name: str, of_numpy, about: str):
     def function(row: int, col: int, offset: int = 0, *, dtype=int64, device=None):
-        found = np.stack(of_numpy(row, offset, col))
-        return cast(as_value(found), dtype)
+        positions = np.stack(of_numpy(row, offset, col))
+        return cast(as_value(positions), dtype)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{about}\n\nShapes: -> (2, number of places) int64.\nSource: PyTorch."

@@ -3,20 +3,19 @@
 import math
 
 from glasshouse.ops import elementwise as cards
-from glasshouse.ops.compare import where
 from glasshouse.tensor import series
 from glasshouse.tensor.elementary import choose
 from glasshouse.tensor.error_functions import either, piecewise
 from glasshouse.tensor.series import chebyshev
 
 
-def by_size(near, far, limit: float = 8.0, odd: bool = False):
-    """A function of |x|, by one series up to a limit and another beyond."""
+def by_size(near, far, odd: bool = False):
+    """A function of |x|, by one series up to 8 and another beyond; times x where it is odd."""
 
     def compute(x):
         size = cards.abs_(x)
-        out = piecewise(size, size <= limit, near, far, 1.0, 2 * limit)
-        return where(x < 0, -out, out) if odd else out
+        out = piecewise(size, size <= 8, near, far, 1.0, 16.0)
+        return out * x if odd else out
 
     return compute
 
@@ -25,11 +24,11 @@ def scaled_i(order: int):
     near, far = (series.I0_NEAR, series.I0_FAR) if order == 0 else (series.I1_NEAR, series.I1_FAR)
 
     def small(x):
-        out = chebyshev(near, x * 0.25 - 1)
-        return out * x if order else out
+        return chebyshev(near, x * 0.25 - 1)
 
     def large(x):
-        return chebyshev(far, 16 / x - 1) / cards.sqrt(x)
+        out = chebyshev(far, 16 / x - 1) / cards.sqrt(x)
+        return out / x if order else out
 
     return by_size(small, large, odd=bool(order))
 
@@ -81,12 +80,12 @@ def bessel_j(order: int):
     waves = far_waves(order)
 
     def small(x):
-        out = chebyshev(near, x * x * (1 / 32) - 1)
-        return out * x if order else out
+        return chebyshev(near, x * x * (1 / 32) - 1)
 
     def large(x):
         p, q, phase = waves(x)
-        return p * cards.cos(phase) - q * cards.sin(phase)
+        out = p * cards.cos(phase) - q * cards.sin(phase)
+        return out / x if order else out
 
     return by_size(small, large, odd=bool(order))
 

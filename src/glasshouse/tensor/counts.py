@@ -47,12 +47,12 @@ def bincount(x, weights=None, minlength: int = 0):
     return cards.scatter_add(empty, cast(x, int64), updates, axis=0)
 
 
-def bounds(where_: str, x: Value, low, high):
+def bounds(where_: str, x: Value, low, high, margin: float = 1.0):
     """The range of a histogram: that of the data where both are equal, widened from a point."""
     if low == high and x.size:
         low, high = float(x.min()), float(x.max())
     if low == high:
-        low, high = low - 1, high + 1
+        low, high = low - margin, high + margin
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise OptionError(where_, "a finite range from low to high", f"{low} to {high}", "Check.")
     return low, high
@@ -96,7 +96,7 @@ def histc(x, bins: int = 100, min=0, max=0):
 def edges_of(x: Value, bins, range_) -> Value:
     if not isinstance(bins, int):
         return cast(as_value(bins), x.dtype)
-    low, high = bounds("histogram", x, *(range_ or (0, 0)))
+    low, high = bounds("histogram", x, *(range_ or (0, 0)), 0.5)
     return as_value(np.linspace(low, high, bins + 1).astype(x.dtype.np))
 
 
@@ -114,10 +114,10 @@ def histogram(x, bins, *, range=None, weight=None, density: bool = False):
     x = as_value(x, where="histogram")
     edges = edges_of(x, bins, range)
     weight = None if weight is None else reshape(as_value(weight), (x.size,))
-    found = counts_in(edges, reshape(x, (x.size,)), weight)
+    counted = counts_in(edges, reshape(x, (x.size,)), weight)
     if density:
-        found = found / (reduce.sum(found) * reduce.diff(edges))
-    return Histogram(found, edges)
+        counted = counted / (reduce.sum(counted) * reduce.diff(edges))
+    return Histogram(counted, edges)
 
 
 def histogramdd(x, bins, *, range=None, weight=None, density: bool = False):
@@ -145,14 +145,14 @@ def histogramdd(x, bins, *, range=None, weight=None, density: bool = False):
         inside = (place >= 0) & (place < count)
         total = where(inside, total, total * 0)
         cell = cell * count + where(inside, place, place * 0)
-    found = cards.scatter_add(full((math.prod(cells),), 0, x.dtype), cell, total, axis=0)
-    found = reshape(found, tuple(cells))
+    counted = cards.scatter_add(full((math.prod(cells),), 0, x.dtype), cell, total, axis=0)
+    counted = reshape(counted, tuple(cells))
     if density:
         for axis, edge in enumerate(edges):
             steps = reshape(reduce.diff(edge), (edge.size - 1, *(1,) * (len(cells) - axis - 1)))
-            found = found / steps
-        found = found / reduce.sum(total)
-    return Histogram(found, edges)
+            counted = counted / steps
+        counted = counted / reduce.sum(total)
+    return Histogram(counted, edges)
 
 
 def bucketize(x, boundaries, *, out_int32: bool = False, right: bool = False):
@@ -192,9 +192,9 @@ def unique(
     """
     x = as_value(x, where="unique")
     if axis is None:
-        found = distinct("unique", x)
-        rest = ((found.inverse_indices, return_inverse), (found.counts, return_counts))
-        return chosen(found.values, rest)
+        counted = distinct("unique", x)
+        rest = ((counted.inverse_indices, return_inverse), (counted.counts, return_counts))
+        return chosen(counted.values, rest)
     axis = check_axis("unique", axis, x.ndim)
     rows = np.moveaxis(x.numpy(), axis, 0)
     rows = rows.reshape(rows.shape[0], -1)
@@ -222,10 +222,10 @@ def unique_consecutive(x, return_inverse: bool = False, return_counts: bool = Fa
     axis = check_axis("unique_consecutive", axis, x.ndim)
     rows = np.moveaxis(x.numpy(), axis, 0)
     rows = rows.reshape(rows.shape[0], -1)
-    found = slices_once(x, rows, np.arange(len(rows)), axis, return_inverse, return_counts)
+    counted = slices_once(x, rows, np.arange(len(rows)), axis, return_inverse, return_counts)
     if return_inverse and shape is not None:
-        return (found[0], reshape(found[1], shape), *found[2:])
-    return found
+        return (counted[0], reshape(counted[1], shape), *counted[2:])
+    return counted
 
 
 def slices_once(x: Value, rows, order, axis: int, return_inverse: bool, return_counts: bool):

@@ -12,6 +12,7 @@ from glasshouse.base.dtype import DType, as_dtype, by_python_type, float32
 from glasshouse.dispatch import SCALARS, Value, as_value, box, cast
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch import value as values
+from glasshouse.dispatch.spelling import takes_names_of_pytorch
 from glasshouse.ops import create
 from glasshouse.ops import linalg as matrices
 from glasshouse.ops.checks import check_integers, check_matrices, check_option, check_type
@@ -303,7 +304,8 @@ def within(k: int, shape) -> int:
     return max(-m, min(operator.index(k), n))
 
 
-def tril(x, /, *, k: int = 0):
+@takes_names_of_pytorch
+def tril(x, /, k: int = 0):
     """The matrices x with zeros above the k-th diagonal.
 
     Shapes: x (..., m, n) -> (..., m, n).
@@ -318,7 +320,8 @@ def tril(x, /, *, k: int = 0):
     return matrices.tril(x, within(k, x.shape))
 
 
-def triu(x, /, *, k: int = 0):
+@takes_names_of_pytorch
+def triu(x, /, k: int = 0):
     """The matrices x with zeros below the k-th diagonal.
 
     Shapes: x (..., m, n) -> (..., m, n).
@@ -347,6 +350,9 @@ def meshgrid(*arrays, indexing: str = "xy") -> list[Value]:
         [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
     """
     check_option("meshgrid", "indexing", indexing, ("xy", "ij"))
+    listed = len(arrays) == 1 and isinstance(arrays[0], (list, tuple))
+    if listed and any(isinstance(x, Value) for x in arrays[0]):
+        arrays = arrays[0]
     arrays = [as_value(x, where="meshgrid") for x in arrays]
     if any(x.ndim > 1 for x in arrays):
         raise ShapeError("meshgrid", "vectors", [x.shape for x in arrays], "Flatten.")

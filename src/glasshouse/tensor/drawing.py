@@ -185,7 +185,7 @@ def poisson_by_rejection(rate: Value, generator) -> Value:
     b = cards.sqrt(rate) * 2.53 + 0.931
     a = b * 0.02483 - 0.059
     inverse = 1.1239 + 1.1328 / (b - 3.4)
-    found, done = elementwise.floor(rate), rate < 0
+    accepted, done = elementwise.floor(rate), rate < 0
     for _ in range(24):
         u = random.uniform(rate.shape, dtype=float64, generator=generator) - 0.5
         v = 1 - random.uniform(rate.shape, dtype=float64, generator=generator)
@@ -195,9 +195,9 @@ def poisson_by_rejection(rate: Value, generator) -> Value:
         bound = positive * log_rate - rate - lgamma_of(positive + 1)
         good = cards.log(v * inverse / (a / (us * us) + b)) <= bound
         good = good & (k >= 0) & (us > 0)
-        found = where(good & ~done, k, found)
+        accepted = where(good & ~done, k, accepted)
         done = done | good
-    return found
+    return accepted
 
 
 def poisson(x, generator=None):

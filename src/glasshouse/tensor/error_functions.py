@@ -48,9 +48,9 @@ def erfc_of(x):
 
 
 def erfinv_of(y):
-    found = erfinv_in_double(choose(cards.abs_(y) < 1, y, 0.0))
-    found = choose(cards.abs_(y) < 1, found, either(y == 1, math.inf, -math.inf))
-    return choose((cards.abs_(y) > 1) | is_nan(y), math.nan, found)
+    inverse = erfinv_in_double(choose(cards.abs_(y) < 1, y, 0.0))
+    inverse = choose(cards.abs_(y) < 1, inverse, either(y == 1, math.inf, -math.inf))
+    return choose((cards.abs_(y) > 1) | is_nan(y), math.nan, inverse)
 
 
 def ndtr_of(x):

@@ -48,6 +48,7 @@ def lgamma_of(x):
     sine = cards.abs_(cards.sin(turn * math.pi))
     zero = sine == 0
     mirrored = math.log(math.pi) - cards.log(choose(zero, 1.0, sine)) - above
+    above = choose((x == 1) | (x == 2), above - above.detach(), above)  # 0, with its slope
     out = where(low, choose(zero, math.inf, mirrored), above)
     return choose(infinite, math.inf, out)
 

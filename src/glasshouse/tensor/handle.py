@@ -3,6 +3,8 @@
 Values never change and never alias. Writing (`x[i] = v`, `x += y`) binds the handle to a new value;
 tensors computed from the old one keep it."""
 
+import functools
+import math
 import operator
 from contextlib import AbstractContextManager
 
@@ -13,6 +15,7 @@ from glasshouse.autograd.tape import Leaf
 from glasshouse.base import OptionError, ShapeError, TransformError
 from glasshouse.base.dtype import as_dtype, by_name
 from glasshouse.base.errors import DeviceError, DTypeError, GradError, HiddenValueError
+from glasshouse.base.shape import Shape, check_axis
 from glasshouse.dispatch import Value, as_value, broadcast_to, cast, primitives
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import bind, box, state
@@ -34,6 +37,31 @@ def writing(where: str, compute):
 
 def converted(kind: type):
     return lambda self: kind(self.one(kind.__name__))
+
+
+class ElementCount(int):
+    """The number of elements; called, as PyTorch's `size`, the shape, or the size of one axis.
+
+    Example:
+        >>> x = Tensor([[1.0, 2.0]])
+        >>> x.size, x.size(), x.size(1)
+        (2, (1, 2), 2)
+    """
+
+    shape: Shape
+
+    def __call__(self, dim: int | None = None):
+        return self.shape if dim is None else self.shape[check_axis("size", dim, len(self.shape))]
+
+    def __reduce__(self):
+        return int, (int(self),)
+
+
+@functools.cache
+def element_count(shape: Shape) -> ElementCount:
+    count = ElementCount(math.prod(shape))
+    count.shape = shape
+    return count
 
 
 class Tensor(Value):
@@ -58,6 +86,11 @@ class Tensor(Value):
     def device(self) -> str:
         """Where the payload lies: "cpu", "cuda" …"""
         return ordinary(self).backend.device
+
+    @property
+    def size(self) -> ElementCount:
+        """The number of elements; x.size(i) is the size of an axis, x.size() the shape."""
+        return element_count(self.spec.shape)
 
     @property
     def T(self):

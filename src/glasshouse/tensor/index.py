@@ -8,7 +8,7 @@ from functools import partial, reduce
 
 import numpy as np
 
-from glasshouse.base import DTypeError, IndexOutOfRangeError, ShapeError, int64
+from glasshouse.base import DTypeError, IndexOutOfRangeError, ShapeError, int32, int64
 from glasshouse.base.shape import Shape, broadcast_shapes, check_axis
 from glasshouse.dispatch import value as values
 from glasshouse.dispatch.spelling import takes_names_of_pytorch
@@ -284,41 +284,55 @@ def put_along_axis(x, indices, values, /, *, axis: int = -1):
     return explained("put_along_axis", run, [(indices, axis, size)])
 
 
-def nonzero(x, /) -> tuple:
-    """The positions of the elements that are not 0, one int64 tensor per axis.
+def nonzero(x, /, *, as_tuple: bool = True):
+    """The positions of the elements that are not 0, one int64 tensor per axis, or as rows of one
+    matrix.
 
     Shapes: each (count,); count depends on the contents, so vmap refuses it.
     Raises: ShapeError for a 0-d x.
     """
     x = as_value(x, where="nonzero")
+    if not as_tuple:
+        return as_value(np.argwhere(x.numpy()))
     if not x.ndim:
         raise ShapeError("nonzero", "an axis or more", "a 0-d value", "Reshape it.")
     return tuple(as_value(positions) for positions in np.nonzero(x.numpy()))
 
 
-def searchsorted(x1, x2, /, *, side: str = "left", sorter=None):
-    """Where each element of x2 belongs in the sorted x1, by bisection.
+def searchsorted(
+    x1, x2, /, *, side: str = "left", sorter=None, right: bool = False, out_int32: bool = False
+):
+    """Where each element of x2 belongs in the sorted x1, by bisection; of more axes, in its line of
+    the last axis. `right` is the side "right".
 
-    Shapes: x1 (n,), x2 (*k) -> (*k) int64.
-    Raises: ShapeError unless x1 has one axis, OptionError for an unknown side.
+    Shapes: x1 (n,), x2 (*k) -> (*k) int64; or x1 (..., n), x2 (..., k) -> (..., k).
+    Raises: ShapeError for lines that do not match, OptionError for an unknown side.
     Example:
         >>> searchsorted(as_value([1.0, 2.0, 3.0]), [2.0, 9.0]).tolist()
         [1, 3]
     """
     check_option("searchsorted", "side", side, ("left", "right"))
     x1, x2 = as_value(x1, where="searchsorted"), as_value(x2, where="searchsorted")
-    if x1.ndim != 1:
-        raise ShapeError("searchsorted", "x1 of one axis", x1.shape, "Reshape it.")
+    side = "right" if right else side
+    lines = x1.ndim > 1
+    if not x1.ndim or lines and x1.shape[:-1] != x2.shape[:-1]:
+        expected = "x1 of one axis, or of the lines of x2"
+        raise ShapeError("searchsorted", expected, x1.shape, "Reshape it.")
     if sorter is not None:
-        x1 = take(x1, sorter, axis=0)
-    shape, n = x2.shape, x1.shape[0]
+        x1 = take_along_axis(x1, sorter, axis=-1)
+    shape, n = x2.shape, x1.shape[-1]
     low, high = full(shape, 0, int64), full(shape, n, int64)
     for _ in range(n.bit_length()):
         middle = (low + high) >> 1
         inside = where(middle < n, middle, full(shape, max(n - 1, 0), int64))
-        right = goes_right(cards.gather(x1, inside, axis=0), x2, side) & (low < high)
-        low, high = where(right, middle + 1, low), where(right | (low >= high), high, middle)
-    return low
+        pivot = cards.gather_along(x1, inside, x1.ndim - 1) if lines else gather_line(x1, inside)
+        behind = goes_right(pivot, x2, side) & (low < high)
+        low, high = where(behind, middle + 1, low), where(behind | (low >= high), high, middle)
+    return cast(low, int32) if out_int32 else low
+
+
+def gather_line(x, places):
+    return cards.gather(x, places, axis=0)
 
 
 def goes_right(pivot, x, side: str):

@@ -22,20 +22,20 @@ from glasshouse.tensor.manipulate import (
 
 __all__ = ["as_strided", "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "cartesian_prod",
            "column_stack", "combinations", "dsplit", "dstack", "hsplit", "hstack", "narrow",
-           "select", "split_with_sizes", "tensor_split", "unfold", "vsplit",
+           "select", "split_with_sizes", "tensor_split", "vsplit",
            "vstack"]  # fmt: skip
 
 
 # -- joining -----------------------------------------------------------------------------------
 
 
-def at_least(ndim: int, place: int):
-    """What gives each tensor `ndim` axes or more; new axes of size 1 come behind `place`."""
+def at_least(ndim: int):
+    """What gives each tensor `ndim` axes or more: a vector is a row, a third axis comes last."""
 
     def one(where: str, x) -> Value:
         x = as_value(x, where=where)
         while x.ndim < ndim:
-            x = expand_dims(x, min(place, x.ndim) if x.ndim else 0)
+            x = expand_dims(x, 0 if x.ndim < 2 else 2)
         return x
 
     def function(*arrays):
@@ -53,8 +53,7 @@ def at_least(ndim: int, place: int):
     return function
 
 
-atleast_1d, atleast_2d, atleast_3d = at_least(1, 0), at_least(2, 0), at_least(3, 2)
-atleast_3d.__doc__ += "A matrix gets its third axis behind, a vector one on either side.\n"
+atleast_1d, atleast_2d, atleast_3d = at_least(1), at_least(2), at_least(3)
 
 
 def joined(where: str, arrays, prepare, axis) -> Value:
@@ -193,6 +192,8 @@ def tensor_split(x, indices_or_sections, /, axis: int = 0):
     """
     x = as_value(x, where="tensor_split")
     axis = check_axis("tensor_split", axis, x.ndim)
+    if isinstance(indices_or_sections, Value) and indices_or_sections.ndim:
+        indices_or_sections = indices_or_sections.tolist()
     if isinstance(indices_or_sections, (tuple, list)):
         return split(x, list(indices_or_sections), axis)
     count = operator.index(indices_or_sections)
@@ -301,7 +302,8 @@ def unfold(x, axis: int, size: int, step: int):
         [[1, 2], [2, 3]]
     """
     x = as_value(x, where="unfold")
-    x = x if x.ndim else reshape(x, (1,))
+    if not x.ndim:
+        return unfold(reshape(x, (1,)), axis, size, step)[0]
     axis = check_axis("unfold", axis, x.ndim)
     if not 0 <= size <= x.shape[axis] or step < 1:
         expected = f"a size up to {x.shape[axis]} and a step of 1 or more"

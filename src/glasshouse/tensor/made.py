@@ -10,7 +10,7 @@ from glasshouse.base.dtype import as_dtype, default_float, float32, float64
 from glasshouse.base.shape import check_shape
 from glasshouse.dispatch.value import as_value, cast
 from glasshouse.tensor import elementwise, special
-from glasshouse.tensor.creation import arange, as_leaf, asarray, check_device, makes_leaves, zeros
+from glasshouse.tensor.creation import arange, asarray, check_device, makes_leaves, zeros
 
 __all__ = ["as_tensor", "bartlett_window", "blackman_window", "empty_permuted", "empty_strided",
            "from_numpy", "frombuffer", "hamming_window", "hann_window", "kaiser_window",

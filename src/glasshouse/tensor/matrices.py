@@ -147,8 +147,8 @@ def lu(x, pivot: bool = True, get_infos: bool = False):
     Shapes: (..., n, n) -> (..., n, n), (..., n) int32, (...) int32.
     Source: PyTorch.
     """
-    found = linalg.lu_factor_ex(x, pivot=pivot)
-    return tuple(found) if get_infos else tuple(found[:2])
+    factors = linalg.lu_factor_ex(x, pivot=pivot)
+    return tuple(factors) if get_infos else tuple(factors[:2])
 
 
 def lu_solve(b, LU, pivots):
@@ -164,15 +164,17 @@ def lu_solve(b, LU, pivots):
 def lu_unpack(LU, pivots, unpack_data: bool = True, unpack_pivots: bool = True) -> LUUnpackResult:
     """P, L and U with A = P @ L @ U, of what lu_factor gives of A.
 
-    Shapes: (..., n, n), (..., n) -> (..., n, n), three times.
+    Shapes: (..., m, n), (..., k) -> (..., m, m), (..., m, k), (..., k, n); k = min(m, n).
     Source: PyTorch.
     """
-    LU, order = as_value(LU), order_of(as_value(pivots))
-    n = LU.shape[-1]
-    rows = cards.as_column(iota(size=n, dtype=int64))
-    permutation = cast(broadcast_to(rows, (*order.shape, n)) == cards.as_row(order), LU.dtype)
-    lower, upper = cards.unpacked(LU)
-    return LUUnpackResult(permutation, lower, upper)
+    LU = as_value(LU)
+    m, n = LU.shape[-2:]
+    k = min(m, n)
+    order = order_of(as_value(pivots), m)
+    rows = cards.as_column(iota(size=m, dtype=int64))
+    permutation = cast(broadcast_to(rows, (*order.shape, m)) == cards.as_row(order), LU.dtype)
+    lower = tril(LU[..., :k], -1) + eye(m, k, dtype=LU.dtype)
+    return LUUnpackResult(permutation, lower, triu(LU[..., :k, :]))
 
 
 def geqrf(x) -> GeqrfResult:
@@ -205,6 +207,8 @@ def geqrf(x) -> GeqrfResult:
         x = reflected(v, elementwise.conj(factor), x)
         reflectors.append(v)
         taus.append(cards.as_column(factor))
+    if not reflectors:
+        return GeqrfResult(x, full((*x.shape[:-2], 0), 0, x.dtype))
     below = concat(reflectors, axis=-1)
     missing = full((*x.shape[:-1], n - below.shape[-1]), 0, x.dtype)
     packed = triu(x) + tril(concat([below, missing], axis=-1), k=-1)

@@ -8,7 +8,7 @@ import sys
 from glasshouse.base import OptionError, as_dtype
 from glasshouse.base import dtype as dtypes
 from glasshouse.base.shape import check_axis
-from glasshouse.dispatch import Value, bind, cast, primitives
+from glasshouse.dispatch import bind, cast, primitives
 from glasshouse.tensor import (
     arithmetic,
     arrange,
@@ -51,7 +51,7 @@ AS_METHODS = {
     reduce: "sum prod max min mean var std any all argmax argmin count_nonzero cumulative_sum "
     "cumulative_prod logsumexp diff",
     scans: "cummax cummin logcumsumexp",
-    statistics: "amax amin aminmax corrcoef cov kthvalue median mode nanmean nanmedian nanquantile "
+    statistics: "amax amin aminmax corrcoef cov kthvalue median nanmean nanmedian nanquantile "
     "nansum quantile",
     counts: "bincount histc histogram unique unique_consecutive",
     manipulate: "squeeze expand_dims moveaxis swapaxes flip roll flatten unstack tile broadcast_to "
@@ -138,11 +138,6 @@ def new_full(self, size, fill_value, *, dtype=None, device=None, requires_grad: 
     return creation.full(size, fill_value, dtype, device=device, requires_grad=requires_grad)
 
 
-def size(self, dim=None):
-    """The shape, or the size of one axis."""
-    return self.shape if dim is None else self.shape[check_axis("size", dim, self.ndim)]
-
-
 def stride(self, dim=None):
     """How many elements apart neighbours along each axis, or one, lie in row-major order. Values
     have no other layout here."""
@@ -183,8 +178,8 @@ def map_with(self, *others_and_function):
     other tensors). The tensors are read at once."""
     *others, function = others_and_function
     lists = [x.reshape(-1).tolist() for x in (self, *others)]
-    found = [function(*values) for values in zip(*lists, strict=True)]
-    return self.copy_(creation.asarray(found, self.dtype).reshape(self.shape))
+    mapped = [function(*values) for values in zip(*lists, strict=True)]
+    return self.copy_(creation.asarray(mapped, self.dtype).reshape(self.shape))
 
 
 def resize_(self, *size):
@@ -278,10 +273,10 @@ DRAWS = {
         "numbers whose logarithms are normal",
     ),
 }
-OWN = {"new_tensor": new_tensor, "new_full": new_full, "size": size, "stride": stride,
+OWN = {"new_tensor": new_tensor, "new_full": new_full, "stride": stride,
        "type": type_, "where": where, "view": view, "map_": map_with, "map2_": map_with,
        "apply_": map_with, "resize_": resize_, "fill_diagonal_": fill_diagonal_,
-       "transpose": transpose, "expand": expand, "add": arithmetic.plus, "eq": Value.__eq__,
+       "transpose": transpose, "expand": expand, "add": arithmetic.plus, "eq": elementwise.equal,
        "igamma": special.gammainc, "igammac": special.gammaincc, "lgamma": special.gammaln,
        "mvlgamma": special.multigammaln, "sigmoid": special.expit,
        "equal": elementwise.array_equal, "new": new_of_size("empty", creation.empty),
@@ -321,8 +316,8 @@ ONE_LINERS = {
     "type_as": (lambda self, other: cast(self, other.dtype), "The tensor in the dtype of `other`."),
     "view_as": (lambda self, other: arrange.reshape_as(self, other), "As reshape_as."),
     "element_size": (lambda self: self.dtype.itemsize, "Bytes of one element."),
-    "numel": (lambda self: self.size_, "The number of elements."),
-    "nelement": (lambda self: self.size_, "The number of elements."),
+    "numel": (lambda self: self.spec.size, "The number of elements."),
+    "nelement": (lambda self: self.spec.size, "The number of elements."),
     "dim": (lambda self: self.ndim, "The number of axes."),
     "ndimension": (lambda self: self.ndim, "The number of axes."),
     "storage_offset": (lambda self: 0, "0: values share no memory."),
@@ -379,13 +374,13 @@ def casting(name: str, dtype):
 
 def functions_as_methods() -> dict:
     """Every function that becomes a method as it is, by its name there."""
-    found = {
+    methods = {
         name: getattr(module, name)
         for module, names in AS_METHODS.items()
         for name in names.split()
     }
-    everywhere = {**vars(reduce), **vars(manipulate), **vars(elementwise), **found}
-    return found | {name: everywhere[own] for name, own in SYNONYMS.items()} | OWN
+    everywhere = {**vars(reduce), **vars(manipulate), **vars(elementwise), **methods}
+    return methods | {name: everywhere[own] for name, own in SYNONYMS.items()} | OWN
 
 
 def complete(cls) -> None:

@@ -55,8 +55,12 @@ def added(name: str, multiply, about: str, shapes: str):
     """beta · x + alpha · a product; with beta = 0, x is not read."""
 
     def function(x, a, b, *, beta=1, alpha=1):
-        found = scaled(multiply(a, b), alpha)
-        return found if type(beta) is int and beta == 0 else scaled(as_value(x), beta) + found
+        multiplied = scaled(multiply(a, b), alpha)
+        return (
+            multiplied
+            if type(beta) is int and beta == 0
+            else scaled(as_value(x), beta) + multiplied
+        )
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"""{about}

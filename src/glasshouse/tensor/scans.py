@@ -38,12 +38,12 @@ def line(where_: str, x, axis: int) -> tuple[Value, int]:
     return x, check_axis(where_, axis, max(x.ndim, 1))
 
 
-def extreme_so_far(name: str, found, join, about: str):
+def extreme_so_far(name: str, kind, join, about: str):
     def function(x, axis: int):
         x, axis = line(name, x, axis)
         elementwise.check_real(name, x)
         if not x.size or not x.ndim:
-            return found(x, full(x.shape, 0, int64))
+            return kind(x, full(x.shape, 0, int64))
         own = x.detach()
         own = cast(own, int64) if own.dtype.is_bool else own
         best = scanned(own, axis, join)
@@ -51,7 +51,7 @@ def extreme_so_far(name: str, found, join, about: str):
         at = broadcast_to(place_along(shape, axis), x.shape)
         records = where((own == best) | is_nan(own), at, full(x.shape, 0, int64))
         indices = scanned(records, axis, cards.maximum)
-        return found(gather_along(x, indices, axis), indices)
+        return kind(gather_along(x, indices, axis), indices)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"""(values, indices): {about} so far along an axis, and where it is
@@ -152,6 +152,7 @@ def gradient(x, *, spacing=1.0, axis=None, edge_order: int = 1):
     x = as_value(x, where="gradient")
     given = range(x.ndim) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
     axes = [check_axis("gradient", i, x.ndim) for i in given]
+    spacing = 1.0 if spacing is None else spacing
     spacings = list(spacing) if isinstance(spacing, (tuple, list)) else [spacing] * len(axes)
     if edge_order not in (1, 2):
         raise OptionError("gradient", "edge_order 1 or 2", edge_order, "Use 1.")

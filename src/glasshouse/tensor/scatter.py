@@ -33,6 +33,7 @@ from glasshouse.ops.compare import where
 from glasshouse.ops.create import iota
 from glasshouse.ops.movement import section
 from glasshouse.tensor import index as indexing
+from glasshouse.tensor.arithmetic import scaled
 from glasshouse.tensor.arrange import diagonal_places
 from glasshouse.tensor.index import contents, explained, places_in
 from glasshouse.tensor.joining import strided_places
@@ -181,8 +182,8 @@ def joined_by_place(join, places: Value, values: Value, size: int):
         same = operator.eq(*moved_on(ordered, step))
         values = movement.concatenate(head, where(same, join(early, late), late), axis=0)
         step *= 2
-    found = cards.scatter_set(full((size,), 0, values.dtype), ordered, values, axis=0)
-    return found, counted(places, size)
+    joined = cards.scatter_set(full((size,), 0, values.dtype), ordered, values, axis=0)
+    return joined, counted(places, size)
 
 
 def moved_on(x: Value, step: int) -> tuple[Value, Value]:
@@ -200,8 +201,8 @@ def reduced_at(where_: str, x: Value, places: Value, updates: Value, reduce: str
     check_option(where_, "reduce", reduce, REDUCTIONS)
     size = x.size
     if reduce in JOINS:
-        found, count = joined_by_place(JOINS[reduce], places, updates, size)
-        together = JOINS[reduce](x, found) if own else found
+        joined, count = joined_by_place(JOINS[reduce], places, updates, size)
+        together = JOINS[reduce](x, joined) if own else joined
         return where(count > 0, together, x)
     count = counted(places, size)
     start = x if own else where(count > 0, zeros(x), x)
@@ -258,15 +259,14 @@ def index_select(x, axis: int, index):
     return out if shape else reshape(out, ())
 
 
-def written_slices(where_: str, card, x, axis: int, index, source, scale=1) -> Value:
+def written_slices(where_: str, card, x, axis: int, index, source) -> Value:
     shape = as_value(x, where=where_).shape
     x, axis, index = slices(where_, x, axis, index)
     wanted = (*x.shape[:axis], index.size, *x.shape[axis + 1 :])
     if not (type(source) in SCALARS or as_value(source).ndim <= len(wanted)):
         raise ShapeError(where_, f"a source of shape {wanted}", source.shape, "Reshape it.")
     source = contents(where_, source, x, wanted)
-    updates = source if type(scale) is int and scale == 1 else source * scale
-    run = partial(card, x, index, cast(updates, x.dtype), axis=axis)
+    run = partial(card, x, index, source, axis=axis)
     return reshape(explained(where_, run, [(index, axis, x.shape[axis])]), shape)
 
 
@@ -281,7 +281,8 @@ def index_add(x, axis: int, index, source, *, alpha=1):
         >>> index_add(as_value([0, 0]), 0, as_value([1, 1]), as_value([2, 3])).tolist()
         [0, 5]
     """
-    return written_slices("index_add", cards.scatter_add, x, axis, index, source, alpha)
+    source = cast(scaled(as_value(source), alpha), as_value(x).dtype)
+    return written_slices("index_add", cards.scatter_add, x, axis, index, source)
 
 
 @takes_names_of_pytorch
@@ -315,11 +316,14 @@ def index_reduce(x, axis: int, index, source, reduce: str, *, include_self: bool
     Raises: IndexOutOfRangeError, ShapeError, OptionError for another `reduce`.
     Source: PyTorch.
     """
+    own = as_value(x, where="index_reduce").shape
     x, axis, index = slices("index_reduce", x, axis, index)
     shape = (*x.shape[:axis], index.size, *x.shape[axis + 1 :])
     apart = reshape(index, (*(1,) * axis, index.size, *(1,) * (x.ndim - axis - 1)))
     spread = broadcast_to(apart, shape)
-    return scatter_reduce(x, axis, spread, source, reduce, include_self=include_self)
+    source = broadcast_to(as_value(source), shape) if not as_value(source).ndim else source
+    reduced = scatter_reduce(x, axis, spread, source, reduce, include_self=include_self)
+    return reshape(reduced, own)
 
 
 def index_put(x, indices, values, accumulate: bool = False):

@@ -29,7 +29,7 @@ def sorted_with_positions(where: str, x, axis: int, descending: bool):
 
 
 @takes_names_of_pytorch
-def sort(x, /, axis: int = -1, *, descending: bool = False, stable: bool = True):
+def sort(x, /, axis: int = -1, descending: bool = False, *, stable: bool = True):
     """x sorted along an axis, smallest first; NaN comes last. Always stable.
 
     Shapes: x (...) -> (...).
@@ -44,7 +44,7 @@ def sort(x, /, axis: int = -1, *, descending: bool = False, stable: bool = True)
 
 
 @takes_names_of_pytorch
-def argsort(x, /, axis: int = -1, *, descending: bool = False, stable: bool = True):
+def argsort(x, /, axis: int = -1, descending: bool = False, *, stable: bool = True):
     """The positions that sort x along an axis; equal elements keep their order.
 
     Shapes: x (...) -> (...).

@@ -4,9 +4,9 @@ rounded to the dtype of their arguments."""
 import math
 
 from glasshouse.base import OptionError, inexact_dtype
-from glasshouse.base.dtype import float64
+from glasshouse.base.dtype import float64, int64
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import as_value, cast, full
+from glasshouse.dispatch.value import Value, as_value, cast, full
 from glasshouse.ops import elementwise as cards
 from glasshouse.ops.compare import where
 from glasshouse.tensor import bessel, elementwise, gamma
@@ -70,11 +70,11 @@ log_ndtr = in_double(
     "log_ndtr",
     errors.log_ndtr_of,
     "The logarithm of the normal distribution function, accurate for small x.",
-    "100.0",
     "0.0",
+    "-0.6931471824645996",
 )
 ndtri = in_double(
-    "ndtri", errors.ndtri_of, "The y with ndtr(y) = x; NaN outside of 0 to 1.", "0.5", "-0.0"
+    "ndtri", errors.ndtri_of, "The y with ndtr(y) = x; NaN outside of 0 to 1.", "0.0", "-inf"
 )
 gammaln = in_double("gammaln", gamma.lgamma_of, "log |Γ(x)|.", "1.0", "0.0")
 digamma = in_double(
@@ -234,14 +234,14 @@ def incomplete(name: str, part: int, about: str):
         dtype = a.dtype
         a, x = cast(a, float64), cast(x, float64)
         inside = (a > 0) & (x > 0) & (a < math.inf) & (x < math.inf)
-        found = gamma.halves_of_gamma(choose(inside, a, 1.0), choose(inside, x, 1.0))[part]
+        part_inside = gamma.halves_of_gamma(choose(inside, a, 1.0), choose(inside, x, 1.0))[part]
         none = part == 0  # what P is for x = 0, or a infinite
         at_zero, at_end = (0.0, 1.0) if none else (1.0, 0.0)
         edge = choose((x == 0) | (a == math.inf), at_zero, full(x.shape, at_end, float64))
         edge = choose((a < 0) | (x < 0) | is_nan(a) | is_nan(x), math.nan, edge)
         edge = choose((a == 0) & (x > 0), at_end, edge)
         both = ((a == 0) & (x == 0)) | ((a == math.inf) & (x == math.inf))
-        return cast(where(inside, found, choose(both, math.nan, edge)), dtype)
+        return cast(where(inside, part_inside, choose(both, math.nan, edge)), dtype)
 
     return named(
         function,
@@ -274,9 +274,9 @@ def zeta(x, q, /):
     dtype = s.dtype
     s, q = cast(s, float64), cast(q, float64)
     inside = (s > 1) & (q > 0)
-    found = gamma.zeta_of(choose(inside, s, 2.0), choose(inside, q, 1.0))
+    series = gamma.zeta_of(choose(inside, s, 2.0), choose(inside, q, 1.0))
     pole = (s == 1) | ((s > 1) & (q <= 0) & (q == elementwise.floor(q)))
-    out = choose(inside, found, errors.either(pole, math.inf, math.nan))
+    out = choose(inside, series, errors.either(pole, math.inf, math.nan))
     return cast(out, dtype)
 
 
@@ -287,22 +287,28 @@ def polynomial(name: str, first, step, about: str, shifted: bool = False):
     """Orthogonal polynomials by their recurrence: p_0 = 1, p_1 = first(x), p_k+1 of k, x and both
     before."""
 
-    def function(x, n: int):
+    def function(x, n):
         (x,) = elementwise.floats(name, as_value(x, where=name))
         x = x * 2 - 1 if shifted else x
+        many = isinstance(n, Value) and n.size != 1
+        n = cast(n, int64) if many else int(n)
+        highest = int(n.max()) if many else n
         before, own = full(x.shape, 0, x.dtype), full(x.shape, 1, x.dtype)
-        for k in range(max(int(n), 0)):
+        out = elementwise.where(n == 0, own, before) if many else own if highest >= 0 else before
+        for k in range(highest):
             before, own = own, step(k, x, own, before) if k else first(x)
-        return own if n >= 0 else before
+            out = elementwise.where(n == k + 1, own, out) if many else own
+        return out
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"""{about} of degree n{", of 2x - 1" if shifted else ""}.
+    function.__doc__ = f"""{about} of degree n{", of 2x - 1" if shifted else ""}; a tensor of
+    degrees is read at once.
 
     Shapes: x (...) -> (...).
     Dtypes: floating, kept; integers become float32.
     Source: Abramowitz, Stegun 1964, 22.7.
     """
-    return composed(function)
+    return function
 
 
 def chebyshev_step(k, x, own, before):

@@ -67,10 +67,10 @@ def ordered(where_: str, x, axis: int):
 
 def picked(kind, shape, x: Value, places: Value, axis: int, keepdims: bool):
     """(values, indices) at one place for each line, in the shape of a reduction."""
-    found = gather_along(x, places, axis), places
+    both = gather_along(x, places, axis), places
     if not shape:
-        return kind(*(reshape(y, ()) for y in found))
-    return kind(*(found if keepdims else (squeeze(y, axis) for y in found)))
+        return kind(*(reshape(y, ()) for y in both))
+    return kind(*(both if keepdims else (squeeze(y, axis) for y in both)))
 
 
 @composed
@@ -170,7 +170,8 @@ def differs(x: Value, axis: int) -> Value:
 BETWEEN = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
-def quantiles(where_: str, x, q, axis, keepdims: bool, interpolation: str, skips_nan: bool):
+def quantiles(where_: str, x, q, axis, keepdims: bool, interpolation: str):
+    skips_nan = where_ == "nanquantile"
     check_option(where_, "interpolation", interpolation, BETWEEN)
     x = as_value(x, where=where_)
     if not x.dtype.is_floating:
@@ -179,7 +180,7 @@ def quantiles(where_: str, x, q, axis, keepdims: bool, interpolation: str, skips
     if q.ndim > 1:
         raise ShapeError(where_, "q of one axis at most", q.shape, "Flatten it.")
     kept = (1,) * x.ndim
-    if axis is None:
+    if axis is None or not x.ndim:
         x, axis = reshape(x, (x.size,)), 0
     else:
         axis = check_axis(where_, axis, x.ndim)
@@ -190,12 +191,14 @@ def quantiles(where_: str, x, q, axis, keepdims: bool, interpolation: str, skips
     count = lines.shape[-1] - missing if skips_nan else full(missing.shape, lines.shape[-1], int64)
     rank = reshape(q, (q.size,)) * cast(count - 1, x.dtype)  # (..., number of q)
     rank = elementwise.maximum(rank, full(rank.shape, 0, x.dtype))
-    found = between(lines, rank, interpolation)
+    between_ranks = between(lines, rank, interpolation)
     if not skips_nan:
-        found = choose(broadcast_to(missing > 0, found.shape), math.nan, found)
-    found = move_axes(found, (found.ndim - 1,), (0,))
-    shape = kept if keepdims else tuple(found.shape[1:])
-    return reshape(found, (*q.shape, *shape))
+        between_ranks = choose(
+            broadcast_to(missing > 0, between_ranks.shape), math.nan, between_ranks
+        )
+    between_ranks = move_axes(between_ranks, (between_ranks.ndim - 1,), (0,))
+    shape = kept if keepdims else tuple(between_ranks.shape[1:])
+    return reshape(between_ranks, (*q.shape, *shape))
 
 
 def between(lines: Value, rank: Value, interpolation: str) -> Value:
@@ -226,7 +229,7 @@ def quantile(x, q, axis=None, keepdims: bool = False, *, interpolation: str = "l
         >>> quantile(as_value([1.0, 2.0, 4.0]), 0.75).item()
         3.0
     """
-    return quantiles("quantile", x, q, axis, keepdims, interpolation, False)
+    return quantiles("quantile", x, q, axis, keepdims, interpolation)
 
 
 @composed
@@ -237,7 +240,7 @@ def nanquantile(x, q, axis=None, keepdims: bool = False, *, interpolation: str =
     Raises: OptionError for another interpolation, DTypeError, ShapeError.
     Source: NumPy, PyTorch.
     """
-    return quantiles("nanquantile", x, q, axis, keepdims, interpolation, True)
+    return quantiles("nanquantile", x, q, axis, keepdims, interpolation)
 
 
 # -- sums and moments ------------------------------------------------------------------------------
@@ -272,6 +275,8 @@ def nanmean(x, axis=None, keepdims: bool = False, *, dtype=None):
 
 def with_mean(name: str, spread, about: str):
     def function(x, axis=None, *, unbiased=None, correction=None, keepdims: bool = False):
+        if isinstance(axis, bool):
+            axis, unbiased = None, axis
         if correction is None:
             correction = 1 if unbiased is None else int(unbiased)
         over = {"axis": axis, "keepdims": keepdims}
@@ -328,11 +333,12 @@ def corrcoef(x, /):
     Raises: ShapeError for more than two axes.
     Source: NumPy, PyTorch.
     """
-    found = cov(x)
-    if not found.ndim:
-        return found / found
-    size = elementwise.sqrt(elementwise.real(diagonal(found)))
-    out = found / reshape(size, (size.size, 1)) / size
+    covariances = cov(x)
+    if covariances.size == 1:
+        covariances = reshape(covariances, ())
+        return covariances / covariances
+    size = elementwise.sqrt(elementwise.real(diagonal(covariances)))
+    out = covariances / reshape(size, (size.size, 1)) / size
     if not out.dtype.is_complex:
         return elementwise.clip(out, -1.0, 1.0)
     parts = (

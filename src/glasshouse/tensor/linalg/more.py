@@ -87,7 +87,7 @@ def cond(x, /, p=None):
 def info_of(packed: Value) -> Value:
     """The position, from 1, of the first pivot of 0, or 0."""
     zero = diagonal(packed) == 0
-    if not packed.shape[-1]:
+    if not zero.shape[-1]:
         return full(packed.shape[:-2], 0, int32)
     first = reduce.argmax(zero, axis=-1) + 1
     return cast(elementwise.where(reduce.any(zero, axis=-1), first, 0), int32)
@@ -119,15 +119,15 @@ def cholesky_ex(x, /, *, upper: bool = False, check_errors: bool = False) -> Cho
 def leading_failure(x: Value) -> Value:
     """The order of the first leading part that is not positive definite, or 0: by elimination
     without pivots, all pivots of a positive definite matrix are positive."""
-    n, found = x.shape[-1], full(x.shape[:-2], 0, int64)
+    n, solution = x.shape[-1], full(x.shape[:-2], 0, int64)
     for k in range(n):
         pivot = elementwise.real(x[..., k, k])
         fails = ~(pivot > 0)
-        found = where((found == 0) & fails, full(found.shape, k + 1, int64), found)
+        solution = where((solution == 0) & fails, full(solution.shape, k + 1, int64), solution)
         safe = elementwise.where(fails, 1, pivot)
         column = x[..., :, k : k + 1] / cards.as_column(cards.as_column(safe))
         x = x - column * elementwise.conj(cards.as_row(x[..., :, k]))
-    return cast(found, int32)
+    return cast(solution, int32)
 
 
 def inv_ex(x, /, *, check_errors: bool = False) -> InvExResult:
@@ -138,8 +138,8 @@ def inv_ex(x, /, *, check_errors: bool = False) -> InvExResult:
     Source: PyTorch.
     """
     x = matrices("inv_ex", x, square=True)
-    found = solve_ex(x, broadcast_to(eye(x.shape[-1], dtype=x.dtype), x.shape))
-    return InvExResult(found.result, checked("inv_ex", found.info, check_errors))
+    solution = solve_ex(x, broadcast_to(eye(x.shape[-1], dtype=x.dtype), x.shape))
+    return InvExResult(solution.result, checked("inv_ex", solution.info, check_errors))
 
 
 def solve_ex(x1, x2, /, *, left: bool = True, check_errors: bool = False) -> SolveExResult:
@@ -150,8 +150,8 @@ def solve_ex(x1, x2, /, *, left: bool = True, check_errors: bool = False) -> Sol
     Source: PyTorch.
     """
     if not left:
-        found = solve_ex(transposed(x1), transposed(x2), check_errors=check_errors)
-        return SolveExResult(transposed(found.result), found.info)
+        solution = solve_ex(transposed(x1), transposed(x2), check_errors=check_errors)
+        return SolveExResult(transposed(solution.result), solution.info)
     x1, columns, vector = system("solve_ex", x1, x2, square=True)
     packed, order = cards.lu(x1)
     info = checked("solve_ex", info_of(packed), check_errors)
@@ -177,27 +177,50 @@ def solved(packed: Value, order: Value, columns: Value) -> Value:
 def lu_factor(x, /, *, pivot: bool = True) -> LUFactorResult:
     """L and U in one matrix, L without its diagonal of ones, and the row swapped with each, from 1.
 
-    Shapes: (..., n, n) -> (..., n, n), (..., n) int32.
+    Shapes: (..., m, n) -> (..., m, n), (..., min(m, n)) int32.
     Raises: LinAlgError for a singular matrix, OptionError without pivots, ShapeError unless square.
     Source: LAPACK, PyTorch.
     """
-    found = lu_factor_ex(x, pivot=pivot)
-    check_regular("lu_factor", found.LU)
-    return LUFactorResult(found.LU, found.pivots)
+    solution = lu_factor_ex(x, pivot=pivot)
+    check_regular("lu_factor", solution.LU)
+    return LUFactorResult(solution.LU, solution.pivots)
 
 
 def lu_factor_ex(x, /, *, pivot: bool = True, check_errors: bool = False) -> LUFactorExResult:
     """As lu_factor, with an info instead of an error for singular matrices.
 
-    Shapes: (..., n, n) -> (..., n, n), (..., n) int32, (...) int32.
+    Shapes: (..., m, n) -> (..., m, n), (..., min(m, n)) int32, (...) int32.
     Raises: LinAlgError with check_errors, OptionError without pivots, ShapeError unless square.
     Source: LAPACK, PyTorch.
     """
     if not pivot:
         raise OptionError("lu_factor", "pivot=True", False, "Row swaps keep it accurate.")
-    packed, order = cards.lu(matrices("lu_factor", x, square=True))
+    x = matrices("lu_factor", x)
+    packed, order = packed_lu(x)
     info = checked("lu_factor_ex", info_of(packed), check_errors)
-    return LUFactorExResult(packed, swaps_of(order), info)
+    return LUFactorExResult(packed, swaps_of(order, min(x.shape[-2:])), info)
+
+
+def packed_lu(x: Value) -> tuple[Value, Value]:
+    """(L and U in one (..., m, n), the order of rows), of a square part and what is left of it."""
+    m, n = x.shape[-2:]
+    k = min(m, n)
+    if m <= n:
+        packed, order = cards.lu(x[..., :k])
+    else:  # the order that pivots of tall columns take
+        square = concat([x.detach(), full((*x.shape[:-1], m - n), 0, x.dtype)], axis=-1)
+        order = cards.lu(square)[1]
+    rows = gather_along(x, broadcast_to(cards.as_column(order), x.shape), x.ndim - 2)
+    if m == n:
+        return packed, order
+    if m < n:
+        options = {"lower": True, "transpose": False, "unit_diagonal": True}
+        right = cards.triangular_solve(packed, rows[..., k:], **options)
+        return concat([packed, right], axis=-1), order
+    packed, _ = cards.lu(rows[..., :k, :])
+    options = {"lower": False, "transpose": True, "unit_diagonal": False}
+    left = transposed(cards.triangular_solve(packed, transposed(rows[..., k:, :]), **options))
+    return concat([packed, left], axis=-2), order
 
 
 def swapped(order: Value, k: int, place: Value) -> Value:
@@ -210,21 +233,22 @@ def swapped(order: Value, k: int, place: Value) -> Value:
     return where(moved, broadcast_to(here, order.shape), out)
 
 
-def swaps_of(order: Value) -> Value:
+def swaps_of(order: Value, count: int) -> Value:
     """The row that each step exchanged with its own, from 1, of the order that they lead to."""
     n = order.shape[-1]
     rows, swaps = broadcast_to(iota(size=n, dtype=int64), order.shape), []
-    for k in range(n):
+    for k in range(count):
         place = reduce.argmax(rows == order[..., k : k + 1], axis=-1, keepdims=True)
         rows = swapped(rows, k, place)
         swaps.append(place + 1)
     return cast(concat(swaps, axis=-1) if swaps else rows, int32)
 
 
-def order_of(swaps: Value) -> Value:
-    """The order of rows that swaps, counted from 1, lead to."""
+def order_of(swaps: Value, count: int | None = None) -> Value:
+    """The order of `count` rows that swaps, counted from 1, lead to."""
     swaps = cast(swaps, int64)
-    rows = broadcast_to(iota(size=swaps.shape[-1], dtype=int64), swaps.shape)
+    count = swaps.shape[-1] if count is None else count
+    rows = broadcast_to(iota(size=count, dtype=int64), (*swaps.shape[:-1], count))
     for k in range(swaps.shape[-1]):
         rows = swapped(rows, k, swaps[..., k : k + 1] - 1)
     return rows
@@ -342,11 +366,11 @@ def cheapest_splits(sizes: list[int]) -> dict[tuple[int, int], int]:
     for length in range(1, count):
         for i in range(count - length):
             j = i + length
-            found = [
+            solution = [
                 (costs[i, k] + costs[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1], k)
                 for k in range(i, j)
             ]
-            costs[i, j], splits[i, j] = min(found)
+            costs[i, j], splits[i, j] = min(solution)
     return splits
 
 

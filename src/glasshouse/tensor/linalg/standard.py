@@ -270,8 +270,19 @@ def inv(x, /):
     return solve_stack("inv", x, eye(x.shape[-1], dtype=x.dtype))
 
 
-def solve_triangular(x1, x2, /, *, lower: bool = True, unit_diagonal: bool = False):
-    """The y with x1 @ y = x2, of which only one triangle of x1 is read.
+def solve_triangular(
+    x1,
+    x2,
+    /,
+    *,
+    lower: bool = True,
+    unit_diagonal: bool = False,
+    upper: bool | None = None,
+    left: bool = True,
+    unitriangular: bool = False,
+):
+    """The y with x1 @ y = x2 (y @ x1 = x2 unless `left`), of which only one triangle of x1 is read.
+    `upper` and `unitriangular` are PyTorch's words.
 
     Shapes: (..., n, n), (..., n, k) -> (..., n, k).
     Raises: ShapeError.
@@ -279,8 +290,14 @@ def solve_triangular(x1, x2, /, *, lower: bool = True, unit_diagonal: bool = Fal
     x1, x2 = promoted("solve_triangular", x1, x2)
     x1 = matrices("solve_triangular", x1, square=True)
     x2 = matrices("solve_triangular", cast(x2, x1.dtype))
-    options = {"lower": bool(lower), "unit_diagonal": bool(unit_diagonal)}
-    return cards.triangular_solve(x1, x2, transpose=False, **options)
+    lower = bool(lower if upper is None else not upper)
+    if not left:
+        x1, x2, lower = matrix_transpose(x1), matrix_transpose(x2), not lower
+    lead = broadcast_shapes("solve_triangular", x1.shape[:-2], x2.shape[:-2])
+    x1, x2 = (broadcast_to(x, lead + x.shape[-2:]) for x in (x1, x2))
+    options = {"lower": lower, "unit_diagonal": bool(unit_diagonal or unitriangular)}
+    y = cards.triangular_solve(x1, x2, transpose=False, **options)
+    return y if left else matrix_transpose(y)
 
 
 def cutoff(s: Value, shape, rtol) -> Value:
@@ -372,7 +389,7 @@ def cross(x1, x2, /, *, axis: int = -1):
 
 
 @takes_names_of_pytorch
-def vector_norm(x, /, *, axis=None, keepdims: bool = False, ord=2):
+def vector_norm(x, /, ord=2, axis=None, keepdims: bool = False):
     """The norm (Σ |x|^ord)^(1/ord); inf and -inf give the extremes, 0 counts what is not 0.
 
     Shapes: as a reduction over `axis` (all axes by default).
@@ -414,12 +431,17 @@ def scaled_norm(x: Value, axis, keepdims: bool) -> Value:
 
 
 @takes_names_of_pytorch
-def matrix_norm(x, /, *, keepdims: bool = False, ord="fro"):
+def matrix_norm(x, /, ord="fro", axis=(-2, -1), keepdims: bool = False):
     """The norm of matrices: 'fro', 'nuc', ±1 (columns), ±inf (rows), ±2 (singular values).
 
     Shapes: (..., m, n) -> (...) or (..., 1, 1).
     Raises: OptionError for another ord, ShapeError.
     """
+    x = as_value(x, where="matrix_norm")
+    if x.ndim >= 2 and tuple(axis) != (-2, -1):
+        places = tuple(check_axis("matrix_norm", i, x.ndim) for i in axis)
+        out = matrix_norm(moveaxis(x, places, (-2, -1)), ord)
+        return reshape(out, reduce.kept_shape(x.shape, places)) if keepdims else out
     x = stacked("matrix_norm", x)
     x = cast(x, inexact_dtype(x.dtype))
     orders = ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf)

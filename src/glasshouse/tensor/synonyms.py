@@ -1,0 +1,112 @@
+"""PyTorch's names for functions that have another one here, and methods of tensors as functions."""
+
+from glasshouse.base.dtype import default_float, promote
+from glasshouse.dispatch.value import Value
+from glasshouse.tensor import (
+    arithmetic,
+    elementwise,
+    joining,
+    manipulate,
+    printing,
+    scans,
+    special,
+    writing,
+)
+from glasshouse.tensor import linalg as matrices
+from glasshouse.tensor.methods import Tensor
+
+FUNCTIONS = {
+    elementwise: {
+        "absolute": "abs", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin",
+        "arcsinh": "asinh", "arctan": "atan", "arctan2": "atan2", "arctanh": "atanh",
+        "clamp": "clip", "conj_physical": "conj", "eq": "equal", "fix": "trunc",
+        "ge": "greater_equal", "gt": "greater", "le": "less_equal", "lt": "less",
+        "ne": "not_equal", "neg": "negative", "true_divide": "divide",
+    },
+    manipulate: {
+        "broadcast_tensors": "broadcast_arrays", "cat": "concat", "concatenate": "concat",
+        "movedim": "moveaxis", "permute": "permute_dims", "permute_copy": "permute_dims",
+        "swapdims": "swapaxes", "transpose_copy": "transpose", "unbind": "unstack",
+        "unbind_copy": "unstack", "unsafe_chunk": "chunk", "unsafe_split": "split",
+        "unsqueeze": "expand_dims", "unsqueeze_copy": "expand_dims", "squeeze_copy": "squeeze",
+        "split_copy": "split",
+    },
+    joining: {
+        "narrow_copy": "narrow", "row_stack": "vstack", "select_copy": "select",
+        "as_strided_copy": "as_strided", "split_with_sizes_copy": "split_with_sizes",
+        "unsafe_split_with_sizes": "split_with_sizes", "unfold_copy": "unfold",
+    },
+    special: {
+        "digamma": "digamma", "erfc": "erfc", "erfinv": "erfinv", "i0": "i0",
+        "igamma": "gammainc", "igammac": "gammaincc", "lgamma": "gammaln", "logit": "logit",
+        "mvlgamma": "multigammaln", "polygamma": "polygamma", "sinc": "sinc",
+    },
+    arithmetic: {"view_as_complex_copy": "view_as_complex", "view_as_real_copy": "view_as_real"},
+    scans: {"trapz": "trapezoid"},
+    matrices: {"cross": "cross"},
+    printing: {"set_printoptions": "set_print_options"},
+}  # fmt: skip
+METHODS = """
+clone detach detach_ is_conj is_inference is_neg resize_as_ resolve_conj resolve_neg
+zero_ fill_
+""".split()
+
+
+def fill(x, value):
+    """A tensor with one number everywhere, in shape and dtype of x.
+
+    Source: PyTorch.
+    """
+    return x.clone().detach().fill_(value)
+
+
+def get_default_dtype():
+    """The dtype of Python floats: float32, always.
+
+    Source: PyTorch.
+    """
+    return default_float
+
+
+def promote_types(type1, type2):
+    """The smallest dtype that both convert to.
+
+    Source: PyTorch.
+    """
+    return promote(type1, type2)
+
+
+def typename(x) -> str:
+    """The name of the type of x, with its module; of a tensor, with its dtype.
+
+    Source: PyTorch.
+    """
+    if isinstance(x, Value):
+        return x.type()
+    kind = x if isinstance(x, type) else type(x)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def to_dlpack(x):
+    """The contents of x as a DLPack capsule.
+
+    Source: DLPack.
+    """
+    return x.__dlpack__()
+
+
+def own_functions() -> dict:
+    """Every further name, and its function."""
+    functions = {
+        name: getattr(module, own)
+        for module, names in FUNCTIONS.items()
+        for name, own in names.items()
+    }
+    copies = {"expand_copy": Tensor.expand, "view_copy": Tensor.view}
+    methods = {name: getattr(Tensor, name) for name in METHODS if hasattr(Tensor, name)}
+    return functions | copies | methods | writing.FUNCTIONS
+
+
+globals().update(own_functions())
+__all__ = ["fill", "get_default_dtype", "promote_types", "to_dlpack", "typename",
+           *own_functions()]  # fmt: skip
