@@ -1,6 +1,6 @@
 """Peak memory of training steps of PyTorch eager: what `gh.analyze` predicts, and what is measured.
 
-    python tools/torch_memory.py [LIBRARY | LIBRARY:NAME …] [--models N] [--out FILE]
+    python tools/torch_memory.py [LIBRARY | LIBRARY:NAME …] [--models N] [--out FILE] [--captured]
 
 Models are small forms of others' (`torch_model_zoo.py`); without names, a draw of N small ones
 from all three libraries. The step (`zero_grad`, forward, loss, `backward`, update) is made twice,
@@ -9,7 +9,9 @@ earnest, by PyTorch's `torch.distributed._tools.MemTracker`. Its hooks keep the 
 module's inputs until the last one is there, which eager alone does not; so it measures twice:
 without these hooks, which is what the prediction is compared with, and as it is. A line of the
 table: bytes of step 1 and of both steps, predicted and measured, whether they are equal ("hooks":
-also with them), and seconds. The status is 1 where fewer than nine in ten are equal."""
+also with them), and seconds. With --captured: of two steps that gh.optimize captured whole and has
+compiled, as `torch_tracker.captured_peaks` measures them. The status
+is 1 where fewer than nine in ten are equal."""
 
 import argparse
 import itertools
@@ -26,7 +28,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 import torch_model_zoo as zoo
 from torch_models import float_tensors
-from torch_tracker import measured_peaks
+from torch_tracker import captured_peaks, measured_peaks
 
 import glasshouse as gh
 from glasshouse.torch.ahead import EagerStep
@@ -80,6 +82,29 @@ def examine(number: int, library: str, name: str) -> dict:
     }
 
 
+def examine_captured(number: int, library: str, name: str) -> dict:
+    """The same of steps that gh.optimize captured."""
+    model, inputs = zoo.build(library, name)
+    optimizer = optimizer_of(number, model)
+    begin = time.perf_counter()
+    found = gh.analyze.step(model, loss_of, optimizer, [inputs], convention="captured")
+    between = time.perf_counter()
+    step = EagerStep(model, loss_of, optimizer, [inputs], None)
+    peaks = captured_peaks(step, optimizer, [inputs])
+    end = time.perf_counter()
+    return {
+        "predicted": found.peaks,
+        "measured": peaks,
+        "equal": found.peaks == peaks,
+        "equal_with_hooks": False,
+        "analysis_s": between - begin,
+        "run_s": end - between,
+        "optimizer": type(optimizer).__name__,
+        "kinds": found.memory_by_kind,
+        "breaks": [one._asdict() for one in found.breaks],
+    }
+
+
 def line_of(name: str, result: dict) -> str:
     """A result, as a line of the table."""
     if "error" in result:
@@ -119,7 +144,9 @@ def main() -> int:
     parser.add_argument("models", nargs="*", help="a library, or LIBRARY:NAME")
     parser.add_argument("--models", type=int, default=45, dest="count", help="how many are drawn")
     parser.add_argument("--out", type=Path, help="a file of results, a line of JSON each")
+    parser.add_argument("--captured", action="store_true", help="steps under gh.optimize")
     options = parser.parse_args()
+    examined = examine_captured if options.captured else examine
     warnings.simplefilter("ignore")
     heads = ("step 1", "measured", "both", "measured")
     columns = " ".join(f"{head:>14}" for head in heads)
@@ -130,7 +157,7 @@ def main() -> int:
     results = []
     for number, (library, name) in enumerate(chosen(options.models, options.count)):
         try:
-            result = examine(number, library, name)
+            result = examined(number, library, name)
         except Exception as error:
             result = {"equal": False, "error": f"{type(error).__name__}: {str(error)[:300]}"}
         results.append({"model": f"{library}:{name}", **result})

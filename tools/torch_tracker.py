@@ -10,6 +10,8 @@ from torch.utils._pytree import tree_leaves
 
 import glasshouse as gh
 from glasshouse.torch import tensor_access
+from glasshouse.torch.front_compile import Segment
+from glasshouse.torch.variant import GraphVariant
 
 
 class WithoutHooks(contextlib.nullcontext):
@@ -45,6 +47,7 @@ def measured_peaks(step, optimizer, inputs: list, with_hooks: bool = False) -> l
     return peaks
 
 
+FIRST = 4  # calls in which a step is captured and compiled
 MARK = 1_000_003  # bytes of the first mark: an odd number that no tensor has
 
 
@@ -69,6 +72,13 @@ class MemoryLog:
         """Note what the manager has handed out by now."""
         self.allocated.append(event.allocated_bytes)
         torch.empty(MARK + 2 * len(self.allocated) - 2, dtype=torch.uint8)
+
+    @contextlib.contextmanager
+    def without_marks(self):
+        """Inside, no mark is left: Python of others in a backward pass breaks a graph there."""
+        self.subscription.remove()
+        yield
+        self.subscription = self.manager.subscribe(self.mark)
 
     def __exit__(self, *exc_info):
         self.manager.catch_up()
@@ -144,4 +154,49 @@ def compiled_peaks(step, optimizer, inputs: list, steps: int = 2) -> list[int]:
     finally:
         gc.enable()
         hook.remove()
+    return log.peaks(first_bytes)
+
+
+def captured_peaks(step, optimizer, inputs: list, steps: int = 2) -> list[int]:
+    """Bytes at the peak of each of an EagerStep's steps, captured whole by gh.optimize.
+
+    They are those behind the ones in which it is captured and compiled. Optimizers tell
+    torch.profiler of no regions of theirs, which would break the graph."""
+    manager = gh.memory.current()
+
+    def caught_up(function):
+        """The function; before and behind it the manager tells what died."""
+
+        def call(*args):
+            manager.catch_up()
+            result = function(*args)
+            manager.catch_up()
+            return result
+
+        return call
+
+    captured = gh.optimize(type(step).run)
+    held = [*step.model.parameters(), *step.model.buffers()]
+    first_bytes = own_bytes(held, [x.grad for x in held], list(optimizer.state.values()), inputs)
+    gc.collect()
+    gc.disable()
+    try:
+        with (
+            mock.patch.object(tensor_access, "native", lambda: None),
+            mock.patch.object(torch.autograd.profiler, "record_function", contextlib.nullcontext),
+            MemoryLog() as log,
+        ):
+            with log.without_marks():
+                for _ in range(FIRST):
+                    captured(step, optimizer, inputs)
+            with (
+                mock.patch.object(Segment, "__call__", caught_up(Segment.__call__)),
+                mock.patch.object(torch.Tensor, "backward", caught_up(torch.Tensor.backward)),
+                mock.patch.object(GraphVariant, "results", caught_up(GraphVariant.results)),
+            ):
+                for _ in range(steps):
+                    with torch.profiler.record_function("step"):
+                        captured(step, optimizer, inputs)
+    finally:
+        gc.enable()
     return log.peaks(first_bytes)

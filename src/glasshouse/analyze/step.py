@@ -32,10 +32,11 @@ from glasshouse.profile.text import scaled
 # ResNet-50 (`benchmarks/analyze.py`); a process that finds the code on disk takes less.
 RUNTIME_BYTES = 4500
 
-CONVENTIONS = ("exact", "torch")
+CONVENTIONS = ("exact", "torch", "captured")
 TORCH_STEPS = {  # modules and classes
     "exact": ("ahead_compiled", "CompiledStep"),
     "torch": ("ahead", "EagerStep"),
+    "captured": ("ahead_captured", "WholeStep"),
 }
 
 
@@ -198,9 +199,9 @@ def step_maker(where: str, model, convention: str) -> Callable:
     if is_torch_module(model):
         name, maker = TORCH_STEPS[convention]
         return getattr(of_torch(name), maker)
-    if convention == "torch":
+    if convention != "exact":
         fix = f'For a {type_name(model)}, say convention="exact".'
-        raise OptionError(where, "a torch.nn.Module with 'torch'", type_name(model), fix)
+        raise OptionError(where, f"a torch.nn.Module with {convention!r}", type_name(model), fix)
     return TrainingStep
 
 
@@ -309,7 +310,8 @@ def step(
     inputs      the model's input (or a list, dict, dataclass), then targets: tensors, or
                 pairs (shape, dtype)
     convention  "exact": a step on our engine (of a torch.nn.Module: compiled by our backend);
-                "torch": of such a module by PyTorch eager
+                "torch": of such a module by PyTorch eager; "captured": of such a module, with the
+                loss and the update, as gh.optimize captures a whole step
     autocast    "bfloat16" or "float16" for mixed precision
     machine     a profile, a file, or a built-in name, for the predicted time
 

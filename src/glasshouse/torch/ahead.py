@@ -191,9 +191,11 @@ class EagerStep:
             raise OptionError("step", expected, type_name(output), "Pass loss(output, *targets).")
         return loss
 
-    def running(self, mode: ContentlessMode):
-        """Context: the model is called as it will be; nothing that was compiled is."""
-        return torch.compiler.set_stance("force_eager")
+    @contextmanager
+    def running(self, mode: ContentlessMode, optimizer, inputs: list):
+        """Inside, the model is called as it will be; nothing that was compiled is."""
+        with mode, torch.compiler.set_stance("force_eager"):
+            yield
 
     def begin_step(self, ledger: Ledger) -> None:
         """Another step begins."""
@@ -205,34 +207,43 @@ class EagerStep:
 
     def analyse(self, steps: int, machine: MachineProfile) -> EagerStepAnalysis:
         """The EagerStepAnalysis of the steps, one after the other."""
-        mode, ledger, peaks = ContentlessMode(), Ledger(), []
+        mode, ledger = ContentlessMode(), Ledger()
         contentless = Contentless(mode)
-        modules = [x for x in (self.model, self.loss) if isinstance(x, torch.nn.Module)]
         optimizer = self.optimizer
         fixed = optimizer if isinstance(optimizer, torch.optim.Optimizer) else None
         with (
-            without_contents(modules, fixed, contentless),
+            without_contents(self.modules(), fixed, contentless),
             self.explaining(mode),
-            mode,
-            self.running(mode),
             no_collection(),
         ):
-            if fixed is None:
-                optimizer = self.optimizer(self.model.parameters())
-            inputs = [contentless.input_of(x) for x in self.inputs]
-            end = observe(ledger, self.model)
-            try:
-                self.note_all(ledger, modules, optimizer, inputs)
-                contentless.forget()
-                for _ in range(steps):
-                    self.begin_step(ledger)
-                    with FlopCounter(self.model) as counter:
-                        self.run(optimizer, inputs)
-                    self.name_owners(ledger, modules, optimizer, inputs)
-                    peaks.append(ledger.peak)
-            finally:
-                end()
+            with mode:
+                if fixed is None:
+                    optimizer = self.optimizer(self.model.parameters())
+                inputs = [contentless.input_of(x) for x in self.inputs]
+            contentless.forget()
+            with self.running(mode, optimizer, inputs):
+                peaks, counter = self.watch(ledger, steps, optimizer, inputs)
         return self.analysis_of(ledger, peaks, counter, machine)
+
+    def modules(self) -> list:
+        """The model, and the loss function where that is a module."""
+        return [x for x in (self.model, self.loss) if isinstance(x, torch.nn.Module)]
+
+    def watch(self, ledger: Ledger, steps: int, optimizer, inputs: list) -> tuple:
+        """The peak of each step, and the FlopCounter of the last."""
+        peaks, counter = [], None
+        end = observe(ledger, self.model)
+        try:
+            self.note_all(ledger, self.modules(), optimizer, inputs)
+            for _ in range(steps):
+                self.begin_step(ledger)
+                with FlopCounter(self.model) as counter:
+                    self.run(optimizer, inputs)
+                self.name_owners(ledger, self.modules(), optimizer, inputs)
+                peaks.append(ledger.peak)
+        finally:
+            end()
+        return peaks, counter
 
     def note_all(self, ledger: Ledger, modules: list, optimizer, inputs: list) -> None:
         """Enter what is there before the first step."""

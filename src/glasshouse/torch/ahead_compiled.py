@@ -46,6 +46,8 @@ class CompiledStepAnalysis(EagerStepAnalysis):
 
     runs: list[PlannedRun]
 
+    title = "compiled by Glasshouse"
+
     @property
     def host_ns(self) -> float:
         """What Python takes around each Program, and between operators."""
@@ -91,7 +93,7 @@ class CompiledStepAnalysis(EagerStepAnalysis):
         at = self.peak_at
         where = " ".join(part for part in (f"in {at.primitive}", at.module, at.phase) if part)
         return (
-            f"compiled by Glasshouse: peak {self.peak_bytes:,} bytes "
+            f"{self.title}: peak {self.peak_bytes:,} bytes "
             f"(by step: {', '.join(f'{p:,}' for p in self.peaks)}), {where}; "
             f"arena {self.arena_bytes:,}\n{self.work()}\n"
         )
@@ -109,12 +111,13 @@ class CompiledStep(EagerStep):
     options: dict | None = None  # of torch.compile
 
     @contextmanager
-    def running(self, mode: ContentlessMode):
+    def running(self, mode: ContentlessMode, optimizer, inputs: list):
         """Inside, the model is compiled and its Programs are planned. What TorchDynamo keeps of it
         goes afterwards."""
         model = self.model._orig_mod if isinstance(self.model, OptimizedModule) else self.model
         self.simulation = Simulation(mode)
         with ExitStack() as stack:
+            stack.enter_context(mode)
             stack.enter_context(simulating(self.simulation))
             stack.enter_context(own_entries())
             self.forward = torch.compile(model, backend="glasshouse", options=self.options)

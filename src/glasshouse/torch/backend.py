@@ -10,7 +10,6 @@ from torch._dynamo.backends.common import aot_autograd
 from glasshouse.compile.plan import no_collection
 from glasshouse.torch.options import TorchOptions, check_mode, checked_options
 from glasshouse.torch.partition import DECOMPOSITIONS, partition_within
-from glasshouse.torch.planned import current
 from glasshouse.torch.runtime import (
     TorchGraphProgram,
     keep_nothing_donated,
@@ -70,7 +69,7 @@ def glasshouse(
         rules, more = rules | DECOMPOSITIONS, {"partition_fn": partition_within(budget)}
 
     # Inputs are written to by Programs where no gradient is told of it, as optimizers do.
-    writes = not torch.is_grad_enabled() and current.simulation is None
+    writes = not torch.is_grad_enabled()
     compile_graph = aot_autograd(
         fw_compiler=cached_compiler("forward", given),
         bw_compiler=cached_compiler("backward", given),

@@ -23,6 +23,7 @@ from glasshouse.torch.front_names import name_of
 from glasshouse.torch.front_nodes import TorchNodeFront
 from glasshouse.torch.front_state import NO_LEVEL, modes_check, others_watch, state_now
 from glasshouse.torch.front_tensors import TorchTensorFront
+from glasshouse.torch.no_contents import ContentlessMode
 
 
 def keep_from_dynamo(code: types.CodeType) -> None:
@@ -88,7 +89,7 @@ class TorchFront(
         tracer.gradients_changed = tracer.wrote = False
         tracer.tensor_checks, tracer.state_at_start = {}, state_now()
         tracer.given_memory, tracer.lifted_before = set(), 0  # of the graph's inputs
-        tracer.plain_codes = set()  # of custom Functions whose Python has no effects
+        tracer.plain_codes = {ContentlessMode.dispatch.__code__}  # of Python without effects
         tracer.graph.entry_modes = StateModes()
 
     def end(self, tracer):

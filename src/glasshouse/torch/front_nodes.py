@@ -15,7 +15,8 @@ from glasshouse.ir.node import IRNode
 from glasshouse.torch import front_names as names
 from glasshouse.torch.front_names import name_of
 from glasshouse.torch.front_numbers import memory_of
-from glasshouse.torch.front_state import PLAIN_CLASSES
+from glasshouse.torch.front_state import is_plain
+from glasshouse.torch.planned import current
 
 PASS_HINT = "hooks run as Python; forward and backward in one call without them make one graph"
 READING_HINT = "read values behind the captured function, or accept the break"
@@ -63,7 +64,7 @@ class TorchNodeFront(FrontEnd):
         name = name_of(target)
         call = Var(fn) if op != "call_method" else Var(getattr(type(args[0].value), target))
         for x in (*args, *kwargs.values()):
-            if self.is_tensor(x.value) and type(x.value) not in PLAIN_CLASSES:
+            if self.is_tensor(x.value) and not is_plain(type(x.value)):
                 raise Break(
                     f"{name} of a {type(x.value).__name__}, a subclass of Tensor",
                     call,
@@ -215,6 +216,8 @@ class TorchNodeFront(FrontEnd):
             leaves = [x for x in tensors if x.is_leaf and x.requires_grad]
             gradients = [x.grad for x in leaves] if "setattr" in called else []
             generator = torch.get_rng_state() if draws else None
+            if current.simulation is not None:
+                current.simulation.note(generator, "aten::get_rng_state")
 
             def undo():
                 for x, gradient in zip(leaves, gradients, strict=False):

@@ -1,11 +1,13 @@
 """What a captured call relies on of PyTorch beside its arguments: modes; and of its tensors."""
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _len_torch_dispatch_stack
 
 from glasshouse.torch.mode_readers import reader_of
 from glasshouse.torch.passes import count_other_modes
+from glasshouse.torch.planned import current
 from glasshouse.torch.tensor_guard import native
 
 NO_OTHERS = (  # functions that tell of modes that see each operation, with what they say of none
@@ -46,6 +48,12 @@ OTHER_READERS = (  # of what few functions read: it is guarded where one does
     (torch.is_autocast_enabled, "cuda"),
     (torch.get_autocast_dtype, "cuda"),
 )
+
+
+def is_plain(kind: type) -> bool:
+    """Whether operations on tensors of a class do what PyTorch's do: it is PyTorch's own, or that
+    of tensors without contents, where they are what is analysed."""
+    return kind in PLAIN_CLASSES or kind is FakeTensor and current.simulation is not None
 
 
 def told(fn, argument):

@@ -10,7 +10,7 @@ from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import Break, Recipe, ValueSource, Var, constant
 from glasshouse.ir.node import IRNode
 from glasshouse.torch import front_names as names
-from glasshouse.torch.front_state import PLAIN_CLASSES, TensorCheck, has_hooks
+from glasshouse.torch.front_state import TensorCheck, has_hooks, is_plain
 
 
 class KeptEntries(WeakKeyDictionary):
@@ -30,7 +30,7 @@ class TorchTensorFront(FrontEnd):
         return isinstance(value, torch.Tensor)
 
     def is_key(self, value):
-        return type(value) in PLAIN_CLASSES or self.is_constant(value)
+        return is_plain(type(value)) or self.is_constant(value)
 
     def keep(self, value, link, entry):
         kept = value.__dict__.get("_gh_entries")
@@ -48,12 +48,12 @@ class TorchTensorFront(FrontEnd):
 
     def check_plain(self, value) -> None:
         """Break where a tensor's class has its own idea of what operations do."""
-        if type(value) not in PLAIN_CLASSES:
+        if not is_plain(type(value)):
             raise Break(f"a {type(value).__name__}, a subclass of Tensor")
 
     def attribute(self, tracer, var, name):
         value = var.value
-        if type(value) not in PLAIN_CLASSES:
+        if not is_plain(type(value)):
             raise Break(
                 f"attribute {name!r} of a {type(value).__name__}", Var(getattr), [var, Var(name)]
             )
@@ -117,7 +117,7 @@ class TorchTensorFront(FrontEnd):
             method = var.value.requires_grad_
             self.apply(tracer, "call_method", "requires_grad_", method, [var, value], {})
             return
-        if name != "grad" or value is None or type(var.value) not in PLAIN_CLASSES:
+        if name != "grad" or value is None or not is_plain(type(var.value)):
             super().set_attribute(tracer, var, name, value)
         self.gradient(tracer, var)
         args = [var, Var(name), value]

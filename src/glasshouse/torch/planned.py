@@ -158,7 +158,10 @@ class PlannedVariant(ProgramVariant):
         """The tensors that the Program would write to, made segment by segment if it has any."""
         pairs = list(zip(self.specs_out, self.tensors_out(), strict=True))
         if not self.segments:
-            return [simulation.result(*pair) for pair in pairs]
+            return [
+                args[self.in_place[at]] if at in self.in_place else simulation.result(*pair)
+                for at, pair in enumerate(pairs)
+            ]
         tensors: dict[int, torch.Tensor] = {}
         for segment in self.segments:
             for at in segment.made:

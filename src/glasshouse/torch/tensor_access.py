@@ -209,6 +209,8 @@ class PythonTensorCall:
         for (place, dtype, sizes, strides, nbytes), given in zip(self.outputs, buffers):
             if given is None:
                 tensor = torch.empty_strided(sizes, strides, dtype=dtype)
+            elif isinstance(given[1], torch.Tensor):  # an input that is written to
+                tensor = given[1].detach().as_strided(sizes, strides)
             else:
                 flat = torch.from_numpy(given[1].numpy()[:nbytes]).view(dtype)
                 tensor = flat.as_strided(sizes, strides)

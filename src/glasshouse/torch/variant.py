@@ -200,6 +200,9 @@ class ProgramVariant(GraphVariant):
         self.set_results()
         is_backward = lowered.phase == "backward" and not self.program.hosts
         self.segments = self.find_segments(inputs) if is_backward else []
+        may_end = self.program.hosts or self.facts.indexes
+        if not may_end and not self.segments:
+            self.in_place = self.find_in_place(inputs)
 
     def written_leaves(self) -> frozenset[tuple[int, int]]:
         """(output of the recording, leaf) of what inputs have behind the graph."""
@@ -297,9 +300,6 @@ class CompiledVariant(ProgramVariant):
         }
         for at, array in self.constants.items():
             self.table.table[1 + at] = array.ctypes.data
-        may_end = self.program.hosts or facts.indexes
-        if not may_end and not self.segments:
-            self.in_place = self.find_in_place(inputs)
         given = [self.expected_input(i, x) for i, x in enumerate(inputs)]
         results, address = self.expected_results(), ctypes.addressof(self.table.table)
         self.call = make_call(address, given, results)

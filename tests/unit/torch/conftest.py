@@ -4,6 +4,21 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+LIBRARIES_WARN = ("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+def pytest_configure(config):
+    config.addinivalue_line(
+        "markers", "library_warnings: PyTorch and others' models warn of theirs"
+    )
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.get_closest_marker("library_warnings") is not None:
+            for line in LIBRARIES_WARN:
+                item.add_marker(pytest.mark.filterwarnings(line), append=False)
+
 
 @pytest.fixture(autouse=True)
 def fresh_dynamo(tmp_path, monkeypatch):

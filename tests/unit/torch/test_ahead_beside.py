@@ -17,8 +17,7 @@ F = torch.nn.functional
 from glasshouse.torch.ahead import EagerStep  # noqa: E402
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.library_warnings,
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
 

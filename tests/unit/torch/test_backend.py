@@ -15,8 +15,7 @@ torch = pytest.importorskip("torch")
 nn, functional = torch.nn, torch.nn.functional
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.library_warnings,
     pytest.mark.filterwarnings("ignore:.*isinstance.*LeafSpec.*"),
     # TorchDynamo, when code that it compiled dies
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),

@@ -17,8 +17,7 @@ torch = pytest.importorskip("torch")
 nn, functional = torch.nn, torch.nn.functional
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.library_warnings,
     pytest.mark.filterwarnings("ignore:.*isinstance.*LeafSpec.*"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     # TorchDynamo looks at .grad of what comes out of an earlier graph

@@ -14,8 +14,7 @@ F = torch.nn.functional
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.library_warnings,
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
 

@@ -13,8 +13,7 @@ torch = pytest.importorskip("torch")
 nn = torch.nn
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.library_warnings,
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
 

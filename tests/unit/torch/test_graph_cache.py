@@ -9,10 +9,7 @@ nn, functional = torch.nn, torch.nn.functional
 
 from torch._dynamo.utils import counters  # noqa: E402
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-]
+pytestmark = pytest.mark.library_warnings
 
 
 def compiled_anew(function, **options):

@@ -17,10 +17,7 @@ from glasshouse.torch.table import TABLE, TableEntry  # noqa: E402
 if runtime.__dict__.get("key_of_lowering") is None:
     pytest.skip("this PyTorch keeps no graphs of other backends", allow_module_level=True)
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-]
+pytestmark = pytest.mark.library_warnings
 
 
 @pytest.fixture(autouse=True)

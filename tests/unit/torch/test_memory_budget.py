@@ -11,10 +11,7 @@ from glasshouse.base.errors import OptionError
 torch = pytest.importorskip("torch")
 nn = torch.nn
 F = torch.nn.functional
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-]
+pytestmark = pytest.mark.library_warnings
 
 
 def perceptron():

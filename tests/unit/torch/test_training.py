@@ -7,8 +7,7 @@ datasets = pytest.importorskip("sklearn.datasets")
 nn, functional = torch.nn, torch.nn.functional
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.library_warnings,
     pytest.mark.filterwarnings("ignore:.*isinstance.*LeafSpec.*"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     # TorchDynamo looks at .grad of what comes out of an earlier graph

@@ -1,0 +1,94 @@
+"""A whole training step that gh.optimize captures, of a PyTorch model, ahead of time.
+
+The step is that of a user of `gh.optimize(step)`: forward and backward pass and the update are one
+graph, whose calls run as Programs. It is captured on tensors without contents, by the same hook,
+interpreter and compiler as in earnest; its Programs are planned, and compute nothing."""
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from glasshouse.capture.decorator import OptimizeDecorator, front
+from glasshouse.capture.dispatching import Capture
+from glasshouse.capture.program_compiler import compile_to_program
+from glasshouse.torch.ahead import EagerStep
+from glasshouse.torch.ahead_compiled import CompiledStep, CompiledStepAnalysis
+from glasshouse.torch.ledger import Ledger
+from glasshouse.torch.no_contents import ContentlessMode
+from glasshouse.torch.planned import Simulation, simulating
+
+MOST_FIRST_CALLS = 8  # until nothing is captured or compiled any more
+
+
+class GraphBreak(NamedTuple):
+    """Where a step leaves its graph, and why."""
+
+    line: str
+    reason: str
+    hint: str
+
+
+@dataclass(eq=False)
+class CapturedStepAnalysis(CompiledStepAnalysis):
+    """What a training step will cost that gh.optimize captured whole, once it has been captured and
+    compiled; of the last of the steps.
+
+    breaks            where Python runs between graphs, and why; none if the step is one graph
+
+    All else is as CompiledStepAnalysis has it."""
+
+    breaks: list[GraphBreak]
+
+    title = "captured by gh.optimize"
+
+    def to_dict(self) -> dict:
+        """All of it as what JSON can hold."""
+        breaks = [one._asdict() for one in self.breaks]
+        return {**super().to_dict(), "convention": "captured", "breaks": breaks}
+
+
+class WholeStep(CompiledStep):
+    """A model of PyTorch's with its loss, optimizer and inputs, whose step is captured whole."""
+
+    capture: Capture
+    captured = None
+
+    @contextmanager
+    def running(self, mode: ContentlessMode, optimizer, inputs: list):
+        """Inside, the step has been captured, and its Programs are planned."""
+        self.simulation = Simulation(mode)
+        self.capture = Capture(compile_to_program, front)
+        self.captured = OptimizeDecorator(self.capture)(EagerStep.run)
+        with simulating(self.simulation):
+            try:
+                self.learn(optimizer, inputs)
+                yield
+            finally:
+                self.captured = None
+
+    def learn(self, optimizer, inputs: list) -> None:
+        """Run steps until two do the same: those that make gradients and the optimizer's state, one
+        that compiles, and another, behind which nothing of the compiling is held."""
+        before, now, runs = None, None, self.simulation.runs
+        for _ in range(MOST_FIRST_CALLS):
+            before, now = now, (self.capture.entries, len(runs))
+            if runs and before == now:
+                return
+            runs.clear()
+            self.run(optimizer, inputs)
+
+    def watch(self, ledger: Ledger, steps: int, optimizer, inputs: list) -> tuple:
+        """The peak of each step, and the FlopCounter of the last. What the graph owns is first seen
+        in a step before them."""
+        peaks, counter = super().watch(ledger, steps + 1, optimizer, inputs)
+        return peaks[1:], counter
+
+    def run(self, optimizer, inputs: list) -> None:
+        """One captured step."""
+        self.captured(self, optimizer, inputs)
+
+    def analysis_of(self, ledger, peaks, counter, machine) -> CapturedStepAnalysis:
+        """What is told of the steps."""
+        breaks = [GraphBreak(*one) for one in self.capture.breaks]
+        runs = list(self.simulation.runs)
+        return CapturedStepAnalysis(ledger, peaks, counter, machine, runs, breaks)
