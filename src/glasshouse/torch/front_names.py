@@ -1,6 +1,7 @@
 """Which of PyTorch's functions are nodes of a captured graph, and which are something else."""
 
 import enum
+import inspect
 import sys
 import types
 
@@ -189,12 +190,18 @@ OVERLOADS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
 
 def undisabled(fn):
-    """The function in one that PyTorch keeps from TorchDynamo; None where it is no such."""
-    if not isinstance(fn, types.FunctionType) or fn.__code__.co_qualname not in DISABLING:
+    """The function in one that PyTorch keeps from TorchDynamo, or has tell it of new modules; None
+    where it is no such."""
+    if not isinstance(fn, types.FunctionType):
+        return None
+    if fn.__code__.co_qualname == TAGGING:
+        return inspect.getclosurevars(fn).nonlocals["init"]
+    if fn.__code__.co_qualname not in DISABLING:
         return None
     return getattr(fn, "_torchdynamo_orig_callable", None) or getattr(fn, "__wrapped__", None)
 
 
+TAGGING = "install_generation_tagging_init.<locals>.patched_init"
 DISABLING = ("_disable_dynamo.<locals>.inner", "DisableContext.__call__.<locals>._fn")
 
 

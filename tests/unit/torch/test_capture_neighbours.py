@@ -373,3 +373,13 @@ def test_export_gives_one_graph():
     graph, _ = gh.export(lambda x, w: (x @ w).relu() + 1, X, W)
     torch.testing.assert_close(graph(X, W), (X @ W).relu() + 1)
     torch.testing.assert_close(graph(X * 2, W), (X * 2 @ W).relu() + 1)
+
+
+def test_modules_are_made_inside_behind_torch_compile():
+    torch.compile(nn.Linear(4, 4), backend="eager")(X)  # TorchDynamo has Module.__init__ tell it
+
+    @gh.optimize("eager", nopython=True)
+    def loss(x):
+        return nn.MSELoss()(x, x + 1)
+
+    assert loss(X) == loss(X) == 1
