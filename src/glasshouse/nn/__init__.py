@@ -109,6 +109,23 @@ from glasshouse.nn.images import (
     UpsamplingBilinear2d,
     UpsamplingNearest2d,
 )
+from glasshouse.nn.lazy import (
+    LazyBatchNorm1d,
+    LazyBatchNorm2d,
+    LazyBatchNorm3d,
+    LazyConv1d,
+    LazyConv2d,
+    LazyConv3d,
+    LazyConvTranspose1d,
+    LazyConvTranspose2d,
+    LazyConvTranspose3d,
+    LazyInstanceNorm1d,
+    LazyInstanceNorm2d,
+    LazyInstanceNorm3d,
+    LazyLinear,
+    UninitializedBuffer,
+    UninitializedParameter,
+)
 from glasshouse.nn.linear import Bilinear, Embedding, Flatten, Identity, Linear, Unflatten
 from glasshouse.nn.loss import (
     ASGLoss,

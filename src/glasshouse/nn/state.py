@@ -6,6 +6,7 @@ from typing import NamedTuple
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import CheckpointError
 from glasshouse.dispatch import Value, cast
+from glasshouse.nn.uninitialized import Uninitialized
 from glasshouse.tensor import asarray, from_dlpack
 
 EXTRA = "_extra_state"  # the name under which `get_extra_state` is saved
@@ -134,7 +135,10 @@ def last_part(name: str) -> str:
 def check_loaded(name: str, own, given, loaded: dict, wrong: list, assign: bool) -> None:
     try:
         value = given if isinstance(given, Value) else adopted(given)
-        if value.shape != own.shape:
+        if isinstance(value, Uninitialized):
+            if not isinstance(own, Uninitialized):
+                wrong.append(f"{name} without a shape, not {own.shape}")
+        elif not isinstance(own, Uninitialized) and value.shape != own.shape:
             wrong.append(f"{name} of shape {value.shape}, not {own.shape}")
         else:
             loaded[name] = value.detach() if assign else cast(value.detach(), own.dtype)

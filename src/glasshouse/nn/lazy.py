@@ -1,0 +1,152 @@
+"""Lazy layers: the size of the input need not be said, it is that of the first one."""
+
+import inspect
+
+from glasshouse.autograd import no_grad
+from glasshouse.base.errors import ShapeError
+from glasshouse.dispatch.value import as_value
+from glasshouse.nn import conv, norm
+from glasshouse.nn.linear import Linear
+from glasshouse.nn.module import Module, ModuleBuffer, Parameter
+from glasshouse.nn.uninitialized import Uninitialized
+from glasshouse.tensor import Tensor, empty, random
+
+
+class UninitializedParameter(Uninitialized, Parameter):
+    """A Parameter that has no shape until `materialize(shape)` gives it one.
+
+    Example:
+        >>> weight = UninitializedParameter()
+        >>> weight.materialize((2, 3))
+        >>> weight.shape, type(weight).__name__
+        ((2, 3), 'Parameter')
+    """
+
+    becomes = Parameter
+
+    def __new__(cls, requires_grad=True, device=None, dtype=None):
+        return Parameter.__new__(cls, empty((0,), dtype=dtype, device=device), requires_grad)
+
+
+class UninitializedBuffer(Uninitialized, ModuleBuffer):
+    """A buffer that has no shape until `materialize(shape)` gives it one."""
+
+    becomes = ModuleBuffer
+
+    def __new__(cls, requires_grad=False, device=None, dtype=None, persistent=True):
+        contents = empty((0,), dtype=dtype, device=device)
+        return ModuleBuffer.__new__(cls, contents, persistent=persistent)
+
+
+class Lazy(Module):
+    """What the lazy layers share: at the first call they take the size of the input, draw their
+    initial values and become the layer that they stand for."""
+
+    becomes: type = Module
+    size_name = ""  # the attribute and first argument of `becomes` that is not said
+
+    def __init__(self, *args, **named):
+        given = self.bound(args, named)
+        generator = random.default_generator()
+        before = generator.state()
+        # One feature, or as many as there are groups, fits any options: those are what is kept.
+        template = self.becomes(given.get("groups", 1), **given)
+        generator.set_state(before)
+        self.__dict__.update(template.__dict__)
+        self.__dict__["given"] = given
+        setattr(self, self.size_name, 0)
+        kinds = (UninitializedParameter, UninitializedBuffer)
+        for members, kind in zip((self._parameters, self._buffers), kinds, strict=True):
+            for name, x in members.items():
+                if x is not None and x.ndim:
+                    members[name] = kind(device=x.device, dtype=x.dtype)
+
+    @classmethod
+    def bound(cls, args, named) -> dict:
+        """The arguments of `becomes` but for its first one, by name."""
+        try:
+            given = inspect.signature(cls).bind(*args, **named)
+        except TypeError as error:
+            raise TypeError(f"{cls.__name__}: {error}") from None
+        given.apply_defaults()
+        return given.arguments
+
+    def has_uninitialized_params(self) -> bool:
+        """Whether there are tensors without a shape."""
+        members = (*self._parameters.values(), *self._buffers.values())
+        return any(isinstance(x, Uninitialized) for x in members)
+
+    def initialize_parameters(self, input) -> None:
+        """Take the size of `input`, and give the tensors that have no shape theirs."""
+        size = self.size_of(as_value(input, where=type(self).__name__))
+        setattr(self, self.size_name, size)
+        if not self.has_uninitialized_params():
+            return
+        fresh = self.becomes(size, **self.given)
+        values = fresh._parameters | fresh._buffers
+        with no_grad():
+            for name, x in (self._parameters | self._buffers).items():
+                if isinstance(x, Uninitialized):
+                    x.copy_(cast_like(values[name], x))
+
+    def size_of(self, x) -> int:
+        axis = -1 if self.becomes is Linear else self.channel_axis()
+        if not -x.ndim <= axis < x.ndim:
+            raise ShapeError(
+                type(self).__name__,
+                f"an input with features on axis {axis}",
+                x.shape,
+                "Add the missing axes.",
+            )
+        return x.shape[axis]
+
+    def channel_axis(self) -> int:
+        return 1 if issubclass(self.becomes, norm.BatchNorm) else -1 - self.n
+
+    def forward(self, *args, **named):
+        self.initialize_parameters(*args[:1], **{n: x for n, x in named.items() if n == "input"})
+        self.__dict__.pop("given")
+        self.__class__ = self.becomes
+        return self.forward(*args, **named)
+
+
+def cast_like(value: Tensor, x: Tensor):
+    """`value` in the dtype of x, which may have been converted meanwhile."""
+    return value.detach().to(x.dtype)
+
+
+def lazy(becomes: type, size_name: str, **changed) -> type:
+    """The class Lazy… of layers that become `becomes`; `changed` are defaults that differ."""
+    _, *parameters = inspect.signature(becomes).parameters.values()
+    parameters = [p.replace(default=changed.get(p.name, p.default)) for p in parameters]
+    about = f"""`nn.{becomes.__name__}` whose {size_name} is that of the first input.
+
+    Shapes: as `nn.{becomes.__name__}`.
+    Raises: ShapeError for an input without such an axis.
+    Source: standard.
+    """
+    members = {
+        "__doc__": about,
+        "__module__": "glasshouse.nn",
+        "__signature__": inspect.Signature(parameters),
+        "becomes": becomes,
+        "size_name": size_name,
+    }
+    return type(f"Lazy{becomes.__name__}", (Lazy, becomes), members)
+
+
+LazyLinear = lazy(Linear, "in_features")
+LazyConv1d, LazyConv2d, LazyConv3d = (
+    lazy(layer, "in_channels") for layer in (conv.Conv1d, conv.Conv2d, conv.Conv3d)
+)
+LazyConvTranspose1d, LazyConvTranspose2d, LazyConvTranspose3d = (
+    lazy(layer, "in_channels")
+    for layer in (conv.ConvTranspose1d, conv.ConvTranspose2d, conv.ConvTranspose3d)
+)
+LazyBatchNorm1d, LazyBatchNorm2d, LazyBatchNorm3d = (
+    lazy(layer, "num_features") for layer in (norm.BatchNorm1d, norm.BatchNorm2d, norm.BatchNorm3d)
+)
+LazyInstanceNorm1d, LazyInstanceNorm2d, LazyInstanceNorm3d = (
+    lazy(layer, "num_features", affine=True, track_running_stats=True)
+    for layer in (norm.InstanceNorm1d, norm.InstanceNorm2d, norm.InstanceNorm3d)
+)

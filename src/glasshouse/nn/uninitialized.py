@@ -1,0 +1,46 @@
+"""Tensors without a shape, which lazy layers have until they see an input."""
+
+from glasshouse.autograd import no_grad
+from glasshouse.base.errors import ShapeError
+from glasshouse.tensor import Tensor, empty
+
+
+class Uninitialized(Tensor):
+    """What UninitializedParameter and UninitializedBuffer share: dtype and device, no shape."""
+
+    becomes: type = Tensor
+
+    @property
+    def shape(self):
+        raise ShapeError(
+            type(self).__name__,
+            "a shape",
+            "a tensor that has none yet",
+            "Call the module once, or materialize(shape).",
+        )
+
+    def materialize(self, shape, device=None, dtype=None) -> None:
+        """Give this tensor a shape, with no particular contents, and its final class."""
+        like = {"dtype": self.dtype if dtype is None else dtype}
+        with no_grad():
+            self.rebind(empty(shape, **like, device=self.device if device is None else device))
+        self.__class__ = self.becomes
+
+    def copy_(self, source):
+        """This tensor, with the shape and the contents of `source`."""
+        self.materialize(source.shape)
+        return self.copy_(source)
+
+    def detach(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        copy = type(self)(dtype=self.dtype, device=self.device)
+        memo[id(self)] = copy
+        return copy.requires_grad_(self.requires_grad)
+
+    def __reduce__(self):
+        return type(self), (self.requires_grad, self.device, self.dtype.name)
+
+    def __repr__(self):
+        return f"<{type(self).__name__}>"
