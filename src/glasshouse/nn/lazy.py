@@ -38,7 +38,7 @@ class UninitializedBuffer(Uninitialized, ModuleBuffer):
         return ModuleBuffer.__new__(cls, contents, persistent=persistent)
 
 
-class Lazy(Module):
+class LazyLayer(Module):
     """What the lazy layers share: at the first call they take the size of the input, draw their
     initial values and become the layer that they stand for."""
 
@@ -132,7 +132,7 @@ def lazy(becomes: type, size_name: str, **changed) -> type:
         "becomes": becomes,
         "size_name": size_name,
     }
-    return type(f"Lazy{becomes.__name__}", (Lazy, becomes), members)
+    return type(f"Lazy{becomes.__name__}", (LazyLayer, becomes), members)
 
 
 LazyLinear = lazy(Linear, "in_features")
