@@ -127,6 +127,7 @@ def main() -> None:
             step()
         results[name] = summarize(measure(cases, repeats=1 if options.smoke else 7))
         rows.append(row_of(name, results[name], options.smoke))
+        print(*rows[-1], sep="  ", flush=True)  # all of them take minutes
     columns = ["", "ms", "GB/s", "x torch foreach", "x torch fused"]
     show("one update of ViT-B/16", columns, rows, "medians; ratios above 1: Glasshouse is faster")
     print(save("optimizers", results, options))
