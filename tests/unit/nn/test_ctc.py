@@ -159,7 +159,7 @@ def test_the_recorded_calls_do_not_depend_on_contents():
 
     first = calls("plain")
     assert first == calls("impossible") == calls("empty targets")
-    assert len(calls("plain", 10)) - len(first) == 20  # for one more frame
+    assert len(calls("plain", 10)) == len(first)  # one more frame is no call more
     with gh.backends.use("stub"):
         assert calls("plain") == first
 

@@ -12,6 +12,7 @@ from glasshouse.ops.reduce import argmax, max_, sum_
 from glasshouse.tensor import arange, maximum, reduce, transpose
 from glasshouse.tensor import where as choose
 from glasshouse.tensor.index import take_along_axis
+from glasshouse.transforms import scan
 
 # The logarithm of no probability: finite, for differences, and far below any sum of logarithms.
 NEVER = -1e30
@@ -19,18 +20,12 @@ NEVER = -1e30
 
 def over_time(step, state: Value, rows: list[Value], reverse: bool = False) -> list[Value]:
     """What `step(state, *rows at a time)` gives beside the next state, for all times (T, ...)."""
-    kept: list[tuple] = []
-    times = range(rows[0].shape[0])
-    for i in reversed(times) if reverse else times:
-        state, *given = step(state, *(at_time(row, i) for row in rows))
-        kept.append(tuple(given))
-    if reverse:
-        kept.reverse()
-    return [concatenate(*(reshape(x, (1, *x.shape)) for x in xs), axis=0) for xs in zip(*kept)]
 
+    def at_time(state, row):
+        state, *kept = step(state, *row)
+        return state, kept
 
-def at_time(row: Value, i: int) -> Value:
-    return reshape(section(row, 0, i, i + 1), row.shape[1:])
+    return scan(at_time, state, rows, reverse=reverse)[1]
 
 
 def ways_to(state: Value, weights: Value) -> Value:
