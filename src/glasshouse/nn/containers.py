@@ -144,7 +144,7 @@ class ParameterList(Indexed):
         self.register_parameter(name, value if isinstance(value, Parameter) else Parameter(value))
 
     def extra_repr(self) -> str:
-        return "\n".join(f"({i}): {described(p)}" for i, p in enumerate(self))
+        return "\n".join(f"  ({i}): {described(p)}" for i, p in enumerate(self))
 
 
 def described(p) -> str:
@@ -256,7 +256,7 @@ class ParameterDict(NamedMembers):
 
     def extra_repr(self) -> str:
         shown = (described(p) for p in self.values())
-        return "\n".join(f"({name}): {text}" for name, text in zip(self, shown, strict=True))
+        return "\n".join(f"  ({name}): {text}" for name, text in zip(self, shown, strict=True))
 
 
 class Container(Module):

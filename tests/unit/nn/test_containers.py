@@ -79,3 +79,30 @@ def test_bad_calls(call, error, text):
     with pytest.raises(error) as caught:
         call()
     assert text in str(caught.value)
+
+
+def test_parameter_dicts_are_pytorchs(twin):
+    def build(nn, lib):
+        table = nn.ParameterDict({"a": lib.ones(2), "b": lib.zeros((1, 3))})
+        table["c"] = nn.Parameter(lib.ones(1))
+        table.update({"a": lib.zeros(2)})
+        table.setdefault("d", lib.ones(4))
+        both = table | nn.ParameterDict({"e": lib.ones(1)})
+        del both["c"]
+        last = both.popitem()
+        return table, [
+            list(table), list(both), last[0], len(table), "c" in table, table.get("x"),
+            list(reversed(table)), list(table.copy().keys()), list(table.state_dict()),
+            [tuple(p.shape) for p in table.values()], list(table.fromkeys("xy", lib.ones(1))),
+        ]  # fmt: skip
+
+    (ours, mine), (theirs, other) = build(nn, gh), build(twin.torch.nn, twin.torch)
+    assert mine == other and isinstance(ours["a"], nn.Parameter)
+    assert [line.split(":")[0] for line in repr(ours).split("\n")] == [
+        line.split(":")[0] for line in repr(theirs).split("\n")
+    ]
+
+
+def test_containers_hold_modules_by_name():
+    net = nn.Container(first=nn.ReLU(), second=nn.Linear(2, 2))
+    assert [name for name, _ in net.named_children()] == ["first", "second"]

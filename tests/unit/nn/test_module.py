@@ -331,3 +331,41 @@ def test_bad_calls(call, error, text):
     with pytest.raises(error) as caught:
         call(Net())
     assert text in str(caught.value)
+
+
+def test_buffers_are_registered_when_they_are_set():
+    net = nn.Module()
+    net.kept = nn.Buffer(gh.ones(2))
+    net.left = nn.Buffer(gh.ones(2), persistent=False)
+    assert [n for n, _ in net.named_buffers()] == ["kept", "left"]
+    assert list(net.state_dict()) == ["kept"] and not net.kept.requires_grad
+    net.left = nn.Buffer(gh.zeros(1))
+    assert list(net.state_dict()) == ["kept", "left"]
+
+
+def test_submodules_are_replaced():
+    net = Net()
+    net.set_submodule("body.2", nn.Identity())
+    net.set_submodule("new", nn.Identity())
+    assert type(net.body[2]) is nn.Identity and type(net.new) is nn.Identity
+    with pytest.raises(AttributeError, match="'newer'"):
+        net.set_submodule("newer", nn.Identity(), strict=True)
+
+
+def test_compiled_modules_compute_the_same():
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh())
+    x = gh.ones((2, 3))
+    expected = net(x).numpy()
+    assert net.compile(nopython=True) is None
+    for _ in range(3):
+        np.testing.assert_allclose(net(x).numpy(), expected, rtol=1e-6)
+    net(x).sum().backward()
+    assert net[0].weight.grad is not None
+
+
+def test_emptied_and_converted_modules_keep_their_tensors():
+    net = Net()
+    weight = net.first.weight
+    assert net.to_empty(device="cpu") is net and net.first.weight is weight
+    assert weight.shape == (4, 3) and weight.requires_grad
+    assert net.type("float64") is net and weight.dtype is gh.float64

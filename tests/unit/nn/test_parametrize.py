@@ -244,3 +244,57 @@ def test_removing_norms_keeps_the_weight(name):
     getattr(nn.utils, f"remove_{name}")(net)
     np.testing.assert_allclose(net(x).numpy(), y, rtol=1e-6)
     assert sorted(net.state_dict()) == ["bias", "weight"] and not net._forward_pre_hooks
+
+
+MAPS = ["matrix_exp", "cayley", "householder"]
+
+
+@pytest.mark.parametrize("map_name", [*MAPS, None])
+@pytest.mark.parametrize("shape", [(4, 4), (3, 5), (5, 3)])
+@pytest.mark.parametrize("based", [True, False])
+def test_orthogonal_equals_pytorchs(twin, map_name, shape, based):
+    torch, options = twin.torch, {"use_trivialization": based}
+    ours, theirs = (lib.Linear(*shape[::-1]).double() for lib in (nn, torch.nn))
+    if not based and (map_name or ("matrix_exp" if shape == (4, 4) else "")) in MAPS[:2]:
+        with pytest.raises(OptionError, match="use_trivialization=True"):
+            parametrizations.orthogonal(ours, orthogonal_map=map_name, **options)
+        return
+    ours.load_state_dict(theirs.state_dict())
+    torch.nn.utils.parametrizations.orthogonal(theirs, "weight", map_name, **options)
+    parametrizations.orthogonal(ours, orthogonal_map=map_name, **options)
+    if not based:
+        np.testing.assert_allclose(ours.weight.numpy(), theirs.weight.detach().numpy(), atol=1e-9)
+    with torch.no_grad():
+        original = theirs.parametrizations.weight.original
+        original += 0.3 * torch.randn(original.shape, dtype=original.dtype).tril(-1)
+    check(twin, ours, theirs, np.random.default_rng(0).normal(size=(2, shape[1])))
+    w = ours.weight
+    w = w.mT @ w if shape[0] >= shape[1] else w @ w.mT
+    np.testing.assert_allclose(w.numpy(), np.eye(min(shape)), atol=1e-9)
+
+
+@pytest.mark.parametrize("map_name", MAPS)
+@pytest.mark.parametrize("shape", [(4, 4), (3, 5)])
+def test_orthogonal_matrices_are_assigned(map_name, shape):
+    net = parametrizations.orthogonal(nn.Linear(*shape[::-1]).double(), orthogonal_map=map_name)
+    q = np.linalg.qr(np.random.default_rng(1).normal(size=shape[::-1]))[0].T
+    net.weight = gh.asarray(q)
+    np.testing.assert_allclose(net.weight.numpy(), q, atol=1e-9)
+
+
+def test_orthogonal_weights_are_trained_and_stay_orthogonal():
+    gh.random.seed(0)
+    net = parametrizations.orthogonal(nn.Linear(4, 4))
+    opt, x = gh.optim.SGD(net.parameters(), lr=0.1), gh.random.normal((8, 4))
+
+    def step():
+        opt.zero_grad()
+        loss = ((net(x) - gh.flip(x, axis=1)) ** 2).mean()
+        loss.backward()
+        opt.step()
+        return loss.item()
+
+    losses = [step() for _ in range(20)]
+    assert losses[-1] < losses[0]
+    w = net.weight
+    np.testing.assert_allclose((w @ w.mT).numpy(), np.eye(4), atol=1e-5)

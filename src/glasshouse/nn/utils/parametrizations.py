@@ -1,14 +1,35 @@
 """Parametrizations of weights: weight, spectral and orthogonal norm."""
 
+import numpy as np
+
 from glasshouse.autograd import no_grad
-from glasshouse.base.errors import ShapeError
-from glasshouse.dispatch.value import Value, as_value, reshape
+from glasshouse.base.dtype import int32
+from glasshouse.base.errors import OptionError, ShapeError
+from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
 from glasshouse.nn.checks import check_positive
 from glasshouse.nn.conv import ConvTranspose
 from glasshouse.nn.functional.norm import normalize
 from glasshouse.nn.module import Module
 from glasshouse.nn.utils.parametrize import register_parametrization
-from glasshouse.tensor import matmul, moveaxis, random, reduce, sqrt
+from glasshouse.ops.checks import check_option
+from glasshouse.tensor import (
+    abs,
+    asarray,
+    concat,
+    eye,
+    linalg,
+    matmul,
+    matrix_transpose,
+    moveaxis,
+    pad,
+    random,
+    reduce,
+    sqrt,
+    tril,
+    triu,
+    zeros,
+)
+from glasshouse.tensor import where as choose
 
 FIRST_ITERATIONS = 15  # of the power method when a spectral norm begins, as in PyTorch
 
@@ -147,3 +168,155 @@ def spectral_norm(
     return register_parametrization(
         module, name, SpectralNorm(weight, n_power_iterations, rows, eps)
     )
+
+
+ORTHOGONAL_MAPS = ("matrix_exp", "cayley", "householder")
+HALVINGS = 12  # of a matrix before its exponential: norms up to 2^11 become at most 1/2
+TERMS = 12  # of the series then: (1/2)^13 / 13! is below float64's precision
+
+
+def exponential(x: Value) -> Value:
+    """The exponential of square matrices: a series of the halved matrix, squared again.
+
+    Source: Moler & Van Loan 2003, Nineteen dubious ways to compute the exponential of a matrix,
+        method 3.
+    """
+    size = reduce.max(reduce.sum(abs(x.detach()), axis=-1), axis=-1)
+    limits = [2.0 ** (k - 1) for k in range(HALVINGS)]
+    size = reshape(size, (*size.shape, 1, 1))
+    for limit in limits:
+        x = choose(size > limit, x * 0.5, x)
+    y = term = broadcast_to(eye(x.shape[-1], dtype=x.dtype), x.shape)
+    for k in range(1, TERMS + 1):
+        term = matmul(term, x) / k
+        y = y + term
+    for limit in limits:
+        y = choose(size > limit, matmul(y, y), y)
+    return y
+
+
+def reflections(x: Value) -> Value:
+    """The product of the reflections I - tau v vᵀ of the columns v of x below its diagonal, which
+    counts as 1; the first columns of it.
+
+        Q = I - V T Vᵀ, with T⁻¹ = triu(Vᵀ V, 1) + diag(1 / tau), tau = 2 / vᵀ v
+
+    Shapes: (..., n, k) -> (..., n, k).
+    Source: Schreiber & Van Loan 1989, A storage-efficient WY representation; Puglisi 1992.
+    """
+    n, k = x.shape[-2:]
+    first = eye(n, k, dtype=x.dtype)
+    v = tril(x, k=-1) + first
+    inner = matmul(matrix_transpose(v), v)
+    halves = inner * eye(k, dtype=x.dtype) * 0.5  # 1 / tau
+    t = linalg.solve(triu(inner, k=1) + halves, matrix_transpose(v[..., :k, :]))
+    return first - matmul(v, t)
+
+
+def nearest_orthogonal(x: Value) -> Value:
+    """Q of x = QR, with the signs of R's diagonal."""
+    q, r = linalg.qr(x)
+    diagonal = reshape(linalg.diagonal(r), (*r.shape[:-2], 1, r.shape[-1]))
+    return q * choose(diagonal < 0, -1.0, 1.0)
+
+
+class Orthogonal(Module):
+    """A matrix with orthonormal columns (or rows, if it has more columns than rows): `base` times
+    the image of a matrix under the map."""
+
+    def __init__(self, weight, orthogonal_map, use_trivialization=True):
+        super().__init__()
+        self.shape, self.map = tuple(weight.shape), orthogonal_map
+        self.based = use_trivialization
+        if use_trivialization:
+            size = max(self.shape[-2:])
+            one = zeros((*self.shape[:-2], size, size), dtype=weight.dtype)
+            self.register_buffer("base", one)
+
+    def forward(self, X):
+        transposed = X.shape[-2] < X.shape[-1]
+        X = matrix_transpose(X) if transposed else X
+        Q = self.reflected(X) if self.map == "householder" else self.turned(X)
+        Q = matmul(self.base, Q) if self.based else Q
+        return matrix_transpose(Q) if transposed else Q
+
+    def reflected(self, X):
+        """Reflections, with the diagonal's whole numbers as signs."""
+        signs = cast(cast(linalg.diagonal(X), int32), X.dtype)
+        return reflections(X) * reshape(signs, (*X.shape[:-2], 1, X.shape[-1]))
+
+    def turned(self, X):
+        """The first columns of the image of the skew-symmetric matrix that X's lower part makes."""
+        n, k = X.shape[-2:]
+        X = pad(tril(X), ((0, 0),) * (X.ndim - 1) + ((0, n - k),))
+        A = X - matrix_transpose(X)
+        if self.map == "matrix_exp":
+            return exponential(A)[..., :k]
+        one = eye(n, dtype=X.dtype)
+        return linalg.solve(one - A * 0.5, one + A * 0.5)[..., :k]
+
+    def right_inverse(self, Q):
+        if Q.shape != self.shape:
+            raise ShapeError("orthogonal", f"a matrix {self.shape}", Q.shape, "Keep its shape.")
+        transposed = Q.shape[-2] < Q.shape[-1]
+        Q = matrix_transpose(Q) if transposed else Q
+        X = self.rebased(Q) if self.based else self.columns(Q)
+        return matrix_transpose(X) if transposed else X
+
+    def rebased(self, Q):
+        """The matrix that the base, now the orthogonal matrix nearest to Q, is the image of."""
+        n, k = Q.shape[-2:]
+        if k < n:
+            rest = random.normal((*Q.shape[:-2], n, n - k), dtype=Q.dtype)
+            Q = concat([Q, rest], axis=-1)
+        self.base.copy_(nearest_orthogonal(Q))
+        return zeros((*Q.shape[:-2], n, k), dtype=Q.dtype) - eye(n, k, dtype=Q.dtype)
+
+    def columns(self, Q):
+        """The reflections that make Q below the diagonal, with the signs of its columns on it."""
+        if self.map != "householder":
+            raise OptionError(
+                "orthogonal",
+                "a map that can be assigned to without a base",
+                repr(self.map),
+                "Pass use_trivialization=True, or orthogonal_map='householder'.",
+            )
+        n, k = Q.shape[-2:]
+        packed = []
+        for q in Q.numpy().reshape(-1, n, k):
+            h, tau = np.linalg.qr(q, mode="raw")
+            column = np.tril(h.T, -1)
+            np.fill_diagonal(column, np.sign(np.diagonal(h.T)) * np.where(tau == 0, -1, 1))
+            packed.append(column)
+        return asarray(np.stack(packed).reshape(Q.shape), dtype=Q.dtype)
+
+
+def orthogonal(
+    module: Module,
+    name: str = "weight",
+    orthogonal_map: str | None = None,
+    *,
+    use_trivialization: bool = True,
+) -> Module:
+    """`module` with a real matrix of orthonormal columns, or rows if it has more columns than rows.
+    The map makes it of a free matrix: "matrix_exp" of its skew part, "cayley"
+    (I - A/2)⁻¹ (I + A/2), or a product of "householder" reflections; the first for square matrices,
+    the last for others, unless given. With `use_trivialization` it is multiplied by a fixed matrix,
+    so that it may start, and be assigned, anywhere.
+
+    Raises: ShapeError for fewer than two axes; OptionError for an unknown map or name.
+    Source: Lezcano-Casado 2019, arXiv:1909.09501; Mhammedi et al. 2017, arXiv:1612.00188
+        (reflections).
+    Example:
+        >>> w = orthogonal(gh.nn.Linear(3, 5)).weight
+        >>> bool(abs(w.mT @ w - gh.eye(3)).max() < 1e-5)
+        True
+    """
+    weight = as_value(getattr(module, name, None), where="orthogonal")
+    if weight.ndim < 2:
+        raise ShapeError("orthogonal", "a matrix or several", weight.shape, "Name another tensor.")
+    square = weight.shape[-2] == weight.shape[-1]
+    chosen = orthogonal_map or ("matrix_exp" if square else "householder")
+    check_option("orthogonal", "orthogonal_map", chosen, ORTHOGONAL_MAPS)
+    mapping = Orthogonal(weight, chosen, use_trivialization)
+    return register_parametrization(module, name, mapping, unsafe=True)

@@ -31,9 +31,6 @@ class Recomputed:
     def attach(self, where: str, module: Module):
         """Register the hook, and take the parameter away, which is returned."""
         taken_parameter = check_parameter(where, module, self.name)
-        if any(type(h) is type(self) and h.name == self.name for h in recomputed_by(module)):
-            got = f"a second one of {self.name!r}"
-            raise OptionError(where, "one such norm of a parameter", got, "Remove the first.")
         del module._parameters[self.name]
         module.register_forward_pre_hook(self)
         return taken_parameter
