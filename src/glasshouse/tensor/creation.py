@@ -213,6 +213,8 @@ empty, empty_like = filling("empty", 0, "to be written to, in fact of zeros")
 
 def number(where: str, x):
     x = x if type(x) in SCALARS else getattr(x, "item", lambda: x)()
+    if type(x) not in SCALARS and isinstance(x, int):
+        x = int(x)  # a number of elements
     if type(x) not in SCALARS:
         raise DTypeError(where, "a number", type_name(x), "Pass a Python number.")
     return x

@@ -163,3 +163,7 @@ def test_dlpack_refuses_what_it_cannot_share():
     torch = pytest.importorskip("torch")
     with pytest.raises(gh.DTypeError, match="from_dlpack: expected an array in host memory"):
         gh.from_dlpack(torch.ones(2, requires_grad=True))
+
+
+def test_arange_takes_a_number_of_elements():
+    assert gh.arange(gh.ones((2, 2)).size).tolist() == [0, 1, 2, 3]
