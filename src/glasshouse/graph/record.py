@@ -240,9 +240,11 @@ def compute(recording: Recording, ends_ns: list[int] | None = None) -> list[np.n
 
 
 def peek(node: Node, limit: int) -> np.ndarray | None:
-    """The value of a node to which few waiting ones lead, which keep waiting; else None."""
+    """The value of a node to which few waiting ones lead, no products among them, which keep
+    waiting; else None."""
     order = with_ancestors([node], limit)
-    if not order or any(isinstance(x.spec, tuple) or x.call.host for x in order):
+    costly = (isinstance(x.spec, tuple) or x.call.host or x.call.cost.matrix_flops for x in order)
+    if not order or any(costly):
         return None
     values: dict[int, np.ndarray] = {}
     for x in order:

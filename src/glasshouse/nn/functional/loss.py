@@ -121,7 +121,6 @@ def huber(difference: Value, delta: float) -> Value:
     return choose(size < delta, near, size * delta - 0.5 * delta * delta)
 
 
-@composed
 def binary_cross_entropy(input, target, weight=None, reduction="mean"):
     """-weight · (y log x + (1 - y) log(1 - x)) of probabilities x; logarithms end at -100.
     Prefer `binary_cross_entropy_with_logits`, which keeps its precision near 0 and 1.
@@ -135,6 +134,11 @@ def binary_cross_entropy(input, target, weight=None, reduction="mean"):
     x, target = operands(where, input, target, reduction)
     fix = "Apply a sigmoid, or use binary_cross_entropy_with_logits."
     zero = refuse_unless(where, (x >= 0) & (x <= 1), x, "probabilities from 0 to 1", fix)
+    return entropy_of_two(x, target, zero, weight, reduction)
+
+
+@composed
+def entropy_of_two(x: Value, target: Value, zero: Value, weight, reduction: str) -> Value:
     loss = zero - (target * bounded_log(x) + (1 - target) * bounded_log(1 - x))
     return reduced(loss if weight is None else loss * weight, reduction)
 
