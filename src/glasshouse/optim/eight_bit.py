@@ -10,30 +10,26 @@ import numpy as np
 
 from glasshouse.base.errors import CheckpointError
 from glasshouse.dispatch.value import cast, reshape
+from glasshouse.ops.elementwise import maximum, minimum
 from glasshouse.optim.adam import Adam, AdamW
 from glasshouse.optim.optimizer import Optimizer
 from glasshouse.optim.rules import SGD
 from glasshouse.optim.signs import Lion
-from glasshouse.tensor import Tensor, asarray, clip, floor, pad, take, where
+from glasshouse.tensor import Tensor, asarray, floor, pad, where
 from glasshouse.tensor import max as max_
 
 BLOCK = 256  # elements that share a scale; Dettmers et al. take 2048 on GPUs, and 256 in later work
 SMALLEST = 4096  # elements of a tensor that is quantised; below, 32 bits cost nothing
 
 
-def table_of(signed: bool) -> np.ndarray:
-    """The number of each code: 0, then (0.1 + 0.9 * (j + 1/2) / 2^e) * 10^(e - top) for the code
-    2^e + j, the largest being 1; negative ones follow."""
-    top = 6 if signed else 7
-    codes = np.arange(1, 2 ** (top + 1))
-    exponent = np.floor(np.log2(codes))
-    fraction = (codes - 2**exponent + 0.5) / 2**exponent
-    values = np.append(0.0, (0.1 + 0.9 * fraction) * 10 ** (exponent - top))
-    values[-1] = 1.0
-    return np.concatenate([values, -values] if signed else [values]).astype(np.float32)
+def decades(signed: bool) -> range:
+    """The exponents e of the numbers: code 2^e + j, for j from 0 to 2^e - 1, stands for
 
+        (0.1 + 0.9 * (j + 1/2) / 2^e) * 10^(e - top), top the last exponent
 
-TABLES = {signed: table_of(signed) for signed in (False, True)}
+    of the block's largest element; code 0 for 0, the last code for 1, and with sign those from 128
+    on for the negative ones."""
+    return range(7 if signed else 8)
 
 
 def blocks_of(shape) -> int:
@@ -54,15 +50,14 @@ def encode(x, signed: bool = True) -> tuple:
     sizes = abs(rows)
     scale = max_(sizes, axis=1, keepdims=True)
     y = sizes * where(scale > 0, 1 / where(scale > 0, scale, 1.0), 0.0)
-    top = 6 if signed else 7
+    top = decades(signed)[-1]
     width, inverse = y * 0 + 1.0, y * 0 + 10.0**top
     for e in range(top):
         is_above = y > 10.0 ** (e - top)
         width = where(is_above, 2.0 ** (e + 1), width)
         inverse = where(is_above, 10.0 ** (top - 1 - e), inverse)
     place = floor((y * inverse - 0.1) * (width / 0.9))
-    codes = width + clip(place, 0.0, None)
-    codes = where(codes < width * 2, codes, width * 2 - 1)
+    codes = minimum(width + maximum(place, y * 0), width * 2 - 1)
     least = (
         0.275 * 10.0**-top if signed else 0.0
     )  # half of the smallest number; a square is never 0
@@ -71,14 +66,26 @@ def encode(x, signed: bool = True) -> tuple:
     return cast(codes, asarray(np.uint8(0)).dtype), scale
 
 
-def decode(codes, scale, shape, dtype, table):
+def decode(codes, scale, shape, dtype, signed: bool = True):
     """The tensor of a shape and dtype that these codes stand for.
 
-    Shapes: (blocks, 256), (blocks, 1), (256) -> shape.
+    Shapes: (blocks, 256), (blocks, 1) -> shape.
     """
-    rows = take(table, cast(codes, asarray(np.int32(0)).dtype)) * scale
+    codes = cast(codes, scale.dtype)
+    is_negative = codes > 127.5
+    codes = where(is_negative, codes - 128.0, codes) if signed else codes
+    slope, offset = codes * 0, codes * 0
+    for e in decades(signed):  # in each, a line: no look-up, which would be one by one
+        unit, width = 10.0 ** (e - decades(signed)[-1]), 2.0**e
+        is_above = codes > width - 0.5  # one comparison, where >= is two
+        slope = where(is_above, 0.9 * unit / width, slope)
+        offset = where(is_above, (0.45 / width - 0.8) * unit, offset)
+    is_last = codes > 2.0 ** len(decades(signed)) - 1.5
+    sizes = where(is_last, 1.0, codes * slope + offset)
+    rows = (where(is_negative, -sizes, sizes) if signed else sizes) * scale
     flat = reshape(rows, (codes.size,))
-    return cast(reshape(flat[: math.prod(shape)], shape), dtype)
+    flat = flat if codes.size == math.prod(shape) else flat[: math.prod(shape)]
+    return cast(reshape(flat, shape), dtype)
 
 
 class EightBitState(Optimizer):
@@ -96,14 +103,6 @@ class EightBitState(Optimizer):
     def is_signed(self, name: str) -> bool:
         return name not in self.never_negative
 
-    def table(self, name: str):
-        """The table of a moment's codes, made once."""
-        tables = self.__dict__.setdefault("tables", {})
-        signed = self.is_signed(name)
-        if signed not in tables:
-            tables[signed] = asarray(TABLES[signed])
-        return tables[signed]
-
     def update(self, p, grad, group):
         if p.size < SMALLEST:
             super().update(p, grad, group)
@@ -111,7 +110,7 @@ class EightBitState(Optimizer):
         state = dict(self.state.get(p, ()))
         for name in [name for name in state if f"{name}_scale" in state]:
             codes, scale = state[name], state.pop(f"{name}_scale")
-            state[name] = decode(codes, scale, p.shape, p.dtype, self.table(name))
+            state[name] = decode(codes, scale, p.shape, p.dtype, self.is_signed(name))
         if state:
             self.state[p] = state
         super().update(p, grad, group)
