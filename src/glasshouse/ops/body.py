@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
-from glasshouse.base import Spec, TransformError, having
+from glasshouse.base import Spec, TransformError, having, uint32
 from glasshouse.dispatch import Level, box
 from glasshouse.dispatch.bind import bind, state
 from glasshouse.dispatch.call import (
@@ -20,7 +20,11 @@ from glasshouse.dispatch.call import (
     pseudo_primitives,
 )
 from glasshouse.dispatch.primitive import primitives
+from glasshouse.dispatch.value import broadcast_to
+from glasshouse.ops.compare import where
+from glasshouse.ops.create import iota
 
+KEY_FACTOR = 0x9E3779B1  # of the steps of an outer loop, the golden ratio of 32 bits
 KEPT_INSIDE = ("expand", "permute")  # moves that cost nothing where they are used
 DETACH = PseudoPrimitive("detach", lambda x: x)  # the value, through which no derivative goes
 pseudo_primitives["detach"] = DETACH
@@ -28,23 +32,24 @@ pseudo_primitives["detach"] = DETACH
 
 class Body:
     """`inputs`: specs. `calls`: (call, positions of its operands). `outputs`: positions. Positions
-    count the inputs, then each result of each call."""
+    count the inputs, then each result of each call. `again`: numbers of the calls that compute what
+    was computed before."""
 
-    __slots__ = ("inputs", "calls", "outputs", "__weakref__")
+    __slots__ = ("inputs", "calls", "outputs", "again", "__weakref__")
     bodies: WeakValueDictionary[tuple, "Body"] = WeakValueDictionary()
 
-    def __init__(self, inputs: tuple, calls: tuple, outputs: tuple):
-        self.inputs, self.calls, self.outputs = inputs, calls, outputs
+    def __init__(self, inputs: tuple, calls: tuple, outputs: tuple, again: tuple):
+        self.inputs, self.calls, self.outputs, self.again = inputs, calls, outputs, again
 
     @classmethod
-    def of(cls, inputs: tuple, calls: tuple, outputs: tuple) -> "Body":
+    def of(cls, inputs: tuple, calls: tuple, outputs: tuple, again: tuple = ()) -> "Body":
         """The one body of these parts."""
-        key = (inputs, calls, outputs)
+        key = (inputs, calls, outputs, again)
         body = cls.bodies.get(key)
         return cls.bodies.setdefault(key, cls(*key)) if body is None else body
 
     def __reduce__(self):
-        return Body.of, (self.inputs, self.calls, self.outputs)
+        return Body.of, (self.inputs, self.calls, self.outputs, self.again)
 
     def specs(self) -> list[Spec]:
         """Of every value, by position."""
@@ -89,7 +94,7 @@ class Body:
             )
             for call, at in self.calls
         )
-        return Body.of(self.inputs, calls, self.outputs)
+        return Body.of(self.inputs, calls, self.outputs, self.again)
 
     def __str__(self):
         lines = [f"body of {', '.join(f'v{i}: {s}' for i, s in enumerate(self.inputs))}"]
@@ -103,12 +108,14 @@ class Body:
 
 
 class TracedCall:
-    """A call of a trace: the numbers of its operands and of its results."""
+    """A call of a trace: the numbers of its operands and of its results; whether it computes again
+    what was computed before."""
 
-    __slots__ = ("call", "operands", "results")
+    __slots__ = ("call", "operands", "results", "is_again")
 
     def __init__(self, call: Call, operands: tuple[int, ...], results: tuple[int, ...]):
         self.call, self.operands, self.results = call, operands, results
+        self.is_again = state.phase == "recompute"
 
 
 class BodyTracer(Level):
@@ -126,6 +133,7 @@ class BodyTracer(Level):
         self.by_key: dict[tuple, TracedCall] = {}
         self.captured: dict[int, Any] = {}
         self.numbers: dict[int, int] = {}  # of captured values, by identity
+        self.step: int | None = None  # of the number of the step, where random numbers are drawn
 
     def number(self, spec: Spec) -> int:
         self.specs.append(spec)
@@ -176,9 +184,26 @@ class BodyTracer(Level):
             scalar = below(primitive, args, {**attrs, "shape": ()})
             return self.expanded(scalar, attrs["shape"])
         is_own = any(arg.mode is self for arg in args)
-        if not is_own and (name == "random_bits" or (args and name not in KEPT_INSIDE)):
+        if name == "random_bits" and not is_own and not self.is_closed and is_looped(state.modes):
+            return self.emit(primitive, (self.key_of_step(args[0]),), attrs)
+        if not is_own and args and name not in KEPT_INSIDE:
             return below(primitive, args, attrs)
         return self.emit(primitive, args, attrs)
+
+    def key_of_step(self, key):
+        """A key for one step of a loop, within loops around it: its last word counts the steps."""
+        for mode in state.modes:
+            if isinstance(mode, BodyTracer):
+                key = mode.own_key(key)
+        return self.own_key(key)
+
+    def own_key(self, key):
+        if self.step is None:
+            self.step = self.number(Spec((), uint32))
+        with self:
+            words = iota(size=4, dtype=uint32)
+            step = broadcast_to(self.value(self.step), (4,)) + 1
+            return where(words == 3, key * KEY_FACTOR + step, key)
 
     def expanded(self, x, shape):
         """A captured scalar in a shape."""
@@ -215,7 +240,8 @@ class BodyTracer(Level):
                 position.setdefault(number, at)
                 at += 1
         results = tuple(position[i] for i in outputs)
-        return Body.of(tuple(self.specs[i] for i in inputs), tuple(written), results)
+        again = tuple(i for i, traced in enumerate(calls) if traced.is_again)
+        return Body.of(tuple(self.specs[i] for i in inputs), tuple(written), results, again)
 
     def needed(self, outputs: Sequence[int], given: Sequence[int] = ()) -> set[int]:
         """The numbers that some need, those that are given not followed."""
@@ -229,6 +255,12 @@ class BodyTracer(Level):
         """The inputs, captured ones included, that some numbers need, unless they are given."""
         needed = self.needed(outputs, given)
         return sorted(i for i in needed if i not in self.maker and i not in given)
+
+
+def is_looped(modes) -> bool:
+    """Whether all levels that hide contents are loops: vmap has rules of its own."""
+    hiding = [mode for mode in modes if isinstance(mode, Level) and mode.hides]
+    return all(isinstance(mode, BodyTracer) for mode in hiding)
 
 
 def traced(fn, specs: Sequence[Spec], is_closed: bool = False):

@@ -10,7 +10,9 @@ Source: Griewank, Walther 2008, Evaluating Derivatives, chapters 3 and 12."""
 import functools
 from typing import Any, NamedTuple
 
+from glasshouse.base import having
 from glasshouse.dispatch import zeros
+from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.call import Call
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.ops.body import DETACH, Body, BodyTracer, traced
@@ -69,7 +71,6 @@ class Backward(NamedTuple):
     pulled: dict[int, int]
     late: dict[int, Late]
     sources: dict[int, tuple[str, int]]
-    recomputed: int  # how many of its calls, the first ones, are the forward loop's
 
 
 def active_carries(body: Body, shape: LoopShape, needs: tuple[bool, ...]) -> set[int]:
@@ -129,8 +130,8 @@ class Pull:
 
     def run(self, inputs, cotangents: dict[int, Any]):
         """(every value of the body, the cotangents of its inputs that move, by position)."""
-        values = self.body.values(inputs)
-        self.forward_calls = len(inputs[0].mode.calls) if inputs else 0
+        with having(state, phase="recompute"):
+            values = self.body.values(inputs)
         sums: dict[int, Any] = {}
         for i, cotangent in cotangents.items():
             add_to(sums, self.body.outputs[i], cotangent)
@@ -198,7 +199,8 @@ def forward_of(body: Body, shape: LoopShape, needs: tuple[bool, ...], recompute:
         cheaper = sum(tracer.specs[i].nbytes for i in extra) <= tracer.specs[number].nbytes
         kept += extra if cheaper or recompute else [number]
     outputs = [pull.tracer.number_of(pull.values[at]) for at in body.outputs]
-    return Forward(tracer.body(pull.inputs, [*outputs, *kept]), len(kept))
+    made = tracer.body(pull.inputs, [*outputs, *kept])
+    return Forward(Body.of(made.inputs, made.calls, made.outputs, body.again), len(kept))
 
 
 def reached(tracer: BodyTracer, begin) -> set[int]:
@@ -287,7 +289,6 @@ class BackwardBuilder:
             self.pulled,
             {i: sum_ for i, sum_ in late.items() if sum_ is not None},
             self.sources,
-            len([x for x in tracer.calls[: pull.forward_calls] if not used.isdisjoint(x.results)]),
         )
 
     def incoming(self, i: int) -> int:

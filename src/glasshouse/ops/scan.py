@@ -66,9 +66,9 @@ def compute_scan(*given, body: Body, shape: LoopShape, reverse: bool, **_):
     return (*map(np.asarray, carried), *stacks)
 
 
-def parts_of_scan(*_specs, body: Body, shape: LoopShape, recomputed: int, **_):
+def parts_of_scan(*_specs, body: Body, shape: LoopShape, **_):
     numbered = enumerate(call for call, _ in body.calls)
-    return [(call, shape.length, i < recomputed) for i, call in numbered if call.name != "detach"]
+    return [(call, shape.length, i in body.again) for i, call in numbered if call.name != "detach"]
 
 
 def work(field: str):
@@ -90,13 +90,11 @@ def is_tracked(x) -> bool:
     return x.tape_entry is not None and recorder.records
 
 
-def loop(operands, body: Body, shape: LoopShape, reverse=False, recompute=False, recomputed=0):
+def loop(operands, body: Body, shape: LoopShape, reverse=False, recompute=False):
     """The results of a loop, as a list. Where a tape records it, what the backward loop will read
-    is kept at once; with `recompute`, just what is carried. The first `recomputed` calls of the
-    body were made before."""
+    is kept at once; with `recompute`, just what is carried."""
     needs = tuple(map(is_tracked, operands))
     attrs = {"body": body, "shape": shape, "reverse": reverse, "recompute": recompute}
-    attrs["recomputed"] = recomputed
     if True not in needs:
         return list(scan(*operands, **attrs, residuals=None))
     forward = forward_of(body, shape, needs, recompute)
@@ -109,7 +107,7 @@ def pull_scan(needs, cotangents, y, *operands, body, shape, reverse, recompute, 
     count = len(body.outputs) - (residuals or 0)
     if residuals is None or any(x is not None for x in cotangents[count:]):
         forward = forward_of(body, shape, needs, recompute)
-        attrs = {"shape": shape, "reverse": reverse, "recompute": recompute, "recomputed": 0}
+        attrs = {"shape": shape, "reverse": reverse, "recompute": recompute}
         y = scan(*operands, body=forward.body, residuals=forward.residuals, **attrs)
     else:
         forward, cotangents = Forward(body, residuals), cotangents[:count]
@@ -126,7 +124,7 @@ def pull_scan(needs, cotangents, y, *operands, body, shape, reverse, recompute, 
     ]
     carried = len(back.active) + len(back.summed)
     backwards = LoopShape(shape.consts, carried, shape.length)
-    results = loop(given, back.body, backwards, not reverse, False, back.recomputed)
+    results = loop(given, back.body, backwards, not reverse)
     stacks.update(zip(back.stacks, results[carried:], strict=True))
     pulled = dict(zip(back.summed, results[len(back.active) : carried], strict=True))
     pulled.update((i, work_out(late, stacks)) for i, late in back.late.items())
@@ -296,7 +294,7 @@ def sample_body() -> Body:
 
 
 SAMPLE: dict[str, Any] = {"body": sample_body(), "shape": LoopShape(1, 1, 4)}
-SAMPLE |= {"residuals": None, "recompute": False, "recomputed": 0}
+SAMPLE |= {"residuals": None, "recompute": False}
 FORWARDS: dict[str, Any] = SAMPLE | {"reverse": False}
 
 

@@ -1,9 +1,10 @@
 """scan: a loop as one call, whatever its length."""
 
-from glasshouse.base import DTypeError, ShapeError, type_name
+from glasshouse.base import DTypeError, ShapeError, type_name, uint32
 from glasshouse.base.tree import flatten, unflatten
 from glasshouse.dispatch import as_value
 from glasshouse.ops.body import traced
+from glasshouse.ops.create import iota
 from glasshouse.ops.linearise import LoopShape
 from glasshouse.ops.scan import loop
 
@@ -13,8 +14,8 @@ def scan(fn, init, xs=None, length: int | None = None, reverse: bool = False, re
     axis 0, from `init` on; `ys` are stacked along axis 0. `fn` is called once, to see what it
     calls, and runs as one step of a Program as often as there are values. `reverse` goes from the
     last x to the first, which leaves the order of `ys` as it is. With `recompute` a backward pass
-    computes each step again from what was carried, and keeps nothing else. Random numbers drawn in
-    `fn` are the same in each step.
+    computes each step again from what was carried, and keeps nothing else. Random numbers that
+    `fn` draws differ from step to step.
 
     Shapes: xs (length, ...) each, carry as init -> ys (length, ...).
     Raises: ShapeError for values of different lengths, and for a carry that changes; TransformError
@@ -50,8 +51,12 @@ def scan(fn, init, xs=None, length: int | None = None, reverse: bool = False, re
 
     tracer, inputs, outputs = traced(step, specs)
     numbers = [tracer.number_of(x) for x in outputs]
-    consts = tracer.roots(numbers, [x.payload for x in inputs])
-    body = tracer.body([*consts, *(x.payload for x in inputs)], numbers)
+    own = [x.payload for x in inputs]
+    if tracer.step is not None:
+        own.append(tracer.step)
+        given.append(iota(size=steps, dtype=uint32))
+    consts = tracer.roots(numbers, own)
+    body = tracer.body([*consts, *own], numbers)
     operands = [*(tracer.captured[i] for i in consts), *carried, *given]
     shape = LoopShape(len(consts), len(carried), steps)
     check_carry(body.out_specs(), carried)

@@ -240,6 +240,34 @@ def test_a_users_function_replaces_a_card_inside_too():
         assert last.item() == 3
 
 
+@on_both
+def test_random_numbers_differ_from_step_to_step(on):
+    def draw(s, _):
+        return s, gh.random.uniform((4,))
+
+    def outer(s, _):
+        return gh.scan(draw, s, length=3)
+
+    gh.random.seed(0)
+    drawn = gh.scan(outer, (), length=3)[1]
+    assert len(set(drawn.numpy().ravel().tolist())) == 36
+
+
+@on_both
+def test_dropout_is_the_same_backwards(on):
+    def total(x, recompute):
+        gh.random.seed(0)
+        drop = functools.partial(gh.nn.functional.dropout, p=0.5)
+        _, ys = gh.scan(lambda s, _: (s, drop(x)), (), length=4, recompute=recompute)
+        return ys.sum()
+
+    x = gh.ones((8, 8))
+    for recompute in (False, True):
+        value, grad = gh.value_and_grad(functools.partial(total, recompute=recompute))(x)
+        assert value.item() == grad.sum().item()
+        assert len(set(grad.numpy().ravel().tolist())) > 2
+
+
 def test_captured_code_has_a_loop():
     total, w, carry, xs = values_of("gated")
 

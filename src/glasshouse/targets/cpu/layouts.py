@@ -28,7 +28,7 @@ def matrix_strides(view: View) -> tuple[int, ...] | None:
     if columns == 1:
         along = 1 if rows == 1 or over >= 1 else 0
     if rows == 1:
-        over = max(over, columns * max(along, 1)) if along == 1 else 1
+        over = columns if along == 1 else 1
     plain = along == 1 and over >= columns
     flipped = over == 1 and along >= rows
     if not (plain or flipped) or any(s < 0 for s in view.strides):
@@ -43,9 +43,12 @@ def repeated_axes(view: View) -> list[bool]:
 
 def stacked(view: View, strides) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """(shape, strides) of a stack of matrices, with repeated axes as axes of size 1; those have a
-    stride behind all the rest, for oneDNN has no fast way where one is 0."""
+    stride behind all the rest, for oneDNN has no fast way where one is 0. It depends on nothing but
+    the other axes: oneDNN's cache takes primitives for equal that differ in such strides alone,
+    though it chose another implementation for each, and runs the one without the other's scratch
+    memory."""
     repeated = repeated_axes(view)
     shape = tuple(1 if r else n for r, n in zip(repeated, view.shape, strict=True))
-    behind = max(prod(shape), *(n * s for n, s in zip(shape, strides, strict=True)))
+    behind = max(prod(shape), 0, *(n * s for n, s in zip(shape, strides, strict=True) if n > 1))
     leading = (behind if n == 1 else s for n, s in zip(shape[:-2], strides, strict=False))
     return shape, (*leading, *strides[-2:])

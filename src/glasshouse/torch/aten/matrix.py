@@ -9,6 +9,7 @@ from glasshouse.base import as_dtype, having
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.value import Value, cast, full
+from glasshouse.nn.functional.blocks import blocks_of, by_rows
 from glasshouse.ops.contract import matmul
 from glasshouse.torch.aten.reduce import wide
 from glasshouse.torch.aten.shape import reshape
@@ -158,8 +159,9 @@ def scaling_of(q: Value, scale) -> float:
     return 1 / math.sqrt(q.shape[-1]) if scale is None else scale
 
 
-def scores_of(q: Value, k: Value, mask, is_causal: bool, scale: float) -> Value:
-    """q k' · scale, with what is masked at -inf or added to: (..., L, S)."""
+def scores_of(q: Value, k: Value, mask, is_causal: bool, scale: float, start=0) -> Value:
+    """q k' · scale, with what is masked at -inf or added to: (..., L, S); `start` is the number of
+    the first query."""
     scores = wide(matmul(q * scale, transposed(k)))
     if mask is not None and mask.dtype.is_bool:
         scores = gh.where(mask, scores, full((), -math.inf, scores.dtype))
@@ -167,7 +169,7 @@ def scores_of(q: Value, k: Value, mask, is_causal: bool, scale: float) -> Value:
         scores = scores + mask
     if is_causal:
         rows, columns = scores.shape[-2:]
-        row = reshape(gh.arange(rows, dtype=INT64), (rows, 1))
+        row = reshape(gh.arange(rows, dtype=INT64), (rows, 1)) + start
         visible = gh.arange(columns, dtype=INT64) <= row
         scores = gh.where(visible, scores, full((), -math.inf, scores.dtype))
     return scores
@@ -183,14 +185,36 @@ def repeated_heads(q: Value, x: Value) -> Value:
 def flash_attention(q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
     """(softmax(q k' · scale + mask) v, log of the sums of exponentials)."""
     k, v = repeated_heads(q, k), repeated_heads(q, v)
-    scores = scores_of(q, k, attn_mask, is_causal, scaling_of(q, scale))
+    scale, lead = scaling_of(q, scale), q.shape[:-2]
+    blocks = blocks_of(lead, q.shape[-2], k.shape[-2], attn_mask)
+    if blocks is None:
+        out, sums = attended(q, k, v, attn_mask, is_causal, scale)
+        return out, reshape(sums, sums.shape[:-1])
+
+    def of_group(mask, q, k, v):
+        def of_rows(carry, start, q, *own):
+            masks = own[0] if own else mask
+            return carry, attended(q, k, v, masks, is_causal, scale, start)
+
+        return by_rows(of_rows, blocks.rows, (), q, *rows_of_mask(mask, q))[1]
+
+    out, sums = blocks.each(of_group, *map(blocks.grouped, (q, k, v)))
+    return reshape(out, (*lead, *out.shape[-2:])), reshape(sums, q.shape[:-1])
+
+
+def rows_of_mask(mask, q) -> tuple:
+    """A mask that has a row for each query."""
+    return () if mask is None or mask.shape[-2] != q.shape[-2] else (mask,)
+
+
+def attended(q, k, v, mask, is_causal: bool, scale: float, start=0):
+    """Attention of queries to all keys, and the logarithms of the sums, a column."""
+    scores = scores_of(q, k, mask, is_causal, scale, start)
     largest = gh.max(scores, axis=-1, keepdims=True)
     largest = gh.where(largest == -math.inf, full((), 0, largest.dtype), largest)
     e = gh.exp(scores - largest)
     total = gh.sum(e, axis=-1, keepdims=True)
-    weights = cast(e / total, v.dtype)
-    logsumexp = reshape(largest + gh.log(total), total.shape[:-1])
-    return matmul(weights, v), logsumexp
+    return cast(wide(matmul(cast(e, v.dtype), v)) / total, v.dtype), largest + gh.log(total)
 
 
 @aten("_scaled_dot_product_flash_attention_for_cpu_backward")
@@ -201,21 +225,44 @@ def flash_attention_backward(
 
     Source: Dao et al. 2022, arXiv:2205.14135, algorithm 4
     """
-    heads, shared = q.shape[-3], k.shape[-3]
+    heads, shared, lead = q.shape[-3], k.shape[-3], q.shape[:-2]
     keys, values, scale = repeated_heads(q, k), repeated_heads(q, v), scaling_of(q, scale)
-    with having(state, phase="recompute"):  # the forward pass did not keep them
-        scores = scores_of(q, keys, attn_mask, is_causal, scale)
     sums = gh.expand_dims(logsumexp, -1)
-    weights = gh.exp(scores - sums)
-    narrow = cast(weights, q.dtype)
-    grad_v = matmul(transposed(narrow), g)
-    grad_weights = wide(matmul(g, transposed(values)))
     inner = gh.sum(wide(g) * wide(out), axis=-1, keepdims=True)
-    grad_scores = cast(weights * (grad_weights - inner) * scale, q.dtype)
-    grad_q, grad_k = matmul(grad_scores, keys), matmul(transposed(grad_scores), q)
+    blocks = blocks_of(lead, q.shape[-2], k.shape[-2], attn_mask)
+    if blocks is None:
+        rows = (g, q, sums, inner)
+        grad_q, grad_k, grad_v = pulled(*rows, keys, values, attn_mask, is_causal, scale)
+    else:
+
+        def of_group(mask, k, v, *rows):
+            def of_rows(carry, start, g, q, sums, inner, *own):
+                masks = own[0] if own else mask
+                grads = pulled(g, q, sums, inner, k, v, masks, is_causal, scale, start)
+                totals = (total + wide(x) for total, x in zip(carry, grads[1:], strict=True))
+                return tuple(totals), grads[:1]
+
+            begin = tuple(full(x.shape, 0, wide(x).dtype) for x in (k, v))
+            totals, (grad_q,) = by_rows(of_rows, blocks.rows, begin, *rows, *rows_of_mask(mask, q))
+            return grad_q, *(cast(x, k.dtype) for x in totals)
+
+        given = (keys, values, g, q, sums, inner)
+        grads = blocks.each(of_group, *map(blocks.grouped, given))
+        grad_q, grad_k, grad_v = (reshape(x, (*lead, *x.shape[-2:])) for x in grads)
     if heads != shared:
         grad_k, grad_v = (summed_heads(x, shared) for x in (grad_k, grad_v))
     return grad_q, grad_k, grad_v
+
+
+def pulled(g, q, sums, inner, k, v, mask, is_causal: bool, scale: float, start=0):
+    """The gradients of queries, and what these queries add to those of keys and values."""
+    with having(state, phase="recompute"):  # the forward pass did not keep them
+        scores = scores_of(q, k, mask, is_causal, scale, start)
+    weights = gh.exp(scores - sums)
+    grad_v = matmul(transposed(cast(weights, q.dtype)), g)
+    grad_weights = wide(matmul(g, transposed(v)))
+    grad_scores = cast(weights * (grad_weights - inner) * scale, q.dtype)
+    return matmul(grad_scores, k), matmul(transposed(grad_scores), q), grad_v
 
 
 def summed_heads(x: Value, shared: int) -> Value:

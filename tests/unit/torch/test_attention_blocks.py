@@ -1,0 +1,92 @@
+"""Attention in blocks: what the whole gives, of every kind of mask, on both sides of the table."""
+
+import numpy as np
+import pytest
+
+import glasshouse as gh
+from glasshouse.base.flags import flags
+from glasshouse.nn.functional import blocks
+
+torch = pytest.importorskip("torch")
+
+matrix = pytest.importorskip("glasshouse.torch.aten.matrix")
+BATCH, HEADS, QUERIES, KEYS, SIZE = 2, 4, 37, 24, 8
+MASKS = {
+    "keys": (1, KEYS),
+    "both": (QUERIES, KEYS),
+    "example's keys": (BATCH, 1, 1, KEYS),
+    "example's": (BATCH, 1, QUERIES, KEYS),
+    "head's": (1, HEADS, QUERIES, KEYS),
+    "each": (BATCH, HEADS, QUERIES, KEYS),
+}
+
+
+def drawn(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+@pytest.fixture(params=[(100, 200), (100, 4000), (100, 1 << 20)], ids=["rows", "heads", "groups"])
+def small_blocks(request, monkeypatch):
+    monkeypatch.setattr(blocks, "FEWEST_ROWS", 4)
+    monkeypatch.setattr(blocks, "WHOLE", request.param[0])
+    monkeypatch.setattr(blocks, "BLOCK", request.param[1])
+
+
+def grads_of_torch(q, k, v, g, **options):
+    given = [torch.tensor(x, requires_grad=True) for x in (q, k, v)]
+    out = torch.nn.functional.scaled_dot_product_attention(*given, **options)
+    out.backward(torch.tensor(g))
+    return [out.detach().numpy(), *(x.grad.numpy() for x in given)]
+
+
+def grads_of_ours(q, k, v, g, **options):
+    q, k, v, g = map(gh.tensor, (q, k, v, g))
+    out, sums = matrix.flash_attention(q, k, v, **options)
+    causal = options.pop("is_causal", False)
+    grads = matrix.flash_attention_backward(g, q, k, v, out, sums, 0.0, causal, **options)
+    return [x.numpy() for x in (out, *grads)]
+
+
+def check(shared: int, **options):
+    q, g = drawn(BATCH, HEADS, QUERIES, SIZE), drawn(BATCH, HEADS, QUERIES, SIZE, seed=1)
+    k, v = (drawn(BATCH, shared, KEYS, SIZE, seed=i) for i in (2, 3))
+    mask = options.pop("attn_mask", None)
+    theirs, own = dict(options), dict(options)
+    if mask is not None:
+        theirs["attn_mask"], own["attn_mask"] = torch.tensor(mask), gh.tensor(mask)
+    if shared != HEADS:
+        theirs["enable_gqa"] = True
+    with flags.override(compile="always"), gh.backends.use("lazy"):
+        ours = grads_of_ours(q, k, v, g, **own)
+    for a, b in zip(ours, grads_of_torch(q, k, v, g, **theirs), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("is_bool", [False, True])
+def test_masks(small_blocks, name, is_bool):
+    mask = drawn(*MASKS[name], seed=4)
+    check(HEADS, attn_mask=mask > -0.5 if is_bool else mask)
+
+
+def test_no_mask(small_blocks):
+    check(HEADS)
+
+
+def test_causal(small_blocks):
+    check(HEADS, is_causal=True)
+
+
+def test_heads_that_share_keys(small_blocks):
+    check(2)
+
+
+def test_scores_never_exist_at_once():
+    length = 2048
+    q, k, v = (gh.tensor(drawn(1, 2, length, SIZE, seed=i)) for i in range(3))
+    with flags.override(compile="always"), gh.backends.use("lazy") as backend:
+        backend.evaluate()
+        gh.memory.reset_peak()
+        before = gh.memory.stats().allocated_bytes
+        matrix.flash_attention(q, k, v)[0].numpy()
+        assert gh.memory.stats().peak_allocated_bytes - before < length * length * 4
