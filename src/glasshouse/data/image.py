@@ -6,7 +6,6 @@ gives: `data.transform(Compose(RandomResizedCrop(224), RandomFlip()), None, seed
 import math
 from functools import cache
 from io import BytesIO
-from pathlib import Path
 
 import numpy as np
 
@@ -28,7 +27,10 @@ def open_image(file):
 
     Raises: OptionError if there is no image in it.
     """
-    data = file if isinstance(file, bytes) else Path(file).read_bytes()
+    data = file
+    if not isinstance(file, bytes):
+        with open(file, "rb") as opened:
+            data = opened.read()
     try:
         return pillow("Image").open(BytesIO(data))
     except pillow("Image").UnidentifiedImageError:

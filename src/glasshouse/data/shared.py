@@ -101,6 +101,7 @@ class BlockWriter:
 
     def begin(self, block: Block) -> None:
         """Start writing `block` from its beginning."""
+        block.reserve(1)  # there is memory for an empty array too
         self.block, self.used = block, 0
         self.offsets.clear()
 

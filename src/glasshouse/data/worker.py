@@ -17,6 +17,7 @@ from glasshouse.data.order import bit_source
 from glasshouse.data.sampler import set_epoch_of
 from glasshouse.data.shared import Block, BlockWriter
 from glasshouse.dispatch.backend import load, use_backend
+from glasshouse.dispatch.watch import unwatched
 from glasshouse.tensor import random as tensor_random
 
 TASK = struct.Struct("<5q")  # kind, generation, task, block, bytes of the block; then its argument
@@ -77,7 +78,7 @@ def serve(job: Job, number: int, connection, blocks: list[Block], inherited: lis
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for other in inherited:  # ends of the loader's: held here, nobody would see it end
         other.close()
-    with use_backend(load("numpy")):  # threads of the engine do not survive a fork
+    with unwatched(), use_backend(load("numpy")):  # threads of the engine do not survive a fork
         try:
             Reader(job, number, connection, blocks).run()
         except (EOFError, BrokenPipeError, ConnectionResetError):

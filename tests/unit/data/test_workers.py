@@ -123,6 +123,33 @@ def test_arrays_of_a_collate_fn_stay_arrays_and_tensors_tensors():
     assert tensor.tolist() == [[2.0] * 3] * 2
 
 
+SAMPLES = {
+    "empty": np.zeros((0, 3)),
+    "scalar": np.float32(1),
+    "strided": np.ones((4, 6))[::2, ::-1],
+    "bfloat16": np.ones(3, gh.bfloat16.np),
+    "texts": np.array(["a", "b"]),
+    "complex": np.array([1 + 2j]),
+    "other-order": np.ones(2, ">f4"),
+    "dates": np.array(["2020-01-01"], "datetime64[D]"),
+}
+
+
+@pytest.mark.parametrize("collate_fn", [None, np.stack])
+@pytest.mark.parametrize("name", SAMPLES)
+def test_arrays_of_all_kinds_travel(name, collate_fn):
+    def batch(workers):
+        data = [SAMPLES[name]] * 2
+        (out,) = DataLoader(data, 2, num_workers=workers, collate_fn=collate_fn)
+        return out
+
+    here, there = batch(0), batch(1)
+    assert type(here) is type(there)
+    np.testing.assert_array_equal(np.asarray(here), np.asarray(there))
+    if not isinstance(here, list):
+        assert (here.dtype, here.shape) == (there.dtype, there.shape)
+
+
 def test_batches_of_growing_size_fit():
     data = ListDataset([np.full(4**i, i, np.float64) for i in range(10)])
     loader = DataLoader(data, 1, num_workers=2, collate_fn=PadCollate())
