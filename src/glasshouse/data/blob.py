@@ -13,7 +13,7 @@ from glasshouse.base import flatten
 from glasshouse.base.errors import CheckpointError, DTypeError, ShapeError, type_name
 from glasshouse.data.dataset import Dataset, TensorDataset
 from glasshouse.data.index import check_index
-from glasshouse.data.text import MappedFile
+from glasshouse.data.text import FileMap
 from glasshouse.dispatch.value import SCALARS, Value
 
 MAGIC = b"GHBLOB1\n"
@@ -31,7 +31,7 @@ class BlobDataset(Dataset):
     """
 
     def __init__(self, path):
-        self.file = MappedFile("BlobDataset", path)
+        self.file = FileMap("BlobDataset", path)
         data = self.file.data
         try:
             place = int.from_bytes(data[8:16], "little", signed=True)

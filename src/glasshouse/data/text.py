@@ -18,7 +18,7 @@ CHUNK = 1 << 24  # bytes of a file that are searched for line ends at once
 NEWLINE = 10
 
 
-class MappedFile:
+class FileMap:
     """A file's bytes, read from disk as they are used; every process maps it for itself."""
 
     def __init__(self, where: str, path):
@@ -49,7 +49,7 @@ class LineDataset(Dataset):
     """
 
     def __init__(self, path, encoding: str = "utf-8"):
-        self.file, self.encoding = MappedFile(type(self).__name__, path), encoding
+        self.file, self.encoding = FileMap(type(self).__name__, path), encoding
         data = self.file.data
         ends = [np.zeros(0, np.int64)]
         for start in range(0, len(data), CHUNK):
