@@ -120,6 +120,24 @@ def test_second_derivatives_equal_pytorchs(twin, name, i):
         np.testing.assert_allclose(got, wanted, rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("name", "i"), TABLE)
+def test_losses_keep_the_dtype(name, i, dtype):
+    tracked, fixed, options = CASES[name][i]
+
+    def at(dtype):
+        def tensor(v):
+            floats = isinstance(v, np.ndarray) and v.dtype.kind == "f"
+            return gh.asarray(v, dtype=dtype) if floats else v
+
+        named = {key: tensor(v) for key, v in options.items()}
+        return getattr(F, name)(*map(tensor, (*tracked, *fixed)), **named)
+
+    got, expected = at(dtype), at("float64")
+    assert got.dtype.name == dtype
+    assert got.item() == pytest.approx(expected.item(), rel=3e-2 if dtype == "bfloat16" else 1e-3)
+
+
 @pytest.mark.parametrize("p", [0.5, 1.0, 2.0, 3.0, np.inf])
 def test_distances_equal_pytorchs(twin, p):
     theirs = twin.torch.nn.functional
