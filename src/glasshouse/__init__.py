@@ -99,6 +99,60 @@ from glasshouse.dispatch import (
     primitives,
 )
 from glasshouse.fit import fit
+from glasshouse.nn.functional import (
+    adaptive_avg_pool1d,
+    adaptive_max_pool1d,
+    alpha_dropout,
+    avg_pool1d,
+    batch_norm,
+    bilinear,
+    binary_cross_entropy_with_logits,
+    celu,
+    celu_,
+    channel_shuffle,
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_tbc,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+    cosine_embedding_loss,
+    cosine_similarity,
+    ctc_loss,
+    dropout,
+    embedding,
+    embedding_bag,
+    feature_alpha_dropout,
+    group_norm,
+    hardshrink,
+    hinge_embedding_loss,
+    instance_norm,
+    kl_div,
+    layer_norm,
+    log_softmax,
+    margin_ranking_loss,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+    pairwise_distance,
+    pixel_shuffle,
+    pixel_unshuffle,
+    poisson_nll_loss,
+    prelu,
+    relu,
+    relu_,
+    rms_norm,
+    rrelu,
+    rrelu_,
+    selu,
+    selu_,
+    sigmoid,
+    softmax,
+    threshold,
+    threshold_,
+    triplet_margin_loss,
+)
 from glasshouse.profile import FlopCounter, profile, record_function
 from glasshouse.tensor import *
 from glasshouse.tensor.arithmetic import *
@@ -114,6 +168,7 @@ from glasshouse.tensor.scatter import *
 from glasshouse.tensor.statistics import *
 from glasshouse.tensor.synonyms import *
 from glasshouse.tensor.random import Generator
+from glasshouse.tensor.random import global_generator as default_generator
 from glasshouse.transforms import (
     checkpoint,
     grad,

@@ -191,6 +191,10 @@ class Tensor(Value):
             self.tape_entry.grad_hooks = {}
         return Hook(self.tape_entry.grad_hooks, (self.slot, fn))
 
+    def has_hook(self, fn) -> bool:
+        """Whether `fn` is called when this tensor's gradient is known."""
+        return any(own == fn for _, own in (self.tape_entry.grad_hooks or {}).values())
+
     def retain_grad(self) -> None:
         """Have backward store this tensor's gradient in `.grad` although it is no leaf."""
         if not self.is_leaf:

@@ -1,5 +1,6 @@
 """Functions that rearrange, join, split and repeat: compositions of the movement cards."""
 
+import itertools
 import math
 import operator
 
@@ -317,10 +318,10 @@ def unstack(x, /, axis: int = 0) -> tuple[Value, ...]:
 
 
 @composed
-def split(x, indices_or_sections, /, axis: int = 0) -> tuple[Value, ...]:
+def split(x, indices_or_sections, /, axis: int = 0, *, dim: int | None = None) -> tuple[Value, ...]:
     """x cut along an axis into equal sections, or before the given indices.
-    An integer is a number of sections, as in NumPy (in PyTorch it is their size: gh.chunk, or
-    indices, cut unevenly).
+    An integer is a number of sections, as in NumPy. Where the axis is called `dim`, it is their
+    size, and a list holds sizes, as in PyTorch.
 
     Shapes: x (..., n, ...) -> (..., n_1, ...), (..., n_2, ...), …
     Dtypes: any, kept.
@@ -331,8 +332,10 @@ def split(x, indices_or_sections, /, axis: int = 0) -> tuple[Value, ...]:
         [[1], [2, 3, 4]]
     """
     x = as_value(x, where="split")
-    axis = check_axis("split", axis, x.ndim)
+    axis = check_axis("split", axis if dim is None else dim, x.ndim)
     size = x.shape[axis]
+    if dim is not None:
+        indices_or_sections = cuts_of_sizes(indices_or_sections, size)
     if isinstance(indices_or_sections, (tuple, list)):
         cuts = [operator.index(cut) for cut in indices_or_sections]
         cuts = [min(max(cut + size if cut < 0 else cut, 0), size) for cut in cuts]
@@ -349,6 +352,17 @@ def split(x, indices_or_sections, /, axis: int = 0) -> tuple[Value, ...]:
     bounds = [0, *cuts, size]
     pairs = zip(bounds[:-1], bounds[1:], strict=True)
     return tuple(part(x, axis, start, max(start, stop)) for start, stop in pairs)
+
+
+def cuts_of_sizes(sizes, size: int) -> list[int]:
+    """Where to cut an axis of `size` into parts of the given sizes, or of one, but for the last."""
+    if not isinstance(sizes, (tuple, list)):
+        if sizes < 1 and size:
+            raise ShapeError("split", "parts of 1 element or more", sizes, "Use x.shape[dim].")
+        return list(range(sizes, size, sizes)) if size else []
+    if sum(sizes) != size:
+        raise ShapeError("split", f"sizes that add up to {size}", sizes, "Check the last one.")
+    return list(itertools.accumulate(sizes))[:-1]
 
 
 @composed

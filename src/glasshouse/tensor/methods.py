@@ -344,6 +344,10 @@ PROPERTIES = {
     "H": (arrange.adjoint, "The conjugate transpose of a matrix."),
     "mH": (arrange.adjoint, "The conjugate transpose of matrices."),
     "is_cpu": (lambda self: self.device == "cpu", "Whether it lies in host memory."),
+    "retains_grad": (
+        lambda self: not self.is_leaf and self.has_hook(self.store_grad),
+        "Whether backward stores the gradient of this result.",
+    ),
     "grad_fn": (
         lambda self: None if self.is_leaf else self.tape_entry,
         "The entry of the tape that made this tensor, or None.",

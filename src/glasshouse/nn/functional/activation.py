@@ -13,7 +13,20 @@ from glasshouse.nn.checks import check_floating, check_ndim, check_probability, 
 from glasshouse.nn.functional.axes import by_axes
 from glasshouse.ops.checks import check_option, check_type
 from glasshouse.ops.elementwise import erf
-from glasshouse.tensor import abs, arange, exp, expm1, log, log1p, random, reduce, tanh, where
+from glasshouse.tensor import (
+    Tensor,
+    abs,
+    arange,
+    exp,
+    expm1,
+    log,
+    log1p,
+    random,
+    reduce,
+    tanh,
+    where,
+)
+from glasshouse.tensor.writing import in_place
 
 # Klambauer et al. 2017, arXiv:1706.02515, eq. 14: the fixed point of mean 0 and variance 1
 SELU_ALPHA = 1.6732632423543772848170429916717
@@ -481,3 +494,7 @@ def without_inplace(fn) -> inspect.Signature:
 
 celu_, elu_, hardtanh_, leaky_relu_ = map(written, (celu, elu, hardtanh, leaky_relu))
 relu_, rrelu_, selu_, threshold_ = map(written, (relu, rrelu, selu, threshold))
+
+for method in (hardshrink, log_softmax, prelu, relu, softmax):
+    setattr(Tensor, method.__name__, method)
+Tensor.relu_ = in_place("relu", relu)
