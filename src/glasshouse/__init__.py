@@ -147,7 +147,6 @@ from glasshouse.nn.functional import (
     rrelu_,
     selu,
     selu_,
-    sigmoid,
     softmax,
     threshold,
     threshold_,

@@ -39,7 +39,7 @@ FUNCTIONS = {
     special: {
         "digamma": "digamma", "erfc": "erfc", "erfinv": "erfinv", "i0": "i0",
         "igamma": "gammainc", "igammac": "gammaincc", "lgamma": "gammaln", "logit": "logit",
-        "mvlgamma": "multigammaln", "polygamma": "polygamma", "sinc": "sinc",
+        "mvlgamma": "multigammaln", "polygamma": "polygamma", "sigmoid": "expit", "sinc": "sinc",
     },
     arithmetic: {"view_as_complex_copy": "view_as_complex", "view_as_real_copy": "view_as_real"},
     scans: {"trapz": "trapezoid"},
