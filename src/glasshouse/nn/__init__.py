@@ -62,6 +62,14 @@ from glasshouse.nn.adaptive import (
     LinearCrossEntropyOptions,
 )
 from glasshouse.nn.attention import MultiheadAttention
+from glasshouse.nn.blocks import (
+    AsymmetricConv1d,
+    Residual,
+    SeparableConv1d,
+    SeparableConv2d,
+    SeparableConv3d,
+    SqueezeExcitation,
+)
 from glasshouse.nn.containers import (
     Container,
     ModuleDict,
@@ -196,6 +204,17 @@ from glasshouse.nn.positions import (
     SinusoidalPositionEmbedding,
 )
 from glasshouse.nn.transformer import EncoderDecoder as Transformer
+from glasshouse.nn.shapes import (
+    Log,
+    Normalize,
+    PrecisionCast,
+    Reorder,
+    Swish,
+    ThresholdReLU,
+    Transform,
+    View,
+)
+from glasshouse.nn.speech_blocks import Conformer, ScalarLayerNorm, TDSBlock
 from glasshouse.nn.transformer import (
     LayerDrop,
     LayerDropSequential,

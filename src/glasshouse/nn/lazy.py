@@ -1,4 +1,4 @@
-"""Lazy layers: the size of the input need not be said, it is that of the first one."""
+"""Layers that wait for their first input: its size need not be said."""
 
 import inspect
 
@@ -115,8 +115,8 @@ def cast_like(value: Tensor, x: Tensor):
     return value.detach().to(x.dtype)
 
 
-def lazy(becomes: type, size_name: str, **changed) -> type:
-    """The class Lazy… of layers that become `becomes`; `changed` are defaults that differ."""
+def lazy(name: str, becomes: type, size_name: str, **changed) -> type:
+    """The class `name` of layers that become `becomes`; `changed` are defaults that differ."""
     _, *parameters = inspect.signature(becomes).parameters.values()
     parameters = [p.replace(default=changed.get(p.name, p.default)) for p in parameters]
     about = f"""`nn.{becomes.__name__}` whose {size_name} is that of the first input.
@@ -132,21 +132,23 @@ def lazy(becomes: type, size_name: str, **changed) -> type:
         "becomes": becomes,
         "size_name": size_name,
     }
-    return type(f"Lazy{becomes.__name__}", (LazyLayer, becomes), members)
+    return type(
+        LazyLayer.__name__.replace("Layer", becomes.__name__), (LazyLayer, becomes), members
+    )
 
 
-LazyLinear = lazy(Linear, "in_features")
-LazyConv1d, LazyConv2d, LazyConv3d = (
-    lazy(layer, "in_channels") for layer in (conv.Conv1d, conv.Conv2d, conv.Conv3d)
-)
-LazyConvTranspose1d, LazyConvTranspose2d, LazyConvTranspose3d = (
-    lazy(layer, "in_channels")
-    for layer in (conv.ConvTranspose1d, conv.ConvTranspose2d, conv.ConvTranspose3d)
-)
-LazyBatchNorm1d, LazyBatchNorm2d, LazyBatchNorm3d = (
-    lazy(layer, "num_features") for layer in (norm.BatchNorm1d, norm.BatchNorm2d, norm.BatchNorm3d)
-)
-LazyInstanceNorm1d, LazyInstanceNorm2d, LazyInstanceNorm3d = (
-    lazy(layer, "num_features", affine=True, track_running_stats=True)
-    for layer in (norm.InstanceNorm1d, norm.InstanceNorm2d, norm.InstanceNorm3d)
-)
+LazyLinear = lazy("LazyLinear", Linear, "in_features")
+LazyConv1d = lazy("LazyConv1d", conv.Conv1d, "in_channels")
+LazyConv2d = lazy("LazyConv2d", conv.Conv2d, "in_channels")
+LazyConv3d = lazy("LazyConv3d", conv.Conv3d, "in_channels")
+LazyConvTranspose1d = lazy("LazyConvTranspose1d", conv.ConvTranspose1d, "in_channels")
+LazyConvTranspose2d = lazy("LazyConvTranspose2d", conv.ConvTranspose2d, "in_channels")
+LazyConvTranspose3d = lazy("LazyConvTranspose3d", conv.ConvTranspose3d, "in_channels")
+LazyBatchNorm1d = lazy("LazyBatchNorm1d", norm.BatchNorm1d, "num_features")
+LazyBatchNorm2d = lazy("LazyBatchNorm2d", norm.BatchNorm2d, "num_features")
+LazyBatchNorm3d = lazy("LazyBatchNorm3d", norm.BatchNorm3d, "num_features")
+
+changed = {"affine": True, "track_running_stats": True}  # as in PyTorch
+LazyInstanceNorm1d = lazy("LazyInstanceNorm1d", norm.InstanceNorm1d, "num_features", **changed)
+LazyInstanceNorm2d = lazy("LazyInstanceNorm2d", norm.InstanceNorm2d, "num_features", **changed)
+LazyInstanceNorm3d = lazy("LazyInstanceNorm3d", norm.InstanceNorm3d, "num_features", **changed)

@@ -94,10 +94,13 @@ class BatchNorm(RunningNorm):
     Source: Ioffe & Szegedy 2015, arXiv:1502.03167.
     """
 
-    def forward(self, input):
+    def checked(self, input):
         ndims, layout = (self.n + 2,), f"(N, C, {AXES[self.n]})"
         ndims, layout = ((2, 3), f"(N, C) or {layout}") if self.n == 1 else (ndims, layout)
-        x = self.check_input(input, ndims, layout, 1)
+        return self.check_input(input, ndims, layout, 1)
+
+    def forward(self, input):
+        x = self.checked(input)
         tracked, momentum = self.track_running_stats, self.momentum
         if self.training and tracked and momentum is None:
             momentum = 1 / (self.num_batches_tracked.item() + 1)
@@ -154,10 +157,9 @@ class SyncBatchNorm(BatchNorm):
         options = (eps, momentum, affine, track_running_stats, device, dtype)
         super().__init__(num_features, *options, bias=bias)
 
-    def check_input(self, input, ndims, layout: str, axis: int):
+    def checked(self, input):
         x = as_value(input, where="SyncBatchNorm")
-        many = tuple(range(2, max(x.ndim, 2) + 1))
-        return super().check_input(x, many, "(N, C, ...)", axis)
+        return self.check_input(x, tuple(range(2, max(x.ndim, 2) + 1)), "(N, C, ...)", 1)
 
     @classmethod
     def convert_sync_batchnorm(cls, module, process_group=None):

@@ -461,7 +461,7 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
         return soft
     axis = check_axis("gumbel_softmax", dim, x.ndim)
     best = reduce.argmax(soft.detach(), axis=axis, keepdims=True)
-    places = reshape(arange(x.shape[axis]), (-1,) + (1,) * (x.ndim - axis - 1))
+    places = reshape(arange(x.shape[axis]), (x.shape[axis],) + (1,) * (x.ndim - axis - 1))
     one_hot = cast(places == best, soft.dtype)
     return one_hot - soft.detach() + soft
 

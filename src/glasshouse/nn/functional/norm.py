@@ -287,6 +287,7 @@ def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
 @composed
 def cross_map_lrn2d(input, size, alpha=1e-4, beta=0.75, k=1):
     """`local_response_norm` over as many channels on both sides, ⌊(size - 1) / 2⌋ of them.
+    PyTorch's sums never lose their first channel again; these do.
 
     Shapes: (N, C, H, W) -> the same.
     Raises: OptionError for a size below 1; ShapeError for another number of axes.

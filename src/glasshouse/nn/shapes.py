@@ -1,0 +1,168 @@
+"""Small layers of Flashlight: they move, cast or scale, or are a function of the user."""
+
+from glasshouse.base.dtype import as_dtype
+from glasshouse.base.errors import ShapeError
+from glasshouse.base.shape import check_axis
+from glasshouse.dispatch.value import as_value, cast
+from glasshouse.nn.checks import check_callable, check_floating
+from glasshouse.nn.functional.activation import sigmoid
+from glasshouse.nn.functional.norm import norm
+from glasshouse.nn.module import Module
+from glasshouse.tensor import log, where
+from glasshouse.tensor.manipulate import permute_dims, reshape
+
+
+class Log(Module):
+    """log(x).
+
+    Shapes: any -> the same.
+    Source: standard.
+    """
+
+    def forward(self, input):
+        return log(check_floating("Log", input))
+
+
+class Swish(Module):
+    """x · sigmoid(beta · x); SiLU is that with a beta of 1.
+
+    Shapes: any -> the same.
+    Source: Ramachandran et al. 2017, arXiv:1710.05941, sec. 4.
+    """
+
+    _shown = ("beta",)
+
+    def __init__(self, beta=1.0):
+        super().__init__()
+        self.beta = beta
+
+    def forward(self, input):
+        x = check_floating("Swish", input)
+        return x * sigmoid(x * self.beta)
+
+
+class ThresholdReLU(Module):
+    """x where x >= threshold, else 0.
+
+    Shapes: any -> the same.
+    Source: Konda et al. 2014, arXiv:1402.3337.
+    Example:
+        >>> ThresholdReLU(1.0)(gh.asarray([0.5, 1.0, 2.0])).tolist()
+        [0.0, 1.0, 2.0]
+    """
+
+    _shown_first = ("threshold",)
+
+    def __init__(self, threshold=1.0):
+        super().__init__()
+        self.threshold = threshold
+
+    def forward(self, input):
+        x = as_value(input, where="ThresholdReLU")
+        return where(x >= self.threshold, x, 0)
+
+
+class Normalize(Module):
+    """value · x / max(‖x‖ₚ, eps), the norm over one axis or several.
+
+    Shapes: any -> the same.
+    Raises: ShapeError for an axis out of range.
+    Source: standard; the arguments as in Flashlight.
+    Example:
+        >>> Normalize(-1, value=5.0)(gh.asarray([3.0, 4.0])).tolist()
+        [3.0, 4.0]
+    """
+
+    _shown = ("axes", "p", "eps", "value")
+
+    def __init__(self, axes, p=2.0, eps=1e-12, value=1.0):
+        super().__init__()
+        self.axes, self.p, self.eps, self.value = axes, p, eps, value
+
+    def forward(self, input):
+        x = check_floating("Normalize", input)
+        given = self.axes if isinstance(self.axes, (tuple, list)) else (self.axes,)
+        axes = tuple(check_axis("Normalize", axis, x.ndim) for axis in given)
+        return x / norm(x, self.p, axes, self.eps) * self.value
+
+
+class PrecisionCast(Module):
+    """The input in another dtype, its gradient in its own.
+
+    Shapes: any -> the same.
+    Source: standard.
+    """
+
+    _shown_first = ("dtype",)
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.dtype = as_dtype(dtype)
+
+    def forward(self, input):
+        return cast(as_value(input, where="PrecisionCast"), self.dtype)
+
+
+class Reorder(Module):
+    """The input with its axes in another order.
+
+    Shapes: (s₀, s₁, …) -> (s_axes[0], s_axes[1], …).
+    Raises: ShapeError unless each axis is named once.
+    Source: standard.
+    """
+
+    _shown_first = ("axes",)
+
+    def __init__(self, *axes):
+        super().__init__()
+        self.axes = tuple(axes[0]) if len(axes) == 1 and not isinstance(axes[0], int) else axes
+
+    def forward(self, input):
+        return permute_dims(as_value(input, where="Reorder"), self.axes)
+
+
+class View(Module):
+    """The input in another shape; 0 keeps the size of an axis, -1 is reckoned from the others.
+
+    Shapes: any -> shape.
+    Raises: ShapeError unless the elements fit.
+    Source: standard; 0 as in Flashlight.
+    Example:
+        >>> View(0, -1)(gh.ones((2, 3, 4))).shape
+        (2, 12)
+    """
+
+    _shown_first = ("shape",)
+
+    def __init__(self, *shape):
+        super().__init__()
+        self.shape = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
+
+    def forward(self, input):
+        x = as_value(input, where="View")
+        if any(size == 0 and i >= x.ndim for i, size in enumerate(self.shape)):
+            raise ShapeError("View", f"axes to keep for {self.shape}", x.shape, "Name the sizes.")
+        return reshape(x, tuple(x.shape[i] if s == 0 else s for i, s in enumerate(self.shape)))
+
+
+class Transform(Module):
+    """A function as a layer, with a name to show.
+
+    Shapes: as the function's.
+    Raises: DTypeError for what cannot be called.
+    Source: standard.
+    Example:
+        >>> Transform(lambda x: x * 2, "double")(3)
+        6
+    """
+
+    _shown_first = ("name",)
+
+    def __init__(self, function, name=None):
+        super().__init__()
+        check_callable("Transform", "function", function)
+        self.function = function
+        self.name = getattr(function, "__name__", "function") if name is None else name
+
+    def forward(self, *args, **kwargs):
+        return self.function(*args, **kwargs)
