@@ -7,6 +7,7 @@ from glasshouse.dispatch.value import as_value, cast
 from glasshouse.nn.checks import check_callable, check_floating
 from glasshouse.nn.functional.activation import sigmoid
 from glasshouse.nn.functional.norm import norm
+from glasshouse.nn.layer import layer
 from glasshouse.nn.module import Module
 from glasshouse.tensor import log, where
 from glasshouse.tensor.manipulate import permute_dims, reshape
@@ -62,8 +63,15 @@ class ThresholdReLU(Module):
         return where(x >= self.threshold, x, 0)
 
 
-class Normalize(Module):
-    """value · x / max(‖x‖ₚ, eps), the norm over one axis or several.
+def scaled_to_norm(input, axes, p=2.0, eps=1e-12, value=1.0):
+    """value · x / max(‖x‖ₚ, eps), the norm over one axis or several."""
+    x = check_floating("Normalize", input)
+    given = axes if isinstance(axes, (tuple, list)) else (axes,)
+    axes = tuple(check_axis("Normalize", axis, x.ndim) for axis in given)
+    return x / norm(x, p, axes, eps) * value
+
+
+NORMALIZE = """value · x / max(‖x‖ₚ, eps), the norm over one axis or several.
 
     Shapes: any -> the same.
     Raises: ShapeError for an axis out of range.
@@ -72,18 +80,7 @@ class Normalize(Module):
         >>> Normalize(-1, value=5.0)(gh.asarray([3.0, 4.0])).tolist()
         [3.0, 4.0]
     """
-
-    _shown = ("axes", "p", "eps", "value")
-
-    def __init__(self, axes, p=2.0, eps=1e-12, value=1.0):
-        super().__init__()
-        self.axes, self.p, self.eps, self.value = axes, p, eps, value
-
-    def forward(self, input):
-        x = check_floating("Normalize", input)
-        given = self.axes if isinstance(self.axes, (tuple, list)) else (self.axes,)
-        axes = tuple(check_axis("Normalize", axis, x.ndim) for axis in given)
-        return x / norm(x, self.p, axes, self.eps) * self.value
+Normalize = layer("Normalize", scaled_to_norm, __doc__=NORMALIZE)
 
 
 class PrecisionCast(Module):
@@ -121,28 +118,24 @@ class Reorder(Module):
         return permute_dims(as_value(input, where="Reorder"), self.axes)
 
 
-class View(Module):
-    """The input in another shape; 0 keeps the size of an axis, -1 is reckoned from the others.
+def view(input, shape):
+    """The input in another shape; 0 keeps the size of an axis, -1 is reckoned from the others."""
+    x = as_value(input, where="View")
+    if any(size == 0 and i >= x.ndim for i, size in enumerate(shape)):
+        raise ShapeError("View", f"axes to keep for {shape}", x.shape, "Name the sizes.")
+    return reshape(x, tuple(x.shape[i] if s == 0 else s for i, s in enumerate(shape)))
+
+
+VIEW = """The input in another shape; 0 keeps the size of an axis, -1 is reckoned from the others.
 
     Shapes: any -> shape.
     Raises: ShapeError unless the elements fit.
     Source: standard; 0 as in Flashlight.
     Example:
-        >>> View(0, -1)(gh.ones((2, 3, 4))).shape
+        >>> View((0, -1))(gh.ones((2, 3, 4))).shape
         (2, 12)
     """
-
-    _shown_first = ("shape",)
-
-    def __init__(self, *shape):
-        super().__init__()
-        self.shape = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
-
-    def forward(self, input):
-        x = as_value(input, where="View")
-        if any(size == 0 and i >= x.ndim for i, size in enumerate(self.shape)):
-            raise ShapeError("View", f"axes to keep for {self.shape}", x.shape, "Name the sizes.")
-        return reshape(x, tuple(x.shape[i] if s == 0 else s for i, s in enumerate(self.shape)))
+View = layer("View", view, __doc__=VIEW)
 
 
 class Transform(Module):

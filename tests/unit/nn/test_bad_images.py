@@ -100,7 +100,7 @@ TABLE = {
     "tds-padding": (lambda: nn.TDSBlock(2, 3, 4, right_padding=3), gh.OptionError, "3"),
     "tds-shape": (lambda: nn.TDSBlock(2, 3, 4)(IMAGES), gh.ShapeError, "(2, 3, 8, 8)"),
     "conformer-long": (lambda: nn.Conformer(3, 4, 8, 2, 4, 3)(SIGNALS.mT), gh.ShapeError, "8, 3"),
-    "view": (lambda: nn.View(0, 0, 0)(gh.ones((2, 3))), gh.ShapeError, "(2, 3)"),
+    "view": (lambda: nn.View((0, 0, 0))(gh.ones((2, 3))), gh.ShapeError, "(2, 3)"),
     "transform": (lambda: nn.Transform(3), gh.DTypeError, "3"),
 }
 

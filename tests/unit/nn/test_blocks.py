@@ -306,7 +306,7 @@ def test_conformer_trains_and_drops_whole_blocks():
 def test_small_layers():
     x = gh.asarray([[1.0, -2.0, 3.0]])
     assert nn.ThresholdReLU(1.0)(x).tolist() == [[1.0, 0.0, 3.0]]
-    assert nn.Reorder(1, 0)(x).shape == (3, 1) and nn.View(0, 3, 1)(x).shape == (1, 3, 1)
+    assert nn.Reorder(1, 0)(x).shape == (3, 1) and nn.View((0, 3, 1))(x).shape == (1, 3, 1)
     assert nn.PrecisionCast("float16")(x).dtype == gh.float16
     np.testing.assert_allclose(nn.Log()(x.abs()).numpy(), np.log([[1, 2, 3]]), rtol=1e-6)
     np.testing.assert_allclose(nn.Swish(2.0)(x).numpy(), (x * F.sigmoid(2 * x)).numpy(), rtol=1e-6)
