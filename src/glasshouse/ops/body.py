@@ -32,24 +32,25 @@ pseudo_primitives["detach"] = DETACH
 
 class Body:
     """`inputs`: specs. `calls`: (call, positions of its operands). `outputs`: positions. Positions
-    count the inputs, then each result of each call. `again`: numbers of the calls that compute what
+    count the inputs, then each result of each call. `recomputed`: numbers of the calls that compute what
     was computed before."""
 
-    __slots__ = ("inputs", "calls", "outputs", "again", "__weakref__")
+    __slots__ = ("inputs", "calls", "outputs", "recomputed", "__weakref__")
     bodies: WeakValueDictionary[tuple, "Body"] = WeakValueDictionary()
 
-    def __init__(self, inputs: tuple, calls: tuple, outputs: tuple, again: tuple):
-        self.inputs, self.calls, self.outputs, self.again = inputs, calls, outputs, again
+    def __init__(self, inputs: tuple, calls: tuple, outputs: tuple, recomputed: tuple):
+        self.inputs, self.calls, self.outputs = inputs, calls, outputs
+        self.recomputed = recomputed
 
     @classmethod
-    def of(cls, inputs: tuple, calls: tuple, outputs: tuple, again: tuple = ()) -> "Body":
+    def of(cls, inputs: tuple, calls: tuple, outputs: tuple, recomputed: tuple = ()) -> "Body":
         """The one body of these parts."""
-        key = (inputs, calls, outputs, again)
+        key = (inputs, calls, outputs, recomputed)
         body = cls.bodies.get(key)
         return cls.bodies.setdefault(key, cls(*key)) if body is None else body
 
     def __reduce__(self):
-        return Body.of, (self.inputs, self.calls, self.outputs, self.again)
+        return Body.of, (self.inputs, self.calls, self.outputs, self.recomputed)
 
     def specs(self) -> list[Spec]:
         """Of every value, by position."""
@@ -94,7 +95,7 @@ class Body:
             )
             for call, at in self.calls
         )
-        return Body.of(self.inputs, calls, self.outputs, self.again)
+        return Body.of(self.inputs, calls, self.outputs, self.recomputed)
 
     def __str__(self):
         lines = [f"body of {', '.join(f'v{i}: {s}' for i, s in enumerate(self.inputs))}"]
@@ -240,8 +241,8 @@ class BodyTracer(Level):
                 position.setdefault(number, at)
                 at += 1
         results = tuple(position[i] for i in outputs)
-        again = tuple(i for i, traced in enumerate(calls) if traced.is_again)
-        return Body.of(tuple(self.specs[i] for i in inputs), tuple(written), results, again)
+        recomputed = tuple(i for i, traced in enumerate(calls) if traced.is_again)
+        return Body.of(tuple(self.specs[i] for i in inputs), tuple(written), results, recomputed)
 
     def needed(self, outputs: Sequence[int], given: Sequence[int] = ()) -> set[int]:
         """The numbers that some need, those that are given not followed."""

@@ -200,7 +200,7 @@ def forward_of(body: Body, shape: LoopShape, needs: tuple[bool, ...], recompute:
         kept += extra if cheaper or recompute else [number]
     outputs = [pull.tracer.number_of(pull.values[at]) for at in body.outputs]
     made = tracer.body(pull.inputs, [*outputs, *kept])
-    return Forward(Body.of(made.inputs, made.calls, made.outputs, body.again), len(kept))
+    return Forward(Body.of(made.inputs, made.calls, made.outputs, body.recomputed), len(kept))
 
 
 def reached(tracer: BodyTracer, begin) -> set[int]:
