@@ -215,6 +215,16 @@ from glasshouse.nn.shapes import (
     View,
 )
 from glasshouse.nn.speech_blocks import Conformer, ScalarLayerNorm, TDSBlock
+from glasshouse.nn.recurrent import (
+    GRU,
+    LSTM,
+    RNN,
+    GRUCell,
+    LSTMCell,
+    RNNBase,
+    RNNCell,
+    RNNCellBase,
+)
 from glasshouse.nn.transformer import (
     LayerDrop,
     LayerDropSequential,

@@ -165,8 +165,8 @@ class RNNBase(Module):
         return x, tuple(stack(list(parts)) for parts in zip(*last, strict=True))
 
     def extra_repr(self) -> str:
-        usual = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0}
-        usual |= {"bidirectional": False, "proj_size": 0}
+        usual = {"proj_size": 0, "num_layers": 1, "bias": True, "batch_first": False}
+        usual |= {"dropout": 0.0, "bidirectional": False}
         return with_unusual(f"{self.input_size}, {self.hidden_size}", vars(self), usual)
 
 
@@ -265,7 +265,7 @@ class RNNCellBase(Module):
             got = [getattr(s, "shape", s) for s in given]
             expected = f"{self.states} state{'s' * (self.states > 1)} {shape}"
             raise ShapeError(name, expected, f"{got}", "Give (h, c) to an LSTMCell, h to others.")
-        rows = [reshape(s, (-1 if s.ndim > 1 else 1, s.shape[-1])) if s.ndim == 1 else s for s in (x, *given)]
+        rows = [reshape(s, (1, s.shape[0])) if s.ndim == 1 else s for s in (x, *given)]
         gates = linear(rows[0], self.weight_ih, self.bias_ih)
         weights = Weights(self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
         state = next_state(self.mode, tuple(rows[1:]), gates, weights)

@@ -32,8 +32,8 @@ pseudo_primitives["detach"] = DETACH
 
 class Body:
     """`inputs`: specs. `calls`: (call, positions of its operands). `outputs`: positions. Positions
-    count the inputs, then each result of each call. `recomputed`: numbers of the calls that compute what
-    was computed before."""
+    count the inputs, then each result of each call. `recomputed`: numbers of the calls that compute
+    what was computed before."""
 
     __slots__ = ("inputs", "calls", "outputs", "recomputed", "__weakref__")
     bodies: WeakValueDictionary[tuple, "Body"] = WeakValueDictionary()

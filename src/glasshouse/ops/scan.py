@@ -68,7 +68,9 @@ def compute_scan(*given, body: Body, shape: LoopShape, reverse: bool, **_):
 
 def parts_of_scan(*_specs, body: Body, shape: LoopShape, **_):
     numbered = enumerate(call for call, _ in body.calls)
-    return [(call, shape.length, i in body.recomputed) for i, call in numbered if call.name != "detach"]
+    return [
+        (call, shape.length, i in body.recomputed) for i, call in numbered if call.name != "detach"
+    ]
 
 
 def work(field: str):

@@ -1,8 +1,8 @@
 """One step of recurrent layers, and one direction of a layer as a loop over steps.
 
-A loop is one call of `scan`: it runs without Python between its steps, and its code does not grow with
-their number. What does not depend on the state, the product of all inputs with their weights, is done
-for all steps at once before it."""
+A loop is one call of `scan`: it runs without Python between its steps, and its code does not grow
+with their number. What does not depend on the state, the product of all inputs with their weights,
+is done for all steps at once before it."""
 
 from collections.abc import Callable
 from typing import NamedTuple
