@@ -138,7 +138,7 @@ class StopAt(Callback):
 
 
 @pytest.mark.parametrize("steps", [5, 6, 13])  # 6 steps an epoch
-@pytest.mark.parametrize("options", [{}, {"workers": 2}])
+@pytest.mark.parametrize("options", [{}, {"workers": 2}, {"capture": True}])
 def test_a_run_that_was_stopped_goes_on_with_the_same_bits(steps, options, tmp_path):
     whole = run(4, [StopAt(None), Checkpoint(tmp_path / "a")], **options)
     callbacks = [StopAt(steps), Checkpoint(tmp_path / "b", every=1)]
