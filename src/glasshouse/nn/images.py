@@ -190,6 +190,7 @@ FractionalMaxPool = layer(
     unpool.fractional_max_pool,
     "kernel_size output_size output_ratio return_indices _random_samples",
     base=FractionalMaxPoolLayer,
+    tensors=("_random_samples",),
     __doc__=DOC,
 )
 _, FractionalMaxPool2d, FractionalMaxPool3d = by_axes(FractionalMaxPool)
