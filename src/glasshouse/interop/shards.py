@@ -26,7 +26,7 @@ INDEX = "model.safetensors.index.json"
 LENGTH_BYTES = 8  # of the number before the header that says how long it is
 
 
-class MappedFile:
+class MappedTensors:
     """One safetensors file in memory as it lies on the disk; nothing is read before it is used."""
 
     def __init__(self, path: Path):
@@ -70,12 +70,12 @@ class TensorFiles(Mapping):
 
     def __init__(self, paths: dict[str, Path]):
         self.paths = paths
-        self.files: dict[Path, MappedFile] = {}
+        self.files: dict[Path, MappedTensors] = {}
 
-    def file(self, path: Path) -> MappedFile:
+    def file(self, path: Path) -> MappedTensors:
         """The file, mapped at the first use."""
         if path not in self.files:
-            self.files[path] = MappedFile(path)
+            self.files[path] = MappedTensors(path)
         return self.files[path]
 
     def __getitem__(self, name: str):
@@ -119,7 +119,7 @@ def open_safetensors(path) -> TensorFiles:
         path = index if index.exists() else path / "model.safetensors"
     if path.suffix == ".json":
         return TensorFiles(places_of(path))
-    file = MappedFile(path)
+    file = MappedTensors(path)
     files = TensorFiles(dict.fromkeys(file.places, path))
     files.files[path] = file
     return files

@@ -10,7 +10,7 @@ import glasshouse as gh
 from glasshouse import nn
 from glasshouse.base.dtype import all_dtypes
 from glasshouse.interop import load_safetensors, open_safetensors, save_safetensors, save_shards
-from glasshouse.interop.shards import INDEX, MappedFile
+from glasshouse.interop.shards import INDEX, MappedTensors
 
 rng = np.random.default_rng(0)
 
@@ -78,7 +78,7 @@ def test_a_file_larger_than_what_is_read_costs_what_is_read(tmp_path):
     with open(tmp_path / "t.safetensors", "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         file.truncate(8 + len(text) + rows * width * 4)
-    mapped = MappedFile(tmp_path / "t.safetensors").read("x")
+    mapped = MappedTensors(tmp_path / "t.safetensors").read("x")
     assert mapped.nbytes == 8 << 30 and not mapped[rows - 1].any()
 
 
