@@ -251,7 +251,8 @@ def end_workers(owner: int, processes, connections, blocks, selector) -> None:
         for process in late:
             process.join(GRACE_S)
     for process in processes:
-        process.close()
+        if not process.is_alive():  # what hangs in the kernel is not waited for
+            process.close()
     processes.clear()
     for block in blocks:
         block.close()
