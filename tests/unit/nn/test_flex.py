@@ -5,7 +5,7 @@ import pytest
 
 import glasshouse as gh
 import glasshouse.nn.functional as F
-from glasshouse.nn.functional import flex
+from glasshouse.nn.functional import blocks
 
 rng = np.random.default_rng(0)
 BIAS = rng.normal(size=(4, 5, 7))
@@ -146,8 +146,9 @@ def test_long_sequences_are_done_in_blocks(monkeypatch):
         return [x.numpy().copy() for x in (out, lse, q.grad, k.grad, v.grad)]
 
     whole = run()
-    monkeypatch.setattr(flex, "LONG", 1)
-    monkeypatch.setattr(flex, "BLOCK", 1)
+    monkeypatch.setattr(blocks, "WHOLE", 1)
+    monkeypatch.setattr(blocks, "BLOCK", 300)
+    monkeypatch.setattr(blocks, "FEWEST_ROWS", 4)
     for a, b in zip(run(), whole, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 

@@ -7,7 +7,7 @@ import glasshouse as gh
 from glasshouse.base.flags import flags
 from glasshouse.compile import program
 from glasshouse.nn import functional as F
-from glasshouse.nn.functional import attention
+from glasshouse.nn.functional import blocks
 
 rng = np.random.default_rng(0)
 
@@ -38,15 +38,16 @@ def run(options):
 @pytest.mark.parametrize("mask", MASKS)
 def test_blocks_give_what_the_whole_gives(monkeypatch, mask):
     whole = run(MASKS[mask])
-    monkeypatch.setattr(attention, "LONG", 100)
-    monkeypatch.setattr(attention, "BLOCK", 30 * 16)
+    monkeypatch.setattr(blocks, "WHOLE", 100)
+    monkeypatch.setattr(blocks, "BLOCK", 30 * 16)
+    monkeypatch.setattr(blocks, "FEWEST_ROWS", 4)
     for ours, theirs in zip(run(MASKS[mask]), whole, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 def test_scores_never_exist_at_once(monkeypatch):
-    monkeypatch.setattr(attention, "LONG", 1000)
-    monkeypatch.setattr(attention, "BLOCK", 1 << 14)
+    monkeypatch.setattr(blocks, "WHOLE", 1000)
+    monkeypatch.setattr(blocks, "BLOCK", 1 << 14)
     length = 1024
     with gh.backends.use("lazy") as backend, flags.override(compile="always"):
         backend.evaluate()

@@ -7,12 +7,9 @@ from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, reshape
 from glasshouse.nn.checks import check_divides, check_floating
 from glasshouse.nn.functional.activation import dropout
-from glasshouse.tensor import arange, concat, exp, matmul, matrix_transpose, reduce
+from glasshouse.nn.functional.blocks import blocks_of, by_rows, rows_of_mask
+from glasshouse.tensor import arange, exp, matmul, matrix_transpose, reduce
 from glasshouse.tensor import where as choose
-from glasshouse.transforms.checkpoint import checkpoint
-
-LONG = 1 << 21  # scores of one head from which on they are computed in blocks …
-BLOCK = 1 << 18  # … of about this many: 1 MiB of float32, the size of a core's cache
 
 
 @composed
@@ -43,39 +40,57 @@ def scaled_dot_product_attention(
             f"{q.shape}, {k.shape} and {v.shape}",
             "Transpose or project them.",
         )
-    if is_causal:
-        if attn_mask is not None:
-            raise OptionError(where, "attn_mask or is_causal", "both", "Put both into attn_mask.")
-        attn_mask = causal_mask(q.shape[-2], k.shape[-2])
-    return attend(where, q, k, v, attn_mask, scale, dropout_p)
+    if is_causal and attn_mask is not None:
+        raise OptionError(where, "attn_mask or is_causal", "both", "Put both into attn_mask.")
+    return attend(where, q, k, v, attn_mask, scale, dropout_p, is_causal)
 
 
-def attend(where: str, q: Value, k: Value, v: Value, mask, scale=None, dropout_p=0.0) -> Value:
-    """Attention without its weights. For long sequences blocks of queries are done one after the
-    other, each computed again in the backward pass, so that (L, S) scores never exist at once.
-
-    Source: Rabe & Staats 2021, Self-attention does not need O(n²) memory, arXiv:2112.05682.
+def attend(
+    where: str, q: Value, k: Value, v: Value, mask, scale=None, dropout_p=0.0, is_causal=False
+) -> Value:
+    """Attention without its weights. Where there are many scores, a block of heads and queries is
+    done after the other, and computed again in the backward pass: (L, S) scores never exist at
+    once.
     """
-    queries, keys = q.shape[-2], k.shape[-2]
-
-    def block(q, k, v, mask):
+    mask = None if mask is None else as_value(mask, where=where)
+    lead, queries, keys = q.shape[:-2], q.shape[-2], k.shape[-2]
+    shared = lead == k.shape[:-2] == v.shape[:-2]
+    if mask is not None:
+        check_mask(where, mask, (*lead, queries, keys))
+    blocks = blocks_of(lead, queries, keys, mask) if shared else None
+    if blocks is None:
+        if is_causal:
+            mask = causal_mask(queries, keys)
         return matmul(dropout(attention_weights(where, q, k, mask, scale), dropout_p), v)
 
-    if queries * keys <= LONG:
-        return block(q, k, v, mask)
-    mask = None if mask is None else as_value(mask, where=where)
-    rows, region = max(16, BLOCK // keys), checkpoint(block)
-    done = []
-    for start in range(0, queries, rows):
-        part = slice(start, min(start + rows, queries))
-        moves = mask is not None and mask.ndim > 1 and mask.shape[-2] == queries
-        done.append(region(q[..., part, :], k, v, mask[..., part, :] if moves else mask))
-    return concat(done, axis=-2)
+    def of_group(mask, q, k, v):
+        def of_rows(carry, start, q, *own):
+            seen = own[0] if own else mask
+            if is_causal:
+                seen = causal_mask(q.shape[-2], keys, start)
+            weights = attention_weights(where, q, k, seen, scale)
+            return carry, (matmul(dropout(weights, dropout_p), v),)
+
+        return by_rows(of_rows, blocks.rows, (), q, *rows_of_mask(mask, q))[1]
+
+    (out,) = blocks.each(of_group, *map(blocks.grouped, (q, k, v)))
+    return reshape(out, (*lead, queries, v.shape[-1]))
 
 
-def causal_mask(queries: int, keys: int) -> Value:
-    """(L, S) booleans: True where key position <= query position."""
-    return reshape(arange(queries), (queries, 1)) >= arange(keys)
+def causal_mask(queries: int, keys: int, start=0) -> Value:
+    """(L, S) booleans: True where key position <= query position, which begins at `start`."""
+    return reshape(arange(queries), (queries, 1)) + start >= arange(keys)
+
+
+def check_mask(where: str, mask: Value, shape) -> None:
+    sizes = zip(mask.shape[::-1], shape[::-1], strict=False)
+    if mask.ndim > len(shape) or any(m not in (1, s) for m, s in sizes):
+        raise ShapeError(
+            where,
+            f"a mask that broadcasts to {shape}",
+            mask.shape,
+            "Its last axes are queries and keys.",
+        )
 
 
 @composed
@@ -93,14 +108,7 @@ def attention_weights(where: str, q: Value, k: Value, mask, scale=None) -> Value
     scores = matmul(q * scale, matrix_transpose(k))  # (..., L, S)
     if mask is not None:
         mask = as_value(mask, where=where)
-        sizes = zip(mask.shape[::-1], scores.shape[::-1], strict=False)
-        if mask.ndim > scores.ndim or any(m not in (1, s) for m, s in sizes):
-            raise ShapeError(
-                where,
-                f"a mask that broadcasts to {scores.shape}",
-                mask.shape,
-                "Its last axes are queries and keys.",
-            )
+        check_mask(where, mask, scores.shape)
         scores = choose(mask, scores, -math.inf) if mask.dtype.is_bool else scores + mask
     top = reduce.max(scores, axis=-1, keepdims=True).detach()
     e = exp(scores - choose(top == -math.inf, 0, top))

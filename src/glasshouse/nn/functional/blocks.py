@@ -6,6 +6,7 @@ some heads at a time, and where a head has many scores, some of its queries at a
 Source: Rabe & Staats 2021, arXiv:2112.05682; Dao et al. 2022, arXiv:2205.14135."""
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import NamedTuple
 
@@ -17,6 +18,9 @@ from glasshouse.transforms.scan import scan
 WHOLE = 1 << 20  # scores up to which all is done at once: 4 MiB of float32
 BLOCK = 1 << 19  # scores of a block, about: with what is made of them they fit a core's cache
 FEWEST_ROWS = 32  # of a block
+
+
+looped = partial(scan, recompute=True)  # a backward pass computes each block again
 
 
 class Blocks(NamedTuple):
@@ -40,8 +44,8 @@ class Blocks(NamedTuple):
             mask = self.mask[0] if self.mask is not None and self.is_mask_grouped else self.mask
             return tuple(reshape(x, (1, *x.shape)) for x in fn(mask, *(x[0] for x in given)))
         if self.mask is not None and self.is_mask_grouped:
-            return scan(lambda state, xs: (state, fn(*xs)), (), (self.mask, *given))[1]
-        return scan(lambda state, xs: (state, fn(self.mask, *xs)), (), given)[1]
+            return looped(lambda state, xs: (state, fn(*xs)), (), (self.mask, *given))[1]
+        return looped(lambda state, xs: (state, fn(self.mask, *xs)), (), given)[1]
 
 
 def blocks_of(lead: tuple[int, ...], queries: int, keys: int, mask: Value | None) -> Blocks | None:
@@ -90,13 +94,18 @@ def by_rows(fn: Callable, rows: int, carry: tuple, *given: Value):
         return fn(carry, arange(1, dtype=int64)[0], *given)
     starts = arange(count, dtype=int64) * rows
     cut = tuple(cut_rows(x, rows, count) for x in given)
-    carry, results = scan(lambda state, xs: fn(state, *xs), carry, (starts, *cut))
+    carry, results = looped(lambda state, xs: fn(state, *xs), carry, (starts, *cut))
     results = tuple(map(joined_rows, results))
     if count * rows < total:
         begin = arange(1, dtype=int64)[0] + count * rows
         carry, rest = fn(carry, begin, *(x[..., count * rows :, :] for x in given))
         results = tuple(concat([a, b], axis=-2) for a, b in zip(results, rest, strict=True))
     return carry, results
+
+
+def rows_of_mask(mask: Value | None, q: Value) -> tuple:
+    """A mask that has a row for each query."""
+    return () if mask is None or mask.shape[-2] != q.shape[-2] else (mask,)
 
 
 def cut_rows(x: Value, rows: int, count: int) -> Value:

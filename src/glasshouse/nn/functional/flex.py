@@ -1,7 +1,7 @@
-"""Attention with a user's score function: dense, block by block of queries.
+"""Attention with a user's score function.
 
-`attend_block` is the seam: it gives result and log-sum-exp of some queries against all keys, and is
-all that a tiled form has to replace."""
+`attend_block` gives result and log-sum-exp of some queries against all keys; where there are many
+scores, it is the step of a loop over blocks of heads and queries (`blocks.py`)."""
 
 import math
 from collections.abc import Callable
@@ -18,12 +18,12 @@ from glasshouse.nn.checks import (
     int_tuple,
     widened,
 )
-from glasshouse.nn.functional.attention import BLOCK, LONG, repeat_heads
+from glasshouse.nn.functional.attention import repeat_heads
+from glasshouse.nn.functional.blocks import Blocks, blocks_of, by_rows
 from glasshouse.ops.checks import check_type
 from glasshouse.tensor import (
     arange,
     argsort,
-    concat,
     exp,
     log,
     matmul,
@@ -34,7 +34,6 @@ from glasshouse.tensor import (
 )
 from glasshouse.tensor import pad as pad_axes
 from glasshouse.tensor import where as choose
-from glasshouse.transforms.checkpoint import checkpoint
 
 DEFAULT_BLOCK = 128  # as in PyTorch
 
@@ -125,21 +124,44 @@ def flex_attention(
         check_type(where, block_mask, BlockMask, "a BlockMask", "Make it with create_block_mask.")
         block_mask.check_fits(batch, heads, queries, keys)
     q = q * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
-    rows = queries if queries * keys <= LONG else max(16, BLOCK // keys)
 
-    def block(q, k, v, start: int):
-        at = positions_of(batch, heads, range(start, start + q.shape[2]), keys)
+    def block(q, k, v, at: Positions):
         allowed = None if block_mask is None else block_mask.allowed(at)
         return attend_block(q, k, v, score_mod, allowed, at)
 
-    if rows >= queries:
-        out, lse = block(q, k, v, 0)
+    blocks = blocks_of((batch, heads), queries, keys, None)
+    if blocks is None:
+        out, lse = block(q, k, v, positions_of(batch, heads, range(queries), keys))
     else:
-        region, done = checkpoint(block), []
-        for start in range(0, queries, rows):
-            done.append(region(q[:, :, start : start + rows], k, v, start))
-        out, lse = (concat(parts, axis=2) for parts in zip(*done, strict=True))
+        out, lse = in_blocks(block, blocks, q, k, v)
     return (out, lse) if return_lse else out
+
+
+def in_blocks(block: Callable, blocks: Blocks, q: Value, k: Value, v: Value):
+    """(results, log-sum-exps) of `block(q, k, v, at)`, done for some heads and queries at a
+    time."""
+    batch, heads, queries, _ = q.shape
+    numbers = reshape(
+        arange(batch * heads), (blocks.groups, 1, batch * heads // blocks.groups, 1, 1)
+    )
+    keys = arange(k.shape[2])
+
+    def of_group(_, q, k, v, numbers):
+        def of_rows(carry, start, q):
+            rows = reshape(arange(q.shape[-2]), (q.shape[-2], 1)) + start
+            at = Positions(numbers // heads, numbers % heads, rows, keys)
+            out, lse = block(one_batch(q), one_batch(k), one_batch(v), at)
+            return carry, (out[0], reshape(lse, (*lse.shape[1:], 1)))
+
+        return by_rows(of_rows, blocks.rows, (), q)[1]
+
+    out, lse = blocks.each(of_group, *map(blocks.grouped, (q, k, v)), numbers)
+    lead = (batch, heads, queries)
+    return reshape(out, (*lead, v.shape[-1])), reshape(lse, lead)
+
+
+def one_batch(x: Value) -> Value:
+    return reshape(x, (1, *x.shape))
 
 
 def checked_operands(where: str, query, key, value, enable_gqa: bool) -> list[Value]:

@@ -9,7 +9,7 @@ from glasshouse.base import as_dtype, having
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.value import Value, cast, full
-from glasshouse.nn.functional.blocks import blocks_of, by_rows
+from glasshouse.nn.functional.blocks import blocks_of, by_rows, rows_of_mask
 from glasshouse.ops.contract import matmul
 from glasshouse.torch.aten.reduce import wide
 from glasshouse.torch.aten.shape import reshape
@@ -200,11 +200,6 @@ def flash_attention(q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, 
 
     out, sums = blocks.each(of_group, *map(blocks.grouped, (q, k, v)))
     return reshape(out, (*lead, *out.shape[-2:])), reshape(sums, q.shape[:-1])
-
-
-def rows_of_mask(mask, q) -> tuple:
-    """A mask that has a row for each query."""
-    return () if mask is None or mask.shape[-2] != q.shape[-2] else (mask,)
 
 
 def attended(q, k, v, mask, is_causal: bool, scale: float, start=0):
