@@ -5,7 +5,7 @@ import pytest
 
 import glasshouse as gh
 import glasshouse.nn.functional as F
-from glasshouse.nn.functional import blocks
+from glasshouse.nn.functional import blocks, flex
 
 rng = np.random.default_rng(0)
 BIAS = rng.normal(size=(4, 5, 7))
