@@ -65,10 +65,10 @@ def attend(
 
     def of_group(mask, q, k, v):
         def of_rows(carry, start, q, *own):
-            seen = own[0] if own else mask
+            visible = own[0] if own else mask
             if is_causal:
-                seen = causal_mask(q.shape[-2], keys, start)
-            weights = attention_weights(where, q, k, seen, scale)
+                visible = causal_mask(q.shape[-2], keys, start)
+            weights = attention_weights(where, q, k, visible, scale)
             return carry, (matmul(dropout(weights, dropout_p), v),)
 
         return by_rows(of_rows, blocks.rows, (), q, *rows_of_mask(mask, q))[1]
