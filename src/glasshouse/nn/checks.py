@@ -75,6 +75,13 @@ def check_ndim(where: str, x: Value, ndims: tuple[int, ...], layout: str) -> Non
         raise ShapeError(where, f"an input of {allowed} axes, {layout}", x.shape, "Reshape it.")
 
 
+def refuse_sparse(where: str, sparse: bool) -> None:
+    if sparse:
+        raise OptionError(
+            where, "sparse=False", "sparse=True", "Leave it out: gradients are dense here."
+        )
+
+
 def check_callable(where: str, name: str, fn) -> None:
     if not callable(fn):
         raise DTypeError(

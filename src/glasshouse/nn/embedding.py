@@ -5,9 +5,9 @@ from itertools import pairwise
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.value import as_value, reshape
 from glasshouse.nn import init
-from glasshouse.nn.checks import check_positive
+from glasshouse.nn.checks import check_positive, refuse_sparse
 from glasshouse.nn.containers import ModuleList, Sequential
-from glasshouse.nn.functional.embedding import MODES, embedding_bag, refuse_sparse
+from glasshouse.nn.functional.embedding import MODES, embedding_bag
 from glasshouse.nn.functional.linear import check_padding_idx
 from glasshouse.nn.layer import with_unusual
 from glasshouse.nn.linear import Embedding, Linear

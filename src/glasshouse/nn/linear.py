@@ -6,7 +6,7 @@ from glasshouse.autograd import no_grad
 from glasshouse.base import ShapeError, check_axis
 from glasshouse.dispatch.value import as_value, reshape
 from glasshouse.nn import init
-from glasshouse.nn.checks import check_positive
+from glasshouse.nn.checks import check_positive, refuse_sparse
 from glasshouse.nn.functional.linear import bilinear, check_padding_idx, embedding, linear
 from glasshouse.nn.layer import with_unusual
 from glasshouse.nn.module import Module, Parameter
@@ -153,13 +153,14 @@ class Embedding(Module):
         max_norm=None,
         norm_type=2.0,
         scale_grad_by_freq=False,
-        *,
+        sparse=False,
         _weight=None,
         _freeze=False,
         device=None,
         dtype=None,
     ):
         super().__init__()
+        refuse_sparse("Embedding", sparse)
         check_positive("Embedding", num_embeddings=num_embeddings, embedding_dim=embedding_dim)
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = check_padding_idx("Embedding", padding_idx, num_embeddings)
@@ -181,6 +182,7 @@ class Embedding(Module):
         max_norm=None,
         norm_type=2.0,
         scale_grad_by_freq=False,
+        sparse=False,
     ):
         """An Embedding whose table is `embeddings` (V, D), not trained if `freeze`."""
         table = as_value(embeddings, where="Embedding.from_pretrained")
@@ -192,6 +194,7 @@ class Embedding(Module):
             max_norm,
             norm_type,
             scale_grad_by_freq,
+            sparse,
             _weight=table,
             _freeze=freeze,
         )

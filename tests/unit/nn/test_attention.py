@@ -179,6 +179,21 @@ def test_the_function_equals_pytorchs(twin, options, static, need_weights):
     )
 
 
+def test_second_derivatives_equal_pytorchs(twin):
+    torch = twin.torch
+    ours, theirs = (lib.MultiheadAttention(4, 2).double() for lib in (nn, torch.nn))
+    ours.load_state_dict(theirs.state_dict())
+    x, found = rng.normal(size=(3, 1, 4)), []
+    for lib, module, tensor in ((gh, ours, gh.asarray(x)), (torch, theirs, torch.tensor(x))):
+        tensor.requires_grad_()
+        y = (module(tensor, tensor, tensor)[0] ** 3).sum()
+        (g,) = lib.autograd.grad(y, tensor, create_graph=True)
+        (g**2).sum().backward()
+        found.append((tensor.grad.numpy(), module.in_proj_weight.grad.numpy()))
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10)
+
+
 def test_initial_values_follow_pytorch():
     gh.random.seed(0)
     layer = nn.MultiheadAttention(32, 4)

@@ -135,6 +135,7 @@ TABLE = {
         "mode='sum'",
     ),
     "bag-sparse": (lambda: nn.EmbeddingBag(3, 2, sparse=True), gh.OptionError, "sparse=True"),
+    "sparse": (lambda: nn.Embedding(3, 2, sparse=True), gh.OptionError, "sparse=True"),
     "bag-float": (lambda: nn.EmbeddingBag(3, 2)(gh.ones((1, 2))), gh.DTypeError, "float32"),
     "adaptive": (lambda: nn.AdaptiveEmbedding(9, 8, [5, 3]), gh.OptionError, "[5, 3]"),
     "adaptive-narrow": (lambda: nn.AdaptiveEmbedding(9, 2, [3, 5]), gh.OptionError, "cutoffs"),

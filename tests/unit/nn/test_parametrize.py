@@ -298,3 +298,21 @@ def test_orthogonal_weights_are_trained_and_stay_orthogonal():
     assert losses[-1] < losses[0]
     w = net.weight
     np.testing.assert_allclose((w @ w.mT).numpy(), np.eye(4), atol=1e-5)
+
+
+# PyTorch's weight_norm has wrong second derivatives on the CPU: difference quotients tell.
+@pytest.mark.parametrize("name", ["spectral_norm", "orthogonal"])
+def test_second_derivatives_equal_pytorchs(twin, name):
+    torch = twin.torch
+    ours, theirs = (lib.Linear(3, 3).double() for lib in (nn, torch.nn))
+    ours.load_state_dict(theirs.state_dict())
+    theirs = getattr(torch.nn.utils.parametrizations, name)(theirs).eval()
+    ours = getattr(parametrizations, name)(ours).eval()
+    ours.load_state_dict({n: v.numpy().copy() for n, v in theirs.state_dict().items()})
+    x, grads = np.random.default_rng(0).normal(size=(2, 3)), []
+    for lib, module, tensor in ((gh, ours, gh.asarray(x)), (torch, theirs, torch.tensor(x))):
+        p = list(module.parametrizations.weight.parameters())[-1]
+        (g,) = lib.autograd.grad((module(tensor) ** 3).sum(), p, create_graph=True)
+        (g**2).sum().backward()
+        grads.append(p.grad.numpy())
+    np.testing.assert_allclose(*grads, rtol=1e-7, atol=1e-9)

@@ -4,7 +4,7 @@ import math
 
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
-from glasshouse.nn.checks import check_floating
+from glasshouse.nn.checks import check_floating, refuse_sparse
 from glasshouse.nn.functional.linear import embedding
 from glasshouse.ops.checks import check_integers, check_option
 from glasshouse.ops.index import gather, scatter_add
@@ -69,13 +69,6 @@ def embedding_bag(
         return total
     sizes = scatter_add(zeros((count, 1), rows.dtype), places, cast(kept, rows.dtype), axis=0)
     return total / choose(sizes == 0, 1, sizes)
-
-
-def refuse_sparse(where: str, sparse: bool) -> None:
-    if sparse:
-        raise OptionError(
-            where, "sparse=False", "sparse=True", "Leave it out: gradients are dense here."
-        )
 
 
 def bags_of(where: str, input, offsets, include_last_offset: bool) -> tuple[Value, Value, int]:

@@ -6,7 +6,7 @@ from glasshouse.autograd import no_grad
 from glasshouse.base.errors import IndexOutOfRangeError, OptionError, ShapeError
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, as_value, cast, reshape
-from glasshouse.nn.checks import bias_like, check_floating, check_same_dtype
+from glasshouse.nn.checks import bias_like, check_floating, check_same_dtype, refuse_sparse
 from glasshouse.ops.checks import check_integers
 from glasshouse.ops.index import gather, scatter_add, scatter_set
 from glasshouse.ops.movement import permute
@@ -82,6 +82,7 @@ def embedding(
     max_norm=None,
     norm_type=2.0,
     scale_grad_by_freq=False,
+    sparse=False,
     *,
     _where="embedding",
 ):
@@ -94,6 +95,7 @@ def embedding(
         OptionError for padding_idx outside [-V, V).
     Source: Mikolov et al. 2013, arXiv:1301.3781.
     """
+    refuse_sparse(_where, sparse)
     index = as_value(input, where=_where)
     weight = check_floating(_where, weight, "weight")
     if weight.ndim != 2:

@@ -20,4 +20,4 @@ from glasshouse.nn.utils.recomputed import (
     spectral_norm,
     weight_norm,
 )
-from glasshouse.nn.utils.vectors import parameters_to_vector, vector_to_parameters
+from glasshouse.nn.utils.convert_parameters import parameters_to_vector, vector_to_parameters

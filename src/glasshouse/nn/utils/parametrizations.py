@@ -5,7 +5,7 @@ import numpy as np
 from glasshouse.autograd import no_grad
 from glasshouse.base.dtype import int32
 from glasshouse.base.errors import OptionError, ShapeError
-from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
+from glasshouse.dispatch.value import Value, as_value, cast, reshape
 from glasshouse.nn.checks import check_positive
 from glasshouse.nn.conv import ConvTranspose
 from glasshouse.nn.functional.norm import normalize
@@ -13,7 +13,6 @@ from glasshouse.nn.module import Module
 from glasshouse.nn.utils.parametrize import register_parametrization
 from glasshouse.ops.checks import check_option
 from glasshouse.tensor import (
-    abs,
     asarray,
     concat,
     eye,
@@ -171,28 +170,6 @@ def spectral_norm(
 
 
 ORTHOGONAL_MAPS = ("matrix_exp", "cayley", "householder")
-HALVINGS = 12  # of a matrix before its exponential: norms up to 2^11 become at most 1/2
-TERMS = 12  # of the series then: (1/2)^13 / 13! is below float64's precision
-
-
-def exponential(x: Value) -> Value:
-    """The exponential of square matrices: a series of the halved matrix, squared again.
-
-    Source: Moler & Van Loan 2003, Nineteen dubious ways to compute the exponential of a matrix,
-        method 3.
-    """
-    size = reduce.max(reduce.sum(abs(x.detach()), axis=-1), axis=-1)
-    limits = [2.0 ** (k - 1) for k in range(HALVINGS)]
-    size = reshape(size, (*size.shape, 1, 1))
-    for limit in limits:
-        x = choose(size > limit, x * 0.5, x)
-    y = term = broadcast_to(eye(x.shape[-1], dtype=x.dtype), x.shape)
-    for k in range(1, TERMS + 1):
-        term = matmul(term, x) / k
-        y = y + term
-    for limit in limits:
-        y = choose(size > limit, matmul(y, y), y)
-    return y
 
 
 def reflections(x: Value) -> Value:
@@ -251,7 +228,7 @@ class Orthogonal(Module):
         X = pad(tril(X), ((0, 0),) * (X.ndim - 1) + ((0, n - k),))
         A = X - matrix_transpose(X)
         if self.map == "matrix_exp":
-            return exponential(A)[..., :k]
+            return linalg.matrix_exp(A)[..., :k]
         one = eye(n, dtype=X.dtype)
         return linalg.solve(one - A * 0.5, one + A * 0.5)[..., :k]
 
