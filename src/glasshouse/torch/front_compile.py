@@ -11,6 +11,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 import torch
+from torch._guards import TracingContext, tracing
 
 from glasshouse.base.errors import OptionError
 from glasshouse.capture.budget import BudgetCompiler
@@ -169,7 +170,9 @@ def compiled_call(compiler, graph, example_inputs: list, is_writing: bool):
         compiler = import_module("glasshouse.torch.backend").glasshouse
         if budget is not None:
             compiler = functools.partial(compiler, options={"memory_budget": budget})
-    with torch.random.fork_rng(devices=[]):  # PyTorch's partitioner draws numbers
+    # PyTorch's partitioner draws numbers. The context has AOTAutograd say which results are kept
+    # for the backward pass alone: they lie as their Program likes.
+    with torch.random.fork_rng(devices=[]), tracing(TracingContext(None)):
         compiled = compiler(graph, example_inputs)
     return AliasedInputs(compiled, graph.forward, example_inputs) if is_writing else compiled
 
