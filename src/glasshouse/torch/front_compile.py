@@ -12,6 +12,7 @@ from importlib import import_module
 
 import torch
 from torch._guards import TracingContext, tracing
+from torch._subclasses import FakeTensorMode
 
 from glasshouse.base.errors import OptionError
 from glasshouse.capture.budget import BudgetCompiler
@@ -172,7 +173,7 @@ def compiled_call(compiler, graph, example_inputs: list, is_writing: bool):
             compiler = functools.partial(compiler, options={"memory_budget": budget})
     # PyTorch's partitioner draws numbers. The context has AOTAutograd say which results are kept
     # for the backward pass alone: they lie as their Program likes.
-    with torch.random.fork_rng(devices=[]), tracing(TracingContext(None)):
+    with torch.random.fork_rng(devices=[]), tracing(TracingContext(FakeTensorMode())):
         compiled = compiler(graph, example_inputs)
     return AliasedInputs(compiled, graph.forward, example_inputs) if is_writing else compiled
 

@@ -209,7 +209,10 @@ def attended(q, k, v, mask, is_causal: bool, scale: float, start=0):
     largest = gh.where(largest == -math.inf, full((), 0, largest.dtype), largest)
     e = gh.exp(scores - largest)
     total = gh.sum(e, axis=-1, keepdims=True)
-    return cast(wide(matmul(cast(e, v.dtype), v)) / total, v.dtype), largest + gh.log(total)
+    sums = largest + gh.log(total)
+    if v.dtype.itemsize < scores.dtype.itemsize:  # rounded once, as they are made narrow
+        return matmul(cast(e / total, v.dtype), v), sums
+    return matmul(e, v) / total, sums
 
 
 @aten("_scaled_dot_product_flash_attention_for_cpu_backward")
