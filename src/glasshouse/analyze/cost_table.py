@@ -28,7 +28,7 @@ from glasshouse.nn.module import Parameter
 from glasshouse.profile.counter import FlopCounter, Sums
 from glasshouse.profile.text import scaled, table
 
-VIEWS = ("reshape", "permute", "expand", "slice", "flip", "windows", "pick")
+VIEWS = ("reshape", "permute", "expand", "slice", "flip", "windows")
 UNSTORED = ("full", "iota", "constant")
 CONVENTIONS = ("exact", "colossal")
 UNITS = (("Gb", 1 << 30), ("Mb", 1 << 20), ("Kb", 1 << 10))  # bytes, as ColossalAI writes them

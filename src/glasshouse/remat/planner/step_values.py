@@ -91,7 +91,8 @@ class StepValues:
         if waiting is not None:
             reads = waiting.first_read, waiting.last_read
             return SolverValue(waiting.nbytes, self.ns_of(node), parents, reads)
-        nbytes = None if node.number in self.stored_by else node.spec.nbytes
+        has_memory = node.number not in self.stored_by and not isinstance(node.spec, tuple)
+        nbytes = node.spec.nbytes if has_memory else None
         return SolverValue(nbytes, self.ns_of(node), parents)
 
     def ns_of(self, node: Node) -> float | None:
@@ -101,7 +102,8 @@ class StepValues:
         if card is None or node.host is not None or not is_ours:
             return None
         call = node.call
-        is_light = is_cheap(node) or call.cost.flops <= LIGHT_FLOPS * node.spec.nbytes
+        nbytes = sum(spec.nbytes for spec in call.outs)
+        is_light = is_cheap(node) or call.cost.flops <= LIGHT_FLOPS * nbytes
         return self.machine.ns_of_call(call) if is_light or self.solver == "exact" else None
 
     def choice(self, more_bytes: int) -> ValueChoice | None:

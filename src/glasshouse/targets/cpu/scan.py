@@ -159,6 +159,16 @@ def array_of(kind, rows) -> Any:
     return (kind * max(1, len(rows)))(*rows)
 
 
+def taken_apart(calls, times: int = 1):
+    """(call, how often), with what loops are made of in place of them."""
+    for call in calls:
+        if call.primitive.parts is None:
+            yield call, times
+            continue
+        for part, each, _ in call.primitive.parts(*call.specs, **call.attrs):
+            yield from taken_apart([part], times * each)
+
+
 class PlannedLoop(NamedTuple):
     """What a step of the schedule holds: the plan of the body and the layout."""
 
@@ -203,14 +213,11 @@ class LoopLowerer(Lowerer):
     def work_of(self, info) -> StepWork:
         numbers: list[int] = [0, 0]
         products: list[Any] = []
-        for source in info.sources:
-            for call, times, _ in source.call.primitive.parts(
-                *source.call.specs, **source.call.attrs
-            ):
-                inside = super().work_of(info._replace(sources=[Node(call)]))
-                products += inside.what[1:]
-                numbers[1] += inside.numbers[1] * times
-                numbers += [flops * times for flops in inside.numbers[2:]]
+        for call, times in taken_apart(source.call for source in info.sources):
+            inside = super().work_of(info._replace(sources=[Node(call)]))
+            products += inside.what[1:]
+            numbers[1] += inside.numbers[1] * times
+            numbers += [flops * times for flops in inside.numbers[2:]]
         numbers[0] = info.bytes
         return StepWork((self, *products), numbers)
 
