@@ -33,9 +33,11 @@ class NotingMode(Mode):
 
     def __init__(self):
         self.names: list[str] = []
+        self.cuts = False
 
     def process(self, primitive, args, attrs, below):
         """Note one call, and make it."""
+        self.cuts |= primitive.name == "slice"
         if primitive.kind not in SILENT:
             self.names.append(primitive.name)
         return below(primitive, args, attrs)
@@ -55,7 +57,9 @@ def compositions() -> dict[tuple[str, ...], str]:
 
 
 def calls_of_function(fn) -> tuple[str, ...]:
-    """The primitives that a function of one tensor calls; none for other functions."""
+    """The primitives that a function of one tensor calls; none for other functions, and for gates:
+    a half of their operand times a function of the other looks like that function and a product.
+    """
     parameters = inspect.signature(fn).parameters
     named = {"dim": -1} if "dim" in parameters else {}
     needed = [p for p in parameters.values() if p.default is p.empty and p.name not in named]
@@ -70,7 +74,7 @@ def calls_of_function(fn) -> tuple[str, ...]:
             fn(as_value(np.ones((2, 4), np.float32)), **named)
     except Exception:  # it is a function of something else
         return ()
-    return tuple(noting.names)
+    return () if noting.cuts else tuple(noting.names)
 
 
 def name_of_step(info: StepInfo) -> str:

@@ -56,7 +56,8 @@ def test_an_argument_is_given_once():
 
 def test_signatures_have_the_names_of_here_and_others_are_left_alone():
     assert "axis" in inspect.signature(gh.sum).parameters
-    assert takes_names_of_pytorch(test_an_argument_is_given_once) is test_an_argument_is_given_once
+    plain = test_an_argument_is_given_once
+    assert inspect.signature(takes_names_of_pytorch(plain)) == inspect.signature(plain)
     for module in (gh, gh.linalg, gh.fft):
         for name in module.__all__ if hasattr(module, "__all__") else ():
             function = getattr(module, name)

@@ -324,7 +324,8 @@ def test_event_files_have_what_the_history_has(tmp_path):
 
 
 def test_without_tensorboard_the_error_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    for name in {"tensorboard", *(n for n in sys.modules if n.startswith("tensorboard."))}:
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(gh.BackendError, match=r"pip install 'glasshouse\[fit\]'"):
         run(1, TensorBoard(tmp_path))
 
