@@ -32,6 +32,7 @@ from glasshouse.base.dtype import (
 from glasshouse.base.errors import (
     BackendError,
     CheckpointError,
+    CollectiveError,
     DeviceError,
     DTypeError,
     GradError,

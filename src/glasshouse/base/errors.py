@@ -76,6 +76,10 @@ class WorkerError(Explained, RuntimeError):
     """A process that reads data died, failed without an error of its own, or took too long."""
 
 
+class CollectiveError(Explained, RuntimeError):
+    """A collective failed: a rank died, hung, or asked for something else."""
+
+
 class LinAlgError(Explained, ValueError):
     """A matrix does not have the property that a factorisation needs."""
 

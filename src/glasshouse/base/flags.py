@@ -87,6 +87,8 @@ declared = (
         ByteCount("256MiB"),
         "most bytes of Programs in memory, those used longest ago go; 0: no limit",
     ),
+    Flag("rank", int, -1, "number of this process among many; the launcher sets it"),
+    Flag("rendezvous", str, "", "folder in which processes find each other; the launcher sets it"),
     Flag(
         "replay",
         str,
@@ -96,6 +98,7 @@ declared = (
     ),
     Flag("strict", bool, False, "a primitive that falls back to its reference is an error"),
     Flag("verify", bool, False, "check results against specs, captured calls against plain Python"),
+    Flag("world_size", int, 0, "how many processes there are; the launcher sets it"),
     Flag("winograd", bool, True, "3 x 3 convolutions by Winograd's algorithm where that is faster"),
 )
 

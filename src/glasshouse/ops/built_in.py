@@ -3,6 +3,7 @@
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.ops import (
     cast,
+    collective,
     compare,
     contract,
     create,
@@ -21,6 +22,7 @@ from glasshouse.ops import (
 
 FAMILIES = (
     cast,
+    collective,
     compare,
     contract,
     create,

@@ -1,0 +1,25 @@
+"""Many processes: collectives, and what trains on several ranks."""
+
+from glasshouse.distributed.collectives import Collectives, Request
+from glasshouse.distributed.functions import (
+    all_gather,
+    all_reduce,
+    all_to_all,
+    barrier,
+    broadcast,
+    copy_to,
+    permute,
+    reduce_scatter,
+    shard,
+)
+from glasshouse.distributed.launch import spawn
+from glasshouse.distributed.membership import (
+    group,
+    init,
+    is_initialized,
+    rank,
+    shutdown,
+    size,
+    world,
+)
+from glasshouse.ops.collective import ProcessGroup

@@ -1,0 +1,160 @@
+"""What a transport has to offer: collectives on arrays, for one group of ranks.
+
+A transport defines the abstract methods; all else follows. Arrays lie row by row in the memory of
+the process. Every rank of the group makes the same calls in the same order, and a call returns when
+its result is there. `start` makes a call without waiting: calls of a group are done one after
+another, by a thread, in the order in which they were started."""
+
+import abc
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from glasshouse.base.errors import OptionError
+from glasshouse.ops.collective import ProcessGroup
+
+REDUCE: dict[str, Callable] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+
+
+class Request:
+    """A collective under way. `wait()` returns when it is done, and raises what went wrong."""
+
+    def __init__(self, call: Callable[[], None]):
+        self.call, self.done, self.error = call, threading.Event(), None
+
+    def run(self) -> None:
+        try:
+            self.call()
+        except BaseException as error:  # told to who waits
+            self.error = error
+        self.done.set()
+
+    def is_done(self) -> bool:
+        return self.done.is_set()
+
+    def wait(self) -> None:
+        """Return when it is done. Its own time limit ends a call that hangs."""
+        self.done.wait()
+        if self.error is not None:
+            raise self.error
+
+
+class Collectives(abc.ABC):
+    """The collectives of one group; `rank` is this process's number within it."""
+
+    def __init__(self, group: ProcessGroup, rank: int):
+        self.group, self.rank, self.size = group, rank, group.size
+        self.waiting: queue.SimpleQueue[Request | None] | None = None
+        self.worker: threading.Thread | None = None
+
+    @abc.abstractmethod
+    def all_reduce(self, source: np.ndarray, out: np.ndarray, reduce: str = "sum") -> None:
+        """`out` becomes the sum (or "max", "min") of all ranks' `source`; they may be the same."""
+
+    @abc.abstractmethod
+    def all_gather(self, source: np.ndarray, out: np.ndarray) -> None:
+        """`out[i]` becomes the `source` of rank i."""
+
+    @abc.abstractmethod
+    def reduce_scatter(self, source: np.ndarray, out: np.ndarray, reduce: str = "sum") -> None:
+        """`out` becomes the sum of all ranks' `source[rank]`."""
+
+    @abc.abstractmethod
+    def all_to_all(self, source: np.ndarray, out: np.ndarray) -> None:
+        """`out[i]` becomes what rank i has as `source[rank]`."""
+
+    @abc.abstractmethod
+    def broadcast(self, buffer: np.ndarray, root: int = 0) -> None:
+        """`buffer` becomes that of the rank `root`."""
+
+    @abc.abstractmethod
+    def send(self, source: np.ndarray, to: int, tag: int = 0) -> None:
+        """Give `source` to the rank `to`, which receives with the same tag."""
+
+    @abc.abstractmethod
+    def receive(self, out: np.ndarray, source: int, tag: int = 0) -> None:
+        """`out` becomes what the rank `source` sends with this tag."""
+
+    @abc.abstractmethod
+    def barrier(self) -> None:
+        """Return when all ranks are here."""
+
+    @abc.abstractmethod
+    def subgroup(self, group: ProcessGroup) -> "Collectives":
+        """The collectives of a group of some of these ranks; all of those call it."""
+
+    def close(self) -> None:
+        """Give back what the transport holds."""
+        if self.waiting is not None:
+            self.waiting.put(None)
+            self.worker.join()
+            self.waiting = self.worker = None
+
+    def send_receive(self, source, to: int | None, out, origin: int | None, tag: int = 0) -> None:
+        """Send to one rank and receive from another at a time; None: no such rank."""
+        if to is None and origin is None:
+            return
+        if to == self.rank:
+            out[...] = source
+            return
+        request = self.start("send", source, to, tag) if to is not None else None
+        if origin is not None:
+            self.receive(out, origin, tag)
+        if request is not None:
+            request.wait()
+
+    # -- many, and without waiting ---------------------------------------------------------------
+
+    def all_reduce_many(self, arrays: list[np.ndarray], reduce: str = "sum") -> None:
+        """All-reduce arrays in place, those of a dtype as one."""
+        by_dtype: dict[Any, list[np.ndarray]] = {}
+        for array in arrays:
+            by_dtype.setdefault(array.dtype, []).append(array)
+        for same in by_dtype.values():
+            joined = np.concatenate([array.reshape(-1) for array in same])
+            self.all_reduce(joined, joined, reduce)
+            at = 0
+            for array in same:
+                array[...] = joined[at : at + array.size].reshape(array.shape)
+                at += array.size
+
+    def start(self, name: str, *args, **named) -> Request:
+        """Begin the collective of this name; `wait()` of what comes back returns when it is done.
+
+        Raises: OptionError for a name that is none
+        """
+        if name not in STARTED:
+            fix = f"Choose one of: {', '.join(STARTED)}."
+            raise OptionError("start", "the name of a collective", repr(name), fix)
+        method = getattr(self, name)
+        request = Request(lambda: method(*args, **named))
+        if self.waiting is None:
+            self.waiting = queue.SimpleQueue()
+            self.worker = threading.Thread(
+                target=run_in_order, args=(self.waiting,), name=f"{self.group.name}", daemon=True
+            )
+            self.worker.start()
+        self.waiting.put(request)
+        return request
+
+
+STARTED = (
+    "all_reduce",
+    "all_reduce_many",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "broadcast",
+    "send",
+    "receive",
+    "barrier",
+)
+
+
+def run_in_order(waiting: queue.SimpleQueue) -> None:
+    """What a group's thread does: one call after another, until there is None."""
+    while (request := waiting.get()) is not None:
+        request.run()

@@ -1,0 +1,125 @@
+"""The clear transport: ranks of one machine that pass arrays through a file in shared memory.
+
+Each rank has a slot. All collectives are made of one step, `exchange`: each rank writes a piece
+into its slot, all wait for each other, each reads what it wants, all wait again. It is what the
+fast transports are compared with."""
+
+import mmap
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+
+from glasshouse.base.errors import CollectiveError
+from glasshouse.distributed.collectives import REDUCE, Collectives
+from glasshouse.ops.collective import ProcessGroup
+
+SLOT_BYTES = 1 << 20
+POLL_S = 20e-6
+
+
+class SharedFiles(Collectives):
+    """Collectives over one file: a counter for each rank, then a slot for each."""
+
+    def __init__(self, group: ProcessGroup, rank: int, folder: str, timeout_s: float = 30.0):
+        super().__init__(group, rank)
+        self.folder, self.timeout_s, self.phase = folder, timeout_s, 0
+        name = "-".join(map(str, group.ranks))
+        path = Path(folder, f"group-{name}")
+        size = mmap.PAGESIZE + group.size * SLOT_BYTES
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        os.ftruncate(descriptor, size)
+        self.memory = mmap.mmap(descriptor, size)
+        os.close(descriptor)
+        self.counters = np.frombuffer(self.memory, np.int64, group.size)
+        self.slots = np.frombuffer(self.memory, np.uint8, offset=mmap.PAGESIZE)
+        self.slots = self.slots.reshape(group.size, SLOT_BYTES)
+        self.boxes: dict[tuple[int, int], Collectives] = {}
+
+    def meet(self) -> None:
+        """Return when all ranks have come as far."""
+        self.phase += 1
+        self.counters[self.rank] = self.phase
+        end = time.monotonic() + self.timeout_s
+        while (behind := np.flatnonzero(self.counters < self.phase)).size:
+            if time.monotonic() > end:
+                raise CollectiveError(
+                    f"group {self.group.name}",
+                    f"all {self.size} ranks within {self.timeout_s:g} s",
+                    f"no sign of ranks {[self.group.ranks[i] for i in behind]}",
+                    "See what these ranks print.",
+                )
+            time.sleep(POLL_S)
+
+    def exchange(self, nbytes: int, write, read) -> None:
+        """`write(slot, begin, end)` fills the own slot with the bytes from `begin` to `end` of what
+        is to be told, `read(slots, begin, end)` sees those of all."""
+        for begin in range(0, max(nbytes, 1), SLOT_BYTES):
+            end = min(begin + SLOT_BYTES, nbytes)
+            write(self.slots[self.rank], begin, end)
+            self.meet()
+            read(self.slots, begin, end)
+            self.meet()
+
+    def all_gather(self, source, out):
+        told, heard = bytes_of(source).copy(), bytes_of(out).reshape(self.size, -1)
+
+        def write(slot, begin, end):
+            slot[: end - begin] = told[begin:end]
+
+        def read(slots, begin, end):
+            heard[:, begin:end] = slots[:, : end - begin]
+
+        self.exchange(told.size, write, read)
+
+    def all_reduce(self, source, out, reduce="sum"):
+        parts = np.empty((self.size, *source.shape), source.dtype)
+        self.all_gather(source, parts)
+        out[...] = reduced(parts, reduce)
+
+    def reduce_scatter(self, source, out, reduce="sum"):
+        parts = np.empty_like(source)
+        self.all_to_all(source, parts)
+        out[...] = reduced(parts, reduce)
+
+    def all_to_all(self, source, out):
+        everything = np.empty((self.size, *source.shape), source.dtype)
+        self.all_gather(source, everything)
+        out[...] = everything[:, self.rank]
+
+    def broadcast(self, buffer, root=0):
+        parts = np.empty((self.size, *buffer.shape), buffer.dtype)
+        self.all_gather(buffer, parts)
+        buffer[...] = parts[root]
+
+    def barrier(self):
+        self.meet()
+
+    def pair(self, a: int, b: int) -> "Collectives":
+        """The collectives of two ranks, by which the first sends to the second."""
+        if (a, b) not in self.boxes:
+            ranks = tuple(self.group.ranks[i] for i in (a, b))
+            folder = Path(self.folder, "-".join(map(str, (*self.group.ranks, "from", *ranks))))
+            folder.mkdir(exist_ok=True)
+            pair = ProcessGroup(ranks, "pair")
+            own = 0 if self.rank == a else 1
+            self.boxes[a, b] = SharedFiles(pair, own, str(folder), self.timeout_s)
+        return self.boxes[a, b]
+
+    def send(self, source, to, tag=0):
+        self.pair(self.rank, to).broadcast(np.array(source), 0)
+
+    def receive(self, out, source, tag=0):
+        self.pair(source, self.rank).broadcast(out, 0)
+
+    def subgroup(self, group):
+        return SharedFiles(group, group.rank, self.folder, self.timeout_s)
+
+
+def bytes_of(array: np.ndarray) -> np.ndarray:
+    return array.reshape(-1).view(np.uint8)
+
+
+def reduced(parts: np.ndarray, reduce: str) -> np.ndarray:
+    return REDUCE[reduce].reduce(parts, axis=0, dtype=parts.dtype)
