@@ -2,6 +2,9 @@
 
 import gc
 import signal
+import sys
+
+import pytest
 
 # A shell that starts a command in the background has it ignore the keyboard's interrupt, and so
 # would what the tests start; they send it themselves.
@@ -14,3 +17,12 @@ def pytest_collection_finish(session):
     garbage: of that heap each takes 0.3 s, and capture and many tests ask for one."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def nothing_waits():
+    """What a test recorded and did not ask for is not computed by the next one that asks."""
+    yield
+    record = sys.modules.get("glasshouse.graph.record")
+    if record is not None:
+        record.recorder.forget()

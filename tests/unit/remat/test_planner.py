@@ -44,7 +44,7 @@ def made():
 ROWS = 500  # from 512 on, matrices in a layout of oneDNN's own are part of the peak
 DATA = [((ROWS, 32), "float32")] * 2
 LOSS = gh.nn.functional.mse_loss
-BUDGETS = int(os.environ.get("BUDGETS", "200"))  # on each of the six models
+BUDGETS = int(os.environ.get("BUDGETS", "60"))  # on each of the six models
 
 
 def least_of(error) -> int:
@@ -309,7 +309,7 @@ def test_plans_are_near_the_optimum_that_all_choices_have():
 
 @pytest.mark.parametrize("name", list(CASES))
 def test_budgets_of_the_six_models_are_met_or_refused(name):
-    """200 random budgets on each of the six models; BUDGETS=2000 is a long mode."""
+    """60 random budgets on each of the six models; BUDGETS=2000 is a long mode."""
     gh.random.seed(0)
     options, arrays = CASES[name].sizes(smoke=True)
     model = CASES[name].make(**options)

@@ -88,7 +88,7 @@ def test_passes_are_those_of_the_references(everywhere, monkeypatch, name, dtype
     check(SHAPES[name], dtype=dtype)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(data=st.data())
 def test_passes_of_any_shape_are_those_of_the_references(data):
     draw = lambda low, high: data.draw(st.integers(low, high))  # noqa: E731
