@@ -19,7 +19,7 @@ enum { GH_LANES = 8, GH_MOST_ROWS = 6 };
 #else
 enum { GH_LANES = 4, GH_MOST_ROWS = 6 };
 #endif
-enum { GH_PANEL = 2 * GH_LANES };
+enum { GH_PANEL = 2 * GH_LANES, GH_TERMS = 32 };
 #define GH_UNROLL _Pragma("GCC unroll 36")
 
 typedef float gh_vector __attribute__((vector_size(4 * GH_LANES), aligned(4), may_alias));
@@ -293,23 +293,27 @@ GH_FN void gh_weight_grad(const gh_winograd *s, const float *m, int64_t plane, v
 /* ---- products ------------------------------------------------------------------------------ */
 
 /* rows x 2 vectors of a product in registers: c = a b, or c += a b. Element (m, k) of a lies at
-   a[m * a_row + k * a_column], row k of b at b + k * b_row. */
+   a[m * a_row + k * a_column], row k of b at b + k * b_row. A sum's error grows with its length, so
+   GH_TERMS products are added up at a time, and then these sums. */
 GH_FN void gh_product(const float *a, int64_t a_row, int64_t a_column, const float *b, int64_t b_row,
                       float *c, int64_t c_row, int64_t depth, const int rows, int add) {
-  gh_vector sum[GH_MOST_ROWS][2] = {0};
-  for (int64_t k = 0; k < depth; k++) {
-    const gh_vector *right = (const gh_vector *)(b + k * b_row), b0 = right[0], b1 = right[1];
-    GH_UNROLL for (int i = 0; i < rows; i++) {
-      sum[i][0] += a[i * a_row + k * a_column] * b0;
-      sum[i][1] += a[i * a_row + k * a_column] * b1;
+  for (int64_t first = 0; first < depth; first += GH_TERMS) {
+    const int64_t end = first + GH_TERMS < depth ? first + GH_TERMS : depth;
+    gh_vector sum[GH_MOST_ROWS][2] = {0};
+    for (int64_t k = first; k < end; k++) {
+      const gh_vector *right = (const gh_vector *)(b + k * b_row), b0 = right[0], b1 = right[1];
+      GH_UNROLL for (int i = 0; i < rows; i++) {
+        sum[i][0] += a[i * a_row + k * a_column] * b0;
+        sum[i][1] += a[i * a_row + k * a_column] * b1;
+      }
     }
+    GH_UNROLL for (int i = 0; i < rows; i++)
+      GH_UNROLL for (int j = 0; j < 2; j++) {
+        gh_vector *to = (gh_vector *)(c + i * c_row) + j;
+        if (add || first) sum[i][j] += *to;
+        *to = sum[i][j];
+      }
   }
-  GH_UNROLL for (int i = 0; i < rows; i++)
-    GH_UNROLL for (int j = 0; j < 2; j++) {
-      gh_vector *to = (gh_vector *)(c + i * c_row) + j;
-      if (add) sum[i][j] += *to;
-      *to = sum[i][j];
-    }
 }
 
 /* One place: transformed elements `v` of `count` tiles by one panel `u` of transformed weights. The
