@@ -47,6 +47,7 @@ class Collectives(abc.ABC):
 
     def __init__(self, group: ProcessGroup, rank: int):
         self.group, self.rank, self.size = group, rank, group.size
+        self.sent_bytes = 0  # counted as they are moved; ops/collective_bytes.py predicts them
         self.waiting: queue.SimpleQueue[Request | None] | None = None
         self.worker: threading.Thread | None = None
 

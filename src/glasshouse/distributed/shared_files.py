@@ -52,26 +52,19 @@ class SharedFiles(Collectives):
                 )
             time.sleep(POLL_S)
 
-    def exchange(self, nbytes: int, write, read) -> None:
-        """`write(slot, begin, end)` fills the own slot with the bytes from `begin` to `end` of what
-        is to be told, `read(slots, begin, end)` sees those of all."""
-        for begin in range(0, max(nbytes, 1), SLOT_BYTES):
-            end = min(begin + SLOT_BYTES, nbytes)
-            write(self.slots[self.rank], begin, end)
+    def exchange(self, told: np.ndarray, heard: np.ndarray, tells: bool = True) -> None:
+        """`heard[i]` becomes what rank i tells; of a rank that does not tell it is anything."""
+        for begin in range(0, max(told.size, 1), SLOT_BYTES):
+            piece = told[begin : begin + SLOT_BYTES]
+            if tells:
+                self.slots[self.rank, : piece.size] = piece
+                self.sent_bytes += piece.size * (self.size - 1)
             self.meet()
-            read(self.slots, begin, end)
+            heard[:, begin : begin + SLOT_BYTES] = self.slots[:, : piece.size]
             self.meet()
 
     def all_gather(self, source, out):
-        told, heard = bytes_of(source).copy(), bytes_of(out).reshape(self.size, -1)
-
-        def write(slot, begin, end):
-            slot[: end - begin] = told[begin:end]
-
-        def read(slots, begin, end):
-            heard[:, begin:end] = slots[:, : end - begin]
-
-        self.exchange(told.size, write, read)
+        self.exchange(bytes_of(source).copy(), bytes_of(out).reshape(self.size, -1))
 
     def all_reduce(self, source, out, reduce="sum"):
         parts = np.empty((self.size, *source.shape), source.dtype)
@@ -90,7 +83,7 @@ class SharedFiles(Collectives):
 
     def broadcast(self, buffer, root=0):
         parts = np.empty((self.size, *buffer.shape), buffer.dtype)
-        self.all_gather(buffer, parts)
+        self.exchange(bytes_of(buffer), bytes_of(parts).reshape(self.size, -1), self.rank == root)
         buffer[...] = parts[root]
 
     def barrier(self):
@@ -108,7 +101,10 @@ class SharedFiles(Collectives):
         return self.boxes[a, b]
 
     def send(self, source, to, tag=0):
-        self.pair(self.rank, to).broadcast(np.array(source), 0)
+        pair = self.pair(self.rank, to)
+        before = pair.sent_bytes
+        pair.broadcast(np.array(source), 0)
+        self.sent_bytes += pair.sent_bytes - before
 
     def receive(self, out, source, tag=0):
         self.pair(source, self.rank).broadcast(out, 0)

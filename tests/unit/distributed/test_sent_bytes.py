@@ -1,0 +1,42 @@
+"""What transports count as they move bytes is what ops/collective_bytes.py says beforehand."""
+
+import numpy as np
+import pytest
+
+from glasshouse.ops.collective import process
+from glasshouse.ops.collective_bytes import sent_bytes
+
+
+def counted(count):
+    """For each collective: what was counted, and the operand's bytes."""
+    transport, found = process.transports[process.world.ranks], {}
+    rank, size = transport.rank, transport.size
+    x = np.ones(count, np.float32)
+    many = np.ones((size, count), np.float32)
+    calls = {
+        "all_reduce": lambda: transport.all_reduce(x, x.copy()),
+        "all_gather": lambda: transport.all_gather(x, many.copy()),
+        "reduce_scatter": lambda: transport.reduce_scatter(many, x.copy()),
+        "all_to_all": lambda: transport.all_to_all(many, many.copy()),
+        "broadcast": lambda: transport.broadcast(x.copy(), 1),
+        "send": lambda: transport.send(x, 1) if rank == 0 else transport.receive(x.copy(), 0),
+        "barrier": transport.barrier,
+    }
+    for name, call in calls.items():
+        before = transport.sent_bytes
+        call()
+        if name == "send" and rank == 1:
+            name = "receive"
+        operand = many if name in ("reduce_scatter", "all_to_all") else x
+        found[name] = transport.sent_bytes - before, operand.nbytes
+    return found, rank, size
+
+
+@pytest.mark.parametrize("count", [0, 1, 513, 300_001])
+def test_what_is_counted_is_what_was_predicted(ranks, count):
+    for found, rank, size in ranks(counted, count):
+        for name, (count_, nbytes) in found.items():
+            predicted = sent_bytes(
+                name, nbytes, size, rank, itemsize=4, root=1, transport="shared_files"
+            )
+            assert (name, count_) == (name, predicted)
