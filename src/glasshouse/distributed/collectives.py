@@ -3,9 +3,11 @@
 A transport defines the abstract methods; all else follows. Arrays lie row by row in the memory of
 the process. Every rank of the group makes the same calls in the same order, and a call returns when
 its result is there. `start` makes a call without waiting: calls of a group are done one after
-another, by a thread, in the order in which they were started."""
+another, by a thread, in the order in which they were started. A collective that is called directly
+waits until those that were started before it are done."""
 
 import abc
+import functools
 import queue
 import threading
 from collections.abc import Callable
@@ -42,6 +44,33 @@ class Request:
             raise self.error
 
 
+def after_started(method: Callable) -> Callable:
+    """A collective that first waits for those that were started before it."""
+
+    @functools.wraps(method)
+    def call(self, *args, **named):
+        last = self.last
+        if last is not None and threading.current_thread() is not self.worker:
+            last.done.wait()
+        return method(self, *args, **named)
+
+    return call
+
+
+STARTED = (
+    "all_reduce",
+    "all_reduce_many",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "broadcast",
+    "send",
+    "receive",
+    "barrier",
+)
+ORDERED = {*STARTED} - {"send", "receive"}  # these two find each other by ranks and tag
+
+
 class Collectives(abc.ABC):
     """The collectives of one group; `rank` is this process's number within it."""
 
@@ -50,6 +79,12 @@ class Collectives(abc.ABC):
         self.sent_bytes = 0  # counted as they are moved; ops/collective_bytes.py predicts them
         self.waiting: queue.SimpleQueue[Request | None] | None = None
         self.worker: threading.Thread | None = None
+        self.last: Request | None = None  # of the collectives that were started
+
+    def __init_subclass__(cls, **named):
+        super().__init_subclass__(**named)
+        for name in ORDERED & cls.__dict__.keys():
+            setattr(cls, name, after_started(cls.__dict__[name]))
 
     @abc.abstractmethod
     def all_reduce(self, source: np.ndarray, out: np.ndarray, reduce: str = "sum") -> None:
@@ -138,21 +173,10 @@ class Collectives(abc.ABC):
                 target=run_in_order, args=(self.waiting,), name=f"{self.group.name}", daemon=True
             )
             self.worker.start()
+        if name in ORDERED:
+            self.last = request
         self.waiting.put(request)
         return request
-
-
-STARTED = (
-    "all_reduce",
-    "all_reduce_many",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "broadcast",
-    "send",
-    "receive",
-    "barrier",
-)
 
 
 def run_in_order(waiting: queue.SimpleQueue) -> None:

@@ -1,0 +1,18 @@
+"""The same cases over every transport; what they check stands in `collective_cases.py`."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+PATH = Path(__file__).with_name("collective_cases.py")
+spec = importlib.util.spec_from_file_location("collective_cases", PATH)
+cases = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(cases)
+
+IDS = ["-".join(case) for case in cases.CASES]
+
+
+@pytest.mark.parametrize("case", cases.CASES, ids=IDS)
+def test_two_ranks_over_shared_files(ranks, case):
+    ranks(cases.run, *case)
