@@ -23,3 +23,13 @@ from glasshouse.distributed.membership import (
     world,
 )
 from glasshouse.ops.collective import ProcessGroup
+from glasshouse.distributed.mesh import DeviceMesh, mesh
+from glasshouse.distributed.placement import (
+    Partial,
+    Replicate,
+    Shard,
+    Sharding,
+    gather,
+    place,
+    sharding_of,
+)

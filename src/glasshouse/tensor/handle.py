@@ -7,6 +7,7 @@ import functools
 import math
 import operator
 from contextlib import AbstractContextManager
+from typing import Any
 
 import numpy as np
 
@@ -74,6 +75,7 @@ class Tensor(Value):
     """
 
     grad = None
+    sharding: Any = None  # how ranks share it out; None: each has the whole
 
     def __new__(cls, data=None, dtype=None):
         value = as_value(data, None if dtype is None else as_dtype(dtype))
