@@ -88,7 +88,7 @@ declared = (
         "most bytes of Programs in memory, those used longest ago go; 0: no limit",
     ),
     Flag("rank", int, -1, "number of this process among many; the launcher sets it"),
-    Flag("rendezvous", str, "", "folder in which processes find each other; the launcher sets it"),
+    Flag("rendezvous", str, "", "where processes find each other; the launcher sets it"),
     Flag(
         "replay",
         str,
@@ -96,11 +96,33 @@ declared = (
         "auto: calls made before are recorded by C; python: all by Python",
         ("auto", "python"),
     ),
+    Flag("restart", int, 0, "how many times the launcher has started the script anew"),
     Flag("strict", bool, False, "a primitive that falls back to its reference is an error"),
+    Flag("timeout_s", float, 30.0, "seconds that a collective may take before it has failed"),
+    Flag("transport", str, "", "what moves data between ranks; empty: as they were started"),
     Flag("verify", bool, False, "check results against specs, captured calls against plain Python"),
     Flag("world_size", int, 0, "how many processes there are; the launcher sets it"),
     Flag("winograd", bool, True, "3 x 3 convolutions by Winograd's algorithm where that is faster"),
 )
+
+# How MPI's launchers tell a process its number, and how many there are: MPICH's, then Open MPI's.
+MPI_PLACES = (
+    ("PMI_RANK", "PMI_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+)
+
+
+def mpi_place(environ=os.environ) -> tuple[int, int] | None:
+    """The rank that `mpiexec` gave this process, and how many there are; None without it.
+
+    Example:
+        >>> mpi_place({"PMI_RANK": "1", "PMI_SIZE": "4"})
+        (1, 4)
+    """
+    for rank, size in MPI_PLACES:
+        if rank in environ and size in environ:
+            return int(environ[rank]), int(environ[size])
+    return None
 
 
 class Flags(SimpleNamespace):

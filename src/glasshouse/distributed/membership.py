@@ -1,52 +1,90 @@
 """The world: which rank this process is, its groups, and how it finds the others."""
 
 import atexit
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from glasshouse.base.errors import CollectiveError, OptionError, check_known
-from glasshouse.base.flags import flags
+from glasshouse.base.flags import flags, mpi_place
 from glasshouse.distributed.collectives import Collectives
+from glasshouse.distributed.mpi import Mpi
+from glasshouse.distributed.objects import gathered_objects
+from glasshouse.distributed.rendezvous import check_alike, identity, join, open_store
 from glasshouse.distributed.shared_files import SharedFiles
 from glasshouse.ops.collective import ProcessGroup, process
 
-TIMEOUT_S = 30.0  # a collective that takes longer than this has failed
+transports: dict[str, Callable[..., Collectives]] = {"mpi": Mpi, "shared_files": SharedFiles}
+DEFAULT = "shared_files"  # among processes that the launcher started
 
-Transport = type[Collectives]
-transports: dict[str, Transport] = {"shared_files": SharedFiles}
+
+def register_transport(name: str, make: Callable[..., Collectives]) -> None:
+    """Have `init(name)` use `make(group, rank, rendezvous, timeout_s)`, such as a subclass of
+    `Collectives`."""
+    transports[name] = make
+
+
+def place_of(transport: str | None, rank, size, rendezvous) -> tuple[str, int, int, str]:
+    """Transport, rank, size and rendezvous: as given, by the launcher's flags, or by MPI.
+
+    Raises: CollectiveError where none of them says so
+    """
+    mpi = mpi_place()
+    transport = transport or flags.transport
+    rank = flags.rank if rank is None else rank
+    size = flags.world_size if size is None else size
+    rendezvous = flags.rendezvous if rendezvous is None else rendezvous
+    if rank < 0 and mpi is not None:
+        rank, size = mpi
+        transport = transport or "mpi"
+    transport = check_known("distributed.init", "a transport", transport or DEFAULT, transports)
+    if not 0 <= rank < size or not (rendezvous or transport == "mpi"):
+        raise CollectiveError(
+            "distributed.init",
+            "a rank below GH_WORLD_SIZE, and a place to meet",
+            f"GH_RANK={rank}, GH_WORLD_SIZE={size}, GH_RENDEZVOUS={rendezvous!r}, "
+            f"{'nothing' if mpi is None else f'rank {mpi[0]} of {mpi[1]}'} from MPI",
+            "Start the script by `glasshouse launch -n 2 SCRIPT`, or by `mpiexec -n 2 python "
+            "SCRIPT` for the transport mpi.",
+        )
+    return transport, rank, size, rendezvous
 
 
 def init(
-    transport: str = "shared_files",
+    transport: str | None = None,
     *,
     rank: int | None = None,
     size: int | None = None,
     rendezvous: str | None = None,
-    timeout_s: float = TIMEOUT_S,
+    timeout_s: float | None = None,
+    wrap: Callable[[Collectives], Collectives] | None = None,
 ) -> ProcessGroup:
     """Join the world that the launcher made, and give its group; once, on every rank.
 
-    `rank`, `size` and the folder `rendezvous` are the launcher's (GH_RANK, GH_WORLD_SIZE,
-    GH_RENDEZVOUS) where they are not given.
+    All that is not given is the launcher's: `glasshouse launch` says it in GH_RANK, GH_WORLD_SIZE,
+    GH_RENDEZVOUS and GH_TRANSPORT; under `mpiexec` the transport is mpi. A collective that takes
+    longer than `timeout_s` (GH_TIMEOUT_S) has failed. `wrap` puts a user's class around the
+    transport (`WrappedCollectives`).
 
-    Raises: CollectiveError where there is no launcher, or where it was called before
+    Raises: CollectiveError where there is no launcher, a rank does not come, or they differ;
+        OptionError for another transport
     """
-    rank = flags.rank if rank is None else rank
-    size = size or flags.world_size
-    rendezvous = rendezvous or flags.rendezvous
     if process.transports:
         fix = "Call it once, at the start."
         raise CollectiveError("distributed.init", "a process without a world", process.world, fix)
-    check_known("distributed.init", "a transport", transport, transports)
-    if not (0 <= rank < size and rendezvous):
-        raise CollectiveError(
-            "distributed.init",
-            "a rank below GH_WORLD_SIZE, and a folder to meet in",
-            f"GH_RANK={rank}, GH_WORLD_SIZE={size}, GH_RENDEZVOUS={rendezvous!r}",
-            "Start the script by `glasshouse launch -n 2 SCRIPT`.",
-        )
+    transport, rank, size, rendezvous = place_of(transport, rank, size, rendezvous)
+    timeout_s = flags.timeout_s if timeout_s is None else timeout_s
+    own = identity(transport=transport, **{"number of ranks": size})
+    if rendezvous:
+        join(open_store(rendezvous), rank, size, timeout_s, own)
     process.rank, process.size = rank, size
     world = process.world
-    process.transports[world.ranks] = transports[transport](world, rank, rendezvous, timeout_s)
+    try:
+        made = transports[transport](world, rank, rendezvous, timeout_s)
+        if not rendezvous:
+            check_alike(gathered_objects(made, own))
+        process.transports[world.ranks] = made if wrap is None else wrap(made)
+    except BaseException:
+        process.__init__()
+        raise
     atexit.register(shutdown)
     return world
 
