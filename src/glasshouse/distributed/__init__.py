@@ -1,6 +1,6 @@
 """Many processes: collectives, and what trains on several ranks."""
 
-from glasshouse.distributed.collectives import Collectives, Request
+from glasshouse.distributed.collectives import Collectives, Request, WrappedCollectives
 from glasshouse.distributed.functions import (
     all_gather,
     all_reduce,
@@ -18,10 +18,12 @@ from glasshouse.distributed.membership import (
     init,
     is_initialized,
     rank,
+    register_transport,
     shutdown,
     size,
     world,
 )
+from glasshouse.distributed.objects import all_gather_object, broadcast_object
 from glasshouse.ops.collective import ProcessGroup
 from glasshouse.distributed.mesh import DeviceMesh, mesh
 from glasshouse.distributed.placement import (

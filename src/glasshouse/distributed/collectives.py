@@ -15,10 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from glasshouse.base.errors import OptionError
+from glasshouse.base.errors import OptionError, user_line
 from glasshouse.ops.collective import ProcessGroup
 
 REDUCE: dict[str, Callable] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+
+
+under_way = threading.local()  # its `place`: where the call that a thread makes was started
 
 
 class Request:
@@ -26,12 +29,15 @@ class Request:
 
     def __init__(self, call: Callable[[], None]):
         self.call, self.done, self.error = call, threading.Event(), None
+        self.place = user_line()
 
     def run(self) -> None:
+        under_way.place = self.place
         try:
             self.call()
         except BaseException as error:  # told to who waits
             self.error = error
+        under_way.place = ""
         self.done.set()
 
     def is_done(self) -> bool:
@@ -177,6 +183,57 @@ class Collectives(abc.ABC):
             self.last = request
         self.waiting.put(request)
         return request
+
+
+class WrappedCollectives(Collectives):
+    """Another transport's collectives. A subclass changes some of them: `init(wrap=Subclass)` puts
+    it around the transport of the world, and of each group made from it."""
+
+    def __init__(self, inner: Collectives):
+        self.inner = inner
+        super().__init__(inner.group, inner.rank)
+
+    @property
+    def sent_bytes(self):
+        return self.inner.sent_bytes
+
+    @sent_bytes.setter
+    def sent_bytes(self, count):
+        self.inner.sent_bytes = count
+
+    def all_reduce(self, source, out, reduce="sum"):
+        self.inner.all_reduce(source, out, reduce)
+
+    def all_gather(self, source, out):
+        self.inner.all_gather(source, out)
+
+    def reduce_scatter(self, source, out, reduce="sum"):
+        self.inner.reduce_scatter(source, out, reduce)
+
+    def all_to_all(self, source, out):
+        self.inner.all_to_all(source, out)
+
+    def broadcast(self, buffer, root=0):
+        self.inner.broadcast(buffer, root)
+
+    def send(self, source, to, tag=0):
+        self.inner.send(source, to, tag)
+
+    def receive(self, out, source, tag=0):
+        self.inner.receive(out, source, tag)
+
+    def send_receive(self, source, to, out, origin, tag=0):
+        self.inner.send_receive(source, to, out, origin, tag)
+
+    def barrier(self):
+        self.inner.barrier()
+
+    def subgroup(self, group):
+        return type(self)(self.inner.subgroup(group))
+
+    def close(self):
+        super().close()
+        self.inner.close()
 
 
 def run_in_order(waiting: queue.SimpleQueue) -> None:

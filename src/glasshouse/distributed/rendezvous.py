@@ -81,15 +81,15 @@ def identity(**more) -> dict:
 def check_alike(identities: list[dict]) -> None:
     """Raises: CollectiveError that names what differs, and on which ranks"""
     for name, wanted in identities[0].items():
-        found = [each.get(name) for each in identities]
-        different = [rank for rank, value in enumerate(found) if value != wanted]
+        values = [each.get(name) for each in identities]
+        different = [rank for rank, value in enumerate(values) if value != wanted]
         if different:
             raise CollectiveError(
                 "distributed.init",
                 f"the same {name} on all ranks",
-                f"{wanted} on rank 0, {found[different[0]]} on rank {different[0]}"
+                f"{wanted} on rank 0, {values[different[0]]} on rank {different[0]}"
                 + (f" (and others: {different[1:]})" if different[1:] else ""),
-                "Start all ranks alike, in the same environment.",
+                "Start all ranks alike, by the same Python.",
             )
 
 
@@ -110,8 +110,8 @@ def join(store: Store, rank: int, size: int, timeout_s: float, alike: dict) -> N
                 "Give each its own GH_RANK, or let `glasshouse launch` do it.",
             )
     end = time.monotonic() + timeout_s
-    found = [store.get(f"rank {i}", max(end - time.monotonic(), 0)) for i in range(size)]
-    missing = [i for i, value in enumerate(found) if value is None]
+    told = [store.get(f"rank {i}", max(end - time.monotonic(), 0)) for i in range(size)]
+    missing = [i for i, value in enumerate(told) if value is None]
     if missing:
         raise CollectiveError(
             "distributed.init",
@@ -119,4 +119,4 @@ def join(store: Store, rank: int, size: int, timeout_s: float, alike: dict) -> N
             f"no sign of ranks {missing}",
             "See what these ranks print.",
         )
-    check_alike([json.loads(value)["alike"] for value in found if value])
+    check_alike([json.loads(value)["alike"] for value in told if value])

@@ -136,6 +136,9 @@ def what_is_not_a_number(dtype):
     out = np.empty_like(x)
     transport().all_reduce(x, out)
     assert np.isposinf(out[0, 0]) and np.isnan(out[0, 1])
+    for reduce in ("max", "min"):
+        transport().all_reduce(x, out, reduce)
+        assert np.isnan(out[0, 1])
 
 
 def large_arrays(dtype):

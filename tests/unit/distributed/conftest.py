@@ -18,7 +18,7 @@ TIMEOUT_S = 60.0
 
 def serve(rank: int, size: int, folder: str, pipe) -> None:
     """What a rank does: functions that the test sends, one after another."""
-    membership.init(rank=rank, size=size, rendezvous=folder, timeout_s=TIMEOUT_S)
+    membership.init("shared_files", rank=rank, size=size, rendezvous=folder, timeout_s=TIMEOUT_S)
     while (task := pipe.recv()) is not None:
         path, name, args = task
         try:

@@ -1,0 +1,251 @@
+"""Collectives over MPI, through mpi4py.
+
+Each is one of MPI's calls that do not block, tested until it is done or the time limit has passed.
+MPI knows nothing of bfloat16, and its maximum loses NaN: such reductions exchange parts, reduce
+them here in rank order (16-bit sums in float32, rounded once), and gather the results, which moves
+as few bytes. What is started without waiting is done by the ordered thread where MPI may be called
+by several threads, and at once where not."""
+
+import atexit
+import faulthandler
+import os
+import sys
+import time
+
+import numpy as np
+
+from glasshouse.base.errors import CollectiveError, optional, user_line
+from glasshouse.distributed.collectives import REDUCE, Collectives, Request, under_way
+from glasshouse.ops.collective import ProcessGroup, process
+from glasshouse.ops.collective_bytes import sent_bytes
+
+SPIN_S = 1e-3  # how long it is tested without a pause,
+SPIN_S_PER_BYTE = 4e-9  # longer for more bytes: MPI moves them only while it is called
+PAUSE_S = 50e-6  # between tests after that
+NARROW = ("float16", "bfloat16")
+
+
+class Mpi(Collectives):
+    """Collectives over a communicator; without one, over that of all processes of `mpiexec`."""
+
+    def __init__(self, group: ProcessGroup, rank: int, _place="", timeout_s=30.0, *, within=None):
+        super().__init__(group, rank)
+        self.timeout_s, self.lost = timeout_s, []
+        self.MPI = begin_mpi(timeout_s)
+        self.threads = self.MPI.Query_thread() == self.MPI.THREAD_MULTIPLE
+        self.comm = self.MPI.COMM_WORLD if within is None else within
+        if (self.comm.rank, self.comm.size) != (rank, self.size):
+            raise CollectiveError(
+                "distributed.init",
+                f"rank {rank} of {self.size} in MPI",
+                f"rank {self.comm.rank} of {self.comm.size}",
+                "Start by `mpiexec -n 4 python SCRIPT` or `glasshouse launch --transport mpi`.",
+            )
+        if within is None:
+            end_all_by_error(self.MPI)
+            atexit.register(self.leave)
+
+    # -- one call of MPI -------------------------------------------------------------------------
+
+    def finish(self, name: str, *requests, nbytes: int = 0, buffers=()) -> None:
+        """Return when MPI's requests are done.
+
+        Raises: CollectiveError after the time limit, and where MPI refuses
+        """
+        begin = time.monotonic()
+        pause_after = begin + SPIN_S + SPIN_S_PER_BYTE * nbytes
+        try:
+            while not self.MPI.Request.Testall(requests):
+                now = time.monotonic()
+                if now > begin + self.timeout_s:
+                    raise self.late(name, requests, buffers)
+                if now > pause_after:
+                    time.sleep(PAUSE_S)
+                else:
+                    os.sched_yield()
+        except self.MPI.Exception as error:
+            fix = "See that all ranks make the same calls with the same shapes and dtypes."
+            where = f"{name} on rank {process.rank}"
+            raise CollectiveError(where, "equal calls on all ranks", error, fix) from error
+
+    def late(self, name: str, requests, buffers) -> CollectiveError:
+        """The error of a call that takes too long. MPI may still write into its buffers."""
+        self.lost.append((requests, buffers))
+        place = getattr(under_way, "place", "") or user_line()
+        return CollectiveError(
+            f"{name} on rank {process.rank}" + (f" at {place}" if place else ""),
+            f"all ranks of {self.group} within {self.timeout_s:g} s",
+            "a call that is not done",
+            "See where the other ranks are; GH_TIMEOUT_S sets the limit.",
+        )
+
+    def move(self, name: str, call, source: np.ndarray, out: np.ndarray) -> None:
+        """A collective that moves bytes as they are."""
+        told, heard = bytes_of(source), bytes_of(out)
+        if source is out or np.may_share_memory(told, heard):
+            told = told.copy()
+        buffers = [told, self.MPI.BYTE], [heard, self.MPI.BYTE]
+        self.finish(name, call(*buffers), nbytes=heard.nbytes, buffers=buffers)
+
+    def count(self, name: str, nbytes: int, **about) -> None:
+        self.sent_bytes += sent_bytes(name, nbytes, self.size, self.rank, **about)
+
+    # -- the collectives -------------------------------------------------------------------------
+
+    def all_gather(self, source, out):
+        self.count("all_gather", source.nbytes)
+        self.move("all_gather", self.comm.Iallgather, source, out)
+
+    def all_to_all(self, source, out):
+        self.count("all_to_all", source.nbytes)
+        self.move("all_to_all", self.comm.Ialltoall, source, out)
+
+    def all_reduce(self, source, out, reduce="sum"):
+        self.count("all_reduce", source.nbytes, itemsize=source.itemsize)
+        if in_parts(source.dtype, reduce):
+            self.all_reduce_in_parts(source, out, reduce)
+            return
+        source, out = numbers(source), numbers(out)
+        told = self.MPI.IN_PLACE if np.may_share_memory(source, out) else source
+        request = self.comm.Iallreduce(told, out, self.operation(reduce))
+        self.finish("all_reduce", request, nbytes=2 * out.nbytes, buffers=(source, out))
+
+    def reduce_scatter(self, source, out, reduce="sum"):
+        self.count("reduce_scatter", source.nbytes)
+        if in_parts(source.dtype, reduce):
+            parts = np.empty_like(source)
+            self.move("reduce_scatter", self.comm.Ialltoall, source, parts)
+            out[...] = reduced(parts, reduce)
+            return
+        source, out = numbers(source), numbers(out)
+        source = source.copy() if np.may_share_memory(source, out) else source
+        request = self.comm.Ireduce_scatter_block(source, out, self.operation(reduce))
+        self.finish("reduce_scatter", request, nbytes=source.nbytes, buffers=(source, out))
+
+    def all_reduce_in_parts(self, source, out, reduce) -> None:
+        """Each rank reduces a part of the elements, and tells it all."""
+        share = -(-source.size // self.size)
+        padded = np.zeros((self.size, share), source.dtype)
+        padded.reshape(-1)[: source.size] = source.reshape(-1)
+        parts, whole = np.empty_like(padded), np.empty_like(padded)
+        self.move("all_reduce", self.comm.Ialltoall, padded, parts)
+        self.move("all_reduce", self.comm.Iallgather, reduced(parts, reduce), whole)
+        out[...] = whole.reshape(-1)[: source.size].reshape(source.shape)
+
+    def broadcast(self, buffer, root=0):
+        self.count("broadcast", buffer.nbytes, root=root)
+        told = bytes_of(buffer)
+        request = self.comm.Ibcast([told, self.MPI.BYTE], root)
+        self.finish("broadcast", request, nbytes=told.nbytes, buffers=(told,))
+
+    def barrier(self):
+        self.finish("barrier", self.comm.Ibarrier())
+
+    # -- from rank to rank -----------------------------------------------------------------------
+
+    def sending(self, source, to: int, tag: int):
+        self.count("send", source.nbytes)
+        told = bytes_of(source)
+        return self.comm.Isend([told, self.MPI.BYTE], to, tag), told
+
+    def send(self, source, to, tag=0):
+        request, told = self.sending(source, to, tag)
+        self.finish("send", request, nbytes=told.nbytes, buffers=(told,))
+
+    def receive(self, out, source, tag=0):
+        heard = bytes_of(out)
+        request = self.comm.Irecv([heard, self.MPI.BYTE], source, tag)
+        self.finish("receive", request, nbytes=heard.nbytes, buffers=(heard,))
+
+    def send_receive(self, source, to, out, origin, tag=0):
+        if to == self.rank:
+            out[...] = source
+            return
+        requests, buffers, heard = [], [], bytes_of(out)
+        if origin is not None:
+            requests.append(self.comm.Irecv([heard, self.MPI.BYTE], origin, tag))
+        if to is not None:
+            request, told = self.sending(source, to, tag)
+            requests.append(request)
+            buffers.append(told)
+        self.finish("send_receive", *requests, nbytes=heard.nbytes, buffers=(heard, *buffers))
+
+    # -- groups, threads, the end ----------------------------------------------------------------
+
+    def operation(self, reduce: str):
+        return {"sum": self.MPI.SUM, "max": self.MPI.MAX, "min": self.MPI.MIN}[reduce]
+
+    def start(self, name, *args, **named):
+        if self.threads:
+            return super().start(name, *args, **named)
+        method = getattr(self, name)
+        request = Request(lambda: method(*args, **named))
+        request.run()
+        return request
+
+    def subgroup(self, group):
+        """A communicator; making it has no time limit of MPI's, so all meet before."""
+        own = [self.group.ranks.index(rank) for rank in group.ranks]
+        requests, nothing = [], np.empty(0, np.uint8)
+        for peer in own:
+            if peer != self.rank:
+                requests.append(self.comm.Irecv(nothing, peer))
+                requests.append(self.comm.Isend(nothing, peer))
+        self.finish("group", *requests, buffers=(nothing,))
+        comm = self.comm.Create_group(self.comm.Get_group().Incl(own))
+        return Mpi(group, group.rank, "", self.timeout_s, within=comm)
+
+    def leave(self) -> None:
+        """At the end of the process: MPI ends when all ranks are here, or all are ended."""
+        try:
+            if not self.lost:
+                self.barrier()
+        except CollectiveError as error:
+            print(error, file=sys.stderr, flush=True)
+        if self.lost:
+            self.MPI.COMM_WORLD.Abort(1)
+
+
+def begin_mpi(timeout_s: float):
+    """The module of mpi4py. MPI begins when it is imported, which waits for all ranks without a
+    limit of its own: Python prints where it hangs and ends."""
+    if "mpi4py.MPI" in sys.modules:
+        return sys.modules["mpi4py.MPI"]
+    faulthandler.dump_traceback_later(timeout_s, exit=True)
+    try:
+        return optional("distributed.init", "mpi4py", "mpi4py.MPI", "mpi")
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def end_all_by_error(MPI) -> None:
+    """Have an error that nobody catches end all ranks: MPI would wait for them."""
+    show = sys.excepthook
+
+    def show_and_end(kind, error, trace):
+        show(kind, error, trace)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        MPI.COMM_WORLD.Abort(1)
+
+    sys.excepthook = show_and_end
+
+
+def bytes_of(array: np.ndarray) -> np.ndarray:
+    return array.reshape(-1).view(np.uint8)
+
+
+def numbers(array: np.ndarray) -> np.ndarray:
+    """In one row, truth values as bytes, on which MPI computes."""
+    flat = array.reshape(-1)
+    return flat.view(np.uint8) if flat.dtype == bool else flat
+
+
+def in_parts(dtype: np.dtype, reduce: str) -> bool:
+    """Whether MPI cannot do it, or not as the card says."""
+    return dtype.name in NARROW or (reduce != "sum" and dtype.kind == "f")
+
+
+def reduced(parts: np.ndarray, reduce: str) -> np.ndarray:
+    wide = np.float32 if reduce == "sum" and parts.dtype.name in NARROW else parts.dtype
+    return REDUCE[reduce].reduce(parts, axis=0, dtype=wide).astype(parts.dtype)
