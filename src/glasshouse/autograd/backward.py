@@ -1,6 +1,9 @@
 """Gradients by pulling back: into `.grad` of the leaves, or returned for chosen inputs."""
 
-from glasshouse.autograd.tape import Leaf, Walk, recording
+import weakref
+from contextlib import contextmanager, nullcontext
+
+from glasshouse.autograd.tape import AFTERWARDS, Leaf, Walk, recording
 from glasshouse.base import DTypeError, GradError, ShapeError, type_name
 from glasshouse.dispatch import Value, as_value, full, phase
 
@@ -65,7 +68,58 @@ def backward(outputs, gradients=None, retain_graph=None, create_graph: bool = Fa
             node.accumulate(slots[0])
         return True
 
-    pull("backward", as_tuple(outputs), gradients, Walk(retain_graph, create_graph), arrive)
+    outputs, walk = as_tuple(outputs), Walk(retain_graph, create_graph)
+    with leaves_visited_early(outputs) if ends else nullcontext():
+        pull("backward", outputs, gradients, walk, arrive)
+    for end in [method() for method in ends]:
+        if end is not None:
+            end()
+
+
+ends: list[weakref.WeakMethod] = []  # called at the end of each `backward`, in this order
+
+
+def call_at_end(method) -> None:
+    """Have a bound method called at the end of each `backward`, as long as its object lives."""
+    ends[:] = [*(end for end in ends if end() is not None), weakref.WeakMethod(method)]
+
+
+@contextmanager
+def leaves_visited_early(outputs):
+    """Inside, leaves with hooks for afterwards are visited right behind the oldest entry that uses
+    them, not behind all entries that are younger than they."""
+    before = {}
+    oldest, floor = oldest_uses(outputs)
+    for leaf, use in oldest.items():
+        if any(slot is AFTERWARDS for slot, _ in (leaf.grad_hooks or {}).values()):
+            before[leaf] = leaf.seq
+            leaf.seq = min(use, floor) - 0.5
+    try:
+        yield
+    finally:
+        for leaf, seq in before.items():
+            leaf.seq = seq
+
+
+def oldest_uses(outputs) -> tuple[dict, float]:
+    """({leaf: the number of the oldest entry that uses it}, that of the oldest entry of which it is
+    not known what it uses)."""
+    oldest: dict = {}
+    floor = float("inf")
+    stack = [y.tape_entry for y in outputs if isinstance(y, Value) and y.tape_entry is not None]
+    visited = set(stack)
+    while stack:
+        entry = stack.pop()
+        if getattr(entry, "reaches_everything", False):
+            floor = min(floor, entry.seq)
+        for parent in getattr(entry, "parents", ()):
+            node = parent and parent[0]
+            if isinstance(node, Leaf):
+                oldest[node] = min(oldest.get(node, entry.seq), entry.seq)
+            elif node is not None and node not in visited:
+                visited.add(node)
+                stack.append(node)
+    return oldest, floor
 
 
 def pull(where: str, outputs, cotangents, walk: Walk, arrive) -> None:

@@ -17,6 +17,7 @@ from glasshouse.dispatch.call import Call, call_of
 from glasshouse.dispatch.hooks import Tape
 
 sequence = itertools.count()
+AFTERWARDS = None  # in the place of a slot: the hook is called when `.grad` has been added to
 
 
 class Leaf:
@@ -35,6 +36,9 @@ class Leaf:
             if tensor.mode is not None:
                 cotangent = tensor.mode.constant(cotangent)
             tensor.grad = cotangent if tensor.grad is None else tensor.grad + cotangent
+            for slot, hook in list((self.grad_hooks or {}).values()):
+                if slot is AFTERWARDS:
+                    hook(tensor)
 
 
 class TapeEntry:

@@ -35,3 +35,10 @@ from glasshouse.distributed.placement import (
     place,
     sharding_of,
 )
+from glasshouse.distributed.reducers import (
+    CoalescingReducer,
+    InlineReducer,
+    OverlappedReducer,
+    Reducer,
+)
+from glasshouse.distributed.replicate import no_sync, replicate

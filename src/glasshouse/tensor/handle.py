@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from glasshouse.autograd.backward import backward
-from glasshouse.autograd.tape import Leaf
+from glasshouse.autograd.tape import AFTERWARDS, Leaf
 from glasshouse.base import OptionError, ShapeError, TransformError
 from glasshouse.base.dtype import as_dtype, by_name
 from glasshouse.base.errors import DeviceError, DTypeError, GradError, HiddenValueError
@@ -192,6 +192,23 @@ class Tensor(Value):
         if self.tape_entry.grad_hooks is None:
             self.tape_entry.grad_hooks = {}
         return Hook(self.tape_entry.grad_hooks, (self.slot, fn))
+
+    def register_post_accumulate_grad_hook(self, fn):
+        """Call `fn(tensor)` when a backward pass has added to `.grad`, as soon as its last part is
+        known. Returns a handle whose `remove()` ends it.
+
+        Raises: GradError if the tensor is no leaf that collects its gradient.
+        """
+        if not isinstance(self.tape_entry, Leaf):
+            raise GradError(
+                "register_post_accumulate_grad_hook",
+                "a leaf with requires_grad=True",
+                "another tensor",
+                "Register it on a parameter.",
+            )
+        if self.tape_entry.grad_hooks is None:
+            self.tape_entry.grad_hooks = {}
+        return Hook(self.tape_entry.grad_hooks, (AFTERWARDS, fn))
 
     def has_hook(self, fn) -> bool:
         """Whether `fn` is called when this tensor's gradient is known."""

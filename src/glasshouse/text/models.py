@@ -1,11 +1,11 @@
-"""Models that read text: an encoder like BERT."""
+"""Models that read and write text: an encoder like BERT, a decoder like GPT."""
 
 from glasshouse import nn
 from glasshouse.base.errors import ShapeError
 from glasshouse.dispatch.value import as_value
 from glasshouse.tensor.creation import arange
 
-__all__ = ["BertLike"]
+__all__ = ["BertLike", "GptLike"]
 
 
 class BertLike(nn.Module):
@@ -35,13 +35,56 @@ class BertLike(nn.Module):
             nn.init.normal_(table.weight, std=0.02)
 
     def forward(self, tokens):
-        tokens = as_value(tokens, where="BertLike")
-        if tokens.ndim != 2 or tokens.shape[1] > self.max_len:
-            raise ShapeError(
-                "BertLike",
-                f"tokens (N, L) with L at most {self.max_len}",
-                tokens.shape,
-                "Cut the text, or raise max_len.",
-            )
+        tokens = checked_tokens("BertLike", tokens, self.max_len)
         x = self.tokens(tokens) + self.positions(arange(tokens.shape[1]))
         return self.output(self.layers(self.dropout(self.norm(x))))
+
+
+class GptLike(nn.Module):
+    """A decoder: token and position embeddings, pre-norm layers with GELU in which each token sees
+    those before it, a last norm, and an output layer with the table of the tokens as its weights;
+    124,439,808 parameters as it stands, as GPT-2 small.
+
+    Shapes: tokens (N, L) of integers in [0, vocab), L at most max_len -> scores (N, L, vocab).
+    Raises: ShapeError for other shapes, IndexOutOfRangeError for tokens outside the vocabulary.
+    Source: Radford et al. 2019, Language models are unsupervised multitask learners.
+    Example:
+        >>> model = GptLike(vocab=20, layers=1, dim=8, heads=2, ff=16, max_len=4)
+        >>> model(gh.asarray([[1, 2, 3]])).shape
+        (1, 3, 20)
+    """
+
+    def __init__(
+        self, vocab=50257, layers=12, dim=768, heads=12, ff=3072, max_len=1024, dropout=0.0
+    ):
+        super().__init__()
+        self.max_len = max_len
+        self.tokens, self.positions = nn.Embedding(vocab, dim), nn.Embedding(max_len, dim)
+        self.dropout, options = nn.Dropout(dropout), (dim, heads, ff, dropout, "gelu")
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(*options, batch_first=True, norm_first=True)
+            for _ in range(layers)
+        )
+        self.norm, self.output = nn.LayerNorm(dim), nn.Linear(dim, vocab, bias=False)
+        for table in (self.tokens, self.positions):
+            nn.init.normal_(table.weight, std=0.02)
+        self.output.weight = self.tokens.weight
+
+    def forward(self, tokens):
+        tokens = checked_tokens("GptLike", tokens, self.max_len)
+        x = self.dropout(self.tokens(tokens) + self.positions(arange(tokens.shape[1])))
+        for layer in self.layers:
+            x = layer(x, is_causal=True)
+        return self.output(self.norm(x))
+
+
+def checked_tokens(where: str, tokens, max_len: int):
+    tokens = as_value(tokens, where=where)
+    if tokens.ndim != 2 or tokens.shape[1] > max_len:
+        raise ShapeError(
+            where,
+            f"tokens (N, L) with L at most {max_len}",
+            tokens.shape,
+            "Cut the text, or raise max_len.",
+        )
+    return tokens

@@ -1,10 +1,10 @@
-"""The model of text: its size, and what it refuses."""
+"""The models of text: their sizes, what tokens see, and what they refuse."""
 
 import pytest
 
 import glasshouse as gh
 from glasshouse.base.errors import IndexOutOfRangeError, ShapeError
-from glasshouse.text.models import BertLike
+from glasshouse.text.models import BertLike, GptLike
 
 SMALL = {"vocab": 20, "layers": 1, "dim": 8, "heads": 2, "ff": 16, "max_len": 4}
 
@@ -22,6 +22,21 @@ def test_tokens_see_what_stands_after_them():
     assert abs(a - b).max() > 1e-6
 
 
+def test_a_decoder_as_large_as_gpt_2_small():
+    with gh.backends.use("stub"):
+        model = GptLike()
+        assert sum(p.size for p in model.parameters()) == 124_439_808
+        assert model(gh.zeros((2, 16), dtype="int64")).shape == (2, 16, 50257)
+
+
+def test_tokens_of_a_decoder_see_those_before_them_alone():
+    model = GptLike(**SMALL)
+    a, b = (model(gh.asarray([[1, 2, last]])).numpy()[0] for last in (3, 4))
+    assert abs(a[:2] - b[:2]).max() == 0
+    assert abs(a[2] - b[2]).max() > 1e-6
+
+
+@pytest.mark.parametrize("kind", [BertLike, GptLike])
 @pytest.mark.parametrize(
     "tokens, error, text",
     [
@@ -30,7 +45,7 @@ def test_tokens_see_what_stands_after_them():
         ([[1, 20]], IndexOutOfRangeError, "indices from 0 to 19"),
     ],
 )
-def test_bad_tokens(tokens, error, text):
+def test_bad_tokens(kind, tokens, error, text):
     with pytest.raises(error) as caught:
-        BertLike(**SMALL)(gh.asarray(tokens))
+        kind(**SMALL)(gh.asarray(tokens))
     assert text in str(caught.value)

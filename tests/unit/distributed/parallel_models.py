@@ -1,0 +1,76 @@
+"""Small models, batches and a training loop, for tests that compare several ranks with one."""
+
+import numpy as np
+
+import glasshouse as gh
+from glasshouse import distributed as dist
+from glasshouse.distributed import Shard
+
+OPTIMIZERS = {
+    "sgd": lambda p: gh.optim.SGD(p, lr=0.1, momentum=0.9),
+    "adamw": lambda p: gh.optim.AdamW(p, lr=0.01),
+    "lamb": lambda p: gh.optim.LAMB(p, lr=0.01),
+    "lars": lambda p: gh.optim.LARS(p, lr=0.1),
+    "novograd": lambda p: gh.optim.NovoGrad(p, lr=0.01),
+}
+BATCH, LENGTH, VOCABULARY = 8, 8, 24
+
+
+def build(kind: str):
+    """A model of this kind, the same on each rank."""
+    gh.random.seed(3)
+    if kind == "mlp":
+        return gh.nn.Sequential(gh.nn.Linear(6, 16), gh.nn.Tanh(), gh.nn.Linear(16, 4))
+    return gh.text.models.GptLike(VOCABULARY, layers=2, dim=16, heads=4, ff=32, max_len=LENGTH)
+
+
+def batches(kind: str, count: int):
+    """The same (input, target) on each rank, for the whole world."""
+    rng = np.random.default_rng(5)
+    for _ in range(count):
+        if kind == "mlp":
+            x = rng.standard_normal((BATCH, 6)).astype(np.float32)
+            yield x, np.argmax(x[:, :4], 1)
+        else:
+            text = rng.integers(0, VOCABULARY // 2, (BATCH, LENGTH + 1)).cumsum(1) % VOCABULARY
+            yield text[:, :-1], text[:, 1:]
+
+
+def loss_of(scores, target):
+    rows = scores.reshape((-1, scores.shape[-1]))
+    return gh.nn.functional.cross_entropy(rows, target.reshape(-1))
+
+
+def train(model, optimizer, given, placements=None, mesh=None, *, clip=None, loss_of=loss_of):
+    """The losses of this rank's parts of the batches, and the parameters afterwards."""
+    losses = []
+    for batch in given:
+        x, target = (
+            gh.asarray(a) if mesh is None else dist.place(a, mesh, placements) for a in batch
+        )
+        optimizer.zero_grad()
+        loss = loss_of(model(x), target)
+        loss.backward()
+        if clip is not None:
+            gh.optim.clip_grad_norm_(model.parameters(), clip)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, [dist.gather(p).numpy() for p in model.parameters()]
+
+
+def alone(kind: str, rule: str, steps: int, **options):
+    """What one process gets."""
+    model = build(kind)
+    return train(model, OPTIMIZERS[rule](model.parameters()), batches(kind, steps), **options)
+
+
+def check_same(found, wanted, rtol: float, atol: float = 1e-5) -> None:
+    """The mean of the ranks' losses is the loss of one process, and so are the parameters."""
+    losses = np.mean([losses for losses, _ in found], axis=0)
+    np.testing.assert_allclose(losses, wanted[0], rtol=rtol)
+    for _, parameters in found:
+        for got, expected in zip(parameters, wanted[1], strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-3, atol=atol)
+
+
+BY_ROWS = {"data": Shard(0)}
