@@ -18,7 +18,9 @@ class TreeDef:
     def __repr__(self):
         if self.kind is None:
             return "*"
-        return f"{self.kind.__name__}({', '.join(map(repr, self.children))})"
+        names = [f"{key}=" for key in self.keys] or [""] * len(self.children)
+        children = (name + repr(child) for name, child in zip(names, self.children, strict=True))
+        return f"{self.kind.__name__}({', '.join(children)})"
 
 
 LEAF = TreeDef(None, (), (), 1)

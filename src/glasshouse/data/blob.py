@@ -93,7 +93,10 @@ def write_blob(path, samples) -> None:
     Raises: ShapeError if two samples are nested differently, DTypeError for other leaves; then no
         file is written.
     """
+    samples = iter(check_samples(samples))
     partial = Path(f"{path}.part")
+    if not partial.parent.is_dir():
+        raise CheckpointError("write_blob", "a folder", str(partial.parent), "Make it first.")
     try:
         with open(partial, "wb") as file:
             write_samples(file, samples)
@@ -101,6 +104,13 @@ def write_blob(path, samples) -> None:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def check_samples(samples):
+    if not hasattr(samples, "__iter__"):
+        fix = "Pass a list of them, or a data set."
+        raise DTypeError("write_blob", "samples to iterate over", type_name(samples), fix)
+    return samples
 
 
 def write_samples(file, samples) -> None:
@@ -115,8 +125,8 @@ def write_samples(file, samples) -> None:
         if nesting != structure:
             raise ShapeError(
                 "write_blob",
-                f"samples like {structure}",
-                f"{nesting} at {count}",
+                f"samples nested like {json.dumps(structure)}",
+                f"{json.dumps(nesting)} at {count}",
                 "Nest all alike.",
             )
         rows += [write_leaf(file, leaf, dtypes) for leaf in flatten(sample)[0]]

@@ -2,7 +2,15 @@
 
 import numpy as np
 
-from glasshouse.base import DTypeError, ShapeError, default_of_kind, flatten, tree_map, unflatten
+from glasshouse.base import (
+    DTypeError,
+    ShapeError,
+    default_of_kind,
+    flatten,
+    tree_map,
+    type_name,
+    unflatten,
+)
 from glasshouse.dispatch.value import SCALARS, Value
 from glasshouse.ops.checks import check_integer, check_option
 from glasshouse.tensor.creation import asarray
@@ -52,6 +60,9 @@ def to_tensor(leaf):
 
 def columns_of(samples: list) -> tuple[list, object]:
     """(the leaves of all samples, position by position, and the structure of each)."""
+    if not isinstance(samples, (list, tuple)):
+        fix = "Pass [sample] for one."
+        raise DTypeError("collate", "a list of samples", type_name(samples), fix)
     if not samples:
         raise ShapeError("collate", "at least one sample", "none", "Check the batch size.")
     rows, structure = [], None

@@ -13,6 +13,7 @@ from glasshouse.base.errors import (
     IndexOutOfRangeError,
     OptionError,
     ShapeError,
+    check_known,
     type_name,
 )
 from glasshouse.data.composed import Composed
@@ -209,9 +210,16 @@ class TransformDataset(MapDataset):
 
     def apply(self, sample, *rng):
         if isinstance(sample, dict):
+            for name in self.named:
+                check_known("transform", "a field of the sample", name, sample)
             fns = {name: fn for name, fn in self.named.items() if fn is not None}
             return sample | {name: fn(sample[name], *rng) for name, fn in fns.items()}
         fields = sample if isinstance(sample, tuple) else (sample,)
+        if len(self.fns) > len(fields) or self.named:
+            expected = f"transforms of at most {len(fields)} fields"
+            fix = "Names are for samples that are dicts."
+            got = f"{len(self.fns)}" + f" and {sorted(self.named)}" * bool(self.named)
+            raise ShapeError("transform", expected, got, fix)
         fns = (*self.fns, *[None] * (len(fields) - len(self.fns)))
         out = tuple(x if fn is None else fn(x, *rng) for x, fn in zip(fields, fns, strict=True))
         return out if isinstance(sample, tuple) else out[0]

@@ -4,6 +4,7 @@ A transform is a function of (image, rng). What is random draws from `rng` alone
 gives: `data.transform(Compose(RandomResizedCrop(224), RandomFlip()), None, seed=0)`."""
 
 import math
+import numbers
 from functools import cache
 from io import BytesIO
 
@@ -11,7 +12,8 @@ import numpy as np
 
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError, optional, type_name
 from glasshouse.data.collate import Collate
-from glasshouse.ops.checks import check_integer, check_option
+from glasshouse.data.formats import read_bytes
+from glasshouse.ops.checks import check_integer, check_option, check_range
 
 FILTERS = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
 FULL = 255.0  # a uint8's largest value
@@ -29,8 +31,7 @@ def open_image(file):
     """
     data = file
     if not isinstance(file, bytes):
-        with open(file, "rb") as opened:
-            data = opened.read()
+        data = read_bytes("open_image", file)
     try:
         return pillow("Image").open(BytesIO(data))
     except pillow("Image").UnidentifiedImageError:
@@ -68,10 +69,11 @@ def check_size(where: str, size) -> tuple[int, int]:
     return tuple(check_integer(where, "size", side, 1) for side in pair)
 
 
-def check_range(where: str, name: str, bounds, least: float, most: float) -> tuple[float, float]:
+def check_bounds(where: str, name: str, bounds, least: float, most: float) -> tuple[float, float]:
     """(low, high) within least … most."""
     pair = tuple(bounds) if isinstance(bounds, (tuple, list)) else ()
-    if len(pair) != 2 or not least <= pair[0] <= pair[1] <= most:
+    is_pair = len(pair) == 2 and all(isinstance(x, numbers.Real) for x in pair)
+    if not is_pair or not least <= pair[0] <= pair[1] <= most:
         raise OptionError(
             where, f"{name}=(low, high) within {least} … {most}", repr(bounds), "Put low first."
         )
@@ -206,8 +208,8 @@ class RandomResizedCrop(ImageTransform):
         draft: bool = True,
     ):
         self.size = check_size("RandomResizedCrop", size)
-        self.scale = check_range("RandomResizedCrop", "scale", scale, 0.0, 1.0)
-        self.ratio = check_range("RandomResizedCrop", "ratio", ratio, 1e-3, 1e3)
+        self.scale = check_bounds("RandomResizedCrop", "scale", scale, 0.0, 1.0)
+        self.ratio = check_bounds("RandomResizedCrop", "ratio", ratio, 1e-3, 1e3)
         self.filter = filter_of("RandomResizedCrop", interpolation)
         self.draft = bool(draft)
 
@@ -250,7 +252,7 @@ class RandomFlip(ImageTransform):
     is_random = True
 
     def __init__(self, p: float = 0.5, vertical: bool = False):
-        self.p = check_range("RandomFlip", "p", (0.0, p), 0.0, 1.0)[1]
+        self.p = check_range("RandomFlip", "p", p, 0, 1)
         self.vertical = bool(vertical)
 
     def apply(self, image, rng):
@@ -279,9 +281,8 @@ class Normalize(ImageTransform):
 
     def apply(self, image, rng):
         if not isinstance(image, np.ndarray) or image.dtype.kind != "f":
-            raise DTypeError(
-                "Normalize", "a floating array", type_name(image), "Put ToArray() before it."
-            )
+            got = image.dtype if isinstance(image, np.ndarray) else type_name(image)
+            raise DTypeError("Normalize", "a floating array", got, "Put ToArray() before it.")
         if image.shape[:1] != self.mean.shape and self.mean.size != 1:
             raise ShapeError(
                 "Normalize", f"{self.mean.size} channels", image.shape, "Give one mean a channel."
@@ -290,8 +291,12 @@ class Normalize(ImageTransform):
 
 
 def check_moments(where: str, mean, std) -> tuple[np.ndarray, np.ndarray]:
-    mean = np.atleast_1d(np.asarray(mean, np.float32))
-    std = np.atleast_1d(np.asarray(std, np.float32))
+    try:
+        mean = np.atleast_1d(np.asarray(mean, np.float32))
+        std = np.atleast_1d(np.asarray(std, np.float32))
+    except (TypeError, ValueError):
+        got = f"{mean!r:.40} and {std!r:.40}"
+        raise DTypeError(where, "numbers as mean and std", got, "Pass two lists.") from None
     if mean.ndim != 1 or mean.shape != std.shape:
         raise ShapeError(
             where, "one mean and std a channel", f"{mean.shape} and {std.shape}", "Pass two lists."

@@ -175,6 +175,9 @@ class DataLoader:
 
     def __len__(self):
         if self.iterable:
+            if not hasattr(type(self.dataset), "__len__"):
+                fix = "Count the batches that come."
+                raise DTypeError(WHERE, "a data set with a length", type_name(self.dataset), fix)
             count, size = len(self.dataset), self.batch_size or 1
             return count // size if self.drop_last else -(-count // size)
         return len(self.batch_sampler if self.batched else self.sampler)

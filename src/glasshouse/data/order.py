@@ -34,7 +34,8 @@ def read_ahead(read, indices, workers: int, depth: int):
     """Yield read(index) for each index in order, up to `depth` of them computed ahead by threads.
     A worker's error is raised where its sample would have come; threads end before this returns."""
     if workers == 0:
-        yield from map(read, indices)
+        for index in indices:  # not map: StopIteration of a data set would end it in silence
+            yield read(index)
         return
     indices = iter(indices)
     pool = ThreadPoolExecutor(workers, thread_name_prefix="glasshouse-data")

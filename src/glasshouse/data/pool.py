@@ -201,7 +201,8 @@ class WorkerPool:
         fix = "See what it printed; num_workers=0 shows the fault here."
         if code is not None and code < 0:
             how = f"was killed by {signal.Signals(-code).name}"
-            fix = "It may have run out of memory: try fewer workers or smaller batches."
+            if code == -signal.SIGKILL:
+                fix = "It may have run out of memory: try fewer workers or smaller batches."
         return WorkerError(
             "DataLoader",
             f"worker {worker} of {self.count} to stay alive",

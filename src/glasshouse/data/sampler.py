@@ -180,8 +180,12 @@ class WeightedRandomSampler(SeededSampler):
     """
 
     def __init__(self, weights, num_samples, replacement=True, generator=None, *, seed: int = 0):
-        self.weights = np.asarray(weights, np.float64)
         where = "WeightedRandomSampler"
+        try:
+            self.weights = np.asarray(weights, np.float64)
+        except (TypeError, ValueError):
+            fix = "Pass a list of numbers."
+            raise DTypeError(where, "a row of weights", f"{weights!r:.60}", fix) from None
         if self.weights.ndim != 1:
             raise ShapeError(where, "one row of weights", self.weights.shape, "Flatten them.")
         if not (

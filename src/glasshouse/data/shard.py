@@ -18,7 +18,7 @@ from glasshouse.data.image import open_image
 from glasshouse.data.order import random_order
 from glasshouse.data.stream import IterableDataset, MapStream
 from glasshouse.data.worker import worker_part
-from glasshouse.ops.checks import check_integer
+from glasshouse.ops.checks import check_integer, check_type
 
 KEY = "__key__"
 IMAGES = ("jpg", "jpeg", "png", "webp", "ppm")
@@ -129,19 +129,34 @@ def decode_sample(sample: dict) -> dict:
         >>> decode_sample({"cls": b"7", "txt": b"seven", "raw": b"7"})
         {'cls': 7, 'txt': 'seven', 'raw': b'7'}
     """
-    return {name: decoded(name, data) for name, data in sample.items()}
+    check_type("decode_sample", sample, dict, "a dict of members", "Pass a sample of TarShards.")
+    return {name: decoded(sample, name, data) for name, data in sample.items()}
 
 
-def decoded(name: str, data):
-    kind = name.rpartition(".")[2]
-    if name == KEY:
+def decoded(sample: dict, name: str, data):
+    reader = READERS.get(name.rpartition(".")[2])
+    if name == KEY or reader is None:
         return data
-    if kind in IMAGES:
-        return open_image(data)
-    if kind == "npy":
-        return np.load(io.BytesIO(data), allow_pickle=False)
-    readers = {"txt": bytes.decode, "json": json.loads, "cls": int, "index": int}
-    return readers[kind](data) if kind in readers else data
+    try:
+        return reader(data)
+    except (ValueError, EOFError) as error:
+        expected = f"{name!r} of sample {sample.get(KEY, '')!r} to be what its ending says"
+        fix = "Mend the shard, or read the bytes yourself."
+        raise CheckpointError("decode_sample", expected, f"{data!r:.40} ({error})", fix) from None
+
+
+def read_npy(data: bytes) -> np.ndarray:
+    return np.load(io.BytesIO(data), allow_pickle=False)
+
+
+READERS = {
+    **dict.fromkeys(IMAGES, open_image),
+    "npy": read_npy,
+    "txt": bytes.decode,
+    "json": json.loads,
+    "cls": int,
+    "index": int,
+}
 
 
 def write_shards(samples, folder, per_shard: int = 1000, prefix: str = "shard") -> list[str]:
@@ -169,6 +184,8 @@ def write_shard(path: Path, numbered) -> None:
     try:
         with tarfile.open(partial, "w") as shard:
             for number, sample in numbered:
+                fix = "Name each member by its ending, e.g. {'jpg': …, 'cls': 3}."
+                check_type("write_shards", sample, dict, "samples that are dicts", fix)
                 key = sample.get(KEY, f"{number:09d}")
                 for name, value in sample.items():
                     if name != KEY:

@@ -8,7 +8,7 @@ from glasshouse.base.errors import OptionError
 from glasshouse.data.dataset import ResampleDataset
 from glasshouse.data.fetch import check_source
 from glasshouse.data.order import random_order
-from glasshouse.ops.checks import check_integer
+from glasshouse.ops.checks import check_integer, check_range, check_several, check_type
 from glasshouse.tensor.random import Generator
 
 
@@ -35,10 +35,15 @@ def random_split(dataset, lengths, generator: Generator | None = None, *, seed: 
         [4, 3]
     """
     check_source("random_split", dataset)
+    lengths = check_several("random_split", lengths, "a list of lengths", "Pass e.g. [0.9, 0.1].")
+    for length in lengths:
+        check_range("random_split", "each length", length, 0, math.inf)
     parts = split_lengths(len(dataset), lengths)
     if generator is None:
         path = (check_integer("random_split", "seed", seed),)
     else:
+        fix = "Pass a gh.random.Generator, or a seed."
+        check_type("random_split", generator, Generator, "a generator", fix)
         path = tuple(generator.key().numpy().tolist())
     order = random_order(len(dataset), *path)
     ends = np.cumsum([0, *parts])
@@ -53,21 +58,18 @@ def split_lengths(total: int, lengths) -> list[int]:
 
     Source: PyTorch.
     """
-    lengths = list(lengths)
     where = "random_split"
     if lengths and math.isclose(sum(lengths), 1) and not all(x in (0, 1) for x in lengths):
-        if min(lengths) < 0:
-            raise OptionError(where, "fractions from 0 to 1", lengths, "They have to sum to 1.")
         parts = [math.floor(total * fraction) for fraction in lengths]
         for turn in range(total - sum(parts)):
             parts[turn % len(parts)] += 1
         return parts
-    parts = [check_integer(where, "lengths", length, 0) for length in lengths]
-    if sum(parts) != total:
+    parts = [int(length) for length in lengths]
+    if parts != lengths or sum(parts) != total:
         raise OptionError(
             where,
             f"lengths that sum to {total}, or fractions that sum to 1",
-            f"{lengths}, which sum to {sum(parts)}",
+            f"{lengths}, which sum to {sum(lengths)}",
             "The data set has to be split whole.",
         )
     return parts

@@ -13,6 +13,7 @@ from glasshouse.data.dataset import Dataset
 from glasshouse.data.index import check_index, check_indices
 from glasshouse.data.stream import IterableDataset
 from glasshouse.data.worker import worker_part
+from glasshouse.ops.checks import check_type
 
 CHUNK = 1 << 24  # bytes of a file that are searched for line ends at once
 NEWLINE = 10
@@ -92,10 +93,14 @@ class JSONLinesDataset(LineDataset):
 
 
 class LineStream(IterableDataset):
-    """The lines of text files, gzip'ed or not, one file after the other. Each worker reads its part
-    of the files: every n-th."""
+    """The lines of text files, gzip'ed or not, one file after the other: `paths` is a list, or one.
+    Each worker reads its part of the files: every n-th.
+
+    Raises: CheckpointError if there is no such file.
+    """
 
     def __init__(self, paths, encoding: str = "utf-8"):
+        paths = [paths] if isinstance(paths, (str, Path)) else paths
         self.paths = [str(path) for path in paths]
         self.encoding = encoding
         for path in self.paths:
@@ -120,7 +125,8 @@ class ColumnDataset(Dataset):
     """
 
     def __init__(self, columns: dict):
-        self.columns = dict(columns)
+        fix = "Pass e.g. {'x': x, 'y': y}."
+        self.columns = dict(check_type("ColumnDataset", columns, dict, "a dict of columns", fix))
         lengths = {name: len(column) for name, column in self.columns.items()}
         if len(set(lengths.values())) != 1:
             raise ShapeError("ColumnDataset", "columns of one length", lengths, "Shorten them.")

@@ -8,8 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from glasshouse.base.errors import OptionError, optional
-from glasshouse.ops.checks import check_integer, check_option
+from glasshouse.base.errors import CheckpointError, optional
+from glasshouse.ops.checks import check_integer, check_option, check_path, check_range
 
 
 class Callback:
@@ -51,9 +51,7 @@ class Best:
     def __init__(self, where: str, monitor: str | None, mode: str, min_delta: float = 0.0):
         self.monitor = monitor
         self.sign = {"min": -1, "max": 1}[check_option(where, "mode", mode, ("min", "max"))]
-        if not min_delta >= 0:
-            raise OptionError(where, "min_delta >= 0", repr(min_delta), "Choose the mode instead.")
-        self.min_delta = min_delta
+        self.min_delta = check_range(where, "min_delta", min_delta, 0, math.inf)
         self.value: float | None = None
 
     def improves(self, run) -> bool:
@@ -184,7 +182,18 @@ class Progress(Callback):
 
 
 def batches_of(run) -> int | None:
-    return len(run.data) if hasattr(run.data, "__len__") else None
+    try:
+        return len(run.data)
+    except TypeError:  # what is only iterated over need not know
+        return None
+
+
+def make_folder(where: str, folder: Path) -> None:
+    """Make it, unless it is there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(where, f"a folder {folder}", error, "Choose another.") from None
 
 
 class CSVLog(Callback):
@@ -196,10 +205,10 @@ class CSVLog(Callback):
     """
 
     def __init__(self, path):
-        self.path = Path(path)
+        self.path = check_path("CSVLog", path)
 
     def on_epoch(self, run) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder("CSVLog", self.path.parent)
         temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
         names = list(dict.fromkeys(name for row in run.history for name in row))
         with open(temporary, "w", newline="") as file:
@@ -220,7 +229,8 @@ class TensorBoard(Callback):
     """
 
     def __init__(self, folder, every: int = 1):
-        self.folder, self.every = Path(folder), check_integer("TensorBoard", "every", every, 1)
+        self.folder = check_path("TensorBoard", folder)
+        self.every = check_integer("TensorBoard", "every", every, 1)
         self.writer = None
 
     def on_start(self, run) -> None:

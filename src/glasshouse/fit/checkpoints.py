@@ -1,12 +1,11 @@
 """Checkpoints of a run of `gh.fit`: the last, the best, and every so many steps."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
-from glasshouse.fit.callbacks import Best, Callback
+from glasshouse.fit.callbacks import Best, Callback, make_folder
 from glasshouse.fit.run import LAST
 from glasshouse.interop.checkpoint import save_checkpoint
-from glasshouse.ops.checks import check_integer
+from glasshouse.ops.checks import check_integer, check_path
 
 BEST = "best.safetensors"
 
@@ -38,7 +37,7 @@ class Checkpoint(Callback):
         mode: str = "min",
         keep: bool = False,
     ):
-        self.folder = Path(folder)
+        self.folder = check_path("Checkpoint", folder)
         self.every = None if every is None else check_integer("Checkpoint", "every", every, 1)
         self.best = Best("Checkpoint", monitor, mode)
         self.keep = keep
@@ -60,7 +59,7 @@ class Checkpoint(Callback):
     def save(self, run, names: list[str]) -> None:
         """Hold the state of the run, and have it written under these names."""
         self.finish()
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder("Checkpoint", self.folder)
         state = run.hold()
         if self.thread is None:
             self.thread = ThreadPoolExecutor(1, thread_name_prefix="glasshouse-checkpoint")

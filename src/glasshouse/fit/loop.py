@@ -1,13 +1,14 @@
 """`gh.fit`: the training loop. It reads from top to bottom; what it keeps is in run.py."""
 
 import time
-from pathlib import Path
 
 from glasshouse.autograd import no_grad
+from glasshouse.base.errors import ShapeError
 from glasshouse.capture import optimize
+from glasshouse.dispatch.value import Value
 from glasshouse.fit.callbacks import Callback
 from glasshouse.fit.run import FitRun, History
-from glasshouse.ops.checks import check_integer
+from glasshouse.ops.checks import check_integer, check_path, check_type
 from glasshouse.optim import clip_grad_norm_, clip_grad_value_
 
 
@@ -49,7 +50,7 @@ def fit(
                  schedule=schedule, schedule_every=schedule_every, clip_norm=clip_norm,
                  clip_value=clip_value, accumulate=accumulate, autocast=autocast)  # fmt: skip
     if resume is not None:
-        run.resume(Path(resume))
+        run.resume(check_path("fit", resume))
     step = optimize(train_step) if capture else train_step
     try:
         run.call(Callback.on_start)
@@ -86,7 +87,7 @@ def train_step(run: FitRun, group: list) -> list:
     for inputs, target in group:
         with run.autocast():
             scores = run.model(*inputs)
-            loss = run.loss(scores, target)
+            loss = check_loss(run.loss(scores, target))
         run.scaler.scale(loss / len(group) if len(group) > 1 else loss).backward()
         results.append((loss, scores))
     if run.clip_norm is not None or run.clip_value is not None:
@@ -100,6 +101,12 @@ def train_step(run: FitRun, group: list) -> list:
     return results
 
 
+def check_loss(loss):
+    """The loss is a tensor."""
+    fix = "Return the result of a loss of nn.functional, not its item()."
+    return check_type("fit", loss, Value, "a tensor of the loss", fix)
+
+
 def evaluate(run: FitRun) -> dict:
     """Loss and metrics on the validation data, their names with "val_" in front."""
     run.model.eval()
@@ -108,4 +115,7 @@ def evaluate(run: FitRun) -> dict:
         for inputs, target in run.batches(run.validation):
             scores = run.model(*inputs)
             meters.update(run.loss(scores, target), scores, target)
+    if not meters.metrics["loss"].weight:
+        fix = "Check the data set and the batch size."
+        raise ShapeError("fit", "at least one batch of validation", "none", fix)
     return {f"val_{name}": value for name, value in meters.values().items()}

@@ -1,6 +1,7 @@
 """What a run of `gh.fit` keeps: its objects, how far it is, and the numbers so far."""
 
 import copy
+import math
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
@@ -20,10 +21,17 @@ from glasshouse.fit.callbacks import Callback
 from glasshouse.interop.checkpoint import detached, load_checkpoint
 from glasshouse.metrics import Average, Metric
 from glasshouse.nn import Module
-from glasshouse.ops.checks import check_integer, check_option, check_type
+from glasshouse.ops.checks import (
+    check_integer,
+    check_option,
+    check_range,
+    check_several,
+    check_type,
+)
 from glasshouse.optim import GradScaler, LRScheduler, Optimizer, ReduceLROnPlateau
 from glasshouse.tensor import eval, random
 
+METRICS = "Pass e.g. metrics={'accuracy': gh.metrics.Accuracy()}."
 LAST = "last.safetensors"
 
 
@@ -85,14 +93,14 @@ def metrics_by_name(metrics) -> dict:
     """Metrics as a dict; those of a list are named by their classes."""
     named = metrics or {}
     if not isinstance(metrics, dict):
-        given = [metrics] if isinstance(metrics, Metric) else list(named)
+        given = [metrics] if isinstance(metrics, Metric) else named
+        given = check_several("fit", given, "metrics by name, or a list of them", METRICS)
         named = {type(metric).__name__.lower(): metric for metric in given}
         if len(named) < len(given):
             got = [type(metric).__name__ for metric in given]
             raise OptionError("fit", "metrics of different classes", got, "Give a dict by name.")
     for name, metric in named.items():
-        fix = "Pass e.g. metrics={'accuracy': gh.metrics.Accuracy()}."
-        check_type("fit", metric, Metric, f"metric {name!r} to be a Metric", fix)
+        check_type("fit", metric, Metric, f"metric {name!r} to be a Metric", METRICS)
         if name in ("loss", "epoch", "lr", "seconds"):
             raise OptionError("fit", "another name for a metric", repr(name), "It is taken.")
     return dict(named)
@@ -109,11 +117,13 @@ class FitRun:
         self.data = check_batches("data", data)
         self.validation = None if validation is None else check_batches("validation", validation)
         self.loss = loss
-        if not callable(loss):
-            fix = "Pass e.g. nn.functional.mse_loss."
-            raise DTypeError("fit", "a function of (scores, target) as loss", type_name(loss), fix)
+        if not callable(loss) or isinstance(loss, type):
+            got = f"the class {loss.__name__}" if isinstance(loss, type) else type_name(loss)
+            fix = "Pass e.g. nn.functional.mse_loss, or nn.MSELoss()."
+            raise DTypeError("fit", "a function of (scores, target) as loss", got, fix)
         fix = "Pass e.g. gh.optim.Adam(model.parameters())."
         self.optimizer = check_type("fit", optimizer, Optimizer, "an optimizer", fix)
+        check_owner(model, optimizer)
         self.meters = Meters(metrics_by_name(metrics))
         self.callbacks = in_order(callbacks)
         self.schedule = checked_schedule(schedule, optimizer)
@@ -124,7 +134,7 @@ class FitRun:
             fix = "Leave schedule_every out."
             raise OptionError("fit", "a plateau to be looked for each epoch", "'step'", fix)
         for name, limit in (("clip_norm", clip_norm), ("clip_value", clip_value)):
-            if limit is not None and not limit > 0:
+            if limit is not None and not check_range("fit", name, limit, 0, math.inf):
                 raise OptionError("fit", f"{name} above 0", repr(limit), "Leave it out for none.")
         self.clip_norm, self.clip_value = clip_norm, clip_value
         self.accumulate = check_integer("fit", "accumulate", accumulate, 1)
@@ -288,9 +298,18 @@ def check_batches(name: str, data):
     return data
 
 
+def check_owner(model, optimizer) -> None:
+    """The optimizer has a parameter of the model at least."""
+    own = {id(p) for p in model.parameters()}
+    if own and own.isdisjoint(id(p) for group in optimizer.param_groups for p in group["params"]):
+        fix = "Make it with model.parameters()."
+        raise OptionError("fit", "an optimizer of the model's parameters", "one of others", fix)
+
+
 def in_order(callbacks) -> list:
     """The callbacks, those that save the others' state behind them."""
-    given = [callbacks] if isinstance(callbacks, Callback) else list(callbacks)
+    given = [callbacks] if isinstance(callbacks, Callback) else callbacks
+    given = check_several("fit", given, "a list of callbacks", "Pass e.g. [Progress()].")
     for callback in given:
         check_type("fit", callback, Callback, "callbacks", "Subclass gh's Callback.")
     return sorted(given, key=lambda callback: callback.goes_last)

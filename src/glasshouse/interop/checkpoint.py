@@ -7,13 +7,13 @@ old and a new state. Beside it lies the same JSON for people to read; it is neve
 import json
 import math
 import numbers
-from pathlib import Path
 
 import numpy as np
 
 from glasshouse.base import CheckpointError, DTypeError, tree_map, type_name
 from glasshouse.dispatch.value import Value
 from glasshouse.interop.safetensors import read_safetensors, serialize, write_whole
+from glasshouse.ops.checks import check_path
 from glasshouse.tensor.creation import asarray
 
 FORMAT, VERSION = "glasshouse.checkpoint", 1
@@ -35,14 +35,14 @@ def save_checkpoint(
 
     Raises: CheckpointError if the file cannot be written, DTypeError for what cannot be stored.
     """
-    objects = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
-    parts = {name: x.state_dict() for name, x in objects.items() if x is not None}
+    path = check_path("save_checkpoint", path)
+    objects = stateful("save_checkpoint", model=model, optimizer=optimizer, scheduler=scheduler)
+    parts = {name: x.state_dict() for name, x in objects.items()}
     state = random_state.state() if hasattr(random_state, "state") else random_state
     tree = {**parts, "epoch": epoch, "random_state": state, "metrics": metrics}
     tensors: dict = {}
     document = {"version": VERSION, **{k: encode(v, k, tensors) for k, v in tree.items()}}
     text = json.dumps(document, allow_nan=False)
-    path = Path(path)
     write_whole(path, serialize(tensors, {FORMAT: text}))
     readable = {"copy_of": path.name, **document}
     write_whole(path.with_name(path.name + ".json"), json.dumps(readable, indent=1).encode())
@@ -74,19 +74,29 @@ def load_checkpoint(path, *, model=None, optimizer=None, scheduler=None, random_
             "Load it with the Glasshouse version that wrote it.",
         )
     tree = {name: decode(part, arrays) for name, part in document.items()}
-    objects = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
-    targets = {n: (x.state_dict, x.load_state_dict) for n, x in objects.items() if x is not None}
+    objects = stateful("load_checkpoint", model=model, optimizer=optimizer, scheduler=scheduler)
+    targets = {n: (x.state_dict, x.load_state_dict) for n, x in objects.items()}
     if random_state is not None:
         targets["random_state"] = (random_state.state, random_state.set_state)
     load_all(path, targets, tree)
     return tree
 
 
+def stateful(where: str, **objects) -> dict:
+    """Those that are given; each has a `state_dict`."""
+    given = {name: x for name, x in objects.items() if x is not None}
+    for name, x in given.items():
+        if not hasattr(x, "state_dict"):
+            fix = "Pass the object, not its state."
+            raise DTypeError(where, f"{name} with a state_dict()", type_name(x), fix)
+    return given
+
+
 def load_all(path, targets: dict, tree: dict) -> None:
     for name in targets:
         if tree.get(name) is None:
             raise CheckpointError(
-                "load_checkpoint", f"{path} to have a {name}", "none", f"Leave {name} out."
+                "load_checkpoint", f"the {name} in {path}", "none", f"Leave {name} out."
             )
     done = []
     for name, (read, write) in targets.items():

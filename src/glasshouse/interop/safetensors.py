@@ -11,6 +11,7 @@ import numpy as np
 
 from glasshouse.base import CheckpointError, DTypeError, from_numpy_dtype, type_name
 from glasshouse.dispatch.value import Value
+from glasshouse.ops.checks import check_path
 from glasshouse.tensor.creation import asarray
 
 # Source: safetensors format description, "dtype"; complex128 has no code there, see to_storable
@@ -39,10 +40,12 @@ def save_safetensors(path, tensors: dict, metadata: dict[str, str] | None = None
             type_name(tensors) + others,
             "Pass model.state_dict().",
         )
-    metadata = dict(metadata or {})
-    if not all(isinstance(text, str) for item in metadata.items() for text in item):
+    metadata = {} if metadata is None else metadata
+    if not isinstance(metadata, dict) or not all(
+        isinstance(text, str) for item in metadata.items() for text in item
+    ):
         raise DTypeError("save_safetensors", "metadata of strings", repr(metadata), "Use JSON.")
-    write_whole(Path(path), serialize(tensors, metadata))
+    write_whole(check_path("save_safetensors", path), serialize(tensors, dict(metadata)))
 
 
 def serialize(tensors: dict, metadata: dict[str, str]) -> bytes:
@@ -144,7 +147,7 @@ def read_safetensors(path, needs_checksum: bool = False):
     import safetensors
 
     try:
-        data = Path(path).read_bytes()
+        data = check_path("load", path).read_bytes()
     except OSError as error:
         raise CheckpointError("load", "a readable file", error, "Check the path.") from error
     try:

@@ -20,6 +20,7 @@ from glasshouse.interop.safetensors import (
     unknown_dtype,
     write_whole,
 )
+from glasshouse.ops.checks import check_path
 from glasshouse.tensor.creation import asarray
 
 INDEX = "model.safetensors.index.json"
@@ -113,7 +114,7 @@ def open_safetensors(path) -> TensorFiles:
         >>> open_safetensors(folder)["a"].tolist()
         [1.0, 1.0, 1.0]
     """
-    path = Path(path)
+    path = check_path("open_safetensors", path)
     if path.is_dir():
         index = path / INDEX
         path = index if index.exists() else path / "model.safetensors"
@@ -162,7 +163,7 @@ def save_shards(folder, tensors: Mapping, shard_bytes="5GB") -> list[str]:
     if not isinstance(tensors, Mapping):
         fix = "Pass model.state_dict()."
         raise DTypeError("save_shards", "a dict from names to tensors", type_name(tensors), fix)
-    folder = Path(folder)
+    folder = check_path("save_shards", folder)
     shards = in_shards(tensors, most_bytes)
     names = [f"model-{i:05d}-of-{len(shards):05d}.safetensors" for i in range(1, len(shards) + 1)]
     if len(shards) == 1:

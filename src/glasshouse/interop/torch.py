@@ -1,9 +1,12 @@
 """Tensors and state dicts from and to PyTorch, sharing memory on the CPU."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from glasshouse.base import DTypeError, bfloat16, optional, tree_map, type_name
 from glasshouse.dispatch.value import Value
+from glasshouse.ops.checks import check_type
 from glasshouse.tensor.creation import asarray, from_dlpack
 
 
@@ -50,6 +53,8 @@ def state_dict_to_torch(state) -> dict:
 def state_dict_from_torch(state) -> dict:
     """A state dict with tensors made from PyTorch's, each with memory of its own."""
     torch = import_torch()
+    fix = "Pass model.state_dict()."
+    check_type("state_dict_from_torch", state, Mapping, "a state dict", fix)
     plain = {key: dict(value) if isinstance(value, dict) else value for key, value in state.items()}
 
     def taken(leaf):

@@ -1,12 +1,13 @@
 """Metrics of classes from the counts of true and predicted ones."""
 
 import math
+import numbers
 
 import numpy as np
 
 from glasshouse.base.errors import IndexOutOfRangeError, ShapeError
 from glasshouse.metrics.metric import Metric, to_labels, to_numbers
-from glasshouse.ops.checks import check_integer, check_option
+from glasshouse.ops.checks import check_integer, check_option, check_type
 
 AVERAGES = ("micro", "macro", "weighted", None)
 
@@ -99,6 +100,9 @@ class ClassAverage(ConfusionMatrix):
     ):
         super().__init__(num_classes, ignore_index)
         self.average = check_option(type(self).__name__, "average", average, AVERAGES)
+        name = type(self).__name__
+        fix = "Pass 0, 1 or nan."
+        check_type(name, zero_division, numbers.Real, "a number as zero_division", fix)
         self.zero_division = float(zero_division)
 
     def of(self, right, predicted, true):

@@ -4,10 +4,11 @@ import math
 
 import numpy as np
 
-from glasshouse.base.errors import OptionError, ShapeError
+from glasshouse.base.errors import DTypeError, OptionError, ShapeError, type_name
 from glasshouse.metrics.metric import Metric, to_labels, to_numbers
-from glasshouse.ops.checks import check_integer
+from glasshouse.ops.checks import check_integer, check_several
 
+NAMES = ("boxes", "labels")  # what is given of each image
 RECALLS = np.linspace(0, 1, 101)
 AREAS = {
     "all": (0, 1e10),
@@ -88,9 +89,14 @@ class MeanAveragePrecision(Metric):
         Raises: ShapeError, DTypeError; nothing is changed then.
         """
         where = "MeanAveragePrecision.update"
+        fix = "Pass e.g. [{'boxes': boxes, 'labels': labels}]."
+        predictions = check_several(where, predictions, "a list of dicts, one an image", fix)
+        targets = check_several(where, targets, "a list of dicts, one an image", fix)
         if len(predictions) != len(targets):
             got = f"{len(predictions)} and {len(targets)}"
             raise ShapeError(where, "predictions and targets of as many images", got, "Pass both.")
+        check_names(where, predictions, (*NAMES, "scores"))
+        check_names(where, targets, NAMES)
         rows = [
             (self.prediction_rows(where, i, p), self.target_rows(where, i, t))
             for i, (p, t) in enumerate(zip(predictions, targets, strict=True), self.images)
@@ -196,6 +202,15 @@ class MeanAveragePrecision(Metric):
                 at = len(best) - 1 - best[::-1].argmax()  # of equal ones the last
                 hit[level, i], left_out[level, i], free[at] = True, ignore[at], False
         return hit, left_out
+
+
+def check_names(where: str, images: list, names: tuple[str, ...]) -> None:
+    """Each image is a dict with these names."""
+    for image in images:
+        missing = [name for name in names if not isinstance(image, dict) or name not in image]
+        if missing:
+            got = f"a dict with {sorted(image)}" if isinstance(image, dict) else type_name(image)
+            raise DTypeError(where, f"dicts with {', '.join(names)}", got, f"Add {missing[0]!r}.")
 
 
 def columns(where: str, image: int, boxes: np.ndarray, label, **others) -> np.ndarray:

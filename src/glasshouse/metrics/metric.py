@@ -45,6 +45,22 @@ class Metric:
         self.check_state(state)
         vars(self).update({name: getattr(self, name) + value for name, value in state.items()})
 
+    def synced(self, all_gather) -> "Metric":
+        """A metric of the data of all processes, which call this together; this one stays as it is.
+        `all_gather(state)` returns the states of all of them, as mpi4py's `comm.allgather` does.
+
+        Raises: CheckpointError if one is not the state of such a metric.
+        Example:
+            >>> Count().synced(lambda state: [state, {"total": 3}]).value()
+            3
+        """
+        first, *others = all_gather(self.state())
+        total = copy(self)
+        total.load_state_dict(first)
+        for state in others:
+            total.merge(state)
+        return total
+
     def check_state(self, state) -> None:
         fits = isinstance(state, dict) and set(state) == set(self.gathered)
         if not (fits and all(is_like(self.gathered[k], v) for k, v in state.items())):

@@ -1,6 +1,7 @@
 """Metrics of text: error rates of words and characters, perplexity, BLEU."""
 
 import math
+import sys
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from glasshouse.base.errors import (
 )
 from glasshouse.metrics.edit_distance import EditDistance
 from glasshouse.metrics.metric import Metric, to_labels, to_numbers
+from glasshouse.ops.checks import check_option, check_several
+
+LARGEST = math.log(sys.float_info.max)
 
 
 def checked_text(where: str, **given) -> None:
@@ -94,7 +98,10 @@ class Perplexity(Metric):
 
     def value(self) -> float:
         """The perplexity, 1 or more; nan before the first update."""
-        return math.exp(self.surprise / self.tokens) if self.tokens else math.nan
+        if not self.tokens:
+            return math.nan
+        mean = self.surprise / self.tokens
+        return math.exp(mean) if mean < LARGEST else math.inf
 
 
 class BLEU(Metric):
@@ -121,6 +128,8 @@ class BLEU(Metric):
         except ImportError:
             fix = "Install it: pip install sacrebleu."
             raise OptionError("BLEU", "sacrebleu to be installed", "none", fix) from None
+        if tokenize is not None:
+            check_option("BLEU", "tokenize", tokenize, scorer.TOKENIZERS)
         options = {} if tokenize is None else {"tokenize": tokenize}
         self.scorer = scorer(lowercase=lowercase, **options)
         super().__init__()
@@ -130,7 +139,11 @@ class BLEU(Metric):
 
         Raises: DTypeError for what is no string.
         """
-        targets = [targets] if isinstance(targets, str) else list(targets)
+        targets = [targets] if isinstance(targets, str) else targets
+        fix = "Pass a string, or a list of them."
+        targets = check_several("BLEU.update", targets, "target texts", fix)
+        if not targets:
+            raise ShapeError("BLEU.update", "at least one target", "none", fix)
         named = {f"target {i}": text for i, text in enumerate(targets)}
         checked_text("BLEU.update", predicted=predicted, **named)
         score = self.scorer.corpus_score([predicted], [[text] for text in targets])

@@ -1,5 +1,6 @@
 """The state of modules: what `state_dict` collects, and how `load_state_dict` puts it back."""
 
+from collections.abc import Mapping
 from itertools import chain
 from typing import NamedTuple
 
@@ -7,6 +8,7 @@ from glasshouse.autograd import no_grad
 from glasshouse.base.errors import CheckpointError
 from glasshouse.dispatch import Value, cast
 from glasshouse.nn.uninitialized import Uninitialized
+from glasshouse.ops.checks import check_type
 from glasshouse.tensor import asarray, from_dlpack
 
 EXTRA = "_extra_state"  # the name under which `get_extra_state` is saved
@@ -78,7 +80,8 @@ class Stateful:
         Raises: CheckpointError for a tensor of another shape, and, if strict, for missing or
             unexpected names.
         """
-        given = dict(state_dict)
+        where, fix = f"{type(self).__name__}.load_state_dict", "Pass what state_dict() returned."
+        given = dict(check_type(where, state_dict, Mapping, "tensors by name", fix))
         modules = list(self.named_modules(remove_duplicate=False))
         missing, unexpected, wrong = self._call_load_pre_hooks(modules, given, strict)
         own, owners = {}, {}
@@ -94,7 +97,6 @@ class Stateful:
             if name in given:
                 check_loaded(name, x, given[name], loaded, wrong, assign)
         if wrong or (strict and (missing or unexpected)):
-            where = f"{type(self).__name__}.load_state_dict"
             raise load_error(where, missing, unexpected, wrong, strict)
         with no_grad():
             for name, value in loaded.items():

@@ -1,6 +1,9 @@
 """Checks that many functions share, each naming its caller (`where`) in its error."""
 
+import math
+import numbers
 import operator
+from pathlib import Path
 
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError, suggest, type_name
 
@@ -21,6 +24,30 @@ def check_integer(where: str, name: str, value, least: int = 0) -> int:
             where, f"{name} to be an integer >= {least}", repr(value), f"Pass e.g. {max(least, 1)}."
         )
     return number
+
+
+def check_range(where: str, name: str, value, low: float, high: float) -> float:
+    """`value` as a Python float; raises OptionError unless it is a number from `low` to `high`."""
+    number = float(value) if isinstance(value, numbers.Real) else math.nan
+    if not low <= number <= high:
+        raise OptionError(where, f"{name} as a number in [{low}, {high}]", repr(value), "Check it.")
+    return number
+
+
+def check_several(where: str, x, expected: str, fix: str) -> list:
+    """The entries of `x` as a list; raises DTypeError if it cannot be iterated over."""
+    if not hasattr(x, "__iter__") or isinstance(x, type):
+        raise DTypeError(where, expected, type_name(x), fix)
+    return list(x)
+
+
+def check_path(where: str, path) -> Path:
+    """`path` as a Path; raises DTypeError unless it is one, or a string."""
+    try:
+        return Path(path)
+    except TypeError:
+        got = f"{path!r:.40} ({type_name(path)})"
+        raise DTypeError(where, "a path", got, "Pass a string or a Path.") from None
 
 
 def check_type(where: str, x, kinds, expected: str, fix: str):

@@ -1,5 +1,6 @@
 """What an optimizer refuses: wrong parameters, groups and gradients."""
 
+from glasshouse.autograd import enable_grad
 from glasshouse.base import type_name
 from glasshouse.base.errors import DTypeError, GradError, OptionError, ShapeError
 from glasshouse.tensor import Tensor
@@ -83,6 +84,17 @@ def check_params(where: str, params: list, used_ids: set[int], takes_complex: bo
                 "Remove it from one of the groups.",
             )
         used_ids.add(id(p))
+
+
+def loss_of(where: str, closure):
+    """What the closure of a step returns, with gradients; None without one."""
+    if closure is None:
+        return None
+    if not callable(closure):
+        fix = "Pass a function that returns the loss, or nothing."
+        raise DTypeError(where, "a closure", f"{closure!r:.40} ({type_name(closure)})", fix)
+    with enable_grad():
+        return closure()
 
 
 def check_gradient(where: str, p: Tensor) -> None:

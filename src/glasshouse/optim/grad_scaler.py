@@ -2,7 +2,7 @@
 
 import math
 
-from glasshouse.base.errors import GradError, OptionError
+from glasshouse.base.errors import CheckpointError, GradError, OptionError
 from glasshouse.dispatch.value import cast
 from glasshouse.tensor import any as any_
 from glasshouse.tensor import asarray, isfinite, logical_not
@@ -111,7 +111,15 @@ class GradScaler:
         return {"scale": self.factor, **kept, "_growth_tracker": self.good_steps}
 
     def load_state_dict(self, state: dict) -> None:
-        """Go on from what `state_dict` returned."""
-        if self.enabled and state:
-            self.factor, self.good_steps = float(state["scale"]), int(state["_growth_tracker"])
-            vars(self).update({name: state[name] for name in KEPT})
+        """Go on from what `state_dict` returned; nothing happens if not enabled.
+
+        Raises: CheckpointError if it is no such state.
+        """
+        if not self.enabled:
+            return
+        names = {"scale", "_growth_tracker", *KEPT}
+        if not isinstance(state, dict) or not names <= state.keys():
+            fix = "Pass the state of a GradScaler that was enabled."
+            raise CheckpointError("GradScaler", f"a state with {sorted(names)}", repr(state), fix)
+        self.factor, self.good_steps = float(state["scale"]), int(state["_growth_tracker"])
+        vars(self).update({name: state[name] for name in KEPT})

@@ -1,7 +1,8 @@
 """Groups of parameters with rates of their own."""
 
 from glasshouse.base.errors import OptionError
-from glasshouse.optim.lr_scheduler.schedule import check_range
+from glasshouse.nn.module import Module
+from glasshouse.ops.checks import check_range, check_type
 
 
 def layerwise_groups(model, lr: float, decay: float, layer_of=None, **options) -> list[dict]:
@@ -20,6 +21,7 @@ def layerwise_groups(model, lr: float, decay: float, layer_of=None, **options) -
     where = "layerwise_groups"
     lr = check_range(where, "lr", lr, 0, float("inf"))
     decay = check_range(where, "decay", decay, 0, float("inf"))
+    check_type(where, model, Module, "a Module as model", "Pass the model, not its parameters.")
     layers: dict = {}
     for name, p in model.named_parameters():
         key = name.rpartition(".")[0] if layer_of is None else layer_of(name)

@@ -9,7 +9,7 @@ import numbers
 
 import numpy as np
 
-from glasshouse.autograd import enable_grad, no_grad
+from glasshouse.autograd import no_grad
 from glasshouse.base import suggest, type_name
 from glasshouse.base.dtype import real_dtype
 from glasshouse.base.errors import CheckpointError, OptionError
@@ -17,7 +17,13 @@ from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.scope import phase
 from glasshouse.ops.cast import bitcast
 from glasshouse.ops.checks import check_option
-from glasshouse.optim.checks import check_gradient, check_params, describe_dict, list_groups
+from glasshouse.optim.checks import (
+    check_gradient,
+    check_params,
+    describe_dict,
+    list_groups,
+    loss_of,
+)
 from glasshouse.optim.hooks import OptimizerHooks
 from glasshouse.tensor import Tensor, asarray, zeros_like
 
@@ -146,8 +152,7 @@ class Optimizer(OptimizerHooks):
 
     def advance(self, closure=None):
         """What a step does, between the hooks before and after it."""
-        with enable_grad():
-            loss = None if closure is None else closure()
+        loss = loss_of(f"{self.where}.step", closure)
         with no_grad(), phase("optimizer"):
             work = [(p, group) for group in self.param_groups for p in group["params"]]
             work = [(p, group) for p, group in work if p.grad is not None]

@@ -269,7 +269,7 @@ class ASGD(Optimizer):
         2011, arXiv:1107.2490, sec. 2.
     """
 
-    ranges = {"lr": NON_NEGATIVE, "weight_decay": NON_NEGATIVE}
+    ranges = dict.fromkeys(("lr", "weight_decay", "lambd", "alpha", "t0"), NON_NEGATIVE)
     buffers = ("ax",)
     numbers = ("eta", "mu")
 

@@ -10,8 +10,8 @@ from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.value import cast
 from glasshouse.nn.module import Module
 from glasshouse.nn.norm import BatchNorm
+from glasshouse.ops.checks import check_range, check_type
 from glasshouse.optim.lr_scheduler.cycles import SWALR as SWALR
-from glasshouse.optim.lr_scheduler.schedule import check_range
 from glasshouse.tensor import asarray
 
 
@@ -123,6 +123,7 @@ class AveragedModel(Module):
 def update_bn(loader, model, device=None) -> None:
     """Compute the running statistics of a model's batch normalisations anew, from the batches of
     `loader`: tensors, or tuples and lists with the input first. All batches count alike."""
+    check_type("update_bn", model, Module, "a Module as model", "Pass (loader, model).")
     norms = [module for module in model.modules() if isinstance(module, BatchNorm)]
     if not norms:
         return

@@ -1,12 +1,11 @@
 """Optimizers around another: look-ahead, and steps of several batches."""
 
-from glasshouse.autograd import enable_grad, no_grad
+from glasshouse.autograd import no_grad
 from glasshouse.base.errors import CheckpointError
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.scope import phase
-from glasshouse.ops.checks import check_integer, check_type
-from glasshouse.optim.checks import describe_dict
-from glasshouse.optim.lr_scheduler.schedule import check_range
+from glasshouse.ops.checks import check_integer, check_range, check_type
+from glasshouse.optim.checks import describe_dict, loss_of
 from glasshouse.optim.optimizer import Optimizer
 from glasshouse.tensor import asarray
 
@@ -152,8 +151,7 @@ class GradientAccumulation(OptimizerWrapper):
             self.inner.zero_grad(set_to_none)
 
     def advance(self, closure=None):
-        with enable_grad():
-            loss = None if closure is None else closure()
+        loss = loss_of("GradientAccumulation.step", closure)
         self.count += 1
         if self.count % self.steps:
             backends.current().evaluate()

@@ -4,6 +4,7 @@
 1/N stands: "backward" (in the inverse, the default), "forward", or "ortho" (its root in both)."""
 
 import math
+import numbers
 import operator
 
 from glasshouse.base import OptionError, check_axis
@@ -301,8 +302,9 @@ def spaced(where: str, n, d: float, dtype, device) -> tuple[int, DType, float]:
     dtype = float32 if dtype is None else as_dtype(dtype)
     if not dtype.is_floating:
         raise DTypeError(where, "a floating dtype", dtype.name, "Use float32.")
-    if d == 0:
-        raise OptionError(where, "a spacing d other than 0", repr(d), "Pass the time a sample.")
+    if not isinstance(d, numbers.Real) or d == 0:
+        fix = "Pass the time a sample."
+        raise OptionError(where, "a spacing d as a number other than 0", repr(d), fix)
     return n, dtype, 1 / (n * d)
 
 

@@ -10,7 +10,7 @@ from glasshouse.autograd import no_grad
 from glasshouse.base.dtype import accumulation_dtype, promote, real_dtype
 from glasshouse.base.errors import DTypeError, GradError, OptionError
 from glasshouse.dispatch.value import as_value, cast, full
-from glasshouse.ops.checks import check_type
+from glasshouse.ops.checks import check_several, check_type
 from glasshouse.ops.elementwise import maximum, minimum
 from glasshouse.tensor.creation import asarray
 from glasshouse.tensor.methods import Tensor
@@ -74,13 +74,20 @@ def clip_grads_with_norm_(parameters, max_norm: float, total_norm, foreach=None)
 
 
 def check_norm(where: str, max_norm: float, norm_type: float) -> None:
-    if not max_norm >= 0 or not norm_type > 0:
+    if not (is_least(max_norm, 0) and is_least(norm_type, 0) and norm_type):
         raise OptionError(
             where,
             "max_norm >= 0 and norm_type > 0",
             f"max_norm={max_norm!r}, norm_type={norm_type!r}",
             "norm_type may be inf.",
         )
+
+
+def is_least(number, least: float) -> bool:
+    try:
+        return bool(number >= least)
+    except TypeError:
+        return False
 
 
 def norm_of(where: str, tensors: list, norm_type: float, error_if_nonfinite: bool):
@@ -120,7 +127,7 @@ def clip_grad_value_(parameters, clip_value: float, foreach=None) -> None:
 
     Raises: OptionError for a negative clip_value, DTypeError for complex gradients.
     """
-    if not clip_value >= 0:
+    if not is_least(clip_value, 0):
         raise OptionError("clip_grad_value_", "clip_value >= 0", repr(clip_value), "Pass it.")
     params = with_grad("clip_grad_value_", parameters)
     for p in params:
@@ -135,9 +142,11 @@ def clip_grad_value_(parameters, clip_value: float, foreach=None) -> None:
 
 
 def tensors_of(where: str, tensors) -> list[Tensor]:
-    several = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    fix = "Pass model.parameters()."
+    several = [tensors] if isinstance(tensors, Tensor) else tensors
+    several = check_several(where, several, "tensors", fix)
     for x in several:
-        check_type(where, x, Tensor, "tensors", "Pass model.parameters().")
+        check_type(where, x, Tensor, "tensors", fix)
     return several
 
 

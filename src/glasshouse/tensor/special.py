@@ -3,11 +3,12 @@ rounded to the dtype of their arguments."""
 
 import math
 
-from glasshouse.base import OptionError, inexact_dtype
+from glasshouse.base import inexact_dtype
 from glasshouse.base.dtype import float64, int64
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, as_value, cast, full
 from glasshouse.ops import elementwise as cards
+from glasshouse.ops.checks import check_integer, check_range
 from glasshouse.ops.compare import where
 from glasshouse.tensor import bessel, elementwise, gamma
 from glasshouse.tensor import error_functions as errors
@@ -179,7 +180,9 @@ def logit(x, eps=None):
         [0.0]
     """
     (x,) = elementwise.floats("logit", as_value(x, where="logit"))
-    x = x if eps is None else elementwise.clip(x, eps, 1 - eps)
+    if eps is not None:
+        eps = check_range("logit", "eps", eps, 0, 1)
+        x = elementwise.clip(x, eps, 1 - eps)
     return cards.log(x / (1 - x))
 
 
@@ -203,10 +206,9 @@ def polygamma(n: int, x):
     Raises: OptionError for negative n, DTypeError for complex values.
     Source: Abramowitz, Stegun 1964, 6.4.
     """
-    if n < 0:
-        raise OptionError("polygamma", "n of 0 or more", n, "Use 0 for digamma.")
+    n = check_integer("polygamma", "n", n)
     (x,) = elementwise.floats("polygamma", as_value(x, where="polygamma"))
-    return cast(gamma.polygamma_of(int(n), cast(x, float64)), x.dtype)
+    return cast(gamma.polygamma_of(n, cast(x, float64)), x.dtype)
 
 
 @composed
@@ -218,8 +220,7 @@ def multigammaln(x, p: int):
     Raises: OptionError for p below 1.
     Source: SciPy, PyTorch.
     """
-    if p < 1:
-        raise OptionError("multigammaln", "p of 1 or more", p, "Use 1 for lgamma.")
+    p = check_integer("multigammaln", "p", p, 1)
     (x,) = elementwise.floats("multigammaln", as_value(x, where="multigammaln"))
     wide = cast(x, float64)
     total = gamma.lgamma_of(wide)

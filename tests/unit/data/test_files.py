@@ -121,6 +121,7 @@ def test_json_lines(tmp_path):
 def test_line_streams_are_shared_out_by_file(tmp_path):
     (tmp_path / "a").write_text("1\n2\n")
     (tmp_path / "b.gz").write_bytes(gzip.compress(b"3\n4"))
+    assert list(LineStream(str(tmp_path / "a"))) == list(LineStream([tmp_path / "a"]))
     data = LineStream([tmp_path / "a", tmp_path / "b.gz"])
     assert list(data) == list("1234")
     assert list(data.read_from(3)) == ["4"]

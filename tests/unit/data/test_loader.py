@@ -9,7 +9,7 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.errors import CheckpointError, DTypeError, OptionError
-from glasshouse.data import DataLoader, ListDataset, TensorDataset
+from glasshouse.data import DataLoader, IterableSource, ListDataset, TensorDataset
 
 
 def our_threads():
@@ -54,6 +54,25 @@ def test_a_workers_error_comes_at_its_place_with_its_traceback(workers):
     frames = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
     assert "fails_at_five" in frames
     assert our_threads() == []
+
+
+def stops_at_five(x):
+    if x == 5:
+        raise StopIteration
+    return x
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"num_workers": 2, "threads": True}])
+def test_a_stop_iteration_of_a_data_set_does_not_end_the_epoch(options):
+    loader = DataLoader(ListDataset(range(20)).map(stops_at_five), 4, **options)
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        list(loader)
+
+
+def test_a_stream_without_a_length():
+    with pytest.raises(DTypeError, match="a length; got .*IterableSource"):
+        len(DataLoader(IterableSource([1]), 1))
+    assert [b.tolist() for b in DataLoader(IterableSource([1]), 1)] == [[1]]
 
 
 def test_stopping_early_ends_the_threads():

@@ -225,6 +225,13 @@ def test_a_killed_worker_is_told(persistent):
     with pytest.raises(WorkerError, match="killed by SIGKILL .process") as caught:
         list(loader)
     assert getattr(caught.value, "__notes__", []) == []
+    assert "memory" in str(caught.value)
+
+
+def test_other_signals_are_no_lack_of_memory():
+    data = ListDataset([1]).map(lambda x: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(WorkerError, match="killed by SIGTERM.*num_workers=0 shows the fault"):
+        list(DataLoader(data, num_workers=1))
 
 
 def test_a_worker_killed_between_epochs_is_told():

@@ -310,6 +310,18 @@ def test_a_bar_of_tqdm_counts_batches():
     assert "6/6" in text.getvalue() and "loss" in text.getvalue()
 
 
+@pytest.mark.parametrize("has_tqdm", [False, True])
+def test_progress_of_data_without_a_length(has_tqdm, monkeypatch):
+    if not has_tqdm:
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    model, text = nn.Linear(1, 1), Terminal()
+    samples = gh.data.IterableSource([(np.ones(1, np.float32), np.ones(1, np.float32))] * 4)
+    optimizer = gh.optim.SGD(model.parameters(), lr=0.1)
+    loader = gh.data.DataLoader(samples, 2)
+    gh.fit(model, loader, nn.functional.mse_loss, optimizer, callbacks=Progress(text, every_s=0.0))
+    assert "epoch 1  lr" in text.getvalue()
+
+
 def test_event_files_have_what_the_history_has(tmp_path):
     pytest.importorskip("tensorboard")
     loader = pytest.importorskip("tensorboard.backend.event_processing.event_file_loader")

@@ -130,7 +130,7 @@ def test_a_late_misfit_takes_back_the_earlier_parts(tmp_path):
 def test_what_the_file_lacks(tmp_path):
     run = Run()
     save_checkpoint(tmp_path / "t", model=run.model)
-    with pytest.raises(CheckpointError, match="to have a optimizer|to have an optimizer"):
+    with pytest.raises(CheckpointError, match="the optimizer in"):
         load_checkpoint(tmp_path / "t", model=run.model, optimizer=run.optimizer)
     with pytest.raises(CheckpointError, match="random_state"):
         load_checkpoint(tmp_path / "t", random_state=run.random)

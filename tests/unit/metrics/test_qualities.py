@@ -3,6 +3,7 @@ data merge to that of the whole."""
 
 import json
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -286,6 +287,48 @@ def test_states_survive_json_and_merge(name):
     other.reset()
     fresh = make()
     assert other.state_dict() == fresh.state_dict()
+
+
+SPLIT = {
+    **STATES,
+    "ConfusionMatrix": (lambda: ConfusionMatrix(4), (PREDICTED, TRUE)),
+    "AveragePrecision": (AveragePrecision, (SCORES, LABELS)),
+    "CalibrationError": (CalibrationError, (np.full((60, 3), 1 / 3), LABELS)),
+    "Perplexity": (Perplexity, (SCORES, LABELS)),
+    "R2": (R2, (X, Y)),
+    "Count": (metrics.Count, (TRUE,)),
+    "Timer": (metrics.Timer, (TRUE,)),
+    "EditDistance": (metrics.EditDistance, (PREDICTED, TRUE)),
+}
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_processes_add_up_to_the_whole(name):
+    make, data = SPLIT[name]
+    parts = [make() for _ in range(3)]
+    for part, rows in zip(parts, (slice(0, 7), slice(7, 8), slice(8, 60)), strict=True):
+        part.update(*(array[rows] for array in data))
+    before = parts[1].state_dict()
+    sent = pickle.dumps([part.state() for part in parts])  # as between processes
+    totals = [part.synced(lambda state: pickle.loads(sent)) for part in parts]
+    parts[0].merge(parts[1].state())
+    parts[0].merge(parts[2].state())
+    assert all(np.array_equal(total.value(), parts[0].value()) for total in totals)
+    assert parts[1].state_dict() == before
+
+
+def test_images_of_all_processes_are_told_apart():
+    parts = [MeanAveragePrecision() for _ in range(2)]
+    for part in parts:
+        part.update(*one_image())
+    total = parts[0].synced(lambda state: [state, parts[1].state()])
+    assert total.images == 2 and total.value()["map"] == 1.0
+
+
+def test_a_perplexity_beyond_float64_is_infinite():
+    metric = Perplexity()
+    metric.update([[0.0, -1e6]], [1])
+    assert metric.value() == math.inf
 
 
 def test_bleu_needs_sacrebleu_or_is_its_score():

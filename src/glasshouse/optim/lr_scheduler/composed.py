@@ -3,12 +3,11 @@
 import math
 from bisect import bisect_right
 
-from glasshouse.base.errors import CheckpointError, OptionError, type_name
-from glasshouse.ops.checks import check_integer, check_option
+from glasshouse.base.errors import CheckpointError, DTypeError, OptionError, type_name
+from glasshouse.ops.checks import check_integer, check_option, check_range
 from glasshouse.optim.lr_scheduler.schedule import (
     LRScheduler,
     check_optimizer,
-    check_range,
     per_group,
 )
 
@@ -176,8 +175,14 @@ class ReduceLROnPlateau(LRScheduler):
 
     def step(self, metrics, epoch: int | None = None) -> None:
         """Take in the metric of one step, and lower the rates if it is time."""
+        try:
+            metric = float(metrics)
+        except (TypeError, ValueError):
+            fix = "Pass the validation loss."
+            raise DTypeError(
+                "ReduceLROnPlateau.step", "a number", f"{metrics!r:.40}", fix
+            ) from None
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
-        metric = float(metrics)
         if self.is_better(metric):
             self.best, self.num_bad_steps = metric, 0
         else:

@@ -3,13 +3,12 @@
 import math
 
 from glasshouse.base.errors import DTypeError, OptionError
-from glasshouse.ops.checks import check_integer, check_option
+from glasshouse.ops.checks import check_integer, check_option, check_range
 from glasshouse.optim.lr_scheduler.schedule import (
     ANNEAL,
     LRScheduler,
     anneal_cosine,
     check_optimizer,
-    check_range,
     per_group,
 )
 

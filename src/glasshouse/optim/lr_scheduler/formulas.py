@@ -4,12 +4,11 @@ import math
 from bisect import bisect_right
 
 from glasshouse.base.errors import OptionError
-from glasshouse.ops.checks import check_integer
+from glasshouse.ops.checks import check_integer, check_range, check_several
 from glasshouse.optim.lr_scheduler.schedule import (
     LRScheduler,
     anneal_cosine,
     check_functions,
-    check_range,
 )
 
 
@@ -63,7 +62,8 @@ class MultiStepLR(LRScheduler):
     """
 
     def __init__(self, optimizer, milestones, gamma: float = 0.1, last_epoch: int = -1):
-        self.milestones = sorted(check_integer("MultiStepLR", "milestones", m) for m in milestones)
+        steps = check_several("MultiStepLR", milestones, "a list of milestones", "Pass [30, 80].")
+        self.milestones = sorted(check_integer("MultiStepLR", "milestones", m) for m in steps)
         self.gamma = check_range("MultiStepLR", "gamma", gamma, 0, math.inf)
         super().__init__(optimizer, last_epoch)
 

@@ -155,12 +155,6 @@ def check_optimizer(where: str, optimizer) -> None:
     check_type(where, optimizer, Optimizer, "an optimizer", "Pass e.g. SGD(parameters, lr=0.1).")
 
 
-def check_range(where: str, name: str, value, low: float, high: float) -> float:
-    if not isinstance(value, numbers.Real) or not low <= value <= high:
-        raise OptionError(where, f"{name} as a number in [{low}, {high}]", repr(value), "Check it.")
-    return float(value)
-
-
 def per_group(where: str, name: str, value, count: int) -> list:
     """`value` for each of `count` groups: a list of as many, or one for all."""
     values = list(value) if isinstance(value, (list, tuple)) else [value] * count

@@ -263,6 +263,10 @@ def lu_solve(LU, pivots, B, /, *, left: bool = True, adjoint: bool = False):
     Source: LAPACK, PyTorch.
     """
     packed, B = promoted("lu_solve", LU, B)
+    n = packed.shape[-1]
+    if B.ndim < 2 or B.shape[-2 if left else -1] != n:
+        expected = f"B with {n} {'rows' if left else 'columns'}, as LU has"
+        raise ShapeError("lu_solve", expected, B.shape, "Check the sizes.")
     order = order_of(as_value(pivots))
     if left and not adjoint:
         return solved(packed, order, B)
