@@ -47,7 +47,7 @@ class Metric:
 
     def synced(self, all_gather) -> "Metric":
         """A metric of the data of all processes, which call this together; this one stays as it is.
-        `all_gather(state)` returns the states of all of them, as mpi4py's `comm.allgather` does.
+        `all_gather(state)` returns the states of all, as `gh.distributed.all_gather_object` does.
 
         Raises: CheckpointError if one is not the state of such a metric.
         Example:
