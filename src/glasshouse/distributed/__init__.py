@@ -24,6 +24,8 @@ from glasshouse.distributed.membership import (
     world,
 )
 from glasshouse.distributed.objects import all_gather_object, broadcast_object
+from glasshouse.distributed.pipeline import Pipeline, pipeline
+from glasshouse.distributed.schedules import Schedule, make_schedule
 from glasshouse.ops.collective import ProcessGroup
 from glasshouse.distributed.mesh import DeviceMesh, mesh
 from glasshouse.distributed.placement import (

@@ -1,0 +1,153 @@
+"""One pass of a batch through a pipeline: the actions of a schedule, carried out on tensors.
+
+Each forward makes a tape of its own for its microbatch. What goes to another rank is handed to a
+thread for that rank and direction, which sends in order; so is what comes. No rank waits to send,
+and a forward or backward waits for its own operands alone."""
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from glasshouse.autograd import backward, is_grad_enabled
+from glasshouse.base.errors import ShapeError
+from glasshouse.base.shape import Spec
+from glasshouse.distributed.collectives import Request, run_in_order
+from glasshouse.distributed.simulation import FORWARD, Action
+from glasshouse.ops.collective import ProcessGroup, packed, process
+from glasshouse.tensor import asarray, eval
+
+Result = tuple[str, int, int]  # forward or backward, the stage, the microbatch
+
+
+class Channel:
+    """The way to one rank, or from it: calls are done one after another, by a thread."""
+
+    def __init__(self, name: str):
+        self.waiting: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        options = {"args": (self.waiting,), "name": name, "daemon": True}
+        threading.Thread(target=run_in_order, **options).start()
+
+    def start(self, call: Callable[[], None]) -> Request:
+        """Have it called after those before."""
+        request = Request(call)
+        self.waiting.put(request)
+        return request
+
+
+class Links:
+    """The channels of this rank of a group, made when they are first used."""
+
+    def __init__(self, group: ProcessGroup):
+        self.group, self.channels = group, dict[tuple[str, int], Channel]()
+
+    def start(self, verb: str, peer: int, array: np.ndarray) -> Request:
+        """Begin to send an array to a rank, or receive one from it."""
+        if (verb, peer) not in self.channels:
+            self.channels[verb, peer] = Channel(f"{verb} {self.group.name} {peer}")
+        call = getattr(process.transport(self.group), verb)
+        return self.channels[verb, peer].start(lambda: call(array, peer))
+
+    def close(self) -> None:
+        """End the threads."""
+        for channel in self.channels.values():
+            channel.waiting.put(None)
+        self.channels.clear()
+
+
+class PipelineRun:
+    """What is under way on this rank: `parts` are the model's arguments for each microbatch, plan
+    and links those of the pipeline."""
+
+    def __init__(self, plan, links: Links, parts: list[tuple]):
+        self.plan, self.links, self.parts = plan, links, parts
+        self.loss: Callable | None = None
+        self.targets: list = []
+        self.scores: dict[int, Any] = {}  # the model's result for a microbatch
+        self.total: Any = None  # loss of the microbatches so far
+        self.here: dict[Result, list] = {}  # tensors that a stage of this rank reads next
+        self.coming: dict[Result, list[tuple[np.ndarray, Request]]] = {}
+        self.alive: dict[tuple[int, int], tuple[list, list]] = {}  # operands and results
+        self.sending: list[Request] = []
+
+    def go(self, actions: list[Action]) -> None:
+        """Carry out the actions; returns when all has been sent."""
+        eval()  # collectives that were recorded before must not wait for what this rank waits for
+        for action in actions:
+            getattr(self, action.kind)(action)
+        for request in self.sending:
+            request.wait()
+
+    def send(self, action: Action) -> None:
+        for x in self.here.pop(action.result):
+            array = packed(x.numpy())
+            self.sending.append(self.links.start("send", action.peer, array))
+
+    def receive(self, action: Action) -> None:
+        arrays = [np.empty(s.shape, s.dtype.np) for s in self.specs_of(action.result)]
+        requests = [self.links.start("receive", action.peer, array) for array in arrays]
+        self.coming[action.result] = list(zip(arrays, requests, strict=True))
+
+    def specs_of(self, result: Result) -> list[Spec]:
+        """Of what a stage passes on: its results, or the cotangents of what it was given."""
+        kind, stage, _ = result
+        if kind == FORWARD:
+            return self.plan.stages[stage].passed
+        return [s for s in self.plan.stages[stage].received if s.dtype.is_inexact]
+
+    def take(self, result: Result | None) -> list:
+        """The tensors that another stage gave."""
+        if result in self.coming:
+            arrived = self.coming.pop(result)
+            for _, request in arrived:
+                request.wait()
+            return [asarray(array) for array, _ in arrived]
+        return self.here.pop(result, [])
+
+    def forward(self, action: Action) -> None:
+        """A microbatch through a stage."""
+        stage, number = self.plan.stages[action.stage], action.microbatch
+        given = [x.detach() for x in self.take(action.operand(len(self.plan.stages)))]
+        if is_grad_enabled():
+            for x in given:
+                x.requires_grad_(x.dtype.is_inexact)
+        own = [self.parts[number][i] for i in stage.arguments]
+        out = self.plan.modules[action.stage](*own, *given)
+        if action.reader(len(self.plan.stages)) is not None:
+            check_passed(action, stage.passed, out)
+            self.here[action.result] = list(out)
+        elif self.loss is None:
+            self.scores[number] = out
+        else:
+            loss = self.loss(out, self.targets[number]) / len(self.parts)
+            self.total = loss.detach() if self.total is None else self.total + loss.detach()
+            out = (loss,)
+        self.alive[action.result[1:]] = given, [*out] if self.loss is not None else []
+        eval()
+
+    def backward(self, action: Action) -> None:
+        """A microbatch's cotangents back through a stage; adds to the parameters' gradients."""
+        given, out = self.alive.pop(action.result[1:])
+        wanted = action.operand(len(self.plan.stages))
+        tracked = [x for x in out if x.dtype.is_inexact]
+        cotangents = self.take(wanted) if wanted else [None] * len(tracked)
+        pairs = zip(tracked, cotangents, strict=True)
+        pairs = [(x, g) for x, g in pairs if x.tape_entry is not None]
+        if pairs:
+            backward(*map(list, zip(*pairs, strict=True)))
+        moved = [x for x in given if x.dtype.is_inexact]
+        if action.reader(len(self.plan.stages)) is not None:
+            self.here[action.result] = [x * 0 if x.grad is None else x.grad for x in moved]
+        eval()
+
+
+def check_passed(action: Action, specs: list[Spec], out) -> None:
+    """Raise unless a stage gives what the next one waits for."""
+    found = [x.spec for x in out]
+    if found != specs:
+        expected = f"stage {action.stage} to give {', '.join(map(str, specs))}"
+        fix = "Let what it passes on not depend on values."
+        got = f"{', '.join(map(str, found))} for microbatch {action.microbatch}"
+        raise ShapeError("pipeline", expected, got, fix)

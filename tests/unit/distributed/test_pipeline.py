@@ -1,0 +1,242 @@
+import numpy as np
+import pytest
+
+import glasshouse as gh
+from glasshouse import distributed as dist
+from glasshouse import nn
+from glasshouse.base.errors import OptionError, ShapeError
+
+VOCAB, LENGTH = 11, 6
+
+
+class GPT(nn.Module):
+    """A tiny one, whose output layer is its token embedding."""
+
+    def __init__(self, dim=8, layers=2):
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(VOCAB, dim), nn.Embedding(LENGTH, dim)
+        options = (dim, 2, 16, 0.0, "gelu")
+        blocks = (nn.TransformerEncoderLayer(*options, batch_first=True) for _ in range(layers))
+        self.blocks, self.norm = nn.ModuleList(blocks), nn.LayerNorm(dim)
+
+    def forward(self, tokens):
+        x = self.tokens(tokens) + self.places(gh.arange(tokens.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        return nn.functional.linear(self.norm(x), self.tokens.weight)
+
+
+def mlp():
+    gh.random.seed(3)
+    sizes = [4, 8, 8, 8, 3]
+    layers = [nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False)]
+    return nn.Sequential(*(part for layer in layers for part in (layer, nn.Tanh())))
+
+
+def gpt():
+    gh.random.seed(4)
+    return GPT()
+
+
+def regression(step, rows=8):
+    rng = np.random.default_rng(step)
+    x, y = rng.standard_normal((rows, 4)), rng.standard_normal((rows, 3))
+    return gh.asarray(x.astype(np.float32)), gh.asarray(y.astype(np.float32))
+
+
+def text(step, rows=8):
+    tokens = np.random.default_rng(step).integers(0, VOCAB, (rows, LENGTH + 1))
+    return gh.asarray(tokens[:, :-1]), gh.asarray(tokens[:, 1:])
+
+
+def token_loss(scores, target):
+    return nn.functional.cross_entropy(scores.reshape(-1, VOCAB), target.reshape(-1))
+
+
+CASES = {"mlp": (mlp, regression, nn.functional.mse_loss), "gpt": (gpt, text, token_loss)}
+OPTIMIZERS = {
+    "sgd": lambda p: gh.optim.SGD(p, lr=0.1, momentum=0.9),
+    "adamw": lambda p: gh.optim.AdamW(p, lr=0.01),
+}
+
+
+def alone(case, optimizer, steps=20):
+    make, batch, loss_of = CASES[case]
+    model = make()
+    opt, losses = OPTIMIZERS[optimizer](model.parameters()), []
+    for step in range(steps):
+        x, y = batch(step)
+        opt.zero_grad()
+        loss = loss_of(model(x), y)
+        loss.backward()
+        opt.step()
+        losses.append(loss.item())
+    return losses, {k: v.numpy() for k, v in model.state_dict().items()}
+
+
+def piped(case, optimizer, mesh=None, steps=20, **options):
+    make, batch, loss_of = CASES[case]
+    group, data = mesh_groups(mesh)
+    rows = slice(data.rank, None, data.size)
+    pipe = dist.pipeline(make(), group, batch(0)[0][rows], data=data, **options)
+    opt, losses = OPTIMIZERS[optimizer](pipe.parameters()), []
+    for step in range(steps):
+        x, y = (part[rows] for part in batch(step))
+        opt.zero_grad()
+        losses.append(pipe.step(x, y, loss_of).item())
+        opt.step()
+    pipe.links.close()
+    return losses, {k: v.numpy() for k, v in pipe.state_dict().items()}
+
+
+def mesh_groups(mesh):
+    """(the ranks of the own pipeline, the ranks with the own stages)."""
+    if mesh is None:
+        return dist.world(), dist.group([dist.rank()])
+    data, pipe = mesh
+    rows = [dist.group(range(i * pipe, (i + 1) * pipe)) for i in range(data)]
+    columns = [dist.group(range(i, data * pipe, pipe)) for i in range(pipe)]
+    return rows[dist.rank() // pipe], columns[dist.rank() % pipe]
+
+
+def check_equal(found, expected):
+    losses, state = expected
+    for own_losses, own_state in found:
+        np.testing.assert_allclose(own_losses, losses, rtol=1e-5)
+        for name, value in own_state.items():
+            np.testing.assert_allclose(value, state[name], rtol=1e-4, atol=1e-5)
+    assert {name for _, own in found for name in own} == {*state}
+
+
+SCHEDULES = {
+    "1f1b": {"microbatches": 4},
+    "gpipe": {"microbatches": 2},
+    "interleaved": {"stages_per_rank": 2, "microbatches": 4},
+}
+RUNS = [("mlp", "1f1b"), ("mlp", "gpipe"), ("mlp", "interleaved"), ("gpt", "interleaved")]
+
+
+@pytest.mark.parametrize(("case", "schedule"), RUNS)
+def test_losses_and_weights_equal_the_undivided_models(ranks, case, schedule):
+    options = {"schedule": schedule, **SCHEDULES[schedule]}
+    check_equal(ranks(run_piped, case, "sgd", None, options), alone(case, "sgd"))
+
+
+def run_piped(case, optimizer, mesh, options):
+    return piped(case, optimizer, mesh, **options)
+
+
+def test_adamw_of_shared_embeddings_equals_the_undivided_models(ranks):
+    options = {"microbatches": 4, "split": ["blocks.1"]}
+    expected, _ = alone("gpt", "adamw")
+    for losses, _ in ranks(run_piped, "gpt", "adamw", None, options):
+        np.testing.assert_allclose(losses, expected, rtol=1e-4)
+
+
+def test_two_pipelines_side_by_side_equal_one_process(ranks):
+    found = ranks(run_piped, "gpt", "sgd", (2, 2), {"microbatches": 2}, size=4)
+    check_equal(found, alone("gpt", "sgd"))
+
+
+def held_and_result():
+    model = gpt()
+    expected = model(text(0)[0]).numpy()
+    pipe = dist.pipeline(model, None, text(0)[0], split=["blocks.1"], microbatches=4)
+    names = sorted(name for name, _ in pipe.named_parameters())
+    found = [pipe(text(0, rows)[0]).numpy() for rows in (8, 3)]
+    pipe.links.close()
+    return names, expected, found
+
+
+def test_forward_gives_every_rank_the_models_result(ranks):
+    model = gpt()
+    expected = [model(text(0, rows)[0]).numpy() for rows in (8, 3)]
+    for _, _, found in ranks(held_and_result):
+        for got, wanted in zip(found, expected, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_a_rank_holds_its_stages_alone_and_what_they_share(ranks):
+    first, last = (names for names, _, _ in ranks(held_and_result))
+    everything = {name for name, _ in gpt().named_parameters()}
+    assert {*first} | {*last} == everything
+    assert {*first} & {*last} == {"tokens.weight"}
+
+
+def foreign_parameter():
+    model = mlp()
+    pipe = dist.pipeline(model, None, regression(0)[0], split=["4"], microbatches=2)
+    other = model[0 if dist.rank() else 6].weight
+    try:
+        other.numpy()
+    except gh.BackendError as error:
+        return str(error), len(list(pipe.parameters()))
+    return "it is there", 0
+
+
+def test_parameters_of_other_ranks_have_no_memory(ranks):
+    for message, own in ranks(foreign_parameter):
+        assert "no value" in message or "computes nothing" in message, message
+        assert own == 4
+
+
+def accumulated():
+    pipe = dist.pipeline(gpt(), None, text(0)[0], microbatches=4)
+    for step in (0, 1):
+        pipe.step(*text(step), token_loss)
+    pipe.links.close()
+    return {name: p.grad.numpy() for name, p in pipe.named_parameters()}
+
+
+def test_gradients_of_several_steps_add_up(ranks):
+    model = gpt()
+    for step in (0, 1):
+        x, y = text(step)
+        token_loss(model(x), y).backward()
+    expected = {name: p.grad.numpy() for name, p in model.named_parameters()}
+    for own in ranks(accumulated):
+        for name, grad in own.items():
+            np.testing.assert_allclose(grad, expected[name], rtol=1e-4, atol=1e-6)
+
+
+# -- what is refused -----------------------------------------------------------------------------
+
+
+def test_batches_that_microbatches_do_not_divide_are_refused():
+    pipe = dist.pipeline(mlp(), example=((8, 4), "float32"), microbatches=4)
+    with pytest.raises(ShapeError, match="4 microbatches divide"):
+        pipe.step(gh.ones((6, 4)), gh.ones((6, 3)), nn.functional.mse_loss)
+    with pytest.raises(ShapeError, match="3 microbatches divide"):
+        dist.pipeline(mlp(), example=((8, 4), "float32"), microbatches=3)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"split": ["9"], "schedule": "gpipe"}, "modules of the model"),
+        ({"split": ["0"], "schedule": "gpipe"}, "the first left out"),
+        ({"split": ["4", "2"], "schedule": "gpipe"}, "in the order in which they run"),
+        ({"split": "even"}, "balanced"),
+        ({"split": ["2"]}, "1 stages with 1f1b"),
+        ({"stages_per_rank": 99, "schedule": "interleaved"}, "modules for 99 stages"),
+        ({"schedule": "1f2b"}, "1f1b"),
+    ],
+)
+def test_bad_declarations_are_refused(options, match):
+    with pytest.raises(OptionError, match=match):
+        dist.pipeline(mlp(), example=((8, 4), "float32"), **options)
+
+
+class Grows(nn.Module):
+    def forward(self, x):
+        return x[: 1 + int(self.training)]
+
+
+def test_stage_results_of_other_shapes_are_refused():
+    model = nn.Sequential(nn.Linear(4, 4), Grows(), nn.Linear(4, 3))
+    options = {"split": ["2"], "microbatches": 2, "schedule": "gpipe"}
+    pipe = dist.pipeline(model, example=((8, 4), "float32"), **options)
+    stage = pipe.plan([gh.ones((4, 4)).spec]).modules[0]
+    stage.forward = lambda x: (x[:1],)
+    with pytest.raises(ShapeError, match="expected stage 0 to give"):
+        pipe.step(gh.ones((8, 4)), gh.ones((8, 3)), nn.functional.mse_loss)
