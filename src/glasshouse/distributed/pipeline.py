@@ -11,8 +11,10 @@ from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.base.shape import Spec
 from glasshouse.dispatch.value import Value, cast
 from glasshouse.distributed.functions import all_reduce, broadcast
-from glasshouse.distributed.gradients import average_gradients
+from glasshouse.distributed.mesh import DeviceMesh
 from glasshouse.distributed.pipeline_run import Links, PipelineRun
+from glasshouse.distributed.reducers import CoalescingReducer
+from glasshouse.distributed.replicate import share
 from glasshouse.distributed.schedules import Schedule, forwards_only, make_schedule
 from glasshouse.distributed.stages import WHERE, balanced, cut, part_of
 from glasshouse.nn.module import Module
@@ -23,17 +25,18 @@ from glasshouse.tensor import Tensor, concat, zeros, zeros_like
 
 def pipeline(
     model: Module,
-    group: ProcessGroup | None = None,
-    example: Any = (),
+    mesh: DeviceMesh,
+    axis: str = "pipe",
     *,
+    example: Any,
     split: Sequence[str] | str = "balanced",
     microbatches: int = 8,
     schedule: str | Callable = "1f1b",
     stages_per_rank: int = 1,
-    data: ProcessGroup | None = None,
+    data: str | tuple[str, ...] = (),
 ) -> "Pipeline":
-    """`model` cut into stages, of which this rank of `group` keeps its own; the others' parameters
-    give their memory back. All ranks call it with a model that has the same values.
+    """`model` cut into stages along `axis` of the mesh. This rank keeps its own; the parameters of
+    the others give their memory back. All ranks call it with the same model.
 
     example          the arguments of a batch, or (shape, dtype) of each: with them the model is
                      traced
@@ -41,20 +44,23 @@ def pipeline(
                      "balanced", by FLOPs and bytes, into `stages_per_rank` for each rank
     microbatches     parts of a batch that go through the stages one behind the other
     schedule         "1f1b", "gpipe", "interleaved", or a function as `make_schedule` takes it
-    data             ranks that hold the same stages and train on other batches: gradients and
-                     losses are their mean
+    data             axes of the mesh along which ranks hold the same stages, with the values of
+                     the first, and train on other batches: gradients and losses are their mean
 
     Raises: OptionError for a split that names no modules, or another number of stages than the
         schedule takes; ShapeError for a batch that `microbatches` do not divide
     Example:
         >>> model = gh.nn.Sequential(gh.nn.Linear(2, 4), gh.nn.ReLU(), gh.nn.Linear(4, 1))
-        >>> pipe = pipeline(model, example=((8, 2), "float32"), microbatches=4)
+        >>> mesh = gh.distributed.mesh({"pipe": 1})
+        >>> pipe = pipeline(model, mesh, example=((8, 2), "float32"), microbatches=4)
         >>> loss = pipe.step(gh.ones((8, 2)), gh.zeros((8, 1)), gh.nn.functional.mse_loss)
         >>> loss.shape, model[0].weight.grad.shape
         ((), (4, 2))
     """
-    group = process.world if group is None else group
     check_type(WHERE, model, Module, "a Module", "Subclass nn.Module.")
+    fix = 'Write gh.distributed.mesh({"pipe": 2}).'
+    group = check_type(WHERE, mesh, DeviceMesh, "a mesh", fix).group(axis)
+    beside = mesh.group(*((data,) if isinstance(data, str) else data)) if data else None
     check_integer(WHERE, "microbatches", microbatches, 1)
     stages = group.size * check_integer(WHERE, "stages_per_rank", stages_per_rank, 1)
     given = specs_in(WHERE, example)
@@ -67,7 +73,7 @@ def pipeline(
     plan = make_schedule(
         schedule, ranks=group.size, microbatches=microbatches, stages=len(split) + 1
     )
-    return Pipeline(model, group, specs, list(split), plan, data)
+    return Pipeline(model, group, specs, list(split), plan, beside)
 
 
 def parts_of(specs: list[Spec], count: int) -> list[Spec]:
@@ -107,12 +113,16 @@ class Pipeline(Module):
         super().__init__()
         self.__dict__.update(undivided=model, links=Links(group), plans={})
         self.group, self.data, self.split, self.schedule = group, data, split, schedule
+        self.reducer: CoalescingReducer | None = None
         self.own = range(group.rank, schedule.stages, group.size)
         plan = self.plan(specs)
         part = plan.held(self.own)
         for kind in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
             self.__dict__[kind].update(part.__dict__[kind])
         self.__dict__["training"] = model.training
+        if data is not None and data.size > 1:
+            share(self, data)
+            self.reducer = CoalescingReducer([*self.parameters()], data)
         self.shared = self.find_shared(plan)
         self.release()
 
@@ -181,8 +191,8 @@ class Pipeline(Module):
         """Sum those of shared parameters, and take the mean over `data`."""
         for p, holders in self.shared.items():
             p.grad = all_reduce(zeros_like(p) if p.grad is None else p.grad, group=holders)
-        if self.data is not None:
-            average_gradients(self.parameters(), self.data)
+        if self.reducer is not None:
+            self.reducer.finish([p for p in self.parameters() if p.grad is not None])
 
     def spread(self, run: PipelineRun) -> Tensor:
         """The loss that the last stage has, on every rank; its mean over `data`."""

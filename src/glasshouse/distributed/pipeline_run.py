@@ -145,9 +145,9 @@ class PipelineRun:
 
 def check_passed(action: Action, specs: list[Spec], out) -> None:
     """Raise unless a stage gives what the next one waits for."""
-    found = [x.spec for x in out]
-    if found != specs:
+    given = [x.spec for x in out]
+    if given != specs:
         expected = f"stage {action.stage} to give {', '.join(map(str, specs))}"
         fix = "Let what it passes on not depend on values."
-        got = f"{', '.join(map(str, found))} for microbatch {action.microbatch}"
+        got = f"{', '.join(map(str, given))} for microbatch {action.microbatch}"
         raise ShapeError("pipeline", expected, got, fix)

@@ -14,7 +14,7 @@ from glasshouse.distributed.simulation import (
     RECEIVE,
     SEND,
     Action,
-    Simulation,
+    ScheduleSimulation,
 )
 from glasshouse.ops.checks import check_integer
 
@@ -28,7 +28,7 @@ class Schedule:
     Example:
         >>> print(make_schedule("1f1b", ranks=2, microbatches=3))
         1f1b: 2 ranks, 2 stages, 3 microbatches, bubbles 25.0 %
-        rank 0  F0 F1 .  B0=== F2 B1=== .  B2===
+        rank 0  F0 F1 .  .  B0=== F2 B1=== .  B2===
         rank 1  .  F0 B0=== F1 B1=== F2 B2===
     """
 
@@ -36,7 +36,7 @@ class Schedule:
         self.name, self.stages, self.microbatches = name, stages, microbatches
         self.ranks = len(orders)
         self.actions = with_transfers(orders, stages)
-        self.simulation = Simulation(self.actions, stages, microbatches)
+        self.simulation = ScheduleSimulation(self.actions, stages, microbatches)
 
     def __str__(self):
         share = f"{100 * self.simulation.bubble_share:.1f} %"

@@ -48,7 +48,7 @@ class Span(NamedTuple):
     end: float
 
 
-class Simulation:
+class ScheduleSimulation:
     """The spans of each rank, as they come out if each forward, backward and transfer takes such a
     time.
 
@@ -64,7 +64,7 @@ class Simulation:
         self.seconds = {FORWARD: forward, BACKWARD: backward}
         self.spans: list[list[Span]] = [[] for _ in actions]
         self.now = [0.0] * len(actions)
-        self.known: list[dict[tuple, float]] = [{} for _ in actions]  # results, and since when
+        self.arrived: list[dict[tuple, float]] = [{} for _ in actions]  # results, and since when
         self.sent: dict[tuple[int, int], list[tuple]] = {}  # by channel (from, to), with arrival
         self.asked: dict[tuple[int, int], list[tuple]] = {}  # what receives wait for, in order
         self.run(actions)
@@ -93,11 +93,11 @@ class Simulation:
         self.arrive(rank)
         needed = [action.operand(self.stages)] if action.operand(self.stages) else []
         needed += [(FORWARD, *action.result[1:])] if action.kind == BACKWARD else []
-        if not all(result in self.known[rank] for result in needed):
+        if not all(result in self.arrived[rank] for result in needed):
             return False
-        begin = max([self.now[rank], *(self.known[rank][result] for result in needed)])
+        begin = max([self.now[rank], *(self.arrived[rank][result] for result in needed)])
         self.now[rank] = begin + self.seconds[action.kind]
-        self.known[rank][action.result] = self.now[rank]
+        self.arrived[rank][action.result] = self.now[rank]
         self.spans[rank].append(Span(action, begin, self.now[rank]))
         return True
 
@@ -110,7 +110,7 @@ class Simulation:
                     expected = f"{told(wanted)} to come from rank {peer} on rank {rank}"
                     fix = "Receive in the order of sending."
                     raise OptionError("schedule", expected, told(result), fix)
-                self.known[rank][result] = at
+                self.arrived[rank][result] = at
 
     def check(self, actions: list[list[Action]], microbatches: int) -> None:
         """Raise unless all lists have ended, with all of the work done once."""

@@ -15,7 +15,7 @@ from glasshouse.nn.module import Module
 WHERE = "pipeline"
 
 
-class Stage(NamedTuple):
+class PipelineStage(NamedTuple):
     """One piece: the arguments of the model that it reads, by number, what it is given by the stage
     before, its graph, and what it passes on."""
 
@@ -61,7 +61,7 @@ def copy_member(of: Module, at: Module, name: str) -> None:
                 at._non_persistent_buffers_set.add(name)
 
 
-def cut(module: GraphModule, starts: Sequence[str] | int) -> list[Stage]:
+def cut(module: GraphModule, starts: Sequence[str] | int) -> list[PipelineStage]:
     """The stages of a traced model: each begins where the module of such a name is first called;
     of a number of stages, where their costs are balanced.
 
@@ -89,9 +89,9 @@ FREE = ("placeholder", "get_attr")  # read in every stage that wants them
 def place_of(module: GraphModule, name: str) -> int:
     """The index of the first node in a module of that name; counting from the first node that
     computes, 0 is the beginning."""
-    known = dict(module.named_modules(remove_duplicate=False))
-    if name not in known or not name:
-        fix = suggest(name, known)
+    modules = dict(module.named_modules(remove_duplicate=False))
+    if name not in modules or not name:
+        fix = suggest(name, modules)
         raise OptionError(WHERE, "split to name modules of the model", repr(name), fix)
     first = None
     for at, node in enumerate(module.graph.nodes):
@@ -104,7 +104,7 @@ def place_of(module: GraphModule, name: str) -> int:
     raise OptionError(WHERE, "split to name modules that are called", repr(name), "Name others.")
 
 
-def stage_at(nodes: list[IRNode], stage_of: dict, number: int, count: int) -> Stage:
+def stage_at(nodes: list[IRNode], stage_of: dict, number: int, count: int) -> PipelineStage:
     """One stage as a graph of its own."""
     before, after = crossing(nodes, stage_of, number), crossing(nodes, stage_of, number + 1)
     own = [n for n in nodes if stage_of[n] == number and n.op not in (*FREE, "output")]
@@ -121,7 +121,7 @@ def stage_at(nodes: list[IRNode], stage_of: dict, number: int, count: int) -> St
     graph.create_node("output", "output", (map_nodes(result, copies.__getitem__),), name="out")
     inputs = [n for n in nodes if n.op == "placeholder"]
     numbers = [inputs.index(node) for node in arguments]
-    return Stage(numbers, specs_of(before), graph, [] if last else specs_of(after))
+    return PipelineStage(numbers, specs_of(before), graph, [] if last else specs_of(after))
 
 
 def crossing(nodes: list[IRNode], stage_of: dict, number: int) -> list[IRNode]:
@@ -164,12 +164,12 @@ def balanced(module: GraphModule, count: int) -> list[str]:
 def cut_places(module: GraphModule) -> dict[int, str]:
     """The modules at whose beginning the fewest tensors cross, by the index of their first node."""
     nodes, first = module.graph.nodes, dict[str, int]()
-    known = dict(module.named_modules(remove_duplicate=False))
+    modules = dict(module.named_modules(remove_duplicate=False))
     for at, node in enumerate(nodes):
         path = node.target if node.op == "call_module" else node.meta.get("module", "")
         steps = path.split(".") if path and node.op not in FREE else []
         for depth in range(1, len(steps) + 1):
-            if (name := ".".join(steps[:depth])) in known:
+            if (name := ".".join(steps[:depth])) in modules:
                 first.setdefault(name, at)
     last = {n: max((nodes.index(user) for user in n.users), default=0) for n in nodes}
     start = min((at for at, node in enumerate(nodes) if node.op not in FREE), default=0)

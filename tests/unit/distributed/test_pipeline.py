@@ -60,6 +60,10 @@ OPTIMIZERS = {
 }
 
 
+def line():
+    return dist.mesh({"pipe": dist.size()})
+
+
 def alone(case, optimizer, steps=20):
     make, batch, loss_of = CASES[case]
     model = make()
@@ -76,9 +80,9 @@ def alone(case, optimizer, steps=20):
 
 def piped(case, optimizer, mesh=None, steps=20, **options):
     make, batch, loss_of = CASES[case]
-    group, data = mesh_groups(mesh)
-    rows = slice(data.rank, None, data.size)
-    pipe = dist.pipeline(make(), group, batch(0)[0][rows], data=data, **options)
+    mesh = dist.mesh(mesh or {"data": 1, "pipe": dist.size()})
+    rows = slice(mesh["data"].rank, None, mesh.size("data"))
+    pipe = dist.pipeline(make(), mesh, data="data", example=batch(0)[0][rows], **options)
     opt, losses = OPTIMIZERS[optimizer](pipe.parameters()), []
     for step in range(steps):
         x, y = (part[rows] for part in batch(step))
@@ -87,16 +91,6 @@ def piped(case, optimizer, mesh=None, steps=20, **options):
         opt.step()
     pipe.links.close()
     return losses, {k: v.numpy() for k, v in pipe.state_dict().items()}
-
-
-def mesh_groups(mesh):
-    """(the ranks of the own pipeline, the ranks with the own stages)."""
-    if mesh is None:
-        return dist.world(), dist.group([dist.rank()])
-    data, pipe = mesh
-    rows = [dist.group(range(i * pipe, (i + 1) * pipe)) for i in range(data)]
-    columns = [dist.group(range(i, data * pipe, pipe)) for i in range(pipe)]
-    return rows[dist.rank() // pipe], columns[dist.rank() % pipe]
 
 
 def check_equal(found, expected):
@@ -134,14 +128,14 @@ def test_adamw_of_shared_embeddings_equals_the_undivided_models(ranks):
 
 
 def test_two_pipelines_side_by_side_equal_one_process(ranks):
-    found = ranks(run_piped, "gpt", "sgd", (2, 2), {"microbatches": 2}, size=4)
+    found = ranks(run_piped, "gpt", "sgd", {"data": 2, "pipe": 2}, {"microbatches": 2}, size=4)
     check_equal(found, alone("gpt", "sgd"))
 
 
 def held_and_result():
     model = gpt()
     expected = model(text(0)[0]).numpy()
-    pipe = dist.pipeline(model, None, text(0)[0], split=["blocks.1"], microbatches=4)
+    pipe = dist.pipeline(model, line(), example=text(0)[0], split=["blocks.1"], microbatches=4)
     names = sorted(name for name, _ in pipe.named_parameters())
     found = [pipe(text(0, rows)[0]).numpy() for rows in (8, 3)]
     pipe.links.close()
@@ -165,7 +159,7 @@ def test_a_rank_holds_its_stages_alone_and_what_they_share(ranks):
 
 def foreign_parameter():
     model = mlp()
-    pipe = dist.pipeline(model, None, regression(0)[0], split=["4"], microbatches=2)
+    pipe = dist.pipeline(model, line(), example=regression(0)[0], split=["4"], microbatches=2)
     other = model[0 if dist.rank() else 6].weight
     try:
         other.numpy()
@@ -181,7 +175,7 @@ def test_parameters_of_other_ranks_have_no_memory(ranks):
 
 
 def accumulated():
-    pipe = dist.pipeline(gpt(), None, text(0)[0], microbatches=4)
+    pipe = dist.pipeline(gpt(), line(), example=text(0)[0], microbatches=4)
     for step in (0, 1):
         pipe.step(*text(step), token_loss)
     pipe.links.close()
@@ -203,11 +197,11 @@ def test_gradients_of_several_steps_add_up(ranks):
 
 
 def test_batches_that_microbatches_do_not_divide_are_refused():
-    pipe = dist.pipeline(mlp(), example=((8, 4), "float32"), microbatches=4)
+    pipe = dist.pipeline(mlp(), line(), example=((8, 4), "float32"), microbatches=4)
     with pytest.raises(ShapeError, match="4 microbatches divide"):
         pipe.step(gh.ones((6, 4)), gh.ones((6, 3)), nn.functional.mse_loss)
     with pytest.raises(ShapeError, match="3 microbatches divide"):
-        dist.pipeline(mlp(), example=((8, 4), "float32"), microbatches=3)
+        dist.pipeline(mlp(), line(), example=((8, 4), "float32"), microbatches=3)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +218,7 @@ def test_batches_that_microbatches_do_not_divide_are_refused():
 )
 def test_bad_declarations_are_refused(options, match):
     with pytest.raises(OptionError, match=match):
-        dist.pipeline(mlp(), example=((8, 4), "float32"), **options)
+        dist.pipeline(mlp(), line(), example=((8, 4), "float32"), **options)
 
 
 class Grows(nn.Module):
@@ -235,7 +229,7 @@ class Grows(nn.Module):
 def test_stage_results_of_other_shapes_are_refused():
     model = nn.Sequential(nn.Linear(4, 4), Grows(), nn.Linear(4, 3))
     options = {"split": ["2"], "microbatches": 2, "schedule": "gpipe"}
-    pipe = dist.pipeline(model, example=((8, 4), "float32"), **options)
+    pipe = dist.pipeline(model, line(), example=((8, 4), "float32"), **options)
     stage = pipe.plan([gh.ones((4, 4)).spec]).modules[0]
     stage.forward = lambda x: (x[:1],)
     with pytest.raises(ShapeError, match="expected stage 0 to give"):

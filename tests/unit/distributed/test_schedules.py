@@ -2,7 +2,7 @@ import pytest
 
 from glasshouse.base.errors import OptionError
 from glasshouse.distributed.schedules import Schedule, forwards_only, make_schedule
-from glasshouse.distributed.simulation import Action, Simulation
+from glasshouse.distributed.simulation import Action, ScheduleSimulation
 
 CASES = [
     (name, ranks, chunks, microbatches)
@@ -44,7 +44,7 @@ def test_a_forward_gpipe_of_odd_microbatches_ends():
 
 def test_transfers_take_time():
     quick = made("1f1b", 2, 1, 4)
-    slow = Simulation(quick.actions, 2, 4, transfer=1.0)
+    slow = ScheduleSimulation(quick.actions, 2, 4, transfer=1.0)
     assert slow.total == quick.simulation.total + 2 * 1.0 + 2 * 1.0
 
 
@@ -100,7 +100,7 @@ def test_receives_in_another_order_are_named():
     asks = [Action("receive", 0, i, "forward", 0) for i in (1, 0)]
     actions = [[F0, Action("forward", 0, 1), *sends], [*asks, F1, Action("forward", 1, 1)]]
     with pytest.raises(OptionError, match="expected forward 1 of stage 0 to come from rank 0"):
-        Simulation(actions, 2, 2)
+        ScheduleSimulation(actions, 2, 2)
 
 
 @pytest.mark.parametrize(
