@@ -134,6 +134,15 @@ class Flags(SimpleNamespace):
             text = environ.get(flag.variable)
             setattr(self, flag.name, flag.default if text is None else flag.parse(text))
 
+    def as_variables(self, **settings) -> dict[str, str]:
+        """The environment variables by which another process has these flags.
+
+        Example:
+            >>> flags.as_variables(rank=2)
+            {'GH_RANK': '2'}
+        """
+        return {self.by_name[name].variable: str(value) for name, value in settings.items()}
+
     def override(self, **settings) -> having:
         """Inside, flags have these values.
 

@@ -17,6 +17,7 @@ from glasshouse.cli.bench import bench
 from glasshouse.cli.cache import cache
 from glasshouse.cli.command import Command, screen_columns
 from glasshouse.cli.info import show_info
+from glasshouse.cli.launch import launch_command
 from glasshouse.cli.profile import flops, profile
 from glasshouse.cli.show_ops import FIELDS, show_card, show_field, show_table
 from glasshouse.cli.show_program import explain, show
@@ -146,5 +147,15 @@ def show_flags():
     console().print(table)
 
 
-for command in (analyze, bench, cache, calibrate_command, explain, flops, profile, show):
+for command in (
+    analyze,
+    bench,
+    cache,
+    calibrate_command,
+    explain,
+    flops,
+    launch_command,
+    profile,
+    show,
+):
     main.add_command(command)

@@ -77,7 +77,7 @@ def show_entry(console: Console, label: Text, field: str, card: Primitive) -> No
     """Print a label and a field's content: beside it if it is one line of text, else below it."""
     lines = describe(field, card)
     if field in (*TEXT_FIELDS, *KERNEL_FIELDS) and len(lines) < 2 or field == "kernel":
-        table = Table(Column(width=16), "", box=None, show_header=False, padding=(0, 2, 0, 0))
+        table = Table(Column(width=18), "", box=None, show_header=False, padding=(0, 2, 0, 0))
         table.add_row(label, Text("\n".join(lines)))
         console.print(Padding(table, (0, 0, 0, 2)))
         return

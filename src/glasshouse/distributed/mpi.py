@@ -11,6 +11,7 @@ import faulthandler
 import os
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from glasshouse.ops.collective_bytes import sent_bytes
 SPIN_S = 1e-3  # how long it is tested without a pause,
 SPIN_S_PER_BYTE = 4e-9  # longer for more bytes: MPI moves them only while it is called
 PAUSE_S = 50e-6  # between tests after that
+SEGMENTS = ("mpich_shm_", "sm_segment.")  # names of MPICH's and Open MPI's files in memory
 NARROW = ("float16", "bfloat16")
 
 
@@ -42,6 +44,8 @@ class Mpi(Collectives):
                 "Start by `mpiexec -n 4 python SCRIPT` or `glasshouse launch --transport mpi`.",
             )
         if within is None:
+            self.meet_each(range(self.size))
+            unlink_shared_memory()
             end_all_by_error(self.MPI)
             atexit.register(self.leave)
 
@@ -186,14 +190,18 @@ class Mpi(Collectives):
     def subgroup(self, group):
         """A communicator; making it has no time limit of MPI's, so all meet before."""
         own = [self.group.ranks.index(rank) for rank in group.ranks]
+        self.meet_each(own)
+        comm = self.comm.Create_group(self.comm.Get_group().Incl(own))
+        return Mpi(group, group.rank, "", self.timeout_s, within=comm)
+
+    def meet_each(self, ranks) -> None:
+        """Exchange a message with each of these ranks."""
         requests, nothing = [], np.empty(0, np.uint8)
-        for peer in own:
+        for peer in ranks:
             if peer != self.rank:
                 requests.append(self.comm.Irecv(nothing, peer))
                 requests.append(self.comm.Isend(nothing, peer))
         self.finish("group", *requests, buffers=(nothing,))
-        comm = self.comm.Create_group(self.comm.Get_group().Incl(own))
-        return Mpi(group, group.rank, "", self.timeout_s, within=comm)
 
     def leave(self) -> None:
         """At the end of the process: MPI ends when all ranks are here, or all are ended."""
@@ -216,6 +224,16 @@ def begin_mpi(timeout_s: float):
         return optional("distributed.init", "mpi4py", "mpi4py.MPI", "mpi")
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+def unlink_shared_memory() -> None:
+    """Take the names from the files in memory that MPI has opened on all ranks: it would leave
+    them behind where a rank is killed."""
+    maps = Path("/proc/self/maps")
+    lines = maps.read_text().splitlines() if maps.exists() else []
+    for name in {line.split()[-1] for line in lines if "/dev/shm/" in line}:
+        if Path(name).name.startswith(SEGMENTS):
+            Path(name).unlink(missing_ok=True)
 
 
 def end_all_by_error(MPI) -> None:
@@ -248,4 +266,5 @@ def in_parts(dtype: np.dtype, reduce: str) -> bool:
 
 def reduced(parts: np.ndarray, reduce: str) -> np.ndarray:
     wide = np.float32 if reduce == "sum" and parts.dtype.name in NARROW else parts.dtype
-    return REDUCE[reduce].reduce(parts, axis=0, dtype=wide).astype(parts.dtype)
+    with np.errstate(all="ignore"):  # infinities and NaN go on as they are
+        return REDUCE[reduce].reduce(parts, axis=0, dtype=wide).astype(parts.dtype)

@@ -1,6 +1,5 @@
 """What the machine can do at most, measured once and kept: products, copies and sums."""
 
-import os
 import platform
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from glasshouse.base.flags import flags
+from glasshouse.base.processes import count_cores
 from glasshouse.dispatch.value import as_value
 from glasshouse.ops.contract import matmul
 from glasshouse.ops.elementwise import add
@@ -22,11 +22,6 @@ class Limits(NamedTuple):
 
     flops_per_s: float
     bytes_per_s: float
-
-
-def count_cores() -> int:
-    """Cores that this process may use, which a container can make fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def read_fields(path: str) -> dict[str, str]:

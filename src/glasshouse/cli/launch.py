@@ -1,0 +1,63 @@
+"""`glasshouse launch`: a script on several ranks."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from glasshouse.base.errors import OptionError
+from glasshouse.distributed.membership import transports
+from glasshouse.distributed.supervise import LaunchPlan, launch
+
+
+@click.command("launch", context_settings={"allow_interspersed_args": False})
+@click.option("-n", "--ranks", type=click.IntRange(1), required=True, help="How many processes.")
+@click.option("-m", "--module", is_flag=True, help="SCRIPT is the name of a module.")
+@click.option(
+    "--transport",
+    type=click.Choice(sorted(transports)),
+    help="What moves data between ranks; mpi starts them by mpiexec.",
+)
+@click.option("--timeout", type=float, help="Seconds that a collective may take.  [default: 30]")
+@click.option(
+    "--restarts",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="How many times the script starts anew when a rank has failed; GH_RESTART tells it.",
+)
+@click.option(
+    "--min-ranks",
+    type=click.IntRange(1),
+    help="Start anew on the ranks that are left, at least so many.  [default: all]",
+)
+@click.option(
+    "--logs",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for a file of what each rank prints.",
+)
+@click.option("--quiet-ranks", is_flag=True, help="Show what rank 0 prints, and errors, alone.")
+@click.argument("script")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def launch_command(ranks, module, script, args, **options):
+    """Run SCRIPT on several ranks of this machine, a process each.
+
+    gh.distributed.init() in the script finds the other ranks. Each line that a rank prints has its
+    number before it. When a rank fails, all are ended, and its traceback is printed last. Options
+    after SCRIPT are the script's."""
+    if not module and not Path(script).is_file():
+        raise OptionError("launch", "a script", repr(script), "Name a file, or a module after -m.")
+    min_ranks = options["min_ranks"]
+    if min_ranks is not None and min_ranks > ranks:
+        raise OptionError("launch", f"--min-ranks up to {ranks}", min_ranks, "Start more ranks.")
+    plan = LaunchPlan(
+        (*(["-m"] if module else []), script, *args),
+        ranks,
+        options["transport"] or "",
+        options["timeout"],
+        options["restarts"],
+        min_ranks,
+        options["logs"],
+        options["quiet_ranks"],
+    )
+    sys.exit(launch(plan))

@@ -1,0 +1,74 @@
+"""A folder, and processes, that do not outlive who made them, however that ends.
+
+This file is also the program that sees to it: it reads numbers of processes from its input, "-"
+before one that has ended, and when the input ends it kills those that are left, with all that they
+started, and removes the folder. Its input ends too when its parent is killed."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SHARED = "/dev/shm"  # where files are memory
+
+
+class ProcessGuard:
+    """Context with a new `folder`, which goes at its end, as do the processes that were added."""
+
+    def __enter__(self):
+        shared = SHARED if Path(SHARED).is_dir() else None
+        self.folder = tempfile.mkdtemp(prefix="glasshouse-", dir=shared)
+        self.process = subprocess.Popen(
+            [sys.executable, "-I", "-S", __file__, self.folder],
+            stdin=subprocess.PIPE,
+            start_new_session=True,  # no Ctrl-C reaches it
+        )
+        return self
+
+    def tell(self, line: str) -> None:
+        with contextlib.suppress(BrokenPipeError):  # somebody killed it
+            self.process.stdin.write(line.encode() + b"\n")
+            self.process.stdin.flush()
+
+    def add(self, pid: int) -> None:
+        """Have this process end with the guard, and those of its session."""
+        self.tell(str(pid))
+
+    def forget(self, pid: int) -> None:
+        """The process has ended; what it left behind is killed."""
+        kill(pid)
+        self.tell(f"-{pid}")
+
+    def __exit__(self, *exc_info):
+        self.process.stdin.close()
+        self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    """Send a signal to the session of a process, or to it alone while it has none of its own."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        try:
+            os.killpg(pid, number)
+        except ProcessLookupError:
+            os.kill(pid, number)
+
+
+def main(folder: str) -> None:
+    left = set()
+    for line in sys.stdin:
+        number = int(line)
+        left.add(number)
+        if number < 0:
+            left -= {number, -number}
+    for pid in left:
+        kill(pid)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,47 @@
+"""What ranks print, passed on line by line with the rank before it."""
+
+import os
+from pathlib import Path
+
+READ_BYTES = 1 << 16
+
+
+class RankOutput:
+    """One stream of a rank: its lines go to `screen` and into the file `log`, where there are
+    such."""
+
+    def __init__(self, file, prefix: str, screen, log: Path | None):
+        self.file, self.prefix, self.screen, self.rest = file, prefix, screen, b""
+        self.log = None if log is None else open(log, "ab", 0)  # noqa: SIM115  closed in finish
+        os.set_blocking(file.fileno(), False)
+
+    def read(self) -> int | None:
+        """Pass on what is there: the number of bytes, 0 at the end, None where there is nothing."""
+        try:
+            data = os.read(self.file.fileno(), READ_BYTES)
+        except BlockingIOError:
+            return None
+        if self.log is not None:
+            self.log.write(data)
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        self.show(lines)
+        return len(data)
+
+    def show(self, lines: list[bytes]) -> None:
+        """Of a line that was written over and over, as progress is, what it was at last."""
+        if self.screen is None or not lines:
+            return
+        for line in lines:
+            text = line.rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace")
+            self.screen.write(f"{self.prefix}{text}\n")
+        self.screen.flush()
+
+    def finish(self) -> None:
+        """Pass on what is left, of a process that has ended."""
+        while self.read():
+            pass
+        if self.rest:
+            self.show([self.rest])
+        self.file.close()
+        if self.log is not None:
+            self.log.close()
