@@ -173,7 +173,7 @@ def packed(tensors, kept) -> tuple:
         [
             data
             if data is None or isinstance(x.tape_entry, Leaf)
-            else Packed(pack(box(x.payload, x.spec, x.backend)), unpack)
+            else Packed(pack(box(x.payload, x.spec, x.backend), x.tape_entry), unpack)
             for x, data in zip(tensors, kept, strict=True)
         ]
     )
@@ -193,7 +193,7 @@ def saved_tensors_hooks(pack, unpack):
         >>> x.grad.tolist()
         [24.0]
     """
-    with having(state, saved_hooks=(pack, unpack)):
+    with having(state, saved_hooks=(lambda tensor, entry: pack(tensor), unpack)):
         yield
 
 

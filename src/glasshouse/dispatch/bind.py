@@ -40,7 +40,7 @@ class State(threading.local):
         self.phase = "forward"
         self.recompute: Any = None  # what backward makes again: a remat.passes RecomputeRequest
         self.region: Any = None  # of a checkpoint: its number
-        self.saved_hooks: Any = None  # (pack, unpack) of what the tape saves
+        self.saved_hooks: Any = None  # (pack(tensor, entry), unpack) of what the tape saves
         self.thread = next(thread_numbers)  # unlike idents, never given again
         self.seq = -1  # number on the tape of the call that is being differentiated
         self.values_hidden = False  # while capture traces: a look at a value is an error

@@ -44,3 +44,4 @@ from glasshouse.distributed.reducers import (
     Reducer,
 )
 from glasshouse.distributed.replicate import no_sync, replicate
+from glasshouse.distributed.zero import ZeroOptimizer, zero

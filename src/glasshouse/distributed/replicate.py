@@ -84,8 +84,7 @@ def replicate(
         >>> model
         Linear(in_features=2, out_features=1, bias=True)
     """
-    axes = (axis,) if isinstance(axis, str) else tuple(axis)
-    group = mesh.group(*axes)
+    group = mesh.group(*((axis,) if isinstance(axis, str) else axis))
     kind = (
         reducer
         if isinstance(reducer, type)

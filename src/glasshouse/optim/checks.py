@@ -97,6 +97,18 @@ def loss_of(where: str, closure):
         return closure()
 
 
+def check_whole(where: str, params: list) -> None:
+    """Refuse parameters that ranks share out, for a rule that needs them whole."""
+    for i, p in enumerate(params):
+        if p.sharding is not None and p.sharding.groups:
+            raise OptionError(
+                where,
+                "whole parameters, which its rule sees as matrices or as one vector",
+                f"the part {p.shape} of {p.sharding.shape} at {i}",
+                "Use a rule like AdamW or LAMB, or do not shard the parameters.",
+            )
+
+
 def check_gradient(where: str, p: Tensor) -> None:
     if isinstance(p.grad, Tensor) and p.grad.spec == p.spec:
         return

@@ -4,8 +4,10 @@ import math
 
 from glasshouse.base.errors import CheckpointError, GradError, OptionError
 from glasshouse.dispatch.value import cast
+from glasshouse.ops.collective import all_reduce
 from glasshouse.tensor import any as any_
 from glasshouse.tensor import asarray, isfinite, logical_not
+from glasshouse.tensor.gradients import groups_of
 
 KEPT = ("growth_factor", "backoff_factor", "growth_interval")  # options that are saved
 
@@ -73,8 +75,12 @@ class GradScaler:
         overflow = asarray(False)
         for p in optimizer.parameters():
             if p.grad is not None:
-                p.grad = cast(p.grad.detach(), p.dtype) / self.factor
+                unscaled = cast(p.grad.detach(), p.dtype) / self.factor
+                unscaled.sharding = p.grad.sharding
+                p.grad = unscaled
                 overflow = overflow | any_(logical_not(isfinite(p.grad)))
+        for group in groups_of(optimizer.parameters()):
+            overflow = all_reduce(overflow, group=group, reduce="max", replicated=True)
         self.overflow_of[id(optimizer)] = overflow
 
     def step(self, optimizer, *args):

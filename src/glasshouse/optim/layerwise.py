@@ -2,6 +2,7 @@
 
 import math
 
+from glasshouse.ops.collective import all_reduce
 from glasshouse.ops.elementwise import sqrt
 from glasshouse.optim.adam import MOMENT_RANGES, MomentRule
 from glasshouse.optim.optimizer import NON_NEGATIVE, Optimizer, blend, options
@@ -9,14 +10,22 @@ from glasshouse.tensor import sum as sum_
 from glasshouse.tensor import where
 
 
-def length(x):
-    """The Euclidean norm of all elements."""
-    return sqrt(sum_(x * x))
+def length(x, p=None):
+    """The Euclidean norm of all elements; those of all ranks that share out the parameter p."""
+    return sqrt(squares(x, p))
+
+
+def squares(x, p=None):
+    """The sum of the squares of all elements, as `length`."""
+    total = sum_(x * x)
+    for group in p.sharding.groups if p is not None and p.sharding is not None else ():
+        total = all_reduce(total, group=group, reduce="sum", replicated=True)
+    return total
 
 
 def trust_ratio(p, update):
     """||p|| / ||update||, and 1 where one of them is 0."""
-    own, other = length(p), length(update)
+    own, other = length(p, p), length(update, p)
     is_positive = (own > 0) & (other > 0)
     return where(is_positive, own / where(is_positive, other, 1.0), 1.0)
 
@@ -54,7 +63,7 @@ class LARS(Optimizer):
 
     def change_at(self, p, grad, state, group):
         decay = group["weight_decay"]
-        own, other = length(p), length(grad)
+        own, other = length(p, p), length(grad, p)
         is_positive = (own > 0) & (other > 0)
         below = where(is_positive, other + own * decay + group["eps"], 1.0)
         ratio = where(is_positive, own / below * group["trust_coefficient"], 1.0)
@@ -138,7 +147,7 @@ class NovoGrad(Optimizer):
 
     def change_at(self, p, grad, state, group):
         beta1, beta2 = group["betas"]
-        square, before = sum_(grad * grad), state.get("exp_avg")
+        square, before = squares(grad, p), state.get("exp_avg")
         if "exp_avg_sq" in state:
             square = blend(state["exp_avg_sq"], square, 1 - beta2)
         state["exp_avg_sq"] = square

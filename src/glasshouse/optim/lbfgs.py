@@ -164,6 +164,7 @@ class LBFGS(Optimizer):
         (20.0, True)
     """
 
+    by_parts = False
     ranges = dict.fromkeys("lr tolerance_grad tolerance_change".split(), NON_NEGATIVE)
 
     def __init__(

@@ -32,6 +32,7 @@ class Adafactor(Optimizer):
     Source: Shazeer & Stern 2018, arXiv:1804.04235, algorithms 4 and 5; options as in PyTorch.
     """
 
+    by_parts = False
     ranges = {
         "lr": NON_NEGATIVE,
         "beta2_decay": (-math.inf, 2**-1074),
@@ -113,6 +114,7 @@ class Muon(Optimizer):
         AdamW's rates: Liu et al. 2025, arXiv:2502.16982.
     """
 
+    by_parts = False
     ranges = dict.fromkeys("lr weight_decay momentum eps".split(), NON_NEGATIVE)
     buffers = ("momentum_buffer",)
     counts_steps = False
@@ -202,6 +204,7 @@ class Shampoo(Optimizer):
     Source: Gupta, Koren, Singer 2018, arXiv:1802.09568, algorithm 2.
     """
 
+    by_parts = False
     ranges = dict.fromkeys("lr momentum weight_decay".split(), NON_NEGATIVE)
     ranges["eps"] = (2**-1022, math.inf)
     optional = ("momentum_buffer",)

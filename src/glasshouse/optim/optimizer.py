@@ -20,6 +20,7 @@ from glasshouse.ops.checks import check_option
 from glasshouse.optim.checks import (
     check_gradient,
     check_params,
+    check_whole,
     describe_dict,
     list_groups,
     loss_of,
@@ -62,6 +63,7 @@ class Optimizer(OptimizerHooks):
     decoupled = False  # whether weight decay shrinks the parameter, where no option says
     decays_itself = False  # whether the rule has weight decay in its formula
     takes_complex = True
+    by_parts = True  # whether the parts of a parameter that ranks share out may be updated apart
 
     def __init__(self, params, defaults: dict):
         self.defaults = defaults
@@ -104,6 +106,8 @@ class Optimizer(OptimizerHooks):
             raise OptionError(self.where, "an option", repr(name), suggest(name, self.defaults))
         used = {id(p) for p in self.parameters()}
         check_params(self.where, group["params"], used, self.takes_complex)
+        if not self.by_parts:
+            check_whole(self.where, group["params"])
         options = {**self.defaults, **group}
         self.check_options(options)
         self.param_groups.append(options)
@@ -175,6 +179,7 @@ class Optimizer(OptimizerHooks):
         if p.dtype.is_complex:  # rules see the real and imaginary parts as separate numbers
             real = real_dtype(p.dtype)
             parts = bitcast(p, dtype=real), bitcast(grad, dtype=real)
+            parts[0].sharding = p.sharding
             change = bitcast(self.change_at(*parts, state, group), dtype=p.dtype)
         else:
             change = self.change_at(p, grad, state, group)

@@ -23,6 +23,11 @@ class OptimizerWrapper(Optimizer):
         return self.inner.defaults
 
     @property
+    def by_parts(self) -> bool:
+        """Whether the inner optimizer's rule may update parts of a parameter apart."""
+        return self.inner.by_parts
+
+    @property
     def param_groups(self) -> list[dict]:
         return self.inner.param_groups
 
@@ -158,6 +163,8 @@ class GradientAccumulation(OptimizerWrapper):
             return loss
         for p in self.parameters():
             if p.grad is not None:
-                p.grad = p.grad.detach() * (1 / self.steps)
+                mean = p.grad.detach() * (1 / self.steps)
+                mean.sharding = p.grad.sharding
+                p.grad = mean
         self.inner.step()
         return loss

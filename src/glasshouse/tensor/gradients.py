@@ -11,6 +11,7 @@ from glasshouse.base.dtype import accumulation_dtype, promote, real_dtype
 from glasshouse.base.errors import DTypeError, GradError, OptionError
 from glasshouse.dispatch.value import as_value, cast, full
 from glasshouse.ops.checks import check_several, check_type
+from glasshouse.ops.collective import all_reduce
 from glasshouse.ops.elementwise import maximum, minimum
 from glasshouse.tensor.creation import asarray
 from glasshouse.tensor.methods import Tensor
@@ -37,7 +38,9 @@ def clip_grad_norm_(
     where = "clip_grad_norm_"
     check_norm(where, max_norm, norm_type)
     params = with_grad(where, parameters)
-    total = norm_of(where, [p.grad for p in params], norm_type, error_if_nonfinite)
+    shardings = [sharding_of_gradient(p) for p in params]
+    grads = [p.grad for p in params]
+    total = norm_of(where, grads, norm_type, error_if_nonfinite, shardings)
     scale_down(params, max_norm, total)
     return total
 
@@ -57,7 +60,9 @@ def get_total_norm(tensors, norm_type: float = 2.0, error_if_nonfinite: bool = F
     """
     where = "get_total_norm"
     check_norm(where, 0.0, norm_type)
-    return norm_of(where, tensors_of(where, tensors), norm_type, error_if_nonfinite)
+    tensors = tensors_of(where, tensors)
+    shardings = [x.sharding for x in tensors]
+    return norm_of(where, tensors, norm_type, error_if_nonfinite, shardings)
 
 
 def clip_grads_with_norm_(parameters, max_norm: float, total_norm, foreach=None) -> None:
@@ -90,11 +95,22 @@ def is_least(number, least: float) -> bool:
         return False
 
 
-def norm_of(where: str, tensors: list, norm_type: float, error_if_nonfinite: bool):
+def sharding_of_gradient(p: Tensor):
+    """How ranks share out a parameter's gradient."""
+    return p.grad.sharding or p.sharding
+
+
+def groups_of(parameters) -> list:
+    """The groups whose ranks have different parts of some gradient, each once."""
+    shardings = [sharding_of_gradient(p) for p in parameters if p.grad is not None]
+    return list(dict.fromkeys(group for s in shardings if s is not None for group in s.groups))
+
+
+def norm_of(where: str, tensors: list, norm_type: float, error_if_nonfinite: bool, shardings):
     if not tensors:
         return asarray(0.0)
     with no_grad():
-        total = total_norm(tensors, float(norm_type))
+        total = total_norm(tensors, float(norm_type), shardings)
         if error_if_nonfinite and not math.isfinite(total.item()):
             raise GradError(
                 where,
@@ -112,14 +128,30 @@ def scale_down(params: list, max_norm: float, total) -> None:
             p.grad *= cast(scale, real_dtype(p.grad.dtype))
 
 
-def total_norm(grads: list, norm_type: float):
+def total_norm(grads: list, norm_type: float, shardings: list):
     sizes = [abs(cast(g, accumulation_dtype(g.dtype))) for g in grads]
     dtype = reduce(promote, [size.dtype for size in sizes])
     sizes = [cast(size, dtype) for size in sizes]
     if math.isinf(norm_type):
-        return reduce(maximum, [size.max() if size.size else size.sum() for size in sizes])
+        tops = [size.max() if size.size else size.sum() for size in sizes]
+        return over_ranks(tops, shardings, maximum, "max")
     powers = [(size * size if norm_type == 2 else size**norm_type).sum() for size in sizes]
-    return reduce(add, powers) ** (1 / norm_type)
+    return over_ranks(powers, shardings, add, "sum") ** (1 / norm_type)
+
+
+def over_ranks(numbers: list, shardings: list, combine, reduction: str):
+    """Numbers of several tensors combined, with those of the other ranks' parts."""
+    by_groups: dict[tuple, list] = {}
+    for number, sharding in zip(numbers, shardings, strict=True):
+        groups = () if sharding is None else tuple(sharding.groups)
+        by_groups.setdefault(groups, []).append(number)
+    totals = []
+    for groups, own in by_groups.items():
+        total = reduce(combine, own)
+        for group in groups:
+            total = all_reduce(total, group=group, reduce=reduction, replicated=True)
+        totals.append(total)
+    return reduce(combine, totals)
 
 
 def clip_grad_value_(parameters, clip_value: float, foreach=None) -> None:
@@ -137,8 +169,10 @@ def clip_grad_value_(parameters, clip_value: float, foreach=None) -> None:
             )
     with no_grad():
         for p in params:
-            high = full(p.shape, float(clip_value), p.grad.dtype)
-            p.grad = minimum(maximum(p.grad, -high), high)
+            high = full(p.grad.shape, float(clip_value), p.grad.dtype)
+            limited = minimum(maximum(p.grad, -high), high)
+            limited.sharding = p.grad.sharding
+            p.grad = limited
 
 
 def tensors_of(where: str, tensors) -> list[Tensor]:

@@ -1,0 +1,176 @@
+"""ZeRO: the ranks of data parallel share out the optimizer's state (stage 1), gradients too (2),
+parameters too (3).
+
+In stages 1 and 2 a step of the optimizer sees this rank's rows of each parameter; the whole ones
+are gathered behind it, which the next forward pass waits for. Stage 3 is in units.py."""
+
+from glasshouse.autograd import enable_grad, no_grad
+from glasshouse.base.dtype import as_dtype
+from glasshouse.base.errors import OptionError
+from glasshouse.dispatch.scope import phase
+from glasshouse.distributed.mesh import DeviceMesh
+from glasshouse.distributed.placement import Sharding, sharding_of
+from glasshouse.distributed.reducers import BUCKET_BYTES, OverlappedReducer, buckets_of
+from glasshouse.distributed.replicate import ATTRIBUTE, Replica, check_same, share
+from glasshouse.distributed.rows import ROWS, can_cut, gathered, own_rows, scattered, wholes_of
+from glasshouse.distributed.units import shard_parameters
+from glasshouse.nn.module import Module
+from glasshouse.ops.checks import check_option
+from glasshouse.optim import Optimizer
+from glasshouse.optim.wrappers import OptimizerWrapper
+from glasshouse.tensor import Tensor, zeros
+
+Plan = dict[Tensor, Sharding]  # how each parameter is cut while the optimizer steps
+
+
+class ScatterReducer(OverlappedReducer):
+    """Buckets as they become ready, of whose mean each rank takes its rows; a gradient is then of
+    fewer rows than its parameter, and its `sharding` says which."""
+
+    def __init__(self, parameters, group, plan: Plan, **options):
+        super().__init__(parameters, group, **options)
+        self.plan = plan
+        self.earlier: dict[int, Tensor] = {}  # rows of the mean of earlier backward passes, by id
+        for p in parameters:
+            if p in plan:
+                p.register_hook(lambda g, p=p: self.set_aside(p))
+
+    def set_aside(self, p: Tensor) -> None:
+        """Before something is added to a gradient: rows are kept apart from whole ones."""
+        if p.grad is None:
+            self.earlier.pop(id(p), None)
+        elif p.grad.sharding is not None and p.grad.shape != p.shape:
+            self.earlier[id(p)], p.grad = p.grad, None
+
+    def reduce(self, parameters):
+        cut = [p for p in parameters if p in self.plan]
+        if rest := [p for p in parameters if p not in self.plan]:
+            super().reduce(rest)
+        if not cut:
+            return
+        whole = [zeros(p.shape, p.dtype) if p.grad is None else p.grad.detach() for p in cut]
+        parts = scattered(whole, self.group, self.sent_as)
+        for p, part in zip(cut, parts, strict=True):
+            mean = part * (1 / self.group.size)
+            before = self.earlier.pop(id(p), None)
+            p.grad = mean if before is None else before + mean
+            p.grad.sharding = self.plan[p]
+
+
+class ZeroOptimizer(OptimizerWrapper):
+    """An optimizer that updates this rank's rows of each parameter, and has the state of those
+    alone."""
+
+    def __init__(self, optimizer: Optimizer, plan: Plan, mesh: DeviceMesh, axis: str):
+        super().__init__(optimizer)
+        self.plan, self.group = plan, mesh.group(axis)
+        self.wholes = {p: (p.shape, p.sharding) for p in plan}
+
+    def own_state(self):
+        return {}
+
+    def load_own_state(self, state):
+        pass
+
+    def state_sharding(self, p: Tensor) -> Sharding:
+        """How ranks share out the state of a parameter."""
+        return self.plan.get(p) or sharding_of(p)
+
+    def advance(self, closure=None):
+        with enable_grad():
+            loss = None if closure is None else closure()
+        cut = [p for p in self.parameters() if p in self.plan and p.grad is not None]
+        whole_gradients = {}
+        with no_grad(), phase("optimizer"):
+            for p in cut:
+                if p.grad.shape == p.shape and p.grad.sharding is None:
+                    whole_gradients[p] = p.grad
+                    p.grad = own_rows(p.grad.detach(), self.group)
+                p.rebind(own_rows(p, self.group))
+                p.sharding = self.plan[p]
+        try:
+            self.inner.step()
+        finally:
+            with no_grad(), phase("optimizer"):
+                self.gather_again(cut)
+            for p, gradient in whole_gradients.items():
+                p.grad = gradient
+        return loss
+
+    def gather_again(self, parameters: list[Tensor]) -> None:
+        """Make parameters whole of which ranks have rows."""
+        for bucket in buckets_of(parameters, BUCKET_BYTES // self.group.size):
+            shapes = [self.wholes[p][0] for p in bucket]
+            flat = gathered(bucket, shapes, self.group)
+            for p, value in zip(bucket, wholes_of(flat, shapes), strict=True):
+                p.rebind(value)
+                p.sharding = self.wholes[p][1]
+
+
+def zero(
+    module: Module,
+    optimizer: Optimizer,
+    mesh: DeviceMesh,
+    axis: str = "data",
+    *,
+    stage: int = 3,
+    units: list[str] | None = None,
+    bucket_bytes: int = BUCKET_BYTES,
+    compress: str | None = None,
+) -> Optimizer:
+    """The optimizer to use when the ranks along `axis`, which train `module` on parts of a batch,
+    share out the optimizer's state (stage 1), gradients too (2), parameters too (3).
+
+    Each rank has some rows of a parameter, its state and its gradient; parameters with fewer rows
+    than there are ranks stay whole. In stage 3 the `units`, patterns of names of modules (by
+    default the members of lists and sequences), gather their parameters when they are called,
+    those of the next unit at the same time, and again in the backward pass. Gradients are means
+    over the ranks, so `replicate` is not needed.
+
+    Raises: OptionError for a rule that needs whole parameters (Muon, Shampoo, Adafactor, LBFGS), an
+        optimizer with a state, another model on some rank, patterns that match nothing
+    Source: Rajbhandari et al. 2020, arXiv:1910.02054
+    Example:
+        >>> model = gh.nn.Linear(2, 1)
+        >>> opt = gh.optim.AdamW(model.parameters())
+        >>> opt = gh.distributed.zero(model, opt, gh.distributed.mesh({"data": 1}), stage=2)
+    """
+    check_option("zero", "stage", stage, (1, 2, 3))
+    check_optimizer(optimizer)
+    if module.__dict__.get(ATTRIBUTE) is not None:
+        raise OptionError("zero", "a model that is not replicated", "one that is", "Leave it out.")
+    group = mesh.group(axis)
+    sent_as = None if compress is None else as_dtype(compress)
+    options = {"bucket_bytes": bucket_bytes, "sent_as": sent_as}
+    if group.size == 1:
+        return optimizer
+    check_same(module, group)
+    share(module, group)
+    trained = [p for p in module.parameters() if p.requires_grad]
+    plan = {
+        p: sharding_of(p).with_cut(mesh, axis, ROWS)
+        for p in trained
+        if can_cut(p.shape, group.size)
+    }
+    if stage == 3:
+        shard_parameters(module, plan, group, units)
+        trained = [p for p in trained if p not in plan]
+    if stage == 2:
+        reducer = ScatterReducer(trained, group, plan, **options)
+    else:
+        reducer = OverlappedReducer(trained, group, **options)
+    module.__dict__[ATTRIBUTE] = Replica(reducer)
+    return optimizer if stage == 3 else ZeroOptimizer(optimizer, plan, mesh, axis)
+
+
+def check_optimizer(optimizer: Optimizer) -> None:
+    if not optimizer.by_parts:
+        raise OptionError(
+            "zero",
+            "an optimizer whose rule can be applied to parts of a parameter",
+            repr(getattr(optimizer, "inner", optimizer).where),
+            "Use one like SGD, AdamW, LAMB or LARS, or replicate(model, mesh).",
+        )
+    if optimizer.state:
+        fix = "Call zero before the first step, and load its state afterwards."
+        raise OptionError("zero", "an optimizer without a state", f"{optimizer.where} with", fix)

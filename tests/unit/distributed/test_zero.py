@@ -1,0 +1,185 @@
+import numpy as np
+import pytest
+from parallel_models import BY_ROWS, OPTIMIZERS, alone, batches, build, check_same, loss_of, train
+
+import glasshouse as gh
+from glasshouse import distributed as dist
+from glasshouse.base.errors import OptionError
+
+STAGES = [1, 2, 3]
+
+
+def sharded(kind, rule, steps, options, clip=None):
+    mesh = dist.mesh({"data": dist.size()})
+    model = build(kind)
+    optimizer = OPTIMIZERS[rule](model.parameters())
+    optimizer = dist.zero(model, optimizer, mesh, **options)
+    return train(model, optimizer, batches(kind, steps), BY_ROWS, mesh, clip=clip)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_two_ranks_train_as_one_process(ranks, stage):
+    found = ranks(sharded, "mlp", "sgd", 20, {"stage": stage})
+    check_same(found, alone("mlp", "sgd", 20), 1e-5)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_two_ranks_train_a_decoder_as_one_process(ranks, stage):
+    found = ranks(sharded, "gpt", "adamw", 6, {"stage": stage, "bucket_bytes": 4096}, 0.5)
+    check_same(found, alone("gpt", "adamw", 6, clip=0.5), 1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("rule", ["lamb", "lars", "novograd"])
+def test_rules_with_norms_have_those_of_whole_parameters(ranks, rule, stage):
+    found = ranks(sharded, "mlp", rule, 4, {"stage": stage})
+    check_same(found, alone("mlp", rule, 4), 1e-4)
+
+
+def local_shapes(stage):
+    mesh, model = dist.mesh({"data": dist.size()}), build("mlp")
+    optimizer = dist.zero(model, OPTIMIZERS["adamw"](model.parameters()), mesh, stage=stage)
+    (batch,) = batches("mlp", 1)
+    x, target = (dist.place(a, mesh, BY_ROWS) for a in batch)
+    loss_of(model(x), target).backward()
+    gradients = [p.grad.shape for p in model.parameters()]
+    optimizer.step()
+    state = [optimizer.state[p]["exp_avg"].shape for p in model.parameters()]
+    return [p.shape for p in model.parameters()], gradients, state
+
+
+WHOLE = [(16, 6), (16,), (4, 16), (4,)]
+HALVES = [(8, 6), (8,), (2, 16), (2,)]
+
+
+@pytest.mark.parametrize(
+    "stage, parameters, gradients", [(1, WHOLE, WHOLE), (2, WHOLE, HALVES), (3, HALVES, HALVES)]
+)
+def test_each_rank_has_its_rows(ranks, stage, parameters, gradients):
+    for found in ranks(local_shapes, stage):
+        assert found == (parameters, gradients, HALVES)
+
+
+def accumulated(stage):
+    mesh, model = dist.mesh({"data": dist.size()}), build("mlp")
+    optimizer = dist.zero(model, OPTIMIZERS["sgd"](model.parameters()), mesh, stage=stage)
+    for number in range(2):
+        optimizer.zero_grad()
+        for batch in list(batches("mlp", 4))[2 * number : 2 * number + 2]:
+            x, target = (dist.place(a, mesh, BY_ROWS) for a in batch)
+            loss_of(model(x), target).backward()
+        optimizer.step()
+    return [dist.gather(p).numpy() for p in model.parameters()]
+
+
+def test_gradients_of_several_batches_add_up(ranks):
+    model = build("mlp")
+    optimizer = OPTIMIZERS["sgd"](model.parameters())
+    for number, (x, target) in enumerate(batches("mlp", 4)):
+        if number % 2 == 0:
+            optimizer.zero_grad()
+        loss_of(model(gh.asarray(x)), gh.asarray(target)).backward()
+        if number % 2:
+            optimizer.step()
+    for stage in STAGES:
+        for found in ranks(accumulated, stage):
+            for got, p in zip(found, model.parameters(), strict=True):
+                np.testing.assert_allclose(got, p.numpy(), rtol=1e-4, atol=1e-6)
+
+
+def recomputed(kind):
+    mesh, model = dist.mesh({"data": dist.size()}), build(kind)
+    optimizer = dist.zero(model, OPTIMIZERS["sgd"](model.parameters()), mesh, stage=3)
+    again = gh.checkpoint(lambda x: model(x))
+    again.parameters = model.parameters
+    return train_again(again, model, optimizer, mesh, kind)
+
+
+def train_again(forward, model, optimizer, mesh, kind):
+    losses, _ = train_loop(forward, optimizer, mesh, kind)
+    return losses, [dist.gather(p).numpy() for p in model.parameters()]
+
+
+def train_loop(forward, optimizer, mesh, kind):
+    losses = []
+    for batch in batches(kind, 3):
+        x, target = (dist.place(a, mesh, BY_ROWS) for a in batch)
+        optimizer.zero_grad()
+        loss = loss_of(forward(x), target)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, None
+
+
+def test_gathered_parameters_inside_a_recomputed_region(ranks):
+    check_same(ranks(recomputed, "mlp"), alone("mlp", "sgd", 3), 1e-5)
+
+
+def uneven(stage):
+    mesh = dist.mesh({"data": dist.size()})
+    gh.random.seed(1)
+    model = gh.nn.Sequential(gh.nn.Linear(3, 5), gh.nn.Tanh(), gh.nn.Linear(5, 1))
+    rule = gh.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = dist.zero(model, rule, mesh, stage=stage) if stage else rule
+    for number in range(3):
+        x = gh.asarray(np.random.default_rng(number).standard_normal((4, 3)).astype(np.float32))
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+    return [dist.gather(p).numpy() for p in model.parameters()]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_rows_that_ranks_do_not_divide(ranks, stage):
+    for found in ranks(uneven, stage):
+        for got, wanted in zip(found, uneven(0), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+def scaled(stage, value):
+    mesh, model = dist.mesh({"data": dist.size()}), gh.nn.Linear(2, 4)
+    optimizer = OPTIMIZERS["sgd"](model.parameters())
+    optimizer, scaler = dist.zero(model, optimizer, mesh, stage=stage), gh.optim.GradScaler(4.0)
+    x = np.ones((1, 2), np.float32)
+    weights = np.array([value, 1, 1, 1], np.float32)  # the rows of the first rank alone
+    scaler.scale((model(gh.asarray(x)) * gh.asarray(weights)).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    return scaler.get_scale()
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_ranks_agree_on_whether_gradients_overflow(ranks, stage):
+    assert ranks(scaled, stage, np.inf) == [2.0, 2.0]
+    assert ranks(scaled, stage, 1.0) == [4.0, 4.0]
+
+
+def refusals():
+    mesh, messages = dist.mesh({"data": dist.size()}), []
+    model = build("mlp")
+    matrices = [p for p in model.parameters() if p.ndim == 2]
+    for optimizer in (
+        gh.optim.Muon(matrices),
+        gh.optim.Shampoo(model.parameters()),
+        gh.optim.Adafactor(model.parameters()),
+        gh.optim.LBFGS(model.parameters()),
+        gh.optim.Lookahead(gh.optim.Muon(matrices)),
+    ):
+        with pytest.raises(OptionError) as error:
+            dist.zero(model, optimizer, mesh)
+        messages.append(str(error.value))
+    with pytest.raises(OptionError, match="a pattern of module names") as error:
+        dist.zero(model, OPTIMIZERS["sgd"](model.parameters()), mesh, units=["layers.*"])
+    dist.zero(model, OPTIMIZERS["sgd"](model.parameters()), mesh)
+    with pytest.raises(OptionError, match="whole parameters") as error:
+        gh.optim.Muon(matrices)
+    return messages
+
+
+def test_rules_that_need_whole_parameters_are_refused(ranks):
+    for messages in ranks(refusals):
+        for message, name in zip(
+            messages, ("Muon", "Shampoo", "Adafactor", "LBFGS", "Muon"), strict=True
+        ):
+            assert f"got {name!r}" in message
