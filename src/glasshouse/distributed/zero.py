@@ -16,6 +16,7 @@ from glasshouse.distributed.rows import ROWS, can_cut, gathered, own_rows, scatt
 from glasshouse.distributed.units import shard_parameters
 from glasshouse.nn.module import Module
 from glasshouse.ops.checks import check_option
+from glasshouse.ops.collective import ProcessGroup
 from glasshouse.optim import Optimizer
 from glasshouse.optim.wrappers import OptimizerWrapper
 from glasshouse.tensor import Tensor, zeros
@@ -61,9 +62,9 @@ class ZeroOptimizer(OptimizerWrapper):
     """An optimizer that updates this rank's rows of each parameter, and has the state of those
     alone."""
 
-    def __init__(self, optimizer: Optimizer, plan: Plan, mesh: DeviceMesh, axis: str):
+    def __init__(self, optimizer: Optimizer, plan: Plan, group: ProcessGroup, bucket_bytes: int):
         super().__init__(optimizer)
-        self.plan, self.group = plan, mesh.group(axis)
+        self.plan, self.group, self.bucket_bytes = plan, group, bucket_bytes
         self.wholes = {p: (p.shape, p.sharding) for p in plan}
 
     def own_state(self):
@@ -99,7 +100,7 @@ class ZeroOptimizer(OptimizerWrapper):
 
     def gather_again(self, parameters: list[Tensor]) -> None:
         """Make parameters whole of which ranks have rows."""
-        for bucket in buckets_of(parameters, BUCKET_BYTES // self.group.size):
+        for bucket in buckets_of(parameters, self.bucket_bytes // self.group.size):
             shapes = [self.wholes[p][0] for p in bucket]
             flat = gathered(bucket, shapes, self.group)
             for p, value in zip(bucket, wholes_of(flat, shapes), strict=True):
@@ -160,7 +161,7 @@ def zero(
     else:
         reducer = OverlappedReducer(trained, group, **options)
     module.__dict__[ATTRIBUTE] = Replica(reducer)
-    return optimizer if stage == 3 else ZeroOptimizer(optimizer, plan, mesh, axis)
+    return optimizer if stage == 3 else ZeroOptimizer(optimizer, plan, group, bucket_bytes)
 
 
 def check_optimizer(optimizer: Optimizer) -> None:
