@@ -4,7 +4,7 @@ parameters too (3).
 In stages 1 and 2 a step of the optimizer sees this rank's rows of each parameter; the whole ones
 are gathered behind it, which the next forward pass waits for. Stage 3 is in units.py."""
 
-from glasshouse.autograd import enable_grad, no_grad
+from glasshouse.autograd import no_grad
 from glasshouse.base.dtype import as_dtype
 from glasshouse.base.errors import OptionError
 from glasshouse.dispatch.scope import phase
@@ -18,6 +18,7 @@ from glasshouse.nn.module import Module
 from glasshouse.ops.checks import check_option
 from glasshouse.ops.collective import ProcessGroup
 from glasshouse.optim import Optimizer
+from glasshouse.optim.checks import loss_of
 from glasshouse.optim.wrappers import OptimizerWrapper
 from glasshouse.tensor import Tensor, zeros
 
@@ -78,8 +79,7 @@ class ZeroOptimizer(OptimizerWrapper):
         return self.plan.get(p) or sharding_of(p)
 
     def advance(self, closure=None):
-        with enable_grad():
-            loss = None if closure is None else closure()
+        loss = loss_of("ZeroOptimizer.step", closure)
         cut = [p for p in self.parameters() if p in self.plan and p.grad is not None]
         whole_gradients = {}
         with no_grad(), phase("optimizer"):
