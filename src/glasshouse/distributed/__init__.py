@@ -1,5 +1,6 @@
 """Many processes: collectives, and what trains on several ranks."""
 
+from glasshouse.distributed.checkpoint import Saving, save_checkpoint
 from glasshouse.distributed.collectives import Collectives, Request, WrappedCollectives
 from glasshouse.distributed.functions import (
     all_gather,
@@ -25,6 +26,7 @@ from glasshouse.distributed.membership import (
 )
 from glasshouse.distributed.objects import all_gather_object, broadcast_object
 from glasshouse.distributed.pipeline import Pipeline, pipeline
+from glasshouse.distributed.resume import load_checkpoint
 from glasshouse.distributed.schedules import Schedule, make_schedule
 from glasshouse.ops.collective import ProcessGroup
 from glasshouse.distributed.mesh import DeviceMesh, mesh

@@ -41,8 +41,8 @@ class MappedTensors:
         self.start = LENGTH_BYTES + size
         try:
             header = json.loads(self.memory[LENGTH_BYTES : self.start])
-            metadata = header.pop("__metadata__", {})
-            self.wide = set(json.loads(metadata.get(WIDE_COMPLEX, "[]")))
+            self.metadata: dict[str, str] = header.pop("__metadata__", {})
+            self.wide = set(json.loads(self.metadata.get(WIDE_COMPLEX, "[]")))
             self.places = {name: self.place(name, entry) for name, entry in header.items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise damaged(path, error) from error
