@@ -61,7 +61,7 @@ def assembled(
             if any(a >= b for a, b in zip(low, high, strict=True)):
                 continue
             wanted, there = within(box.offset, low, high), within(source.offset, low, high)
-            out[local][wanted] = read(source)[there]
+            out[(*local, ...)][(*wanted, ...)] = read(source)[there]
             covered += math.prod(b - a for a, b in zip(low, high, strict=True))
         if covered != box.size:
             expected = f"{box.size} elements of {box.key} from {list(box.offset)} on"

@@ -1,8 +1,8 @@
 """Checkpoints of several ranks: each writes its own part, and any number of ranks reads them.
 
 A checkpoint is a folder with a safetensors file for each rank, whose metadata say where in the
-whole each tensor lies, and an index. Tensors that several ranks hold are written once. It is written
-under a name that no reader looks for, index last, and renamed when all of it has reached the disk:
+whole each tensor lies, and an index. Tensors that several ranks hold are written once. Written is
+under a name that no reader looks for, index last; it is renamed when all has reached the disk:
 what is there under its name is whole."""
 
 import json
