@@ -19,6 +19,15 @@ from glasshouse.base.errors import OptionError, user_line
 from glasshouse.ops.collective import ProcessGroup
 
 REDUCE: dict[str, Callable] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+NARROW = ("float16", "bfloat16")
+
+
+def reduced(parts: np.ndarray, reduce: str) -> np.ndarray:
+    """The ranks' parts, one after another in their order; 16-bit sums in float32, rounded once."""
+    narrow = reduce == "sum" and parts.dtype.name in NARROW
+    wide = parts.astype(np.float32) if narrow else parts
+    with np.errstate(all="ignore"):  # infinities and NaN go on as they are
+        return np.array(functools.reduce(REDUCE[reduce], wide)).astype(parts.dtype)
 
 
 under_way = threading.local()  # its `place`: where the call that a thread makes was started

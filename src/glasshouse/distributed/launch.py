@@ -129,7 +129,13 @@ def run_rank(task: bytes, sender: Connection, transport: str | None, place: dict
         fn, args = pickle.loads(task)
         answer = pickled_result(rank, fn(*args))
     except BaseException as error:
-        answer = pickle.dumps(failure_by_error(rank, error))
+        tell_and_leave(sender, pickle.dumps(failure_by_error(rank, error)))
+    else:
+        tell_and_leave(sender, answer)
+
+
+def tell_and_leave(sender: Connection, answer: bytes) -> None:
+    """Where an error is being handled, the other ranks hear of it."""
     sender.send_bytes(answer)
     sender.close()
     shutdown()

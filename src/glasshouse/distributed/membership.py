@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 
 from glasshouse.base.errors import CollectiveError, OptionError, check_known
 from glasshouse.base.flags import flags, mpi_place
+from glasshouse.distributed import local
 from glasshouse.distributed.collectives import Collectives
 from glasshouse.distributed.mpi import Mpi
 from glasshouse.distributed.objects import gathered_objects
@@ -12,8 +13,12 @@ from glasshouse.distributed.rendezvous import check_alike, identity, join, open_
 from glasshouse.distributed.shared_files import SharedFiles
 from glasshouse.ops.collective import ProcessGroup, process
 
-transports: dict[str, Callable[..., Collectives]] = {"mpi": Mpi, "shared_files": SharedFiles}
-DEFAULT = "shared_files"  # among processes that the launcher started
+transports: dict[str, Callable[..., Collectives]] = {
+    "local": local.join,
+    "mpi": Mpi,
+    "shared_files": SharedFiles,
+}
+DEFAULT = "local"  # among processes that the launcher started
 
 
 def register_transport(name: str, make: Callable[..., Collectives]) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from glasshouse.base.errors import CollectiveError, optional, user_line
-from glasshouse.distributed.collectives import REDUCE, Collectives, Request, under_way
+from glasshouse.distributed.collectives import NARROW, Collectives, Request, reduced, under_way
 from glasshouse.ops.collective import ProcessGroup, process
 from glasshouse.ops.collective_bytes import sent_bytes
 
@@ -24,7 +24,6 @@ SPIN_S = 1e-3  # how long it is tested without a pause,
 SPIN_S_PER_BYTE = 4e-9  # longer for more bytes: MPI moves them only while it is called
 PAUSE_S = 50e-6  # between tests after that
 SEGMENTS = ("mpich_shm_", "sm_segment.")  # names of MPICH's and Open MPI's files in memory
-NARROW = ("float16", "bfloat16")
 
 
 class Mpi(Collectives):
@@ -262,9 +261,3 @@ def numbers(array: np.ndarray) -> np.ndarray:
 def in_parts(dtype: np.dtype, reduce: str) -> bool:
     """Whether MPI cannot do it, or not as the card says."""
     return dtype.name in NARROW or (reduce != "sum" and dtype.kind == "f")
-
-
-def reduced(parts: np.ndarray, reduce: str) -> np.ndarray:
-    wide = np.float32 if reduce == "sum" and parts.dtype.name in NARROW else parts.dtype
-    with np.errstate(all="ignore"):  # infinities and NaN go on as they are
-        return REDUCE[reduce].reduce(parts, axis=0, dtype=wide).astype(parts.dtype)

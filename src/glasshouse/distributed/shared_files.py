@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from glasshouse.base.errors import CollectiveError
-from glasshouse.distributed.collectives import REDUCE, Collectives
+from glasshouse.distributed.collectives import Collectives, reduced
 from glasshouse.ops.collective import ProcessGroup
 
 SLOT_BYTES = 1 << 20
@@ -115,7 +115,3 @@ class SharedFiles(Collectives):
 
 def bytes_of(array: np.ndarray) -> np.ndarray:
     return array.reshape(-1).view(np.uint8)
-
-
-def reduced(parts: np.ndarray, reduce: str) -> np.ndarray:
-    return REDUCE[reduce].reduce(parts, axis=0, dtype=parts.dtype)

@@ -16,9 +16,9 @@ from glasshouse.distributed import membership
 TIMEOUT_S = 60.0
 
 
-def serve(rank: int, size: int, folder: str, pipe) -> None:
+def serve(transport: str, rank: int, size: int, folder: str, pipe) -> None:
     """What a rank does: functions that the test sends, one after another."""
-    membership.init("shared_files", rank=rank, size=size, rendezvous=folder, timeout_s=TIMEOUT_S)
+    membership.init(transport, rank=rank, size=size, rendezvous=folder, timeout_s=TIMEOUT_S)
     while (task := pipe.recv()) is not None:
         path, name, args = task
         try:
@@ -42,7 +42,8 @@ def load(path: str):
 class Ranks:
     """`ranks(fn, *args, size=2)`: what fn(*args), a function of a test file, gives on each rank."""
 
-    def __init__(self):
+    def __init__(self, transport: str):
+        self.transport = transport
         self.pools: dict[int, tuple] = {}
 
     def pool(self, size: int):
@@ -51,7 +52,9 @@ class Ranks:
             folder = tempfile.mkdtemp(prefix="glasshouse-test-")
             pipes = [context.Pipe() for _ in range(size)]
             workers = [
-                context.Process(target=serve, args=(rank, size, folder, pipes[rank][1]))
+                context.Process(
+                    target=serve, args=(self.transport, rank, size, folder, pipes[rank][1])
+                )
                 for rank in range(size)
             ]
             for worker in workers:
@@ -89,9 +92,19 @@ class Ranks:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(scope="session")
-def ranks():
-    pool = Ranks()
+def serving(transport: str):
+    pool = Ranks(transport)
     yield pool
     for size in list(pool.pools):
         pool.end(size)
+
+
+@pytest.fixture(scope="session")
+def ranks():
+    yield from serving("local")
+
+
+@pytest.fixture(scope="session")
+def clear_ranks():
+    """Ranks over the slow clear transport."""
+    yield from serving("shared_files")

@@ -7,6 +7,14 @@ from glasshouse.ops.collective import process
 from glasshouse.ops.collective_bytes import sent_bytes
 
 
+def sent_on(transport, x):
+    """From rank 0 to rank 1."""
+    if transport.rank == 0:
+        transport.send(x, 1)
+    if transport.rank == 1:
+        transport.receive(x.copy(), 0)
+
+
 def counted(count):
     """For each collective: what was counted, and the operand's bytes."""
     transport, found = process.transports[process.world.ranks], {}
@@ -19,13 +27,13 @@ def counted(count):
         "reduce_scatter": lambda: transport.reduce_scatter(many, x.copy()),
         "all_to_all": lambda: transport.all_to_all(many, many.copy()),
         "broadcast": lambda: transport.broadcast(x.copy(), 1),
-        "send": lambda: transport.send(x, 1) if rank == 0 else transport.receive(x.copy(), 0),
+        "send": lambda: sent_on(transport, x),
         "barrier": transport.barrier,
     }
     for name, call in calls.items():
         before = transport.sent_bytes
         call()
-        if name == "send" and rank == 1:
+        if name == "send" and rank > 0:
             name = "receive"
         operand = many if name in ("reduce_scatter", "all_to_all") else x
         found[name] = transport.sent_bytes - before, operand.nbytes
@@ -33,10 +41,17 @@ def counted(count):
 
 
 @pytest.mark.parametrize("count", [0, 1, 513, 300_001])
-def test_what_is_counted_is_what_was_predicted(ranks, count):
-    for found, rank, size in ranks(counted, count):
-        for name, (count_, nbytes) in found.items():
-            predicted = sent_bytes(
-                name, nbytes, size, rank, itemsize=4, root=1, transport="shared_files"
-            )
-            assert (name, count_) == (name, predicted)
+@pytest.mark.parametrize("transport", ["local", "shared_files"])
+def test_what_is_counted_is_what_was_predicted(ranks, clear_ranks, transport, count):
+    call = ranks if transport == "local" else clear_ranks
+    for found, rank, size in call(counted, count):
+        about = {"itemsize": 4, "root": 1, "transport": transport}
+        for name, (sent, nbytes) in found.items():
+            assert (name, sent) == (name, sent_bytes(name, nbytes, size, rank, **about))
+
+
+def test_three_ranks_send_what_was_predicted(ranks):
+    for found, rank, size in ranks(counted, 5000, size=3):
+        for name, (sent, nbytes) in found.items():
+            predicted = sent_bytes(name, nbytes, size, rank, itemsize=4, root=1)
+            assert (name, sent) == (name, predicted)

@@ -14,5 +14,10 @@ IDS = ["-".join(case) for case in cases.CASES]
 
 
 @pytest.mark.parametrize("case", cases.CASES, ids=IDS)
-def test_two_ranks_over_shared_files(ranks, case):
+def test_two_ranks_over_local(ranks, case):
     ranks(cases.run, *case)
+
+
+@pytest.mark.parametrize("case", cases.CASES, ids=IDS)
+def test_two_ranks_over_shared_files(clear_ranks, case):
+    clear_ranks(cases.run, *case)

@@ -1,0 +1,391 @@
+"""The fast transport of one machine: ranks pass arrays through memory that all have mapped.
+
+native/collectives.c moves and adds up the data, and waits; it comes back here when a wait gets
+long, and here signals, limits, dead ranks and ranks that call something else are seen to. Sums are
+those of the ranks in their order, float16 and bfloat16 in float32 and rounded once, so all ranks
+get the same bits, from run to run too."""
+
+import ctypes
+import functools
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+
+from glasshouse.base.dtype import all_dtypes, by_numpy
+from glasshouse.base.errors import (
+    CollectiveError,
+    DTypeError,
+    OptionError,
+    ShapeError,
+    check_known,
+    user_line,
+)
+from glasshouse.compile import toolchain
+from glasshouse.distributed.board import Board
+from glasshouse.distributed.collectives import REDUCE, Collectives, under_way
+from glasshouse.distributed.shared_files import SharedFiles
+from glasshouse.distributed.shared_memory import share
+from glasshouse.ops.collective import ProcessGroup, packed
+from glasshouse.ops.collective_bytes import SMALL_BYTES
+
+SOURCE = toolchain.NATIVE / "collectives.c"
+DONE, UNDER_WAY, DIFFERENT, FAILED = range(4)  # as in native/collectives.c, like all of these
+KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "barrier", "send")
+KIND = {name: number for number, name in enumerate(KINDS)}
+HOW = {name: number for number, name in enumerate(REDUCE)}
+DTYPES = {dtype.np: (number, dtype.itemsize) for number, dtype in enumerate(all_dtypes)}
+SPINS = 4000  # some 40 µs: what a wait costs the cores; less where ranks share one
+SPINS_CROWDED = 20
+AGREE_S = 1.0  # within which ranks that called different things say what
+JOIN_S = toolchain.TIMEOUT_S  # within which all have compiled
+
+
+class Header(ctypes.Structure):
+    """What a rank calls."""
+
+    _fields_ = [(name, ctypes.c_int64) for name in ("number", "kind", "dtype", "argument", "count")]
+
+    def __str__(self):
+        kind = KINDS[self.kind]
+        if kind == "barrier":
+            return f"barrier, its call {self.number}"
+        how = f", {[*REDUCE][self.argument]}" if "reduce" in kind else ""
+        how = f", root {self.argument}" if kind == "broadcast" else how
+        how = f", tag {self.argument}" if kind == "send" else how
+        call = f", its call {self.number}" if self.number else ""
+        return f"{kind}({all_dtypes[self.dtype].name}, {self.count} elements{how}){call}"
+
+
+class State(ctypes.Structure):
+    """A rank's view of its group."""
+
+    _fields_ = [
+        ("memory", ctypes.c_void_p),
+        ("failed", ctypes.c_void_p),
+        ("rank", ctypes.c_int64),
+        ("size", ctypes.c_int64),
+        ("spins", ctypes.c_int64),
+        ("small_bytes", ctypes.c_int64),
+        ("phase", ctypes.c_uint64),
+        ("number", ctypes.c_int64),
+        ("sent_bytes", ctypes.c_int64),
+    ]
+
+
+class Call(ctypes.Structure):
+    """A call under way."""
+
+    _fields_ = [
+        ("header", Header),
+        ("source", ctypes.c_void_p),
+        ("out", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("item_bytes", "step", "told", "peer", "at")),
+    ]
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """What native/collectives.c compiles to.
+
+    Raises: CompileError
+    """
+    found = toolchain.compile_one(SOURCE.read_text())
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    found.gh_group_bytes.argtypes, found.gh_group_bytes.restype = [number], number
+    found.gh_begin.argtypes = [pointer, pointer, *[number] * 5, pointer, pointer]
+    found.gh_go_on.argtypes = found.gh_send.argtypes = [pointer, pointer]
+    found.gh_receive.argtypes = [pointer, pointer, pointer]
+    found.gh_look.argtypes = [pointer, pointer, pointer]
+    found.gh_look.restype = found.gh_message.restype = None
+    found.gh_message.argtypes = [pointer, *[number] * 4, pointer, number]
+    return found
+
+
+def join(group: ProcessGroup, rank: int, folder: str, timeout_s: float = 30.0) -> Collectives:
+    """The collectives of a world on this machine. Where a rank has no compiler, all take the clear
+    transport, and one rank warns."""
+    board = Board(folder, rank, group.size, timeout_s)
+    error = None
+    try:
+        library()
+    except toolchain.CompileError as failed:
+        error = failed
+    answers = board.ask(error is None, JOIN_S)
+    if all(answers):
+        return Local(group, rank, folder, board)
+    if error is not None and rank == answers.index(False):
+        slow = "glasshouse: ranks pass arrays through shared_files, slower"
+        warnings.warn(f"{slow}: {error}. {error.fix}", stacklevel=3)
+    board.leave()
+    return SharedFiles(group, rank, folder, timeout_s)
+
+
+class Local(Collectives):
+    """The collectives of one group, over memory of its own and the world's status board."""
+
+    def __init__(self, group: ProcessGroup, rank: int, folder: str, board: Board):
+        self.state = State()
+        super().__init__(group, rank)
+        self.folder, self.board, self.library = folder, board, library()
+        self.timeout_s = board.timeout_s
+        nbytes = self.library.gh_group_bytes(self.size)
+        name = f"group-{'-'.join(map(str, group.ranks))}"
+        self.memory = share(folder, name, nbytes, rank, group.ranks, self.timeout_s)
+        crowded = self.size > count_cores()
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        spins = SPINS_CROWDED if crowded else SPINS
+        failed = board.failed.ctypes.data
+        self.state.__init__(address, failed, rank, self.size, spins, SMALL_BYTES)
+        self.place = ctypes.addressof(self.state)
+        self.call = Call()
+        self.calling = threading.Lock()
+        self.sending = [threading.Lock() for _ in range(self.size)]
+        self.receiving = [threading.Lock() for _ in range(self.size)]
+        self.early: dict[tuple[int, int], list[np.ndarray]] = {}  # messages, by rank and tag
+
+    @property
+    def sent_bytes(self) -> int:
+        return self.state.sent_bytes
+
+    @sent_bytes.setter
+    def sent_bytes(self, count: int) -> None:
+        self.state.sent_bytes = count
+
+    # -- collectives -----------------------------------------------------------------------------
+
+    def run(self, kind: str, source: np.ndarray, out: np.ndarray, argument: int = 0) -> None:
+        """Call one, to its end."""
+        dtype, item_bytes = known_dtype(kind, source)
+        if not out.flags.c_contiguous:
+            packed_out = packed(out)
+            self.run(kind, packed_out if source is out else source, packed_out, argument)
+            out[...] = packed_out
+            return
+        if not isinstance(source, np.ndarray) or not source.flags.c_contiguous:
+            source = packed(source)
+        with self.calling:
+            call = self.call
+            arguments = KIND[kind], dtype, argument, source.size, item_bytes, id(source), id(out)
+            code = self.library.gh_begin(self.place, ctypes.byref(call), *arguments)
+            if code != DONE:
+                text = functools.partial(self.text_of, call.header, source.shape)
+                go_on = functools.partial(self.library.gh_go_on, self.place, ctypes.byref(call))
+                self.complete(code, go_on, call, text)
+
+    def all_reduce(self, source, out, reduce="sum"):
+        check_known("all_reduce", "a reduction", reduce, HOW)
+        check_shapes("all_reduce", out, source.shape, source.dtype)
+        self.run("all_reduce", source, out, HOW[reduce])
+
+    def all_gather(self, source, out):
+        check_shapes("all_gather", out, (self.size, *source.shape), source.dtype)
+        self.run("all_gather", source, out)
+
+    def reduce_scatter(self, source, out, reduce="sum"):
+        check_known("reduce_scatter", "a reduction", reduce, HOW)
+        check_shapes("reduce_scatter", source, (self.size, *out.shape), out.dtype)
+        self.run("reduce_scatter", source, out, HOW[reduce])
+
+    def all_to_all(self, source, out):
+        check_shapes("all_to_all", out, source.shape, source.dtype)
+        check_shapes("all_to_all", source, (self.size, *source.shape[1:]), source.dtype)
+        self.run("all_to_all", source, out)
+
+    def broadcast(self, buffer, root=0):
+        if not 0 <= root < self.size:
+            fix = "Give the number of a rank within the group."
+            raise OptionError("broadcast", f"a root from 0 to {self.size - 1}", root, fix)
+        self.run("broadcast", buffer, buffer, root)
+
+    def barrier(self):
+        self.run("barrier", NOTHING, NOTHING)
+
+    # -- messages --------------------------------------------------------------------------------
+
+    def message(self, array: np.ndarray, peer: int, tag: int) -> Call:
+        call, (dtype, item_bytes) = Call(), known_dtype("send", array)
+        if not 0 <= peer < self.size or peer == self.rank:
+            fix = "Give the number of another rank within the group."
+            raise OptionError("send", f"another rank below {self.size}", peer, fix)
+        place = ctypes.byref(call)
+        self.library.gh_message(place, dtype, tag, array.size, item_bytes, id(array), peer)
+        return call
+
+    def send(self, source, to, tag=0):
+        source = packed(source)
+        call = self.message(source, to, tag)
+        go_on = functools.partial(self.library.gh_send, self.place, ctypes.byref(call))
+        with self.sending[to]:
+            self.complete(go_on(), go_on, call, lambda: self.text_of(call.header, source.shape))
+
+    def receive(self, out, source, tag=0):
+        if not out.flags.c_contiguous:
+            packed_out = np.empty_like(out, order="C")
+            self.receive(packed_out, source, tag)
+            out[...] = packed_out
+            return
+        call, found = self.message(out, source, tag), Header()
+        go_on = functools.partial(self.receive_some, call, found, out)
+        text = self.text_of(call.header, out.shape).replace("send", "receive")
+        self.complete(go_on(), go_on, call, lambda: f"{text} from rank {self.group.ranks[source]}")
+
+    def receive_some(self, call: Call, found: Header, out: np.ndarray) -> int:
+        """Go on with a message. One of another tag that comes before it is put by."""
+        with self.receiving[call.peer]:
+            key = call.peer, call.header.argument
+            while True:
+                if call.step == 0 and self.early.get(key):
+                    array = self.early[key].pop(0)
+                    if (array.dtype, array.size) != (out.dtype, out.size):
+                        found.dtype, found.count = DTYPES[array.dtype][0], array.size
+                        raise self.unlike(found, call, out)
+                    out[...] = array.reshape(out.shape)
+                    return DONE
+                places = ctypes.byref(call), ctypes.byref(found)
+                code = self.library.gh_receive(self.place, *places)
+                if code != DIFFERENT:
+                    return code
+                if found.argument == call.header.argument:
+                    raise self.unlike(found, call, out)
+                self.put_by(found, call.peer)
+
+    def put_by(self, header: Header, peer: int) -> None:
+        array = np.empty(header.count, all_dtypes[header.dtype].np)
+        call, found = self.message(array, peer, header.argument), Header()
+        places = ctypes.byref(call), ctypes.byref(found)
+        go_on = functools.partial(self.library.gh_receive, self.place, *places)
+        self.complete(go_on(), go_on, call, lambda: self.text_of(call.header, array.shape))
+        self.early.setdefault((peer, header.argument), []).append(array)
+
+    # -- waits that get long ---------------------------------------------------------------------
+
+    def text_of(self, header: Header, shape: tuple) -> str:
+        """A call as errors name it, with the user's line."""
+        line = getattr(under_way, "place", "") or user_line()
+        text = str(header).replace(f"{header.count} elements", f"shape {shape}")
+        return f"{text} of group {self.group.name}" + (f" at {line}" if line else "")
+
+    def complete(self, code: int, go_on: Callable[[], int], call: Call, text: Callable) -> None:
+        """Go on with a call to its end.
+
+        Raises: CollectiveError where that does not come
+        """
+        if code == DONE:
+            return
+        where = text()
+        try:
+            with self.board.waits_in(where):
+                self.wait(code, go_on, call, where)
+        except CollectiveError:
+            raise
+        except BaseException as error:  # by Ctrl-C: half a call cannot be gone on with
+            what = f"rank {self.board.rank} was interrupted in {where}"
+            fix = f"See what rank {self.board.rank} prints."
+            expected = "all ranks to end what they call"
+            said = f"{what} by {type(error).__name__}"
+            self.board.fail(CollectiveError(where, expected, said, fix))
+            raise
+
+    def wait(self, code: int, go_on: Callable[[], int], call: Call, where: str) -> None:
+        since, last = time.monotonic(), None
+        while code == UNDER_WAY:
+            lagging, now = self.lagging(call), (call.step, call.at, self.state.phase)
+            if now != last:
+                since, last = time.monotonic(), now
+            ends = [end for end in map(self.board.end_of, lagging) if end]
+            late = time.monotonic() - since > self.timeout_s
+            code = go_on()
+            if code == UNDER_WAY and (ends or late):
+                raise self.lost(where, lagging, ends)
+        if code == DIFFERENT:
+            raise self.disagreement(where)
+        if code == FAILED:
+            raise self.board.failure()
+
+    def look(self) -> tuple[np.ndarray, list[Header]]:
+        missing, headers = np.zeros(self.size, np.int64), (Header * self.size)()
+        self.library.gh_look(self.place, missing.ctypes.data, ctypes.byref(headers))
+        return missing, list(headers)
+
+    def lagging(self, call: Call) -> list[int]:
+        """The ranks, by their numbers in the world, that a call waits for."""
+        if KINDS[call.header.kind] == "send":
+            return [self.group.ranks[call.peer]]
+        return [self.group.ranks[i] for i in np.flatnonzero(self.look()[0])]
+
+    def lost(self, where: str, lagging: list[int], ends: list[str]) -> CollectiveError:
+        """The error of a call in which some ranks do not take part."""
+        names = ", ".join(f"rank {rank}" for rank in lagging)
+        got = ", ".join(ends) or f"{names} not there"
+        expected = f"all ranks to take part within {self.timeout_s:g} s"
+        last = dict(zip(self.group.ranks, self.look()[1], strict=True))
+        told = [self.board.report()]
+        told += [f"rank {rank} last called {last[rank]}" for rank in lagging if last[rank].number]
+        fix = f"See what {names} did, and printed."
+        return self.board.fail(CollectiveError(where, expected, f"{got} ({'; '.join(told)})", fix))
+
+    def disagreement(self, where: str) -> CollectiveError:
+        """The error of ranks that call different things, as soon as all of them say what."""
+        end = time.monotonic() + AGREE_S
+        while time.monotonic() < end and not self.board.failed[0]:
+            if all(map(self.board.wait_of, self.group.ranks)):
+                break
+            time.sleep(1e-3)
+        shown = []
+        for rank, header in zip(self.group.ranks, self.look()[1], strict=True):
+            shown.append(f"rank {rank} {self.board.wait_of(rank) or header}")
+        expected = f"the same call on all ranks of group {self.group.name}"
+        fix = "Let all ranks make the same calls in the same order."
+        return self.board.fail(CollectiveError(where, expected, ", ".join(shown), fix))
+
+    def unlike(self, found: Header, call: Call, out: np.ndarray) -> CollectiveError:
+        """The error of a message that is not what is received."""
+        here, peer = self.group.ranks[self.rank], self.group.ranks[call.peer]
+        return self.board.fail(
+            CollectiveError(
+                self.text_of(call.header, out.shape).replace("send", "receive"),
+                f"what rank {here} receives from rank {peer}",
+                f"{found}",
+                "Send and receive arrays of the same dtype and size.",
+            )
+        )
+
+    # -- groups ----------------------------------------------------------------------------------
+
+    def subgroup(self, group):
+        return Local(group, group.rank, self.folder, self.board)
+
+    def close(self):
+        super().close()
+        if self.group.ranks == tuple(range(self.board.size)):
+            self.board.leave()
+
+
+def count_cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+NOTHING = np.empty(0, np.uint8)
+
+
+def known_dtype(where: str, array: np.ndarray) -> tuple[int, int]:
+    """The number and the itemsize of an array's dtype.
+
+    Raises: DTypeError for one that tensors do not have
+    """
+    found = DTYPES.get(array.dtype)
+    if found is None:
+        names = ", ".join(dtype.name for dtype in by_numpy.values())
+        raise DTypeError(where, f"one of the dtypes {names}", array.dtype, "Cast it.")
+    return found
+
+
+def check_shapes(where: str, array: np.ndarray, shape: tuple, dtype) -> None:
+    if array.shape != shape or array.dtype != dtype:
+        got = f"{array.dtype} {array.shape}"
+        raise ShapeError(where, f"an array of {dtype} {shape}", got, "Give one.")

@@ -1,0 +1,85 @@
+"""Memory that several processes of one machine map, and that goes with the last of them.
+
+The first rank makes it without a name, and writes into a file of the folder where ranks meet how
+the others open it. The file goes as soon as all have."""
+
+import mmap
+import os
+import time
+from pathlib import Path
+
+from glasshouse.base.errors import CollectiveError
+
+POLL_S = 0.001
+
+
+def share(
+    folder: str, name: str, nbytes: int, rank: int, ranks: tuple[int, ...], timeout_s: float
+) -> mmap.mmap:
+    """Zeros that the `ranks` of a group, by their numbers in the world, share; `rank` is the own
+    number within the group.
+
+    Raises: CollectiveError where some do not come within the limit
+    """
+    whole, end = nbytes + mmap.PAGESIZE, time.monotonic() + timeout_s
+    told = Path(folder, name)
+    if rank:
+        memory = opened(told, whole, end)
+    else:
+        memory, descriptor = made(told, whole)
+    if memory is None:
+        raise absent(name, [ranks[0]], timeout_s)
+    memory[nbytes + rank] = 1
+    if rank:
+        return memory
+    while missing := [r for i, r in enumerate(ranks) if not memory[nbytes + i]]:
+        if time.monotonic() > end:
+            break
+        time.sleep(POLL_S)
+    told.unlink(missing_ok=True)
+    told.with_suffix(".memory").unlink(missing_ok=True)
+    os.close(descriptor)
+    if missing:
+        raise absent(name, missing, timeout_s)
+    return memory
+
+
+def absent(name: str, missing: list[int], timeout_s: float) -> CollectiveError:
+    shown = ", ".join(map(str, missing))
+    return CollectiveError(
+        f"distributed {name}",
+        f"all ranks within {timeout_s:g} s",
+        f"no sign of rank {shown}",
+        f"See what rank {missing[0]} prints; raise timeout_s if it starts slowly.",
+    )
+
+
+def made(told: Path, nbytes: int) -> tuple[mmap.mmap, int]:
+    """New memory and its descriptor; `told` says how it is opened."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("glasshouse")
+        address = f"/proc/{os.getpid()}/fd/{descriptor}"
+    else:
+        address = str(told.with_suffix(".memory"))
+        descriptor = os.open(address, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    os.ftruncate(descriptor, nbytes)
+    draft = told.with_suffix(".draft")
+    draft.write_text(address)
+    draft.rename(told)
+    return mmap.mmap(descriptor, nbytes), descriptor
+
+
+def opened(told: Path, nbytes: int, end: float) -> mmap.mmap | None:
+    """The memory that `told` names, as soon as it does; None where it does not in time."""
+    while time.monotonic() < end:
+        try:
+            descriptor = os.open(told.read_text(), os.O_RDWR)
+        except (FileNotFoundError, ProcessLookupError):  # not yet, or left by a rank that died
+            time.sleep(POLL_S)
+            continue
+        try:
+            if os.fstat(descriptor).st_size == nbytes:
+                return mmap.mmap(descriptor, nbytes)
+        finally:
+            os.close(descriptor)
+    return None
