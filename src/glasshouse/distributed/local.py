@@ -60,7 +60,7 @@ class Header(ctypes.Structure):
         return f"{kind}({all_dtypes[self.dtype].name}, {self.count} elements{how}){call}"
 
 
-class State(ctypes.Structure):
+class GroupState(ctypes.Structure):
     """A rank's view of its group."""
 
     _fields_ = [
@@ -76,7 +76,7 @@ class State(ctypes.Structure):
     ]
 
 
-class Call(ctypes.Structure):
+class CollectiveCall(ctypes.Structure):
     """A call under way."""
 
     _fields_ = [
@@ -128,7 +128,7 @@ class Local(Collectives):
     """The collectives of one group, over memory of its own and the world's status board."""
 
     def __init__(self, group: ProcessGroup, rank: int, folder: str, board: Board):
-        self.state = State()
+        self.state = GroupState()
         super().__init__(group, rank)
         self.folder, self.board, self.library = folder, board, library()
         self.timeout_s = board.timeout_s
@@ -141,7 +141,7 @@ class Local(Collectives):
         failed = board.failed.ctypes.data
         self.state.__init__(address, failed, rank, self.size, spins, SMALL_BYTES)
         self.place = ctypes.addressof(self.state)
-        self.call = Call()
+        self.call = CollectiveCall()
         self.calling = threading.Lock()
         self.sending = [threading.Lock() for _ in range(self.size)]
         self.receiving = [threading.Lock() for _ in range(self.size)]
@@ -206,8 +206,8 @@ class Local(Collectives):
 
     # -- messages --------------------------------------------------------------------------------
 
-    def message(self, array: np.ndarray, peer: int, tag: int) -> Call:
-        call, (dtype, item_bytes) = Call(), known_dtype("send", array)
+    def message(self, array: np.ndarray, peer: int, tag: int) -> CollectiveCall:
+        call, (dtype, item_bytes) = CollectiveCall(), known_dtype("send", array)
         if not 0 <= peer < self.size or peer == self.rank:
             fix = "Give the number of another rank within the group."
             raise OptionError("send", f"another rank below {self.size}", peer, fix)
@@ -233,7 +233,7 @@ class Local(Collectives):
         text = self.text_of(call.header, out.shape).replace("send", "receive")
         self.complete(go_on(), go_on, call, lambda: f"{text} from rank {self.group.ranks[source]}")
 
-    def receive_some(self, call: Call, found: Header, out: np.ndarray) -> int:
+    def receive_some(self, call: CollectiveCall, found: Header, out: np.ndarray) -> int:
         """Go on with a message. One of another tag that comes before it is put by."""
         with self.receiving[call.peer]:
             key = call.peer, call.header.argument
@@ -269,7 +269,9 @@ class Local(Collectives):
         text = str(header).replace(f"{header.count} elements", f"shape {shape}")
         return f"{text} of group {self.group.name}" + (f" at {line}" if line else "")
 
-    def complete(self, code: int, go_on: Callable[[], int], call: Call, text: Callable) -> None:
+    def complete(
+        self, code: int, go_on: Callable[[], int], call: CollectiveCall, text: Callable
+    ) -> None:
         """Go on with a call to its end.
 
         Raises: CollectiveError where that does not come
@@ -290,7 +292,7 @@ class Local(Collectives):
             self.board.fail(CollectiveError(where, expected, said, fix))
             raise
 
-    def wait(self, code: int, go_on: Callable[[], int], call: Call, where: str) -> None:
+    def wait(self, code: int, go_on: Callable[[], int], call: CollectiveCall, where: str) -> None:
         since, last = time.monotonic(), None
         while code == UNDER_WAY:
             lagging, now = self.lagging(call), (call.step, call.at, self.state.phase)
@@ -311,7 +313,7 @@ class Local(Collectives):
         self.library.gh_look(self.place, missing.ctypes.data, ctypes.byref(headers))
         return missing, list(headers)
 
-    def lagging(self, call: Call) -> list[int]:
+    def lagging(self, call: CollectiveCall) -> list[int]:
         """The ranks, by their numbers in the world, that a call waits for."""
         if KINDS[call.header.kind] == "send":
             return [self.group.ranks[call.peer]]
@@ -342,7 +344,7 @@ class Local(Collectives):
         fix = "Let all ranks make the same calls in the same order."
         return self.board.fail(CollectiveError(where, expected, ", ".join(shown), fix))
 
-    def unlike(self, found: Header, call: Call, out: np.ndarray) -> CollectiveError:
+    def unlike(self, found: Header, call: CollectiveCall, out: np.ndarray) -> CollectiveError:
         """The error of a message that is not what is received."""
         here, peer = self.group.ranks[self.rank], self.group.ranks[call.peer]
         return self.board.fail(
