@@ -1,5 +1,6 @@
 """Many processes: collectives, and what trains on several ranks."""
 
+from glasshouse.distributed.batches import BatchShare, RankBatchSampler, part_of_rank, share_of
 from glasshouse.distributed.checkpoint import Saving, save_checkpoint
 from glasshouse.distributed.collectives import Collectives, Request, WrappedCollectives
 from glasshouse.distributed.functions import (

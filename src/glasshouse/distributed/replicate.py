@@ -103,6 +103,11 @@ def replicate(
     return module
 
 
+def is_replicated(module: Module) -> bool:
+    """Whether its gradients are those of several ranks already."""
+    return module.__dict__.get(ATTRIBUTE) is not None
+
+
 @contextmanager
 def no_sync(module: Module):
     """Inside, backward adds to the gradients of this rank alone; the first backward pass outside

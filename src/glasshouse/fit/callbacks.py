@@ -23,6 +23,7 @@ class Callback:
     """
 
     goes_last = False  # behind the others, because it saves their state
+    on_first_rank = False  # alone: it writes, and needs nothing of the others
 
     def on_start(self, run) -> None:
         """Before the first epoch, and after a checkpoint was loaded."""
@@ -129,6 +130,8 @@ class Progress(Callback):
         1.0
     """
 
+    on_first_rank = True
+
     def __init__(self, file=None, every_s: float = 0.1):
         self.file, self.every_s = file, every_s
         self.bar, self.written_s, self.width = None, 0.0, 0
@@ -204,6 +207,8 @@ class CSVLog(Callback):
         'numbers.csv'
     """
 
+    on_first_rank = True
+
     def __init__(self, path):
         self.path = check_path("CSVLog", path)
 
@@ -227,6 +232,8 @@ class TensorBoard(Callback):
         >>> TensorBoard("runs/a", every=10).every
         10
     """
+
+    on_first_rank = True
 
     def __init__(self, folder, every: int = 1):
         self.folder = check_path("TensorBoard", folder)

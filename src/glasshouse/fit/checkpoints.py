@@ -6,6 +6,7 @@ from glasshouse.fit.callbacks import Best, Callback, make_folder
 from glasshouse.fit.run import LAST
 from glasshouse.interop.checkpoint import save_checkpoint
 from glasshouse.ops.checks import check_integer, check_path
+from glasshouse.ops.collective import process
 
 BEST = "best.safetensors"
 
@@ -59,8 +60,10 @@ class Checkpoint(Callback):
     def save(self, run, names: list[str]) -> None:
         """Hold the state of the run, and have it written under these names."""
         self.finish()
+        state = run.hold()  # on all ranks
+        if process.rank:
+            return
         make_folder("Checkpoint", self.folder)
-        state = run.hold()
         if self.thread is None:
             self.thread = ThreadPoolExecutor(1, thread_name_prefix="glasshouse-checkpoint")
         self.writing = self.thread.submit(self.write, state, names)

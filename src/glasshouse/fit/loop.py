@@ -1,11 +1,13 @@
 """`gh.fit`: the training loop. It reads from top to bottom; what it keeps is in run.py."""
 
 import time
+from contextlib import nullcontext
 
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import ShapeError
 from glasshouse.capture import optimize
 from glasshouse.dispatch.value import Value
+from glasshouse.distributed.replicate import no_sync
 from glasshouse.fit.callbacks import Callback
 from glasshouse.fit.run import FitRun, History
 from glasshouse.ops.checks import check_integer, check_path, check_type
@@ -29,6 +31,10 @@ def fit(
     `autocast` is "bfloat16" or "float16", the latter with a GradScaler. With `capture` a step is
     captured by gh.optimize.
 
+    On several ranks (gh.distributed.init), each trains on its rows of every batch, with one set of
+    parameters: the numbers are those of one process, but for rounding. Rows of the history are of
+    all ranks; those callbacks that write do so on the first. Steps are then not captured.
+
     `resume` is a file of `Checkpoint`, also one made in the middle of an epoch, or its folder,
     where there need be none yet. The run goes on with the bits of one that was never stopped, if
     all is built as it was then, the data is a DataLoader (other data is read again up to that
@@ -51,7 +57,7 @@ def fit(
                  clip_value=clip_value, accumulate=accumulate, autocast=autocast)  # fmt: skip
     if resume is not None:
         run.resume(check_path("fit", resume))
-    step = optimize(train_step) if capture else train_step
+    step = optimize(train_step) if capture and run.ranks == 1 else train_step
     try:
         run.call(Callback.on_start)
         while len(run.history) < epochs and not run.stopped:
@@ -67,14 +73,14 @@ def train_epoch(run: FitRun, step) -> None:
     started = time.perf_counter() - run.seconds
     run.model.train()
     for group in run.groups():
-        for (loss, scores), (_, target) in zip(step(run, group), group, strict=True):
+        for (loss, scores), (_, target, _) in zip(step(run, group), group, strict=True):
             run.meters.update(loss, scores, target)
         run.steps += 1
         run.step_schedule("step")
         run.seconds = time.perf_counter() - started
         run.call(Callback.on_step)
     row = {"epoch": len(run.history) + 1, "lr": float(run.optimizer.param_groups[0]["lr"])}
-    row |= run.meters.values()
+    row |= run.meters.of_all_ranks().values()
     if run.validation is not None:
         row |= evaluate(run)
     run.end_epoch({**row, "seconds": time.perf_counter() - started})
@@ -84,11 +90,14 @@ def train_step(run: FitRun, group: list) -> list:
     """One update by the mean gradient of a group of batches: [(loss, scores)] of each."""
     run.optimizer.zero_grad()
     results = []
-    for inputs, target in group:
-        with run.autocast():
+    for number, (inputs, target, share) in enumerate(group):
+        with run.autocast(), share.draws() if share else nullcontext():
             scores = run.model(*inputs)
             loss = check_loss(run.loss(scores, target))
-        run.scaler.scale(loss / len(group) if len(group) > 1 else loss).backward()
+        part = loss / len(group) if len(group) > 1 else loss
+        is_last = number + 1 == len(group)
+        with nullcontext() if is_last else no_sync(run.model):
+            run.scaler.scale(part * share.weight if share else part).backward()
         results.append((loss, scores))
     if run.clip_norm is not None or run.clip_value is not None:
         run.scaler.unscale_(run.optimizer)
@@ -113,8 +122,11 @@ def evaluate(run: FitRun) -> dict:
     meters = run.meters.fresh()
     with no_grad(), run.autocast():
         for inputs, target in run.batches(run.validation):
+            if run.ranks > 1 and not target.shape[0]:  # fewer rows than ranks
+                continue
             scores = run.model(*inputs)
             meters.update(run.loss(scores, target), scores, target)
+    meters = meters.of_all_ranks()
     if not meters.metrics["loss"].weight:
         fix = "Check the data set and the batch size."
         raise ShapeError("fit", "at least one batch of validation", "none", fix)

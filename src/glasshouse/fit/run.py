@@ -17,6 +17,8 @@ from glasshouse.base.errors import (
 from glasshouse.base.tree import flatten, tree_map
 from glasshouse.dispatch.autocast import autocast as autocast_mode
 from glasshouse.dispatch.value import Value
+from glasshouse.distributed import BatchShare, all_gather_object, mesh, part_of_rank, share_of
+from glasshouse.distributed.replicate import is_replicated, replicate
 from glasshouse.fit.callbacks import Callback
 from glasshouse.interop.checkpoint import detached, load_checkpoint
 from glasshouse.metrics import Average, Metric
@@ -28,6 +30,7 @@ from glasshouse.ops.checks import (
     check_several,
     check_type,
 )
+from glasshouse.ops.collective import process
 from glasshouse.optim import GradScaler, LRScheduler, Optimizer, ReduceLROnPlateau
 from glasshouse.tensor import eval, random
 
@@ -69,6 +72,15 @@ class Meters:
         others = {name: copy.deepcopy(m) for name, m in self.metrics.items() if name != "loss"}
         meters = Meters(others)
         meters.reset()
+        return meters
+
+    def of_all_ranks(self) -> "Meters":
+        """Meters of what all ranks took in, which call this together."""
+        if process.size == 1:
+            return self
+        synced = {name: m.synced(all_gather_object) for name, m in self.metrics.items()}
+        meters = Meters({})
+        meters.metrics = synced
         return meters
 
     def update(self, loss, scores, target) -> None:
@@ -114,8 +126,9 @@ class FitRun:
         schedule_every, clip_norm, clip_value, accumulate, autocast,
     ):  # fmt: skip
         self.model = check_type("fit", model, Module, "a Module as model", "Subclass nn.Module.")
-        self.data = check_batches("data", data)
+        self.data = part_of_rank(check_batches("data", data))
         self.validation = None if validation is None else check_batches("validation", validation)
+        self.validation = part_of_rank(self.validation)
         self.loss = loss
         if not callable(loss) or isinstance(loss, type):
             got = f"the class {loss.__name__}" if isinstance(loss, type) else type_name(loss)
@@ -124,6 +137,9 @@ class FitRun:
         fix = "Pass e.g. gh.optim.Adam(model.parameters())."
         self.optimizer = check_type("fit", optimizer, Optimizer, "an optimizer", fix)
         check_owner(model, optimizer)
+        self.ranks = process.size
+        if self.ranks > 1 and not is_replicated(model):
+            replicate(model, mesh({"data": self.ranks}))
         self.meters = Meters(metrics_by_name(metrics))
         self.callbacks = in_order(callbacks)
         self.schedule = checked_schedule(schedule, optimizer)
@@ -154,18 +170,26 @@ class FitRun:
     def call(self, method) -> None:
         """Call a method of Callback on each callback."""
         for callback in self.callbacks:
-            getattr(callback, method.__name__)(self)
+            if not (callback.on_first_rank and process.rank):
+                getattr(callback, method.__name__)(self)
 
     def groups(self):
-        """The batches of this epoch that are still to come, in groups of one step each."""
+        """The batches of this epoch that are still to come, in groups of one step each; with the
+        share of this rank where there are several."""
         skipped = 0 if hasattr(self.data, "load_state_dict") else self.place
         batches = islice(self.batches(self.data), skipped, None)
         while group := list(islice(batches, self.accumulate)):
             self.place += len(group)
-            yield group
+            yield [(inputs, target, self.share(target)) for inputs, target in group]
         if not self.place:
             fix = "Check the data set, the batch size, and that it can be read again."
             raise ShapeError("fit", "at least one batch an epoch", "none", fix)
+
+    def share(self, target) -> BatchShare | None:
+        """Which part of a batch this rank has; None on a single one."""
+        if self.ranks == 1:
+            return None
+        return share_of(target.shape[0] if target.ndim else 1)
 
     def batches(self, data):
         """(inputs, target) of each batch."""
@@ -201,9 +225,11 @@ class FitRun:
         return number_of(self.history[-1], name, "fit")
 
     def state_dict(self) -> dict:
-        """How far the run is, as a tree of numbers; models and the like are saved beside it."""
+        """How far the run is, as a tree of numbers; models and the like are saved beside it. All
+        ranks call it together."""
         loaders = {"data": self.data, "validation": self.validation}
-        meters = {name: m.state_dict() for name, m in self.meters.metrics.items()}
+        everywhere = self.meters.of_all_ranks().metrics
+        meters = {name: m.state_dict() for name, m in everywhere.items()}
         return {
             "history": list(self.history),
             "steps": self.steps,
@@ -228,7 +254,7 @@ class FitRun:
         self.history = History(state["history"])
         self.steps, self.place, self.seconds = state["steps"], state["place"], state["seconds"]
         self.scaler.load_state_dict(state["scaler"])
-        for name, meter in state["meters"].items():
+        for name, meter in state["meters"].items() if process.rank == 0 else ():
             self.meters.metrics[name].load_state_dict(meter)
         for callback, (_, kept) in zip(self.callbacks, state["callbacks"], strict=True):
             callback.load_state_dict(kept)

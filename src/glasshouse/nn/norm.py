@@ -5,9 +5,11 @@ from glasshouse.dispatch.value import as_value
 from glasshouse.nn import functional, init
 from glasshouse.nn.checks import check_divides, check_floating, check_ndim, check_positive
 from glasshouse.nn.functional.axes import AXES
+from glasshouse.nn.functional.norm import batch_norm_of_ranks
 from glasshouse.nn.layer import by_axes
 from glasshouse.nn.linear import add_parameters
 from glasshouse.nn.module import Module
+from glasshouse.ops.collective import ProcessGroup, process
 from glasshouse.tensor.creation import ones, zeros
 
 
@@ -106,32 +108,29 @@ class BatchNorm(RunningNorm):
             momentum = 1 / (self.num_batches_tracked.item() + 1)
         running = (self.running_mean, self.running_var) if tracked else (None, None)
         training = self.training or self.running_mean is None
-        y = functional.batch_norm(
-            x,
-            *running,
-            self.weight,
-            self.bias,
-            training,
-            momentum,
-            self.eps,
-            _where=type(self).__name__,
-        )
+        y = self.normalized(x, *running, training, momentum)
         if self.training and tracked:
             self.num_batches_tracked += 1
         return y
+
+    def normalized(self, x, running_mean, running_var, training, momentum):
+        """The result, by statistics of this batch or the running ones."""
+        running = (running_mean, running_var)
+        options = (self.weight, self.bias, training, momentum, self.eps)
+        return functional.batch_norm(x, *running, *options, _where=type(self).__name__)
 
 
 BatchNorm1d, BatchNorm2d, BatchNorm3d = by_axes(BatchNorm)
 
 
 class SyncBatchNorm(BatchNorm):
-    """BatchNorm of inputs with any number of axes, under PyTorch's name for training by several
-    processes. Statistics are those of this process: here one process has the whole batch.
+    """BatchNorm of inputs with any number of axes. In training, statistics are those of the batches
+    of all ranks of `process_group`, by default all that there are.
 
     Shapes: (N, C, ...) -> the same.
-    Raises: ShapeError for fewer than two axes or another number of channels; OptionError for a
-        process_group.
-    Source: Ioffe & Szegedy 2015, arXiv:1502.03167.
+    Raises: ShapeError for fewer than two axes or another number of channels; OptionError for
+        another process_group.
+    Source: Ioffe & Szegedy 2015, arXiv:1502.03167; synchronized: PyTorch.
     """
 
     def __init__(
@@ -147,15 +146,23 @@ class SyncBatchNorm(BatchNorm):
         *,
         bias=True,
     ):
-        if process_group is not None:
+        if process_group is not None and not isinstance(process_group, ProcessGroup):
             raise OptionError(
                 "SyncBatchNorm",
-                "no process_group, as statistics are those of one process",
+                "a ProcessGroup, or None for all ranks",
                 repr(process_group),
-                "Leave process_group out.",
+                "Take one of gh.distributed.",
             )
         options = (eps, momentum, affine, track_running_stats, device, dtype)
         super().__init__(num_features, *options, bias=bias)
+        self.process_group = process_group
+
+    def normalized(self, x, running_mean, running_var, training, momentum):
+        group = process.world if self.process_group is None else self.process_group
+        if not training or group.size == 1 or not self.training:
+            return super().normalized(x, running_mean, running_var, training, momentum)
+        running = (running_mean, running_var)
+        return batch_norm_of_ranks(x, *running, self.weight, self.bias, momentum, self.eps, group)
 
     def checked(self, input):
         x = as_value(input, where="SyncBatchNorm")

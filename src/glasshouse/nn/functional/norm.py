@@ -5,7 +5,7 @@ from math import prod
 from glasshouse.autograd import no_grad
 from glasshouse.base import OptionError, ShapeError, check_shape
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import Value, cast, reshape
+from glasshouse.dispatch.value import Value, cast, full, reshape
 from glasshouse.nn.checks import (
     check_divides,
     check_floating,
@@ -15,7 +15,8 @@ from glasshouse.nn.checks import (
 )
 from glasshouse.nn.functional.pool import sum_windows
 from glasshouse.ops.checks import check_like
-from glasshouse.ops.movement import pad
+from glasshouse.ops.collective import all_reduce
+from glasshouse.ops.movement import concatenate, pad
 from glasshouse.tensor import abs, finfo, maximum, reduce, sqrt
 
 
@@ -106,15 +107,35 @@ def batch_norm(
     return by_running(input, running_mean, running_var, weight, bias, eps, _where)
 
 
+def batch_norm_of_ranks(x, running_mean, running_var, weight, bias, momentum, eps, group):
+    """`batch_norm` in training by the statistics of the batches of all ranks of a group."""
+    axes, wide = (0, *range(2, x.ndim)), widened(x)
+    own = full((1,), x.size // x.shape[1], wide.dtype)
+    total = summed_over(concatenate(reduce.sum(wide, axis=axes), own, axis=0), group)
+    count = total[-1:]
+    mean = total[:-1] / count
+    centred = wide - along_channels(mean, wide)
+    var = summed_over(reduce.sum(centred * centred, axis=axes), group) / count
+    unbiased = var * (count / (count - 1))
+    update_running(running_mean, running_var, mean, unbiased, None, momentum)
+    return scaled(x, centred, along_channels(var, wide), weight, bias, eps)
+
+
+def summed_over(x: Value, group) -> Value:
+    """The sum over ranks that go on with it in different ways."""
+    return all_reduce(x, group=group, reduce="sum", replicated=False)
+
+
 def along_channels(value: Value, x: Value) -> Value:
     """One number per channel, in the dtype of x and shaped to broadcast along its axis 1."""
     return reshape(cast(value, x.dtype), (1, x.shape[1]) + (1,) * (x.ndim - 2))
 
 
-def update_running(running_mean, running_var, mean, var, count: int, momentum: float) -> None:
-    """Move the running statistics, in place, towards those of a batch of `count` values."""
+def update_running(running_mean, running_var, mean, var, count: int | None, momentum) -> None:
+    """Move the running statistics, in place, towards those of a batch of `count` values; without a
+    count the variance is unbiased already."""
     with no_grad():
-        unbiased = count / (count - 1)
+        unbiased = 1 if count is None else count / (count - 1)
         for running, new, times in ((running_mean, mean, 1), (running_var, var, unbiased)):
             if running is not None:
                 new = outside(new.detach(), running.mode)

@@ -1,0 +1,171 @@
+"""Batches that the ranks of data parallel share out, so that they train as one process would with
+the whole batch: which rows are whose, how much each counts, and whose random numbers are whose."""
+
+from collections.abc import Iterable
+from copy import copy
+from typing import NamedTuple
+
+import numpy as np
+
+from glasshouse.base.errors import CollectiveError, ShapeError
+from glasshouse.data.loader import DataLoader
+from glasshouse.data.sampler import BatchSampler, DistributedSampler
+from glasshouse.dispatch.mode import Mode
+from glasshouse.dispatch.value import Value
+from glasshouse.ops.collective import ProcessGroup, process
+from glasshouse.ops.movement import section
+from glasshouse.tensor import eval
+
+WHERE = "data of ranks"
+
+
+class BatchShare(NamedTuple):
+    """This rank's rows of a batch: how many, where they begin, and how many there are in all."""
+
+    rows: int
+    begin: int
+    total: int
+    ranks: int = 1
+
+    @property
+    def weight(self) -> float:
+        """What a mean over the own rows is multiplied with, so that the mean over the ranks is the
+        mean over all rows."""
+        return self.rows * self.ranks / self.total
+
+    def draws(self) -> "RowDraws":
+        """A mode in which this rank has its rows of the uniform random numbers, as Dropout draws,
+        that one process would draw for the whole batch."""
+        return RowDraws(self)
+
+
+def share_of(rows: int, group: ProcessGroup | None = None) -> BatchShare:
+    """The share of this rank, which has so many rows; the ranks of the group call it together.
+
+    Raises: ShapeError where there are none
+    """
+    group = process.world if group is None else group
+    counts = np.array([rows])
+    if group.size > 1:
+        eval()  # what was recorded before comes first on every rank
+        counts = np.empty((group.size, 1), np.int64)
+        process.transport(group).all_gather(np.array([rows], np.int64), counts)
+    if not counts.all():
+        got = f"{counts.ravel().tolist()} rows"
+        raise ShapeError(WHERE, "rows for each rank", got, "Use larger batches, or drop_last=True.")
+    begin = int(counts.ravel()[: group.rank if group.size > 1 else 0].sum())
+    return BatchShare(rows, begin, int(counts.sum()), group.size)
+
+
+class RowDraws(Mode):
+    """Random bits whose first axis has this rank's rows are those rows of the bits for all."""
+
+    def __init__(self, share: BatchShare):
+        self.share = share
+
+    def process(self, primitive, args, attrs, below):
+        shape = attrs.get("shape", ())
+        rows, begin, total, _ = self.share
+        if primitive.name != "random_bits" or shape[:1] != (rows,) or rows == total:
+            return below(primitive, args, attrs)
+        bits = below(primitive, args, {"shape": (total, *shape[1:])})
+        return section(bits, bits.ndim - len(shape), begin, begin + rows)
+
+
+def rows_of(count: int, rank: int, size: int) -> slice:
+    """Which of so many rows a rank has; the ranks' parts differ by one at most."""
+    return slice(rank * count // size, (rank + 1) * count // size)
+
+
+class RankBatchSampler(BatchSampler):
+    """This rank's part of each batch of another batch sampler: the same batches in the same order,
+    whatever the number of ranks, so a position among them is the same too.
+
+    Raises: CollectiveError for a rank that is none of `size`
+    Example:
+        >>> whole = gh.data.BatchSampler(range(5), 4, drop_last=False)
+        >>> list(RankBatchSampler(whole, rank=1, size=2))
+        [[2, 3], [4]]
+    """
+
+    def __init__(self, batches, rank: int | None = None, size: int | None = None):
+        self.batches = batches
+        self.rank = process.rank if rank is None else rank
+        self.size = process.size if size is None else size
+        if not 0 <= self.rank < self.size:
+            expected = f"a rank below {self.size}"
+            raise CollectiveError("RankBatchSampler", expected, self.rank, "Ranks count from 0.")
+        self.sampler = getattr(batches, "sampler", batches)
+
+    def read_from(self, start: int):
+        whole = self.batches
+        batches = whole.read_from(start) if hasattr(whole, "read_from") else list(whole)[start:]
+        return (batch[rows_of(len(batch), self.rank, self.size)] for batch in batches)
+
+    def __len__(self):
+        return len(self.batches)
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+        if hasattr(self.batches, "set_epoch"):
+            self.batches.set_epoch(epoch)
+
+    def state_dict(self):
+        return self.batches.state_dict() if hasattr(self.batches, "state_dict") else {}
+
+    def load_state_dict(self, state):
+        if state:
+            self.batches.load_state_dict(state)
+
+
+class RankRows:
+    """This rank's rows of each batch of anything that is iterated over; each rank reads all of it.
+    What else `batches` has, such as its state, is there."""
+
+    def __init__(self, batches: Iterable):
+        self.batches = batches
+
+    def __iter__(self):
+        for batch in self.batches:
+            parts = batch if isinstance(batch, tuple | list) else (batch,)
+            own = [
+                x[rows_of(len(x), process.rank, process.size)]
+                if isinstance(x, Value | np.ndarray) and x.ndim
+                else x
+                for x in parts
+            ]
+            yield own[0] if parts is not batch else tuple(own)
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __getattr__(self, name: str):
+        return getattr(self.batches, name)
+
+
+def part_of_rank(data):
+    """`data` with this rank's part of each batch: a DataLoader reads no other rows. One that has a
+    DistributedSampler, and anything on a single rank, stays as it is.
+
+    Example:
+        >>> loader = gh.data.DataLoader(range(4), batch_size=2)
+        >>> gh.distributed.part_of_rank(loader) is loader
+        True
+    """
+    if process.size == 1 or has_own_part(data):
+        return data
+    if not isinstance(data, DataLoader) or data.iterable or not data.batched:
+        return RankRows(data)
+    part = copy(data)
+    part.batch_sampler = RankBatchSampler(data.batch_sampler)
+    return part
+
+
+def has_own_part(data) -> bool:
+    """Whether it is this rank's part already."""
+    sampler = getattr(data, "batch_sampler", None)
+    while sampler is not None:
+        if isinstance(sampler, DistributedSampler | RankBatchSampler):
+            return True
+        sampler = getattr(sampler, "sampler", None)
+    return isinstance(data, RankRows)
