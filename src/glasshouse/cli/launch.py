@@ -1,5 +1,6 @@
 """`glasshouse launch`: a script on several ranks."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import click
 
 from glasshouse.base.errors import OptionError
 from glasshouse.distributed.membership import transports
+from glasshouse.distributed.nodes import NodePlace
 from glasshouse.distributed.supervise import LaunchPlan, launch
 
 
@@ -36,6 +38,9 @@ from glasshouse.distributed.supervise import LaunchPlan, launch
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for a file of what each rank prints.",
 )
+@click.option("--nodes", type=click.IntRange(1), default=1, help="How many machines.")
+@click.option("--node-rank", type=click.IntRange(0), default=0, help="Which of them this is.")
+@click.option("--master", metavar="HOST:PORT", help="Where the first machine's launcher listens.")
 @click.option("--quiet-ranks", is_flag=True, help="Show what rank 0 prints, and errors, alone.")
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
@@ -47,6 +52,7 @@ def launch_command(ranks, module, script, args, **options):
     after SCRIPT are the script's."""
     if not module and not Path(script).is_file():
         raise OptionError("launch", "a script", repr(script), "Name a file, or a module after -m.")
+    node = node_of(options)
     min_ranks = options["min_ranks"]
     if min_ranks is not None and min_ranks > ranks:
         raise OptionError("launch", f"--min-ranks up to {ranks}", min_ranks, "Start more ranks.")
@@ -59,5 +65,28 @@ def launch_command(ranks, module, script, args, **options):
         min_ranks,
         options["logs"],
         options["quiet_ranks"],
+        node,
     )
     sys.exit(launch(plan))
+
+
+def node_of(options) -> NodePlace:
+    """This machine among those that the options name.
+
+    Raises: OptionError where they do not fit together
+    """
+    node = NodePlace(options["nodes"], options["node_rank"], options["master"] or "")
+    if node.number >= node.count:
+        fix = "Number the machines from 0."
+        raise OptionError("launch", f"--node-rank below {node.count}", node.number, fix)
+    if node.count == 1:
+        return node
+    if not re.fullmatch(r"\S+:\d+", node.master):
+        fix = "Give it to the launchers of all machines."
+        raise OptionError("launch", "--master HOST:PORT of the first machine", node.master, fix)
+    refused = "--restarts" if options["restarts"] else ""
+    refused = "--transport mpi" if options["transport"] == "mpi" else refused
+    if refused:
+        fix = "Start MPI's ranks on several machines by mpiexec, and start anew by hand."
+        raise OptionError("launch", f"--nodes without {refused}", "both", fix)
+    return node

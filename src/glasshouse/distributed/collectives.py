@@ -89,6 +89,8 @@ ORDERED = {*STARTED} - {"send", "receive"}  # these two find each other by ranks
 class Collectives(abc.ABC):
     """The collectives of one group; `rank` is this process's number within it."""
 
+    needs_one_machine = True  # and a folder that all ranks share
+
     def __init__(self, group: ProcessGroup, rank: int):
         self.group, self.rank, self.size = group, rank, group.size
         self.sent_bytes = 0  # counted as they are moved; ops/collective_bytes.py predicts them

@@ -9,8 +9,9 @@ from glasshouse.distributed import local
 from glasshouse.distributed.collectives import Collectives
 from glasshouse.distributed.mpi import Mpi
 from glasshouse.distributed.objects import gathered_objects
-from glasshouse.distributed.rendezvous import check_alike, identity, join, open_store
+from glasshouse.distributed.rendezvous import check_alike, identity, join
 from glasshouse.distributed.shared_files import SharedFiles
+from glasshouse.distributed.store import Store, open_store
 from glasshouse.ops.collective import ProcessGroup, process
 
 transports: dict[str, Callable[..., Collectives]] = {
@@ -53,6 +54,21 @@ def place_of(transport: str | None, rank, size, rendezvous) -> tuple[str, int, i
     return transport, rank, size, rendezvous
 
 
+def folder_for(transport: str, store: Store, timeout_s: float) -> str:
+    """The folder that ranks of one machine share, where the transport needs one.
+
+    Raises: CollectiveError where they are on several machines
+    """
+    if not getattr(transports[transport], "needs_one_machine", True):
+        return ""
+    folder = store.find_folder(timeout_s)
+    if not folder:
+        fix = "Over several machines use mpi: mpiexec -hosts A,B -n 8 python SCRIPT."
+        expected = f"all ranks on one machine for the transport {transport}"
+        raise CollectiveError("distributed.init", expected, "a rank on another one", fix)
+    return folder
+
+
 def init(
     transport: str | None = None,
     *,
@@ -78,12 +94,15 @@ def init(
     transport, rank, size, rendezvous = place_of(transport, rank, size, rendezvous)
     timeout_s = flags.timeout_s if timeout_s is None else timeout_s
     own = identity(transport=transport, **{"number of ranks": size})
+    folder = ""
     if rendezvous:
-        join(open_store(rendezvous), rank, size, timeout_s, own)
+        store = open_store(rendezvous)
+        join(store, rank, size, timeout_s, own)
+        folder = folder_for(transport, store, timeout_s)
     process.rank, process.size = rank, size
     world = process.world
     try:
-        made = transports[transport](world, rank, rendezvous, timeout_s)
+        made = transports[transport](world, rank, folder, timeout_s)
         if not rendezvous:
             check_alike(gathered_objects(made, own))
         process.transports[world.ranks] = made if wrap is None else wrap(made)

@@ -29,7 +29,9 @@ SEGMENTS = ("mpich_shm_", "sm_segment.")  # names of MPICH's and Open MPI's file
 class Mpi(Collectives):
     """Collectives over a communicator; without one, over that of all processes of `mpiexec`."""
 
-    def __init__(self, group: ProcessGroup, rank: int, _place="", timeout_s=30.0, *, within=None):
+    needs_one_machine = False
+
+    def __init__(self, group: ProcessGroup, rank: int, _folder="", timeout_s=30.0, *, within=None):
         super().__init__(group, rank)
         self.timeout_s, self.lost = timeout_s, []
         self.MPI = begin_mpi(timeout_s)

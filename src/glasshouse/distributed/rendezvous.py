@@ -1,75 +1,17 @@
-"""How ranks find each other before there is a transport: a small store of keys and values.
+"""How ranks find each other before there is a transport: each takes its number in a store, waits
+for the others, and compares what must be equal."""
 
-A value is written once and never changed, so a store needs no locks. `join` is what every rank does
-with it first: it takes its number, waits for the others, and compares what must be equal."""
-
-import abc
 import json
 import os
 import socket
 import sys
-import tempfile
 import time
-from pathlib import Path
-from urllib.parse import quote
 
 import numpy as np
 
 from glasshouse.base.errors import CollectiveError
+from glasshouse.distributed.store import Store
 from glasshouse.version import __version__
-
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5e-3, 50e-3  # between looks into a folder
-
-
-class Store(abc.ABC):
-    """Keys with values of bytes, which the ranks of a world share."""
-
-    @abc.abstractmethod
-    def set(self, key: str, value: bytes) -> bool:
-        """Give a key its value; False where it has one already, which stays."""
-
-    @abc.abstractmethod
-    def get(self, key: str, timeout_s: float) -> bytes | None:
-        """The value of a key as soon as it has one; None where it has none in time."""
-
-
-class FolderStore(Store):
-    """A file for each key, in a folder that all ranks see."""
-
-    def __init__(self, folder: str):
-        self.folder = Path(folder)
-
-    def path(self, key: str) -> Path:
-        return self.folder / ("key-" + quote(key, safe=""))
-
-    def set(self, key, value):
-        descriptor, whole = tempfile.mkstemp(dir=self.folder, prefix="writing-")
-        with open(descriptor, "wb") as file:
-            file.write(value)
-        try:
-            os.link(whole, self.path(key))  # appears with all that is in it, and only once
-        except FileExistsError:
-            return False
-        finally:
-            os.unlink(whole)
-        return True
-
-    def get(self, key, timeout_s):
-        end, pause = time.monotonic() + timeout_s, FIRST_PAUSE_S
-        while True:
-            try:
-                return self.path(key).read_bytes()
-            except FileNotFoundError:
-                left = end - time.monotonic()
-                if left <= 0:
-                    return None
-            time.sleep(min(pause, left))
-            pause = min(2 * pause, LONGEST_PAUSE_S)
-
-
-def open_store(place: str) -> Store:
-    """The store at this place, which is a folder."""
-    return FolderStore(place)
 
 
 def identity(**more) -> dict:

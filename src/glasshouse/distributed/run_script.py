@@ -12,7 +12,7 @@ from pathlib import Path
 
 from glasshouse.base.errors import CollectiveError
 from glasshouse.base.flags import flags, mpi_place
-from glasshouse.distributed.rendezvous import open_store
+from glasshouse.distributed.store import open_store
 
 OURS = (__file__, runpy.__file__, "<frozen runpy>")  # frames that a traceback begins with
 

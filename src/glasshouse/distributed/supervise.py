@@ -19,8 +19,9 @@ from glasshouse.base.flags import flags
 from glasshouse.base.processes import threads_of_ranks, with_variables
 from glasshouse.distributed.failure import GRACE_S, RankFailure, failure_by_end, first_cause
 from glasshouse.distributed.guard import ProcessGuard, kill
+from glasshouse.distributed.nodes import NodeLink, NodePlace
 from glasshouse.distributed.output import RankOutput
-from glasshouse.distributed.rendezvous import open_store
+from glasshouse.distributed.store import FolderStore, Store
 
 ENTRY = "glasshouse.distributed.run_script"
 LOOK_S = 0.05  # between looks whether a rank has ended
@@ -42,6 +43,7 @@ class LaunchPlan:
     min_ranks: int | None = None
     logs: Path | None = None
     quiet: bool = False
+    node: NodePlace = NodePlace()
 
 
 def launch(plan: LaunchPlan) -> int:
@@ -78,6 +80,8 @@ class Attempt:
 
     def __init__(self, plan: LaunchPlan, size: int, restart: int, signals: list[int]):
         self.plan, self.size, self.restart, self.signals = plan, size, restart, signals
+        self.first_rank, self.total = plan.node.number * size, plan.node.count * size
+        self.link: NodeLink | None = None
         self.running: dict[int, subprocess.Popen] = {}  # by rank
         self.outputs: list[RankOutput] = []
         self.failures: list[RankFailure] = []  # in the order in which they came
@@ -86,24 +90,37 @@ class Attempt:
         self.ask_at = self.kill_at = float("inf")  # when those that are left are to end
 
     def run(self) -> None:
-        with ProcessGuard() as self.guard, selectors.DefaultSelector() as self.selector:
+        with ExitStack() as stack:
+            self.guard = stack.enter_context(ProcessGuard())
+            self.selector = stack.enter_context(selectors.DefaultSelector())
+            self.place = self.guard.folder
+            self.store: Store = FolderStore(self.place)
+            if self.plan.node.count > 1:
+                self.link = stack.enter_context(NodeLink(self.plan.node, self.place))
+                self.place, self.store = self.link.place, self.link.store
             try:
                 if self.plan.transport == "mpi":
                     self.start_mpi()
                 else:
                     self.start_ranks()
-                while self.running:
-                    for key, _ in self.selector.select(LOOK_S):
-                        if key.data.read() == 0:
-                            self.selector.unregister(key.fileobj)
-                    self.look_for_ends()
-                    self.end_others()
+                self.watch()
             finally:
                 for rank, process in self.running.items():  # an error of our own
                     kill(process.pid)
                     self.codes[rank] = process.wait()
                 for output in self.outputs:
                     output.finish()
+
+    def watch(self) -> None:
+        while self.running:
+            for key, _ in self.selector.select(LOOK_S):
+                if key.data.read() == 0:
+                    self.selector.unregister(key.fileobj)
+            self.look_for_ends()
+            if self.link is not None and not self.failures and (failure := self.link.hear()):
+                self.failures.append(failure)
+                self.ask_at = time.monotonic()
+            self.end_others()
 
     # -- the start -------------------------------------------------------------------------------
 
@@ -112,12 +129,12 @@ class Attempt:
             settings["timeout_s"] = self.plan.timeout_s
         if self.plan.transport:
             settings["transport"] = self.plan.transport
-        told = flags.as_variables(rendezvous=self.guard.folder, restart=self.restart, **settings)
+        told = flags.as_variables(rendezvous=self.place, restart=self.restart, **settings)
         return {**threads_of_ranks(self.size), "PYTHONUNBUFFERED": "1", **told}
 
     def start_ranks(self) -> None:
-        for rank in range(self.size):
-            settings = self.variables(rank=rank, world_size=self.size)
+        for rank in range(self.first_rank, self.first_rank + self.size):
+            settings = self.variables(rank=rank, world_size=self.total)
             process = self.start(rank, self.python(), settings)
             self.listen(process.stdout, rank, sys.stdout)
             self.listen(process.stderr, rank, sys.stderr)
@@ -180,12 +197,13 @@ class Attempt:
             if self.kill_at == float("inf"):  # else it was asked to end
                 self.failures += self.told(rank) or [failure_by_end(rank, code)]
                 self.ask_at = min(self.ask_at, time.monotonic() + GRACE_S)
+                if self.link is not None:
+                    self.link.tell(self.failures[0])
 
     def told(self, rank: int) -> list[RankFailure]:
         """The errors that a rank told before it ended, or any rank where MPI started them."""
-        store = open_store(self.guard.folder)
         ranks = range(self.size) if rank == MPIEXEC else [rank]
-        told = {each: store.get(f"failure of rank {each}", 0) for each in ranks}
+        told = {each: self.store.get(f"failure of rank {each}", 0) for each in ranks}
         return [RankFailure(each, **json.loads(text)) for each, text in told.items() if text]
 
     def end_others(self) -> None:
@@ -219,10 +237,10 @@ class Attempt:
         others = [f"rank {other.rank}" for other in self.failures if other is not first]
         after = f" After it, {', '.join(others)} failed." if others else ""
         if first.traceback:
-            say(f"{name} of {self.size} failed; all others were ended.{after}")
+            say(f"{name} of {self.total} failed; all others were ended.{after}")
             print(first.traceback, file=sys.stderr, flush=True)
         else:
-            say(f"{name} of {self.size} failed: {first.summary}. {first.fix}{after}")
+            say(f"{name} of {self.total} failed: {first.summary}. {first.fix}{after}")
 
 
 def find_mpiexec() -> str:

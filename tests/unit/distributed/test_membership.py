@@ -8,6 +8,7 @@ from glasshouse.distributed import membership
 from glasshouse.distributed.collectives import WrappedCollectives
 from glasshouse.distributed.membership import place_of
 from glasshouse.distributed.shared_files import SharedFiles
+from glasshouse.distributed.store import FolderStore
 from glasshouse.ops.collective import process
 
 
@@ -83,6 +84,19 @@ def test_nothing_is_half_joined_where_the_transport_fails(world_of_one, monkeypa
     with pytest.raises(RuntimeError):
         world_of_one("fails", rank=0, size=1)
     assert not dist.is_initialized() and dist.size() == 1
+
+
+class Elsewhere(FolderStore):
+    """The store of a rank that shares no folder with the others."""
+
+    def find_folder(self, timeout_s):
+        return ""
+
+
+def test_a_transport_of_one_machine_is_refused_on_several(world_of_one, monkeypatch):
+    monkeypatch.setattr(membership, "open_store", Elsewhere)
+    with pytest.raises(CollectiveError, match=r"one machine for the transport shared_files; got"):
+        world_of_one("shared_files")
 
 
 class Own(SharedFiles):

@@ -91,3 +91,21 @@ def test_an_error_on_one_rank_ends_all_at_once(tmp_path):
     done = mpiexec(script)
     assert done.returncode != 0
     assert "ValueError: of this rank" in done.stderr
+
+
+NEVER = """
+import time
+from glasshouse.base.flags import mpi_place
+if mpi_place()[0] == 1:
+    time.sleep(100)
+import glasshouse as gh
+gh.distributed.init(timeout_s=1)  # MPI's own beginning has no limit
+"""
+
+
+def test_a_rank_that_never_begins_ends_all_in_time_and_the_line_is_named(tmp_path):
+    script = tmp_path / "never.py"
+    script.write_text(NEVER)
+    done = mpiexec(script)
+    assert done.returncode != 0
+    assert f'File "{script}", line 7 in <module>' in done.stderr

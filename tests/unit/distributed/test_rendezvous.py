@@ -4,12 +4,17 @@ import time
 import pytest
 
 from glasshouse.base.errors import CollectiveError
-from glasshouse.distributed.rendezvous import FolderStore, check_alike, identity, join
+from glasshouse.distributed.rendezvous import check_alike, identity, join
+from glasshouse.distributed.store import FolderStore, TCPStore, serve
 
 
-@pytest.fixture
-def store(tmp_path):
-    return FolderStore(str(tmp_path))
+@pytest.fixture(params=["folder", "tcp"])
+def store(request, tmp_path):
+    if request.param == "folder":
+        yield FolderStore(str(tmp_path))
+        return
+    with serve("127.0.0.1", 0) as server:
+        yield TCPStore(f"tcp://127.0.0.1:{server.server_address[1]}")
 
 
 def in_threads(*functions) -> list:
@@ -54,10 +59,25 @@ def test_get_gives_none_where_no_value_comes(store):
     assert store.get("never", 0.01) is None
 
 
-def test_a_store_leaves_only_its_keys(store, tmp_path):
+def test_a_store_leaves_only_its_keys(tmp_path):
+    store = FolderStore(str(tmp_path))
     store.set("a", b"1")
     store.set("a", b"2")
     assert [path.name for path in tmp_path.iterdir()] == ["key-a"]
+
+
+def test_a_folder_on_another_machine_is_none(tmp_path):
+    with serve("127.0.0.1", 0) as server:
+        store = TCPStore(f"tcp://127.0.0.1:{server.server_address[1]}")
+        assert store.find_folder(0) == ""
+        store.set("folder", str(tmp_path).encode())
+        assert store.find_folder(0) == str(tmp_path)
+
+
+def test_a_store_that_nobody_serves_is_named(monkeypatch):
+    monkeypatch.setattr("glasshouse.distributed.store.CONNECT_S", 0.1)
+    with pytest.raises(CollectiveError, match=r"a store at tcp://127.0.0.1:9; got .*refused"):
+        TCPStore("tcp://127.0.0.1:9").get("key", 0)
 
 
 def test_ranks_that_are_alike_join(store):

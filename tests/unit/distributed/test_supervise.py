@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 from glasshouse.base.errors import BackendError
 from glasshouse.cli.main import main
 from glasshouse.distributed import supervise
+from glasshouse.distributed.nodes import NodePlace
 from glasshouse.distributed.supervise import LaunchPlan, launch
 
 SOURCE = Path(__file__).parents[3] / "src"
@@ -142,6 +144,32 @@ def test_a_launcher_that_is_ended_leaves_no_process_and_no_file(script, number):
         assert rest.count("asked to end") == 2
 
 
+def test_launchers_of_two_nodes_make_one_world_and_end_together(script, capfd):
+    path = script(
+        """
+        import time
+        import glasshouse as gh
+        world = gh.distributed.init()
+        print("sum", gh.distributed.all_reduce(gh.ones(2) + world.rank).tolist(), world.size)
+        if world.rank == 1:
+            raise ValueError("of the second node")
+        time.sleep(600)
+        """
+    )
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        master = f"127.0.0.1:{taken.getsockname()[1]}"
+    options = ["-n", "1", "--nodes", "2", "--node-rank", "1", "--master", master]
+    command = [sys.executable, "-m", "glasshouse.cli", "launch", *options, path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as second:
+        assert launch(LaunchPlan((path,), 1, node=NodePlace(2, 0, master))) == 1
+        assert second.stdout.read() == "[rank 1] sum [3.0, 3.0] 2\n"
+    assert second.returncode == 1
+    shown = capfd.readouterr()
+    assert shown.out == "[rank 0] sum [3.0, 3.0] 2\n"
+    assert shown.err.count("rank 1 of 2 failed; all others were ended.") == 2  # each launcher's
+    assert shown.err.endswith("ValueError: of the second node\n")
+
+
 @pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason="needs mpi4py")
 def test_mpi_starts_the_ranks_with_the_same_output_and_failures(script, capfd, monkeypatch):
     monkeypatch.setenv("OMPI_ALLOW_RUN_AS_ROOT", "1")
@@ -172,6 +200,12 @@ def test_mpi_starts_the_ranks_with_the_same_output_and_failures(script, capfd, m
     [
         (["-n", "2", "nowhere.py"], "expected a script; got 'nowhere.py'"),
         (["-n", "2", "--min-ranks", "3", "-m", "x"], "expected --min-ranks up to 2; got 3"),
+        (["-n", "1", "--nodes", "2", "-m", "x"], "--master HOST:PORT of the first machine"),
+        (["-n", "1", "--node-rank", "1", "-m", "x"], "--node-rank below 1; got 1"),
+        (
+            ["-n", "1", "--nodes", "2", "--master", "a:1", "--restarts", "1", "-m", "x"],
+            "--nodes without --restarts",
+        ),
         (["-n", "0", "-m", "x"], "0 is not in the range"),
     ],
 )
