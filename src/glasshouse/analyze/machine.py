@@ -78,6 +78,13 @@ class MachineProfile:
         """The time of a kernel that works so long, with what starting it takes."""
         return 1e9 * seconds + self.overhead_ns
 
+    def sending_ns(self, nbytes: float) -> float:
+        """The time in which a rank sends so many bytes to others; over memory where nothing is said
+        of links."""
+        if self.link_bytes_per_s:
+            return self.kernel_ns(nbytes / self.link_bytes_per_s)
+        return self.kernel_ns(self.moving_s(nbytes) if nbytes else 0.0)
+
     def ns_of_call(self, call: Call, kind: StepKind | None = None) -> float:
         """The time of a call as a kernel of its own, of a kind."""
         place, nbytes = Origin(), call.cost.bytes

@@ -6,7 +6,7 @@ earnest, up to the plan of each Program; so what is planned here is what a run a
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
@@ -26,7 +26,7 @@ from glasshouse.dispatch.value import Value
 from glasshouse.ir.node import all_of, map_nodes
 from glasshouse.profile.counter import FlopCounter
 from glasshouse.profile.naming import name_of_step
-from glasshouse.profile.text import scaled
+from glasshouse.profile.text import milliseconds, scaled
 
 # What running takes beside arrays, for each primitive of the largest Program, as measured on
 # ResNet-50 (`benchmarks/analyze.py`); a process that finds the code on disk takes less.
@@ -50,8 +50,10 @@ class StepAnalysis(StepCosts):
     arena_bytes       the planned arena of the largest Program
     memory            rows by kind and module that add up to the peak of the last step
     counter           the FlopCounter of the last step
+    sent_bytes        what this rank sends to others in it, by collective and group
     kernels           every kernel with FLOPs, bytes and predicted time
-    predicted_ns      their sum"""
+    predicted_ns      their sum, as if collectives had nothing to run beside
+    communication_ns  what collectives take of it"""
 
     runs: list
     peaks: list[int]
@@ -60,6 +62,12 @@ class StepAnalysis(StepCosts):
     outside_bytes: int
     counter: FlopCounter | None
     machine: MachineProfile
+    sent_bytes: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    @cached_property
+    def communication_ns(self) -> float:
+        infos = (info for run in self.runs for info in run.plan.step_infos())
+        return sum(self.machine.ns(info) for info in infos if info.group)
 
     @cached_property
     def arena_bytes(self) -> int:
@@ -142,12 +150,22 @@ class StepAnalysis(StepCosts):
             f"peak {self.peak_bytes:,} bytes (by step: {', '.join(f'{p:,}' for p in self.peaks)}), "
             f"arena {self.arena_bytes:,}\n"
             f"the process grows by about {scaled(sum(self.resident.values()), 'B')} ({parts})\n"
-            f"{self.work()}\n"
+            f"{self.work()}{self.sent()}\n"
+        )
+
+    def sent(self) -> str:
+        """What this rank sends, as text; nothing where it is alone."""
+        parts = [f"{name} {group} {scaled(n, 'B')}" for (name, group), n in self.sent_bytes.items()]
+        if not parts:
+            return ""
+        return (
+            f"sent: {', '.join(parts)}; {milliseconds(self.communication_ns)} if nothing else ran\n"
         )
 
     def to_dict(self) -> dict:
         """All of it as what JSON can hold."""
         own = {"arena_bytes": self.arena_bytes, "resident": self.resident}
+        own["sent_bytes"] = {" ".join(key): n for key, n in self.sent_bytes.items()}
         return {**super().to_dict(), **own}
 
 
@@ -256,8 +274,11 @@ class TrainingStep:
                     tape.extend([*backend.runs, "step"])
             after = self.owners(optimizer)
             runs = list(backend.runs)
-        owners = kinds | after[0], modules | after[1]
-        return StepAnalysis(runs, peaks, *owners, outside_bytes, counter, machine)
+        owners, sent = (kinds | after[0], modules | after[1]), counter.sent_bytes()
+        made = StepAnalysis(runs, peaks, *owners, outside_bytes, counter, machine, sent)
+        if sent:  # what a rank sends is known while it is part of its world
+            made.kernels, made.communication_ns  # noqa: B018
+        return made
 
     def outside_bytes(self, inputs) -> int:
         """Bytes of inputs, weights and buffers that are not the manager's: NumPy holds them."""

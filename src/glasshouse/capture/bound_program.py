@@ -10,6 +10,7 @@ from glasshouse.capture.split import GraphHalf
 from glasshouse.compile.program import compiled, compiled_graph, run_timed, warn_once
 from glasshouse.compile.source_map import counts_of
 from glasshouse.compile.toolchain import CompileError
+from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import timers
 from glasshouse.dispatch.watch import Tally
 from glasshouse.graph.node import Node, computed, pack
@@ -55,6 +56,7 @@ class BoundProgram:
         if half is not None:
             counts = [count for count in counts if half.is_first == (count[1].phase == "forward")]
         self.tally = Tally(counts)
+        self.is_collective = any(node.call.is_collective for node in recorded.nodes)
         self.specs = [recorded.nodes[at].spec for at in recorded.outputs]
         self.events = [-1] * len(recorded.nodes)
         if half is not None:
@@ -75,6 +77,8 @@ class BoundProgram:
 
     def run(self, payloads: list[Node], scalars, donated=(), first: bool = False) -> list:
         """The results as arrays. The calls of a first run were counted as they were recorded."""
+        if self.is_collective:  # behind those that were recorded before
+            backends.current().evaluate()
         arrays = []
         for x in payloads:
             if not x.value.flags.c_contiguous:

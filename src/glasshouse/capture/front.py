@@ -279,7 +279,8 @@ class FrontEnd:
         if type(value) in (list, tuple):
             return type(value)(self.operand(tracer, x) for x in tracer.sequence(var))
         if isinstance(value, tuple) and tracer.sequence(var) is not None:
-            return tuple(self.operand(tracer, x) for x in tracer.sequence(var))
+            items = [self.operand(tracer, x) for x in tracer.sequence(var)]
+            return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
         if type(value) is dict:
             return {tracer.concretize(k): self.operand(tracer, v) for k, v in tracer.entries(var)}
         if isinstance(value, slice) and isinstance(var.origin, Recipe):

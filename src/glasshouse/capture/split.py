@@ -41,15 +41,24 @@ class GraphHalf:
         return made
 
 
+def with_operands(nodes: list[Node], numbers: set[int]) -> set[int]:
+    """The numbers of nodes and of all that these are made of."""
+    needed = set(numbers)
+    for node in reversed(nodes):
+        if node.number in needed:
+            needed.update(x.number for x in node.inputs)
+    return needed
+
+
 def split(graph: Graph, count: int) -> tuple[GraphHalf, GraphHalf]:
     """A half that makes the first `count` outputs, and behind them what the other half needs of its
-    values, and that other half, which makes all other outputs."""
+    values, and that other half, which makes all other outputs. Collectives keep their order."""
     first, second = GraphHalf(graph, True), GraphHalf(graph, False)
     nodes = needed_nodes(graph)
-    early = {node.number for node in graph.outputs[:count]}
-    for node in reversed(nodes):
-        if node.number in early:
-            early.update(x.number for x in node.inputs)
+    early = with_operands(nodes, {node.number for node in graph.outputs[:count]})
+    collectives = [node.number for node in nodes if node.call.is_collective]
+    last = max((number for number in collectives if number in early), default=-1)
+    early = with_operands(nodes, early | {number for number in collectives if number < last})
     for node in nodes:  # a result of a call with several results is handed over, not all of them
         if node.op == "pick" and node.inputs[0].number in early:
             early.add(node.number)

@@ -110,6 +110,15 @@ class MissingKernel(NamedTuple):
     fix: str
 
 
+class CollectiveCall(NamedTuple):
+    """A step of a collective: its "start", or the "wait" for its end; all of it if `part` is ""."""
+
+    node: Node
+    source: BufferPlace
+    result: BufferPlace
+    part: str
+
+
 class HostCall(NamedTuple):
     """A step that a user's function computes, or, for want of a kernel, a card's reference: why
     that is so says `missing`."""

@@ -1,5 +1,6 @@
 """Programs that run: compiled kernels and native calls in the table of the native runner."""
 
+import contextlib
 import ctypes
 import functools
 import pickle
@@ -7,6 +8,7 @@ import struct
 import threading
 from math import prod
 from time import perf_counter_ns
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +16,13 @@ from glasshouse import memory
 from glasshouse.base.errors import BackendError
 from glasshouse.compile import toolchain
 from glasshouse.compile.code import OutputSpec, ProgramCode, StepCode
-from glasshouse.compile.emitted import BufferPlace, CKernel, HostCall, NativeCall
+from glasshouse.compile.emitted import (
+    BufferPlace,
+    CKernel,
+    CollectiveCall,
+    HostCall,
+    NativeCall,
+)
 from glasshouse.compile.kernel_cache import CommonSizes, is_general, sizes_of
 from glasshouse.compile.plan import ARENA_TAG, SMALL_BYTES, ProgramPlan
 from glasshouse.compile.replay import load_replay
@@ -25,6 +33,8 @@ from glasshouse.compile.view import strides_of
 from glasshouse.dispatch.backend import TensorBackend, current, quiet
 from glasshouse.dispatch.fallback import Fallback
 from glasshouse.graph.graph import Graph, run_node
+from glasshouse.ops.collective import exchange
+from glasshouse.ops.collective_start import start
 
 STEP_BYTES, INFO_BYTES = 1 << 11, 1 << 10  # about, of a Program
 SPECIALISE_NS = 600_000_000  # of runs for each general kernel: compiling one takes a 20th of that
@@ -124,8 +134,10 @@ class Program:
         self.input_ends, self.output_begins = code.input_ends, code.output_begins
         self.output_specs = [described_output(output) for output in code.output_specs]
         whats = list(enumerate(step.what for step in code.steps))
-        self.hosts = {i: what for i, what in whats if isinstance(what, HostCall)}
-        self.missing = [host for host in self.hosts.values() if host.missing is not None]
+        self.hosts = {i: x for i, x in whats if isinstance(x, (HostCall, CollectiveCall))}
+        hosts = [host for host in self.hosts.values() if isinstance(host, HostCall)]
+        self.missing = [host for host in hosts if host.missing is not None]
+        self.under_way: dict[tuple, Any] = {}  # requests of collectives, by where results lie
         self.sources = {i: what for i, what in whats if isinstance(what, CKernel)}
         self.lock = threading.Lock()
         self.keep: list = []  # what the steps point to
@@ -229,6 +241,7 @@ class Program:
             try:
                 self.execute(arrays, outputs, scalars, ends_ns)
             finally:
+                self.end_collectives()
                 self.arena = None
         return [laid_out(outputs[at], *how) for at, *how in self.outputs]
 
@@ -291,13 +304,47 @@ class Program:
         backend = self.backend or current()
         backend.fall_back(Fallback(label_of(step.node), reason, line), fix)
 
-    def run_host(self, step: HostCall, arrays, outputs) -> None:
+    def run_host(self, step: HostCall | CollectiveCall, arrays, outputs) -> None:
+        if isinstance(step, CollectiveCall):
+            self.run_collective(step, arrays, outputs)
+            return
         operands = [self.array_of(place, arrays, outputs) for place in step.sources]
         results = quiet.run(run_node, step.node, operands, arrays, ())
         if not isinstance(results, tuple):
             results = (results,)
         for place, value in zip(step.results, results, strict=True):
             self.array_of(place, arrays, outputs)[...] = value
+
+    def run_collective(self, step: CollectiveCall, arrays, outputs) -> None:
+        """Start a collective, or wait until it is done."""
+        place = step.result.kind, step.result.at
+        if step.part == "wait":
+            self.under_way.pop(place).wait()
+            return
+        source = self.packed_array(step.source, arrays, outputs)
+        out = self.packed_array(step.result, arrays, outputs)
+        if step.part == "start":
+            self.under_way[place] = start(step.node.call, source, out)
+        else:
+            exchange(source, out, **step.node.attrs)
+
+    def end_collectives(self) -> None:
+        """Wait for what an error left under way: it works on the memory of this run."""
+        while self.under_way:
+            _, request = self.under_way.popitem()
+            with contextlib.suppress(Exception):
+                request.wait()
+
+    def packed_array(self, place: BufferPlace, arrays, outputs) -> np.ndarray:
+        """A whole buffer whose elements lie row by row, in the shape of the place."""
+        spec = place.buffer
+        if place.kind == "arena":
+            assert self.arena is not None
+            memory = self.arena.numpy()[place.at : place.at + spec.nbytes].view(spec.dtype.np)
+        else:
+            memory = (arrays if place.kind == "input" else outputs)[place.at].reshape(-1)
+        size = prod(place.shape)
+        return memory[place.offset : place.offset + size].reshape(place.shape)
 
     def array_of(self, place: BufferPlace, arrays, outputs) -> np.ndarray:
         spec = place.buffer

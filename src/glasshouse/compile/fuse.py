@@ -114,7 +114,7 @@ def drop_unread(schedule: list, lowering: Lowering) -> list:
             step.roots = live[::-1]
             if not live:
                 continue
-        elif not needed.intersection(step.results):
+        elif not needed.intersection(step.results) and not step.node.call.is_collective:
             continue
         needed |= step.reads()
         kept.append(step)

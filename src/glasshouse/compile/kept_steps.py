@@ -23,7 +23,7 @@ def kept_steps_first(schedule: list[Step], lowering, stable_inputs: frozenset[in
         inputs = {b for b in reads if b.place == "input"}
         fixed = all(b in stable or b in inputs and b.at in stable_inputs for b in reads)
         own = all(writers[b] == 1 and b not in handed_out for b in writes)
-        worth = step.worth_keeping and step.lowerer is not lowering.target.host
+        worth = step.worth_keeping and not step.lowerer.is_host
         if reads and fixed and own and worth:
             first.append(step)
             stable |= writes

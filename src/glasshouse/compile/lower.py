@@ -6,6 +6,7 @@ are expressions that their users compute for themselves. Which nodes a step comp
 target's lowerers to say (`lowerer.py`)."""
 
 from collections import Counter
+from math import prod
 
 from glasshouse.base.shape import Spec
 from glasshouse.compile import view as views
@@ -297,6 +298,17 @@ class Lowering:
             self.materialise(node, row_major=True)
             view = self.expr[node.number].view
         return view
+
+    def is_read_once(self, node: Node, view: View) -> bool:
+        """Whether a whole buffer shows, and only the value of a node that has one reader."""
+        base = view.base
+        if base.place != "arena" or base.spec.size != prod(view.shape):
+            return False
+        while self.uses[node.number] == 1 and node.number not in self.is_output:
+            if node is base.node or node.op not in MOVEMENT:
+                return node is base.node
+            node = node.inputs[0]
+        return False
 
     def output_view(self, node: Node, free: bool) -> View:
         """An output: a whole buffer of its own, row-major unless its order is free."""

@@ -14,6 +14,7 @@ from glasshouse.compile.emitted import EmittedStep, MissingKernel
 from glasshouse.compile.toolchain import digest
 from glasshouse.compile.work import StepKind
 from glasshouse.graph.graph import Graph, Node, users_of
+from glasshouse.ops.collective import ProcessGroup
 
 PACKAGE = Path(__file__).parent.parent
 
@@ -67,13 +68,16 @@ class Claim:
 class StepDescription(NamedTuple):
     """What a planned step is: a line of `text`; the `nodes` whose values it makes; its `name` if
     these are none; FLOPs of its primitives' definitions that its algorithm does without; why it is
-    left to the host for want of a kernel."""
+    left to the host for want of a kernel; the group of ranks that it exchanges bytes with, and how
+    many bytes it gives."""
 
     text: str
     nodes: list[Node]
     name: str = "copy"
     saved_flops: int = 0
     fallback: str = ""
+    group: ProcessGroup | None = None
+    given_bytes: int = 0
 
 
 class Lowerer(StepKind):

@@ -10,6 +10,7 @@ from glasshouse.compile.fuse import fuse
 from glasshouse.compile.kept_steps import kept_steps_first
 from glasshouse.compile.lower import Lowering
 from glasshouse.compile.order import free_early
+from glasshouse.compile.overlap import overlapped
 from glasshouse.compile.plan_memory import (
     copies_to_itself,
     place_outputs,
@@ -61,6 +62,8 @@ class ProgramPlan:
         if self.target.lends_outputs:
             made_first = self.schedule[: self.kept_steps]
             self.schedule = [*made_first, *free_early(self.schedule[self.kept_steps :])]
+        made_first = self.schedule[: self.kept_steps]
+        self.schedule = [*made_first, *overlapped(self.schedule[self.kept_steps :])]
         own = {self.lowering.outputs[i].base: leaf for i, leaf in self.target.written_leaves}
         reuse_inputs(self.schedule, own)
         nbytes = plan_memory(self.schedule, outputs, self.target.lends_outputs)

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from glasshouse.base.errors import user_line
+from glasshouse.base.errors import IndexOutOfRangeError, user_line
 from glasshouse.base.flags import flags
 from glasshouse.base.interrupts import held, let_through
 from glasshouse.compile import store
@@ -197,6 +197,9 @@ def run_program(program: Program, recording: Recording, ends_ns=None):
     try:
         return program.run(arrays, recording.scalars, recording.donated, ends_ns)
     except IndexErrorInside:
+        if any(node.call.is_collective for node in recording.nodes):  # which are done already
+            fix = "GH_BACKEND=numpy says which."
+            raise IndexOutOfRangeError("gather", "indices in range", "another", fix) from None
         return quiet.run(compute, recording)  # raises with the index
 
 

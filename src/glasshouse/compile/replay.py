@@ -174,7 +174,8 @@ class CallCollector(Watcher):
 
     def op(self, call, result, begin_ns):
         card = call.primitive
-        if card.num_outputs != 1 or card.kind == "random" or card.name in INDEXED:
+        once = call.is_collective or card.kind == "random" or card.name in INDEXED
+        if card.num_outputs != 1 or once:
             self.can_be_replayed = False
         else:
             self.collected.append((result.payload, result.tape_entry))

@@ -4,7 +4,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from glasshouse.compile.lowerer import StepDescription
-from glasshouse.compile.work import REFERENCE, StepKind, StepWork
+from glasshouse.compile.work import COLLECTIVE, REFERENCE, StepKind, StepWork
 from glasshouse.dispatch.call import PICK, Call
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.scope import NOWHERE, Origin
@@ -87,22 +87,32 @@ def step_infos(program) -> list[StepInfo]:
     infos, arena = [], arena_values(program.schedule)
     for i, step in enumerate(program.schedule):
         nodes = computed_in(own[i], homes)
-        kernel = program.sources.get(i)
+        kernel, group = program.sources.get(i), told[i].group
+        name = name_of(nodes) or told[i].name
         infos.append(
             StepInfo(
-                name_of(nodes) or told[i].name,
+                f"{name} {group.name} {about_bytes(told[i].given_bytes)}" if group else name,
                 step.lowerer,
                 [source_of(node) for node in nodes],
                 origin_of(program.schedule, i, own),
                 sum(bytes_of(views) for views in views_of(step).values()),
                 sum(buffer.spec.nbytes for buffer in step.writes()),
                 first.setdefault(kernel, i) if kernel else i,
+                group=group.ranks if group else (),
                 saved_flops=told[i].saved_flops,
                 fallback=told[i].fallback,
                 arena=tuple(arena[i]),
             )
         )
     return infos
+
+
+def about_bytes(nbytes: int) -> str:
+    """A number of bytes as part of a name: 4.2 MB."""
+    for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if nbytes >= size:
+            return f"{nbytes / size:.1f} {unit}"
+    return f"{nbytes} B"
 
 
 def arena_values(schedule) -> list[list[ArenaValue]]:
@@ -233,4 +243,7 @@ def info_of(source: Node, number: int) -> StepInfo:
     if call.primitive is PICK:
         return StepInfo("pick", REFERENCE, [], NOWHERE, 0, 0, number)
     read, written = (sum(spec.nbytes for spec in specs) for specs in (call.specs, call.outs))
+    if call.is_collective and "group" in call.attrs:
+        ranks, where = call.attrs["group"].ranks, source.origin
+        return StepInfo(call.name, COLLECTIVE, [source], where, read, written, number, group=ranks)
     return StepInfo(call.name, REFERENCE, [source], source.origin, read, written, number)

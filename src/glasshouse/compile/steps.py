@@ -91,7 +91,8 @@ class FusedKernel:
 class LoweredStep:
     """A step that a lowerer planned by itself, for `node`: it reads `sources` (views), writes
     `results` and `scratch` (buffers), and has the values of the nodes that it `computes`. What it
-    makes of parameters alone stays from run to run, unless it is not `worth_keeping`."""
+    makes of parameters alone stays from run to run, unless it is not `worth_keeping`. What others
+    do meanwhile may stand between two steps whose `part` is "start" and "wait"."""
 
     lowerer: Any
     node: Node
@@ -101,6 +102,7 @@ class LoweredStep:
     scratch: list[PlannedBuffer] = field(default_factory=list)
     computes: list[Node] = field(default_factory=list)
     worth_keeping: bool = True
+    part: str = ""
 
     def reads(self) -> set[PlannedBuffer]:
         return {v.base for v in self.sources}
@@ -112,7 +114,8 @@ class LoweredStep:
         return self.sources
 
     def is_empty(self) -> bool:
-        return all(buffer.spec.size == 0 for buffer in self.results)
+        is_empty = all(buffer.spec.size == 0 for buffer in self.results)
+        return is_empty and not self.node.call.is_collective
 
 
 Step = FusedKernel | LoweredStep

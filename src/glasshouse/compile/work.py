@@ -7,6 +7,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from glasshouse.dispatch.call import MATRIX, Call
+from glasshouse.ops.collective_start import sent_bytes_of
 
 FLAT = "matmul flat"  # products of two matrices, not of stacks of them
 DRAWS = "random_bits"  # a machine has a rate for numbers drawn, as for FLOPs of products
@@ -81,9 +82,17 @@ class CopyKind(StepKind):
 
 
 class CollectiveKind(StepKind):
-    """Steps that several processes do together."""
+    """Steps that several processes do together: what a rank sends is what takes time."""
 
     label = "collective"
+    is_copy_alone = False
+
+    def work_of(self, info) -> StepWork:
+        sent = sum(sent_bytes_of(source.call) for source in info.sources)
+        return StepWork((self,), [sent])
+
+    def estimate(self, products, numbers, machine) -> float:
+        return machine.sending_ns(numbers[0])
 
 
 class ReferenceKind(StepKind):

@@ -56,7 +56,7 @@ class PseudoPrimitive:
     """What stands for a primitive where a recording or graph has what is no card's."""
 
     kind, num_outputs, vjp, exact_flops, complex_flops = "pseudo", 1, None, None, 1
-    parts = None
+    parts, traits = None, frozenset[str]()
 
     def __init__(self, name: str, ref):
         self.name, self.ref = name, ref
@@ -86,7 +86,8 @@ def find_pseudo_primitive(name: str) -> PseudoPrimitive:
 class Call:
     """A kind of call: `primitive` on operands of `specs` with `attrs`, which gives `out`, a spec or
     a tuple of them; `outs` is a tuple also of one. `host` is a user's function that computes it in
-    place of the card's reference. `number` is never given twice."""
+    place of the card's reference. `number` is never given twice. `is_collective`: other processes
+    wait for it, so it runs just once, though nobody reads its result."""
 
     __slots__ = (
         "primitive",
@@ -96,6 +97,7 @@ class Call:
         "out",
         "outs",
         "host",
+        "is_collective",
         "number",
         "reads",
         "pulls",
@@ -107,6 +109,7 @@ class Call:
         self.primitive, self.name = primitive, primitive.name
         self.specs, self.attrs, self.out, self.host = specs, attrs, out, host
         self.outs = out if isinstance(out, tuple) else (out,)
+        self.is_collective = bool(attrs) and involves_others(primitive, attrs)
         self.number = next(numbers)
         self.reads: dict[tuple[bool, ...], tuple] = {}  # by which operands are tracked
         self.pulls: dict = {}  # how its derivative is replayed, see compile/replay.py
@@ -138,6 +141,14 @@ class Call:
 
 
 numbers = itertools.count()
+
+
+def involves_others(primitive, attrs: dict) -> bool:
+    """Whether other processes take part in a call, or in one of its body."""
+    if "collective" in primitive.traits:
+        return attrs["group"].size > 1
+    body = attrs.get("body")
+    return body is not None and any(call.is_collective for call, _ in body.calls)
 
 
 def work_out_cost(call: Call) -> Cost:

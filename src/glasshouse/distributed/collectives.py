@@ -47,6 +47,7 @@ class Request:
         except BaseException as error:  # told to who waits
             self.error = error
         under_way.place = ""
+        del self.call  # and with it the arrays, whose memory others may want
         self.done.set()
 
     def is_done(self) -> bool:
@@ -87,7 +88,10 @@ ORDERED = {*STARTED} - {"send", "receive"}  # these two find each other by ranks
 
 
 class Collectives(abc.ABC):
-    """The collectives of one group; `rank` is this process's number within it."""
+    """The collectives of one group; `rank` is this process's number within it. It sends the bytes
+    that ops/collective_bytes.py says of the transport that it `counts_as`."""
+
+    counts_as = "local"
 
     needs_one_machine = True  # and a folder that all ranks share
 
@@ -201,7 +205,7 @@ class WrappedCollectives(Collectives):
     it around the transport of the world, and of each group made from it."""
 
     def __init__(self, inner: Collectives):
-        self.inner = inner
+        self.inner, self.counts_as = inner, inner.counts_as
         super().__init__(inner.group, inner.rank)
 
     @property
@@ -251,3 +255,4 @@ def run_in_order(waiting: queue.SimpleQueue) -> None:
     """What a group's thread does: one call after another, until there is None."""
     while (request := waiting.get()) is not None:
         request.run()
+        del request

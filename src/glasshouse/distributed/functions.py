@@ -1,6 +1,7 @@
 """Collectives on tensors: differentiable, recorded and compiled like any other call."""
 
 from glasshouse.base.errors import OptionError
+from glasshouse.dispatch import backend as backends
 from glasshouse.ops import collective
 from glasshouse.ops.collective import ProcessGroup, process
 from glasshouse.tensor import Tensor, asarray
@@ -96,6 +97,7 @@ def shard(x, axis: int = 0, *, group: ProcessGroup | None = None) -> Tensor:
 def barrier(group: ProcessGroup | None = None) -> None:
     """Return when all ranks are here, with all that they recorded computed."""
     group = group or process.world
+    backends.current().evaluate()
     if group.size > 1:
         process.transport(group).barrier()
 

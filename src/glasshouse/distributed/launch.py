@@ -17,7 +17,7 @@ from glasshouse.distributed.failure import (
     first_cause,
 )
 from glasshouse.distributed.guard import ProcessGuard
-from glasshouse.distributed.membership import init, shutdown
+from glasshouse.distributed.membership import finish, init, shutdown
 
 LEAVING_S = 10.0  # how long a process may take to end after its result
 
@@ -128,6 +128,7 @@ def run_rank(task: bytes, sender: Connection, transport: str | None, place: dict
         init(transport, **place)
         fn, args = pickle.loads(task)
         answer = pickled_result(rank, fn(*args))
+        finish()
     except BaseException as error:
         tell_and_leave(sender, pickle.dumps(failure_by_error(rank, error)))
     else:

@@ -1,10 +1,12 @@
 """The world: which rank this process is, its groups, and how it finds the others."""
 
 import atexit
+import sys
 from collections.abc import Callable, Iterable
 
 from glasshouse.base.errors import CollectiveError, OptionError, check_known
 from glasshouse.base.flags import flags, mpi_place
+from glasshouse.dispatch import backend as backends
 from glasshouse.distributed import local
 from glasshouse.distributed.collectives import Collectives
 from glasshouse.distributed.mpi import Mpi
@@ -110,7 +112,15 @@ def init(
         process.__init__()
         raise
     atexit.register(shutdown)
+    atexit.register(finish)  # before that
     return world
+
+
+def finish() -> None:
+    """Compute what was recorded, for other ranks may wait for its collectives; not behind an error
+    that ends the program."""
+    if process.transports and not hasattr(sys, "last_value"):
+        backends.current().evaluate()
 
 
 def shutdown() -> None:

@@ -22,6 +22,8 @@ POLL_S = 20e-6
 class SharedFiles(Collectives):
     """Collectives over one file: a counter for each rank, then a slot for each."""
 
+    counts_as = "shared_files"
+
     def __init__(self, group: ProcessGroup, rank: int, folder: str, timeout_s: float = 30.0):
         super().__init__(group, rank)
         self.folder, self.timeout_s, self.phase = folder, timeout_s, 0

@@ -18,7 +18,9 @@ from glasshouse.graph.record import Recording, fill_scalar
 
 class Graph:
     """Nodes in topological order, and which are outputs. `emit` returns the node of an equal call,
-    but what a checkpoint computes again stays apart, so that what was there before is not kept."""
+    but what a checkpoint computes again stays apart, so that what was there before is not kept.
+    Collectives stay apart too, and are needed as outputs are: another rank may have cut its
+    recording between two equal ones, and each has to meet its like."""
 
     def __init__(self):
         self.nodes: list[Node] = []
@@ -41,7 +43,7 @@ class Graph:
         origin = self.origin
         rerun = origin.rerun + 1 if origin.phase == "recompute" and inputs else 0
         key = (call, rerun, *[x.number for x in inputs])
-        node = self.by_key.get(key)
+        node = None if call.is_collective else self.by_key.get(key)
         if node is None:
             node = self.by_key[key] = Node(call, tuple(inputs), origin, len(self.nodes))
             self.nodes.append(node)
@@ -96,12 +98,13 @@ def users_of(nodes) -> dict[int, list[Node]]:
 
 
 def needed_nodes(graph: Graph) -> list[Node]:
+    """What outputs and collectives need, these among them."""
     needed = bytearray(len(graph.nodes))
     for node in graph.outputs:
         needed[node.number] = True
     kept = []
     for node in reversed(graph.nodes):
-        if needed[node.number]:
+        if needed[node.number] or node.call.is_collective:
             for x in node.inputs:
                 needed[x.number] = True
             kept.append(node)

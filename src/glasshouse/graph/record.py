@@ -3,7 +3,8 @@
 A node is also the payload that a tensor of the lazy backend holds. Nodes wait in a list per thread,
 in the order of the calls, which is a topological order. `Recorder.take` turns the list into a
 recording: what is still referenced becomes an output, the rest is computed only where an output
-needs it. Nodes that nobody refers to any more cost nothing."""
+needs it. Nodes that nobody refers to any more cost nothing; but a collective is always computed,
+since other ranks wait for it."""
 
 import sys
 import threading
@@ -82,7 +83,8 @@ def with_ancestors(wanted, limit: float = float("inf")) -> list[Node]:
 
 
 def describe(pending: list[Node], wanted=()) -> Recording | None:
-    """The recording of the nodes in `pending` that are referred to from outside, or `wanted`."""
+    """The recording of the nodes in `pending` that are referred to from outside, or `wanted`, with
+    its collectives."""
     needed = hooks.mark_needed(pending, wanted)
     if needed is None:
         uses, stray = count_uses(pending)
@@ -110,7 +112,8 @@ def count_uses(pending: list[Node]) -> tuple[list[int], list[Node]]:
 
 
 def mark_needed(pending: list[Node], uses: list[int], wanted) -> list[int]:
-    """Per node 2 if it is referred to from outside, 1 if another needs it, else 0."""
+    """Per node 2 if it is referred to from outside, 1 if another needs it or it is a collective,
+    else 0."""
     needed = [0] * len(pending)
     for node in wanted:
         if node.value is None:
@@ -122,6 +125,8 @@ def mark_needed(pending: list[Node], uses: list[int], wanted) -> list[int]:
         # The list, the name `node` and the argument of getrefcount are three references.
         if sys.getrefcount(node) - uses[i] > 3:
             needed[i] = 2
+        if not needed[i] and node.call.is_collective:
+            needed[i] = 1
         if needed[i]:
             for operand in node.inputs:
                 if operand.value is None and not needed[operand.number]:
@@ -240,11 +245,11 @@ def compute(recording: Recording, ends_ns: list[int] | None = None) -> list[np.n
 
 
 def peek(node: Node, limit: int) -> np.ndarray | None:
-    """The value of a node to which few waiting ones lead, no products among them, which keep
-    waiting; else None."""
+    """The value of a node to which few waiting ones lead, no products or collectives among them,
+    which keep waiting; else None."""
     order = with_ancestors([node], limit)
     costly = (isinstance(x.spec, tuple) or x.call.host or x.call.cost.matrix_flops for x in order)
-    if not order or any(costly):
+    if not order or any(costly) or any(x.call.is_collective for x in order):
         return None
     values: dict[int, np.ndarray] = {}
     for x in order:

@@ -13,6 +13,7 @@ from glasshouse.dispatch.call import call_of
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.graph.composition import composed_node
 from glasshouse.graph.graph import Graph, Node, transform
+from glasshouse.ops.collective import COLLECTIVES
 
 TAKEN_APART = ("neg", "mul", "div", "add", "sub")  # where a sum goes to the operands
 MOST_LEVELS = 60  # of those within each other
@@ -412,6 +413,42 @@ def is_easy_to_sum(x: Node, axes) -> bool:
     return False
 
 
+# -- collectives ------------------------------------------------------------------------------
+
+
+def collective_rule(graph, node, inputs):
+    """Of a group of one, the operand; of others, along the first axis, which needs no copy."""
+    (x,), op, attrs = inputs, node.op, node.attrs
+    if attrs["group"].size == 1:
+        return x if attrs.get("pairs", True) else None
+    if op == "all_gather" and attrs["axis"]:
+        parts = make(graph, op, reshaped(graph, x, (1, *x.shape)), **attrs | {"axis": 0})
+        return joined(graph, parts, attrs["axis"], node.shape)
+    if op == "reduce_scatter" and attrs["axis"]:
+        parts = parts_in_front(graph, x, attrs["axis"], attrs["group"].size)
+        return reshaped(graph, make(graph, op, parts, **attrs | {"axis": 0}), node.shape)
+    if op == "all_to_all" and (attrs["split"] or attrs["concat"]):
+        parts = parts_in_front(graph, x, attrs["split"], attrs["group"].size)
+        parts = make(graph, op, parts, **attrs | {"split": 0, "concat": 0})
+        return joined(graph, parts, attrs["concat"], node.shape)
+    return None
+
+
+def parts_in_front(graph: Graph, x: Node, axis: int, count: int) -> Node:
+    """The equal parts of x along an axis, along a new axis in front."""
+    before, after = x.shape[:axis], x.shape[axis + 1 :]
+    parts = reshaped(graph, x, (*before, count, x.shape[axis] // count, *after))
+    others = (i for i in range(len(parts.shape)) if i != axis)
+    return make(graph, "permute", parts, axes=(axis, *others))
+
+
+def joined(graph: Graph, parts: Node, axis: int, shape) -> Node:
+    """What lies along the first axis, joined along that `axis` of a part."""
+    others = [*range(1, len(parts.shape))]
+    others.insert(axis, 0)
+    return reshaped(graph, make(graph, "permute", parts, axes=tuple(others)), shape)
+
+
 RULES = {
     "reshape": shape_rule,
     "expand": shape_rule,
@@ -425,6 +462,7 @@ RULES = {
     "sum": sum_rule,
 }
 RULES |= dict.fromkeys(("add", "sub", "mul", "div"), arithmetic_rule)
+RULES |= dict.fromkeys(COLLECTIVES, collective_rule)
 
 # What the compiler does to a graph, in order: name and function.
 PASSES = (

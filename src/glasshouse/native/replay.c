@@ -665,12 +665,14 @@ static int count_uses(PyObject *pending, Py_ssize_t *uses) {
     return 1;
 }
 
-/* Per node 2 if it is referred to from outside (or is wanted: 2 already), 1 if another needs it. */
+/* Per node 2 if it is referred to from outside (or is wanted: 2 already), 1 if another needs it or it is
+   a collective. */
 static void mark(PyObject *pending, const Py_ssize_t *uses, char *needed) {
     for (Py_ssize_t i = PyList_GET_SIZE(pending) - 1; i >= 0; i--) {
         PyObject *node = PyList_GET_ITEM(pending, i), *inputs = get(node, Node_at.inputs);
         if (!waits(node)) { needed[i] = 0; continue; }
         if (Py_REFCNT(node) - uses[i] > 1) needed[i] = 2;
+        if (!needed[i] && get(get(node, Node_at.call), Call_at.is_collective) == Py_True) needed[i] = 1;
         for (Py_ssize_t j = 0; needed[i] && j < PySequence_Fast_GET_SIZE(inputs); j++) {
             PyObject *operand = PySequence_Fast_GET_ITEM(inputs, j);
             if (waits(operand) && !needed[number_of(operand)]) needed[number_of(operand)] = 1;

@@ -7,7 +7,13 @@ group of one needs none, and there every card gives its operand.
 **Derivatives** are those of the sum of all ranks' losses: the gradient of `all_reduce` is an
 `all_reduce`, that of `all_gather` a `reduce_scatter`. Where all ranks compute the same loss from
 the result, as tensor-parallel layers do, the result is `replicated`: its cotangent is the same on
-each rank already, and is not summed again. `copy_to_ranks` and `shard` are the other direction."""
+each rank already, and is not summed again. `copy_to_ranks` and `shard` are the other direction.
+
+**Recorded**, a collective is computed once, in the order of the calls, though nobody reads its
+result: ranks may read values, and so cut their recordings, at different places. So equal ones stay
+apart, replay in C leaves them to Python, and no budget has them done again for a backward pass; a
+checkpoint does, on all ranks alike. The step of a loop is traced whole, on all ranks alike: there
+equal ones are one, and those that no result needs are left out."""
 
 from typing import Any, NamedTuple
 
@@ -20,6 +26,14 @@ from glasshouse.dispatch.value import cast
 from glasshouse.ops.movement import section
 
 REDUCTIONS = ("sum", "max", "min")
+COLLECTIVES = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "broadcast",
+    "collective_permute",
+)
 
 
 class ProcessGroup(NamedTuple):
@@ -390,10 +404,7 @@ def collective_permute(x, *, group, pairs):
     out = np.zeros_like(packed(x))
     if group.size == 1:
         return np.array(x) if pairs else out
-    transport, own = process.transport(group), group.rank
-    to = next((b for a, b in pairs if a == own), None)
-    source = next((a for a, b in pairs if b == own), None)
-    transport.send_receive(packed(x), to, out, source)
+    exchange(packed(x), out, group=group, pairs=pairs)
     return out
 
 
@@ -448,3 +459,17 @@ def shard(x, *, group, axis, index):
 def part_of(x, axis: int, index: int, count: int):
     size = x.shape[axis] // count
     return section(x, axis, index * size, (index + 1) * size)
+
+
+def exchange(source: np.ndarray, out: np.ndarray, *, group: ProcessGroup, pairs) -> None:
+    """What `collective_permute` does, from packed memory into packed memory."""
+    to, origin = partners(pairs, group.rank)
+    if origin is None:
+        out[...] = 0
+    process.transport(group).send_receive(source, to, out, origin)
+
+
+def partners(pairs, own: int) -> tuple[int | None, int | None]:
+    """Whom a rank sends to and receives from."""
+    to = next((b for a, b in pairs if a == own), None)
+    return to, next((a for a, b in pairs if b == own), None)

@@ -8,6 +8,7 @@ from glasshouse.base.errors import OptionError, check_known, type_name
 from glasshouse.dispatch.bind import state, watchers
 from glasshouse.dispatch.scope import origin_of
 from glasshouse.dispatch.watch import Tally, Watcher, ignore_call, kept, tallies
+from glasshouse.ops.collective_start import sent_bytes_of
 from glasshouse.profile.libraries import Observation
 from glasshouse.profile.text import percent, scaled, table
 
@@ -179,6 +180,16 @@ class FlopCounter(Watcher):
     def intensity(self) -> float:
         """Arithmetic intensity: executed operations per byte."""
         return self.total("all", "executed") / max(1, self.bytes)
+
+    def sent_bytes(self) -> dict[tuple[str, str], int]:
+        """The bytes that this rank sends to others, by collective and name of the group."""
+        self.digest()
+        sums: Counter = Counter()
+        counted = [(*key, calls) for key, (calls,) in tuple(self.counts.items())]
+        for call, _, calls in taken_apart(counted):
+            if call.is_collective:
+                sums[call.name, call.attrs["group"].name] += sent_bytes_of(call) * calls
+        return dict(sums)
 
     def get_total_flops(self) -> int:
         """`total()`, under the name that PyTorch's counter has."""

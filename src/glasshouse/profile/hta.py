@@ -110,7 +110,7 @@ class HtaExporter(Exporter):
                     "name": "record_param_comms",
                     "args": self.collective_args(info, k.row),
                 }
-            kind = info.kind if info.group else k.slice.category
+            kind = "collective" if info.group else k.slice.category
             args = {"correlation": k.row + 1, "cbid": 211, "External id": caller}
             yield host | {
                 "cat": "cuda_runtime",

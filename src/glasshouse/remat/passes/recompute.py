@@ -271,8 +271,9 @@ def is_light(node: Node, elementwise: tuple[ElementwiseWork, ...]) -> bool:
 
 
 def is_kept(node: Node) -> bool:
-    """Whether a value is there in the backward pass in any case: an input, or small."""
-    if node.op == "input":
+    """Whether a value is there in the backward pass in any case: an input, what a collective made,
+    or small."""
+    if node.op == "input" or node.call.is_collective:
         return True
     return nbytes_of(node) < SMALL_BYTES and node.op not in ("full", "iota")
 

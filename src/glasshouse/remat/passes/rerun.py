@@ -2,7 +2,8 @@
 
 The backward pass of a module that was asked for reads copies of what the forward pass made inside
 of it, computed just before from what stands outside. They draw the same random numbers, for keys
-come from outside, and update nothing, for updates are results."""
+come from outside, and update nothing, for updates are results. Collectives are not done again:
+another rank may have cut its recording where it cannot."""
 
 from glasshouse.graph.graph import Graph, Node, Origin, needed_nodes
 
@@ -47,7 +48,8 @@ class ModuleRerun:
 
     def is_inside(self, x: Node, home: str) -> bool:
         """Whether the forward pass of a module makes x."""
-        return x.op != "input" and not is_backward(x) and self.home_of(x.origin.module) == home
+        is_made = x.op != "input" and not x.call.is_collective and not is_backward(x)
+        return is_made and self.home_of(x.origin.module) == home
 
     def operand(self, x: Node, home: str | None) -> Node:
         """What a backward node of a module reads for x; computed a second time if it is inside."""

@@ -10,7 +10,7 @@ def names_of(nodes: list[Node]) -> dict[int, ValueName]:
     counts: dict[tuple[str, str], int] = {}
     names = {}
     for node in nodes:
-        if node.op != "input" and not is_backward(node):
+        if node.op != "input" and not node.call.is_collective and not is_backward(node):
             kind = node.origin.module, node.op
             number = counts.get(kind, 0)
             counts[kind] = number + 1
@@ -31,7 +31,8 @@ def requested_values(nodes: list[Node], request: RecomputeRequest) -> tuple[set[
     stack = list(remade)
     while stack:
         for x in by_number[stack.pop()].inputs:
-            if x.op != "input" and x.number not in kept and x.number not in between:
+            is_there = x.op == "input" or x.call.is_collective or x.number in kept
+            if not is_there and x.number not in between:
                 between.add(x.number)
                 stack.append(x.number)
     return remade, kept, between

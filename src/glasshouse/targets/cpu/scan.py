@@ -226,6 +226,8 @@ class LoopLowerer(Lowerer):
 def why_not(body: Body, target: Target) -> MissingKernel | None:
     """Why a body is left to the host: the first of its calls for which a target has no kernel."""
     for call, _ in body.calls:
+        if call.is_collective:
+            return MissingKernel(f"{call.name} in its body", "Take it out of the loop")
         if call.primitive is not DETACH:
             missing = missing_kernel(Node(call, [Node(input_call(0, spec)) for spec in call.specs]))
             if missing is not None or call.host is not None:
