@@ -110,7 +110,7 @@ class MissingKernel(NamedTuple):
     fix: str
 
 
-class CollectiveCall(NamedTuple):
+class CollectiveStep(NamedTuple):
     """A step of a collective: its "start", or the "wait" for its end; all of it if `part` is ""."""
 
     node: Node

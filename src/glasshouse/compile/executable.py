@@ -19,7 +19,7 @@ from glasshouse.compile.code import OutputSpec, ProgramCode, StepCode
 from glasshouse.compile.emitted import (
     BufferPlace,
     CKernel,
-    CollectiveCall,
+    CollectiveStep,
     HostCall,
     NativeCall,
 )
@@ -134,7 +134,7 @@ class Program:
         self.input_ends, self.output_begins = code.input_ends, code.output_begins
         self.output_specs = [described_output(output) for output in code.output_specs]
         whats = list(enumerate(step.what for step in code.steps))
-        self.hosts = {i: x for i, x in whats if isinstance(x, (HostCall, CollectiveCall))}
+        self.hosts = {i: x for i, x in whats if isinstance(x, (HostCall, CollectiveStep))}
         hosts = [host for host in self.hosts.values() if isinstance(host, HostCall)]
         self.missing = [host for host in hosts if host.missing is not None]
         self.under_way: dict[tuple, Any] = {}  # requests of collectives, by where results lie
@@ -304,8 +304,8 @@ class Program:
         backend = self.backend or current()
         backend.fall_back(Fallback(label_of(step.node), reason, line), fix)
 
-    def run_host(self, step: HostCall | CollectiveCall, arrays, outputs) -> None:
-        if isinstance(step, CollectiveCall):
+    def run_host(self, step: HostCall | CollectiveStep, arrays, outputs) -> None:
+        if isinstance(step, CollectiveStep):
             self.run_collective(step, arrays, outputs)
             return
         operands = [self.array_of(place, arrays, outputs) for place in step.sources]
@@ -315,7 +315,7 @@ class Program:
         for place, value in zip(step.results, results, strict=True):
             self.array_of(place, arrays, outputs)[...] = value
 
-    def run_collective(self, step: CollectiveCall, arrays, outputs) -> None:
+    def run_collective(self, step: CollectiveStep, arrays, outputs) -> None:
         """Start a collective, or wait until it is done."""
         place = step.result.kind, step.result.at
         if step.part == "wait":

@@ -3,7 +3,7 @@
 The transport works in a thread of its own. `compile/overlap.py` moves the two steps apart; a value
 that nobody else reads is replaced where it lies."""
 
-from glasshouse.compile.emitted import BufferPlace, CollectiveCall, EmittedStep, MissingKernel
+from glasshouse.compile.emitted import BufferPlace, CollectiveStep, EmittedStep, MissingKernel
 from glasshouse.compile.lowerer import Claim, GraphUsers, Lowerer, StepDescription
 from glasshouse.compile.work import CollectiveKind
 from glasshouse.graph.graph import Node
@@ -46,7 +46,7 @@ class CollectiveLowerer(CollectiveKind, Lowerer):
         (source,), (result,) = step.sources, step.results
         lies_in = source if source.base is result else result.view()
         places = BufferPlace.of(source), BufferPlace.of(lies_in)
-        return EmittedStep([], CollectiveCall(alone, *places, step.part))
+        return EmittedStep([], CollectiveStep(alone, *places, step.part))
 
     def describe(self, step) -> StepDescription:
         node = step.node
