@@ -29,19 +29,28 @@ class Operand(int):
 
 def run_in_torch(*arrays, operator: str, arguments, outs, draw):
     """The arrays that PyTorch's own operator gives for arrays and constant arguments."""
-    tensors = [from_array(readable(array)) for array in arrays]
+    results = results_in_torch(operator, arguments, [from_array(readable(x)) for x in arrays])
+    arrays_out = tuple(map(to_array, results))
+    if arrays_out and [x.shape for x in arrays_out] != [spec.shape for spec in specs_of(outs)]:
+        raise OtherSizesError(operator)
+    if not arrays_out:  # an operator for its effect, such as a check
+        return np.zeros(DONE.shape, DONE.dtype.np)
+    return arrays_out if isinstance(outs, tuple) else arrays_out[0]
+
+
+def results_in_torch(operator: str, arguments, tensors: list, note=None) -> list[torch.Tensor]:
+    """What PyTorch's own operator gives for tensors and constant arguments, row by row; `note` is
+    told of all that it gives before."""
     flat, spec = arguments
     given = [tensors[x] if isinstance(x, Operand) else x for x in flat]
     args, named = pytree.tree_unflatten(given, spec)
     with torch.no_grad():
         results = find_operator(operator)(*args, **named)
     results = list(results) if isinstance(results, (tuple, list)) else [results]
-    arrays_out = tuple(to_array(x.contiguous()) for x in results if isinstance(x, torch.Tensor))
-    if arrays_out and [x.shape for x in arrays_out] != [spec.shape for spec in specs_of(outs)]:
-        raise OtherSizesError(operator)
-    if not arrays_out:  # an operator for its effect, such as a check
-        return np.zeros(DONE.shape, DONE.dtype.np)
-    return arrays_out if isinstance(outs, tuple) else arrays_out[0]
+    results = [x for x in results if isinstance(x, torch.Tensor)]
+    if note is not None:
+        note(results)
+    return [x.contiguous() for x in results]
 
 
 class OtherSizesError(Exception):

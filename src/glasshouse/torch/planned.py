@@ -6,6 +6,7 @@ too, and their memory goes back when PyTorch lets go of them, as that of real on
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from threading import get_ident
 from typing import NamedTuple
 
@@ -18,8 +19,10 @@ from glasshouse.base.flags import having
 from glasshouse.compile.code import output_specs_of, outputs_of, uses_of
 from glasshouse.compile.executable import described_output
 from glasshouse.compile.plan import ARENA_TAG, SMALL_BYTES, ProgramPlan, no_collection, rewritten
-from glasshouse.graph.graph import graph_of
+from glasshouse.graph.graph import Node, graph_of
 from glasshouse.graph.record import Recording
+from glasshouse.torch.dtypes import TO_TORCH
+from glasshouse.torch.host import results_in_torch, run_in_torch
 from glasshouse.torch.lowering import LoweredGraph
 from glasshouse.torch.no_contents import ContentlessMode
 from glasshouse.torch.results import COMPUTED
@@ -94,6 +97,16 @@ class Simulation:
             storages.hold(tensor.untyped_storage(), taken, "alloc", tag, buffer)
         return tensor
 
+    def compute(self, node: Node) -> None:
+        """What an operator of PyTorch's makes in a step of the host, before that copies it."""
+        if node.call.primitive.ref is not run_in_torch:
+            return
+        operator, arguments = (node.attrs[name] for name in ("operator", "arguments"))
+        note = partial(self.note, name=operator)
+        specs = [x.spec for x in node.inputs]
+        given = [torch.empty(x.shape, dtype=TO_TORCH[x.dtype], device="cpu") for x in specs]
+        note(results_in_torch(operator, arguments, given, note))
+
     def note(self, tensors, name: str) -> None:
         """Tell of what PyTorch itself would have made."""
         for storages in self.storages:
@@ -146,6 +159,8 @@ class PlannedVariant(ProgramVariant):
             with simulation.arena(self.program.plan):
                 tensors = self.take_memory(simulation, args)
                 self.keep(simulation.manager)
+                for step in self.program.hosts:
+                    simulation.compute(step.node)
             del copies
             if self.plain:
                 return [tensors[at] for at in self.places]

@@ -60,6 +60,17 @@ class Words(nn.Module):
         return self.head(x).transpose(1, 2)
 
 
+class Pooled(nn.Module):
+    """Its pools are steps of PyTorch's own, in both passes; what they make is copied."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 16, 3)
+
+    def forward(self, x):
+        return F.adaptive_max_pool2d(self.conv(x), 3)
+
+
 def ids(*shape):
     return torch.randint(1, 50, shape)
 
@@ -80,6 +91,12 @@ CASES = {
         F.cross_entropy,
         lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
         lambda: [torch.randn(4, 3, 32, 32), torch.tensor([1, 2, 3, 4])],
+    ),
+    "steps of PyTorch's own": (
+        Pooled,
+        F.mse_loss,
+        lambda p: torch.optim.AdamW(p),
+        lambda: [torch.randn(2, 3, 40, 40), torch.randn(2, 16, 3, 3)],
     ),
     "words": (
         Words,

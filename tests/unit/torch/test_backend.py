@@ -410,3 +410,20 @@ def test_a_transposed_convolution_whose_result_is_padded_by_strides(padding, mor
     ours = gradients(compiled(convolve, options={"strict": True}))
     for y, z in zip(ours, gradients(convolve), strict=True):
         torch.testing.assert_close(y, z)
+
+
+@pytest.mark.parametrize("axis", [0, 2])
+def test_normalized_weights_are_ours_in_both_passes(axis):
+    v, length = torch.randn(3, 4, 5), torch.rand(5 if axis else 3)
+    length = length.reshape((1, 1, 5) if axis else (3, 1, 1))
+    found = []
+    with flags.override(strict=True):  # no step is PyTorch's own
+        for function in (
+            torch._weight_norm,
+            compiled(torch._weight_norm, options={"strict": True}),
+        ):
+            given = [x.clone().requires_grad_() for x in (v, length)]
+            w = function(*given, axis)
+            (w * w.detach().cos()).sum().backward()
+            found.append([w.detach(), *(x.grad for x in given)])
+    torch.testing.assert_close(found[1], found[0])

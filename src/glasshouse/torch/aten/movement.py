@@ -5,6 +5,7 @@ from glasshouse.base.dtype import int64
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.value import Value, cast, full
 from glasshouse.ops.movement import flip, pad, permute, section
+from glasshouse.ops.window import fold, windows
 from glasshouse.torch.aten.shape import axis_of, reshape, typed
 from glasshouse.torch.table import aten
 
@@ -227,3 +228,29 @@ def as_strided_scatter(x, source, sizes, strides, offset=None):
     new = reshape(cast(source, x.dtype), (places.size,))
     out = primitives["scatter_set"](flat, reshape(places, (places.size,)), new, axis=0)
     return reshape(out, x.shape)
+
+
+@aten("unfold")
+def unfold(x, axis, size, step):
+    """All slices of `size` along an axis, `step` apart, on a new last axis."""
+    if x.ndim == 0:
+        return reshape(unfold(reshape(x, (1,)), 0, size, step), (size,))
+    axis %= x.ndim
+    count = (x.shape[axis] - size) // step + 1
+    if size == 0:
+        return full((*x.shape[:axis], count, *x.shape[axis + 1 :], 0), 0, x.dtype)
+    cut = windows(gh.moveaxis(x, axis, -1), size=(size,), stride=(step,), dilation=(1,))
+    return gh.moveaxis(cut, -2, axis)
+
+
+@aten("unfold_backward")
+def unfold_backward(g, sizes, axis, size, step):
+    """Every slice added where it was taken."""
+    if g.size == 0:
+        return full(tuple(sizes), 0, g.dtype)
+    if not sizes:
+        return reshape(g, ())
+    axis %= len(sizes)
+    cut = gh.moveaxis(g, axis, -2)
+    added = fold(cut, shape=(sizes[axis],), stride=(step,), dilation=(1,))
+    return gh.moveaxis(added, -1, axis)

@@ -167,6 +167,22 @@ def group_norm_backward(g, x, mean, scale, weight, images, channels, size, group
     return [cast(v, d) if wanted else None for v, d, wanted in grads]
 
 
+# -- of weights -------------------------------------------------------------------------------
+
+
+@aten("_weight_norm_interface_backward")
+def weight_norm_backward(g, v, length, norms, axis):
+    """The gradients of direction v and length; w = length v / |v|, over all axes but one.
+
+    Source: Salimans & Kingma 2016, arXiv:1602.07868, equation 3
+    """
+    axes = tuple(i for i in range(v.ndim) if i != axis % v.ndim)
+    wide_g, wide_v, norms = wide(g), wide(v), wide(norms)
+    along_v = gh.sum(wide_g * wide_v, axis=axes, keepdims=True) / norms
+    grad_v = wide(length) / norms * (wide_g - wide_v * along_v / norms)
+    return cast(grad_v, v.dtype), cast(along_v, length.dtype)
+
+
 # -- dropout ----------------------------------------------------------------------------------
 
 
