@@ -25,7 +25,7 @@ DEFAULT = "local"  # among processes that the launcher started
 
 
 def register_transport(name: str, make: Callable[..., Collectives]) -> None:
-    """Have `init(name)` use `make(group, rank, rendezvous, timeout_s)`, such as a subclass of
+    """Have `init(name)` use `make(group, rank, folder, timeout_s)`, such as a subclass of
     `Collectives`."""
     transports[name] = make
 

@@ -11,6 +11,7 @@ import textwrap
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -21,6 +22,7 @@ from glasshouse.distributed.nodes import NodePlace
 from glasshouse.distributed.supervise import LaunchPlan, launch
 
 SOURCE = Path(__file__).parents[3] / "src"
+EXAMPLES = SOURCE.parent / "examples"
 LIMIT_S = 60.0
 
 
@@ -112,6 +114,24 @@ def test_after_a_failure_all_start_anew_on_the_ranks_that_are_left(script, capfd
     assert "script_of_ranks.py" in last[2]
     assert last[-1] == "ValueError: of the last start"
     assert shown.err.count("of the last start") == 2  # in the line of code, and in the message
+
+
+def test_a_run_goes_on_from_its_checkpoint_on_fewer_ranks(script, capfd, tmp_path):
+    path = str(EXAMPLES / "elastic_training.py")
+    plan = LaunchPlan((path, str(tmp_path / "killed"), "4"), 3, restarts=1, min_ranks=2)
+    assert launch(plan) == 0
+    *steps, weights = capfd.readouterr().out.splitlines()
+    started = [line.split(":")[0].removeprefix("[rank 0] ") for line in steps]
+    assert started == [
+        *(f"step {step} on 3 ranks" for step in (1, 2, 3)),
+        *(f"step {step} on 2 ranks" for step in (4, 5, 6, 7, 8)),
+    ]
+    spec = importlib.util.spec_from_file_location("elastic_training", path)
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    undisturbed = example.train(str(tmp_path / "alone"))  # in this process
+    found = np.array([float(number) for number in weights.split()[3:]])
+    np.testing.assert_allclose(found, undisturbed[0], rtol=1e-4)
 
 
 WAITS = """
