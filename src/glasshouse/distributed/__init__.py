@@ -49,3 +49,17 @@ from glasshouse.distributed.reducers import (
 )
 from glasshouse.distributed.replicate import no_sync, replicate
 from glasshouse.distributed.zero import ZeroOptimizer, zero
+from glasshouse.distributed.context import ring_attention
+from glasshouse.distributed.randomness import seed
+from glasshouse.distributed.styles import (
+    Apart,
+    Column,
+    Context,
+    Heads,
+    Row,
+    Sequence,
+    Style,
+    Vocabulary,
+    distribute,
+)
+from glasshouse.distributed.vocabulary import cross_entropy

@@ -8,6 +8,7 @@ from glasshouse.autograd import no_grad
 from glasshouse.base.dtype import as_dtype
 from glasshouse.base.errors import OptionError
 from glasshouse.dispatch.scope import phase
+from glasshouse.distributed.functions import all_reduce
 from glasshouse.distributed.mesh import DeviceMesh
 from glasshouse.distributed.placement import Sharding, sharding_of
 from glasshouse.distributed.reducers import BUCKET_BYTES, OverlappedReducer, buckets_of
@@ -112,7 +113,7 @@ def zero(
     module: Module,
     optimizer: Optimizer,
     mesh: DeviceMesh,
-    axis: str = "data",
+    axis: str | tuple[str, ...] = "data",
     *,
     stage: int = 3,
     units: list[str] | None = None,
@@ -126,7 +127,8 @@ def zero(
     than there are ranks stay whole. In stage 3 the `units`, patterns of names of modules (by
     default the members of lists and sequences), gather their parameters when they are called,
     those of the next unit at the same time, and again in the backward pass. Gradients are means
-    over the ranks, so `replicate` is not needed.
+    over the ranks, so `replicate` is not needed; of several axes the first shares out, and along
+    the others, such as "context", gradients are averaged only.
 
     Raises: OptionError for a rule that needs whole parameters (Muon, Shampoo, Adafactor, LBFGS), an
         optimizer with a state, another model on some rank, patterns that match nothing
@@ -140,19 +142,23 @@ def zero(
     check_optimizer(optimizer)
     if module.__dict__.get(ATTRIBUTE) is not None:
         raise OptionError("zero", "a model that is not replicated", "one that is", "Leave it out.")
-    group = mesh.group(axis)
+    axis, *others = (axis,) if isinstance(axis, str) else axis
+    group, beside = mesh.group(axis), mesh.group(*others)
     sent_as = None if compress is None else as_dtype(compress)
     options = {"bucket_bytes": bucket_bytes, "sent_as": sent_as}
-    if group.size == 1:
+    if group.size == beside.size == 1:
         return optimizer
-    check_same(module, group)
-    share(module, group)
+    check_same(module, mesh.group(axis, *others))
+    share(module, mesh.group(axis, *others))
     trained = [p for p in module.parameters() if p.requires_grad]
     plan = {
         p: sharding_of(p).with_cut(mesh, axis, ROWS)
         for p in trained
         if can_cut(p.shape, group.size)
     }
+    if beside.size > 1:
+        for p in trained:
+            p.register_hook(lambda g: all_reduce(g, "mean", group=beside, replicated=True))
     if stage == 3:
         shard_parameters(module, plan, group, units)
         trained = [p for p in trained if p not in plan]
