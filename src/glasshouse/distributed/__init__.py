@@ -54,7 +54,7 @@ from glasshouse.distributed.randomness import seed
 from glasshouse.distributed.styles import (
     Apart,
     Column,
-    Context,
+    ContextParallel,
     Heads,
     Row,
     Sequence,

@@ -21,7 +21,8 @@ class RingAttention(Function):
     blocks that causal attention masks too: the last rank has none of these, and all wait for it."""
 
     @staticmethod
-    def forward(ctx, q, k, v, group, is_causal, scale):
+    def forward(ctx, q, k, v, options):
+        group, is_causal, scale = ctx.options = options
         ring, pair = ring_of(group), stack([k, v])
         top = total = out = None
         for step in range(group.size):
@@ -38,7 +39,6 @@ class RingAttention(Function):
                 pair = collective.collective_permute(pair, group=group, pairs=ring)
         out = out / total
         ctx.save_for_backward(q, k, v, out, top + log(total))
-        ctx.options = group, is_causal, scale
         return out
 
     @staticmethod
@@ -57,7 +57,7 @@ class RingAttention(Function):
             if step + 1 < group.size:
                 pair = collective.collective_permute(pair, group=group, pairs=ring)
             gradients = collective.collective_permute(gradients, group=group, pairs=ring)
-        return of_q, gradients[0], gradients[1], None, None, None
+        return of_q, gradients[0], gradients[1], None
 
 
 def ring_of(group: ProcessGroup) -> tuple:
@@ -93,7 +93,7 @@ def ring_attention(
         got = f"{q.shape}, {k.shape} and {v.shape}"
         raise ShapeError("ring_attention", "q, k and v of one shape (..., L, E)", got, "Project.")
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    return RingAttention.apply(q, k, v, group, is_causal, scale)
+    return RingAttention.apply(q, k, v, (group, is_causal, scale))
 
 
 def attended_in_ring(attention, group: ProcessGroup, operands, is_causal: bool, weights: tuple):

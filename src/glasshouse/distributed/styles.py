@@ -258,7 +258,7 @@ class Apart(Style):
         module.__class__, module.layout = ApartDropout, layout
 
 
-class Context(Style):
+class ContextParallel(Style):
     """A MultiheadAttention, or the Embedding of positions, of a model all of which sees a part of
     the sequence on each rank. Average gradients over this axis too: `replicate(model, mesh,
     ("data", "context"))`."""
@@ -309,7 +309,7 @@ def distribute(module: Module, mesh: DeviceMesh, plan: dict[str, Style | list[St
             for style in styles if isinstance(styles, list) else [styles]:
                 work.append((part, style))
                 for member, cut in style.cuts(name, part).items():
-                    note_cut(cuts, part, f"{name}.{member}", member, style.axis, cut, mesh)
+                    note_cut(cuts, (name, part), member, (style.axis, cut), mesh)
                 check_heads(name, part, style, mesh)
     for axis in dict.fromkeys(style.axis for _, style in work):
         if mesh.size(axis) > 1:
@@ -325,8 +325,10 @@ def distribute(module: Module, mesh: DeviceMesh, plan: dict[str, Style | list[St
     return module
 
 
-def note_cut(cuts: dict, part: Module, where: str, member: str, axis: str, cut: Shard, mesh):
+def note_cut(cuts: dict, named_module: tuple, member: str, placed: tuple, mesh) -> None:
     """Note how a parameter is to be cut; refuse what cannot be."""
+    (name_of_module, part), (axis, cut) = named_module, placed
+    where = f"{name_of_module}.{member}"
     path, _, name = member.rpartition(".")
     p = part.get_submodule(path)._parameters.get(name)
     if p is None:

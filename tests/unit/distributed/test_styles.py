@@ -8,7 +8,7 @@ from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.distributed import (
     Apart,
     Column,
-    Context,
+    ContextParallel,
     Heads,
     Replicate,
     Row,
@@ -41,11 +41,11 @@ PLANS = {
         "norm": Sequence(),
         "output": Column(input=Shard(1)),
     },
-    "context": {"positions": Context(), "layers.*.self_attn": Context()},
+    "context": {"positions": ContextParallel(), "layers.*.self_attn": ContextParallel()},
     "both": {
         "tokens": Vocabulary(),
-        "positions": Context(),
-        "layers.*.self_attn": [Heads(), Context()],
+        "positions": ContextParallel(),
+        "layers.*.self_attn": [Heads(), ContextParallel()],
         "layers.*.linear1": Column(),
         "layers.*.linear2": Row(),
         "output": Column(),
