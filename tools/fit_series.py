@@ -53,8 +53,32 @@ def scaled_erfc(t):
     return (1 + 2 * x) * mp.exp(x * x) * mp.erfc(x)
 
 
+def airy_amplitudes():
+    """(P, z · Q): Ai and Bi of -x are (P sin - Q cos) and (P cos + Q sin) of z + π / 4, over
+    sqrt(π) x^(1/4), with z = 2/3 x^(3/2)."""
+
+    def parts(x):
+        z = mp.mpf(2) / 3 * x**1.5
+        angle, scale = z + mp.pi / 4, mp.sqrt(mp.pi) * x ** (mp.mpf(1) / 4)
+        a, b = mp.airyai(-x) * scale, mp.airybi(-x) * scale
+        c, s = mp.cos(angle), mp.sin(angle)
+        return a * s + b * c, (b * s - a * c) * z
+
+    return lambda x: parts(x)[0], lambda x: parts(x)[1]
+
+
+def falling_airy(x):
+    return mp.airyai(x) * mp.exp(mp.mpf(2) / 3 * x**1.5) * x ** (mp.mpf(1) / 4)
+
+
+def by_power(of, low, power):
+    """A function of x above `low`, in the variable 2 (low / x)^power - 1."""
+    return lambda t: of(low / ((t + 1) / 2) ** (1 / mp.mpf(power)))
+
+
 P0, Q0 = amplitudes(0)
 P1, Q1 = amplitudes(1)
+AIRY_P, AIRY_Q = airy_amplitudes()
 SERIES = {
     "ERFCX": scaled_erfc,
     "I0_NEAR": near(lambda x: mp.exp(-x) * mp.besseli(0, x)),
@@ -75,6 +99,10 @@ SERIES = {
     "Q0": far_square(Q0),
     "P1": far_square(P1),
     "Q1": far_square(Q1),
+    "AIRY_NEAR": lambda t: mp.airyai(4 * t - 1),
+    "AIRY_FAR": by_power(falling_airy, 3, 1.5),
+    "AIRY_P": by_power(AIRY_P, 5, 3),
+    "AIRY_Q": by_power(AIRY_Q, 5, 3),
 }
 
 

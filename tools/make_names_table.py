@@ -77,7 +77,7 @@ WITHOUT = {
         "legacy_contiguous_format convert_conv?d_weight_memory_format",
     ),
     "distribution": (
-        "`gh.data` shards; there are no process groups",
+        "`gh.distributed` copies modules by a function, `replicate`",
         "is_distributed DistributedDataParallel DataParallel parallel",
     ),
     "TorchScript, tracing and symbolic sizes": (
@@ -117,16 +117,8 @@ WITHOUT = {
 
 # Names that would mean something here and are not there, in a space: patterns, and why.
 MISSING = {
-    ("torch.Tensor", "register_post_accumulate_grad_hook"): "not yet: hooks on leaves",
-    ("torch.Tensor", "stft istft"): "`gh.fft` and `gh.speech`; not yet under these names",
-    ("torch", "stft istft"): "`gh.fft` and `gh.speech`; not yet under these names",
-    ("torch", "save load"): "`interop.save_checkpoint` and `interop.load_checkpoint`: no pickles",
-    ("torch", "lobpcg segment_reduce hash_tensor"): "not yet",
-    ("torch", "ModuleDict ParameterDict BufferDict"): "they stand in `gh.nn`",
-    ("torch.linalg", "ldl_*"): "its pivots (Bunch-Kaufman) come from no card; use `lu_factor`",
-    ("torch.special", "airy_ai"): "not yet",
-    ("torch.Tensor", "mode hash_tensor"): "`gh.mode(x)`: here x.mode is the transform of x",
-    ("torch.special", "softmax log_softmax"): "`gh.softmax` and `gh.log_softmax`",
+    ("torch", "ModuleDict ParameterDict BufferDict"): "of TorchScript; users have `gh.nn`'s",
+    ("torch.Tensor", "mode"): "`gh.mode(x)`: here x.mode is the transform of x",
 }
 
 

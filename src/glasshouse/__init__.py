@@ -101,6 +101,7 @@ from glasshouse.dispatch import (
     primitives,
 )
 from glasshouse.fit import fit
+from glasshouse.interop.objects import load, save
 from glasshouse.nn.functional import (
     adaptive_avg_pool1d,
     adaptive_max_pool1d,
@@ -160,12 +161,15 @@ from glasshouse.tensor.arithmetic import *
 from glasshouse.tensor.arrange import *
 from glasshouse.tensor.counts import *
 from glasshouse.tensor.drawing import *
+from glasshouse.tensor.eigenpairs import *
 from glasshouse.tensor.joining import *
 from glasshouse.tensor.made import *
 from glasshouse.tensor.matrices import *
 from glasshouse.tensor.products import *
 from glasshouse.tensor.scans import *
 from glasshouse.tensor.scatter import *
+from glasshouse.tensor.segments import *
+from glasshouse.tensor.short_time import *
 from glasshouse.tensor.statistics import *
 from glasshouse.tensor.synonyms import *
 from glasshouse.tensor.random import Generator

@@ -42,6 +42,8 @@ MANY_PARAMETERS = {
     "vision/models/vit.py": "sizes of published models, with their defaults",
     "cli/": "options of a subcommand, which its parser gives by name",
     "compile/replay.py:collect_function": "native/replay.c calls it, by position",
+    "tensor/eigenpairs.py:lobpcg": "names, order and defaults are PyTorch's",
+    "tensor/short_time.py": "names, order and defaults are PyTorch's",
     "tensor/elementwise.py": "columns of a table of functions",
     "tensor/random.py:truncated_normal": "shape, dtype and generator stand as in all draws",
 }

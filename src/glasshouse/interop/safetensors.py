@@ -142,12 +142,13 @@ def load_safetensors(path) -> dict:
 
 
 def read_safetensors(path, needs_checksum: bool = False):
-    """(arrays by name, metadata) of a safetensors file.
+    """(arrays by name, metadata) of a safetensors file, named or open.
     They are checked against the file's checksum; files of other programs may have none."""
     import safetensors
 
     try:
-        data = check_path("load", path).read_bytes()
+        is_open = hasattr(path, "read")
+        data = path.read() if is_open else check_path("load", path).read_bytes()
     except OSError as error:
         raise CheckpointError("load", "a readable file", error, "Check the path.") from error
     try:

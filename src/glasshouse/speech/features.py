@@ -10,9 +10,9 @@ from glasshouse.dispatch.value import Value, as_value, cast, reshape
 from glasshouse.nn.checks import check_floating
 from glasshouse.nn.functional import conv1d, pad
 from glasshouse.ops.checks import check_integer, check_option
-from glasshouse.ops.window import windows
-from glasshouse.tensor import abs, fft, log, maximum, real, reduce, sqrt
+from glasshouse.tensor import abs, log, maximum, real, reduce, sqrt
 from glasshouse.tensor import imag as imaginary
+from glasshouse.tensor.short_time import frames_of, stft
 
 MEL_SCALES, PAD_MODES = ("htk", "slaney"), ("constant", "reflect", "replicate", "circular")
 COSINES = {  # a₀ - a₁ cos(2πt) + a₂ cos(4πt)
@@ -58,9 +58,7 @@ def frames(waveform, size: int, hop: int):
     """
     size, hop = check_integer("frames", "size", size, 1), check_integer("frames", "hop", hop, 1)
     x = samples("frames", waveform, size)
-    rows = reshape(x, (math.prod(x.shape[:-1]), 1, x.shape[-1]))
-    pieces = windows(rows, size=(size,), stride=(hop,), dilation=(1,))
-    return reshape(pieces, (*x.shape[:-1], *pieces.shape[-2:]))
+    return frames_of(x, size, hop)
 
 
 def spectrogram(
@@ -96,11 +94,7 @@ def spectrogram(
         expected = f"a window of 1 to {n_fft} samples"
         raise ShapeError(where, expected, window.shape, "Raise n_fft.")
     window = cast(window, x.dtype)
-    left = (n_fft - window.size) // 2
-    if center:
-        x = pad(x, (half, half), pad_mode)
-    shaped = frames(x, n_fft, hop) * pad(window, (left, n_fft - window.size - left))
-    spectrum = fft.rfft(shaped).mT
+    spectrum = stft(x, n_fft, hop, window.size, window, center, pad_mode)
     if normalized:
         spectrum = spectrum * (1 / sqrt(reduce.sum(window * window)))
     if power is None:

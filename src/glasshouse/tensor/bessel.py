@@ -1,4 +1,4 @@
-"""Formulas of Bessel functions, in float64: Chebyshev series near 0 and far away."""
+"""Formulas of Bessel and Airy functions, in float64: Chebyshev series near 0 and far away."""
 
 import math
 
@@ -110,3 +110,34 @@ def bessel_y(order: int):
 
 def times_exp(compute):
     return lambda x: compute(x) * cards.exp(-x)
+
+
+def airy_ai_of(x):
+    """Waves below -5, a series up to 3, what falls as exp(-2/3 x^(3/2)) beyond."""
+
+    def angle(size):
+        return size * cards.sqrt(size) * (2 / 3)
+
+    def waves(x):
+        size = -x
+        t = 250 / (size * size * size) - 1
+        phase, scale = angle(size) + math.pi / 4, 1 / cards.sqrt(cards.sqrt(size) * math.pi)
+        p, q = chebyshev(series.AIRY_P, t), chebyshev(series.AIRY_Q, t) / angle(size)
+        return (p * cards.sin(phase) - q * cards.cos(phase)) * scale
+
+    def falling(x):
+        t = 2 * (3 / x) * cards.sqrt(3 / x) - 1
+        scale = cards.exp(-angle(x)) / cards.sqrt(cards.sqrt(x))
+        return chebyshev(series.AIRY_FAR, t) * scale
+
+    def near(x):
+        return chebyshev(series.AIRY_NEAR, (x + 1) * 0.25)
+
+    x = choose(x > 150, 150.0, x)  # where it is 0
+    below = piecewise(x, x < -5, waves, near_from(near), -8.0, 0.0)
+    return piecewise(x, x > 3, falling, lambda _: below, 4.0, 0.0)
+
+
+def near_from(near):
+    """`near` of numbers up to 3: those beyond count as 3."""
+    return lambda x: near(choose(x > 3, 3.0, x))

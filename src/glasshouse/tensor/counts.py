@@ -4,19 +4,20 @@ import math
 
 import numpy as np
 
-from glasshouse.base import OptionError, ShapeError, check_axis, int64
-from glasshouse.base.dtype import float64, int32
+from glasshouse.base import OptionError, ShapeError, check_axes, check_axis, int64
+from glasshouse.base.dtype import float64, int32, uint64
+from glasshouse.dispatch import bind, primitives
 from glasshouse.dispatch.spelling import takes_names_of_pytorch
 from glasshouse.dispatch.value import Value, as_value, cast, full, reshape
 from glasshouse.ops import index as cards
-from glasshouse.ops.checks import check_integers
+from glasshouse.ops.checks import check_integers, check_option
 from glasshouse.ops.compare import where
 from glasshouse.ops.movement import section
 from glasshouse.tensor import elementwise, index, reduce
-from glasshouse.tensor.manipulate import unstack
+from glasshouse.tensor.manipulate import concat, permute_dims, unstack
 from glasshouse.tensor.search import distinct, result
 
-__all__ = ["bincount", "bucketize", "histc", "histogram", "histogramdd", "unique",
+__all__ = ["bincount", "bucketize", "hash_tensor", "histc", "histogram", "histogramdd", "unique",
            "unique_consecutive"]  # fmt: skip
 
 Histogram = result("Histogram", "hist bin_edges", "Counts, and the edges between bins.", __name__)
@@ -244,3 +245,33 @@ def slices_once(x: Value, rows, order, axis: int, return_inverse: bool, return_c
 def chosen(first: Value, rest):
     wanted = [y for y, is_wanted in rest if is_wanted]
     return (first, *wanted) if wanted else first
+
+
+@takes_names_of_pytorch
+def hash_tensor(x, axis=None, *, keepdims: bool = False, mode: int = 0):
+    """The bits of all elements, as 64-bit numbers, joined by exclusive or; or along axes.
+
+    Shapes: as a reduction over `axis`, by default of all elements.
+    Dtypes: real -> uint64.
+    Raises: DTypeError for complex x, OptionError for a mode other than 0.
+    Source: PyTorch.
+    Example:
+        >>> hash_tensor(as_value([1, 2, 4])).item()
+        7
+    """
+    x = as_value(x, where="hash_tensor")
+    check_option("hash_tensor", "mode", mode, (0,))
+    elementwise.check_real("hash_tensor", x)
+    wide = float64 if x.dtype.is_floating else uint64 if x.dtype.kind == "uint" else int64
+    bits = bind(primitives["bitcast"], (cast(x, wide),), {"dtype": uint64})
+    axes = check_axes("hash_tensor", axis, x.ndim)
+    lead = tuple(n for i, n in enumerate(x.shape) if i not in axes)
+    order = (*(i for i in range(x.ndim) if i not in axes), *axes)
+    bits = reshape(permute_dims(bits, order), (*lead, math.prod(x.shape[i] for i in axes)))
+    while bits.shape[-1] > 1:  # halves joined
+        half = -(-bits.shape[-1] // 2)
+        first, second = bits[..., :half], bits[..., half:]
+        missing = full((*lead, half - second.shape[-1]), 0, uint64)
+        bits = elementwise.bitwise_xor(first, concat([second, missing], axis=-1))
+    kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape)) if keepdims else lead
+    return reshape(bits, kept) if bits.size else full(kept, 0, uint64)

@@ -29,6 +29,7 @@ from glasshouse.tensor import (
     scans,
     scatter,
     search,
+    short_time,
     special,
     statistics,
     writing,
@@ -53,7 +54,7 @@ AS_METHODS = {
     scans: "cummax cummin logcumsumexp",
     statistics: "amax amin aminmax corrcoef cov kthvalue median nanmean nanmedian nanquantile "
     "nansum quantile",
-    counts: "bincount histc histogram unique unique_consecutive",
+    counts: "bincount hash_tensor histc histogram unique unique_consecutive",
     manipulate: "squeeze expand_dims moveaxis swapaxes flip roll flatten unstack tile broadcast_to "
     "split chunk",
     arrange: "adjoint argwhere diag diag_embed diagflat diagonal expand_as fliplr flipud msort "
@@ -63,6 +64,7 @@ AS_METHODS = {
     "index_reduce index_select masked_fill masked_scatter masked_select put scatter scatter_add "
     "scatter_reduce select_scatter slice_scatter take_along_dim",
     search: "sort argsort topk",
+    short_time: "istft stft",
     contract: "matmul outer vecdot inner kron",
     products: "addbmm addmm addmv addr baddbmm bmm dist dot ger mm mv renorm vdot",
     matrices: "cholesky cholesky_inverse cholesky_solve det geqrf inverse logdet lu lu_solve "

@@ -30,18 +30,19 @@ from glasshouse.tensor.elementwise import (
     unary,
 )
 from glasshouse.tensor.reduce import logsumexp
+from glasshouse.tensor.softmax import log_softmax, softmax
 
-__all__ = ["bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1",
+__all__ = ["airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1",
            "chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v",
            "chebyshev_polynomial_w", "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2",
            "expit", "expm1", "gammainc", "gammaincc", "gammaln", "hermite_polynomial_h",
            "hermite_polynomial_he", "i0", "i0e", "i1", "i1e", "laguerre_polynomial_l",
-           "legendre_polynomial_p", "log1p", "log_ndtr", "logit", "logsumexp",
+           "legendre_polynomial_p", "log1p", "log_ndtr", "log_softmax", "logit", "logsumexp",
            "modified_bessel_i0", "modified_bessel_i1", "modified_bessel_k0",
            "modified_bessel_k1", "multigammaln", "ndtr", "ndtri", "polygamma", "psi", "round",
            "scaled_modified_bessel_k0", "scaled_modified_bessel_k1",
            "shifted_chebyshev_polynomial_t", "shifted_chebyshev_polynomial_u",
-           "shifted_chebyshev_polynomial_v", "shifted_chebyshev_polynomial_w", "sinc",
+           "shifted_chebyshev_polynomial_v", "shifted_chebyshev_polynomial_w", "sinc", "softmax",
            "spherical_bessel_j0", "xlog1py", "xlogy", "zeta"]  # fmt: skip
 
 
@@ -96,6 +97,13 @@ bessel_y0 = in_double(
 )
 bessel_y1 = in_double(
     "bessel_y1", bessel.bessel_y(1), "Bessel function, second kind of order 1.", "0.0", "-inf"
+)
+airy_ai = in_double(
+    "airy_ai",
+    bessel.airy_ai_of,
+    "Airy's function Ai: y'' = x · y, falling for x > 0.",
+    "1e3",
+    "0.0",
 )
 scaled_modified_bessel_k0 = in_double(
     "scaled_modified_bessel_k0", bessel.scaled_k(0), "e^x · modified_bessel_k0(x).", "0.0", "inf"

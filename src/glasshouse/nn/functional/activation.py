@@ -6,7 +6,7 @@ import functools
 import inspect
 import math
 
-from glasshouse.base import OptionError, ShapeError, as_dtype, check_axis
+from glasshouse.base import OptionError, ShapeError, check_axis
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, as_value, cast, reshape
 from glasshouse.nn.checks import check_floating, check_ndim, check_probability, widened
@@ -19,13 +19,13 @@ from glasshouse.tensor import (
     arange,
     exp,
     expm1,
-    log,
     log1p,
     random,
     reduce,
     tanh,
     where,
 )
+from glasshouse.tensor.softmax import log_softmax, softmax
 from glasshouse.tensor.writing import in_place
 
 # Klambauer et al. 2017, arXiv:1706.02515, eq. 14: the fixed point of mean 0 and variance 1
@@ -298,42 +298,6 @@ def hardshrink(input, lambd=0.5):
     return where(abs(x) <= lambd, 0, x)
 
 
-def softmax_operands(where_: str, input, dim, dtype, axis):
-    """(x, the axis or axes): none for one number, as PyTorch has it."""
-    x = as_value(input) if dtype is None else cast(as_value(input), as_dtype(dtype))
-    x = check_floating(where_, x)
-    if (dim is None) == (axis is None):
-        raise OptionError(
-            where_,
-            "one of dim and axis",
-            f"dim={dim} and axis={axis}",
-            "Pass dim=-1 for the last axis.",
-        )
-    axis = axis if dim is None else dim
-    return x, () if not x.ndim and axis in (0, -1) else check_axis(where_, axis, x.ndim)
-
-
-def shifted(x: Value, axis) -> Value:
-    """x - max(x) along axis; the maximum cancels in the result, so it is detached."""
-    return x - reduce.max(x, axis=axis, keepdims=True).detach()
-
-
-@composed
-def softmax(input, dim=None, dtype=None, *, axis=None):
-    """exp(x) / sum(exp(x)) along dim (or axis), without overflow.
-
-    Dtypes: floating; `dtype` casts first.
-    Raises: OptionError unless just one of dim and axis is given.
-    Source: Bridle 1990.
-    Example:
-        >>> softmax([[0.0, 0.0]], dim=-1).tolist()
-        [[0.5, 0.5]]
-    """
-    x, axis = softmax_operands("softmax", input, dim, dtype, axis)
-    e = exp(shifted(widened(x), axis))
-    return cast(e / reduce.sum(e, axis=axis, keepdims=True), x.dtype)
-
-
 @composed
 def softmin(input, dim=None, dtype=None, *, axis=None):
     """softmax(-x).
@@ -341,19 +305,6 @@ def softmin(input, dim=None, dtype=None, *, axis=None):
     Source: standard
     """
     return softmax(-as_value(input), dim, dtype, axis=axis)
-
-
-@composed
-def log_softmax(input, dim=None, dtype=None, *, axis=None):
-    """x - log(sum(exp(x))) along dim (or axis), computed without overflow.
-
-    Shapes: any -> the same.
-    Raises: OptionError unless exactly one of dim and axis is given.
-    Source: standard.
-    """
-    x, axis = softmax_operands("log_softmax", input, dim, dtype, axis)
-    z = shifted(widened(x), axis)
-    return cast(z - log(reduce.sum(exp(z), axis=axis, keepdims=True)), x.dtype)
 
 
 def dropout(input, p=0.5, training=True, inplace=False):

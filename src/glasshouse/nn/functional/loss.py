@@ -6,11 +6,12 @@ from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, OptionError
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, as_value, broadcast_values, cast, full, reshape
 from glasshouse.nn.checks import REDUCTIONS, check_floating, narrowed, widened
-from glasshouse.nn.functional.activation import exact_softplus, shifted
+from glasshouse.nn.functional.activation import exact_softplus
 from glasshouse.ops.checks import check_like, check_option
 from glasshouse.ops.index import gather
 from glasshouse.tensor import abs, arange, exp, log, reduce
 from glasshouse.tensor import where as choose
+from glasshouse.tensor.softmax import shifted
 
 
 def reduced(loss: Value, reduction: str, dtype=None) -> Value:

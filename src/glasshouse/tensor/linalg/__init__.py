@@ -1,5 +1,6 @@
 """Linear algebra: `gh.linalg`, the Array API's extension and what PyTorch has beside it."""
 
+from glasshouse.tensor.linalg.indefinite import ldl_factor, ldl_factor_ex, ldl_solve
 from glasshouse.tensor.linalg.more import (
     cholesky_ex,
     cond,
@@ -48,7 +49,8 @@ from glasshouse.tensor.linalg.standard import (
 )
 
 __all__ = ["cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eig", "eigh",
-           "eigvals", "eigvalsh", "householder_product", "inv", "inv_ex", "lstsq", "lu",
+           "eigvals", "eigvalsh", "householder_product", "inv", "inv_ex", "ldl_factor",
+           "ldl_factor_ex", "ldl_solve", "lstsq", "lu",
            "lu_factor", "lu_factor_ex", "lu_solve", "matmul", "matrix_exp", "matrix_norm",
            "matrix_power", "matrix_rank", "matrix_transpose", "multi_dot", "norm", "outer", "pinv",
            "qr", "slogdet", "solve", "solve_ex", "solve_triangular", "svd", "svdvals",
