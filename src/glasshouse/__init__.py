@@ -101,7 +101,7 @@ from glasshouse.dispatch import (
     primitives,
 )
 from glasshouse.fit import fit
-from glasshouse.interop.objects import load, save
+from glasshouse.interop.saved_trees import load, save
 from glasshouse.nn.functional import (
     adaptive_avg_pool1d,
     adaptive_max_pool1d,

@@ -55,8 +55,15 @@ def refuse_pickles(f) -> None:
         begin, start = f.tell(), f.read(2)
         f.seek(begin)
     else:
-        path = check_path("load", f)
-        start = path.open("rb").read(2) if path.is_file() else b""
+        start = first_bytes(check_path("load", f))
     if start in (b"PK", b"\x80\x02"):
         fix = "Load it with torch.load, and gh.save what interop.state_dict_from_torch makes of it."
         raise CheckpointError("load", "a file of gh.save or safetensors", "pickles", fix)
+
+
+def first_bytes(path) -> bytes:
+    """The first 2 bytes of a file; none of one that is not there."""
+    if not path.is_file():
+        return b""
+    with path.open("rb") as file:
+        return file.read(2)
