@@ -157,7 +157,8 @@ def encode(pending: list[Node], needed: list[int] | bytes) -> Recording:
                 code.append(-1 - number)
         if node.scalar is not None:
             scalars.append(node.scalar)
-        if needed[i] == 2:
+        # Of a call with several results, what picks one of them is read, not the call itself.
+        if needed[i] == 2 and not isinstance(node.spec, tuple):
             outputs.append(len(nodes))
         node.number = len(nodes)
         nodes.append(node)

@@ -189,7 +189,7 @@ def test_a_kill_at_any_moment_leaves_the_last_good_checkpoint(tmp_path):
     path = tmp_path / "run.ckpt"
     source = str(Path(gh.__file__).parents[1])
     rng = np.random.default_rng(0)
-    for _ in range(8):
+    for _ in range(4):
         process = subprocess.Popen(
             [sys.executable, "-c", SAVER, str(path)],
             env={**os.environ, "PYTHONPATH": source},
