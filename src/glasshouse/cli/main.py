@@ -10,7 +10,14 @@ from rich.console import Console
 from rich.table import Table
 
 import glasshouse as gh
-from glasshouse.base.errors import BackendError, CheckpointError, DeviceError, OptionError, suggest
+from glasshouse.base.errors import (
+    BackendError,
+    CheckpointError,
+    CollectiveError,
+    DeviceError,
+    OptionError,
+    suggest,
+)
 from glasshouse.base.flags import declared, flags
 from glasshouse.cli.analyze import analyze, calibrate_command
 from glasshouse.cli.bench import bench
@@ -21,7 +28,7 @@ from glasshouse.cli.launch import launch_command
 from glasshouse.cli.profile import flops, profile
 from glasshouse.cli.show_ops import FIELDS, show_card, show_field, show_table
 from glasshouse.cli.show_program import explain, show
-from glasshouse.cli.train_digits import Diverged, TrainingRecipe, train
+from glasshouse.cli.train_digits import Diverged, TrainingRecipe, train, train_on_ranks
 from glasshouse.dispatch import find
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
@@ -43,7 +50,7 @@ class Group(click.Group):
             return super().invoke(ctx)
         except OptionError as error:
             raise click.UsageError(str(error), ctx) from error
-        except (BackendError, CheckpointError, DeviceError, Diverged) as error:
+        except (BackendError, CheckpointError, CollectiveError, DeviceError, Diverged) as error:
             raise click.ClickException(str(error)) from error
         except BrokenPipeError:  # the reader of a pipe (head, less) has left
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -102,14 +109,25 @@ def train_group():
     help="Folder for checkpoint, learning curve and numbers.",
 )
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint in the folder.")
-def train_digits(backend, out, resume, **options):
+@click.option(
+    "--ranks",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Processes that share out each batch; also another number than before --resume.",
+)
+def train_digits(backend, out, resume, ranks, **options):
     """Train a small convolutional network on 1,797 handwritten digits.
 
     Takes seconds on a laptop. Each epoch ends with a checkpoint; the same seed gives the same
     numbers, also when a run was stopped and resumed."""
     given = {name: value for name, value in options.items() if value is not None}
+    backend = backend or flags.backend
     try:
-        train(given, Path(out), resume, backend or flags.backend, console())
+        if ranks == 1:
+            train(given, Path(out), resume, backend, console())
+        else:
+            train_on_ranks(ranks, given, Path(out), resume, backend, console())
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 

@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import glasshouse as gh
-from glasshouse import nn, optim
-from glasshouse.base.errors import CheckpointError, Explained, OptionError
+from glasshouse import distributed, nn, optim
+from glasshouse.base.errors import CheckpointError, CollectiveError, Explained, OptionError
 from glasshouse.cli.curve import draw_in_terminal, save_picture
 from glasshouse.data import DataLoader, digits
 from glasshouse.interop import load_checkpoint, save_checkpoint
@@ -58,9 +58,14 @@ class TrainingRun:
         gh.random.seed(recipe.seed)
         self.recipe = recipe
         self.model = make_network()
+        if distributed.size() > 1:
+            ranks = distributed.mesh({"data": distributed.size()})
+            self.model = nn.SyncBatchNorm.convert_sync_batchnorm(self.model)
+            distributed.replicate(self.model, ranks)
         self.optimizer = optim.AdamW(self.model.parameters(), lr=recipe.lr)
         self.schedule = optim.ExponentialLR(self.optimizer, DECAY)
-        self.batches = DataLoader(digits("train"), recipe.batch_size, True, seed=recipe.seed)
+        batches = DataLoader(digits("train"), recipe.batch_size, True, seed=recipe.seed)
+        self.batches = distributed.part_of_rank(batches)
         self.held_out = DataLoader(digits("test"), EVALUATION_BATCH)
         self.history: list[dict] = []
         self.saved_epochs = 0
@@ -97,27 +102,37 @@ class TrainingRun:
                 got = f"{losses.value()} with --lr {self.recipe.lr:g}"
                 raise Diverged("train digits", "a finite loss", got, "Lower the learning rate.")
             after_batch(losses.value())
-        return losses.value(), accuracy.value()
+        return of_all_ranks(losses, accuracy)
 
-    @gh.optimize
     def step(self, images, labels):
-        """(loss, scores). Captured: after the first batch a call goes straight to its Program."""
+        """(loss, scores) of this rank's images; the update is by those of all ranks."""
+        if distributed.size() == 1:
+            return self.captured_update(images, labels)
+        share = distributed.share_of(len(labels))
+        with share.draws():
+            return self.update(images, labels, share.weight)
+
+    def update(self, images, labels, weight=1.0):
+        """(loss, scores), after one step by the gradient of `weight` times the loss."""
         scores = self.model(images)
         loss = nn.functional.cross_entropy(scores, labels)
         self.optimizer.zero_grad()
-        loss.backward()
+        (loss if weight == 1.0 else loss * weight).backward()
         self.optimizer.step()
         return loss, scores
+
+    # Captured: after the first batch a call goes straight to its Program.
+    captured_update = gh.optimize(update)
 
     def evaluate(self) -> tuple[float, float]:
         losses, accuracy = Average(), Accuracy()
         self.model.eval()
         with gh.no_grad():
-            for images, labels in self.held_out:
+            for images, labels in distributed.part_of_rank(self.held_out):
                 scores = self.model(images)
                 losses.update(nn.functional.cross_entropy(scores, labels), weight=len(labels))
                 accuracy.update(scores, labels)
-        return losses.value(), accuracy.value()
+        return of_all_ranks(losses, accuracy)
 
     def mistakes(self) -> list[tuple[int, int]]:
         """(true digit, digit read) for each held-out image that is read wrongly."""
@@ -128,6 +143,10 @@ class TrainingRun:
         return sorted((true, read) for true, read in pairs if true != read)
 
     def save(self, out: Path) -> None:
+        """Write the checkpoint, on the first rank; any number of ranks reads it."""
+        self.saved_epochs = len(self.history)
+        if distributed.rank():
+            return
         out.mkdir(parents=True, exist_ok=True)
         save_checkpoint(
             out / CHECKPOINT,
@@ -138,7 +157,6 @@ class TrainingRun:
             epoch=len(self.history),
             metrics={"recipe": asdict(self.recipe), "history": self.history},
         )
-        self.saved_epochs = len(self.history)
 
     @classmethod
     def restore(cls, out: Path) -> "TrainingRun":
@@ -164,6 +182,11 @@ class TrainingRun:
         return run
 
 
+def of_all_ranks(*metrics) -> tuple:
+    """The values of metrics over what all ranks took in."""
+    return tuple(metric.synced(distributed.all_gather_object).value() for metric in metrics)
+
+
 def resume_run(given: dict, out: Path) -> TrainingRun:
     """The run whose checkpoint lies in `out`, with the number of epochs given now."""
     run = TrainingRun.restore(out)
@@ -185,6 +208,7 @@ def train(given: dict, out: Path, resume: bool, backend: str, console: Console) 
     """Train as the command line asks, and show how it goes; the finished run."""
     with gh.backends.use(backend):
         run = resume_run(given, out) if resume else TrainingRun(TrainingRecipe(**given))
+        check_shares(run)
         if not resume:
             run.save(out)
         show_start(console, run, resume)
@@ -199,6 +223,40 @@ def train(given: dict, out: Path, resume: bool, backend: str, console: Console) 
     return run
 
 
+def train_on_ranks(
+    ranks: int, given: dict, out: Path, resume: bool, backend: str, console: Console
+) -> None:
+    """Train on so many processes of this machine; the first one shows how it goes and saves."""
+    try:
+        distributed.spawn(train_on_rank, ranks, given, out, resume, backend, console.width)
+    except CollectiveError as error:
+        if isinstance(error.__cause__, Explained):
+            raise error.__cause__ from None
+        raise
+    except KeyboardInterrupt:
+        console.print("\nStopped. To go on with the last epoch that was saved:", soft_wrap=True)
+        console.print(
+            f"  glasshouse train digits --resume --ranks {ranks} --out {out}", soft_wrap=True
+        )
+        raise
+
+
+def train_on_rank(given: dict, out: Path, resume: bool, backend: str, width: int) -> None:
+    """What each of the processes does."""
+    shown = Console(highlight=False, width=width, quiet=distributed.rank() > 0)
+    train(given, out, resume, backend, shown)
+
+
+def check_shares(run: TrainingRun) -> None:
+    """Refuse batches of fewer images than there are ranks."""
+    ranks, size = distributed.size(), run.recipe.batch_size
+    rest = len(run.batches.dataset) % size
+    if size < ranks or 0 < rest < ranks:
+        expected = f"batches of at least {ranks} images, the last included, for {ranks} ranks"
+        fix = "Change --batch-size, or start fewer --ranks."
+        raise OptionError("train digits", expected, f"{size}, the last {rest or size}", fix)
+
+
 def train_to_end(console: Console, run: TrainingRun, out: Path) -> None:
     epochs, steps = run.recipe.epochs, len(run.batches)
     columns = (
@@ -209,7 +267,7 @@ def train_to_end(console: Console, run: TrainingRun, out: Path) -> None:
         TimeRemainingColumn(),
     )
     with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
+        *columns, console=console, transient=True, disable=not console.is_terminal or console.quiet
     ) as bar:
         done = len(run.history)
         task = bar.add_task("steps", total=epochs * steps, completed=done * steps, loss=0.0)
@@ -237,6 +295,7 @@ def show_start(console: Console, run: TrainingRun, resume: bool) -> None:
         f"  {len(run.batches.dataset):,} images to train on, {len(run.held_out.dataset)} held out; "
         f"{size:,} parameters\n  AdamW, lr {recipe.lr:g} x {DECAY}/epoch, batches of "
         f"{recipe.batch_size}, seed {recipe.seed}, backend {backend.name} on {backend.device}"
+        + (f", {distributed.size()} ranks" if distributed.size() > 1 else "")
     )
     if resume:
         console.print(f"  resumed after epoch {len(run.history)}")
@@ -247,6 +306,8 @@ def show_start(console: Console, run: TrainingRun, resume: bool) -> None:
 
 
 def show_end(console: Console, run: TrainingRun, out: Path) -> None:
+    if distributed.rank():
+        return
     history, total = run.history, len(run.held_out.dataset)
     wrong = run.mistakes()
     console.print()
