@@ -55,6 +55,12 @@ def test_the_table_of_what_is_captured_is_fresh():
     assert tool["page"]() == (ROOT / "docs" / "capture.md").read_text()
 
 
+def test_the_pictures_of_schedules_are_fresh():
+    tool = runpy.run_path(str(ROOT / "tools" / "make_distributed_docs.py"))
+    page = (ROOT / "docs" / "distributed.md").read_text()
+    assert tool["page"]({"schedules": tool["schedules"]()}) == page
+
+
 CHECK_COSH = """
 import numpy as np, glasshouse as gh
 import test_cards
