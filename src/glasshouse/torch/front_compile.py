@@ -258,7 +258,9 @@ def add_segment(compiler, graph: torch.fx.Graph, made: dict, nodes: list[IRNode]
     inside = set(nodes)
     inputs = [*dict.fromkeys(x for n in nodes for x in n.all_input_nodes if x not in inside)]
     results = [n for n in nodes if any(user not in inside for user in n.users)]
-    inside_graph = segment_graph(nodes, inputs, results)
+    dtypes = {node.args[0].meta["dtype"] for node in nodes if numbers_of(node)}
+    given_as = dtypes.pop() if len(dtypes) == 1 else torch.float64  # and then as calls have it
+    inside_graph = segment_graph(nodes, inputs, results, given_as)
     segment = Segment(compiler, inside_graph, any(map(writes, nodes)), on_error)
     numbers = [i for i, x in enumerate(inputs) if is_number(x)]
 
@@ -266,7 +268,7 @@ def add_segment(compiler, graph: torch.fx.Graph, made: dict, nodes: list[IRNode]
         if not numbers:
             return segment(*args)
         given = list(args)
-        tensors = torch.tensor([given[i] for i in numbers], dtype=torch.float64).unbind()
+        tensors = torch.tensor([given[i] for i in numbers], dtype=given_as).unbind()
         for i, tensor in zip(numbers, tensors, strict=True):
             given[i] = tensor
         return segment(*given)
@@ -276,13 +278,15 @@ def add_segment(compiler, graph: torch.fx.Graph, made: dict, nodes: list[IRNode]
         made[node] = graph.call_function(operator.getitem, (whole, i))
 
 
-def segment_graph(nodes, inputs, results) -> torch.fx.GraphModule:
-    """Some calls of a graph as one of their own."""
+def segment_graph(nodes, inputs, results, given_as: torch.dtype) -> torch.fx.GraphModule:
+    """Some calls of a graph as one of their own, which is given numbers as tensors of a dtype."""
     graph = torch.fx.Graph()
     made = {node: graph.placeholder(node.name) for node in inputs}
     for node in nodes:
-        add = add_scaling if numbers_of(node) else add_node
-        add(graph, made, node)
+        if numbers_of(node):
+            add_scaling(graph, made, node, given_as)
+        else:
+            add_node(graph, made, node)
     graph.output(tuple(made[x] for x in results))
     return torch.fx.GraphModule({}, graph)
 

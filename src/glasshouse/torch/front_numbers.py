@@ -43,14 +43,15 @@ def takes_tensors(node: IRNode) -> bool:
     return dtypes in ({torch.float32}, {torch.float64})
 
 
-def add_scaling(graph: torch.fx.Graph, made: dict, node: IRNode) -> None:
-    """A call that is given numbers, with tensors in their place."""
+def add_scaling(graph: torch.fx.Graph, made: dict, node: IRNode, given_as: torch.dtype) -> None:
+    """A call that is given numbers, with tensors of a dtype in their place."""
     dtype = node.args[0].meta["dtype"]
 
     def operand(x):
         if not isinstance(x, IRNode):
             return x
-        return graph.call_method("to", (made[x], dtype)) if is_number(x) else made[x]
+        fits = dtype is given_as or not is_number(x)
+        return made[x] if fits else graph.call_method("to", (made[x], dtype))
 
     args = [operand(x) for x in node.args]
     for name in FACTORS:

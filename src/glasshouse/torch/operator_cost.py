@@ -31,7 +31,7 @@ class Operator:
     """One of PyTorch's operators, as calls name their primitive: "aten::addmm"."""
 
     num_outputs, vjp, exact_flops, complex_flops = 1, None, None, 1
-    parts = None
+    parts, traits = None, frozenset[str]()
 
     def __init__(self, overload):
         namespace, _, name = overload._schema.name.partition("::")

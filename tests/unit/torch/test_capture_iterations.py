@@ -379,3 +379,34 @@ def test_loss_curves(name, compiler):
     goes_on.optimizer.load_state_dict(fast.optimizer.state_dict())
     batch = data()[0]
     torch.testing.assert_close(step(goes_on, *batch), step(plain, *batch), rtol=5e-3, atol=5e-3)
+
+
+@pytest.mark.parametrize("dtypes", [(torch.float32, torch.float32), (torch.float32, torch.float64)])
+def test_numbers_of_an_update_are_given_in_the_dtype_of_its_tensors(dtypes):
+    """So that the graph does not convert them one by one; with tensors of two dtypes it has to."""
+    graphs = []
+
+    def compiler(graph: torch.fx.GraphModule, example_inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    def trained(wrap):
+        torch.manual_seed(0)
+        parameters = [torch.randn(3, 4, dtype=dtype, requires_grad=True) for dtype in dtypes]
+        optimizer = torch.optim.AdamW(parameters, lr=0.1)
+
+        def step(rate):
+            optimizer.param_groups[0]["lr"] = rate
+            optimizer.zero_grad()
+            sum(p.double().square().sum() for p in parameters).backward()
+            optimizer.step()
+
+        call = wrap(step)
+        for i in range(5):
+            call(0.1 / (i + 1))
+        return parameters
+
+    found = trained(gh.optimize(compiler))
+    torch.testing.assert_close(found, trained(lambda step: step), rtol=1e-6, atol=0)
+    converts = [x for graph in graphs for x in graph.graph.nodes if x.target == "to"]
+    assert bool(converts) == (len({*dtypes}) == 2)
