@@ -3,6 +3,7 @@
 What the tape saves of a gathered weight is how to make it again from the rows of all ranks, so a
 whole weight lives while its unit computes, forward and backward, and no longer."""
 
+import functools
 import weakref
 
 from glasshouse.autograd import no_grad
@@ -142,6 +143,20 @@ class Unit:
             self.trail.begin()
 
 
+def leave_uncaptured(module: Module) -> None:
+    """Have captured functions call a module as it is: its parameters are others in each call."""
+    forward = module.forward
+
+    @functools.wraps(forward)
+    def plain(*args, **kwargs):
+        return forward(*args, **kwargs)
+
+    plain.__gh_disabled__ = True
+    module.forward = plain
+
+
+for hook in (Unit.enter, Unit.leave):
+    hook.__gh_disabled__ = True
 gatherings: weakref.WeakKeyDictionary[CallEntry, Gathering] = weakref.WeakKeyDictionary()
 
 
@@ -191,6 +206,7 @@ def shard_parameters(
                 by_dtype.setdefault(p.dtype, {})[p] = tables
         for places in by_dtype.values():
             Unit(unit, places, trail, group)
+    leave_uncaptured(module)
     with no_grad():
         for p, sharding in plan.items():
             p.rebind(own_rows(p, group))

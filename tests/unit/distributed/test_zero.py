@@ -87,33 +87,25 @@ def test_gradients_of_several_batches_add_up(ranks):
                 np.testing.assert_allclose(got, p.numpy(), rtol=1e-4, atol=1e-6)
 
 
-def recomputed(kind):
-    mesh, model = dist.mesh({"data": dist.size()}), build(kind)
-    optimizer = dist.zero(model, OPTIMIZERS["sgd"](model.parameters()), mesh, stage=3)
-    again = gh.checkpoint(lambda x: model(x))
-    again.parameters = model.parameters
-    return train_again(again, model, optimizer, mesh, kind)
-
-
-def train_again(forward, model, optimizer, mesh, kind):
-    losses, _ = train_loop(forward, optimizer, mesh, kind)
-    return losses, [dist.gather(p).numpy() for p in model.parameters()]
-
-
-def train_loop(forward, optimizer, mesh, kind):
+def called_by(way, stage):
+    mesh, model = dist.mesh({"data": dist.size()}), build("mlp")
+    optimizer = dist.zero(model, OPTIMIZERS["sgd"](model.parameters()), mesh, stage=stage)
+    forward = gh.optimize(model) if way == "captured" else gh.checkpoint(lambda x: model(x))
     losses = []
-    for batch in batches(kind, 3):
+    for batch in batches("mlp", 3):
         x, target = (dist.place(a, mesh, BY_ROWS) for a in batch)
         optimizer.zero_grad()
         loss = loss_of(forward(x), target)
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    return losses, None
+    return losses, [dist.gather(p).numpy() for p in model.parameters()]
 
 
-def test_gathered_parameters_inside_a_recomputed_region(ranks):
-    check_same(ranks(recomputed, "mlp"), alone("mlp", "sgd", 3), 1e-5)
+@pytest.mark.parametrize("stage", [2, 3])
+@pytest.mark.parametrize("way", ["captured", "recomputed"])
+def test_captured_and_recomputed_models(ranks, way, stage):
+    check_same(ranks(called_by, way, stage), alone("mlp", "sgd", 3), 1e-5)
 
 
 def uneven(stage):
