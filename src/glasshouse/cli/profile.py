@@ -99,6 +99,7 @@ def run_steps(target, arguments, prof, steps: int, batch, dtype: str, smoke: boo
 @click.option("--stack", is_flag=True, help="Record Python stacks.")
 @click.option("--against", type=FILE, help="JSON of another run.")
 @click.option("--fail-above", type=float, help="With --against: exit 1 if this many % slower.")
+@click.option("--merge", is_flag=True, help="Make one trace of several TRACEs, of ranks.")
 @click.option("--smoke", is_flag=True, help="A tiny MODEL, to try the command.")
 def profile(
     target,
@@ -114,6 +115,7 @@ def profile(
     stack,
     against,
     fail_above,
+    merge,
     smoke,
 ):
     """Run a SCRIPT, a MODULE:FUNCTION or training steps of a MODEL, and show where time and memory
@@ -122,7 +124,12 @@ def profile(
     request, also of a script that fails or is interrupted. A script's own options stand behind
     `--`. With --against it compares the step time with another run's, and says whether the change
     is more than noise.
-    A TRACE that torch.profiler wrote (.json, .json.gz) is read instead of running anything."""
+    A TRACE that torch.profiler wrote (.json, .json.gz) is read instead of running anything.
+    With --merge the traces of ranks become one, `merged.json` or what --trace says, with a process
+    for each rank and clocks laid together."""
+    if merge:
+        click.echo(f"trace: {gh.profile.merge([target, *arguments], trace or 'merged.json')}")
+        return
     if fail_above is not None and against is None:
         raise click.UsageError("--fail-above needs --against.")
     before = read_before(against) if against else None

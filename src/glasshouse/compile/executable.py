@@ -138,6 +138,8 @@ class Program:
         hosts = [host for host in self.hosts.values() if isinstance(host, HostCall)]
         self.missing = [host for host in hosts if host.missing is not None]
         self.under_way: dict[tuple, Any] = {}  # requests of collectives, by where results lie
+        # Of the last run: (the step that waited, when the transport began, and ended) each.
+        self.transfers: list[tuple[int, int, int]] = []
         self.sources = {i: what for i, what in whats if isinstance(what, CKernel)}
         self.lock = threading.Lock()
         self.keep: list = []  # what the steps point to
@@ -227,6 +229,7 @@ class Program:
         for step in self.missing:
             self.fall_back(step)
         with self.lock:
+            self.transfers = []
             manager = self.target.memory()
             # The arena first, so that it gets the block that it had in the last run.
             self.arena = manager.alloc(self.arena_bytes, ARENA_TAG)
@@ -282,7 +285,7 @@ class Program:
                     f"program: expected {info.kind} to run step {-1 - at}, {info.name}; got a "
                     "failure. Go on with GH_BACKEND=numpy, and report it."
                 )
-            self.run_host(self.hosts[at], arrays, outputs)
+            self.run_host(at, arrays, outputs)
             if ends_ns is not None:
                 ends_ns[at] = self.target.now_ns()
             at += 1
@@ -304,9 +307,10 @@ class Program:
         backend = self.backend or current()
         backend.fall_back(Fallback(label_of(step.node), reason, line), fix)
 
-    def run_host(self, step: HostCall | CollectiveStep, arrays, outputs) -> None:
+    def run_host(self, at: int, arrays, outputs) -> None:
+        step = self.hosts[at]
         if isinstance(step, CollectiveStep):
-            self.run_collective(step, arrays, outputs)
+            self.run_collective(at, step, arrays, outputs)
             return
         operands = [self.array_of(place, arrays, outputs) for place in step.sources]
         results = quiet.run(run_node, step.node, operands, arrays, ())
@@ -315,11 +319,13 @@ class Program:
         for place, value in zip(step.results, results, strict=True):
             self.array_of(place, arrays, outputs)[...] = value
 
-    def run_collective(self, step: CollectiveStep, arrays, outputs) -> None:
+    def run_collective(self, at: int, step: CollectiveStep, arrays, outputs) -> None:
         """Start a collective, or wait until it is done."""
         place = step.result.kind, step.result.at
         if step.part == "wait":
-            self.under_way.pop(place).wait()
+            request = self.under_way.pop(place)
+            request.wait()
+            self.transfers.append((at, request.begin_ns, request.end_ns))
             return
         source = self.packed_array(step.source, arrays, outputs)
         out = self.packed_array(step.result, arrays, outputs)

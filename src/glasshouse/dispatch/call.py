@@ -147,8 +147,8 @@ def involves_others(primitive, attrs: dict) -> bool:
     """Whether other processes take part in a call, or in one of its body."""
     if "collective" in primitive.traits:
         return attrs["group"].size > 1
-    body = attrs.get("body")
-    return body is not None and any(call.is_collective for call, _ in body.calls)
+    calls = getattr(attrs.get("body"), "calls", ())
+    return any(call.is_collective for call, _ in calls)
 
 
 def work_out_cost(call: Call) -> Cost:

@@ -36,7 +36,8 @@ class DeviceTimes(NamedTuple):
 class ProgramRun(NamedTuple):
     """One run of a Program: `ends_ns` has the end of each step, which begins where the one before
     ends, and the first at `first_ns`, unless a `device` says when; `events` what watchers noted on
-    the recorded nodes, by position (-1: nothing)."""
+    the recorded nodes, by position (-1: nothing); `transfers` what went on beside the steps, of
+    collectives: (the step that waited for it, begin, end)."""
 
     program: Any  # with `step_infos()`
     begin_ns: int
@@ -45,6 +46,7 @@ class ProgramRun(NamedTuple):
     events: list[int]
     first_ns: int = 0  # 0: at `begin_ns`
     device: DeviceTimes | None = None
+    transfers: Any = ()
 
 
 class Watcher:

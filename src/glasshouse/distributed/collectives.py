@@ -11,6 +11,7 @@ import functools
 import queue
 import threading
 from collections.abc import Callable
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -34,19 +35,23 @@ under_way = threading.local()  # its `place`: where the call that a thread makes
 
 
 class Request:
-    """A collective under way. `wait()` returns when it is done, and raises what went wrong."""
+    """A collective under way. `wait()` returns when it is done, and raises what went wrong; after
+    that `begin_ns` and `end_ns` say when it was worked on."""
+
+    begin_ns = end_ns = 0
 
     def __init__(self, call: Callable[[], None]):
         self.call, self.done, self.error = call, threading.Event(), None
         self.place = user_line()
 
     def run(self) -> None:
-        under_way.place = self.place
+        under_way.place, self.begin_ns = self.place, perf_counter_ns()
         try:
             self.call()
         except BaseException as error:  # told to who waits
             self.error = error
         under_way.place = ""
+        self.end_ns = perf_counter_ns()
         del self.call  # and with it the arrays, whose memory others may want
         self.done.set()
 

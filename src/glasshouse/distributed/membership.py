@@ -3,6 +3,7 @@
 import atexit
 import sys
 from collections.abc import Callable, Iterable
+from time import time_ns
 
 from glasshouse.base.errors import CollectiveError, OptionError, check_known
 from glasshouse.base.flags import flags, mpi_place
@@ -108,6 +109,8 @@ def init(
         if not rendezvous:
             check_alike(gathered_objects(made, own))
         process.transports[world.ranks] = made if wrap is None else wrap(made)
+        made.barrier()
+        process.met_at_ns = time_ns()
     except BaseException:
         process.__init__()
         raise

@@ -70,6 +70,7 @@ class Process:
 
     def __init__(self):
         self.rank, self.size = 0, 1
+        self.met_at_ns = 0  # when all ranks were there, by this process's clock (time.time_ns)
         self.transports: dict[tuple[int, ...], Any] = {}  # by the ranks of a group
 
     @property

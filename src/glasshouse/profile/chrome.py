@@ -21,6 +21,7 @@ from glasshouse.base.errors import OptionError
 from glasshouse.profile import record as recorded
 from glasshouse.profile.text import writable
 from glasshouse.profile.trace import Trace
+from glasshouse.profile.transfers import Transfer, with_transfers
 
 ENDINGS = (".json", ".json.gz")
 # Of each kind of event, in the order of record.KINDS.
@@ -50,7 +51,7 @@ class KernelSlice(NamedTuple):
 
 class Exporter:
     def __init__(self, trace: Trace, shapes: bool):
-        self.trace, self.shapes = trace, shapes
+        self.trace, self.shapes = with_transfers(trace), shapes
         self.pid = trace.pid
         self.place: dict[int, Slice] = {}  # of events
         self.moved: dict[int, Slice] = {}  # slices on another track, by the id of the original
@@ -150,6 +151,8 @@ class Exporter:
 
     def run_slices(self) -> Iterator[Slice]:
         for run in self.trace.runs:
+            if isinstance(run.program, Transfer):
+                continue
             program = self.trace.number_of[id(run.program)]
             begin, end = run.begin_ns - self.trace.begin_ns, run.end_ns - self.trace.begin_ns
             args = {"steps": len(run.ends_ns)}
@@ -337,6 +340,7 @@ def head_of(trace: Trace, shapes: bool) -> dict:
         "host_name": trace.host,
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": trace.began_at_ns,
+        "metTimeNanoseconds": trace.met_at_ns,
         "dropped": trace.dropped + trace.dropped_memory + trace.dropped_runs,
         "fallbacks": trace.fallbacks.lines(),
     }
@@ -372,24 +376,36 @@ def read(path) -> dict:
 
 
 def merge(paths, path) -> Path:
-    """One trace file of several, of other processes or ranks; their clocks are laid together.
+    """One trace file of several, of other processes or ranks. Clocks of different hosts are laid
+    together by the moment at which all ranks of a world had met.
 
     Raises: OptionError if there is no file, OSError, ValueError for what is no trace.
     """
     files = [read(p) for p in paths]
     if not files or not all("traceEvents" in file for file in files):
         raise OptionError("merge", "one trace file or more", repr(paths), "Name the files.")
-    base = min(file.get("baseTimeNanoseconds", 0) for file in files)
-    return write(
-        path, {**files[0], "traceEvents": None, "baseTimeNanoseconds": base}, merged(files, base)
-    )
+    begins = begins_of(files)
+    head = {**files[0], "traceEvents": None, "baseTimeNanoseconds": min(begins)}
+    return write(path, head, merged(files, begins))
 
 
-def merged(files: list[dict], base: int) -> Iterator[dict]:
+def begins_of(files: list[dict]) -> list[int]:
+    """When each trace began, in ns by the clock of the first."""
+    first, begins = files[0], []
+    for file in files:
+        begin, met = file.get("baseTimeNanoseconds", 0), file.get("metTimeNanoseconds", 0)
+        has_other_clock = file.get("host_name") != first.get("host_name")
+        if has_other_clock and met and first.get("metTimeNanoseconds"):
+            begin -= met - first["metTimeNanoseconds"]
+        begins.append(begin)
+    return begins
+
+
+def merged(files: list[dict], begins: list[int]) -> Iterator[dict]:
     """The events of all files: times since the first began, processes and arrows told apart."""
     flows, pids = 0, {}  # processes as numbers, for not all readers know others
-    for number, file in enumerate(files):
-        shift = (file.get("baseTimeNanoseconds", 0) - base) / 1000
+    for number, (file, begin) in enumerate(zip(files, begins, strict=True)):
+        shift = (begin - min(begins)) / 1000
         highest = flows
         for record in file["traceEvents"]:
             record = {**record, "pid": pids.setdefault((number, record["pid"]), len(pids))}

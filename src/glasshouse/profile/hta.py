@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from glasshouse.profile import record as recorded
 from glasshouse.profile.at_once import with_kernels
 from glasshouse.profile.chrome import DEVICES, EXECUTION, OVERLAPS, Exporter, KernelSlice, Slice
+from glasshouse.profile.transfers import Transfer
 
 STREAM = 7  # of the kernels on the CPU: PyTorch's number of the default stream
 COUNTERS = OVERLAPS + 900
@@ -40,7 +41,9 @@ class HtaExporter(Exporter):
     def shown(self, kernel: KernelSlice, info) -> KernelSlice:
         """With its stream, and a copy or collective by the name that HTA knows."""
         steps, (s, events, row) = self.trace.steps, kernel
-        if self.has_device and steps.device[row] < 0:
+        program = self.trace.programs[int(steps.program[row])]
+        of_host = info.group and not isinstance(program, Transfer)  # it starts, or waits
+        if steps.device[row] < 0 and (self.has_device or of_host):
             return kernel
         device, stream = 0, STREAM + int(steps.thread[row])
         if self.has_device:

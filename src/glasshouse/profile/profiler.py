@@ -10,6 +10,7 @@ import numpy as np
 
 from glasshouse.base.errors import BackendError, OptionError, check_least
 from glasshouse.dispatch import backend as backends
+from glasshouse.ops.collective import process
 from glasshouse.profile import chrome
 from glasshouse.profile.hta import HtaExporter
 from glasshouse.profile.memory import MemoryTimeline
@@ -71,7 +72,7 @@ class profile:
     with_modules     record module calls
     with_flops       show FLOPs in tables and traces (they are always known)
     max_events       how many events to keep; more are dropped, counted and reported
-    rank             the number of this process in a merged trace
+    rank             the number of this process in a merged trace; that in its world, if left out
 
     Raises: OptionError for bad options; BackendError if another profile is recording.
     Example:
@@ -95,7 +96,7 @@ class profile:
         with_modules=True,
         with_flops=True,
         max_events=MAX_EVENTS,
-        rank=0,
+        rank=None,
     ):
         for name, fn in (("schedule", schedule), ("on_trace_ready", on_trace_ready)):
             if fn is not None and not callable(fn):
@@ -109,7 +110,7 @@ class profile:
         self.schedule, self.on_trace_ready = schedule, on_trace_ready
         self.record_shapes, self.with_flops = record_shapes, with_flops
         self.options = (max_events, with_stack, with_modules, profile_memory)
-        self.rank, self.step_num = rank, 0
+        self.rank, self.step_num = process.rank if rank is None else rank, 0
         self.recorder: EventRecorder | None = None
         self.recorded: Trace | None = None
         self.step_begin_ns = 0

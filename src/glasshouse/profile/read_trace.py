@@ -90,7 +90,7 @@ class OperatorName:
     """What stands for a primitive in calls that were read from a trace."""
 
     num_outputs, vjp, exact_flops, complex_flops, kind = 1, None, None, 1, "read"
-    parts = None
+    parts, traits = None, frozenset[str]()
 
     def __init__(self, name: str):
         self.name = name
@@ -152,6 +152,7 @@ class ReadRecording:
         records = [e for e in data["traceEvents"] if "ts" in e and e.get("ph") in ("X", "i")]
         start_us = min((e["ts"] for e in records), default=0)
         self.began_at_ns = data.get("baseTimeNanoseconds", 0)
+        self.met_at_ns = data.get("metTimeNanoseconds", 0)
         slices = sorted((slice_of(e, start_us) for e in records), key=lambda s: (s.begin, -s.end))
         self.end_ns = max((s.end for s in slices), default=0)
         self.rows: list[tuple] = []

@@ -100,6 +100,7 @@ class RecordedRun(NamedTuple):
     first_ns: int
     device: DeviceTimes | None
     stack: int = 0  # of who needed its results
+    transfers: Any = ()  # (step, begin, end)
 
     @property
     def begins_ns(self) -> np.ndarray:
@@ -209,7 +210,7 @@ class EventRecorder(Watcher):
         thread = self.threads[state.thread]
         times = (run.begin_ns, ends, run.end_ns)
         stack = self.stacks[self.stack_key(1)]
-        own = events, thread, run.first_ns, run.device, stack
+        own = events, thread, run.first_ns, run.device, stack, run.transfers
         self.runs.append(RecordedRun(run.program, *times, *own))
 
     def own(self, events: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ import numpy as np
 from glasshouse.base.errors import PACKAGE
 from glasshouse.dispatch.call import Call
 from glasshouse.dispatch.watch import CAPTURING, COMPILING
+from glasshouse.ops.collective import process
 from glasshouse.profile import record as recorded
 from glasshouse.profile.captured import capture_data
 from glasshouse.profile.libraries import folders
@@ -88,7 +89,7 @@ class Trace:
     def __init__(self, recorder: recorded.EventRecorder, rank: int = 0):
         self.events = recorder.events()
         self.begin_ns, self.end_ns = recorder.begin_ns, recorder.end_ns
-        self.began_at_ns = recorder.began_at_ns
+        self.began_at_ns, self.met_at_ns = recorder.began_at_ns, process.met_at_ns
         self.dropped = max(0, recorder.count - recorder.room)
         self.dropped_memory, self.dropped_runs = recorder.dropped_memory, recorder.dropped_runs
         self.names, self.phases = list(recorder.names), list(recorded.phases)
