@@ -60,7 +60,7 @@ class Mpi(Collectives):
         begin = time.monotonic()
         pause_after = begin + SPIN_S + SPIN_S_PER_BYTE * nbytes
         try:
-            while not self.MPI.Request.Testall(requests):
+            while not all(request.Test() for request in requests):
                 now = time.monotonic()
                 if now > begin + self.timeout_s:
                     raise self.late(name, requests, buffers)
@@ -70,8 +70,8 @@ class Mpi(Collectives):
                     os.sched_yield()
         except self.MPI.Exception as error:
             fix = "See that all ranks make the same calls with the same shapes and dtypes."
-            where = f"{name} on rank {process.rank}"
-            raise CollectiveError(where, "equal calls on all ranks", error, fix) from error
+            where, got = f"{name} on rank {process.rank}", f"one of {nbytes} bytes here: {error}"
+            raise CollectiveError(where, "equal calls on all ranks", got, fix) from error
 
     def late(self, name: str, requests, buffers) -> CollectiveError:
         """The error of a call that takes too long. MPI may still write into its buffers."""

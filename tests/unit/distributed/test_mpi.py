@@ -83,20 +83,30 @@ def test_a_rank_that_hangs_ends_all_in_time_and_the_place_is_named(tmp_path, way
 
 
 FAILS = """
+import numpy as np
 import glasshouse as gh
+from glasshouse.base.errors import CollectiveError
+from glasshouse.ops.collective import process
 world = gh.distributed.init(timeout_s=100)
+try:
+    process.transport(world).broadcast(np.ones(4 + 1000 * world.rank), 1)
+except CollectiveError as error:
+    print(error, flush=True)
 if world.rank == 1:
     raise ValueError("of this rank")
 gh.distributed.barrier()
 """
 
 
-def test_an_error_on_one_rank_ends_all_at_once(tmp_path):
+def test_calls_that_differ_are_refused_and_an_error_on_one_rank_ends_all(tmp_path):
     script = tmp_path / "fails.py"
     script.write_text(FAILS)
     done = mpiexec(script)
     assert done.returncode != 0
     assert "ValueError: of this rank" in done.stderr
+    assert (
+        "broadcast on rank 0: expected equal calls on all ranks; got one of 32 bytes" in done.stdout
+    )
 
 
 HANGS = """
