@@ -75,6 +75,19 @@ class ZeroOptimizer(OptimizerWrapper):
     def load_own_state(self, state):
         pass
 
+    def load_state_dict(self, state_dict):
+        """Go on from the state of this rank's rows; that of another wrapper is left out."""
+        wholes = {p: p.detach() for p in self.plan}
+        with no_grad():
+            for p, whole in wholes.items():
+                p.rebind(own_rows(whole, self.group))
+        try:
+            self.inner.load_state_dict({k: v for k, v in state_dict.items() if k != self.where})
+        finally:
+            with no_grad():
+                for p, whole in wholes.items():
+                    p.rebind(whole)
+
     def state_sharding(self, p: Tensor) -> Sharding:
         """How ranks share out the state of a parameter."""
         return self.plan.get(p) or sharding_of(p)

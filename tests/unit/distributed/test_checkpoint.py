@@ -334,3 +334,35 @@ def other_steps(folder):
 def test_ranks_with_other_steps_are_refused(ranks, tmp_path):
     for message in ranks(other_steps, tmp_path):
         assert "expected one step on all ranks; got [0, 1]" in message
+
+
+# -- ZeRO ----------------------------------------------------------------------------------------
+
+
+def with_zero(folder, begin, end, stage):
+    """The losses of these steps on all rows, after the last checkpoint if there is one."""
+    gh.random.seed(0)
+    model = nn.Sequential(nn.Linear(4, 9), nn.Tanh(), nn.Linear(9, 3))
+    optimizer = gh.optim.AdamW(model.parameters(), lr=0.05)
+    optimizer = dist.zero(model, optimizer, dist.mesh({"data": dist.size()}), stage=stage)
+    if begin:
+        dist.load_checkpoint(folder, model, optimizer)
+    losses = []
+    for step in range(begin, end):
+        x, y = (part[dist.rank() :: dist.size()] for part in batch(step))
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(dist.all_reduce(loss.detach(), "mean").item())
+    dist.save_checkpoint(folder, model, optimizer, step=end).wait()
+    return losses
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_what_zero_shares_out_goes_on_in_one_process_and_back(ranks, tmp_path, stage):
+    expected = with_zero(tmp_path / "alone", 0, STEPS, stage)
+    losses = ranks(with_zero, tmp_path, 0, 2, stage)[0]
+    losses += with_zero(tmp_path, 2, 4, stage)
+    losses += ranks(with_zero, tmp_path, 4, STEPS, stage)[1]
+    np.testing.assert_allclose(losses, expected, rtol=1e-4)
