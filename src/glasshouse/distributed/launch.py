@@ -126,7 +126,7 @@ def run_rank(task: bytes, sender: Connection, transport: str | None, place: dict
     rank = place["rank"]
     try:
         init(transport, **place)
-        fn, args = pickle.loads(task)
+        fn, args = loaded_task(rank, task)
         answer = pickled_result(rank, fn(*args))
         finish()
     except BaseException as error:
@@ -140,6 +140,15 @@ def tell_and_leave(sender: Connection, answer: bytes) -> None:
     sender.send_bytes(answer)
     sender.close()
     shutdown()
+
+
+def loaded_task(rank: int, task: bytes) -> tuple[Callable, tuple]:
+    try:
+        return pickle.loads(task)
+    except Exception as error:
+        fix = "Define it at the top of a file, not in an interactive session."
+        expected = "a function and arguments that a new process can import"
+        raise OptionError(f"rank {rank}", expected, error, fix) from error
 
 
 def pickled_result(rank: int, result) -> bytes:

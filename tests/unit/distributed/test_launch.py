@@ -1,4 +1,5 @@
 import os
+import pickle
 import signal
 import threading
 import time
@@ -9,7 +10,7 @@ import pytest
 from glasshouse import distributed as dist
 from glasshouse.base.errors import CollectiveError, OptionError
 from glasshouse.distributed.failure import failure_by_end, failure_by_error, first_cause
-from glasshouse.distributed.launch import pickled_result
+from glasshouse.distributed.launch import loaded_task, pickled_result
 from glasshouse.ops.collective import process
 
 
@@ -65,6 +66,12 @@ def test_what_cannot_be_pickled_is_refused_before_a_process_starts(fn, args):
 def test_a_result_that_cannot_be_pickled_is_named_with_its_rank():
     with pytest.raises(OptionError, match=r"rank 3: expected a result that can be pickled"):
         pickled_result(3, lambda: 0)
+
+
+def test_a_function_that_ranks_cannot_import_is_explained():
+    task = pickle.dumps((result_of, ())).replace(b"result_of", b"nowhere_i")
+    with pytest.raises(OptionError, match=r"rank 1: expected a function .* got .*nowhere_i"):
+        loaded_task(1, task)
 
 
 def test_a_size_that_is_none_is_refused():
