@@ -86,6 +86,13 @@ def cut(module: GraphModule, starts: Sequence[str] | int) -> list[PipelineStage]
 FREE = ("placeholder", "get_attr")  # read in every stage that wants them
 
 
+def module_of(node: IRNode) -> str:
+    """The name of the module that a node is in, or calls."""
+    if node.op == "call_module":
+        return node.target
+    return node.meta.get("module", "").partition(".")[2]  # behind the class of the whole model
+
+
 def place_of(module: GraphModule, name: str) -> int:
     """The index of the first node in a module of that name; counting from the first node that
     computes, 0 is the beginning."""
@@ -98,7 +105,7 @@ def place_of(module: GraphModule, name: str) -> int:
         if node.op in FREE:
             continue
         first = at if first is None else first
-        path = node.target if node.op == "call_module" else node.meta.get("module", "")
+        path = module_of(node)
         if path == name or path.startswith(f"{name}."):
             return 0 if at == first else at
     raise OptionError(WHERE, "split to name modules that are called", repr(name), "Name others.")
@@ -166,7 +173,7 @@ def cut_places(module: GraphModule) -> dict[int, str]:
     nodes, first = module.graph.nodes, dict[str, int]()
     modules = dict(module.named_modules(remove_duplicate=False))
     for at, node in enumerate(nodes):
-        path = node.target if node.op == "call_module" else node.meta.get("module", "")
+        path = module_of(node)
         steps = path.split(".") if path and node.op not in FREE else []
         for depth in range(1, len(steps) + 1):
             if (name := ".".join(steps[:depth])) in modules:

@@ -4,7 +4,9 @@ import pytest
 import glasshouse as gh
 from glasshouse import distributed as dist
 from glasshouse import nn
+from glasshouse.analyze.trace import symbolic_trace
 from glasshouse.base.errors import OptionError, ShapeError
+from glasshouse.distributed.stages import balanced, cut
 
 VOCAB, LENGTH = 11, 6
 
@@ -155,6 +157,62 @@ def test_a_rank_holds_its_stages_alone_and_what_they_share(ranks):
     everything = {name for name, _ in gpt().named_parameters()}
     assert {*first} | {*last} == everything
     assert {*first} & {*last} == {"tokens.weight"}
+
+
+class Block(nn.Module):
+    """A module of the user's, whose call is not one node."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return x + nn.functional.tanh(2 * self.inner(x))
+
+
+class Weighted(nn.Module):
+    """One that begins with a call of no module."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks, self.scale = nn.ModuleList([Block() for _ in range(3)]), nn.Linear(4, 3)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(2 * x)
+        return nn.functional.linear(x - 1, self.scale.weight)
+
+
+def test_stages_begin_where_the_users_modules_do():
+    module = symbolic_trace(Weighted(), [((2, 4), "float32")])
+    first, second = cut(module, ["blocks.1"])
+    assert sorted(first.members()) == ["blocks.0.inner"]
+    assert sorted(second.members()) == ["blocks.1.inner", "blocks.2.inner", "scale.weight"]
+    assert {*balanced(module, 3)} <= {"blocks.1", "blocks.2", "blocks.1.inner", "blocks.2.inner"}
+
+
+def with_tensor_parallel(folder):
+    mesh = dist.mesh({"pipe": 2, "tensor": 2})
+    styles = {"0": dist.Column(), "2": dist.Row(), "4": dist.Column(), "6": dist.Row()}
+    model, x = dist.distribute(mlp(), mesh, styles), regression(0)[0]
+    pipe = dist.pipeline(model, mesh, example=x, split=["4"], microbatches=2)
+    optimizer, losses = OPTIMIZERS["sgd"](pipe.parameters()), []
+    for step in range(20):
+        optimizer.zero_grad()
+        losses.append(pipe.step(*regression(step), nn.functional.mse_loss).item())
+        optimizer.step()
+    dist.save_checkpoint(folder, pipe, optimizer).wait()
+    return losses
+
+
+def test_with_tensor_parallel_it_equals_one_process(ranks, tmp_path):
+    expected, state = alone("mlp", "sgd")
+    for losses in ranks(with_tensor_parallel, tmp_path, size=4):
+        np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    model = mlp()
+    dist.load_checkpoint(tmp_path, model)
+    for name, x in model.state_dict().items():
+        np.testing.assert_allclose(x.numpy(), state[name], rtol=1e-4, atol=1e-5)
 
 
 def foreign_parameter():
