@@ -140,10 +140,8 @@ def tensors_of(result) -> list:
     return [] if result is None else [result]
 
 
-@pytest.mark.parametrize("name", BOTH)
-@pytest.mark.filterwarnings("ignore")
-def test_a_layer_takes_the_state_of_its_twin_and_gives_its_outputs(name):
-    compared = 0
+def twins(name: str, dtype=torch.float32):
+    """(our layer, PyTorch's of the same state, inputs, named inputs), of each sample."""
     for arguments, options, inputs in samples(name):
         inputs, named = (inputs[:-1], inputs[-1]) if isinstance(inputs[-1], dict) else (inputs, {})
         theirs = getattr(torch.nn, name)(*arguments(torch.nn), **options).eval()
@@ -151,12 +149,119 @@ def test_a_layer_takes_the_state_of_its_twin_and_gives_its_outputs(name):
         ours = getattr(nn, name)(*map(ours_of, arguments(nn)), **own_options).eval()
         if name.startswith("Lazy"):
             theirs(*inputs, **named)
+        ours.load_state_dict(state_dict_from_torch(theirs.state_dict()))
+        if dtype is torch.float64:
+            theirs, ours = theirs.double(), ours.double()
+            inputs, named = in_float64(inputs), in_float64(named)
+        yield ours, theirs, inputs, named
+
+
+def in_float64(value):
+    if isinstance(value, (torch.Tensor, torch.nn.utils.rnn.PackedSequence)):
+        return value.double() if value.is_floating_point() else value
+    if isinstance(value, dict):
+        return {key: in_float64(part) for key, part in value.items()}
+    return type(value)(map(in_float64, value)) if isinstance(value, (tuple, list)) else value
+
+
+@pytest.mark.parametrize("name", BOTH)
+@pytest.mark.filterwarnings("ignore")
+def test_a_layer_takes_the_state_of_its_twin_and_gives_its_outputs(name):
+    compared = 0
+    for ours, theirs, inputs, named in twins(name):
         with torch.no_grad():
             expected = tensors_of(theirs(*inputs, **named))
-        ours.load_state_dict(state_dict_from_torch(theirs.state_dict()))
-        got = tensors_of(ours(*map(ours_of, inputs), **ours_of(named)))
-        assert len(got) == len(expected)
-        for mine, other in zip(got, expected):
-            np.testing.assert_allclose(mine.numpy(), other.numpy(), rtol=1e-5, atol=1e-5)
+        own_state, state = ours.state_dict(), theirs.state_dict()
+        assert [(k, v.shape) for k, v in own_state.items()] == [
+            (k, tuple(v.shape)) for k, v in state.items()
+        ]
+        compare(tensors_of(ours(*map(ours_of, inputs), **ours_of(named))), expected, 1e-5)
         compared += 1
     assert compared
+
+
+def compare(got, expected, tolerance: float):
+    assert len(got) == len(expected)
+    for mine, other in zip(got, expected, strict=True):
+        other = other.detach().float() if other.dtype is torch.bfloat16 else other.detach()
+        np.testing.assert_allclose(mine.numpy(), other.numpy(), rtol=tolerance, atol=tolerance)
+
+
+def wave(results, like):
+    """A number that depends on every element of the floating results, differently."""
+    total = 0
+    for x in results:
+        if x.is_floating_point():
+            total = total + (x * like(np.cos(np.arange(x.numel())).reshape(tuple(x.shape)))).sum()
+    return total
+
+
+def derivatives(grad, results, leaves, like, twice: bool):
+    """First derivatives of results by leaves, and if wanted those of the sum of their squares; None
+    where there are none."""
+    total, none = wave(results, like), [None] * len(leaves)
+    if isinstance(total, int) or not total.requires_grad:
+        return none, none
+    first = grad(total, leaves, create_graph=twice, allow_unused=True)
+    total = sum((g * g).sum() for g in first if g is not None)
+    if not twice or isinstance(total, int) or not total.requires_grad:
+        return first, none
+    return first, grad(total, leaves, allow_unused=True)
+
+
+def compare_derivatives(got, expected, tolerance: float):
+    """None is 0 on the other side."""
+    for mine, other in zip(got, expected, strict=True):
+        there = [g for g in (mine, other) if g is not None]
+        if len(there) == 2:
+            compare([mine], [other], tolerance)
+        assert len(there) == 2 or not any(g.any() for g in there)
+
+
+# Layers of which PyTorch has no second derivatives.
+ONCE = {"Hardsigmoid", "MultiLabelMarginLoss", "MultiMarginLoss"}
+NO_GRADIENT_OF_TARGETS = {"SoftMarginLoss"}
+# docs/coming_from_pytorch.md; PyTorch's gradient of CTC is that of what went into log_softmax.
+OTHER_GRADIENTS = {"CTCLoss", "CrossMapLRN2d"}
+
+
+@pytest.mark.parametrize("name", sorted(set(BOTH) - OTHER_GRADIENTS))
+@pytest.mark.filterwarnings("ignore")
+def test_first_and_second_derivatives_of_a_layer_are_those_of_its_twin(name):
+    ours, theirs, inputs, named = next(twins(name, torch.float64))
+    leaves, own_leaves = list(theirs.parameters()), list(ours.parameters())
+    own_inputs = [ours_of(value) for value in inputs]
+    tracked = inputs[:1] if name in NO_GRADIENT_OF_TARGETS else inputs
+    for mine, other in zip(own_inputs, tracked, strict=False):
+        if isinstance(other, torch.Tensor) and other.is_floating_point():
+            leaves.append(other.requires_grad_())
+            own_leaves.append(mine.requires_grad_())
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        expected = tensors_of(theirs(*inputs, **named))
+        like = derivatives(torch.autograd.grad, expected, leaves, torch.tensor, name not in ONCE)
+    got = tensors_of(ours(*own_inputs, **ours_of(named)))
+    compare(got, expected, 1e-9)
+    own = derivatives(gh.autograd.grad, got, own_leaves, gh.tensor, name not in ONCE)
+    compare_derivatives(own[0], like[0], 1e-7)
+    compare_derivatives(own[1], like[1], 1e-6)
+
+
+@pytest.mark.parametrize("name", BOTH)
+@pytest.mark.filterwarnings("ignore")
+def test_a_layer_is_captured_batched_and_autocast(name):
+    ours, _, inputs, named = next(twins(name))
+    inputs, named = [ours_of(value) for value in inputs], ours_of(named)
+    expected = [torch.from_numpy(x.numpy()) for x in tensors_of(ours(*inputs, **named))]
+    captured = gh.optimize(lambda *xs: ours(*xs, **named))
+    for _ in range(2):
+        compare(tensors_of(captured(*inputs)), expected, 1e-5)
+    with gh.autocast("bfloat16"):
+        low = [
+            x.float() if x.is_floating_point() else x for x in tensors_of(ours(*inputs, **named))
+        ]
+    if all(x.is_floating_point() for x in low):
+        compare(low, [x.float() for x in expected], 0.1)
+    if inputs and type(inputs[0]) is gh.Tensor:
+        rows = gh.stack([inputs[0], inputs[0]])
+        batched = gh.vmap(lambda x: ours(x, *inputs[1:], **named))(rows)
+        compare([x[1] for x in tensors_of(batched)], expected, 1e-5)
