@@ -1,5 +1,6 @@
 """Pipelines: a model cut into stages, each on a rank, through which microbatches pass."""
 
+import weakref
 from collections.abc import Callable, Sequence
 from math import gcd
 from typing import Any
@@ -112,6 +113,7 @@ class Pipeline(Module):
     def __init__(self, model, group, specs, split, schedule: Schedule, data):
         super().__init__()
         self.__dict__.update(undivided=model, links=Links(group), plans={})
+        weakref.finalize(self, self.links.close)
         self.group, self.data, self.split, self.schedule = group, data, split, schedule
         self.reducer: CoalescingReducer | None = None
         self.own = range(group.rank, schedule.stages, group.size)

@@ -91,7 +91,6 @@ def piped(case, optimizer, mesh=None, steps=20, **options):
         opt.zero_grad()
         losses.append(pipe.step(x, y, loss_of).item())
         opt.step()
-    pipe.links.close()
     return losses, {k: v.numpy() for k, v in pipe.state_dict().items()}
 
 
@@ -140,7 +139,6 @@ def held_and_result():
     pipe = dist.pipeline(model, line(), example=text(0)[0], split=["blocks.1"], microbatches=4)
     names = sorted(name for name, _ in pipe.named_parameters())
     found = [pipe(text(0, rows)[0]).numpy() for rows in (8, 3)]
-    pipe.links.close()
     return names, expected, found
 
 
@@ -236,7 +234,6 @@ def accumulated():
     pipe = dist.pipeline(gpt(), line(), example=text(0)[0], microbatches=4)
     for step in (0, 1):
         pipe.step(*text(step), token_loss)
-    pipe.links.close()
     return {name: p.grad.numpy() for name, p in pipe.named_parameters()}
 
 
