@@ -22,6 +22,7 @@ from glasshouse.nn.module import Module
 from glasshouse.ops.checks import check_integer, check_type
 from glasshouse.ops.collective import ProcessGroup, process
 from glasshouse.tensor import Tensor, concat, zeros, zeros_like
+from glasshouse.tensor.gradients import clip_grads_with_norm_, total_norm
 
 
 def pipeline(
@@ -195,6 +196,22 @@ class Pipeline(Module):
             p.grad = all_reduce(zeros_like(p) if p.grad is None else p.grad, group=holders)
         if self.reducer is not None:
             self.reducer.finish([p for p in self.parameters() if p.grad is not None])
+
+    def clip_grad_norm_(self, max_norm: float) -> Tensor:
+        """The norm of the gradients of all stages together, on every rank; they are scaled down in
+        place if it is above max_norm. A parameter that several ranks hold counts once.
+
+        Raises: OptionError for a negative max_norm
+        Source: as gh.optim.clip_grad_norm_'s
+        """
+        first = {p: holders.ranks[0] == process.rank for p, holders in self.shared.items()}
+        counted = [p for p in self.parameters() if p.grad is not None and first.get(p, True)]
+        with no_grad():
+            shardings = [p.grad.sharding or p.sharding for p in counted]
+            own = total_norm([p.grad for p in counted], 2.0, shardings) if counted else zeros(())
+            total = all_reduce(own * own, group=self.group, replicated=True) ** 0.5
+        clip_grads_with_norm_(self.parameters(), max_norm, total)
+        return total
 
     def spread(self, run: PipelineRun) -> Tensor:
         """The loss that the last stage has, on every rank; its mean over `data`."""

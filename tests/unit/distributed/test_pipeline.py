@@ -248,6 +248,24 @@ def test_gradients_of_several_steps_add_up(ranks):
             np.testing.assert_allclose(grad, expected[name], rtol=1e-4, atol=1e-6)
 
 
+def clipped():
+    pipe = dist.pipeline(gpt(), line(), example=text(0)[0], microbatches=4)
+    pipe.step(*text(0), token_loss)
+    norm = pipe.clip_grad_norm_(0.5).item()
+    return norm, {name: p.grad.numpy() for name, p in pipe.named_parameters()}
+
+
+def test_gradients_are_clipped_by_the_norm_of_all_stages(ranks):
+    model = gpt()
+    token_loss(model(text(0)[0]), text(0)[1]).backward()
+    expected = gh.optim.clip_grad_norm_(model.parameters(), 0.5).item()
+    grads = {name: p.grad.numpy() for name, p in model.named_parameters()}
+    for norm, own in ranks(clipped):
+        assert norm == pytest.approx(expected, rel=1e-5)
+        for name, grad in own.items():
+            np.testing.assert_allclose(grad, grads[name], rtol=1e-4, atol=1e-6)
+
+
 # -- what is refused -----------------------------------------------------------------------------
 
 
