@@ -3,12 +3,14 @@ PyTorch's DDP and FSDP over gloo, in the same two processes, in turn.
 
 Cases: `replicate` beside DDP, and `zero(stage=3)` beside FSDP (`fully_shard`), for a decoder like
 GPT and ResNet-18. A step is forward, backward and AdamW; ranks meet before each. `alone` is our
-step of one rank with the same batch and without communication.
+step of one rank with the same batch and without communication. Beside the time, which other
+processes of the machine disturb, stands the processor time of a rank with all of its threads.
 
 Aim: at least 1.2 times as fast.
 """
 
 import contextlib
+import os
 import statistics
 import tempfile
 import time
@@ -135,8 +137,8 @@ def torch_decoder(vocab, layers, dim, heads, ff, max_len):
     return Decoder()
 
 
-def time_steps(model: str, size: dict, repeats: int, folder: str) -> dict[str, list[float]]:
-    """Seconds of each case's steps on this rank; what all ranks run."""
+def time_steps(model: str, size: dict, repeats: int, folder: str) -> dict[str, list[tuple]]:
+    """(seconds, seconds of the processor) of each case's steps on this rank; all ranks run it."""
     import torch
 
     torch.set_num_threads(1)
@@ -145,39 +147,62 @@ def time_steps(model: str, size: dict, repeats: int, folder: str) -> dict[str, l
     )
     steps = {kind: our_step(model, size, kind) for kind in OURS}
     steps |= {kind: torch_step(model, size, kind) for kind in TORCH}
-    times: dict[str, list[float]] = {kind: [] for kind in steps}
+    times: dict[str, list[tuple]] = {kind: [] for kind in steps}
     for number in range(repeats + 3):
         for kind, step in steps.items():
             dist.barrier()
-            start = time.perf_counter()
+            start, processor_start = time.perf_counter(), time.process_time()
             loss = step()
             if number >= 3:  # before, Programs are compiled and buckets made anew
-                times[kind].append(time.perf_counter() - start)
+                processor = time.process_time() - processor_start
+                times[kind].append((time.perf_counter() - start, processor))
             assert np.isfinite(loss)
     with contextlib.suppress(RuntimeError):
         torch.distributed.destroy_process_group()
     return times
 
 
+def ratios_of(times: dict[str, list[float]]) -> dict[str, float]:
+    """How many times as long PyTorch takes, the median over the rounds."""
+    return {
+        ours: statistics.median(b / a for a, b in zip(times[ours], times[theirs], strict=True))
+        for ours, theirs in BESIDE.items()
+    }
+
+
+def rows_of(model: str, result: dict) -> list[list[str]]:
+    rows = []
+    for kind, row in result["steps"].items():
+        ratios = [
+            f"{result[name][kind]:.2f} × {BESIDE[kind]}" if kind in BESIDE else ""
+            for name in ("times_as_fast", "times_less_processor")
+        ]
+        quartiles = f"{row['low_s'] * 1e3:.1f} – {row['high_s'] * 1e3:.1f}"
+        processor = f"{result['processor_s'][kind] * 1e3:.1f}"
+        own = [f"{model}, {kind}", f"{row['median_s'] * 1e3:.1f}", quartiles]
+        rows.append([*own, ratios[0], processor, ratios[1]])
+    return rows
+
+
 def main() -> None:
     options = parse_arguments(__doc__, tuple(SIZES))
-    sizes, repeats = (SMOKE, 2) if options.smoke else (SIZES, 9)
-    results, rows = {}, []
+    sizes, repeats = (SMOKE, 2) if options.smoke else (SIZES, 4)
+    results, rows = {"load_average": os.getloadavg()}, []
     for model in options.parts or sizes:
         with tempfile.TemporaryDirectory() as folder:
             by_rank = dist.spawn(time_steps, 2, model, sizes[model], repeats, folder)
-        times = {k: [max(pair) for pair in zip(*(r[k] for r in by_rank))] for k in by_rank[0]}
-        summary = summarize(times)
-        ratios = {
-            ours: statistics.median(b / a for a, b in zip(times[ours], times[theirs], strict=True))
-            for ours, theirs in BESIDE.items()
+        slowest = {
+            kind: [tuple(map(max, zip(*pair, strict=True))) for pair in zip(*of_ranks, strict=True)]
+            for kind, of_ranks in ((k, [own[k] for own in by_rank]) for k in by_rank[0])
         }
-        results[model] = {"size": sizes[model], "steps": summary, "times as fast": ratios}
-        for kind, row in summary.items():
-            ratio = f"{ratios[kind]:.2f} × {BESIDE[kind]}" if kind in ratios else ""
-            quartiles = f"{row['low_s'] * 1e3:.1f} – {row['high_s'] * 1e3:.1f}"
-            rows.append([f"{model}, {kind}", f"{row['median_s'] * 1e3:.1f}", quartiles, ratio])
-    show("A step on 2 ranks, 1 thread each", ["case", "ms", "quartiles", "times as fast"], rows)
+        times, processor = ({k: [x[i] for x in v] for k, v in slowest.items()} for i in (0, 1))
+        results[model] = {"size": sizes[model], "steps": summarize(times)}
+        results[model]["processor_s"] = {k: statistics.median(v) for k, v in processor.items()}
+        results[model]["times_as_fast"] = ratios_of(times)
+        results[model]["times_less_processor"] = ratios_of(processor)
+        rows += rows_of(model, results[model])
+    columns = ["case", "ms", "quartiles", "times as fast", "processor ms", "times less"]
+    show("A step on 2 ranks, 1 thread each", columns, rows)
     print(save("distributed", results, options))
 
 
