@@ -33,8 +33,7 @@ from glasshouse.compile.view import strides_of
 from glasshouse.dispatch.backend import TensorBackend, current, quiet
 from glasshouse.dispatch.fallback import Fallback
 from glasshouse.graph.graph import Graph, run_node
-from glasshouse.ops.collective import exchange
-from glasshouse.ops.collective_start import start
+from glasshouse.ops.collective_start import complete, start
 
 STEP_BYTES, INFO_BYTES = 1 << 11, 1 << 10  # about, of a Program
 SPECIALISE_NS = 600_000_000  # of runs for each general kernel: compiling one takes a 20th of that
@@ -320,7 +319,7 @@ class Program:
             self.array_of(place, arrays, outputs)[...] = value
 
     def run_collective(self, at: int, step: CollectiveStep, arrays, outputs) -> None:
-        """Start a collective, or wait until it is done."""
+        """Start a collective, wait until it is done, or both."""
         place = step.result.kind, step.result.at
         if step.part == "wait":
             request = self.under_way.pop(place)
@@ -332,7 +331,9 @@ class Program:
         if step.part == "start":
             self.under_way[place] = start(step.node.call, source, out)
         else:
-            exchange(source, out, **step.node.attrs)
+            begin_ns = perf_counter_ns()
+            complete(step.node.call, source, out)
+            self.transfers.append((at, begin_ns, perf_counter_ns()))
 
     def end_collectives(self) -> None:
         """Wait for what an error left under way: it works on the memory of this run."""

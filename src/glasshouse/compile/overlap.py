@@ -5,6 +5,7 @@ that needs its end. All ranks start the collectives of a Program in the order of
 where its own steps allow. Values that have to lie in memory longer for it may not make the peak of
 the arena higher than by a small part; where they would, the steps stay closer together."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -93,7 +94,7 @@ class Overlap:
         for place in range(len(self.others) + 1):
             schedule += in_turn(starts.get(place, []), waits.get(place, []))
             schedule += self.others[place : place + 1]
-        return schedule
+        return with_whole(schedule)
 
     def place_of_start(self, number: int, flight: Flight, earliest: int) -> int:
         """Before which step a collective starts, not before those that were recorded earlier."""
@@ -145,6 +146,23 @@ def in_turn(starts: list[LoweredStep], waits: list[LoweredStep]) -> list[Lowered
         ordered += [*ended, start]
         to_come.remove(id(start.node))
     return [*ordered, *waits]
+
+
+def with_whole(schedule: list[Step]) -> list[Step]:
+    """The steps with one in place of a start and a wait that nothing lies between: no thread has to
+    take it over."""
+    whole: list[Step] = []
+    for step in schedule:
+        if isinstance(step, LoweredStep) and step.part == "wait" and starts(whole[-1], step):
+            whole[-1] = replace(step, part="")
+        else:
+            whole.append(step)
+    return whole
+
+
+def starts(step: Step, wait: LoweredStep) -> bool:
+    """Whether a step starts what another one waits for."""
+    return isinstance(step, LoweredStep) and step.part == "start" and step.node is wait.node
 
 
 def live_bytes(schedule: list[Step]) -> np.ndarray:

@@ -405,7 +405,8 @@ def collective_permute(x, *, group, pairs):
     out = np.zeros_like(packed(x))
     if group.size == 1:
         return np.array(x) if pairs else out
-    exchange(packed(x), out, group=group, pairs=pairs)
+    to, source = partners(pairs, group.rank)
+    process.transport(group).send_receive(packed(x), to, out, source)
     return out
 
 
@@ -460,14 +461,6 @@ def shard(x, *, group, axis, index):
 def part_of(x, axis: int, index: int, count: int):
     size = x.shape[axis] // count
     return section(x, axis, index * size, (index + 1) * size)
-
-
-def exchange(source: np.ndarray, out: np.ndarray, *, group: ProcessGroup, pairs) -> None:
-    """What `collective_permute` does, from packed memory into packed memory."""
-    to, origin = partners(pairs, group.rank)
-    if origin is None:
-        out[...] = 0
-    process.transport(group).send_receive(source, to, out, origin)
 
 
 def partners(pairs, own: int) -> tuple[int | None, int | None]:

@@ -6,24 +6,41 @@ from glasshouse.ops.collective import COLLECTIVES, partners, process
 from glasshouse.ops.collective_bytes import sent_bytes
 
 
-def start(call, source: np.ndarray, out: np.ndarray):
-    """Begin a call of a card above but `collective_permute`, along its first axis, from packed
-    memory into packed memory, which may be the same for all_reduce and broadcast; `wait()` of what
-    comes back returns when the result is there."""
+def asked_of_transport(call, source: np.ndarray, out: np.ndarray) -> tuple:
+    """(the transport, its method's name, arguments) for a call of a card, along its first axis,
+    from packed memory into packed memory, which may be the same for all_reduce and broadcast."""
     name, attrs = call.name, call.attrs
     group = attrs["group"]
     transport, size = process.transport(group), group.size
     if name == "all_reduce":
-        return transport.start(name, source, out, attrs["reduce"])
+        return transport, name, source, out, attrs["reduce"]
     if name == "all_gather":
-        return transport.start(name, source, out.reshape(size, *source.shape))
+        return transport, name, source, out.reshape(size, *source.shape)
     if name == "reduce_scatter":
-        return transport.start(name, source.reshape(size, *out.shape), out)
+        return transport, name, source.reshape(size, *out.shape), out
     if name == "all_to_all":
         parts = (size, out.shape[0] // size, *out.shape[1:])
-        return transport.start(name, source.reshape(parts), out.reshape(parts))
-    out[...] = source
-    return transport.start("broadcast", out, attrs["root"])
+        return transport, name, source.reshape(parts), out.reshape(parts)
+    if name == "broadcast":
+        out[...] = source
+        return transport, name, out, attrs["root"]
+    to, origin = partners(attrs["pairs"], group.rank)
+    if origin is None:
+        out[...] = 0
+    return transport, "send_receive", source, to, out, origin
+
+
+def start(call, source: np.ndarray, out: np.ndarray):
+    """Begin a call; `wait()` of what comes back returns when the result is there. Not for
+    `collective_permute`, whose ranks meet two by two."""
+    transport, name, *args = asked_of_transport(call, source, out)
+    return transport.start(name, *args)
+
+
+def complete(call, source: np.ndarray, out: np.ndarray) -> None:
+    """Do a call, to its end."""
+    transport, name, *args = asked_of_transport(call, source, out)
+    getattr(transport, name)(*args)
 
 
 def sent_bytes_of(call) -> int:
