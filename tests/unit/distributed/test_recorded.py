@@ -1,5 +1,8 @@
 """Collectives in recordings: each runs once, in order, on every rank, whoever reads its result."""
 
+import threading
+from types import MethodType
+
 import numpy as np
 import pytest
 
@@ -10,6 +13,7 @@ from glasshouse.compile import replay
 from glasshouse.compile.plan import rewritten
 from glasshouse.compile.target import use_target
 from glasshouse.dispatch import backend as backends
+from glasshouse.distributed.collectives import after_started
 from glasshouse.graph.graph import graph_of
 from glasshouse.graph.record import describe
 from glasshouse.ops.collective import process
@@ -17,23 +21,26 @@ from glasshouse.targets.cpu.target import CPU
 
 
 def calls_done(group=None):
-    """What the transport is asked for from now on: (name, first element of what is given)."""
+    """What the transport does from now on, in this order: (name, first element of its operand)."""
     transport = process.transport(group or dist.world())
-    done, methods, inside = [], {}, []
-    for name in ("all_reduce", "all_gather", "reduce_scatter", "broadcast"):
-        method = methods[name] = getattr(transport, name)
+    done, inside = [], threading.local()
+    names = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 
-        def noted(source, *args, name=name, method=method, **named):
-            if not inside:
+    def noting(name, method):
+        def call(self, source, *args, **named):
+            if not getattr(inside, "depth", 0):
                 done.append((name, float(source.reshape(-1)[0])))
-            inside.append(name)
+            inside.depth = getattr(inside, "depth", 0) + 1
             try:
-                return method(source, *args, **named)
+                return method(self, source, *args, **named)
             finally:
-                inside.pop()
+                inside.depth -= 1
 
-        setattr(transport, name, noted)
-    return done, lambda: [delattr(transport, name) for name in methods]
+        return MethodType(after_started(call), transport)
+
+    for name in names:
+        setattr(transport, name, noting(name, getattr(type(transport), name)))
+    return done, lambda: [delattr(transport, name) for name in names]
 
 
 def noted(function, *args):
