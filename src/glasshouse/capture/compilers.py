@@ -5,8 +5,8 @@ import inspect
 import types
 from typing import Any
 
-from glasshouse.base.errors import OptionError, suggest
-from glasshouse.capture.fronts import foreign_compiler, is_foreign_module
+from glasshouse.base.errors import OptionError, suggest, type_name
+from glasshouse.capture.fronts import foreign_compiler, foreign_compiler_names, is_foreign_module
 from glasshouse.capture.program_compiler import compile_to_program
 from glasshouse.capture.recording_interpreter import eager
 from glasshouse.nn.module import Module
@@ -50,13 +50,18 @@ def compiler_of(compiler):
     """A compiler by name, or the function itself."""
     if callable(compiler):
         return compiler
+    if not isinstance(compiler, str):
+        fix = "Pass the function itself, not what it returned."
+        raise OptionError(
+            "optimize", "a function, or a compiler or its name", type_name(compiler), fix
+        )
     if compiler not in compilers:
         compiler = COMPILER_ALIASES.get(compiler, compiler)
-    foreign = None if compiler in compilers else foreign_compiler(str(compiler))
+    foreign = None if compiler in compilers else foreign_compiler(compiler)
     if foreign is not None:
         return foreign
     if compiler not in compilers:
-        nearest = suggest(str(compiler), compilers)
+        nearest = suggest(compiler, [*compilers, *foreign_compiler_names()])
         raise OptionError("optimize", "a compiler", repr(compiler), nearest)
     return compilers[compiler]
 

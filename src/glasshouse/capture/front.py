@@ -64,6 +64,10 @@ class FrontEnd:
         """The compiler that the library has under a name; None where it has none."""
         return
 
+    def compiler_names(self) -> list[str]:
+        """The names of the compilers that the library has."""
+        return []
+
     def compile(self, compiler, module, example_inputs):
         """What runs a graph: the compiler's callable."""
         return compiler(module, example_inputs)

@@ -39,6 +39,11 @@ def foreign_compiler(name: str):
     return next((x for x in compilers if x is not None), None)
 
 
+def foreign_compiler_names() -> list[str]:
+    """The names of the compilers that other libraries have."""
+    return [name for front in known_fronts() for name in front.compiler_names()]
+
+
 def front_for(fn, slots, usual: FrontEnd) -> FrontEnd:
     """The front end for a call of fn: that of the first library that claims it, else the usual."""
     if not usual.yields:

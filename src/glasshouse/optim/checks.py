@@ -61,7 +61,7 @@ def check_params(where: str, params: list, used_ids: set[int], takes_complex: bo
             got = f"{type_name(p)}" if not isinstance(p, Tensor) else f"a tensor of {p.dtype.name}"
             raise DTypeError(
                 where,
-                "floating or complex tensors",
+                "Glasshouse tensors, floating or complex",
                 f"{got} at {i}",
                 "Pass the tensors to be trained.",
             )

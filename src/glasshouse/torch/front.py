@@ -16,7 +16,12 @@ from glasshouse.capture.values import Var
 from glasshouse.torch import front_names as names
 from glasshouse.torch.front_calls import TorchCallFront
 from glasshouse.torch.front_claims import is_of_torch
-from glasshouse.torch.front_compile import StateModes, compile_graph, registered_compiler
+from glasshouse.torch.front_compile import (
+    StateModes,
+    compile_graph,
+    compiler_names,
+    registered_compiler,
+)
 from glasshouse.torch.front_functions import TorchFunctionFront
 from glasshouse.torch.front_modules import TorchModuleFront
 from glasshouse.torch.front_names import name_of
@@ -54,6 +59,9 @@ class TorchFront(
 
     def named_compiler(self, name):
         return registered_compiler(name)
+
+    def compiler_names(self):
+        return compiler_names()
 
     def is_module(self, value):
         return isinstance(value, torch.nn.Module)

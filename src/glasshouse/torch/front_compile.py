@@ -116,10 +116,12 @@ def aliases(inputs) -> list[tuple[int, int]]:
 
 def registered_compiler(name: str):
     """What torch.compile knows under a name; None where it knows nothing."""
-    dynamo = import_module("torch._dynamo")
-    if name not in dynamo.list_backends(exclude_tags=()):
-        return None
-    return dynamo.lookup_backend(name)
+    return import_module("torch._dynamo").lookup_backend(name) if name in compiler_names() else None
+
+
+def compiler_names() -> list[str]:
+    """The names of what torch.compile knows."""
+    return import_module("torch._dynamo").list_backends(exclude_tags=())
 
 
 def takes_ours(compiler) -> bool:

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+import glasshouse as gh
+from glasshouse.base.errors import DTypeError, OptionError
+
 torch = pytest.importorskip("torch")
 nn, functional = torch.nn, torch.nn.functional
 
@@ -415,3 +418,19 @@ def test_workers_of_a_data_loader_that_are_forked():
     expected = torch.stack([function(torch.full((40, 40), float(i))) for i in range(6)])
     torch.testing.assert_close(items, expected)
     torch.testing.assert_close(call(torch.ones(40, 40)), function(torch.ones(40, 40)))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (lambda: gh.optimize("inducter"), "Did you mean 'inductor'"),
+        (
+            lambda: gh.optimize(nn.Linear(2, 2)(torch.ones(2))),
+            "got torch.Tensor. Pass the function",
+        ),
+        (lambda: gh.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1), "Glasshouse tensors"),
+    ],
+)
+def test_first_mistakes_are_told_with_what_to_do(wrong, told):
+    with pytest.raises((OptionError, DTypeError), match=told):
+        wrong()
