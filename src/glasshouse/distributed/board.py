@@ -19,6 +19,8 @@ from glasshouse.distributed.shared_memory import POLL_S, share
 
 ABSENT, HERE, LEFT = range(3)
 HEAD_BYTES = 64  # the first number is 1 + the rank that told of a failure
+MOST_RANKS = 64  # of those in a knot
+LOOKS = 3
 RECORD = np.dtype(
     [
         ("process", np.int64),
@@ -26,10 +28,23 @@ RECORD = np.dtype(
         ("state", np.int64),
         ("answer", np.int64),  # to a question that all are asked, plus 1
         ("waits", "S1024"),
+        ("wait", np.int64),  # the number of the wait that its main thread is in
+        ("awaits", np.uint64),  # for which ranks, as bits; 0 where that thread may go on
+        ("looks", np.int64),  # how often it has seen that they are not there
         ("reason", "S1024"),  # why it left
         ("failure", "S4096"),
     ]
 )
+
+
+def is_same(before: dict, now: dict) -> bool:
+    """Whether the same ranks wait in the same calls for the same ranks."""
+    return before.keys() == now.keys() and all(before[r][:2] == now[r][:2] for r in now)
+
+
+def is_tied(before: dict, now: dict) -> bool:
+    """Whether a knot is the same, and each of its ranks has looked again since."""
+    return is_same(before, now) and all(now[r][2] >= before[r][2] + LOOKS for r in now)
 
 
 def process_state(process: int) -> tuple[str, int]:
@@ -50,6 +65,7 @@ class Board:
     def __init__(self, folder: str, rank: int, size: int, timeout_s: float = 30.0):
         self.rank, self.size, self.timeout_s = rank, size, timeout_s
         self.waiting: dict[int, str] = {}  # by thread
+        self.started: list = []  # requests that may be under way
         self.owner = os.getpid()
         everyone = tuple(range(size))
         nbytes = HEAD_BYTES + size * RECORD.itemsize
@@ -145,6 +161,32 @@ class Board:
     def report(self) -> str:
         """What each rank is doing."""
         return "; ".join(self.says(rank) for rank in range(self.size))
+
+    # -- ranks that wait for each other ------------------------------------------------------------
+
+    def blocks(self, lagging: Iterable[int]) -> None:
+        """This rank's only thread has looked, and still waits for these ranks."""
+        if not self.own["awaits"]:
+            self.own["wait"] += 1
+        self.own["awaits"] = sum(1 << rank for rank in lagging if rank < MOST_RANKS)
+        self.own["looks"] += 1
+
+    def goes_on(self) -> None:
+        self.own["awaits"] = 0
+
+    def knot(self) -> dict[int, tuple[int, int, int]]:
+        """The ranks that this one waits for, those that they wait for, and so on: (wait, for whom,
+        looks) of each. Empty where one of them waits for none."""
+        found, new = {}, [self.rank]
+        while new:
+            rank = new.pop()
+            record = self.records[rank]
+            wait, mask, looks = (int(record[name]) for name in ("wait", "awaits", "looks"))
+            if not mask:
+                return {}
+            found[rank] = wait, mask, looks
+            new += [r for r in range(self.size) if mask >> r & 1 and r not in found]
+        return found
 
     # -- the world's failure ---------------------------------------------------------------------
 

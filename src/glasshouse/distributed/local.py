@@ -25,7 +25,7 @@ from glasshouse.base.errors import (
     user_line,
 )
 from glasshouse.compile import toolchain
-from glasshouse.distributed.board import Board
+from glasshouse.distributed.board import Board, is_same, is_tied
 from glasshouse.distributed.collectives import REDUCE, Collectives, under_way
 from glasshouse.distributed.shared_files import SharedFiles
 from glasshouse.distributed.shared_memory import share
@@ -41,6 +41,7 @@ DTYPES = {dtype.np: (number, dtype.itemsize) for number, dtype in enumerate(all_
 SPINS = 4000  # some 40 µs: what a wait costs the cores; less where ranks share one
 SPINS_CROWDED = 20
 AGREE_S = 1.0  # within which ranks that called different things say what
+KNOT_S = 1.0  # so long ranks wait for each other before that is an error
 JOIN_S = toolchain.TIMEOUT_S  # within which all have compiled
 
 
@@ -282,6 +283,7 @@ class Local(Collectives):
         try:
             with self.board.waits_in(where):
                 self.wait(code, go_on, call, where)
+            self.board.goes_on()
         except CollectiveError:
             raise
         except BaseException as error:  # by Ctrl-C: half a call cannot be gone on with
@@ -293,20 +295,43 @@ class Local(Collectives):
             raise
 
     def wait(self, code: int, go_on: Callable[[], int], call: CollectiveCall, where: str) -> None:
-        since, last = time.monotonic(), None
+        since, last, knot = time.monotonic(), None, {}
         while code == UNDER_WAY:
             lagging, now = self.lagging(call), (call.step, call.at, self.state.phase)
             if now != last:
-                since, last = time.monotonic(), now
+                since, last, knot = time.monotonic(), now, {}
             ends = [end for end in map(self.board.end_of, lagging) if end]
-            late = time.monotonic() - since > self.timeout_s
+            waited_s = time.monotonic() - since
             code = go_on()
-            if code == UNDER_WAY and (ends or late):
+            if code == UNDER_WAY and (ends or waited_s > self.timeout_s):
                 raise self.lost(where, lagging, ends)
+            if code == UNDER_WAY and self.is_alone():
+                self.board.blocks(lagging)
+                found = self.board.knot()
+                if found and waited_s > KNOT_S and is_tied(knot, found):
+                    raise self.knotted(where)
+                knot = knot if is_same(knot, found) else found
         if code == DIFFERENT:
             raise self.disagreement(where)
         if code == FAILED:
             raise self.board.failure()
+
+    def is_alone(self) -> bool:
+        """Whether nothing else of this process can go on with a collective."""
+        started = self.board.started = [r for r in self.board.started if not r.is_done()]
+        return not started and threading.current_thread() is threading.main_thread()
+
+    def start(self, name, *args, **named):
+        request = super().start(name, *args, **named)
+        self.board.started = [*(r for r in self.board.started if not r.is_done()), request]
+        return request
+
+    def knotted(self, where: str) -> CollectiveError:
+        """The error of ranks that wait for each other in different calls."""
+        expected = "calls that all ranks make in one order, by the same groups"
+        got = f"ranks that wait for each other: {self.board.report()}"
+        fix = "Let all ranks make the same calls in the same order."
+        return self.board.fail(CollectiveError(where, expected, got, fix))
 
     def look(self) -> tuple[np.ndarray, list[Header]]:
         missing, headers = np.zeros(self.size, np.int64), (Header * self.size)()
@@ -350,8 +375,8 @@ class Local(Collectives):
         return self.board.fail(
             CollectiveError(
                 self.text_of(call.header, out.shape).replace("send", "receive"),
-                f"what rank {here} receives from rank {peer}",
-                f"{found}",
+                f"such a message from rank {peer}, as rank {here} receives",
+                f"{found} of rank {peer}",
                 "Send and receive arrays of the same dtype and size.",
             )
         )
