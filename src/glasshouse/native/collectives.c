@@ -20,12 +20,16 @@
 #include <sys/syscall.h>
 #endif
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #include "gh_math.h"
 
 enum { DONE, UNDER_WAY, DIFFERENT, FAILED };
 enum { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BROADCAST, BARRIER, MESSAGE };
 enum { SUM, MAX, MIN };
-enum { SLOT = 1 << 20, PIECE = 1 << 18, BLOCK = 1024, YIELDS = 64, SLEEP_NS = 20000000 };
+enum { SLOT = 1 << 20, PIECE = 1 << 18, BLOCK = 1024, YIELDS = 64, STREAMED = 1 << 15, SLEEP_NS = 20000000 };
 
 /* What a rank calls: the same on all ranks of the group, or nothing is moved. */
 typedef struct {
@@ -81,10 +85,34 @@ int64_t gh_group_bytes(int64_t size) {
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/* Copies, past the caches where it is part of `much`: another core fetches lines from memory faster
+   than from the caches of the one that wrote them. */
+static void copy(char *to, const char *from, int64_t nbytes, int64_t much) {
+  int64_t i = 0;
+#ifdef __SSE2__
+  if (much >= STREAMED && nbytes >= 64) {
+    i = -(intptr_t)to & 63;
+    memcpy(to, from, (size_t)i);
+    for (; i + 64 <= nbytes; i += 64) {
+      const __m128i *s = (const __m128i *)(from + i);
+      const __m128i a = _mm_loadu_si128(s), b = _mm_loadu_si128(s + 1);
+      const __m128i c = _mm_loadu_si128(s + 2), d = _mm_loadu_si128(s + 3);
+      __m128i *t = (__m128i *)(to + i);
+      _mm_stream_si128(t, a);
+      _mm_stream_si128(t + 1, b);
+      _mm_stream_si128(t + 2, c);
+      _mm_stream_si128(t + 3, d);
+    }
+    _mm_sfence();
+  }
+#endif
+  memcpy(to + i, from + i, (size_t)(nbytes - i));
+}
+
 /* Bytes told to so many readers. */
 static void tell(Group *g, char *to, const char *from, int64_t nbytes, int64_t readers) {
   if (nbytes <= 0) return;
-  memcpy(to, from, (size_t)nbytes);
+  copy(to, from, nbytes, nbytes);
   atomic_fetch_add_explicit(&g->sent_bytes, nbytes * readers, memory_order_relaxed);
 }
 
@@ -182,23 +210,29 @@ static void publish(Group *g) {
 /* -- adding up --------------------------------------------------------------------------------- */
 
 #define AS_IT_IS(x) (x)
-#define ACCUMULATE(better) \
-  for (int64_t i = 0; i < count; i++) sum[i] = (better) ? sum[i] : (s[i])
+#define EACH for (int64_t i = 0; i < count; i++)
 /* The first rank's elements, then those of the others in their order. */
-#define REDUCTION(name, type, wide, load, store)                                              \
-  static void name(int64_t how, int64_t n, const char **from, int64_t count, char *to) {      \
-    wide sum[BLOCK], s[BLOCK];                                                                \
-    for (int64_t i = 0; i < count; i++) sum[i] = load(((const type *)from[0])[i]);            \
-    for (int64_t r = 1; r < n; r++) {                                                         \
-      for (int64_t i = 0; i < count; i++) s[i] = load(((const type *)from[r])[i]);            \
-      if (how == SUM)                                                                         \
-        for (int64_t i = 0; i < count; i++) sum[i] += s[i];                                   \
-      else if (how == MAX)                                                                    \
-        ACCUMULATE((sum[i] > s[i]) | (sum[i] != sum[i]));                                     \
-      else                                                                                    \
-        ACCUMULATE((sum[i] < s[i]) | (sum[i] != sum[i]));                                     \
-    }                                                                                         \
-    for (int64_t i = 0; i < count; i++) ((type *)to)[i] = (type)store(sum[i]);                \
+#define REDUCTION(name, type, wide, load, store)                                          \
+  static void name(int64_t how, int64_t n, const char **from, int64_t count, char *to) {  \
+    wide sum[BLOCK];                                                                      \
+    const type *s = (const type *)from[0];                                                \
+    EACH sum[i] = load(s[i]);                                                             \
+    for (int64_t r = 1; r < n; r++) {                                                     \
+      s = (const type *)from[r];                                                          \
+      if (how == SUM)                                                                     \
+        EACH sum[i] += load(s[i]);                                                        \
+      else if (how == MAX)                                                                \
+        EACH {                                                                            \
+          const wide x = load(s[i]);                                                      \
+          sum[i] = (sum[i] > x) | (sum[i] != sum[i]) ? sum[i] : x;                        \
+        }                                                                                 \
+      else                                                                                \
+        EACH {                                                                            \
+          const wide x = load(s[i]);                                                      \
+          sum[i] = (sum[i] < x) | (sum[i] != sum[i]) ? sum[i] : x;                        \
+        }                                                                                 \
+    }                                                                                     \
+    EACH ((type *)to)[i] = (type)store(sum[i]);                                           \
   }
 
 REDUCTION(reduce_i8, int8_t, int8_t, AS_IT_IS, AS_IT_IS)
@@ -230,13 +264,11 @@ static void reduce_all(const Group *g, const Call *c, const char **from, int64_t
   const int64_t how = dtype == BOOL && c->header.argument == SUM ? MAX : c->header.argument;
   const int64_t item = dtype >= COMPLEX ? c->item_bytes / 2 : c->item_bytes;
   const char *here[g->size];
-  _Alignas(64) char block[BLOCK * 8];
   for (int64_t at = 0; at < nbytes; at += BLOCK * item) {
     const int64_t some = least(BLOCK * item, nbytes - at);
     for (int64_t r = 0; r < g->size; r++) here[r] = from[r] + at;
-    reductions[dtype](how, g->size, here, some / item, block);
-    memcpy(out + at, block, (size_t)some);
-    if (told) memcpy(told + at, block, (size_t)some);
+    reductions[dtype](how, g->size, here, some / item, out + at);
+    if (told) copy(told + at, out + at, some, nbytes);
   }
 }
 
@@ -294,7 +326,7 @@ static void hear_all_reduce(Group *g, Call *c) {
     int64_t nbytes;
     if (c->step == 0 || r == g->rank) continue;
     const int64_t begin = piece_of_part(g, c, r, c->step - 1, &nbytes);
-    if (nbytes > 0) memcpy(c->out + begin, slot(g, r) + r * share(g), (size_t)nbytes);
+    if (nbytes > 0) copy(c->out + begin, slot(g, r) + r * share(g), nbytes, nbytes);
   }
 }
 
@@ -313,9 +345,10 @@ static void hear_whole(Group *g, Call *c) {
     reduce_all(g, c, from, nbytes, c->out + begin, NULL);
   } else if (c->header.kind == ALL_GATHER) {
     for (int64_t r = 0; r < g->size; r++)
-      memmove(c->out + r * bytes_of(c) + begin, from[r], (size_t)nbytes);
+      if (c->out + r * bytes_of(c) + begin != from[r])
+        copy(c->out + r * bytes_of(c) + begin, from[r], nbytes, nbytes);
   } else if (c->header.argument != g->rank) {
-    memcpy(c->out + begin, from[c->header.argument], (size_t)nbytes);
+    copy(c->out + begin, from[c->header.argument], nbytes, nbytes);
   }
 }
 
@@ -340,7 +373,7 @@ static void hear_parts(Group *g, Call *c) {
     return;
   }
   for (int64_t r = 0; r < g->size; r++)
-    memmove(c->out + r * part + begin, from[r], (size_t)nbytes);
+    if (c->out + r * part + begin != from[r]) copy(c->out + r * part + begin, from[r], nbytes, nbytes);
 }
 
 typedef void (*Half)(Group *, Call *);
@@ -441,7 +474,7 @@ static int receive_piece(Group *g, Call *c, Header *header) {
   const int64_t nbytes = least(PIECE, bytes_of(c) - c->at);
   *header = from->headers[place];
   if (memcmp(header, &c->header, sizeof(Header))) return DIFFERENT;
-  if (nbytes > 0) memcpy(c->out + c->at, (char *)(from + 1) + place * PIECE, (size_t)nbytes);
+  if (nbytes > 0) copy(c->out + c->at, (char *)(from + 1) + place * PIECE, nbytes, nbytes);
   atomic_fetch_add(&from->read, 1);
   ring(rank_of(g, c->peer));
   c->at += nbytes;
