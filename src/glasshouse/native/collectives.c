@@ -14,10 +14,10 @@
 #include <stdint.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 #ifdef __linux__
 #include <linux/futex.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 #ifdef __SSE2__
@@ -454,7 +454,7 @@ void gh_message(Call *c, int64_t dtype, int64_t tag, int64_t count, int64_t item
   c->peer = peer;
 }
 
-static int send_piece(Group *g, Call *c) {
+static void send_piece(Group *g, Call *c) {
   Channel *to = channel_of(g, c, 1);
   const uint64_t place = atomic_load(&to->written) & 1;
   const int64_t nbytes = least(PIECE, bytes_of(c) - c->at);
@@ -464,7 +464,6 @@ static int send_piece(Group *g, Call *c) {
   ring(rank_of(g, c->peer));
   c->at += nbytes;
   c->step++;
-  return c->at == bytes_of(c);
 }
 
 /* What comes next from the peer must be what the call is for; if not, `header` tells what it is. */
@@ -482,10 +481,8 @@ static int receive_piece(Group *g, Call *c, Header *header) {
   return c->at == bytes_of(c) ? DONE : UNDER_WAY;
 }
 
-static int is_sent(const Call *c) { return c->step > 0 && c->at == bytes_of(c); }
-
 int gh_send(Group *g, Call *c) {
-  while (!is_sent(c)) {
+  while (c->step == 0 || c->at < bytes_of(c)) {
     const int code = wait_until(g, c, may_send);
     if (code != DONE) return code;
     send_piece(g, c);
