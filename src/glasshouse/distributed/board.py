@@ -112,8 +112,8 @@ class Board:
         if record["state"] == LEFT:
             reason = record["reason"].decode(errors="ignore")
             return f"rank {rank} has left" + (f" with {reason}" if reason else "")
-        seen = record["state"] == HERE and getattr(self, "is_seen", [True] * self.size)[rank]
-        if seen and not self.lives(rank):
+        is_seen = record["state"] == HERE and getattr(self, "is_seen", [True] * self.size)[rank]
+        if is_seen and not self.lives(rank):
             if record["state"] == LEFT:  # in the meantime
                 return self.end_of(rank)
             return f"rank {rank} (process {record['process']}) was killed"
@@ -177,16 +177,16 @@ class Board:
     def knot(self) -> dict[int, tuple[int, int, int]]:
         """The ranks that this one waits for, those that they wait for, and so on: (wait, for whom,
         looks) of each. Empty where one of them waits for none."""
-        found, new = {}, [self.rank]
+        waits, new = {}, [self.rank]
         while new:
             rank = new.pop()
             record = self.records[rank]
             wait, mask, looks = (int(record[name]) for name in ("wait", "awaits", "looks"))
             if not mask:
                 return {}
-            found[rank] = wait, mask, looks
-            new += [r for r in range(self.size) if mask >> r & 1 and r not in found]
-        return found
+            waits[rank] = wait, mask, looks
+            new += [r for r in range(self.size) if mask >> r & 1 and r not in waits]
+        return waits
 
     # -- the world's failure ---------------------------------------------------------------------
 

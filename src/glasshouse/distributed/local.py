@@ -94,16 +94,16 @@ def library() -> ctypes.CDLL:
 
     Raises: CompileError
     """
-    found = toolchain.compile_one(SOURCE.read_text())
+    library = toolchain.compile_one(SOURCE.read_text())
     pointer, number = ctypes.c_void_p, ctypes.c_int64
-    found.gh_group_bytes.argtypes, found.gh_group_bytes.restype = [number], number
-    found.gh_begin.argtypes = [pointer, pointer, *[number] * 5, pointer, pointer]
-    found.gh_go_on.argtypes = found.gh_send.argtypes = [pointer, pointer]
-    found.gh_receive.argtypes = [pointer, pointer, pointer]
-    found.gh_look.argtypes = [pointer, pointer, pointer]
-    found.gh_look.restype = found.gh_message.restype = None
-    found.gh_message.argtypes = [pointer, *[number] * 4, pointer, number]
-    return found
+    library.gh_group_bytes.argtypes, library.gh_group_bytes.restype = [number], number
+    library.gh_begin.argtypes = [pointer, pointer, *[number] * 5, pointer, pointer]
+    library.gh_go_on.argtypes = library.gh_send.argtypes = [pointer, pointer]
+    library.gh_receive.argtypes = [pointer, pointer, pointer]
+    library.gh_look.argtypes = [pointer, pointer, pointer]
+    library.gh_look.restype = library.gh_message.restype = None
+    library.gh_message.argtypes = [pointer, *[number] * 4, pointer, number]
+    return library
 
 
 def join(group: ProcessGroup, rank: int, folder: str, timeout_s: float = 30.0) -> Collectives:
@@ -229,12 +229,12 @@ class Local(Collectives):
             self.receive(packed_out, source, tag)
             out[...] = packed_out
             return
-        call, found = self.message(out, source, tag), Header()
-        go_on = functools.partial(self.receive_some, call, found, out)
+        call, header = self.message(out, source, tag), Header()
+        go_on = functools.partial(self.receive_some, call, header, out)
         text = self.text_of(call.header, out.shape).replace("send", "receive")
         self.complete(go_on(), go_on, call, lambda: f"{text} from rank {self.group.ranks[source]}")
 
-    def receive_some(self, call: CollectiveCall, found: Header, out: np.ndarray) -> int:
+    def receive_some(self, call: CollectiveCall, header: Header, out: np.ndarray) -> int:
         """Go on with a message. One of another tag that comes before it is put by."""
         with self.receiving[call.peer]:
             key = call.peer, call.header.argument
@@ -242,22 +242,22 @@ class Local(Collectives):
                 if call.step == 0 and self.early.get(key):
                     array = self.early[key].pop(0)
                     if (array.dtype, array.size) != (out.dtype, out.size):
-                        found.dtype, found.count = DTYPES[array.dtype][0], array.size
-                        raise self.unlike(found, call, out)
+                        header.dtype, header.count = DTYPES[array.dtype][0], array.size
+                        raise self.unlike(header, call, out)
                     out[...] = array.reshape(out.shape)
                     return DONE
-                places = ctypes.byref(call), ctypes.byref(found)
+                places = ctypes.byref(call), ctypes.byref(header)
                 code = self.library.gh_receive(self.place, *places)
                 if code != DIFFERENT:
                     return code
-                if found.argument == call.header.argument:
-                    raise self.unlike(found, call, out)
-                self.put_by(found, call.peer)
+                if header.argument == call.header.argument:
+                    raise self.unlike(header, call, out)
+                self.put_by(header, call.peer)
 
     def put_by(self, header: Header, peer: int) -> None:
         array = np.empty(header.count, all_dtypes[header.dtype].np)
-        call, found = self.message(array, peer, header.argument), Header()
-        places = ctypes.byref(call), ctypes.byref(found)
+        call, arrived = self.message(array, peer, header.argument), Header()
+        places = ctypes.byref(call), ctypes.byref(arrived)
         go_on = functools.partial(self.library.gh_receive, self.place, *places)
         self.complete(go_on(), go_on, call, lambda: self.text_of(call.header, array.shape))
         self.early.setdefault((peer, header.argument), []).append(array)
@@ -307,10 +307,10 @@ class Local(Collectives):
                 raise self.lost(where, lagging, ends)
             if code == UNDER_WAY and self.is_alone():
                 self.board.blocks(lagging)
-                found = self.board.knot()
-                if found and waited_s > KNOT_S and is_tied(knot, found):
+                now_tied = self.board.knot()
+                if now_tied and waited_s > KNOT_S and is_tied(knot, now_tied):
                     raise self.knotted(where)
-                knot = knot if is_same(knot, found) else found
+                knot = knot if is_same(knot, now_tied) else now_tied
         if code == DIFFERENT:
             raise self.disagreement(where)
         if code == FAILED:
@@ -369,14 +369,14 @@ class Local(Collectives):
         fix = "Let all ranks make the same calls in the same order."
         return self.board.fail(CollectiveError(where, expected, ", ".join(shown), fix))
 
-    def unlike(self, found: Header, call: CollectiveCall, out: np.ndarray) -> CollectiveError:
+    def unlike(self, header: Header, call: CollectiveCall, out: np.ndarray) -> CollectiveError:
         """The error of a message that is not what is received."""
         here, peer = self.group.ranks[self.rank], self.group.ranks[call.peer]
         return self.board.fail(
             CollectiveError(
                 self.text_of(call.header, out.shape).replace("send", "receive"),
                 f"such a message from rank {peer}, as rank {here} receives",
-                f"{found} of rank {peer}",
+                f"{header} of rank {peer}",
                 "Send and receive arrays of the same dtype and size.",
             )
         )
@@ -405,11 +405,11 @@ def known_dtype(where: str, array: np.ndarray) -> tuple[int, int]:
 
     Raises: DTypeError for one that tensors do not have
     """
-    found = DTYPES.get(array.dtype)
-    if found is None:
+    kind = DTYPES.get(array.dtype)
+    if kind is None:
         names = ", ".join(dtype.name for dtype in by_numpy.values())
         raise DTypeError(where, f"one of the dtypes {names}", array.dtype, "Cast it.")
-    return found
+    return kind
 
 
 def check_shapes(where: str, array: np.ndarray, shape: tuple, dtype) -> None:
