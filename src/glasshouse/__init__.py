@@ -1,7 +1,7 @@
 """Glasshouse: a machine-learning framework whose inside is open.
 
 Array functions follow the Array API standard, neural networks PyTorch's habits, transforms JAX's
-names. Below them lie about 70 primitives; every layer can be seen and replaced.
+names. Below them lie about 80 primitives; every layer can be seen and replaced.
 
     import glasshouse as gh
 

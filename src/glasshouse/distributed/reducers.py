@@ -13,6 +13,7 @@ from glasshouse.ops.collective import ProcessGroup
 from glasshouse.tensor import Tensor, asarray, astype, concat, reshape, zeros
 
 BUCKET_BYTES = 25 << 20  # as PyTorch's
+ALONE_BYTES = 1 << 20  # a tensor of so many goes where it lies: to copy it costs more than a call
 
 
 class Reducer(abc.ABC):
@@ -141,17 +142,20 @@ reducers: dict[str, type[Reducer]] = {
 
 
 def buckets_of(tensors: list[Tensor], bucket_bytes: int) -> list[list[Tensor]]:
-    """Tensors in their order, in lists of one dtype that are of `bucket_bytes` where they are not
-    of one tensor."""
+    """Tensors in their order, in lists of one dtype: large ones alone, others in lists of up to
+    `bucket_bytes`; the lists in the order in which they are full."""
     buckets: list[list[Tensor]] = []
     open_buckets: dict[DType, list[Tensor]] = {}
     for x in tensors:
-        bucket = open_buckets.get(x.dtype)
-        if bucket is None or sum(y.nbytes for y in bucket) + x.nbytes > bucket_bytes:
-            bucket = open_buckets[x.dtype] = []
+        if x.nbytes >= min(ALONE_BYTES, bucket_bytes):
+            buckets.append([x])
+            continue
+        bucket = open_buckets.setdefault(x.dtype, [])
+        if sum(y.nbytes for y in bucket) + x.nbytes > bucket_bytes:
             buckets.append(bucket)
+            bucket = open_buckets[x.dtype] = []
         bucket.append(x)
-    return buckets
+    return buckets + [bucket for bucket in open_buckets.values() if bucket]
 
 
 def joined(tensors: list[Tensor]) -> Tensor:
