@@ -23,6 +23,7 @@ from glasshouse.ops.collective_bytes import sent_bytes
 SPIN_S = 1e-3  # how long it is tested without a pause,
 SPIN_S_PER_BYTE = 4e-9  # longer for more bytes: MPI moves them only while it is called
 PAUSE_S = 50e-6  # between tests after that
+PASSED_ON_S = 0.5  # in which mpiexec passes on what a rank printed
 SEGMENTS = ("mpich_shm_", "sm_segment.")  # names of MPICH's and Open MPI's files in memory
 
 
@@ -212,7 +213,7 @@ class Mpi(Collectives):
         except CollectiveError as error:
             print(error, file=sys.stderr, flush=True)
         if self.lost:
-            self.MPI.COMM_WORLD.Abort(1)
+            abort(self.MPI)
 
 
 def begin_mpi(timeout_s: float):
@@ -237,6 +238,13 @@ def unlink_shared_memory() -> None:
             Path(name).unlink(missing_ok=True)
 
 
+def abort(MPI) -> None:
+    """End all ranks. What this one printed is passed on before: mpiexec drops the rest."""
+    sys.stderr.flush()
+    time.sleep(PASSED_ON_S)
+    MPI.COMM_WORLD.Abort(1)
+
+
 def end_all_by_error(MPI) -> None:
     """Have an error that nobody catches end all ranks: MPI would wait for them."""
     show = sys.excepthook
@@ -244,8 +252,7 @@ def end_all_by_error(MPI) -> None:
     def show_and_end(kind, error, trace):
         show(kind, error, trace)
         sys.stdout.flush()
-        sys.stderr.flush()
-        MPI.COMM_WORLD.Abort(1)
+        abort(MPI)
 
     sys.excepthook = show_and_end
 

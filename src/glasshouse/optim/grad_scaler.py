@@ -7,7 +7,7 @@ from glasshouse.dispatch.value import cast
 from glasshouse.ops.collective import all_reduce
 from glasshouse.tensor import any as any_
 from glasshouse.tensor import asarray, isfinite, logical_not
-from glasshouse.tensor.gradients import groups_of
+from glasshouse.tensor.gradients import groups_of, sharded_as
 
 KEPT = ("growth_factor", "backoff_factor", "growth_interval")  # options that are saved
 
@@ -76,8 +76,7 @@ class GradScaler:
         for p in optimizer.parameters():
             if p.grad is not None:
                 unscaled = cast(p.grad.detach(), p.dtype) / self.factor
-                unscaled.sharding = p.grad.sharding
-                p.grad = unscaled
+                p.grad = sharded_as(unscaled, p.grad)
                 overflow = overflow | any_(logical_not(isfinite(p.grad)))
         for group in groups_of(optimizer.parameters()):
             overflow = all_reduce(overflow, group=group, reduce="max", replicated=True)

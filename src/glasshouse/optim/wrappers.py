@@ -8,6 +8,7 @@ from glasshouse.ops.checks import check_integer, check_range, check_type
 from glasshouse.optim.checks import describe_dict, loss_of
 from glasshouse.optim.optimizer import Optimizer
 from glasshouse.tensor import asarray
+from glasshouse.tensor.gradients import sharded_as
 
 
 class OptimizerWrapper(Optimizer):
@@ -164,7 +165,6 @@ class GradientAccumulation(OptimizerWrapper):
         for p in self.parameters():
             if p.grad is not None:
                 mean = p.grad.detach() * (1 / self.steps)
-                mean.sharding = p.grad.sharding
-                p.grad = mean
+                p.grad = sharded_as(mean, p.grad)
         self.inner.step()
         return loss

@@ -171,8 +171,14 @@ def clip_grad_value_(parameters, clip_value: float, foreach=None) -> None:
         for p in params:
             high = full(p.grad.shape, float(clip_value), p.grad.dtype)
             limited = minimum(maximum(p.grad, -high), high)
-            limited.sharding = p.grad.sharding
-            p.grad = limited
+            p.grad = sharded_as(limited, p.grad)
+
+
+def sharded_as(x: Tensor, like: Tensor) -> Tensor:
+    """x, which from now on is a part of a whole as another tensor is."""
+    if like.sharding is not None:
+        x.sharding = like.sharding
+    return x
 
 
 def tensors_of(where: str, tensors) -> list[Tensor]:
