@@ -2,7 +2,6 @@
 attention with a user's score function over long sequences beside the same attention written out;
 time, and the memory that it takes."""
 
-import resource
 import subprocess
 import sys
 
@@ -11,6 +10,7 @@ import torch
 from harness import measure, parse_arguments, save, show, summarize
 
 import glasshouse as gh
+from glasshouse.cli.bench_worker import peak_bytes
 from glasshouse.nn import functional as F
 
 LSTM = {"width": 1024, "layers": 4, "steps": 100, "batch": 32}
@@ -89,9 +89,9 @@ def memory_bytes(side: str, smoke: bool) -> int:
 def tell_memory(side: str, smoke: bool) -> None:
     step = attention_cases(**(SMALL_ATTENTION if smoke else ATTENTION))[side]
     attention_cases(**SMALL_ATTENTION)[side]()  # what is loaded once
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_bytes()  # of this process: getrusage's begins with that of its parent
     step()
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+    print(peak_bytes() - before)
 
 
 def main() -> None:
