@@ -65,13 +65,39 @@ class Request:
             raise self.error
 
 
+class Channel:
+    """Calls that are done one after another, by a thread of this name."""
+
+    def __init__(self, name: str):
+        self.waiting: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        options = {"args": (self.waiting,), "name": name, "daemon": True}
+        self.thread = threading.Thread(target=run_in_order, **options)
+        self.thread.start()
+
+    def put(self, request: Request) -> None:
+        """Have a request worked on after those before."""
+        self.waiting.put(request)
+
+    def end(self) -> None:
+        """Let the thread end after what waits."""
+        self.waiting.put(None)
+
+
+def run_in_order(waiting: queue.SimpleQueue) -> None:
+    """What a channel's thread does: one call after another, until there is None."""
+    while (request := waiting.get()) is not None:
+        request.run()
+        del request
+
+
 def after_started(method: Callable) -> Callable:
     """A collective that first waits for those that were started before it."""
 
     @functools.wraps(method)
     def call(self, *args, **named):
         last = self.last
-        if last is not None and threading.current_thread() is not self.worker:
+        own = None if self.channel is None else self.channel.thread
+        if last is not None and threading.current_thread() is not own:
             last.done.wait()
         return method(self, *args, **named)
 
@@ -103,8 +129,7 @@ class Collectives(abc.ABC):
     def __init__(self, group: ProcessGroup, rank: int):
         self.group, self.rank, self.size = group, rank, group.size
         self.sent_bytes = 0  # counted as they are moved; ops/collective_bytes.py predicts them
-        self.waiting: queue.SimpleQueue[Request | None] | None = None
-        self.worker: threading.Thread | None = None
+        self.channel: Channel | None = None  # of what was started
         self.last: Request | None = None  # of the collectives that were started
 
     def __init_subclass__(cls, **named):
@@ -150,10 +175,10 @@ class Collectives(abc.ABC):
 
     def close(self) -> None:
         """Give back what the transport holds."""
-        if self.waiting is not None:
-            self.waiting.put(None)
-            self.worker.join()
-            self.waiting = self.worker = None
+        if self.channel is not None:
+            self.channel.end()
+            self.channel.thread.join()
+            self.channel = None
 
     def send_receive(self, source, to: int | None, out, origin: int | None, tag: int = 0) -> None:
         """Send to one rank and receive from another at a time; None: no such rank."""
@@ -192,16 +217,12 @@ class Collectives(abc.ABC):
             fix = f"Choose one of: {', '.join(STARTED)}."
             raise OptionError("start", "the name of a collective", repr(name), fix)
         method = getattr(self, name)
+        if self.channel is None:
+            self.channel = Channel(self.group.name)
         request = Request(lambda: method(*args, **named))
-        if self.waiting is None:
-            self.waiting = queue.SimpleQueue()
-            self.worker = threading.Thread(
-                target=run_in_order, args=(self.waiting,), name=f"{self.group.name}", daemon=True
-            )
-            self.worker.start()
         if name in ORDERED:
             self.last = request
-        self.waiting.put(request)
+        self.channel.put(request)
         return request
 
 
@@ -254,10 +275,3 @@ class WrappedCollectives(Collectives):
     def close(self):
         super().close()
         self.inner.close()
-
-
-def run_in_order(waiting: queue.SimpleQueue) -> None:
-    """What a group's thread does: one call after another, until there is None."""
-    while (request := waiting.get()) is not None:
-        request.run()
-        del request

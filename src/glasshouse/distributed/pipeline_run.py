@@ -4,8 +4,6 @@ Each forward makes a tape of its own for its microbatch. What goes to another ra
 thread for that rank and direction, which sends in order; so is what comes. No rank waits to send,
 and a forward or backward waits for its own operands alone."""
 
-import queue
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,27 +12,12 @@ import numpy as np
 from glasshouse.autograd import backward, is_grad_enabled
 from glasshouse.base.errors import ShapeError
 from glasshouse.base.shape import Spec
-from glasshouse.distributed.collectives import Request, run_in_order
+from glasshouse.distributed.collectives import Channel, Request
 from glasshouse.distributed.simulation import FORWARD, Action
 from glasshouse.ops.collective import ProcessGroup, packed, process
 from glasshouse.tensor import asarray, eval
 
 Result = tuple[str, int, int]  # forward or backward, the stage, the microbatch
-
-
-class Channel:
-    """The way to one rank, or from it: calls are done one after another, by a thread."""
-
-    def __init__(self, name: str):
-        self.waiting: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
-        options = {"args": (self.waiting,), "name": name, "daemon": True}
-        threading.Thread(target=run_in_order, **options).start()
-
-    def start(self, call: Callable[[], None]) -> Request:
-        """Have it called after those before."""
-        request = Request(call)
-        self.waiting.put(request)
-        return request
 
 
 class Links:
@@ -48,12 +31,14 @@ class Links:
         if (verb, peer) not in self.channels:
             self.channels[verb, peer] = Channel(f"{verb} {self.group.name} {peer}")
         call = getattr(process.transport(self.group), verb)
-        return self.channels[verb, peer].start(lambda: call(array, peer))
+        request = Request(lambda: call(array, peer))
+        self.channels[verb, peer].put(request)
+        return request
 
     def close(self) -> None:
         """End the threads."""
         for channel in self.channels.values():
-            channel.waiting.put(None)
+            channel.end()
         self.channels.clear()
 
 
