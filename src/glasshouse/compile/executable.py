@@ -344,24 +344,20 @@ class Program:
 
     def packed_array(self, place: BufferPlace, arrays, outputs) -> np.ndarray:
         """A whole buffer whose elements lie row by row, in the shape of the place."""
-        spec = place.buffer
-        if place.kind == "arena":
-            assert self.arena is not None
-            memory = self.arena.numpy()[place.at : place.at + spec.nbytes].view(spec.dtype.np)
-        else:
-            memory = (arrays if place.kind == "input" else outputs)[place.at].reshape(-1)
-        size = prod(place.shape)
-        return memory[place.offset : place.offset + size].reshape(place.shape)
+        end = place.offset + prod(place.shape)
+        return self.memory_of(place, arrays, outputs)[place.offset : end].reshape(place.shape)
+
+    def memory_of(self, place: BufferPlace, arrays, outputs) -> np.ndarray:
+        """The elements of the buffer in which a place lies, as they follow each other."""
+        if place.kind != "arena":
+            return (arrays if place.kind == "input" else outputs)[place.at].reshape(-1)
+        assert self.arena is not None
+        end = place.at + place.buffer.nbytes
+        return self.arena.numpy()[place.at : end].view(place.buffer.dtype.np)
 
     def array_of(self, place: BufferPlace, arrays, outputs) -> np.ndarray:
-        spec = place.buffer
-        if place.kind == "arena":
-            assert self.arena is not None
-            memory = self.arena.numpy()[place.at : place.at + spec.nbytes].view(spec.dtype.np)
-        else:
-            memory = (arrays if place.kind == "input" else outputs)[place.at]
-        strides = tuple(s * spec.dtype.itemsize for s in place.strides)
-        flat = memory.reshape(-1)
+        strides = tuple(s * place.buffer.dtype.itemsize for s in place.strides)
+        flat = self.memory_of(place, arrays, outputs)
         flat = flat[place.offset :] if prod(place.shape) else flat
         return np.lib.stride_tricks.as_strided(flat, place.shape, strides)
 

@@ -59,11 +59,10 @@ class ProgramPlan:
         """Give all values their places, in an order of steps that is good for it: the bytes that
         those in between take."""
         outputs = place_outputs(self.lowering, self.kept)
+        made_first, others = self.schedule[: self.kept_steps], self.schedule[self.kept_steps :]
         if self.target.lends_outputs:
-            made_first = self.schedule[: self.kept_steps]
-            self.schedule = [*made_first, *free_early(self.schedule[self.kept_steps :])]
-        made_first = self.schedule[: self.kept_steps]
-        self.schedule = [*made_first, *overlapped(self.schedule[self.kept_steps :])]
+            others = free_early(others)
+        self.schedule = [*made_first, *overlapped(others)]
         own = {self.lowering.outputs[i].base: leaf for i, leaf in self.target.written_leaves}
         reuse_inputs(self.schedule, own)
         nbytes = plan_memory(self.schedule, outputs, self.target.lends_outputs)

@@ -222,8 +222,8 @@ def run_timed(program: Program, events: list[int], run):
     begin_ns, ends_ns = perf_counter_ns(), np.full(program.count + 1, -1, np.int64)
     outputs = run(ends_ns)
     end_ns, first_ns = perf_counter_ns(), int(ends_ns[-1])
-    run_told = ProgramRun(program, begin_ns, ends_ns[:-1], end_ns, events, first_ns)
-    tell("program", run_told._replace(transfers=program.transfers))
+    times = begin_ns, ends_ns[:-1], end_ns
+    tell("program", ProgramRun(program, *times, events, first_ns, transfers=program.transfers))
     return outputs
 
 

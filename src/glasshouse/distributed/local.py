@@ -7,7 +7,6 @@ get the same bits, from run to run too."""
 
 import ctypes
 import functools
-import os
 import threading
 import time
 import warnings
@@ -24,6 +23,7 @@ from glasshouse.base.errors import (
     check_known,
     user_line,
 )
+from glasshouse.base.processes import count_cores
 from glasshouse.compile import toolchain
 from glasshouse.distributed.board import Board, is_same, is_tied
 from glasshouse.distributed.collectives import REDUCE, Collectives, under_way
@@ -390,11 +390,6 @@ class Local(Collectives):
         super().close()
         if self.group.ranks == tuple(range(self.board.size)):
             self.board.leave()
-
-
-def count_cores() -> int:
-    """How many this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 NOTHING = np.empty(0, np.uint8)

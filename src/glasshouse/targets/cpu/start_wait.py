@@ -3,7 +3,7 @@
 The transport works in a thread of its own. `compile/overlap.py` moves the two steps apart; a value
 that nobody else reads is replaced where it lies."""
 
-from glasshouse.compile.emitted import BufferPlace, CollectiveStep, EmittedStep, MissingKernel
+from glasshouse.compile.emitted import BufferPlace, CollectiveStep, EmittedStep
 from glasshouse.compile.lowerer import Claim, GraphUsers, Lowerer, StepDescription
 from glasshouse.compile.work import CollectiveKind
 from glasshouse.graph.graph import Node
@@ -54,9 +54,6 @@ class CollectiveLowerer(CollectiveKind, Lowerer):
         group, nbytes = node.attrs["group"], node.inputs[0].spec.nbytes
         text = f"{self.label} {name} {group}"
         return StepDescription(text, step.computes, name, group=group, given_bytes=nbytes)
-
-    def explain(self, node: Node, dtypes: str) -> MissingKernel | None:
-        return None
 
 
 def is_along_first(node: Node) -> bool:
