@@ -3,6 +3,7 @@
 from glasshouse.base.errors import OptionError
 from glasshouse.dispatch import backend as backends
 from glasshouse.ops import collective
+from glasshouse.ops.checks import check_option
 from glasshouse.ops.collective import ProcessGroup, process
 from glasshouse.tensor import Tensor, asarray
 
@@ -18,6 +19,7 @@ def all_reduce(
     Dtypes: numbers; for max and min real ones
     Raises: OptionError for another reduction
     """
+    check_option("all_reduce", "reduce", reduce, (*collective.REDUCTIONS, "mean"))
     x, group = asarray(x), group or process.world
     if reduce == "mean":
         total = collective.all_reduce(x, group=group, reduce="sum", replicated=replicated)

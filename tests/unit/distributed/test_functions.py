@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 
 import glasshouse as gh
 from glasshouse import distributed as dist
@@ -125,3 +126,8 @@ def test_layers_that_ranks_share_out_have_the_gradients_of_whole_ones(ranks):
     for found in ranks(replicated_layers, w1, w2, x):
         for got, expected in zip(found, wanted, strict=True):
             np.testing.assert_allclose(got, expected.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_an_unknown_reduction_is_refused_with_all_that_there_are():
+    with pytest.raises(gh.OptionError, match="'average'.* mean"):
+        dist.all_reduce(gh.ones(3), "average")
