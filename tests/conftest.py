@@ -19,6 +19,23 @@ def pytest_collection_finish(session):
     gc.freeze()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """A process that is done takes tests of the one that is not: else it waits for minutes."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def left_out_of_collections():
+    """What a file's tests leave behind (Programs, kernels, kinds of calls) is not looked through by
+    each collection of garbage that later ones ask for."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def nothing_waits():
     """What a test recorded and did not ask for is not computed by the next one that asks."""
