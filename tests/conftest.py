@@ -24,7 +24,7 @@ def pytest_xdist_make_scheduler(config, log):
     """A process that is done takes tests of the one that is not: else it waits for minutes."""
     from xdist.scheduler import WorkStealingScheduling
 
-    return WorkStealingScheduling(config, log)
+    return WorkStealingScheduling(config, log) if config.getvalue("dist") == "load" else None
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -6,6 +6,7 @@ scope is that of the forward call that is being differentiated."""
 
 import weakref
 from contextlib import contextmanager
+from functools import partial
 from time import perf_counter_ns
 from typing import NamedTuple
 
@@ -45,7 +46,7 @@ class Scope:
     __slots__ = ("module", "parent", "kind", "full_name", "inner", "origins", "__weakref__")
 
     def __init__(self, module, parent: "Scope | None"):
-        self.module = weakref.ref(module)
+        self.module = weakref.ref(module, partial(forget, weakref.ref(self), id(module)))
         self.parent, self.kind = parent, type(module).__name__
         self.full_name: str | None = None
         self.inner: dict[int, Scope] = {}
@@ -89,11 +90,11 @@ def scope_of(module, parent: Scope | None, kind: type[Scope] = Scope) -> Scope:
     scope = siblings.get(id(module))
     if scope is None or scope.module() is not module:
         scope = siblings[id(module)] = kind(module, parent)
-        weakref.finalize(module, forget, weakref.ref(scope), id(module)).atexit = False
     return scope
 
 
-def forget(ref, key: int) -> None:
+def forget(ref, key: int, _) -> None:
+    """A module is gone: its scope too."""
     scope = ref()
     siblings = scope.parent.inner if scope and scope.parent else outermost
     if scope is not None and siblings.get(key) is scope:

@@ -17,7 +17,7 @@ from torch._dynamo.eval_frame import OptimizedModule, skip_code
 from torch.utils import checkpoint
 
 from glasshouse.dispatch.bind import state
-from glasshouse.dispatch.scope import Scope, name_within, scope_of
+from glasshouse.dispatch.scope import Scope, forget, name_within, scope_of
 from glasshouse.dispatch.watch import CAPTURING, tell
 
 MOST_MARKS = 1 << 18  # then the older half is forgotten
@@ -149,8 +149,10 @@ def told_call(module, *args, **named):
                 watcher.module(scope, begin_ns)
 
 
-for told in (told_call, enter, leave, outer_scope):  # TorchDynamo compiles what they call, as ever
-    skip_code(told.__code__)
+# TorchDynamo compiles the module that is called, as ever, and none of what tells of it.
+BETWEEN = (told_call, enter, leave, outer_scope, scope_of, Scope.__init__, forget, NodeScopes.mark)
+for function in BETWEEN:
+    skip_code(function.__code__)
 
 
 # -- passes -----------------------------------------------------------------------------------

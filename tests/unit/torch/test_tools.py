@@ -63,6 +63,22 @@ def test_flops_are_counted_at_each_call_by_module_and_pass():
     assert fc.by_module()["layer.1.attention"] == 4 * product
 
 
+def test_torchdynamo_compiles_nothing_of_what_tells(monkeypatch):
+    from torch._dynamo import convert_frame
+
+    torch._dynamo.reset()  # the first of all calls
+    function, x = ready()
+    compiled, compile_frame = [], convert_frame._compile
+    monkeypatch.setattr(
+        convert_frame,
+        "_compile",
+        lambda code, *args, **named: compiled.append(code) or compile_frame(code, *args, **named),
+    )
+    with gh.FlopCounter():
+        function(x)
+    assert {code.co_filename for code in compiled} <= {__file__}
+
+
 def test_the_first_call_counts_as_any_other():
     from glasshouse.torch.backend import glasshouse
 
