@@ -235,7 +235,8 @@ class Evidence:
     @cached_property
     def pauses(self) -> list[Pause]:
         """Where Python did something else than calling, by the lines on both sides: what is there
-        in half of the steps at least, as long as it mostly is. What comes once is the machine's."""
+        in half of the steps at least, as long as it mostly is, and no longer than it was in all.
+        What comes once is the machine's."""
         items = self.items
         gaps: dict[tuple, list[int]] = {}
         marks = np.array([end for _, _, end in self.plain.loop_steps()], np.int64)
@@ -246,7 +247,7 @@ class Evidence:
             key = before, self.line_of_item(items[i]), crossed
             gaps.setdefault(key, []).append(int(self.gaps[i]))
         pauses = [
-            Pause(a, b, int(np.median(own) * len(own)), len(own), crossed)
+            Pause(a, b, min(sum(own), int(np.median(own) * len(own))), len(own), crossed)
             for (a, b, crossed), own in gaps.items()
             if 2 * len(own) >= self.loop_steps
         ]

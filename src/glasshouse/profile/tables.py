@@ -270,10 +270,15 @@ def kernels(trace: Trace) -> list[KernelRow]:
                 info.flops,
                 info.bytes,
                 trace.line(program, share.place),
-                max(0, sum(s.call.cost.exact_flops for s in info.sources) - info.saved_flops),
+                exact_flops_of(info),
             )
         )
     return sorted(rows, key=lambda r: -r.time_ns)
+
+
+def exact_flops_of(info) -> int:
+    """FLOPs that one run of a step has to do."""
+    return max(0, sum(s.call.cost.exact_flops for s in info.sources) - info.saved_flops)
 
 
 def kernel_table(trace: Trace, row_limit: int = 30) -> str:
@@ -330,7 +335,8 @@ def summed(rows: list[KernelRow], total: int) -> list[str]:
 
 
 class ModuleRow(NamedTuple):
-    """A module with all below it, in one pass or in all (""): measured ns, and executed work."""
+    """A module with all below it, in one pass or in all (""): measured ns, and executed work.
+    `exact_flops` are those that its kernels have to do, as in KernelRow."""
 
     module: str
     phase: str
@@ -338,6 +344,7 @@ class ModuleRow(NamedTuple):
     host_ns: float
     flops: float
     bytes: float
+    exact_flops: float
     calls: int
 
 
@@ -349,7 +356,7 @@ class ModuleTree:
 
     @cached_property
     def own(self) -> dict[tuple[str, str], list[float]]:
-        """[kernel ns, host ns, FLOPs, bytes, calls] of each module itself, by pass."""
+        """[kernel ns, host ns, FLOPs, bytes, exact FLOPs, calls] of each module itself, by pass."""
         trace, sums = self.trace, Sums()
 
         def add(module: str, phase: str, *values) -> None:
@@ -360,7 +367,8 @@ class ModuleTree:
             info = trace.info(share.program, share.step)
             flops = share.call.cost.flops * runs if share.call else 0
             moved = info.bytes * runs * share.part
-            add(share.module, share.phase, ns * share.part, 0, flops, moved, 0)
+            exact = flops * exact_flops_of(info) / info.flops if info.flops else 0
+            add(share.module, share.phase, ns * share.part, 0, flops, moved, exact, 0)
         self.add_events(add)
         return sums
 
@@ -376,9 +384,9 @@ class ModuleTree:
         for k, ns, f, b, n in zip(keys.tolist(), host, flops, moved, np.bincount(inverse)):
             kind, phase, scope = k & 0xFF, trace.phases[(k >> 8) & 0xFF], trace.scopes[k >> 16]
             if kind == COMPUTED:
-                add(scope, phase, ns, 0, f, b, 0)
+                add(scope, phase, ns, 0, f, b, f, 0)
             else:
-                add(scope, phase, 0, ns if kind != REGION else 0, 0, 0, n * (kind == MODULE))
+                add(scope, phase, 0, ns if kind != REGION else 0, 0, 0, 0, n * (kind == MODULE))
 
     def rows(self, depth: int | None = None) -> list[ModuleRow]:
         """Each module with all below it: a row for all passes, then one for each."""

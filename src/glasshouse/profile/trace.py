@@ -83,6 +83,24 @@ class Unseen(NamedTuple):
     runs: int
 
 
+def nearest_around(begin: np.ndarray, end: np.ndarray, thread: np.ndarray) -> np.ndarray:
+    """The place of the shortest span of the same thread that each one lies in, or -1; of equal ones
+    the first is around the others."""
+    order = np.lexsort((-end, begin, thread))
+    ends, threads = end[order].tolist(), thread[order].tolist()
+    around = np.full(len(order), -1, np.int64)
+    open_spans: list[tuple[int, int]] = []
+    for i, place in enumerate(order.tolist()):
+        if i and threads[i] != threads[i - 1]:
+            open_spans.clear()
+        while open_spans and open_spans[-1][0] < ends[i]:
+            open_spans.pop()
+        if open_spans:
+            around[place] = open_spans[-1][1]
+        open_spans.append((ends[i], place))
+    return around
+
+
 class Trace:
     """A recording that has ended. `rank` tells processes apart when traces are merged."""
 
@@ -118,24 +136,21 @@ class Trace:
     def parents(self) -> np.ndarray:
         """The event that each event lies in on its thread, or -1."""
         events = self.events
-        order = np.lexsort((-events["end"], events["begin"], events["thread"]))
-        ends, threads = events["end"][order].tolist(), events["thread"][order].tolist()
-        parent_of, stack, thread = [-1] * len(order), [], -1
-        for i, (place, end) in enumerate(zip(order.tolist(), ends, strict=True)):
-            if threads[i] != thread:
-                thread, stack = threads[i], []
-            while stack and stack[-1][0] < end:
-                stack.pop()
-            if stack:
-                parent_of[place] = stack[-1][1]
-            stack.append((end, place))
-        return np.array(parent_of, np.int64)
+        return nearest_around(events["begin"], events["end"], events["thread"])
 
     @cached_property
     def self_ns(self) -> np.ndarray:
-        time = (self.events["end"] - self.events["begin"]).astype(np.int64)
-        inside = self.parents >= 0
-        return time - np.bincount(self.parents[inside], time[inside], len(time)).astype(np.int64)
+        """Time of each event that neither events nor kernels within it took."""
+        events, steps = self.events, self.steps
+        on_host = steps.device < 0
+        begin, end, thread = (
+            np.concatenate([events[name].astype(np.int64), getattr(steps, name)[on_host]])
+            for name in ("begin", "end", "thread")
+        )
+        around, time = nearest_around(begin, end, thread), end - begin
+        inside = around >= 0
+        inner = np.bincount(around[inside], time[inside], len(time)).astype(np.int64)
+        return (time - inner)[: len(events)]
 
     @cached_property
     def is_op(self) -> np.ndarray:

@@ -131,8 +131,7 @@ class WatchingMode(TorchDispatchMode):
         if operator.composite:
             with self:
                 return operator.overload.decompose(*args, **named)
-        if current_node() is not self.node and now["phase"] != "recompute":
-            self.change_node(current_node())
+        self.follow_engine()
         if self.storages and operator.kind != "movement":
             for storages in self.storages.values():
                 storages.operands((*args, *named.values()))
@@ -185,6 +184,11 @@ class WatchingMode(TorchDispatchMode):
                 watcher.op(call, self.told, 0)
         now["phase"] = phase
 
+    def follow_engine(self) -> None:
+        """Take note of the node that the engine is in now."""
+        if current_node() is not self.node and state.phase != "recompute":
+            self.change_node(current_node())
+
     def change_node(self, node) -> None:
         """The engine has come to another node, or has left the last one: calls belong to the module
         in which it was made, until the next one."""
@@ -208,7 +212,14 @@ class WatchingMode(TorchDispatchMode):
         now["scope"], now["phase"], now["seq"] = scope, "backward", seq
 
 
-torch._dynamo.eval_frame.skip_code(WatchingMode.__torch_dispatch__.__code__)
+for method in (
+    WatchingMode.__torch_dispatch__,
+    WatchingMode.call_first,
+    WatchingMode.tell,
+    WatchingMode.follow_engine,
+    WatchingMode.change_node,
+):
+    torch._dynamo.eval_frame.skip_code(method.__code__)
 
 
 class OwnMode(threading.local):

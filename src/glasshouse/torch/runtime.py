@@ -14,7 +14,7 @@ from glasshouse.base.flags import flags
 from glasshouse.compile.emitted import StaleCode
 from glasshouse.compile.plan import no_collection
 from glasshouse.compile.toolchain import CompileError
-from glasshouse.dispatch.bind import state
+from glasshouse.dispatch.bind import state, timers
 from glasshouse.dispatch.watch import COMPILING, tell, told
 from glasshouse.torch.eager_variant import EagerVariant
 from glasshouse.torch.graph_source import GraphSource
@@ -23,6 +23,7 @@ from glasshouse.torch.kept_lowering import load as load_lowered
 from glasshouse.torch.kept_lowering import save as save_lowered
 from glasshouse.torch.lowering import ALL, GraphLowering, debug_unknown
 from glasshouse.torch.options import TorchOptions, target_for, threads_used
+from glasshouse.torch.passes import place
 from glasshouse.torch.planned import PlannedVariant, are_contentless
 from glasshouse.torch.tensor_access import turned
 from glasshouse.torch.variant import CompiledVariant, ReferenceVariant
@@ -103,6 +104,8 @@ class TorchGraphProgram:
 
     def run(self, args, threads: int) -> list:
         """The results of the variant for these arguments, and so many threads."""
+        if timers and place.looking:
+            place.mode.follow_engine()
         latest = self.latest
         if latest is not None and latest.threads == threads:
             results = latest.run(args)

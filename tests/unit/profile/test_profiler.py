@@ -342,12 +342,35 @@ def test_training_is_the_same_under_a_profile():
     assert plain == watched
 
 
-def test_self_times_add_up(prof):
-    trace = prof.trace
-    whole = trace.events["end"] - trace.events["begin"]
-    roots = trace.parents < 0
-    assert trace.self_ns.sum() == whole[roots].sum()
+def test_self_times_and_kernels_within_add_up(prof):
+    trace, steps = prof.trace, prof.trace.steps
+    roots = trace.events[trace.parents < 0]
+    whole = roots["end"] - roots["begin"]
+    within = [
+        ((roots["begin"] <= begin) & (end <= roots["end"]) & (roots["thread"] == thread)).any()
+        for begin, end, thread in zip(steps.begin, steps.end, steps.thread, strict=True)
+    ]
+    assert any(within)
+    assert trace.self_ns.sum() + steps.time_ns[within].sum() == whole.sum()
     assert (trace.self_ns >= 0).all()
+
+
+def test_exact_flops_of_modules_leave_out_a_paddings_zeros():
+    conv = gh.nn.Conv2d(3, 4, 3, padding=1)
+    with gh.profile() as p:
+        conv(gh.ones((2, 3, 5, 5))).numpy()
+    rows = [row for row in p.modules().rows(depth=1) if not row.phase]
+    (whole,) = (row for row in rows if row.module == "Conv2d")
+    products = 2 * 4 * 3 * (3 * 5 - 2) ** 2  # along each axis, but those at both ends
+    assert whole.flops - whole.exact_flops == 2 * (2 * 4 * 3 * 9 * 25 - products)
+    kernels = sum(row.exact_flops * row.runs for row in p.kernels())
+    assert sum(row.exact_flops for row in rows) == pytest.approx(kernels)
+
+
+def test_host_time_and_kernels_are_no_more_than_the_wall(prof):
+    trace, rows = prof.trace, prof.modules().rows(depth=1)
+    total = sum(row.host_ns + row.kernel_ns for row in rows if not row.phase)
+    assert 0 < total <= trace.wall_ns
 
 
 def test_compiling_is_no_part_of_a_step(monkeypatch):

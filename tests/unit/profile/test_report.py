@@ -90,6 +90,14 @@ def test_parts_come_up_in_a_browser(prof, tmp_path, part, expected):  # noqa: F8
 
 
 @needs_browser
+def test_each_module_says_how_near_the_limit_it_is(prof, tmp_path):  # noqa: F811
+    text = dom(prof.report(tmp_path / "r.html"), "modules")
+    page = text[text.index('id="page-modules"') :]
+    (row,) = re.findall(r"<tr[^>]*><td[^>]*><span[^>]*></span>conv</td>.*?</tr>", page)
+    assert re.search(r"<td>(> )?[0-9.]+ %</td></tr>$", row)
+
+
+@needs_browser
 def test_comparison_is_shown(prof, tmp_path):  # noqa: F811
     prof.export_json(tmp_path / "base.json")
     path = prof.report(tmp_path / "r.html", against=tmp_path / "base.json")

@@ -109,3 +109,23 @@ def test_steps_name_the_modules_that_they_work_for():
         function(x).backward()
     table = str(prof)
     assert "attention" in table and "forward" in table and "backward" in table
+
+
+def test_the_backward_program_runs_in_its_own_node_of_autograd():
+    function, x = ready()
+    with gh.profile() as prof:
+        function(x).square().backward()
+    trace = prof.trace
+    names = [trace.name_of(event) for event in trace.events]
+    at = names.index("CompiledFunctionBackward")
+    begin, end = trace.events[at]["begin"], trace.events[at]["end"]
+    phases = {(share.program, share.step): share.phase for share in trace.shares}
+    steps = trace.steps
+    backward = [
+        i
+        for i, key in enumerate(zip(steps.program.tolist(), steps.step.tolist(), strict=True))
+        if phases[key] == "backward"
+    ]
+    assert backward
+    assert (steps.begin[backward] >= begin).all() and (steps.end[backward] <= end).all()
+    assert trace.self_ns[at] < end - begin
