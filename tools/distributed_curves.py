@@ -1,90 +1,159 @@
-"""Loss curves of several ranks beside one process with the same global batch.
+"""Loss curves of several ranks beside one process with the same global batch, over 20 steps.
 
-For each scheme (data parallel, ZeRO 1 to 3, tensor, sequence and context parallel, and
-combinations) and model: the largest relative difference of the losses over the steps, the bytes
-that a rank sends in a step, and the peak of a rank's memory beside that of one process.
+A row is a model, an optimizer and a scheme: data parallel, ZeRO, tensor, sequence, context and
+pipeline parallel, and two of them at once, on 2 and 4 ranks of this machine. It says by how much,
+relative to the loss, the curves differ at most, and how much is allowed: 1e-5 for SGD, 1e-4 for
+AdamW. `rounding` is by how much the curve of one process differs if the rows of each batch come in
+another order. What a model is not made for is tried too, and listed with what the refusal says.
 
-    python tools/distributed_curves.py [--steps 20] [--only gpt] [--smoke]
+    python tools/distributed_curves.py [WORD …] [--smoke] [--out FOLDER]
 
-Ends with 1 where a difference is above the limit: 1e-5 for SGD, 1e-4 for AdamW.
+WORDs choose the rows whose names have all of them, such as `gpt adamw pipe`. Without any, all rows
+run and are saved. Ends with 1 where a row is out of tolerance, fails, or is not refused.
 """
 
-import argparse
 import sys
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 import glasshouse as gh
 from glasshouse import distributed as dist
-from glasshouse.distributed import Column, ContextParallel, Heads, Row, Sequence, Shard, Vocabulary
-from glasshouse.distributed import Replicate as Whole
+from glasshouse.base.errors import CollectiveError, OptionError, ShapeError
+from glasshouse.distributed import Column, ContextParallel, Replicate, Row, Shard
 
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests" / "unit" / "distributed")]
+
+from harness import parse_arguments, save, show  # noqa: E402
+from parallel_models import DECODER_PLANS, loss_by_class, loss_of  # noqa: E402
+
+STEPS, TIMEOUT_S = 20, 300.0
+BATCH, MICROBATCHES, LENGTH, VOCABULARY, CLASSES = 16, 2, 16, 64, 8
+TOLERANCES = {"SGD": 1e-5, "AdamW": 1e-4}
 OPTIMIZERS = {
     "SGD": lambda p: gh.optim.SGD(p, lr=0.05, momentum=0.9),
     "AdamW": lambda p: gh.optim.AdamW(p, lr=1e-3),
 }
-LIMITS = {"SGD": 1e-5, "AdamW": 1e-4}
-MODELS = ("mlp", "gpt", "resnet18")
-BATCH, LENGTH, VOCABULARY = 8, 16, 64
-TENSOR = {
-    "tokens": Vocabulary(),
-    "layers.*.self_attn": Heads(),
-    "layers.*.linear1": Column(),
-    "layers.*.linear2": Row(),
-    "output": Column(),
-}
+MLP_LAYERS = 7
 PLANS = {
-    "mlp": {"tensor": {"0": Column(), "2": Row(), "4": Column(output=Whole())}},
-    "gpt": {
-        "tensor": TENSOR,
-        "sequence": {
-            "tokens": Vocabulary(),
-            "dropout": Sequence(input=Whole()),
-            "layers.*.norm*": Sequence(),
-            "layers.*.self_attn": Heads(input=Shard(1), output=Shard(1)),
-            "layers.*.linear1": Column(input=Shard(1)),
-            "layers.*.linear2": Row(output=Shard(1)),
-            "norm": Sequence(),
-            "output": Column(input=Shard(1)),
+    "mlp": {
+        "tensor": {
+            **{str(i): Column() for i in range(0, 2 * MLP_LAYERS, 4)},
+            **{str(i): Row() for i in range(2, 2 * MLP_LAYERS, 4)},
+            str(2 * MLP_LAYERS - 2): Column(output=Replicate()),
         },
-        "context": {"positions": ContextParallel(), "layers.*.self_attn": ContextParallel()},
-        "tensor, context": {
-            **TENSOR,
-            "positions": ContextParallel(),
-            "layers.*.self_attn": [Heads(), ContextParallel()],
-        },
+        "context": {"0": ContextParallel()},
     },
-    "resnet18": {},
+    "gpt": DECODER_PLANS,
+    "resnet18": {
+        "tensor": {"fc": Column(output=Replicate())},
+        "tensor of convolutions": {"layer1.*.conv*": Column()},
+        "context": {"conv1": ContextParallel()},
+    },
 }
-SCHEMES = {  # name: (axes of the mesh, plan, stage of ZeRO)
-    "data parallel": ({"data": 2}, "", 0),
-    "data parallel, 4 ranks": ({"data": 4}, "", 0),
-    "ZeRO 1": ({"data": 2}, "", 1),
-    "ZeRO 2": ({"data": 2}, "", 2),
-    "ZeRO 3": ({"data": 2}, "", 3),
-    "ZeRO 3, 4 ranks": ({"data": 4}, "", 3),
-    "tensor": ({"tensor": 2}, "tensor", 0),
-    "sequence": ({"tensor": 2}, "sequence", 0),
-    "context": ({"context": 2}, "context", 0),
-    "context, 4 ranks": ({"context": 4}, "context", 0),
-    "data × tensor": ({"data": 2, "tensor": 2}, "tensor", 0),
-    "ZeRO 3 × tensor": ({"data": 2, "tensor": 2}, "tensor", 3),
-    "ZeRO 3 × sequence": ({"data": 2, "tensor": 2}, "sequence", 3),
-    "ZeRO 2 × context": ({"data": 2, "context": 2}, "context", 2),
-    "tensor × context": ({"context": 2, "tensor": 2}, "tensor, context", 0),
+SCHEDULES = {"gpipe": 1, "1f1b": 1, "interleaved": 2}  # stages a rank
+
+
+class Scheme(NamedTuple):
+    """The axes of the mesh, the name of the plan, the stage of ZeRO, the schedule of a pipeline."""
+
+    axes: dict[str, int]
+    plan: str = ""
+    stage: int = 0
+    schedule: str = ""
+
+    @property
+    def over(self) -> tuple[str, ...]:
+        """The axes along which ranks have parts of a batch."""
+        return tuple(axis for axis in self.axes if axis in ("data", "context"))
+
+    @property
+    def ranks(self) -> int:
+        return int(np.prod(list(self.axes.values())))
+
+    def parts(self, kind: str) -> tuple[int, int]:
+        """Into how many parts ranks and microbatches cut a batch, as far as the numbers depend on
+        it: BatchNorm sees microbatches, those of all ranks along "data" together."""
+        if self.schedule and kind == "resnet18":
+            return self.axes.get("data", 1), MICROBATCHES
+        return 1, 1
+
+
+def by_rows() -> dict[str, Scheme]:
+    """Data parallel and ZeRO."""
+    names = {0: "data", 1: "ZeRO 1", 2: "ZeRO 2", 3: "ZeRO 3"}
+    return {
+        f"{name}, {count} ranks": Scheme({"data": count}, stage=stage)
+        for stage, name in names.items()
+        for count in (2, 4)
+    }
+
+
+def by_plans(*plans: tuple[str, str]) -> dict[str, Scheme]:
+    """Plans, alone and beside data parallel and ZeRO; each with the axis that it names."""
+    found = {}
+    for plan, axis in plans:
+        for count in (2, 4):
+            found[f"{plan}, {count} ranks"] = Scheme({axis: count}, plan)
+        for stage, name in enumerate(("data", "ZeRO 1", "ZeRO 2", "ZeRO 3")):
+            found[f"{name} × {plan}"] = Scheme({"data": 2, axis: 2}, plan, stage)
+    return found
+
+
+def by_stages(*plans: tuple[str, str]) -> dict[str, Scheme]:
+    """Pipelines, alone and beside data parallel, ZeRO and plans."""
+    found = {}
+    for schedule in SCHEDULES:
+        for count in (2, 4):
+            found[f"{schedule}, {count} ranks"] = Scheme({"pipe": count}, schedule=schedule)
+        found[f"data × {schedule}"] = Scheme({"data": 2, "pipe": 2}, schedule=schedule)
+        for plan, axis in plans:
+            found[f"{schedule} × {plan}"] = Scheme({"pipe": 2, axis: 2}, plan, schedule=schedule)
+    for stage in (1, 2):
+        found[f"ZeRO {stage} × 1f1b"] = Scheme({"data": 2, "pipe": 2}, "", stage, "1f1b")
+    return found
+
+
+TENSOR, SEQUENCE, CONTEXT = ("tensor", "tensor"), ("sequence", "tensor"), ("context", "context")
+TWO_BY_TWO = {"context": 2, "tensor": 2}
+SCHEMES = {
+    "mlp": {**by_rows(), **by_plans(TENSOR), **by_stages(TENSOR)},
+    "gpt": {
+        **by_rows(),
+        **by_plans(TENSOR, SEQUENCE, CONTEXT),
+        "tensor × context": Scheme(TWO_BY_TWO, "tensor, context"),
+        "sequence × context": Scheme(TWO_BY_TWO, "sequence, context"),
+        **by_stages(TENSOR, SEQUENCE, CONTEXT),
+    },
+    "resnet18": {**by_rows(), **by_plans(TENSOR), **by_stages(TENSOR)},
+}
+ZERO_3_OF_STAGES = Scheme({"data": 2, "pipe": 2}, "", 3, "1f1b")
+REFUSED = {
+    "mlp": {"context": Scheme({"context": 2}, "context"), "ZeRO 3 × 1f1b": ZERO_3_OF_STAGES},
+    "gpt": {"ZeRO 3 × 1f1b": ZERO_3_OF_STAGES},
+    "resnet18": {
+        "context": Scheme({"context": 2}, "context"),
+        "tensor of convolutions": Scheme({"tensor": 2}, "tensor of convolutions"),
+        "ZeRO 3 × 1f1b": ZERO_3_OF_STAGES,
+    },
 }
 
 
-def build(kind: str) -> gh.nn.Module:
+def build(kind: str, group=None) -> gh.nn.Module:
+    """A model, the same on each rank; its BatchNorm takes statistics over the group."""
     gh.random.seed(1)
     if kind == "mlp":
-        wide, act = gh.nn.Linear(256, 256), gh.nn.Tanh
-        return gh.nn.Sequential(gh.nn.Linear(32, 256), act(), wide, act(), gh.nn.Linear(256, 8))
+        sizes = [32, *[128] * (MLP_LAYERS - 1), CLASSES]
+        layers = [gh.nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False)]
+        parts = [part for layer in layers for part in (layer, gh.nn.Tanh())]
+        return gh.nn.Sequential(*parts[:-1])
     if kind == "gpt":
-        return gh.text.models.GptLike(VOCABULARY, 2, 64, 4, 256, LENGTH)
-    return gh.nn.SyncBatchNorm.convert_sync_batchnorm(gh.vision.models.resnet18(10))
+        return gh.text.models.GptLike(VOCABULARY, 6, 64, 4, 256, LENGTH)
+    model = gh.vision.models.resnet18(CLASSES)
+    return gh.nn.SyncBatchNorm.convert_sync_batchnorm(model, group) if group else model
 
 
 def batches(kind: str, count: int):
@@ -96,50 +165,76 @@ def batches(kind: str, count: int):
             yield text[:, :-1], text[:, 1:]
         else:
             shape = (BATCH, 32) if kind == "mlp" else (BATCH, 3, 32, 32)
-            yield rng.standard_normal(shape, np.float32), rng.integers(0, 8, BATCH)
+            yield rng.standard_normal(shape, np.float32), rng.integers(0, CLASSES, BATCH)
 
 
-def loss_of(scores, target, group=None):
-    rows, target = scores.reshape((-1, scores.shape[-1])), target.reshape(-1)
-    if group is not None:
-        return dist.cross_entropy(rows, target, group=group)
-    return gh.nn.functional.cross_entropy(rows, target)
-
-
-def curve(kind: str, rule: str, steps: int, scheme: str | None) -> dict:
-    """Losses of this rank, with bytes sent in the last step and the peak of the memory in it."""
-    axes, plan, stage = SCHEMES[scheme] if scheme else ({}, "", 0)
-    model = build(kind)
+def curve_alone(
+    kind: str, rule: str, steps: int, parts: tuple[int, int] = (1, 1), seed: int | None = None
+) -> dict:
+    """What one process finds that takes a batch in such parts: a microbatch of all ranks at a time.
+    With a seed, rows come in another order, in which each part keeps its own."""
+    model, rng = build(kind), np.random.default_rng(seed)
     optimizer = OPTIMIZERS[rule](model.parameters())
-    mesh = dist.mesh(axes) if axes else None
-    over = tuple(axis for axis in axes if axis != "tensor")
-    if plan:
-        dist.distribute(model, mesh, PLANS[kind][plan])
-    if stage:
-        optimizer = dist.zero(model, optimizer, mesh, over, stage=stage)
-    elif over:
+    pieces = np.arange(BATCH).reshape(*parts, -1)  # (ranks, microbatches, rows)
+    if seed is not None:
+        pieces = rng.permuted(pieces, axis=-1)
+
+    def step(batch):
+        total = 0.0
+        for number in range(parts[1]):
+            x, target = (gh.asarray(whole[pieces[:, number].ravel()]) for whole in batch)
+            loss = loss_of(model(x), target) / parts[1]
+            loss.backward()
+            total = total + loss.detach()
+        return total
+
+    return followed(batches(kind, steps), optimizer, step)
+
+
+def curve(kind: str, rule: str, steps: int, scheme: Scheme) -> dict:
+    """What this rank finds."""
+    mesh, over = dist.mesh(scheme.axes), scheme.over
+    model = build(kind, mesh.group(*over) if over else None)
+    dist.distribute(model, mesh, PLANS[kind][scheme.plan] if scheme.plan else {})
+    by_class = kind == "gpt" and "tensor" in scheme.axes
+    loss = loss_by_class(mesh["tensor"]) if by_class else loss_of
+    placed = {axis: Shard(int(axis == "context")) for axis in over}
+
+    def own(batch):
+        return [dist.place(whole, mesh, placed) for whole in batch]
+
+    if scheme.schedule:
+        example = own(next(batches(kind, 1)))[0]
+        options = {"microbatches": MICROBATCHES, "stages_per_rank": SCHEDULES[scheme.schedule]}
+        options |= {"schedule": scheme.schedule, "data": () if scheme.stage else over}
+        model = dist.pipeline(model, mesh, example=example, **options)
+    optimizer = OPTIMIZERS[rule](model.parameters())
+    if scheme.stage:
+        optimizer = dist.zero(model, optimizer, mesh, over, stage=scheme.stage)
+    elif over and not scheme.schedule:
         dist.replicate(model, mesh, over)
-    group = mesh["tensor"] if "tensor" in axes and kind == "gpt" else None
-    cut = {axis: Shard(int(axis == "context")) for axis in over}
+
+    def step(batch):
+        x, target = own(batch)
+        if scheme.schedule:
+            return model.step(x, target, loss)
+        value = loss(model(x), target)
+        value.backward()
+        return value
+
+    return followed(batches(kind, steps), optimizer, step)
+
+
+def followed(given, optimizer, step) -> dict:
+    """Losses of the steps, and the bytes that this rank sends in the last one."""
     losses, sent = [], 0
-    for x, target in batches(kind, steps):
-        if len(losses) == steps - 1:
-            gh.memory.reset_peak()
-            sent = sent_so_far()
-        if mesh is not None:
-            x, target = (dist.place(part, mesh, cut) for part in (x, target))
+    for batch in given:
+        sent = sent_so_far()
         optimizer.zero_grad()
-        loss = loss_of(model(gh.asarray(x)), gh.asarray(target), group)
-        loss.backward()
+        loss = step(batch)
         optimizer.step()
         losses.append(loss.item())
-    stats = gh.memory.stats()
-    return {
-        "losses": losses,
-        "sent": sent_so_far() - sent,
-        "peak": stats.peak_allocated_bytes,
-        "kept": stats.allocated_bytes,
-    }
+    return {"losses": losses, "sent": sent_so_far() - sent}
 
 
 def sent_so_far() -> int:
@@ -148,44 +243,148 @@ def sent_so_far() -> int:
     return sum(getattr(transport, "sent_bytes", 0) for transport in transports)
 
 
-def compare(kind: str, rule: str, scheme: str, steps: int, alone: dict) -> tuple[list[str], bool]:
-    """A row of the table, and whether the losses agree."""
-    axes = SCHEMES[scheme][0]
-    size = int(np.prod(list(axes.values())))
-    found = dist.spawn(curve, size, kind, rule, steps, scheme)
-    losses = np.mean([own["losses"] for own in found], axis=0)
-    difference = float(np.max(np.abs(losses / alone["losses"] - 1)))
-    agrees = difference <= LIMITS[rule]
-    peak, kept = (max(own[name] for own in found) for name in ("peak", "kept"))
-    cells = [kind, rule, scheme, str(steps), f"{difference:.1e}" + ("" if agrees else " !")]
-    cells += [f"{max(own['sent'] for own in found):,}", f"{kept / alone['kept']:.2f}"]
-    return [*cells, f"{peak:,}", f"{peak / alone['peak']:.2f}"], agrees
+def apart(losses, alone: list[float]) -> float:
+    """The largest relative difference of two curves."""
+    return float(np.max(np.abs(np.array(losses) / alone - 1)))
+
+
+class Task(NamedTuple):
+    """A row: a model, an optimizer and a scheme, by name."""
+
+    kind: str
+    rule: str
+    name: str
+    steps: int = STEPS
+    is_refused: bool = False
+
+    @property
+    def scheme(self) -> Scheme:
+        return (REFUSED if self.is_refused else SCHEMES)[self.kind][self.name]
+
+    def __str__(self):
+        return f"{self.kind} {self.rule} {self.name}"
+
+
+def all_tasks(steps: int) -> list[Task]:
+    """All rows; a refusal does not depend on the optimizer."""
+    rows = [
+        Task(kind, rule, name, steps)
+        for kind in SCHEMES
+        for rule, name in product(TOLERANCES, SCHEMES[kind])
+    ]
+    return rows + [Task(kind, "SGD", name, 1, True) for kind in REFUSED for name in REFUSED[kind]]
+
+
+def curves(tasks: list[Task]) -> list[dict]:
+    """What this rank finds of each."""
+    found = []
+    for task in tasks:
+        if dist.rank() == 0:
+            print(f"  {task}", flush=True)
+        found.append(curve(task.kind, task.rule, task.steps, task.scheme))
+    return found
+
+
+def curves_alone(keys: list[tuple]) -> dict[tuple, dict]:
+    """Curves of one process, with how far rounding moves them."""
+    found = {}
+    for key in keys:
+        print("  alone:", *key, flush=True)
+        own, other = curve_alone(*key), curve_alone(*key, seed=0)
+        found[key] = {**own, "rounding": apart(other["losses"], own["losses"])}
+    return found
+
+
+def key_of(task: Task) -> tuple:
+    """What a curve of one process depends on."""
+    return task.kind, task.rule, task.steps, task.scheme.parts(task.kind)
+
+
+def found_by_ranks(tasks: list[Task]) -> dict[Task, list[dict] | CollectiveError]:
+    """What each rank finds of tasks with the same number of ranks; these stay from one to the next.
+    Where one fails, each gets ranks of its own."""
+    try:
+        found = dist.spawn(curves, tasks[0].scheme.ranks, tasks, timeout_s=TIMEOUT_S)
+    except CollectiveError as error:
+        if len(tasks) == 1:
+            return {tasks[0]: error}
+        return {k: v for task in tasks for k, v in found_by_ranks([task]).items()}
+    return dict(zip(tasks, zip(*found, strict=True), strict=True))
+
+
+def row_of(task: Task, found, alone: dict[tuple, dict]) -> dict:
+    """What is said of a row."""
+    row = {"ranks": task.scheme.ranks, "mesh": task.scheme.axes, "agrees": False}
+    if isinstance(found, CollectiveError):
+        cause = found.__cause__
+        is_refusal = task.is_refused and isinstance(cause, OptionError | ShapeError)
+        return {
+            **row,
+            "agrees": is_refusal,
+            "refused" if is_refusal else "failed": str(cause or found),
+        }
+    if task.is_refused:
+        return {**row, "failed": "It was to be refused, and ran."}
+    beside, allowed = alone[key_of(task)], TOLERANCES[task.rule]
+    difference = apart(np.mean([own["losses"] for own in found], 0), beside["losses"])
+    return {
+        **row,
+        "agrees": difference <= allowed,
+        "difference": difference,
+        "tolerance": allowed,
+        "rounding": beside["rounding"],
+        "sent_bytes": max(own["sent"] for own in found),
+    }
+
+
+def all_rows(tasks: list[Task]) -> dict[str, dict]:
+    """Rows by their names."""
+    keys = list(dict.fromkeys(key_of(task) for task in tasks if not task.is_refused))
+    alone = dist.spawn(curves_alone, 1, keys)[0] if keys else {}
+    batches: dict[tuple, list[Task]] = {}
+    for task in tasks:
+        own = task.name if task.is_refused else ""
+        batches.setdefault((task.kind, task.scheme.ranks, own), []).append(task)
+    found = {k: v for batch in batches.values() for k, v in found_by_ranks(batch).items()}
+    return {str(task): row_of(task, found[task], alone) for task in tasks}
+
+
+def cells(name: str, row: dict) -> list[str]:
+    """A row of the table."""
+    if "difference" not in row:
+        return [name, str(row["ranks"]), "", "", "", "", "refused" if row["agrees"] else "FAILED"]
+    return [
+        name,
+        str(row["ranks"]),
+        f"{row['difference']:.1e}",
+        f"{row['tolerance']:.0e}",
+        f"{row['rounding']:.1e}",
+        f"{row['sent_bytes']:,}",
+        "" if row["agrees"] else "APART",
+    ]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--only", choices=MODELS, help="one of the models")
-    parser.add_argument("--smoke", action="store_true", help="3 steps of one scheme and model")
-    options = parser.parse_args()
-    steps = 3 if options.smoke else options.steps
-    columns = ("model", "rule", "scheme", "steps", "difference", "bytes sent a step")
-    table = Table(*columns, "kept of alone", "peak bytes", "of alone", box=None)
-    agree = True
-    for kind in [options.only] if options.only else MODELS[: 1 if options.smoke else None]:
-        for rule in OPTIMIZERS:
-            alone = dist.spawn(curve, 1, kind, rule, steps, None)[0]
-            for scheme, (_, plan, _) in SCHEMES.items():
-                if plan and plan not in PLANS[kind]:
-                    continue
-                if options.smoke and scheme != "ZeRO 3":
-                    continue
-                row, agrees = compare(kind, rule, scheme, steps, alone)
-                print(*row, sep="  ", flush=True)
-                table.add_row(*row)
-                agree = agree and agrees
-    Console(width=140).print(table)
-    return 0 if agree else 1
+    options = parse_arguments(__doc__, ("WORDs",))
+    steps = 3 if options.smoke else STEPS
+    words = options.parts or (["mlp", "SGD", "ZeRO 3, 2"] if options.smoke else [])
+    every = all_tasks(steps)
+    tasks = [task for task in every if all(w.lower() in str(task).lower() for w in words)]
+    if not tasks:
+        print(f"No row has all of {words}. Rows:", *every, sep="\n")
+        return 1
+    rows = all_rows(tasks)
+    columns = ["model, optimizer, scheme", "ranks", "apart", "allowed", "rounding"]
+    table = [cells(*item) for item in rows.items()]
+    show("Loss curves beside one process", [*columns, "bytes sent a step", ""], table)
+    for name, row in rows.items():
+        if text := row.get("failed") or row.get("refused"):
+            print(f"{name}: {text}")
+    if len(tasks) == len(every):
+        print(save("distributed_curves", {"steps": steps, "rows": rows}, options))
+    wrong = [name for name, row in rows.items() if not row["agrees"]]
+    print(f"{len(rows)} rows, {len(wrong)} wrong", *wrong, sep="\n")
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """A vocabulary that ranks share out: its embedding, and cross-entropy without gathered scores."""
 
-from glasshouse.base.errors import OptionError, ShapeError
+from glasshouse.base.errors import IndexOutOfRangeError, OptionError, ShapeError
 from glasshouse.dispatch.value import as_value, cast
 from glasshouse.distributed.layout import left
-from glasshouse.nn.functional.linear import embedding
+from glasshouse.nn.functional.linear import embedding, outside_of_table
+from glasshouse.nn.functional.loss import outside_of_classes
 from glasshouse.nn.linear import Embedding
 from glasshouse.nn.loss import CrossEntropyLoss
 from glasshouse.ops import collective
@@ -14,16 +15,17 @@ from glasshouse.tensor import where as choose
 
 
 def own_index(index, size: int, group: ProcessGroup) -> tuple:
-    """(which of these numbers lie in this rank's part of a vocabulary, where they lie in it; 0 for
-    the others), `size` being that of the part."""
+    """(which of these numbers lie in this rank's part of a vocabulary, where they lie in it), with
+    `size` that of the part. For those of other ranks the second is 0; for those of none it is a
+    place that no part has, so that looking it up is an error on each rank."""
     moved = index - group.rank * size
     inside = (moved >= 0) & (moved < size)
-    return inside, choose(inside, moved, 0)
+    elsewhere = choose((index >= 0) & (index < group.size * size), 0, size)
+    return inside, choose(inside, moved, elsewhere)
 
 
 class VocabularyEmbedding(Embedding):
-    """An Embedding of which each rank has the rows of its part of the vocabulary. An index outside
-    the whole gives a row of zeros."""
+    """An Embedding of which each rank has the rows of its part of the vocabulary."""
 
     def forward(self, input):
         index = as_value(input, where="Embedding")
@@ -34,7 +36,10 @@ class VocabularyEmbedding(Embedding):
         if padding is not None:
             padding -= group.rank * size
             padding = padding if 0 <= padding < size else None
-        rows = embedding(local, self.weight, padding, _where="Embedding")
+        try:
+            rows = embedding(local, self.weight, padding, _where="Embedding")
+        except IndexOutOfRangeError:
+            raise outside_of_table("Embedding", index, group.size * size) from None
         own = choose(reshape(inside, (*index.shape, 1)), rows, 0.0)
         return left(own, self.layout)
 
@@ -52,7 +57,8 @@ def cross_entropy(
 
     Shapes: scores (N, classes of this rank, ...), target (N, ...) of integers -> (), or like target
         for reduction "none"
-    Raises: ShapeError for a target of another shape, OptionError for another reduction
+    Raises: ShapeError for a target of another shape, OptionError for another reduction,
+        IndexOutOfRangeError for a class that no rank has and that is not ignore_index
     Source: Shoeybi et al. 2019, arXiv:1909.08053, sec. 3
     """
     where = "distributed.cross_entropy"
@@ -67,11 +73,14 @@ def cross_entropy(
     top = collective.all_reduce(top, group=group, reduce="max", replicated=True)
     own = reduce.sum(exp(scores - top), axis=1)
     total = collective.all_reduce(own, group=group, reduce="sum", replicated=True)
-    inside, local = own_index(target, scores.shape[1], group)
-    picked = take_along_axis(scores - top, reshape(local, top.shape), axis=1)
+    counts, size = target != ignore_index, scores.shape[1]
+    inside, local = own_index(choose(counts, target, 0), size, group)
+    try:
+        picked = take_along_axis(scores - top, reshape(local, top.shape), axis=1)
+    except IndexOutOfRangeError:
+        raise outside_of_classes(where, target, group.size * size, ignore_index) from None
     picked = choose(inside, reshape(picked, target.shape), 0.0)
     picked = collective.all_reduce(picked, group=group, reduce="sum", replicated=True)
-    counts = target != ignore_index
     losses = choose(counts, log(total) - picked, 0.0)
     if reduction == "none":
         return losses

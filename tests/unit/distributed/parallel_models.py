@@ -4,7 +4,16 @@ import numpy as np
 
 import glasshouse as gh
 from glasshouse import distributed as dist
-from glasshouse.distributed import Shard
+from glasshouse.distributed import (
+    Column,
+    ContextParallel,
+    Heads,
+    Replicate,
+    Row,
+    Sequence,
+    Shard,
+    Vocabulary,
+)
 
 OPTIMIZERS = {
     "sgd": lambda p: gh.optim.SGD(p, lr=0.1, momentum=0.9),
@@ -14,6 +23,39 @@ OPTIMIZERS = {
     "novograd": lambda p: gh.optim.NovoGrad(p, lr=0.01),
 }
 BATCH, LENGTH, VOCABULARY = 8, 8, 24
+TENSOR = {
+    "tokens": Vocabulary(),
+    "layers.*.self_attn": Heads(),
+    "layers.*.linear1": Column(),
+    "layers.*.linear2": Row(),
+    "output": Column(),
+}
+SEQUENCE = {
+    "tokens": Vocabulary(),
+    "dropout": Sequence(input=Replicate()),
+    "layers.*.norm*": Sequence(),
+    "layers.*.self_attn": Heads(input=Shard(1), output=Shard(1)),
+    "layers.*.linear1": Column(input=Shard(1)),
+    "layers.*.linear2": Row(output=Shard(1)),
+    "norm": Sequence(),
+    "output": Column(input=Shard(1)),
+}
+CONTEXT = {"positions": ContextParallel(), "layers.*.self_attn": ContextParallel()}
+
+
+def along_both(plan: dict) -> dict:
+    """A plan along "tensor" and CONTEXT along "context"."""
+    heads = plan["layers.*.self_attn"]
+    return {**plan, **CONTEXT, "layers.*.self_attn": [heads, ContextParallel()]}
+
+
+DECODER_PLANS = {  # of a GptLike; ranks share out its scores by "tensor" and "sequence"
+    "tensor": TENSOR,
+    "sequence": SEQUENCE,
+    "context": CONTEXT,
+    "tensor, context": along_both(TENSOR),
+    "sequence, context": along_both(SEQUENCE),
+}
 
 
 def build(kind: str):
@@ -39,6 +81,16 @@ def batches(kind: str, count: int):
 def loss_of(scores, target):
     rows = scores.reshape((-1, scores.shape[-1]))
     return gh.nn.functional.cross_entropy(rows, target.reshape(-1))
+
+
+def loss_by_class(group):
+    """The loss of scores whose classes the ranks of a group share out."""
+
+    def loss(scores, target):
+        rows = scores.reshape((-1, scores.shape[-1]))
+        return dist.cross_entropy(rows, target.reshape(-1), group=group)
+
+    return loss
 
 
 def train(model, optimizer, given, placements=None, mesh=None, *, clip=None, loss_of=loss_of):

@@ -1,14 +1,23 @@
 import numpy as np
 import pytest
-from parallel_models import OPTIMIZERS, alone, batches, build, check_same, loss_of, train
+from parallel_models import (
+    DECODER_PLANS,
+    OPTIMIZERS,
+    alone,
+    batches,
+    build,
+    check_same,
+    loss_by_class,
+    loss_of,
+    train,
+)
 
 import glasshouse as gh
 from glasshouse import distributed as dist
-from glasshouse.base.errors import OptionError, ShapeError
+from glasshouse.base.errors import IndexOutOfRangeError, OptionError, ShapeError
 from glasshouse.distributed import (
     Apart,
     Column,
-    ContextParallel,
     Heads,
     Replicate,
     Row,
@@ -18,40 +27,14 @@ from glasshouse.distributed import (
 )
 
 PLANS = {
+    **DECODER_PLANS,
     "mlp": {"0": Column(), "2": Row()},
-    "gpt": {
-        "tokens": Vocabulary(),
-        "layers.*.self_attn": Heads(),
-        "layers.*.linear1": Column(),
-        "layers.*.linear2": Row(),
-        "output": Column(),
-    },
     "joined": {
         "layers.*.self_attn": Heads(),
         "layers.*.linear1": Column(output=Replicate()),
         "layers.*.linear2": Row(input=Replicate()),
     },
-    "sequence": {
-        "tokens": Vocabulary(),
-        "dropout": Sequence(input=Replicate()),
-        "layers.*.norm*": Sequence(),
-        "layers.*.self_attn": Heads(input=Shard(1), output=Shard(1)),
-        "layers.*.linear1": Column(input=Shard(1)),
-        "layers.*.linear2": Row(output=Shard(1)),
-        "norm": Sequence(),
-        "output": Column(input=Shard(1)),
-    },
-    "context": {"positions": ContextParallel(), "layers.*.self_attn": ContextParallel()},
-    "both": {
-        "tokens": Vocabulary(),
-        "positions": ContextParallel(),
-        "layers.*.self_attn": [Heads(), ContextParallel()],
-        "layers.*.linear1": Column(),
-        "layers.*.linear2": Row(),
-        "output": Column(),
-    },
 }
-BY_CLASS = {"gpt", "sequence", "both"}  # whose scores are shared out
 
 
 def trained(axes, plan, rule, steps, stage=0, clip=None):
@@ -64,17 +47,10 @@ def trained(axes, plan, rule, steps, stage=0, clip=None):
         optimizer = dist.zero(model, optimizer, mesh, over, stage=stage)
     elif over:
         dist.replicate(model, mesh, over)
-    loss = loss_by_class(mesh["tensor"]) if plan in BY_CLASS else loss_of
+    by_class = plan.startswith(("tensor", "sequence"))
+    loss = loss_by_class(mesh["tensor"]) if by_class else loss_of
     placements = {axis: Shard(axis == "context") for axis in over}
     return train(model, optimizer, batches(kind, steps), placements, mesh, clip=clip, loss_of=loss)
-
-
-def loss_by_class(group):
-    def loss(scores, target):
-        rows = scores.reshape((-1, scores.shape[-1]))
-        return dist.cross_entropy(rows, target.reshape(-1), group=group)
-
-    return loss
 
 
 def test_columns_and_rows_train_as_one_process(ranks):
@@ -82,7 +58,7 @@ def test_columns_and_rows_train_as_one_process(ranks):
     check_same(found, alone("mlp", "sgd", 20), 1e-5)
 
 
-@pytest.mark.parametrize("plan", ["gpt", "joined", "sequence"])
+@pytest.mark.parametrize("plan", ["tensor", "joined", "sequence"])
 def test_a_decoder_under_a_plan_trains_as_one_process(ranks, plan):
     found = ranks(trained, {"tensor": 2}, plan, "adamw", 6, 0, 0.5)
     check_same(found, alone("gpt", "adamw", 6, clip=0.5), 1e-4, atol=1e-3)
@@ -96,9 +72,9 @@ def test_a_decoder_on_parts_of_the_sequence_trains_as_one_process(ranks):
 @pytest.mark.parametrize(
     "axes, plan, stage",
     [
-        ({"data": 2, "tensor": 2}, "gpt", 0),
+        ({"data": 2, "tensor": 2}, "tensor", 0),
         ({"data": 2, "tensor": 2}, "sequence", 3),
-        ({"context": 2, "tensor": 2}, "both", 0),
+        ({"context": 2, "tensor": 2}, "tensor, context", 0),
         ({"data": 2, "context": 2}, "context", 2),
     ],
 )
@@ -158,6 +134,31 @@ def test_cross_entropy_of_classes_that_ranks_share_out(ranks, reduction):
         np.testing.assert_allclose(gradient, scores.grad.numpy(), rtol=1e-4, atol=1e-6)
 
 
+def of_no_rank():
+    """What is said of tokens and classes that no rank has; also of some known only when read."""
+    mesh, messages = dist.mesh({"tensor": 2}), []
+    table = dist.distribute(gh.nn.Sequential(gh.nn.Embedding(6, 4)), mesh, {"0": Vocabulary()})
+    scores = gh.zeros((2, 3))
+    for call, wrong in (
+        (table, [0, 6]),
+        (table, [-1, 5]),
+        (lambda y: dist.cross_entropy(scores, y, group=mesh["tensor"]), [-100, 6]),
+    ):
+        with pytest.raises(IndexOutOfRangeError) as caught:
+            call(gh.asarray(wrong))
+        messages.append(str(caught.value))
+    with pytest.raises(IndexOutOfRangeError):
+        table(gh.arange(1 << 17) % 7).numpy()
+    return messages
+
+
+def test_numbers_outside_a_shared_vocabulary_are_refused_on_each_rank(ranks):
+    for above, below, of_class in ranks(of_no_rank):
+        assert "expected indices from 0 to 5; got indices from 0 to 6" in above
+        assert "expected indices from 0 to 5; got indices from -1 to 5" in below
+        assert "expected class indices from 0 to 5, or ignore_index -100; got" in of_class
+
+
 def masks():
     mesh = dist.mesh({"data": 2, "tensor": 2})
     dist.seed(7, mesh)
@@ -208,7 +209,7 @@ def test_plans_that_do_not_fit_are_refused_and_change_nothing(ranks):
 
 def held():
     mesh = dist.mesh({"tensor": 2})
-    model = dist.distribute(build("gpt"), mesh, PLANS["gpt"])
+    model = dist.distribute(build("gpt"), mesh, PLANS["tensor"])
     return [p.size for p in model.parameters()]
 
 

@@ -110,12 +110,7 @@ def embedding(
             shrink_rows(weight, valid, max_norm, norm_type)
         y = gather(weight, valid, axis=0)
     except IndexOutOfRangeError:
-        raise IndexOutOfRangeError(
-            _where,
-            f"indices from 0 to {rows - 1}",
-            f"indices from {reduce.min(index).item()} to {reduce.max(index).item()}",
-            "Enlarge num_embeddings or change the indices.",
-        ) from None
+        raise outside_of_table(_where, index, rows) from None
     if scale_grad_by_freq:
         ones = cast(valid == valid, y.dtype)
         uses = scatter_add(zeros((rows,), dtype=y.dtype), valid, ones, axis=0)
@@ -148,6 +143,16 @@ def shrink_rows(weight, index: Value, max_norm: float, norm_type: float) -> None
         # 1e-7 as in PyTorch: the scaled row stays below the limit in spite of rounding
         rows = choose(size > max_norm, rows * (max_norm / (size + 1e-7)), rows)
         weight[...] = scatter_set(weight.detach(), used, rows, axis=0)
+
+
+def outside_of_table(where: str, index, rows: int) -> IndexOutOfRangeError:
+    """The error of indices outside a table of so many rows."""
+    return IndexOutOfRangeError(
+        where,
+        f"indices from 0 to {rows - 1}",
+        f"indices from {reduce.min(index).item()} to {reduce.max(index).item()}",
+        "Enlarge num_embeddings or change the indices.",
+    )
 
 
 def one_hot(tensor, num_classes=-1):

@@ -228,16 +228,21 @@ def pick_classes(where: str, x: Value, axis: int, target: Value, ignore_index: i
     try:
         index = gather(table, index, axis=0)  # itself, or an error
     except IndexOutOfRangeError:
-        raise IndexOutOfRangeError(
-            where,
-            f"class indices from 0 to {classes - 1}, or ignore_index {ignore_index}",
-            f"indices from {reduce.min(target).item()} to {reduce.max(target).item()}",
-            "Change the target or the number of classes.",
-        ) from None
+        raise outside_of_classes(where, target, classes, ignore_index) from None
     # A selection instead of a gather: its gradient is one too, and needs no memory of its own.
     index_at = reshape(index, (*expected[:axis], 1, *expected[axis:]))
     here = index_at == reshape(table, (classes,) + (1,) * (x.ndim - axis - 1))
     return reduce.sum(choose(here, x, 0), axis=axis), index, counts
+
+
+def outside_of_classes(where: str, target, classes: int, ignore_index: int) -> IndexOutOfRangeError:
+    """The error of a target that names no class."""
+    return IndexOutOfRangeError(
+        where,
+        f"class indices from 0 to {classes - 1}, or ignore_index {ignore_index}",
+        f"indices from {reduce.min(target).item()} to {reduce.max(target).item()}",
+        "Change the target or the number of classes.",
+    )
 
 
 def nll_loss(input, target, weight=None, ignore_index=-100, reduction="mean"):
