@@ -32,6 +32,7 @@ SPACES = {
     "torch.special": (torch.special, gh.special),
     "torch.nn": (torch.nn, gh.nn),
     "torch.nn.functional": (torch.nn.functional, gh.nn.functional),
+    "torch.nn.init": (torch.nn.init, gh.nn.init),
     "torch.nn.utils": (torch.nn.utils, getattr(gh.nn, "utils", None)),
     "torch.optim": (torch.optim, gh.optim),
     "torch.optim.lr_scheduler": (
@@ -118,6 +119,10 @@ WITHOUT = {
 # Names that would mean something here and are not there, in a space: patterns, and why.
 MISSING = {
     ("torch", "ModuleDict ParameterDict BufferDict"): "of TorchScript; users have `gh.nn`'s",
+    (
+        "torch.nn.init",
+        "uniform normal constant eye dirac xavier_* kaiming_* orthogonal sparse",
+    ): "retired; the names end in `_`",
     ("torch.Tensor", "mode"): "`gh.mode(x)`: here x.mode is the transform of x",
 }
 

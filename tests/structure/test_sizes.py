@@ -30,6 +30,7 @@ LONG_FUNCTIONS: dict[str, str] = {}
 MOST_PARAMETERS = 6
 MANY_PARAMETERS = {
     "nn/": "names, order and defaults are PyTorch's",
+    "autograd/backward.py:grad": "names, order and defaults are PyTorch's",
     "distributed/styles.py:forward": "names, order and defaults are PyTorch's",
     "optim/": "names, order and defaults are PyTorch's",
     "data/loader.py": "names, order and defaults are PyTorch's",

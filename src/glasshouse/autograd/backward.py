@@ -4,8 +4,8 @@ import weakref
 from contextlib import contextmanager, nullcontext
 
 from glasshouse.autograd.tape import AFTERWARDS, Leaf, Walk, recording
-from glasshouse.base import DTypeError, GradError, ShapeError, type_name
-from glasshouse.dispatch import Value, as_value, full, phase
+from glasshouse.base import DTypeError, GradError, OptionError, ShapeError, type_name
+from glasshouse.dispatch import Value, as_value, full, phase, zeros
 
 
 def as_tuple(x) -> tuple:
@@ -153,18 +153,28 @@ def grad(
     grad_outputs=None,
     retain_graph=None,
     create_graph: bool = False,
-    allow_unused: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    *,
+    materialize_grads: bool = False,
 ):
     """The gradients of the sum of `outputs` with respect to each of `inputs`, a tuple shaped as
-    they are.
+    they are. One that is not used has None if allow_unused, and zeros with materialize_grads.
 
-    Raises: GradError for an input that is untracked, or unused without allow_unused.
+    Raises: GradError for an input that is untracked, or unused without allow_unused; OptionError
+        for only_inputs=False, and for materialize_grads with allow_unused=False.
     Example:
         >>> import glasshouse as gh
         >>> x = gh.tensor(3.0, requires_grad=True)
         >>> grad(x * x, x)[0].item()
         6.0
     """
+    if not only_inputs:
+        fix = "Call backward() for the gradients of all leaves."
+        raise OptionError("grad", "only_inputs=True", repr(only_inputs), fix)
+    if materialize_grads and allow_unused is False:
+        got = "allow_unused=False"
+        raise OptionError("grad", "unused inputs for materialize_grads", got, "Leave it out.")
     outputs, inputs = as_tuple(outputs), as_tuple(inputs)
     for x in inputs:
         if not isinstance(x, Value) or x.tape_entry is None:
@@ -176,6 +186,8 @@ def grad(
                 "Set requires_grad before computing the outputs.",
             )
     gradients = pull_back("grad", outputs, inputs, grad_outputs, retain_graph, create_graph)
+    if materialize_grads:
+        gradients = [zeros(x.spec) if g is None else g for x, g in zip(inputs, gradients)]
     for i, g in enumerate(gradients):
         if g is None and not allow_unused:
             raise GradError(

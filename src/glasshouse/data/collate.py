@@ -67,6 +67,9 @@ def columns_of(samples: list) -> tuple[list, object]:
         raise ShapeError("collate", "at least one sample", "none", "Check the batch size.")
     rows, structure = [], None
     for position, sample in enumerate(samples):
+        if sample is None:
+            fix = "Return the sample from __getitem__."
+            raise DTypeError("collate", "samples", f"None at {position}", fix)
         leaves, treedef = flatten(sample)
         structure = structure or treedef
         if treedef != structure:

@@ -80,6 +80,9 @@ class DataLoader:
         seed: int = 0,
         threads: bool = False,
     ):
+        if isinstance(dataset, str):
+            fix = "Pass a data set that reads it, e.g. ImageFolder(…)."
+            raise DTypeError(WHERE, "a data set", f"the text {dataset!r}", fix)
         self.iterable = is_iterable_only(dataset)
         self.dataset = dataset if self.iterable else check_source(WHERE, dataset)
         self.num_workers = check_integer(WHERE, "num_workers", num_workers, 0)

@@ -18,7 +18,7 @@ from glasshouse.data.image import open_image
 from glasshouse.data.order import random_order
 from glasshouse.data.stream import IterableDataset, MapStream
 from glasshouse.data.worker import worker_part
-from glasshouse.ops.checks import check_integer, check_type
+from glasshouse.ops.checks import check_integer, check_several, check_type
 
 KEY = "__key__"
 IMAGES = ("jpg", "jpeg", "png", "webp", "ppm")
@@ -77,6 +77,8 @@ class TarShards(IterableDataset):
 def expanded(paths) -> list[str]:
     """Every path that a pattern, or a list of these, stands for."""
     if not isinstance(paths, (str, Path)):
+        fix = "Pass e.g. 'train-{0000..0031}.tar'."
+        paths = check_several("TarShards", paths, "paths of shards", fix)
         return [path for pattern in paths for path in expanded(pattern)]
     text = str(paths)
     braces = BRACES.search(text)

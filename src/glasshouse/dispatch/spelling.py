@@ -16,6 +16,9 @@ OTHER_NAMES = {
     "dim1": ("axis2",),
     "shifts": ("shift",),
     "diagonal": ("k",),
+    "steps": ("num",),
+    "in_dims": ("in_axes",),
+    "out_dims": ("out_axes",),
 }
 
 

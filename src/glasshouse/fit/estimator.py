@@ -10,7 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from glasshouse.autograd import no_grad
-from glasshouse.base.errors import OptionError, ShapeError
+from glasshouse.base.errors import DTypeError, OptionError, ShapeError, type_name
 from glasshouse.data import DataLoader, TensorDataset
 from glasshouse.fit.loop import fit
 from glasshouse.nn import Linear, Module, ReLU, Sequential
@@ -52,8 +52,13 @@ class NetworkEstimator(BaseEstimator):
         self.seed_ = int(draws.randint(2**31 - 1))
         self.draws_ = random.Generator(self.seed_).state()
         self.epochs_ = 0
+        make_module = perceptron if self.module is None else self.module
+        if isinstance(make_module, Module) or not callable(make_module):
+            expected = "module to be a function (features, outputs) that makes a network"
+            fix = "Write module=lambda features, outputs: …, for fit makes a new one."
+            raise DTypeError(type(self).__name__, expected, type_name(make_module), fix)
         with self.own_draws():
-            self.module_ = (self.module or perceptron)(x.shape[1], outputs)
+            self.module_ = make_module(x.shape[1], outputs)
         make = self.optimizer or (lambda parameters: Adam(parameters, lr=self.lr))
         self.optimizer_ = make(self.module_.parameters())
         self.history_ = []

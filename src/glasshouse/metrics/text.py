@@ -25,6 +25,29 @@ def checked_text(where: str, **given) -> None:
             raise DTypeError(where, f"{name} to be a string", type_name(text), "Decode it.")
 
 
+def pairs_of(where: str, predicted, targets) -> list[tuple]:
+    """(predicted text, target) of one of each, or of a list of each."""
+    if isinstance(predicted, str):
+        return [(predicted, targets)]
+    fix = "Pass a string and its target, or a list of each."
+    predicted = check_several(where, predicted, "a predicted text, or a list", fix)
+    if isinstance(targets, str):
+        raise DTypeError(where, "a list of targets for a list of texts", "str", fix)
+    targets = check_several(where, targets, "a list of targets", fix)
+    if len(predicted) != len(targets):
+        got = f"{len(targets)} for {len(predicted)}"
+        raise ShapeError(where, "a target for each predicted text", got, fix)
+    return list(zip(predicted, targets, strict=True))
+
+
+def text_pairs(where: str, predicted, targets) -> list[tuple]:
+    """`pairs_of` whose targets are texts."""
+    pairs = pairs_of(where, predicted, targets)
+    for predicted, target in pairs:
+        checked_text(where, predicted=predicted, target=target)
+    return pairs
+
+
 class WordErrorRate(EditDistance):
     """Edits of words for each word of the targets.
 
@@ -35,25 +58,25 @@ class WordErrorRate(EditDistance):
         0.25
     """
 
-    def update(self, predicted: str, target: str) -> None:
-        """Compare the words of a predicted text with those of its target.
+    def update(self, predicted, target) -> None:
+        """Compare the words of a predicted text with those of its target; or of lists of them.
 
-        Raises: DTypeError if either is no string.
+        Raises: DTypeError for what is no string, ShapeError for lists of different lengths.
         """
-        checked_text("WordErrorRate.update", predicted=predicted, target=target)
-        super().update(predicted.split(), target.split())
+        for text, own in text_pairs("WordErrorRate.update", predicted, target):
+            super().update(text.split(), own.split())
 
 
 class CharErrorRate(EditDistance):
     """Edits of characters, spaces included, for each character of the targets."""
 
-    def update(self, predicted: str, target: str) -> None:
-        """Compare the characters of a predicted text with those of its target.
+    def update(self, predicted, target) -> None:
+        """Compare the characters of a predicted text with those of its target; or of lists of them.
 
-        Raises: DTypeError if either is no string.
+        Raises: DTypeError for what is no string, ShapeError for lists of different lengths.
         """
-        checked_text("CharErrorRate.update", predicted=predicted, target=target)
-        super().update(predicted, target)
+        for text, own in text_pairs("CharErrorRate.update", predicted, target):
+            super().update(text, own)
 
 
 class Perplexity(Metric):
@@ -134,23 +157,20 @@ class BLEU(Metric):
         self.scorer = scorer(lowercase=lowercase, **options)
         super().__init__()
 
-    def update(self, predicted: str, targets) -> None:
-        """Count the n-grams of a predicted text that occur in a target, or in one of several.
+    def update(self, predicted, targets) -> None:
+        """Count the n-grams of a predicted text that occur in a target, or in one of several; of a
+        list of texts each has its target, or its several.
 
-        Raises: DTypeError for what is no string.
+        Raises: DTypeError for what is no string, ShapeError for lists of different lengths.
         """
-        targets = [targets] if isinstance(targets, str) else targets
-        fix = "Pass a string, or a list of them."
-        targets = check_several("BLEU.update", targets, "target texts", fix)
-        if not targets:
-            raise ShapeError("BLEU.update", "at least one target", "none", fix)
-        named = {f"target {i}": text for i, text in enumerate(targets)}
-        checked_text("BLEU.update", predicted=predicted, **named)
-        score = self.scorer.corpus_score([predicted], [[text] for text in targets])
-        self.counts = self.counts + np.asarray(score.counts)
-        self.totals = self.totals + np.asarray(score.totals)
-        self.predicted_length += score.sys_len
-        self.target_length += score.ref_len
+        for text, own in [
+            checked_pair(*pair) for pair in pairs_of("BLEU.update", predicted, targets)
+        ]:
+            score = self.scorer.corpus_score([text], [[target] for target in own])
+            self.counts = self.counts + np.asarray(score.counts)
+            self.totals = self.totals + np.asarray(score.totals)
+            self.predicted_length += score.sys_len
+            self.target_length += score.ref_len
 
     def value(self) -> float:
         """The score of all texts; nan before the first update."""
@@ -160,3 +180,15 @@ class BLEU(Metric):
         given = self.counts.tolist(), self.totals.tolist(), *lengths
         method = self.scorer.smooth_method
         return self.scorer.compute_bleu(*given, smooth_method=method).score
+
+
+def checked_pair(predicted, targets) -> tuple[str, list]:
+    """A predicted text and all that it may be, for BLEU."""
+    targets = [targets] if isinstance(targets, str) else targets
+    fix = "Pass a string, or a list of them."
+    targets = check_several("BLEU.update", targets, "target texts", fix)
+    if not targets:
+        raise ShapeError("BLEU.update", "at least one target", "none", fix)
+    named = {f"target {i}": text for i, text in enumerate(targets)}
+    checked_text("BLEU.update", predicted=predicted, **named)
+    return predicted, targets

@@ -45,6 +45,7 @@ def check_positive(where: str, **sizes: int) -> None:
 
 
 def check_divides(where: str, size_name: str, size: int, parts_name: str, parts: int) -> None:
+    """Raise OptionError unless `parts`, 1 or more, divides `size`."""
     check_positive(where, **{parts_name: parts})
     if size % parts:
         raise OptionError(

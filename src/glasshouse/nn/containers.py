@@ -79,6 +79,12 @@ class Indexed(Module):
         self._renumber(values)
         return self
 
+    def pop(self, index: int = -1):
+        """The member at position `index`, which is taken out."""
+        value = self[index]
+        del self[index]
+        return value
+
     __iadd__ = extend
 
     def __add__(self, values):

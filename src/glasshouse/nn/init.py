@@ -5,10 +5,13 @@ fan_in and fan_out are weight.shape[1] and weight.shape[0] times the elements of
 import math
 from math import prod
 
+import numpy as np
+
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError, suggest, type_name
-from glasshouse.ops.checks import check_option
-from glasshouse.tensor import Tensor, creation, linalg, random
+from glasshouse.nn.checks import check_divides
+from glasshouse.ops.checks import check_option, check_range
+from glasshouse.tensor import Tensor, argsort, creation, linalg, random
 from glasshouse.tensor import where as choose
 
 GAINS = {
@@ -108,6 +111,46 @@ def fans(where: str, tensor) -> tuple[int, int]:
         )
     kernel = prod(tensor.shape[2:])
     return tensor.shape[1] * kernel, tensor.shape[0] * kernel
+
+
+def dirac_(tensor, groups=1):
+    """1 in the middle of the kernel from each input channel to the output channel of its number, in
+    each of `groups` groups of output channels; else 0: such a convolution passes its input on.
+
+    Raises: ShapeError unless it is the weight of a convolution whose outputs `groups` divides.
+    Source: Zagoruyko & Komodakis 2017, arXiv:1706.00388; in groups as in PyTorch.
+    """
+    if tensor.ndim not in (3, 4, 5):
+        fix = "Use eye_ for matrices."
+        raise ShapeError("dirac_", "the weight of a convolution, 3 to 5 axes", tensor.shape, fix)
+    check_divides("dirac_", "output channels", tensor.shape[0], "groups", groups)
+    outputs, inputs, *kernel = tensor.shape
+    array = np.zeros(tensor.shape)
+    each = np.arange(min(outputs // groups, inputs))
+    middle = tuple(size // 2 for size in kernel)
+    for first in range(0, outputs, outputs // groups):
+        array[(first + each, each, *middle)] = 1
+    return write("dirac_", tensor, lambda: creation.asarray(array, dtype=tensor.dtype))
+
+
+def sparse_(tensor, sparsity, std=0.01, generator=None):
+    """Normal, but for a share `sparsity` of each column, in rows that are drawn, which is 0.
+
+    Raises: ShapeError unless it is a matrix, OptionError for a share outside [0, 1].
+    Source: Martens 2010, "Deep learning via Hessian-free optimization", sec. 5.
+    """
+    if tensor.ndim != 2:
+        raise ShapeError("sparse_", "a matrix", tensor.shape, "Use 2 axes.")
+    check_range("sparse_", "sparsity", sparsity, 0, 1)
+    rows = tensor.shape[0]
+
+    def make():
+        like = {"dtype": tensor.dtype, "generator": generator}
+        order = argsort(random.uniform(tensor.shape, generator=generator), axis=0)
+        is_kept = order >= math.ceil(sparsity * rows)
+        return choose(is_kept, random.normal(tensor.shape, 0.0, std, **like), 0.0)
+
+    return write("sparse_", tensor, make)
 
 
 def xavier_uniform_(tensor, gain=1.0, generator=None):

@@ -126,7 +126,8 @@ def attach(
         got = ", ".join(sorted({type_name(m) for _, m in hits}))
         raise DTypeError(where, "Linear, Embedding or convolution layers", got, "Name others.")
     if not layers:
-        fix = suggest(patterns[0] if patterns else "", dict(named))
+        names = [n for n, m in named if isinstance(m, KINDS)]
+        fix = suggest(patterns[0] if patterns else "", names) if names else "It has no such layer."
         raise OptionError(where, "patterns of names of layers", patterns, fix)
     for name, layer in layers:
         if "lora" in layer._modules:

@@ -258,6 +258,7 @@ def whole_range(numbers: range, dtype: DType) -> Value:
     return out if numbers.step > 0 else flip(out)
 
 
+@takes_names_of_pytorch
 @makes_leaves
 def linspace(start, stop, /, num: int, *, dtype=None, device=None, endpoint: bool = True):
     """`num` evenly spaced numbers from `start` to `stop`, which is left out without `endpoint`.

@@ -242,7 +242,10 @@ def broadcast_shapes(*shapes) -> tuple[int, ...]:
     return common_shape(where, *(check_shape(where, shape) for shape in shapes))
 
 
-def sequence(where: str, arrays) -> list[Value]:
+def sequence(where: str, arrays, axis=0) -> list[Value]:
+    if isinstance(axis, Value):  # join(a, b)
+        fix = "Put them in a list."
+        raise DTypeError(where, "the tensors as one argument", "a tensor as axis too", fix)
     if isinstance(arrays, Value) and not arrays.ndim or not hasattr(arrays, "__iter__"):
         raise DTypeError(where, "a sequence of tensors", type_name(arrays), "Put them in a list.")
     arrays = [as_value(x, where=where) for x in arrays]
@@ -264,7 +267,7 @@ def concat(arrays, /, axis=0):
         >>> concat([[1, 2], [3]]).tolist()
         [1, 2, 3]
     """
-    arrays = sequence("concat", arrays)
+    arrays = sequence("concat", arrays, axis)
     if axis is None:
         arrays, axis = [values.reshape(x, (x.size,)) for x in arrays], 0
     axis = check_axis("concat", axis, arrays[0].ndim)
@@ -284,7 +287,7 @@ def stack(arrays, /, axis: int = 0):
         >>> stack([[1, 2], [3, 4]], axis=1).tolist()
         [[1, 3], [2, 4]]
     """
-    arrays = sequence("stack", arrays)
+    arrays = sequence("stack", arrays, axis)
     check_equal("stack", [x.shape for x in arrays], arrays)
     axis = check_axis("stack", axis, arrays[0].ndim + 1)
     return movement.concatenate(*(expand_dims(x, axis) for x in arrays), axis=axis)

@@ -88,12 +88,16 @@ def extreme(card, of_bools, where: str, x, axis, keepdims: bool) -> Value:
 @reduction("real or bool, kept", "[[1, 2], [3, 4]], axis=0", "[3, 4]", NO_EXTREME)
 def max(x, /, axis=None, keepdims: bool = False):
     """The largest element over axes; NaN if there is one. Equal ones share the derivative."""
+    if isinstance(axis, Value):  # PyTorch's max(x, y)
+        return elementwise.maximum(x, axis)
     return extreme(reductions.max_, reductions.any_, "max", x, axis, keepdims)
 
 
 @reduction("real or bool, kept", "[[1, 2], [3, 4]], axis=0", "[1, 2]", NO_EXTREME)
 def min(x, /, axis=None, keepdims: bool = False):
     """The smallest element over axes; NaN if there is one. Equal ones share the derivative."""
+    if isinstance(axis, Value):
+        return elementwise.minimum(x, axis)
     return extreme(reductions.min_, reductions.all_, "min", x, axis, keepdims)
 
 
@@ -159,9 +163,11 @@ def mean(x, /, axis=None, keepdims: bool = False):
 
 
 @reduction(SPREAD, "[1.0, 2.0, 3.0], correction=1", "1.0")
-def var(x, /, axis=None, *, correction=0.0, keepdims: bool = False):
-    """The variance over axes, sum(|x - mean(x)|²) / (n - correction); NaN where that is 0."""
+def var(x, /, axis=None, *, correction=0.0, keepdims: bool = False, unbiased: bool | None = None):
+    """The variance over axes, sum(|x - mean(x)|²) / (n - correction); NaN where that is 0.
+    `unbiased` says in PyTorch's way whether the correction is 1 or 0."""
     x, dtype = widened("var", x)
+    correction = correction if unbiased is None else float(unbiased)
     axes = check_axes("var", axis, x.ndim)
     away = x - mean(x, axis=axes, keepdims=True)
     squares = away * away
@@ -174,9 +180,10 @@ def var(x, /, axis=None, *, correction=0.0, keepdims: bool = False):
 
 
 @reduction(SPREAD, "[1.0, 2.0, 3.0], correction=1", "1.0")
-def std(x, /, axis=None, *, correction=0.0, keepdims: bool = False):
-    """The standard deviation over axes, sqrt(var(x)); its derivative where it is 0 is 0."""
-    spread = var(x, axis=axis, correction=correction, keepdims=keepdims)
+def std(x, /, axis=None, *, correction=0.0, keepdims: bool = False, unbiased: bool | None = None):
+    """The standard deviation over axes, sqrt(var(x)); its derivative where it is 0 is 0.
+    `unbiased` is that of `var`."""
+    spread = var(x, axis=axis, correction=correction, keepdims=keepdims, unbiased=unbiased)
     flat = spread == 0
     return choose(flat, 0.0, cards.sqrt(choose(flat, 1.0, spread)))
 

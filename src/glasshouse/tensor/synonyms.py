@@ -46,6 +46,7 @@ FUNCTIONS = {
     matrices: {"cross": "cross"},
     printing: {"set_printoptions": "set_print_options"},
 }  # fmt: skip
+Size = tuple  # of a shape
 METHODS = """
 clone detach detach_ is_conj is_inference is_neg resize_as_ resolve_conj resolve_neg
 zero_ fill_
@@ -108,5 +109,5 @@ def own_functions() -> dict:
 
 
 globals().update(own_functions())
-__all__ = ["fill", "get_default_dtype", "promote_types", "to_dlpack", "typename",
+__all__ = ["Size", "fill", "get_default_dtype", "promote_types", "to_dlpack", "typename",
            *own_functions()]  # fmt: skip

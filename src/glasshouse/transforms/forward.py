@@ -8,27 +8,34 @@ from glasshouse.transforms.reverse import as_leaves, check_outputs, split_aux
 
 
 class JvpMode(Level):
-    """Its values hold a primal and a tangent (None for zero), both values of the level below."""
+    """Its values hold a primal, and for each of `count` directions a tangent (None for zero), all
+    of them values of the level below."""
 
-    def wrap(self, value, tangent=None):
+    def __init__(self, count: int = 1):
+        self.zeros = (None,) * count
+
+    def wrap(self, value, tangents=None):
         dual = super().wrap(value)
-        dual.tangent = tangent
+        dual.tangents = self.zeros if tangents is None else tangents
         return dual
 
     def transfer(self, value, handle):
-        handle.tangent = value.tangent
+        handle.tangents = value.tangents
 
     def process(self, primitive, args, attrs, below):
         if not any(arg.mode is self for arg in args):
             return below(primitive, args, attrs)
         primals = tuple(map(self.lower, args))
-        tangents = [arg.tangent if arg.mode is self else None for arg in args]
+        operands = [arg.tangents if arg.mode is self else self.zeros for arg in args]
         y = below(primitive, primals, attrs)
-        tangent = push(primitive, primals, tangents, y, attrs)
+        along = [push(primitive, primals, ts, y, attrs) for ts in zip(*operands, strict=True)]
         if primitive.num_outputs == 1:
-            return self.wrap(y, tangent if y.dtype.is_inexact else None)
-        pairs = zip(y, tangent or (None,) * len(y), strict=True)
-        return tuple(self.wrap(x, t if x.dtype.is_inexact else None) for x, t in pairs)
+            return self.wrap(y, tuple(along) if y.dtype.is_inexact else None)
+        missing = (None,) * len(y)
+        by_output = list(zip(*(ts or missing for ts in along), strict=True))
+        return tuple(
+            self.wrap(x, ts if x.dtype.is_inexact else None) for x, ts in zip(y, by_output)
+        )
 
 
 def jvp(fn, primals, tangents, has_aux: bool = False):
@@ -57,16 +64,26 @@ def jvp(fn, primals, tangents, has_aux: bool = False):
             "Give one tangent per primal.",
         )
     ts = [check_tangent(x, t) for x, t in zip(values, ts, strict=True)]
-    mode = JvpMode()
+    results, (derivative,), aux = pushed("jvp", fn, values, in_def, [ts], has_aux)
+    return (results, derivative, aux) if has_aux else (results, derivative)
+
+
+def pushed(where: str, fn, values, in_def, directions: list, has_aux: bool = False):
+    """(results of fn, [their derivatives along each of `directions`], aux). A direction has a
+    tangent for each of the values, or None for zero; fn runs once for all of them."""
+    mode = JvpMode(len(directions))
+    tangents = zip(*directions, strict=True)
     with mode:
-        out = fn(*unflatten(in_def, map(mode.wrap, values, ts)))
-        out, aux = split_aux("jvp", out, has_aux)
-        outputs, out_def = check_outputs("jvp", out)
+        duals = [mode.wrap(x, ts) for x, ts in zip(values, tangents, strict=True)]
+        out, aux = split_aux(where, fn(*unflatten(in_def, duals)), has_aux)
+        outputs, out_def = check_outputs(where, out)
     lowered = [mode.lower(y) for y in outputs]
-    tangents = [y.tangent if y.mode is mode else None for y in outputs]
-    derivative = [zeros(low.spec) if t is None else t for t, low in zip(tangents, lowered)]
-    results = unflatten(out_def, lowered), unflatten(out_def, derivative)
-    return (*results, aux) if has_aux else results
+    along = [y.tangents if y.mode is mode else mode.zeros for y in outputs]
+    derivatives = []
+    for k in range(len(directions)):
+        each = [zeros(x.spec) if ts[k] is None else ts[k] for x, ts in zip(lowered, along)]
+        derivatives.append(unflatten(out_def, each))
+    return unflatten(out_def, lowered), derivatives, aux
 
 
 def check_tangent(x: Value, t):

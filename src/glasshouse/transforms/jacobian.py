@@ -8,8 +8,8 @@ from glasshouse.autograd.tape import CallEntry, Leaf
 from glasshouse.base import GradError, ShapeError, flatten, tree_map, unflatten
 from glasshouse.dispatch import Value, as_value, bind, primitives, reshape
 from glasshouse.ops.checks import check_option
-from glasshouse.transforms.forward import jvp
-from glasshouse.transforms.reverse import check_argnums, grad, of_arguments, vjp
+from glasshouse.transforms.forward import jvp, pushed
+from glasshouse.transforms.reverse import as_leaves, check_argnums, grad, of_arguments, vjp
 from glasshouse.transforms.sparsity import Sparsity
 from glasshouse.transforms.vmap import vmap
 
@@ -53,8 +53,7 @@ def jacobian(fn, argnums=0, mode: str = "auto", sparsity=None):
     def derivative(*args, **kwargs):
         chosen = of_arguments("jacobian", fn, numbers, args, kwargs)
         primals = tuple(tree_map(as_value, args[n]) for n in numbers)
-        derivatives = columns(chosen, primals, mode, pattern)
-        return derivatives if isinstance(argnums, (tuple, list)) else derivatives[0]
+        return columns(chosen, primals, mode, pattern, isinstance(argnums, (tuple, list)))
 
     return derivative
 
@@ -81,10 +80,10 @@ def jacrev(fn, argnums=0):
     return jacobian(fn, argnums, "reverse")
 
 
-def columns(fn, primals, mode: str, pattern):
-    """The derivatives by each of `primals`."""
+def columns(fn, primals, mode: str, pattern, several: bool):
+    """The derivatives by each of `primals`; by the only one unless `several` are wanted."""
     if mode == "forward":
-        return forward_columns(fn, primals, pattern)
+        return forward_columns(fn, primals, pattern, several)
     out, pullback = vjp(fn, *primals)
     if not isinstance(out, Value):
         raise GradError(
@@ -94,8 +93,9 @@ def columns(fn, primals, mode: str, pattern):
             "Return one, or concatenate them.",
         )
     if mode == "auto" and is_forward_cheaper(out, pullback, pattern):
-        return forward_columns(fn, primals, pattern)
-    return reverse_columns(out, pullback, primals, pattern)
+        return forward_columns(fn, primals, pattern, several)
+    derivatives = reverse_columns(out, pullback, primals, pattern)
+    return derivatives if several else derivatives[0]
 
 
 def is_forward_cheaper(out: Value, pullback, pattern) -> bool:
@@ -130,24 +130,36 @@ def reverse_columns(out, pullback, primals, pattern):
     return tree_map(lambda row: reshape(row, (*out.shape, *row.shape[1:])), rows)
 
 
-def forward_columns(fn, primals, pattern=None):
-    leaves, treedef = flatten(primals)
-    zeros = [x * 0 for x in leaves]
+def forward_columns(fn, primals, pattern, several: bool):
+    """The derivatives in forward mode: fn runs once, whatever the number of tensors, and all unit
+    vectors of each are pushed together. A structure of results has the derivatives of each."""
+    leaves, in_def = as_leaves("jacobian", primals)
+    _, treedef = flatten(primals if several else primals[0])
 
-    def push_along(i: int):
-        def push(unit):
-            tangents = [*zeros[:i], unit, *zeros[i + 1 :]]
-            return jvp(fn, primals, unflatten(treedef, tangents))[1]
-
-        return vmap(push, out_axes=-1)
+    def push(*units):
+        directions = [[None] * len(units) for _ in units]
+        for k, unit in enumerate(units):
+            directions[k][k] = unit
+        return tuple(pushed("jacobian", fn, leaves, in_def, directions)[1])
 
     if pattern is not None:
-        return pattern.from_columns(push_along(0), single("jacobian", primals))
-    jacobians = []
-    for i, x in enumerate(leaves):
-        derivative = push_along(i)(basis(x.spec))
-        jacobians.append(tree_map(lambda c, x=x: reshape(c, (*c.shape[:-1], *x.shape)), derivative))
-    return unflatten(treedef, jacobians)
+        x = single("jacobian", primals)
+        (derivative,) = pattern.from_columns(vmap(lambda unit: push(unit)[0], out_axes=-1), x)
+        return unflatten(treedef, [derivative])
+    by_columns = push
+    for k in reversed(range(len(leaves))):  # each tensor has a level of its own
+        others = [None] * len(leaves)
+        in_axes, out_axes = ((*others[:k], axis, *others[k + 1 :]) for axis in (0, -1))
+        by_columns = vmap(by_columns, in_axes, out_axes)
+    derivatives = by_columns(*(basis(x.spec) for x in leaves))
+    if not leaves:
+        return unflatten(treedef, [])
+
+    def by_all(*derivatives):  # of one result, by each tensor
+        pairs = zip(derivatives, leaves, strict=True)
+        return unflatten(treedef, [reshape(d, (*d.shape[:-1], *x.shape)) for d, x in pairs])
+
+    return tree_map(by_all, *derivatives)
 
 
 def single(where: str, primals) -> Value:
@@ -165,24 +177,16 @@ def single(where: str, primals) -> Value:
 
 def hessian(fn, argnums=0):
     """A function that returns all second derivatives of a scalar function: forward over reverse.
-    The value and its gradient are computed once for all directions of an argument.
+    The value and its gradient are computed once for all directions of all arguments.
 
-    Shapes: (*input shape, *input shape); with several argnums a tuple (of tuples).
+    Shapes: (*input shape, *input shape); of several tensors x and y, result[x][y] is (*x, *y).
     Raises: GradError if fn returns anything but one real number.
     Example:
         >>> gh.hessian(lambda x: (x * x * x).sum())(gh.asarray([1.0, 2.0])).tolist()
         [[6.0, 0.0], [0.0, 12.0]]
     """
-    numbers = check_argnums("hessian", argnums)
-    if not isinstance(argnums, (tuple, list)):
-        return jacobian(grad(fn, argnums), argnums, mode="forward")
-    by_column = jacobian(grad(fn, numbers), numbers, mode="forward")
-
-    @functools.wraps(fn)
-    def derivative(*args, **kwargs):
-        return tuple(zip(*by_column(*args, **kwargs), strict=True))
-
-    return derivative
+    check_argnums("hessian", argnums)
+    return jacobian(grad(fn, argnums), argnums, mode="forward")
 
 
 def hvp(fn, primals, vectors):

@@ -5,6 +5,7 @@ import functools
 from glasshouse.base import DTypeError, ShapeError, Spec, TransformError, check_axis, type_name
 from glasshouse.base.tree import broadcast_prefix, flatten, unflatten
 from glasshouse.dispatch import Level, as_value, broadcast_to
+from glasshouse.dispatch.spelling import takes_names_of_pytorch
 from glasshouse.ops.checks import check_option
 from glasshouse.ops.index import move_axes
 
@@ -59,6 +60,7 @@ class VmapMode(Level):
         )
 
 
+@takes_names_of_pytorch
 def vmap(fn, in_axes=0, out_axes=0, randomness: str = "error"):
     """A function that applies `fn` to every example along an axis of its arguments.
     `in_axes`: per argument the axis that is mapped, None for one that all examples share; a tree

@@ -92,6 +92,8 @@ def test_grad_of_an_unused_input_is_an_error_or_none():
     with pytest.raises(GradError, match="allow_unused"):
         gh.autograd.grad(x * 2, (x, unused), retain_graph=True)
     assert gh.autograd.grad(x * 2, (x, unused), allow_unused=True)[1] is None
+    both = gh.autograd.grad(x * 2, (x, unused), materialize_grads=True)
+    assert [g.item() for g in both] == [2.0, 0.0]
 
 
 def test_grad_leaves_the_grad_attribute_alone():

@@ -19,6 +19,9 @@ NAMES = {
 TABLE = {
     # loaders and data sets
     "data.DataLoader(3)": (gh.DTypeError, "got int"),
+    "data.DataLoader('train', 4)": (gh.DTypeError, "got the text 'train'"),
+    "list(data.DataLoader([1, None], 2))": (gh.DTypeError, "got None at 1"),
+    "data.TarShards(5)": (gh.DTypeError, "got int"),
     "data.DataLoader(None)": (gh.DTypeError, "got NoneType"),
     "data.DataLoader([1], 2.5)": (gh.OptionError, "got 2.5"),
     "data.DataLoader([1], '2')": (gh.OptionError, "got '2'"),
@@ -209,7 +212,7 @@ TABLE = {
     "metrics.box_iou([[0, 0, 1]], [[0, 0, 1, 1]])": (gh.ShapeError, "got (1, 3)"),
     "metrics.EditDistance().update(3, 'a')": (gh.DTypeError, "got int"),
     "metrics.EditDistance().update('a', gh.ones((2, 2)))": (gh.DTypeError, "got shape (2, 2)"),
-    "metrics.WordErrorRate().update(['a'], 'a')": (gh.DTypeError, "got list"),
+    "metrics.WordErrorRate().update(['a'], 'a')": (gh.DTypeError, "got str"),
     "metrics.CharErrorRate().update('a', None)": (gh.DTypeError, "got NoneType"),
     "metrics.Average().update('a')": (gh.DTypeError, "got str 'a'"),
     "metrics.Average().update(1, weight=-1)": (gh.OptionError, "got -1"),

@@ -28,6 +28,10 @@ CALLS = {
     "norm": (lambda x: gh.linalg.vector_norm(x, dim=0), lambda x: np.linalg.norm(x, axis=0)),
     "fft": (lambda x: gh.fft.fft(x, dim=1), lambda x: np.fft.fft(x, axis=1)),
     "repeat": (lambda x: gh.repeat(x, 2, dim=0), lambda x: np.repeat(x, 2, 0)),
+    "max-of-two": (lambda x: gh.max(x, -x) - x.min(5 - x), lambda x: x - np.minimum(x, 5 - x)),
+    "unbiased": (lambda x: gh.var(x, dim=1, unbiased=True), lambda x: x.var(1, ddof=1)),
+    "biased": (lambda x: x.std(dim=0, unbiased=False), lambda x: x.std(0)),
+    "steps": (lambda x: gh.linspace(0, 1, steps=5), lambda x: np.linspace(0, 1, 5)),
     "permute": (lambda x: gh.permute_dims(x, dims=(2, 0, 1)), lambda x: x.transpose(2, 0, 1)),
 }
 

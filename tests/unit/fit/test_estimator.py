@@ -112,6 +112,8 @@ def test_callbacks_and_options_reach_the_loop():
 
 
 BAD_CALLS = {
+    "module-name": (lambda: Classifier("perceptron").fit(X, Y), "got str"),
+    "module-made": (lambda: Regressor(nn.Linear(2, 1)).fit(X, Z), "Linear"),
     "classes": (lambda: Classifier().partial_fit(X, Y), "all classes"),
     "unknown-class": (lambda: Classifier().partial_fit(X, Y, classes=["left"]), "right"),
     "epochs": (lambda: Classifier(epochs=0).fit(X, Y), "0"),
@@ -125,6 +127,6 @@ BAD_CALLS = {
 @pytest.mark.parametrize("name", BAD_CALLS)
 def test_a_wrong_call_says_what_came(name):
     call, part = BAD_CALLS[name]
-    with pytest.raises(ValueError, match="expected .*; got ") as caught:
+    with pytest.raises((ValueError, TypeError), match="expected .*; got ") as caught:
         call()
     assert part in str(caught.value)

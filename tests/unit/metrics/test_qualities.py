@@ -187,6 +187,16 @@ def test_error_rates_of_words_and_characters():
     assert (characters.distance(), characters.length) == (8, 18)
 
 
+@pytest.mark.parametrize("kind", [WordErrorRate, CharErrorRate])
+def test_error_rates_of_lists_are_those_of_their_texts(kind):
+    predicted, targets = ["the cat sat", ""], ["the bat sat down", "on"]
+    one_by_one, together = kind(), kind()
+    for pair in zip(predicted, targets, strict=True):
+        one_by_one.update(*pair)
+    together.update(predicted, targets)
+    assert together.state() == one_by_one.state()
+
+
 def images(seed: int):
     """Predictions and targets of 12 images: boxes of three sizes and classes, some crowds."""
     rng = np.random.default_rng(seed)
@@ -345,6 +355,10 @@ def test_bleu_needs_sacrebleu_or_is_its_score():
     second.update(texts[1], [targets[1]])
     first.merge(second.state())
     assert first.value() == pytest.approx(sacrebleu.corpus_bleu(texts, [targets]).score)
+    both = metrics.BLEU()
+    both.update(texts, [[targets[0], texts[0]], targets[1]])
+    expected = sacrebleu.corpus_bleu(texts, [targets, [texts[0], None]]).score
+    assert both.value() == pytest.approx(expected)
 
 
 def one_image(**changed):
@@ -372,7 +386,9 @@ BAD_CALLS = [
     (lambda: Spearman().update(["a"], [1.0]), DTypeError, "real numbers"),
     (lambda: Perplexity().update([[0.0, 1.0]], [2]), IndexOutOfRangeError, "0 to 1; got 2"),
     (lambda: Perplexity().update([[0.0, 1.0]], [0, 1]), ShapeError, r"\(1, 2\) and \(2,\)"),
-    (lambda: WordErrorRate().update(["a"], "a"), DTypeError, "predicted to be a string; got list"),
+    (lambda: WordErrorRate().update(["a"], "a"), DTypeError, "list of targets for a list of texts"),
+    (lambda: WordErrorRate().update([1], ["a"]), DTypeError, "predicted to be a string; got int"),
+    (lambda: CharErrorRate().update(["a"], []), ShapeError, "got 0 for 1"),
     (lambda: MeanAveragePrecision([0.0]), OptionError, r"\(0, 1\]"),
     (lambda: MeanAveragePrecision(max_detections=0), OptionError, "max_detections"),
     (lambda: MeanAveragePrecision().update([], [{}]), ShapeError, "0 and 1"),

@@ -234,6 +234,8 @@ TABLE = {
     "total-norm": (lambda: utils.get_total_norm([BAG], 0), gh.OptionError, "norm_type=0"),
     # adapters
     "lora-names": (lambda: lora.attach(linear(), "nothing"), gh.OptionError, "nothing"),
+    "lora-choices": (lambda: lora.attach(nn.Sequential(linear()), "*.q"), gh.OptionError, "of: 0."),
+    "lora-none": (lambda: lora.attach(nn.ReLU(), "*.q"), gh.OptionError, "It has no such layer."),
     "lora-kinds": (lambda: lora.attach(nn.ReLU()), gh.DTypeError, "ReLU"),
     "lora-rank": (lambda: lora.attach(linear(), rank=0), gh.OptionError, "rank"),
     "lora-twice": (lambda: lora.attach(adapted()), gh.OptionError, "without adapters"),

@@ -36,6 +36,9 @@ def test_module_list():
     assert isinstance(layers[1:3], nn.ModuleList)
     assert len(layers + nn.ModuleList([nn.ReLU()])) == 5
     assert list(layers.state_dict())[-1] == "3.bias"
+    assert layers.pop().out_features == 1 and len(layers) == 3
+    first = layers[0]
+    assert layers.pop(0) is first and list(layers.state_dict())[-1] == "1.bias"
     with pytest.raises(NotImplementedError):
         layers(1)
 

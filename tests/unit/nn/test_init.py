@@ -58,6 +58,24 @@ def test_constants_and_identity():
     np.testing.assert_array_equal(init.eye_(weight(3, 4)).numpy(), np.eye(3, 4))
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("shape", [(4, 2, 3), (6, 8, 2, 4), (2, 3, 1, 2, 3)])
+def test_dirac_equals_pytorchs(twin, shape, groups):
+    theirs = twin.torch.nn.init.dirac_(twin.torch.empty(shape), groups)
+    np.testing.assert_array_equal(init.dirac_(weight(*shape), groups).numpy(), theirs.numpy())
+
+
+@pytest.mark.parametrize("sparsity", [0, 0.25, 0.91, 1])
+def test_sparse_columns_have_their_share_of_zeros(sparsity):
+    w = init.sparse_(weight(40, 200), sparsity, std=0.5).numpy()
+    zeros = (w == 0).sum(0)
+    assert set(zeros) == {np.ceil(sparsity * 40)}
+    if sparsity < 1:
+        assert w[w != 0].std() == pytest.approx(0.5, rel=0.05)
+    if 0 < sparsity < 1:
+        assert len(np.unique(w == 0, axis=1).T) > 100  # rows are drawn for each column
+
+
 @pytest.mark.parametrize("shape", [(4, 7), (7, 4), (5, 5), (4, 3, 2)])
 def test_orthogonal(shape):
     w = init.orthogonal_(weight(*shape), gain=2).numpy().reshape(shape[0], -1)
@@ -86,6 +104,10 @@ def test_gains_equal_pytorchs(twin):
         (lambda: init.xavier_uniform_(weight(3)), ShapeError, "at least 2 axes; got (3,)"),
         (lambda: init.orthogonal_(weight(3)), ShapeError, "at least 2 axes"),
         (lambda: init.eye_(weight(3)), ShapeError, "expected a matrix"),
+        (lambda: init.dirac_(weight(3, 3)), ShapeError, "got (3, 3). Use eye_"),
+        (lambda: init.dirac_(weight(3, 3, 3), 2), OptionError, "groups=2"),
+        (lambda: init.sparse_(weight(3), 0.5), ShapeError, "expected a matrix; got (3,)"),
+        (lambda: init.sparse_(weight(3, 3), 2.0), OptionError, "got 2.0"),
         (lambda: init.ones_(np.zeros(3)), DTypeError, "ones_: expected a tensor to write into"),
     ],
 )

@@ -87,6 +87,34 @@ def test_a_hessian_computes_value_and_gradient_once(size):
     assert flops_of(gh.hessian(loss), x) <= gradient + size * tangents
 
 
+def test_a_hessian_by_several_tensors_computes_value_and_gradient_once():
+    """By hand, products alone: 2nio each; n rows, i inputs, h hidden units, o outputs."""
+    n, i, h, o = 5, 3, 4, 2
+    x, y = (gh.asarray(rng.normal(size=shape)) for shape in ((n, i), (n, o)))
+    weights = {"a": gh.asarray(rng.normal(size=(i, h))), "b": gh.asarray(rng.normal(size=(h, o)))}
+
+    def loss(p):
+        return ((gh.tanh(x @ p["a"]) @ p["b"] - y) ** 2).sum()
+
+    outer, inner = 2 * n * h * o, 2 * n * i * h
+    value_and_gradient = 2 * inner + 3 * outer
+    along_a, along_b = 2 * inner + 4 * outer, inner + 4 * outer
+    needed = value_and_gradient + i * h * along_a + h * o * along_b
+    with gh.FlopCounter() as counter:
+        blocks = gh.hessian(loss)(weights)
+    assert counter.total("matrix") == needed
+    flat = gh.concat([weights[name].reshape(-1) for name in "ab"])
+    parts = {"a": slice(0, i * h), "b": slice(i * h, None)}
+    whole = gh.hessian(
+        lambda v: loss({k: v[s].reshape(weights[k].shape) for k, s in parts.items()})
+    )
+    whole = whole(flat).numpy()
+    for row in "ab":
+        for column in "ab":
+            block = blocks[row][column].numpy().reshape(-1, weights[column].size)
+            np.testing.assert_allclose(block, whole[parts[row], parts[column]], atol=1e-12)
+
+
 def test_blocks_of_a_hessian_by_several_arguments():
     def loss(a, b):
         return (a**2 * b.sum()).sum() * b[0]
@@ -315,6 +343,8 @@ def test_vmap_axes():
     both = gh.vmap(lambda d, s: (d["a"] * s, s), in_axes=({"a": 0}, None), out_axes=(0, None))
     scaled, same = both({"a": x}, gh.asarray(2.0))
     assert scaled.tolist() == (x * 2).tolist() and same.item() == 2.0
+    as_in_pytorch = gh.vmap(lambda r: r * 2, in_dims=1, out_dims=1)
+    assert as_in_pytorch(x).tolist() == (x * 2).tolist()
 
 
 def test_vmap_randomness():
