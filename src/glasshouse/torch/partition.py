@@ -49,14 +49,19 @@ def dropout(x: torch.Tensor, p: float, train: bool | None):
     return x * kept * (0.0 if p == 1 else 1 / (1 - p)), kept
 
 
-def normalized(x: torch.Tensor, axes, epsilon: float):
-    """(x - mean) / deviation, mean, 1 / deviation and variance over axes, which are kept with size
-    1; as the entries of norms compute it (`aten/norm.py`)."""
+def moments(x: torch.Tensor, axes):
+    """Mean, x - mean and variance over axes, which are kept with size 1."""
     mean = x.mean(axes, keepdim=True)
     centred = x - mean
-    variance = (centred * centred).mean(axes, keepdim=True)
+    return mean, centred, (centred * centred).mean(axes, keepdim=True)
+
+
+def normalized(x: torch.Tensor, axes, epsilon: float):
+    """(x - mean) / deviation, mean and 1 / deviation over axes, which are kept with size 1; as the
+    entries of norms compute it (`aten/norm.py`)."""
+    mean, centred, variance = moments(x, axes)
     inverse = (variance + epsilon).rsqrt()
-    return centred * inverse, mean, inverse, variance
+    return centred * inverse, mean, inverse
 
 
 def wide(x: torch.Tensor) -> torch.Tensor:
@@ -78,9 +83,12 @@ def by_channel(x, vector):
 
 def over_batch(x, weight, bias, epsilon: float):
     """(y, mean, 1 / deviation, variance) by the statistics of this batch."""
-    axes = (0, *range(2, x.ndim))
-    y, *statistics = normalized(wide(x), axes, epsilon)
-    y = affine(y, by_channel(x, weight), by_channel(x, bias))
+    axes, wide_x = (0, *range(2, x.ndim)), wide(x)
+    mean, centred, variance = moments(wide_x, axes)
+    inverse = (variance.double() + epsilon).rsqrt()
+    factor = inverse if weight is None else inverse * by_channel(x, weight).double()
+    y = affine(centred * factor.to(wide_x.dtype), None, by_channel(x, bias))
+    statistics = mean, inverse.to(wide_x.dtype), variance
     return y.to(x.dtype), *(each.reshape(-1) for each in statistics)
 
 
@@ -105,7 +113,7 @@ def batch_norm_without_statistics(x, weight, bias, training, momentum, epsilon):
 def layer_norm(x, shape, weight, bias, epsilon):
     """`native_layer_norm` of operators with one result each."""
     axes = tuple(range(-len(shape), 0))
-    y, mean, inverse, _ = normalized(wide(x), axes, epsilon)
+    y, mean, inverse = normalized(wide(x), axes, epsilon)
     return affine(y, weight, bias).to(x.dtype), mean.to(x.dtype), inverse.to(x.dtype)
 
 
@@ -113,7 +121,7 @@ def group_norm(x, weight, bias, *sizes):
     """`native_group_norm` of operators with one result each."""
     images, channels, size, groups, epsilon = sizes
     parts = wide(x).reshape(images, groups, channels // groups * size)
-    y, mean, inverse, _ = normalized(parts, 2, epsilon)
+    y, mean, inverse = normalized(parts, 2, epsilon)
     y = affine(y.reshape(x.shape), by_channel(x, weight), by_channel(x, bias))
     statistics = (each.reshape(images, groups).to(x.dtype) for each in (mean, inverse))
     return y.to(x.dtype), *statistics

@@ -100,15 +100,17 @@ def test_passes_of_any_shape_are_those_of_the_references(data):
         check((draw(1, 3), draw(1, 80), draw(1, 80), *size, padding), draw(0, 9))
 
 
-def test_errors_do_not_grow_with_the_number_of_channels(everywhere):
-    """In one chain, sums of 512 channels have an error of 2e-6."""
-    shape = (1, 512, 32, 16, 16, ((1, 1), (1, 1)))
+@pytest.mark.parametrize(("channels", "most"), [(64, 0.58e-6), (512, 0.8e-6)])
+def test_errors_are_those_of_short_sums(everywhere, channels, most):
+    """Added up 32 at a time, products of 64 channels have an error of 0.62e-6; in one chain, those
+    of 512 have one of 2e-6."""
+    shape = (1, channels, 32, 16, 16, ((1, 1), (1, 1)))
     x, w, g = operands(shape)
     with flags.override(compile="always"):
         found = passes(shape, x, w, g)["conv"].numpy()
     with gh.backends.use("numpy"):
         exact = passes(shape, *(a.astype(np.float64) for a in (x, w, g)))["conv"].numpy()
-    assert np.linalg.norm(found - exact) <= 1e-6 * np.linalg.norm(exact)
+    assert np.linalg.norm(found - exact) <= most * np.linalg.norm(exact)
 
 
 def steps_of(shape) -> dict:

@@ -19,7 +19,7 @@ enum { GH_LANES = 8, GH_MOST_ROWS = 6 };
 #else
 enum { GH_LANES = 4, GH_MOST_ROWS = 6 };
 #endif
-enum { GH_PANEL = 2 * GH_LANES, GH_TERMS = 32 };
+enum { GH_PANEL = 2 * GH_LANES, GH_TERMS = 16 };
 #define GH_UNROLL _Pragma("GCC unroll 36")
 
 typedef float gh_vector __attribute__((vector_size(4 * GH_LANES), aligned(4), may_alias));

@@ -1,11 +1,14 @@
 """Normalisations and their gradients. Statistics of narrow floats are float32."""
 
 import glasshouse as gh
+from glasshouse.base import as_dtype
 from glasshouse.dispatch.value import Value, cast, full
 from glasshouse.nn.functional.norm import moments
 from glasshouse.torch.aten.reduce import wide
 from glasshouse.torch.aten.shape import reshape
 from glasshouse.torch.table import aten
+
+FLOAT64 = as_dtype("float64")  # of numbers that each stand for a whole channel, as in eager
 
 
 def along(vector: Value | None, x: Value) -> Value | None:
@@ -26,20 +29,24 @@ def over_batch(x: Value) -> tuple[int, ...]:
     return (0, *range(2, x.ndim))
 
 
-def normalize_batch(x, weight, bias, mean, var, eps):
-    """(normalized x, 1 / standard deviation), by statistics of one value a channel."""
-    scale = gh.rsqrt(var + eps)
-    y = (wide(x) - along(mean, x)) * along(scale, x)
-    return cast(affine(y, along(weight, x), along(bias, x)), x.dtype), scale
+def scale_of(var: Value, eps: float) -> Value:
+    """1 / standard deviation, in float64: its error is that of all elements of a channel."""
+    return gh.rsqrt(cast(var, FLOAT64) + eps)
+
+
+def scaled(x, centred, var, weight, bias, eps):
+    """(centred / standard deviation · weight + bias in the dtype of x, 1 / standard deviation)."""
+    scale = scale_of(var, eps)
+    factor = scale if weight is None else scale * cast(weight, FLOAT64)
+    y = affine(centred * along(cast(factor, var.dtype), x), None, along(bias, x))
+    return cast(y, x.dtype), cast(scale, var.dtype)
 
 
 @aten("_native_batch_norm_legit_functional")
 def batch_norm_functional(x, weight, bias, mean, var, training, momentum, eps):
     """(y, mean, 1 / standard deviation, new running mean, new running variance)."""
     if not training:
-        y, _ = normalize_batch(x, weight, bias, wide(mean), wide(var), eps)
-        empty = full((0,), 0, wide(x).dtype)
-        return y, empty, empty, mean, var
+        return *batch_norm_of_inference(x, weight, bias, mean, var, momentum, eps), mean, var
     y, batch_mean, scale, batch_var = batch_statistics(x, weight, bias, eps)
     count = x.size // x.shape[1]
     unbiased = batch_var * (count / max(1, count - 1))
@@ -54,9 +61,8 @@ def batch_statistics(x, weight, bias, eps):
     mean = gh.mean(wide_x, axis=axes)
     centred = wide_x - along(mean, x)
     var = gh.mean(centred * centred, axis=axes)
-    scale = gh.rsqrt(var + eps)
-    y = affine(centred * along(scale, x), along(weight, x), along(bias, x))
-    return cast(y, x.dtype), mean, scale, var
+    y, scale = scaled(x, centred, var, weight, bias, eps)
+    return y, mean, scale, var
 
 
 @aten("_native_batch_norm_legit.no_stats")
@@ -67,7 +73,8 @@ def batch_norm_without_statistics(x, weight, bias, training, momentum, eps):
 
 @aten("_native_batch_norm_legit_no_training")
 def batch_norm_of_inference(x, weight, bias, mean, var, momentum, eps):
-    y, _ = normalize_batch(x, weight, bias, wide(mean), wide(var), eps)
+    centred = wide(x) - along(mean, x)
+    y, _ = scaled(x, centred, wide(var), weight, bias, eps)
     empty = full((0,), 0, wide(x).dtype)
     return y, empty, empty
 
@@ -80,16 +87,19 @@ def batch_norm_backward(g, x, weight, running_mean, running_var, mean, scale, tr
     """
     axes, wide_g = over_batch(x), wide(g)
     if not training:
-        mean, scale = wide(running_mean), gh.rsqrt(wide(running_var) + eps)
-    normal = (wide(x) - along(mean, x)) * along(scale, x)
+        mean, var = wide(running_mean), wide(running_var)
+        scale = cast(scale_of(var, eps), var.dtype)
+    centred = wide(x) - along(mean, x)
     grad_bias = gh.sum(wide_g, axis=axes)
-    grad_weight = gh.sum(wide_g * normal, axis=axes)
+    products = gh.sum(wide_g * centred, axis=axes)
     factor = scale if weight is None else scale * wide(weight)
     grad_x = wide_g
     if training:
         count = x.size // x.shape[1]
-        grad_x = wide_g - along(grad_bias / count, x) - normal * along(grad_weight / count, x)
-    grads = grad_x * along(factor, x), grad_weight, grad_bias
+        exact = cast(scale, FLOAT64)
+        slope = cast(cast(products, FLOAT64) * exact * exact / count, scale.dtype)
+        grad_x = wide_g - along(grad_bias / count, x) - centred * along(slope, x)
+    grads = grad_x * along(factor, x), products * scale, grad_bias
     dtypes = x.dtype, *(wide(x).dtype if weight is None else weight.dtype,) * 2
     return [cast(v, d) if wanted else None for v, d, wanted in zip(grads, dtypes, mask)]
 
