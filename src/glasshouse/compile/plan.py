@@ -25,7 +25,7 @@ from glasshouse.graph.simplify import PASSES as SIMPLER
 from glasshouse.remat.passes.recompute import recompute
 
 PASSES = (*SIMPLER, ("recompute", recompute))
-ARENA_TAG = memory.Tag("arena")
+ARENA_TAG = memory.manager.ARENA_TAG
 SMALL_BYTES = 1 << 12  # outputs below this are NumPy's own: a manager would cost more than it tells
 
 

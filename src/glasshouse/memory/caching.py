@@ -98,6 +98,17 @@ class CachingManager(MemoryManager):
             self.split(block, wanted)
         return block.address, block.nbytes, block
 
+    def take_for_a_run(self, nbytes):
+        """Arenas of different Programs, which run in turn, may lie in the largest one's block: it
+        is whole again at the end of the run."""
+        wanted = -(-nbytes // ROUND) * ROUND
+        block = self.large.best(wanted)
+        if nbytes <= self.small_bytes or block is None or self.serves(block, wanted):
+            return self.take(nbytes)
+        self.large.remove(block)
+        self.counts.cache_hits += 1
+        return block.address, wanted, block
+
     def may_split(self, block: MemoryBlock) -> bool:
         return block.pool is self.small or block.nbytes <= self.split_limit
 

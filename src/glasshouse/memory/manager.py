@@ -34,6 +34,9 @@ class Tag(NamedTuple):
         return " ".join(part for part in self if part) or "untagged"
 
 
+ARENA_TAG = Tag("arena")  # of a Program: memory for a run, given back at its end
+
+
 class MemoryEvent(NamedTuple):
     """One thing that happened: kind is alloc, free, map, unmap or oom; sizes in bytes."""
 
@@ -181,6 +184,10 @@ class MemoryManager:
     def take(self, nbytes: int) -> tuple[int, int, Any]:
         raise NotImplementedError
 
+    def take_for_a_run(self, nbytes: int) -> tuple[int, int, Any]:
+        """What is soon given back: an arena."""
+        return self.take(nbytes)
+
     def give_back(self, block) -> None:
         raise NotImplementedError
 
@@ -211,7 +218,8 @@ class MemoryManager:
             with held, self.lock:
                 if self.ended:
                     self.give_back_ended()
-                address, size, block = self.take(max(1, nbytes))
+                take = self.take_for_a_run if tag == ARENA_TAG else self.take
+                address, size, block = take(max(1, nbytes))
                 counts = self.counts
                 counts.allocations += 1
                 counts.allocated_bytes += size

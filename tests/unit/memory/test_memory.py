@@ -16,6 +16,7 @@ from glasshouse import memory
 from glasshouse.base.errors import BackendError, OptionError, OutOfMemoryError, ShapeError
 from glasshouse.base.flags import flags
 from glasshouse.memory import CachingManager, DirectManager, Tag
+from glasshouse.memory.manager import ARENA_TAG
 from glasshouse.memory.telemetry import live_by
 
 MANAGERS = (DirectManager, CachingManager)
@@ -146,6 +147,23 @@ def test_blocks_are_split_up_to_the_limit_and_joined_again():
     unsplit.alloc(16 * MB)
     assert unsplit.alloc(4 * MB).nbytes == 4 * MB
     assert unsplit.stats().native_allocations == 2 and unsplit.stats().splits == 0
+
+
+def test_arenas_of_programs_that_run_in_turn_lie_in_the_block_of_the_largest():
+    manager = CachingManager()
+    kept = manager.alloc(80 * MB)
+    sizes = 70 * MB, 110 * MB, 80 * MB
+    for nbytes in sizes:
+        manager.alloc(nbytes, ARENA_TAG)
+    mapped = manager.stats().native_allocations
+    for nbytes in sizes * 3:
+        arena = manager.alloc(nbytes, ARENA_TAG)
+        assert manager.stats().allocated_bytes == kept.nbytes + nbytes
+        del arena
+    assert manager.stats().native_allocations == mapped
+    assert manager.stats().reserved_bytes == kept.nbytes + max(sizes)
+    other = manager.alloc(70 * MB)  # what stays does not keep so much from others
+    assert manager.stats().native_allocations == mapped + 1 and other.nbytes == 70 * MB
 
 
 def test_what_is_free_goes_before_more_is_mapped_than_was_ever_in_use():
