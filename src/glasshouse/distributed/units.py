@@ -4,6 +4,7 @@ What the tape saves of a gathered weight is how to make it again from the rows o
 whole weight lives while its unit computes, forward and backward, and no longer."""
 
 import functools
+import sys
 import weakref
 
 from glasshouse.autograd import no_grad
@@ -11,6 +12,7 @@ from glasshouse.autograd.tape import CallEntry
 from glasshouse.base.errors import OptionError
 from glasshouse.dispatch import bind, state
 from glasshouse.distributed.patterns import matching
+from glasshouse.distributed.reducers import buckets_of
 from glasshouse.distributed.rows import gathered, own_rows, wholes_of
 from glasshouse.nn.containers import ModuleList, Sequential
 from glasshouse.nn.module import Module
@@ -21,16 +23,17 @@ DERIVED = {"cast", "expand", "permute", "reshape", "slice"}  # cheap to make aga
 
 
 class Remade:
-    """A saved value that is made again: the gathering that it comes from, and the calls since."""
+    """A saved value that is made again: the gathering that it comes from, which of its tensors, and
+    the calls since."""
 
-    __slots__ = ("gathering", "calls")
+    __slots__ = ("gathering", "number", "calls")
 
-    def __init__(self, gathering: "Gathering", calls: list):
-        self.gathering, self.calls = gathering, calls
+    def __init__(self, gathering: "Gathering", number: int, calls: list):
+        self.gathering, self.number, self.calls = gathering, number, calls
         gathering.uses += 1
 
     def value(self) -> Tensor:
-        x = self.gathering.once_more()
+        x = self.gathering.once_more()[self.number]
         for primitive, attrs in self.calls:
             x = bind(primitive, (x,), attrs)
         return x
@@ -42,25 +45,24 @@ class Gathering:
 
     def __init__(self, unit: "Unit", before: "Gathering | None"):
         self.unit, self.before = unit, before
-        self.uses, self.flat = 0, None
+        self.uses = 0
+        self.flats: list[Tensor] | None = None
 
-    def once_more(self) -> Tensor:
+    def once_more(self) -> list[Tensor]:
         before, self.before = self.before, None
-        if before is not None and before.uses and before.flat is None:
-            flat = self.gather()
-            before.flat = before.gather()
-        else:
-            flat = self.gather()
+        flats = self.gather()
+        if before is not None and before.uses and before.flats is None:
+            before.flats = before.gather()
         self.uses -= 1
-        self.flat = flat if self.uses > 0 else None
-        return flat
+        self.flats = flats if self.uses > 0 else None
+        return flats
 
-    def gather(self) -> Tensor:
-        """All ranks' rows; not the same call as that of the forward pass."""
-        if self.flat is None:
+    def gather(self) -> list[Tensor]:
+        """All ranks' rows; not the same calls as those of the forward pass."""
+        if self.flats is None:
             with no_grad():
                 return self.unit.gather(self.unit.group_again)
-        return self.flat
+        return self.flats
 
 
 class Trail:
@@ -80,15 +82,17 @@ class Trail:
 
 class Unit:
     """A module with the parameters that it gathers together: those of its inside that belong to no
-    unit within it. `places` are, for each of them, the tables and names where modules keep it."""
+    unit within it. `places` are, for each of them, the tables and names where modules keep it.
+    Large ones are gathered to where they stay, the others of a dtype as one tensor."""
 
     def __init__(self, module: Module, places: dict[Tensor, list], trail: Trail, group):
         self.places, self.trail, self.group = places, trail, group
         self.group_again = ProcessGroup(group.ranks, f"{group.name} again")
-        self.shapes = [p.shape for p in places]
+        self.buckets = buckets_of(list(places), sys.maxsize)
+        self.shapes = [[p.shape for p in bucket] for bucket in self.buckets]
         self.is_first = not trail.units
         self.following: Unit | None = None
-        self.ready: Tensor | None = None  # gathered before it is called
+        self.ready: list[Tensor] | None = None  # gathered before it is called
         self.outer_hooks: list = []
         trail.units.append(self)
         module.register_forward_pre_hook(self.enter, prepend=True)
@@ -102,34 +106,35 @@ class Unit:
             "Copy it before gh.distributed.zero, or save its state.",
         )
 
-    def gather(self, group: ProcessGroup) -> Tensor:
-        """All ranks' rows of its parameters."""
-        return gathered(list(self.places), self.shapes, group)
+    def gather(self, group: ProcessGroup) -> list[Tensor]:
+        """All ranks' rows of its parameters, by bucket."""
+        return [gathered(*of, group) for of in zip(self.buckets, self.shapes, strict=True)]
 
-    def taken(self) -> Tensor:
+    def taken(self) -> list[Tensor]:
         """What was gathered before, or is now."""
-        flat, self.ready = self.ready, None
-        if flat is None or (state.records and flat.tape_entry is None):
-            flat = self.gather(self.group_again if state.phase == "recompute" else self.group)
-        return flat
+        flats, self.ready = self.ready, None
+        if flats is None or (state.records and flats[0].tape_entry is None):
+            flats = self.gather(self.group_again if state.phase == "recompute" else self.group)
+        return flats
 
     def enter(self, module: Module, args) -> None:
         """Before forward: whole parameters take the places of rows."""
         trail = self.trail
         if self.is_first:
             trail.begin()
-        flat = self.taken()
+        flats = self.taken()
         if trail.last is not None:
             trail.last.following = self
         if self.following is not None and state.phase != "recompute":
             self.following.ready = self.following.taken()
         gathering = Gathering(self, trail.gathering)
         trail.last, trail.gathering = self, gathering
-        if flat.tape_entry is not None:
-            gatherings[flat.tape_entry] = gathering
-        for tables, value in zip(self.places.values(), wholes_of(flat, self.shapes), strict=True):
-            for table, name in tables:
-                table[name] = value
+        for number, (bucket, flat) in enumerate(zip(self.buckets, flats, strict=True)):
+            if flat.tape_entry is not None:
+                gatherings[flat.tape_entry] = gathering, number
+            for p, value in zip(bucket, wholes_of(flat, self.shapes[number]), strict=True):
+                for table, name in self.places[p]:
+                    table[name] = value
         self.outer_hooks.append(state.saved_hooks)
         state.saved_hooks = remade_or(state.saved_hooks)
 
@@ -157,7 +162,9 @@ def leave_uncaptured(module: Module) -> None:
 
 for hook in (Unit.enter, Unit.leave):
     hook.__gh_disabled__ = True
-gatherings: weakref.WeakKeyDictionary[CallEntry, Gathering] = weakref.WeakKeyDictionary()
+# By what the tape has of a tensor: the gathering, and which of its tensors.
+gatherings: weakref.WeakKeyDictionary[CallEntry, tuple[Gathering, int]]
+gatherings = weakref.WeakKeyDictionary()
 
 
 def remade_or(outer):
@@ -184,7 +191,7 @@ def origin_of(entry) -> Remade | None:
     while type(entry) is CallEntry:
         gathering = gatherings.get(entry)
         if gathering is not None:
-            return Remade(gathering, calls[::-1])
+            return Remade(*gathering, calls[::-1])
         if len(entry.parents) != 1 or entry.call.primitive.name not in DERIVED:
             return None
         calls.append((entry.call.primitive, entry.call.attrs))
@@ -200,11 +207,7 @@ def shard_parameters(
     owners = owners_of(module, modules, plan)
     trail = Trail()
     for unit in (module, *modules):
-        by_dtype: dict = {}
-        for p, (owner, tables) in owners.items():
-            if owner is unit:
-                by_dtype.setdefault(p.dtype, {})[p] = tables
-        for places in by_dtype.values():
+        if places := {p: tables for p, (owner, tables) in owners.items() if owner is unit}:
             Unit(unit, places, trail, group)
     leave_uncaptured(module)
     with no_grad():
