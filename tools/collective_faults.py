@@ -1,10 +1,12 @@
 """Ranks that die, hang or disagree at random moments: all others have to end in time, and say why.
 
     python tools/collective_faults.py --faults 200 --seed 0
+    python tools/collective_faults.py --faults 200 --seed 0 --programs
 
 Each fault has fresh processes, a sequence of collectives, and one rank that does something else at
-one step. Printed is each that was not survived or not reported as it should be. The exit status is
-1 where there is one."""
+one step. With `--programs`, compiled Programs make the collectives, each started before other steps
+and waited for behind them. Printed is each that was not survived or not reported as it should be.
+The exit status is 1 where there is one."""
 
 import argparse
 import multiprocessing
@@ -23,8 +25,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+import glasshouse as gh
 from glasshouse import distributed as dist
 from glasshouse.base.errors import CollectiveError
+from glasshouse.base.flags import flags
 from glasshouse.ops.collective import process
 
 CALLS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "barrier")
@@ -66,6 +70,7 @@ class Plan(NamedTuple):
     step: int
     calls: tuple[str, ...]
     seed: int
+    programs: bool = False
 
     @property
     def timeout_s(self) -> float:
@@ -97,7 +102,17 @@ def planned(seed: int, kind: str | None = None) -> Plan:
 # -- what a rank does ------------------------------------------------------------------------------
 
 
+class Way:
+    """How ranks of this process call: by Programs, or a transport's methods."""
+
+    programs = False
+
+
 def call(name: str, count: int = 4, dtype=np.float32, **options) -> None:
+    as_step = name not in ("message", "barrier") and (name != "reduce_scatter" or not options)
+    if Way.programs and as_step:
+        call_in_program(name, count, dtype, **options)
+        return
     transport = process.transport(process.world)
     x, many = np.ones(count, dtype), np.ones((transport.size, count), dtype)
     if name == "large":
@@ -117,6 +132,16 @@ def call(name: str, count: int = 4, dtype=np.float32, **options) -> None:
         transport.broadcast(x, options.get("root", 0))
     else:
         transport.barrier()
+
+
+def call_in_program(name: str, count: int, dtype, **options) -> None:
+    large, many = name == "large", name in ("reduce_scatter", "all_to_all")
+    count = LARGE if large else dist.size() * count if many else count
+    x, y = gh.asarray(np.ones(count, dtype)), gh.asarray(np.ones((64, 64), np.float32))
+    function = getattr(dist, "all_reduce" if large else name)
+    with flags.override(compile="always"):
+        result = function(x * 2, **options)
+        gh.eval(gh.tanh(y @ y) @ y, result + 1)
 
 
 def exchange(transport, x: np.ndarray) -> None:
@@ -172,7 +197,7 @@ def misbehave(plan: Plan, pair) -> None:
 def run_rank(plan: Plan, rank: int, folder: str, sender) -> None:
     """Tell the error, or that there was none, and after how many seconds from the step on."""
     place = {"rank": rank, "size": plan.size, "rendezvous": folder, "timeout_s": plan.timeout_s}
-    begin, answer = time.monotonic(), "survived"
+    begin, answer, Way.programs = time.monotonic(), "survived", plan.programs
     try:
         dist.init("local", **place)
         pair = dist.group((0, 1), "pair")
@@ -266,12 +291,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--programs", action="store_true", help="Programs make the collectives")
     parser.add_argument("--kinds", nargs="*", choices=sorted(FAULTS), help="these in turn")
     options = parser.parse_args()
     bad, kinds = 0, Counter()
     for number in range(options.faults):
         kind = options.kinds[number % len(options.kinds)] if options.kinds else None
         plan = planned(options.seed * 1_000_003 + number, kind)
+        plan = plan._replace(programs=options.programs)
         kinds[plan.kind] += 1
         if found := problems(plan):
             bad += 1

@@ -1,6 +1,5 @@
 """Programs that run: compiled kernels and native calls in the table of the native runner."""
 
-import contextlib
 import ctypes
 import functools
 import pickle
@@ -8,13 +7,13 @@ import struct
 import threading
 from math import prod
 from time import perf_counter_ns
-from typing import Any
 
 import numpy as np
 
 from glasshouse import memory
 from glasshouse.base.errors import BackendError
 from glasshouse.compile import toolchain
+from glasshouse.compile.between_ranks import CollectiveSteps
 from glasshouse.compile.code import OutputSpec, ProgramCode, StepCode
 from glasshouse.compile.emitted import (
     BufferPlace,
@@ -33,7 +32,6 @@ from glasshouse.compile.view import strides_of
 from glasshouse.dispatch.backend import TensorBackend, current, quiet
 from glasshouse.dispatch.fallback import Fallback
 from glasshouse.graph.graph import Graph, run_node
-from glasshouse.ops.collective_start import complete, start
 
 STEP_BYTES, INFO_BYTES = 1 << 11, 1 << 10  # about, of a Program
 SPECIALISE_NS = 600_000_000  # of runs for each general kernel: compiling one takes a 20th of that
@@ -136,9 +134,8 @@ class Program:
         self.hosts = {i: x for i, x in whats if isinstance(x, (HostCall, CollectiveStep))}
         hosts = [host for host in self.hosts.values() if isinstance(host, HostCall)]
         self.missing = [host for host in hosts if host.missing is not None]
-        self.under_way: dict[tuple, Any] = {}  # requests of collectives, by where results lie
-        # Of the last run: (the step that waited, when the transport began, and ended) each.
-        self.transfers: list[tuple[int, int, int]] = []
+        between = {i: x for i, x in whats if isinstance(x, CollectiveStep)}
+        self.collectives = CollectiveSteps(between) if between else None
         self.sources = {i: what for i, what in whats if isinstance(what, CKernel)}
         self.lock = threading.Lock()
         self.keep: list = []  # what the steps point to
@@ -228,7 +225,8 @@ class Program:
         for step in self.missing:
             self.fall_back(step)
         with self.lock:
-            self.transfers = []
+            if self.collectives is not None:
+                self.collectives.bind(self.steps)
             manager = self.target.memory()
             # The arena first, so that it gets the block that it had in the last run.
             self.arena = manager.alloc(self.arena_bytes, ARENA_TAG)
@@ -242,8 +240,11 @@ class Program:
             ]
             try:
                 self.execute(arrays, outputs, scalars, ends_ns)
+            except BaseException:
+                if self.collectives is not None:
+                    self.collectives.end_failed()
+                raise
             finally:
-                self.end_collectives()
                 self.arena = None
         return [laid_out(outputs[at], *how) for at, *how in self.outputs]
 
@@ -309,7 +310,8 @@ class Program:
     def run_host(self, at: int, arrays, outputs) -> None:
         step = self.hosts[at]
         if isinstance(step, CollectiveStep):
-            self.run_collective(at, step, arrays, outputs)
+            assert self.collectives is not None
+            self.collectives.run(at, lambda place: self.packed_array(place, arrays, outputs))
             return
         operands = [self.array_of(place, arrays, outputs) for place in step.sources]
         results = quiet.run(run_node, step.node, operands, arrays, ())
@@ -318,29 +320,10 @@ class Program:
         for place, value in zip(step.results, results, strict=True):
             self.array_of(place, arrays, outputs)[...] = value
 
-    def run_collective(self, at: int, step: CollectiveStep, arrays, outputs) -> None:
-        """Start a collective, wait until it is done, or both."""
-        place = step.result.kind, step.result.at
-        if step.part == "wait":
-            request = self.under_way.pop(place)
-            request.wait()
-            self.transfers.append((at, request.begin_ns, request.end_ns))
-            return
-        source = self.packed_array(step.source, arrays, outputs)
-        out = self.packed_array(step.result, arrays, outputs)
-        if step.part == "start":
-            self.under_way[place] = start(step.node.call, source, out)
-        else:
-            begin_ns = perf_counter_ns()
-            complete(step.node.call, source, out)
-            self.transfers.append((at, begin_ns, perf_counter_ns()))
-
-    def end_collectives(self) -> None:
-        """Wait for what an error left under way: it works on the memory of this run."""
-        while self.under_way:
-            _, request = self.under_way.popitem()
-            with contextlib.suppress(Exception):
-                request.wait()
+    @property
+    def transfers(self) -> list[tuple[int, int, int]]:
+        """Of the last run: (the step that waited, when the transport began, and ended) each."""
+        return [] if self.collectives is None else self.collectives.all_transfers()
 
     def packed_array(self, place: BufferPlace, arrays, outputs) -> np.ndarray:
         """A whole buffer whose elements lie row by row, in the shape of the place."""

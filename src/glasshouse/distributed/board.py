@@ -66,6 +66,7 @@ class Board:
         self.rank, self.size, self.timeout_s = rank, size, timeout_s
         self.waiting: dict[int, str] = {}  # by thread
         self.started: list = []  # requests that may be under way
+        self.transports: list = []  # that this process has
         self.owner = os.getpid()
         everyone = tuple(range(size))
         nbytes = HEAD_BYTES + size * RECORD.itemsize

@@ -173,6 +173,10 @@ class Collectives(abc.ABC):
     def subgroup(self, group: ProcessGroup) -> "Collectives":
         """The collectives of a group of some of these ranks; all of those call it."""
 
+    def works_in_c(self) -> bool:
+        """Whether Programs may make its calls in C now, by `call_in_c`; else by its methods."""
+        return False
+
     def close(self) -> None:
         """Give back what the transport holds."""
         if self.channel is not None:

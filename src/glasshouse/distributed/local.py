@@ -1,7 +1,8 @@
 """The fast transport of one machine: ranks pass arrays through memory that all have mapped.
 
-native/collectives.c moves and adds up the data, and waits; it comes back here when a wait gets
-long, and here signals, limits, dead ranks and ranks that call something else are seen to. Sums are
+native/collectives.c moves and adds up the data, and waits; native/started.c does calls in their
+order, of which several may be under way. They come back here when a wait gets long, and here
+signals, limits, dead ranks and ranks that call something else are seen to. Sums are
 those of the ranks in their order, float16 and bfloat16 in float32 and rounded once, so all ranks
 get the same bits, from run to run too."""
 
@@ -11,6 +12,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -26,84 +28,34 @@ from glasshouse.base.errors import (
 from glasshouse.base.processes import count_cores
 from glasshouse.compile import toolchain
 from glasshouse.distributed.board import Board, is_same, is_tied
-from glasshouse.distributed.collectives import REDUCE, Collectives, under_way
+from glasshouse.distributed.collectives import Collectives, under_way
+from glasshouse.distributed.native_calls import (
+    DIFFERENT,
+    DONE,
+    DTYPES,
+    FAILED,
+    HOW,
+    IN_C,
+    KIND,
+    KINDS,
+    UNDER_WAY,
+    CallInC,
+    CollectiveCall,
+    GroupState,
+    Header,
+    StartedCall,
+    library,
+)
 from glasshouse.distributed.shared_files import SharedFiles
 from glasshouse.distributed.shared_memory import share
 from glasshouse.ops.collective import ProcessGroup, packed
 from glasshouse.ops.collective_bytes import SMALL_BYTES
 
-SOURCE = toolchain.NATIVE / "collectives.c"
-DONE, UNDER_WAY, DIFFERENT, FAILED = range(4)  # as in native/collectives.c, like all of these
-KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "barrier", "send")
-KIND = {name: number for number, name in enumerate(KINDS)}
-HOW = {name: number for number, name in enumerate(REDUCE)}
-DTYPES = {dtype.np: (number, dtype.itemsize) for number, dtype in enumerate(all_dtypes)}
 SPINS = 4000  # some 40 µs: what a wait costs the cores; less where ranks share one
 SPINS_CROWDED = 20
 AGREE_S = 1.0  # within which ranks that called different things say what
 KNOT_S = 1.0  # so long ranks wait for each other before that is an error
 JOIN_S = toolchain.TIMEOUT_S  # within which all have compiled
-
-
-class Header(ctypes.Structure):
-    """What a rank calls."""
-
-    _fields_ = [(name, ctypes.c_int64) for name in ("number", "kind", "dtype", "argument", "count")]
-
-    def __str__(self):
-        kind = KINDS[self.kind]
-        if kind == "barrier":
-            return f"barrier, its call {self.number}"
-        how = f", {[*REDUCE][self.argument]}" if "reduce" in kind else ""
-        how = f", root {self.argument}" if kind == "broadcast" else how
-        how = f", tag {self.argument}" if kind == "send" else how
-        call = f", its call {self.number}" if self.number else ""
-        return f"{kind}({all_dtypes[self.dtype].name}, {self.count} elements{how}){call}"
-
-
-class GroupState(ctypes.Structure):
-    """A rank's view of its group."""
-
-    _fields_ = [
-        ("memory", ctypes.c_void_p),
-        ("failed", ctypes.c_void_p),
-        ("rank", ctypes.c_int64),
-        ("size", ctypes.c_int64),
-        ("spins", ctypes.c_int64),
-        ("small_bytes", ctypes.c_int64),
-        ("phase", ctypes.c_uint64),
-        ("number", ctypes.c_int64),
-        ("sent_bytes", ctypes.c_int64),
-    ]
-
-
-class CollectiveCall(ctypes.Structure):
-    """A call under way."""
-
-    _fields_ = [
-        ("header", Header),
-        ("source", ctypes.c_void_p),
-        ("out", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("item_bytes", "step", "told", "peer", "at")),
-    ]
-
-
-@functools.cache
-def library() -> ctypes.CDLL:
-    """What native/collectives.c compiles to.
-
-    Raises: CompileError
-    """
-    library = toolchain.compile_one(SOURCE.read_text())
-    pointer, number = ctypes.c_void_p, ctypes.c_int64
-    library.gh_group_bytes.argtypes, library.gh_group_bytes.restype = [number], number
-    library.gh_begin.argtypes = [pointer, pointer, *[number] * 5, pointer, pointer]
-    library.gh_go_on.argtypes = library.gh_send.argtypes = [pointer, pointer]
-    library.gh_receive.argtypes = [pointer, pointer, pointer]
-    library.gh_look.argtypes = [pointer, pointer, pointer]
-    library.gh_look.restype = library.gh_message.restype = None
-    library.gh_message.argtypes = [pointer, *[number] * 4, pointer, number]
-    return library
 
 
 def join(group: ProcessGroup, rank: int, folder: str, timeout_s: float = 30.0) -> Collectives:
@@ -142,10 +94,14 @@ class Local(Collectives):
         failed = board.failed.ctypes.data
         self.state.__init__(address, failed, rank, self.size, spins, SMALL_BYTES)
         self.place = ctypes.addressof(self.state)
-        self.call = CollectiveCall()
+        self.queue = self.library.gh_queue(self.place)
+        # The calls of Programs, by address.
+        self.started: WeakValueDictionary[int, CallInC] = WeakValueDictionary()
+        self.direct = StartedCall(queue=self.queue)
         self.calling = threading.Lock()
         self.sending = [threading.Lock() for _ in range(self.size)]
         self.receiving = [threading.Lock() for _ in range(self.size)]
+        board.transports.append(self)
         self.early: dict[tuple[int, int], list[np.ndarray]] = {}  # messages, by rank and tag
 
     @property
@@ -155,6 +111,20 @@ class Local(Collectives):
     @sent_bytes.setter
     def sent_bytes(self, count: int) -> None:
         self.state.sent_bytes = count
+
+    # -- calls in C ------------------------------------------------------------------------------
+
+    may_work_in_c = True  # False: Programs call the methods below, the clear way
+
+    def works_in_c(self):
+        """Unless a method has been replaced, or what `start` began is under way and comes first."""
+        own = all(getattr(getattr(self, n), "__func__", None) is getattr(Local, n) for n in IN_C)
+        return own and self.may_work_in_c and (self.last is None or self.last.is_done())
+
+    def call_in_c(self, call) -> "CallInC | None":
+        """A call of a card, along its first axis, for a Program to make each time it runs; None for
+        one that its methods make."""
+        return CallInC(self, call) if call.name in IN_C else None
 
     # -- collectives -----------------------------------------------------------------------------
 
@@ -169,13 +139,11 @@ class Local(Collectives):
         if not isinstance(source, np.ndarray) or not source.flags.c_contiguous:
             source = packed(source)
         with self.calling:
-            call = self.call
+            place = ctypes.byref(self.direct)
             arguments = KIND[kind], dtype, argument, source.size, item_bytes, id(source), id(out)
-            code = self.library.gh_begin(self.place, ctypes.byref(call), *arguments)
+            code = self.library.gh_call(place, *arguments)
             if code != DONE:
-                text = functools.partial(self.text_of, call.header, source.shape)
-                go_on = functools.partial(self.library.gh_go_on, self.place, ctypes.byref(call))
-                self.complete(code, go_on, call, text)
+                self.finish(self.direct, lambda: self.text_of(self.direct.header, source.shape))
 
     def all_reduce(self, source, out, reduce="sum"):
         check_known("all_reduce", "a reduction", reduce, HOW)
@@ -270,6 +238,21 @@ class Local(Collectives):
         text = str(header).replace(f"{header.count} elements", f"shape {shape}")
         return f"{text} of group {self.group.name}" + (f" at {line}" if line else "")
 
+    def finish(self, own: StartedCall, text: Callable) -> None:
+        """Go on with what is under way, to the end of a call. Others may come before it.
+
+        Raises: CollectiveError where that does not come
+        """
+        try:
+            while not own.is_done:
+                first = self.started.get(self.library.gh_first(self.queue))
+                call, told = (own, text) if first is None else (first.started, first.text)
+                go_on = functools.partial(self.library.gh_wait, ctypes.byref(call))
+                self.complete(UNDER_WAY, go_on, call.call, told)
+        except BaseException:
+            self.library.gh_forget(self.queue)
+            raise
+
     def complete(
         self, code: int, go_on: Callable[[], int], call: CollectiveCall, text: Callable
     ) -> None:
@@ -319,7 +302,9 @@ class Local(Collectives):
     def is_alone(self) -> bool:
         """Whether nothing else of this process can go on with a collective."""
         started = self.board.started = [r for r in self.board.started if not r.is_done()]
-        return not started and threading.current_thread() is threading.main_thread()
+        others = (x for x in self.board.transports if x is not self)
+        is_main = threading.current_thread() is threading.main_thread()
+        return is_main and not started and not any(x.library.gh_first(x.queue) for x in others)
 
     def start(self, name, *args, **named):
         request = super().start(name, *args, **named)
@@ -388,6 +373,9 @@ class Local(Collectives):
 
     def close(self):
         super().close()
+        if self in self.board.transports:
+            self.board.transports.remove(self)
+        self.library.gh_end(self.queue)
         if self.group.ranks == tuple(range(self.board.size)):
             self.board.leave()
 

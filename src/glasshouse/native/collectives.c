@@ -392,8 +392,9 @@ static int64_t steps_of(const Group *g, const Call *c, Half *told, Half *heard) 
 /* NumPy arrays begin with their count, their type, and where their data lie. */
 static char *data_of(void **array) { return array ? array[2] : NULL; }
 
-/* Goes on with a call, to its end if that comes soon. */
-int gh_go_on(Group *g, Call *c) {
+/* Goes on with a call, to its end if that comes soon; where `waiting` is given, without waiting, and
+   no further once somebody waits for the call. */
+static int go_on(Group *g, Call *c, _Atomic int32_t *waiting) {
   Half told, heard;
   const int64_t steps = steps_of(g, c, &told, &heard);
   while (c->step < steps) {
@@ -402,24 +403,18 @@ int gh_go_on(Group *g, Call *c) {
       publish(g);
       c->told = 1;
     }
-    const int code = wait_until(g, c, all_have_told);
+    int code = DONE;
+    if (!waiting) code = wait_until(g, c, all_have_told);
+    else if (!all_have_told(g, c)) code = UNDER_WAY;
     if (c->step == 0 && is_different(g, c)) return DIFFERENT;
     if (code != DONE) return code;
     heard(g, c);
     g->phase++;
     c->told = 0;
     c->step++;
+    if (waiting && atomic_load(waiting) && c->step < steps) return UNDER_WAY;
   }
   return DONE;
-}
-
-/* Begins a collective of two arrays, which may be one. */
-int gh_begin(Group *g, Call *c, int64_t kind, int64_t dtype, int64_t argument, int64_t count,
-             int64_t item_bytes, void **source, void **out) {
-  if (atomic_load(g->failed)) return FAILED;
-  *c = (Call){{++g->number, kind, dtype, argument, count}, data_of(source), data_of(out), item_bytes, 0, 0, 0, 0};
-  rank_of(g, g->rank)->headers[c->header.number & 1] = c->header;
-  return gh_go_on(g, c);
 }
 
 /* Which ranks the group waits for, as 1 in `missing`; the header of each one's last call. */

@@ -5,13 +5,14 @@
    of a scalar, the error flag, or a size, which is itself the argument. A kernel takes them; with
    `extra`, the function is a target's, which takes that as well and returns 0 where all is well. A
    step without a function stops the run: it is the host's. The caller does it, and goes on behind
-   it. */
+   it. A target's function that returns LATER leaves the rest of its step to the caller too. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <time.h>
 
 enum { ARENA, INPUT, OUTPUT, SCALAR, ERROR, SIZE };
+enum { LATER = 2 };
 
 typedef void (*Kernel)(void **args);
 typedef int (*Call)(void *extra, void **args, int32_t count);
@@ -62,10 +63,12 @@ int64_t gh_run(const Step *steps, int64_t begin, int64_t end, char *arena, void 
     if (!step->function || *error) return i;
     for (int64_t k = 0; k < step->count; k++)
       a[k] = address(step->args[k], arena, inputs, outputs, scalars, error);
-    if (!step->extra)
+    if (!step->extra) {
       ((Kernel)step->function)(a);
-    else if (((Call)step->function)(step->extra, a, (int32_t)step->count))
-      return -1 - i;
+    } else {
+      const int code = ((Call)step->function)(step->extra, a, (int32_t)step->count);
+      if (code) return code == LATER ? i : -1 - i;
+    }
     if (ends_ns) ends_ns[i] = now_ns();
   }
   return end;

@@ -1,6 +1,6 @@
 """Collectives: a step that starts one and a step that waits for its end, with others in between.
 
-The transport works in a thread of its own. `compile/overlap.py` moves the two steps apart; a value
+The transport works beside other steps. `compile/overlap.py` moves the two steps apart; a value
 that nobody else reads is replaced where it lies."""
 
 from glasshouse.compile.emitted import BufferPlace, CollectiveStep, EmittedStep
@@ -46,7 +46,8 @@ class CollectiveLowerer(CollectiveKind, Lowerer):
         (source,), (result,) = step.sources, step.results
         lies_in = source if source.base is result else result.view()
         places = BufferPlace.of(source), BufferPlace.of(lies_in)
-        return EmittedStep([], CollectiveStep(alone, *places, step.part))
+        args = [(view.base, view.offset) for view in (source, lies_in)]
+        return EmittedStep(args, CollectiveStep(alone, *places, step.part))
 
     def describe(self, step) -> StepDescription:
         node = step.node
