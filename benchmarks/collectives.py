@@ -4,7 +4,11 @@
 
 The transport `local` beside `shared_files`, PyTorch's gloo and MPI (mpi4py) where those are
 installed, and beside one plain copy of as many bytes. Each transport has its own pair of processes,
-which stay; rounds go through all transports in turn, and medians and lowest times are taken."""
+which stay; rounds go through all transports in turn, and medians and lowest times are taken.
+
+A second table is of collectives in Programs, each started before a product and waited for behind
+it: what a Program with all-reduces takes longer than the same without them, for each of them, by
+`local` in C and by its methods, in turn, beside a direct call."""
 
 import contextlib
 import importlib.util
@@ -21,13 +25,17 @@ from pathlib import Path
 import numpy as np
 from harness import parse_arguments, save, show
 
+import glasshouse as gh
 from glasshouse import distributed
+from glasshouse.base.flags import flags
 from glasshouse.ops.collective import process
 
 SIZE = 2
 COUNTS = {"4 B": 1, "4 KB": 1_000, "1 MB": 250_000, "100 MB": 25_000_000}  # of float32
 SECONDS = 0.3  # of calls in a round
 MOST_CALLS = 2000
+IN_PROGRAMS = {"4 B": 1, "4 KB": 1_000, "64 KB": 16_000, "1 MB": 250_000}
+CALLS_OF_PROGRAM, RUNS = 16, 10
 
 
 class Ours:
@@ -172,6 +180,44 @@ def pairs(folder: str) -> dict[str, Pair]:
     return found
 
 
+def run_program(xs: list, a, collects: bool) -> None:
+    """Products, each beside an all-reduce where it `collects`."""
+    y, sums = a, []
+    for x in xs:
+        doubled = x * 2
+        sums.append((distributed.all_reduce(doubled) if collects else doubled) + 1)
+        y = gh.tanh(y @ a)
+    gh.eval(y, *sums)
+
+
+def seconds_in_program(count: int, rounds: int) -> dict[str, list[float]]:
+    """Of a collective, by who makes it; on this rank."""
+    transport = process.transport(process.world)
+    xs = [gh.asarray(np.ones(count, np.float32)) for _ in range(CALLS_OF_PROGRAM)]
+    a, direct = gh.asarray(np.full((128, 128), 1e-3, np.float32)), np.ones(count, np.float32)
+    ways = {
+        "none": lambda: run_program(xs, a, False),
+        "C": lambda: run_program(xs, a, True),
+        "methods": lambda: run_program(xs, a, True),
+        "direct": lambda: [transport.all_reduce(direct, direct, "max") for _ in xs],
+    }
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    with flags.override(compile="always"):
+        for _ in range(rounds):
+            for name, run in ways.items():
+                transport.may_work_in_c = name != "methods"
+                run()
+                distributed.barrier()
+                begin = time.perf_counter()
+                for _ in range(RUNS):
+                    run()
+                times[name].append((time.perf_counter() - begin) / RUNS / CALLS_OF_PROGRAM)
+    without = times.pop("none")
+    for name in ("C", "methods"):
+        times[name] = [a - b for a, b in zip(times[name], without, strict=True)]
+    return times
+
+
 def calls_of(count: int, smoke: bool) -> int:
     expected_s = 10e-6 + 4 * count / 1e9
     return 2 if smoke else max(3, min(MOST_CALLS, int(SECONDS / expected_s)))
@@ -209,15 +255,23 @@ def main() -> None:
         label: {name: summary(found, 4 * counts[label]) for name, found in by_name.items()}
         for label, by_name in times.items()
     }
-    results["load"] = os.getloadavg()[0]
-    rows = [
+    columns = ["median µs", "lowest µs"]
+    show("all_reduce of float32, 2 ranks", ["bytes", "transport", *columns], rows_of(results))
+    inside = {}
+    for label, count in IN_PROGRAMS.items():
+        times = distributed.spawn(seconds_in_program, SIZE, count, 2 if options.smoke else 40)[0]
+        inside[label] = {name: summary(found, 4 * count) for name, found in times.items()}
+    show("the same in Programs", ["bytes", "made by", *columns], rows_of(inside))
+    results |= {"in_programs": inside, "load": os.getloadavg()[0]}
+    print(save("collectives", results, options))
+
+
+def rows_of(results: dict) -> list[list[str]]:
+    return [
         [label, name, *(f"{1e6 * found[key]:,.1f}" for key in ("median_s", "lowest_s"))]
         for label, by_name in results.items()
-        if label != "load"
         for name, found in by_name.items()
     ]
-    show("all_reduce of float32, 2 ranks", ["bytes", "transport", "median µs", "lowest µs"], rows)
-    print(save("collectives", results, options))
 
 
 if __name__ == "__main__":
