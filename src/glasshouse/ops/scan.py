@@ -151,22 +151,30 @@ def vjp_of(i: int):
     return rule
 
 
-def jvp_of(i: int):
-    """The rule for the tangent of one operand: a loop that carries tangents too."""
+def push_scan(tangents, y, *operands, body, shape, reverse, recompute, **_):
+    """The tangents of the results, by one loop that carries tangents too."""
+    moving = tuple(i for i, t in enumerate(tangents) if t is not None)
+    moved = tangent_body(body, shape, moving)
+    consts, init, xs = shape.parts(operands)
+    const_ts, init_ts, x_ts = shape.parts(tangents)
+    const_ts, x_ts = ([t for t in ts if t is not None] for ts in (const_ts, x_ts))
+    inexact = [(x, t) for x, t in zip(init, init_ts, strict=True) if x.dtype.is_inexact]
+    carried = [zeros(x) if t is None else t for x, t in inexact]
+    given = [*consts, *const_ts, *init, *carried, *xs, *x_ts]
+    sizes = LoopShape(len(consts) + len(const_ts), len(init) + len(carried), shape.length)
+    results = loop(given, moved.body, sizes, reverse, recompute)
+    tangent: list = [None] * len(body.outputs)
+    for number, value in zip(moved.outputs, results[len(init) :], strict=True):
+        tangent[number] = value
+    return tuple(tangent)
 
-    def rule(t, y, *operands, body, shape, reverse, recompute, **_):
-        moved = tangent_body(body, shape, i)
-        consts, init, xs = shape.parts(operands)
-        is_const, is_x = i < shape.consts, i >= shape.consts + shape.carries
-        inexact = [j for j in range(shape.carries) if init[j].dtype.is_inexact]
-        tangents = [t if j + shape.consts == i else zeros(init[j]) for j in inexact]
-        given = [*consts, *[t] * is_const, *init, *tangents, *xs, *[t] * is_x]
-        sizes = LoopShape(shape.consts + is_const, len(init) + len(tangents), shape.length)
-        results = loop(given, moved.body, sizes, reverse, recompute)
-        tangent: list = [None] * len(body.outputs)
-        for number, value in zip(moved.outputs, results[len(init) :], strict=True):
-            tangent[number] = value
-        return tuple(tangent)
+
+def jvp_of(i: int):
+    """The rule for the tangent of one operand alone."""
+
+    def rule(t, y, *operands, **attrs):
+        tangents = [t if k == i else None for k in range(len(operands))]
+        return push_scan(tangents, y, *operands, **attrs)
 
     return rule
 
@@ -180,15 +188,15 @@ class Tangents(NamedTuple):
 
 
 @functools.lru_cache(MOST_LINEARISED)
-def tangent_body(body: Body, shape: LoopShape, moving: int) -> Tangents:
-    """The body with a tangent of the input `moving`, which stands behind the inputs of its kind,
+def tangent_body(body: Body, shape: LoopShape, moving: tuple[int, ...]) -> Tangents:
+    """The body with tangents of the inputs `moving`, which stand behind the inputs of their kind,
     and tangents of what is carried behind that."""
     consts, init, xs = shape.parts(range(len(body.inputs)))
+    const_ts, x_ts = ([i for i in kind if i in moving] for kind in (consts, xs))
     inexact = [i for i in init if body.inputs[i].dtype.is_inexact]
-    with_t = [moving] if moving in consts else []
-    order = [*consts, *with_t, *init, *inexact, *xs, *([moving] if moving in xs else [])]
-    is_tangent = [False] * len(consts) + [True] * len(with_t) + [False] * len(init)
-    is_tangent += [True] * len(inexact) + [False] * len(xs) + [True] * (moving in xs)
+    order = [*consts, *const_ts, *init, *inexact, *xs, *x_ts]
+    is_tangent = [False] * len(consts) + [True] * len(const_ts) + [False] * len(init)
+    is_tangent += [True] * len(inexact) + [False] * len(xs) + [True] * len(x_ts)
     specs = body.out_specs()
     wanted = [i for i, s in enumerate(specs) if s.dtype.is_inexact]
 
@@ -231,32 +239,54 @@ def push_all(body: Body, inputs, tangents: dict[int, Any]):
 
 
 def batch_scan(batched, *operands, body, shape, reverse, recompute, **_):
-    """All that is carried gets the batch axis in front, what is given per step has it behind the
-    steps."""
+    """What depends on something batched gets the batch axis: carried values in front, what is given
+    per step behind the steps. All else is computed once for the batch."""
     size = next(x.shape[0] for x, b in zip(operands, batched, strict=True) if b)
+    inside, has_axis = batched_body(body, shape, tuple(batched), size)
     _, init, xs = shape.parts(batched)
-    is_batched = (*batched[: shape.consts], *(True,) * len(init), *xs)
     consts, carried, given = shape.parts(operands)
     carried = [
-        x if b else broadcast_to(x, (size, *x.shape)) for x, b in zip(carried, init, strict=True)
+        broadcast_to(x, (size, *x.shape)) if wanted and not b else x
+        for x, b, wanted in zip(carried, init, has_axis, strict=False)
     ]
     given = [move_axes(x, (0,), (1,)) if b else x for x, b in zip(given, xs, strict=True)]
-    inside = batched_body(body, shape, is_batched, size)
     results = loop([*consts, *carried, *given], inside, shape, reverse, recompute)
-    stacks = [move_axes(x, (1,), (0,)) for x in results[shape.carries :]]
-    return (*results[: shape.carries], *stacks)
+    stacks = zip(results[shape.carries :], has_axis[shape.carries :], strict=True)
+    results[shape.carries :] = [move_axes(x, (1,), (0,)) if b else x for x, b in stacks]
+    return tuple(
+        x if b else broadcast_to(x, (size, *x.shape))
+        for x, b in zip(results, has_axis, strict=True)
+    )
+
+
+def batched_values(body: Body, shape: LoopShape, batched) -> list[bool]:
+    """Which values of a body, by position, depend on something batched; a carried one also by way
+    of the steps before."""
+    consts, carried, xs = shape.parts(batched)
+    while True:
+        values = [*consts, *carried, *xs]
+        for call, places in body.calls:
+            values += [any(values[i] for i in places)] * len(call.outs)
+        new = [b or values[i] for b, i in zip(carried, body.outputs, strict=False)]
+        if new == carried:
+            return values
+        carried = new
 
 
 @functools.lru_cache(MOST_LINEARISED)
-def batched_body(body: Body, shape: LoopShape, batched: tuple[bool, ...], size: int) -> Body:
-    """The body with a batch axis in front of some inputs and of every result."""
-    specs = [
-        Spec((size, *x.shape), x.dtype) if b else x
-        for x, b in zip(body.inputs, batched, strict=True)
-    ]
+def batched_body(
+    body: Body, shape: LoopShape, batched: tuple[bool, ...], size: int
+) -> tuple[Body, tuple[bool, ...]]:
+    """(the body with a batch axis in front of all that depends on something batched, which of its
+    results have it)."""
+    has_axis = batched_values(body, shape, batched)
+    inputs = zip(body.inputs, has_axis, strict=False)
+    specs = [Spec((size, *x.shape), x.dtype) if b else x for x, b in inputs]
+    _, carried, _ = shape.parts(has_axis[: len(specs)])
+    wanted = [*carried, *(has_axis[i] for i in body.outputs[shape.carries :])]
 
     def step(*inputs):
-        values, has_axis = list(inputs), list(batched)
+        values = list(inputs)
         for call, places in body.calls:
             operands = tuple(values[i] for i in places)
             own = tuple(has_axis[i] for i in places)
@@ -270,14 +300,16 @@ def batched_body(body: Body, shape: LoopShape, batched: tuple[bool, ...], size: 
                     else card(*operands, **call.attrs)
                 )
             values.extend(result if card.num_outputs != 1 else (result,))
-            has_axis += [True in own] * len(call.outs)
         return [
-            values[i] if has_axis[i] else broadcast_to(values[i], (size, *values[i].shape))
-            for i in body.outputs
+            broadcast_to(values[i], (size, *values[i].shape))
+            if b and not has_axis[i]
+            else values[i]
+            for i, b in zip(body.outputs, wanted, strict=True)
         ]
 
     tracer, inputs, outputs = traced(step, specs, is_closed=True)
-    return tracer.body([x.payload for x in inputs], [tracer.number_of(x) for x in outputs])
+    numbers = [tracer.number_of(x) for x in outputs]
+    return tracer.body([x.payload for x in inputs], numbers), tuple(wanted)
 
 
 # -- the card ----------------------------------------------------------------------------------
@@ -306,6 +338,7 @@ FORWARDS: dict[str, Any] = SAMPLE | {"reverse": False}
     num_outputs=2,
     vjp=vjp_of,
     pullback=pull_scan,
+    pushforward=push_scan,
     jvp=jvp_of,
     batch=batch_scan,
     parts=parts_of_scan,

@@ -7,6 +7,9 @@ from glasshouse.dispatch.primitive import LINEAR
 
 def push(primitive, primals, tangents, y, attrs):
     """The tangent(s) of a call's result(s), of those of its operands; None stands for zero."""
+    if primitive.pushforward is not None:
+        has_any = any(t is not None for t in tangents)
+        return primitive.pushforward(tangents, y, *primals, **attrs) if has_any else None
     given = [(i, t) for i, t in enumerate(tangents) if t is not None and primitive.jvp is not None]
     parts = [contribution(primitive, i, t, y, primals, attrs) for i, t in given]
     parts = [part for part in parts if part is not None]

@@ -166,6 +166,63 @@ def test_a_batch_is_one_loop(on, name):
     same(ours, gh.asarray(np.stack(rows)), 1e-3)
 
 
+@pytest.mark.parametrize("directions", [1, 4])
+def test_what_a_batch_does_not_reach_is_computed_once(directions):
+    """Tangents in several directions: the loop's values, and those beside the tangents, cost what
+    they cost for one direction."""
+    rng = np.random.default_rng(0)
+    w, h = gh.asarray(rng.normal(size=(4, 4))), gh.asarray(rng.normal(size=(4, 1)))
+    tangents = gh.asarray(rng.normal(size=(directions, 4, 1)))
+
+    def along(loop, t):
+        def last(h):
+            carry, seen = loop(lambda h, x: (gh.tanh(w @ h + x), h * x), h, gh.arange(LENGTH) * 0.1)
+            return gh.concat([carry, seen.sum(0)])
+
+        return gh.jvp(last, (h,), (t,))[1]
+
+    with gh.FlopCounter() as counter:
+        ours = gh.vmap(functools.partial(along, gh.scan))(tangents)
+    assert counter.total() == (2 + directions) * LENGTH * 2 * 16
+    rows = [call_by_call(along, unrolled, t).numpy() for t in tangents]
+    same(ours, gh.asarray(np.stack(rows)), 1e-9)
+
+
+def test_a_hessian_through_a_loop_computes_its_values_a_few_times_whatever_the_directions():
+    """Products of a step: one forward, one backward. Each loop and that of its tangents have one
+    more for their values, and one for each direction."""
+    rng = np.random.default_rng(0)
+    w, h = gh.asarray(rng.normal(size=(4, 4))), gh.asarray(rng.normal(size=4))
+
+    def total(loop, h):
+        carry, seen = loop(lambda h, x: (gh.tanh(w @ h + x), h * x), h, gh.arange(LENGTH) * 0.1)
+        return (carry**2).sum() + seen.sum()
+
+    with gh.FlopCounter() as counter:
+        ours = gh.hessian(functools.partial(total, gh.scan))(h)
+    assert counter.total() == (4 + 2 * h.size) * LENGTH * 2 * 16
+    same(ours, call_by_call(gh.hessian(functools.partial(total, unrolled)), h), 1e-9)
+
+
+def test_a_batch_reaches_what_is_carried_by_way_of_other_steps():
+    """a gets its batch from b, which gets it from c, which is batched."""
+
+    def last(loop, c):
+        def step(carry, x):
+            a, b, c, d = carry
+            return (a + b, b * 2 + c, c, d + x), (a * d, d)
+
+        carry = gh.ones(3), gh.ones(3), c, gh.zeros(3)
+        (a, b, c, d), (seen, ds) = loop(step, carry, gh.ones((LENGTH, 3)))
+        return a * d + b + c, seen, ds
+
+    many = gh.asarray([[1.0, 2.0, 3.0], [0.5, -1.0, 0.0]])
+    ours = gh.vmap(functools.partial(last, gh.scan))(many)
+    for i in range(2):
+        for got, expected in zip(ours, call_by_call(last, unrolled, many[i]), strict=True):
+            same(got[i], expected, 1e-6)
+
+
 @each_step
 def test_a_loop_runs_in_kernels(name):
     total, w, carry, xs = values_of(name)
