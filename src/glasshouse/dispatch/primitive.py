@@ -124,8 +124,8 @@ class Primitive:
     vjp     per operand (or a function i -> rule): f(g, y, *operands, **attrs) -> cotangent
     pullback  (needs, cotangents, y, *operands, **attrs) -> a cotangent for each operand in `needs`:
             where they share their work; cotangents that are None are zero
-    pushforward  (tangents, y, *operands, **attrs) -> the tangent(s) of the result(s), where those of
-            all operands share their work; tangents that are None are zero
+    pushforward  (tangents, y, *operands, **attrs) -> the tangent(s) of the result(s): where those
+            of all operands share their work; tangents that are None are zero
     jvp     per operand (or a function i -> rule): f(t, y, *operands, **attrs) -> tangent, or LINEAR
     batch   (batched, *operands, **attrs) -> result(s) with the batch axis in front
     flops   (*specs, **attrs) -> count, a multiply-add being 2;  bytes: read plus written
