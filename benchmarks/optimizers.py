@@ -1,9 +1,11 @@
 """The update of ViT-B/16's parameters (86 million, 152 tensors) by each optimizer and PyTorch's.
 
-PyTorch's forms are foreach=True (one call for a list of tensors) and, where it has it, fused=True.
-Gradients are the same in each step; a step is `optimizer.step()` alone. Sides run in turn.
-Bytes are those that a step has to move: parameter, gradient and state read, parameter and state
-written.
+PyTorch's forms are foreach=True (one call for a list of tensors) and, where it has it, fused=True;
+Muon and LBFGS have just one. Gradients are the same in each step; a step is `optimizer.step()`
+alone. LBFGS gets the parameters themselves as gradients, those of half the sum of their squares.
+Sides run in turn. Bytes are those that a step has to move: parameter, gradient and state read,
+parameter and state written. All of PyTorch's optimizers are here but SparseAdam, which takes no
+dense gradients.
 """
 
 import os
@@ -38,7 +40,7 @@ SHAPES = [
     (CLASSES,),
 ]
 
-# Name: (class, options, tensors moved for each element of a parameter).
+# Name: (class, options, tensors moved for each element of a parameter; 0: steps differ).
 RULES = {
     "SGD": ("SGD", {"lr": 0.01}, 3),
     "SGD, momentum": ("SGD", {"lr": 0.01, "momentum": 0.9}, 5),
@@ -56,12 +58,14 @@ RULES = {
     "ASGD": ("ASGD", {}, 5),
     "Adafactor": ("Adafactor", {}, 3),
     "Muon": ("Muon", {}, 5),
+    "LBFGS": ("LBFGS", {"lr": 0.1, "max_iter": 1, "history_size": 2}, 0),
     "Lion": ("Lion", {}, 5),
     "LAMB": ("LAMB", {}, 7),
     "LARS": ("LARS", {}, 5),
     "NovoGrad": ("NovoGrad", {}, 5),
     "AdamW, 8 bits": ("AdamW8bit", {}, 4),
 }
+ONE_FORM = {"Muon", "LBFGS"}
 FUSED = {"SGD", "SGD, momentum", "Adam", "AdamW", "AMSGrad", "Adagrad"}
 
 
@@ -76,7 +80,19 @@ def glasshouse_step(name: str, shapes):
     params = [gh.tensor(np.full(s, 0.02, np.float32), requires_grad=True) for s in shapes]
     for p in params:
         p.grad = gh.asarray(np.full(p.shape, 1e-3, np.float32))
-    return getattr(gh.optim, kind)(params, **options).step
+    step = getattr(gh.optim, kind)(params, **options).step
+    return step if kind != "LBFGS" else lambda: step(descending(params, gh.asarray(1.0)))
+
+
+def descending(params, loss):
+    """A closure that LBFGS calls: it gives each parameter itself as gradient."""
+
+    def closure():
+        for p in params:
+            p.grad = p.detach()
+        return loss
+
+    return closure
 
 
 def torch_step(torch, name: str, shapes, form: str):
@@ -85,15 +101,17 @@ def torch_step(torch, name: str, shapes, form: str):
     params = [torch.full(s, 0.02, requires_grad=True) for s in shapes]
     for p in params:
         p.grad = torch.full_like(p, 1e-3)
-    chosen = {} if kind == "Muon" else {form: True}
-    return getattr(torch.optim, kind)(params, **options, **chosen).step
+    chosen = {} if kind in ONE_FORM else {form: True}
+    step = getattr(torch.optim, kind)(params, **options, **chosen).step
+    return step if kind != "LBFGS" else lambda: step(descending(params, torch.tensor(1.0)))
 
 
 def cases_of(name: str, torch, smoke: bool) -> dict:
     shapes = shapes_for(name, smoke)
     cases = {"glasshouse": glasshouse_step(name, shapes)}
     if torch is not None and hasattr(torch.optim, RULES[name][0]):
-        cases["torch foreach"] = torch_step(torch, name, shapes, "foreach")
+        form = "torch" if name in ONE_FORM else "torch foreach"
+        cases[form] = torch_step(torch, name, shapes, "foreach")
         if name in FUSED:
             cases["torch fused"] = torch_step(torch, name, shapes, "fused")
     return cases
@@ -104,10 +122,10 @@ def row_of(name: str, results: dict, smoke: bool) -> list[str]:
     elements = sum(int(np.prod(s)) for s in shapes_for(name, smoke))
     speed = 4 * elements * RULES[name][2] / own / 1e9
     ratios = [
-        f"{results[form]['median_s'] / own:.2f}" if form in results else ""
-        for form in ("torch foreach", "torch fused")
+        "".join(f"{results[form]['median_s'] / own:.2f}" for form in forms if form in results)
+        for forms in (("torch foreach", "torch"), ("torch fused",))
     ]
-    return [name, f"{own * 1e3:.1f}", f"{speed:.1f}", *ratios]
+    return [name, f"{own * 1e3:.1f}", f"{speed:.1f}" if speed else "", *ratios]
 
 
 def main() -> None:
@@ -128,7 +146,7 @@ def main() -> None:
         results[name] = summarize(measure(cases, repeats=1 if options.smoke else 7))
         rows.append(row_of(name, results[name], options.smoke))
         print(*rows[-1], sep="  ", flush=True)  # all of them take minutes
-    columns = ["", "ms", "GB/s", "x torch foreach", "x torch fused"]
+    columns = ["", "ms", "GB/s", "x foreach, or torch", "x torch fused"]
     show("one update of ViT-B/16", columns, rows, "medians; ratios above 1: Glasshouse is faster")
     print(save("optimizers", results, options))
 

@@ -36,6 +36,7 @@ from glasshouse.compile.target import current_target
 from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch.backend import quiet
 from glasshouse.dispatch.bind import state, timers, watchers
+from glasshouse.dispatch.call import Call
 from glasshouse.dispatch.fallback import WHOLE, Fallback
 from glasshouse.dispatch.hooks import hooks
 from glasshouse.dispatch.watch import COMPILING, ProgramRun, tell
@@ -299,9 +300,16 @@ def is_worth_compiling(entry: ProgramEntry, recording: Recording) -> bool:
         return flags.compile == "always"
     if len(recording.nodes) >= store.LARGE_NODES:
         return True
-    elements = sum(n.spec.size for n in recording.nodes if not isinstance(n.spec, tuple))
-    entry.spent_s += NODE_S * len(recording.nodes) + ELEMENT_S * elements
+    entry.spent_s += sum(references_s(node.call) for node in recording.nodes)
     return entry.spent_s > COMPILE_S
+
+
+def references_s(call: Call) -> float:
+    """About how long the reference of a call takes; that of a loop, all its steps."""
+    if call.primitive.parts is None:
+        return NODE_S + ELEMENT_S * sum(spec.size for spec in call.outs)
+    parts = call.primitive.parts(*call.specs, **call.attrs)
+    return sum(references_s(part) * times for part, times, _ in parts)
 
 
 warned: set[type] = set()  # kinds of errors that were told

@@ -82,6 +82,7 @@ class ReplayedFunction(NamedTuple):
     calls: tuple[ReplayedCall, ...]
     results: tuple[tuple[int, bool], ...]
     is_single: bool  # one result, not a tuple
+    has_several: bool  # a call with several results, of which only Python tells watchers
 
 
 class Native:
@@ -170,13 +171,18 @@ class CallCollector(Watcher):
         self.places = {id(x): -1 - i for i, x in enumerate(given) if x is not None}
         self.entries: dict[tuple[int, int], int] = {}  # places of entries on the tape, by slot
         self.pending, self.begin = backend.recorder.pending, len(backend.recorder.pending)
-        self.can_be_replayed = True
+        self.can_be_replayed, self.has_several = True, False
 
     def op(self, call, result, begin_ns):
         card = call.primitive
-        once = call.is_collective or card.kind == "random" or card.name in INDEXED
-        if card.num_outputs != 1 or once:
+        several = result if card.num_outputs != 1 else ()
+        is_tracked = any(x.tape_entry is not None for x in several)
+        if call.is_collective or card.kind == "random" or card.name in INDEXED or is_tracked:
             self.can_be_replayed = False
+        elif several:
+            self.has_several = True
+            (node,) = several[0].payload.inputs
+            self.collected += [(node, None), *((x.payload, None) for x in several)]
         else:
             self.collected.append((result.payload, result.tape_entry))
 
@@ -247,7 +253,7 @@ def replayed_pull(entry, cotangent, pulled, collector: CallCollector) -> Replaye
     """What the rules of a call did, to be replayed; None if it cannot be."""
     by_parent = {id(parent): cotangent for parent, cotangent in pulled}
     given = [(i, by_parent[id(x)]) for i, x in enumerate(entry.parents) if x and id(x) in by_parent]
-    if not collector.is_whole():
+    if not collector.is_whole() or collector.has_several:
         return None
     try:
         calls = collector.calls()
@@ -296,4 +302,4 @@ def replayed_function(collector: CallCollector, tensors, scalar, result) -> Repl
         return None
     if scalar is not None and sum(call.scalar is ... for call in calls) != 1:
         return None
-    return ReplayedFunction(calls, results, is_single)
+    return ReplayedFunction(calls, results, is_single, collector.has_several)

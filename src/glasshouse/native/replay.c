@@ -574,13 +574,19 @@ static PyObject *replay_function(Request *q, PyObject *made) {
     return results;
 }
 
+/* Whether watchers have to be told by Python, call by call. */
+static int is_told_by_python(PyObject *made) {
+    PyObject *watchers = FIELD(now(here.state_dict, s_watchers), Watchers_all);
+    return FIELD(made, ReplayedFunction_has_several) == Py_True && PyList_GET_SIZE(watchers) > 0;
+}
+
 /* The call replayed, if that can be (`usual`: it has a key); else fn(*args, **named), whose calls are
    collected the first time. */
 static PyObject *replay_or_run(Request *r, int usual, PyObject *fn, PyObject *args, PyObject *named) {
     PyObject *result = NULL, *key = NULL, *made = NULL, *tensors = NULL;
     if (usual < 0 || (usual && !(key = tuple_of(r->items, r->size)))) goto done;
     made = key ? Py_XNewRef(PyDict_GetItemWithError(r->replays, key)) : NULL;
-    if (made && made != Py_None)
+    if (made && made != Py_None && !is_told_by_python(made))
         result = replay_function(r, made);
     else if (key && !made && !PyErr_Occurred() && (tensors = tuple_of(r->tensors, r->count)))
         result = PyObject_CallFunctionObjArgs(collect_function, fn, args, named, r->backend, key, tensors,

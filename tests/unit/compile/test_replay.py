@@ -46,7 +46,21 @@ class Net(nn.Module):
         return self.out(F.gelu(y).mean(axis=1))
 
 
+LOOPS = []  # of runs of the function below
+
+
+@composed
+def looped(x, w):
+    """Calls with several results: a loop, and the parts of a product."""
+    LOOPS.append(x)
+    last, sums = gh.scan(lambda s, row: (s + row, s * row), x[0] * 2, x @ w)
+    q, r = gh.linalg.qr(sums)
+    return last, q @ r
+
+
 PROGRAMS = {
+    "several results": lambda x, w: (looped(x.detach(), w.detach())[1] * x).sum() + w.sum(),
+    "several results, tracked": lambda x, w: (looped(x, w)[0] * x).sum(),
     "arithmetic": lambda x, w: ((x + 1.5) * x - 2 / (x * x + 1)).sum(),
     "aliases": lambda x, w: (x * x + x.detach() * x).sum() + (w @ w.T).sum(),
     "scalars": lambda x, w: (x * 0.123 + 7.5 - x * 2).sum() ** 2,
@@ -196,6 +210,31 @@ def test_a_composed_function_runs_once_for_each_kind_of_arguments():
     assert ran == [4, 3.0, True, 3, 3]
     assert square_plus(data(2), 3).shape == (2,)
     assert square_plus(x.astype("float64"), 3).dtype is gh.float64
+
+
+@needs_replay
+def test_calls_with_several_results_are_replayed_but_where_they_are_watched():
+    x, w = data(5, 6), data(6, 6)
+
+    def runs(run) -> int:
+        """How often the function's Python ran."""
+        LOOPS.clear()
+        run()
+        return len(LOOPS)
+
+    def call():
+        gh.eval(*looped(x, w))
+
+    with replay.in_python():
+        assert runs(call) == 1
+        expected = counted(call)
+    for _ in range(3):
+        call()
+    assert runs(call) == 0
+    found = []
+    assert runs(lambda: found.extend(counted(call))) == 2
+    assert found[:2] == list(expected[:2])
+    assert [event[:5] for event in found[2]] == [event[:5] for event in expected[2]]
 
 
 @needs_replay

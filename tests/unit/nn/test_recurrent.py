@@ -7,7 +7,12 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
+from glasshouse.compile.code import assemble
+from glasshouse.compile.plan import ProgramPlan, rewritten
+from glasshouse.graph import record
+from glasshouse.graph.graph import graph_of
 from glasshouse.nn.utils import rnn
+from glasshouse.targets.cpu.scan import LoopCall
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections:UserWarning")  # PyTorch's
@@ -171,6 +176,31 @@ def test_what_is_recorded_does_not_grow_with_the_length():
         recorded.append(len(recorder.pending))
         gh.eval(held[0])
     assert recorded[0] == recorded[1] > 0
+
+
+def parts_of(code) -> list[tuple[str, int]]:
+    """Each step of a Program and of the loops in it: its kind, and how many lines of C it has."""
+    parts = []
+    for step in code.steps:
+        lines = getattr(step.what, "text", "").count("\n")
+        parts.append((type(step.what).__name__, lines))
+        if isinstance(step.what, LoopCall):
+            parts += parts_of(step.what.code)
+    return parts
+
+
+def test_what_is_compiled_does_not_grow_with_the_length():
+    layer, compiled = gh.nn.LSTM(SIZE, WIDTH, num_layers=2), []
+    gh.eval(*layer.parameters())
+    for steps in (500, 2000):
+        (layer(gh.zeros((steps, BATCH, SIZE)))[0] ** 2).sum().backward()
+        waiting = record.recorder.pending
+        plan = ProgramPlan(rewritten(graph_of(record.describe(waiting))))
+        compiled.append(parts_of(assemble(plan)))
+        record.recorder.forget()
+        layer.zero_grad()
+    assert compiled[0] == compiled[1]
+    assert "LoopCall" in dict(compiled[0])
 
 
 def test_vmap_autocast_and_capture():

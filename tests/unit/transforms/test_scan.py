@@ -8,6 +8,8 @@ import pytest
 import glasshouse as gh
 from glasshouse.base.flags import flags
 from glasshouse.base.tree import flatten, unflatten
+from glasshouse.compile import program
+from glasshouse.graph import record
 
 LENGTH = 5
 
@@ -228,6 +230,16 @@ def test_a_loop_runs_in_kernels(name):
     total, w, carry, xs = values_of(name)
     with flags.override(compile="always", strict=True), gh.backends.use("lazy"):  # else refused
         gh.eval(gh.grad(functools.partial(total, gh.scan))(w, carry, xs))
+
+
+def test_a_loop_of_much_work_is_compiled_though_few_calls_are_recorded(monkeypatch):
+    monkeypatch.setattr(flags, "compile", "auto")
+    gh.backends.current().evaluate()
+    w = gh.zeros((100, 100))
+    last, _ = gh.scan(lambda h, _: (gh.tanh(h @ w), None), gh.zeros((100, 100)), length=2000)
+    entry = program.entry_of(record.describe(record.recorder.pending))
+    last.numpy()
+    assert entry.program is not None
 
 
 def test_the_tape_goes_through_a_loop():

@@ -4,6 +4,7 @@ import numpy as np
 
 from glasshouse.autograd import Function, is_grad_enabled
 from glasshouse.base import DTypeError, IndexOutOfRangeError, OptionError, ShapeError, int64
+from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.nn.checks import REDUCTIONS, check_floating, widened
 from glasshouse.nn.functional.lattice import NEVER, all_paths, best_path, best_step, labelled
@@ -46,12 +47,18 @@ def ctc_loss(
     given = (log_probs, targets, input_lengths, target_lengths)
     x, labels, frames, sizes = with_blanks("ctc_loss", *given, blank)
     loss = Alignment.apply(widened(x), labels, frames, sizes, blank)
+    loss = reduced_by_size(loss, sizes, zero_infinity, reduction, x.dtype)
+    return reshape(loss, ()) if as_value(log_probs).ndim == 2 else loss
+
+
+@composed
+def reduced_by_size(loss, sizes, zero_infinity, reduction, dtype) -> Value:
+    """The losses (N,) by their targets' sizes where their mean is taken, reduced."""
     if zero_infinity:
         loss = choose(loss == float("inf"), 0, loss)
     if reduction == "mean":
         loss = loss / cast(maximum(sizes, full(sizes.shape, 1, sizes.dtype)), loss.dtype)
-    loss = reduced(loss, reduction, x.dtype)
-    return reshape(loss, ()) if as_value(log_probs).ndim == 2 else loss
+    return reduced(loss, reduction, dtype)
 
 
 def ctc_align(log_probs, targets, input_lengths, target_lengths, blank=0):
@@ -92,11 +99,16 @@ def with_blanks(where: str, log_probs, targets, input_lengths, target_lengths, b
     x, y, frames, sizes = sequences(where, *given, "log_probs")
     if not 0 <= blank < x.shape[-1]:
         raise OptionError(where, f"blank from 0 to {x.shape[-1] - 1}", blank, "Name a class.")
-    n = x.shape[1]
     if not y.shape[1]:
-        y = full((n, 1), blank, y.dtype)
-    y = choose(arange(y.shape[1]) < reshape(sizes, (n, 1)), y, blank)
-    return x, pad(y, widths=((0, 0, 0), (1, 1, 1)), value=blank), frames, sizes
+        y = full((x.shape[1], 1), blank, y.dtype)
+    return x, between_blanks(y, sizes, blank), frames, sizes
+
+
+@composed
+def between_blanks(y, sizes, blank) -> Value:
+    """Targets (N, S) of these sizes as labels (N, 2S + 1)."""
+    y = choose(arange(y.shape[1]) < reshape(sizes, (y.shape[0], 1)), y, blank)
+    return pad(y, widths=((0, 0, 0), (1, 1, 1)), value=blank)
 
 
 def sequences(where: str, log_probs, targets, input_lengths, target_lengths, name: str):
@@ -155,24 +167,26 @@ class Alignment(Function):
 
     @staticmethod
     def forward(ctx, x, labels, frames, sizes, blank):
-        wanted = ctx.needs_input_grad[0]
-        loss, share = align(x, labels, frames, sizes, blank, wanted)
+        wanted, emitted = ctx.needs_input_grad[0], emissions("ctc_loss", x, labels)
+        loss, *share = align(emitted, labels, frames, sizes, blank, wanted)
         if wanted:
             ctx.blank = blank
-            ctx.save_for_backward(x, labels, frames, sizes, share)
+            ctx.save_for_backward(x, labels, frames, sizes, *share)
         return loss
 
     @staticmethod
     def backward(ctx, g):
         x, labels, frames, sizes, share = ctx.saved_tensors
         if is_grad_enabled():  # for gradients of gradients the shares are a function of x
-            _, share = align(x, labels, frames, sizes, ctx.blank, True)
+            emitted = emissions("ctc_loss", x, labels)
+            _, share = align(emitted, labels, frames, sizes, ctx.blank, True)
         t, n, c = x.shape
         updates = share * reshape(-g, (1, n, 1))
         grad = scatter_add(zeros((t, n * c), dtype=x.dtype), places(labels, c), updates, axis=1)
         return reshape(grad, x.shape), None, None, None, None
 
 
+@composed
 def places(labels: Value, classes: int) -> Value:
     """Where the labels (N, L) stand in rows of N · classes; out of range for labels that are."""
     n = labels.shape[0]
@@ -180,11 +194,11 @@ def places(labels: Value, classes: int) -> Value:
     return choose((labels < 0) | (labels >= classes), n * classes, at)
 
 
-def align(x, labels, frames, sizes, blank, both: bool):
-    """(-log p(target) (N,), and if `both` the probability (T, N, L) that the path is at a label at
-    a time, given that it reads as the target)."""
-    t, n, _ = x.shape
-    emitted = emissions("ctc_loss", x, labels)
+@composed
+def align(emitted, labels, frames, sizes, blank, both: bool):
+    """-log p(target) (N,), and if `both` the probability (T, N, L) that the path is at a label at a
+    time, given that it reads as the target; of the log-probabilities (T, N, L) of the labels."""
+    t, n, _ = emitted.shape
     starts, ends = ends_of(sizes, labels.shape[1])
     times = reshape(arange(t), (t, 1, 1))
     frames = reshape(frames, (1, n, 1))
@@ -203,7 +217,7 @@ def align(x, labels, frames, sizes, blank, both: bool):
     loss = choose(possible, -total, float("inf"))
     loss = reshape(choose((frames == 0) & reshape(sizes == 0, (1, n, 1)), 0, loss), (n,))
     if not both:
-        return loss, None
+        return (loss,)
     back = flip(reached[:, n:], axes=(0, 2))
     return loss, exp(choose((times < frames) & possible, ahead + back - emitted - total, NEVER))
 

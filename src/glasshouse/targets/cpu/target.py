@@ -8,6 +8,7 @@ from glasshouse.targets.cpu.along_axis import ExtremeKernels, RunningSumKernels,
 from glasshouse.targets.cpu.depthwise import DepthwiseGradients
 from glasshouse.targets.cpu.fused import FusedLowerer
 from glasshouse.targets.cpu.host import HostLowerer
+from glasshouse.targets.cpu.loop_products import LoopProducts
 from glasshouse.targets.cpu.onednn_convolutions import OnednnConvolutions
 from glasshouse.targets.cpu.onednn_products import OnednnProducts
 from glasshouse.targets.cpu.scan import LoopLowerer
@@ -35,6 +36,7 @@ CPU = CpuTarget(
     "cpu",
     [
         WinogradConvolutions(),
+        LoopProducts(),
         OnednnProducts(),
         DepthwiseGradients(),
         OnednnConvolutions(),
