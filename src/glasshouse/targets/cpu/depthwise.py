@@ -17,8 +17,9 @@ from glasshouse.graph.graph import Node
 from glasshouse.targets.cpu.handwritten import HandwrittenKernels
 from glasshouse.targets.cpu.layouts import channels_last, channels_last_view
 from glasshouse.targets.cpu.winograd import FUSED
+from glasshouse.targets.cpu.winograd import HEADER as VECTORS
 
-HEADER = guarded((Path(__file__).parent / "gh_depthwise.h").read_text())
+HEADER = VECTORS + guarded((Path(__file__).parent / "gh_depthwise.h").read_text())
 LANES = 16  # of the widest vectors: there are as many channels at least
 MOST_COLUMNS = 8  # of a kernel, whose sums are kept in registers
 FEW_WEIGHTS = 9  # of a kernel, up to which oneDNN's gradient of the weights is as fast

@@ -9,9 +9,6 @@
    Data is channels last. A kernel (targets/cpu/winograd.py) keeps its sizes in a constant `gh_winograd`,
    which is folded into the functions here, all of them inlined; transformed data lies in rows of
    channels, one after the other for the tiles of a block, one such plane for each of the 36 places. */
-#ifndef GH_WINOGRAD_H
-#define GH_WINOGRAD_H
-
 #ifdef __AVX512F__
 enum { GH_LANES = 16, GH_MOST_ROWS = 14 }; /* a tile of results in registers: rows by two vectors */
 #elif defined(__AVX__)
@@ -334,5 +331,3 @@ GH_FN void gh_multiply_grad(const gh_winograd *s, const float *q, const float *v
   for (int64_t k = 0; k < out_channels; k += rows)
     gh_product(q + k, 1, s->out_row, v, s->in_row, m + k * row, row, count, rows, add);
 }
-
-#endif

@@ -1,9 +1,7 @@
 """The target `cpu`: which lowerers it has, in which order, and what its kernels are built with."""
 
-from pathlib import Path
-
 from glasshouse.base.flags import flags
-from glasshouse.compile.target import DefaultTarget, Dialect, Target
+from glasshouse.compile.target import DefaultTarget, Target
 from glasshouse.targets.cpu.along_axis import ExtremeKernels, RunningSumKernels, SortKernels
 from glasshouse.targets.cpu.depthwise import DepthwiseGradients
 from glasshouse.targets.cpu.fused import FusedLowerer
@@ -16,8 +14,6 @@ from glasshouse.targets.cpu.scatter import ScatterKernels
 from glasshouse.targets.cpu.start_wait import CollectiveLowerer
 from glasshouse.targets.cpu.windows import WindowKernels
 from glasshouse.targets.cpu.winograd import WinogradConvolutions
-
-HEADER = (Path(__file__).parent / "gh_winograd.h").read_text()
 
 
 class CpuTarget(Target):
@@ -50,6 +46,5 @@ CPU = CpuTarget(
     ],
     fused=FusedLowerer(),
     host=HostLowerer(),
-    dialect=Dialect(f'#include "gh_kernel.h"\n{HEADER}\n'),
 )
 DefaultTarget.target = CPU

@@ -7,11 +7,13 @@ of a core between its three parts. Data is float32 or bfloat16, all between is f
 
 import os
 from math import prod
+from pathlib import Path
 from typing import NamedTuple
 
 from glasshouse.base import Spec, bfloat16, float32
 from glasshouse.base.flags import flags
 from glasshouse.compile import toolchain
+from glasshouse.compile.c_text import guarded
 from glasshouse.compile.emitted import CKernel, EmittedStep
 from glasshouse.compile.lowerer import Claim, GraphUsers, Lowerer, StepDescription
 from glasshouse.compile.view import View
@@ -21,6 +23,7 @@ from glasshouse.graph.graph import Node
 from glasshouse.targets.cpu.epilogues import with_epilogue
 from glasshouse.targets.cpu.layouts import channels_last, channels_last_view
 
+HEADER = guarded((Path(__file__).parent / "gh_winograd.h").read_text())
 CONVOLUTIONS = ("conv", "conv_data_grad", "conv_weight_grad")
 CORES = os.cpu_count() or 1
 BRIEF = "amx_bf16" not in toolchain.processor()  # bfloat16 too: units for matrices would be faster
@@ -78,7 +81,7 @@ class WinogradConvolutions(Lowerer):
 
     def emit(self, step) -> EmittedStep:
         args = [(view.base, view.offset) for view in step.plan.views]
-        return EmittedStep(args, CKernel(step.plan.text, attributes=FUSED))
+        return EmittedStep(args, CKernel(step.plan.text, HEADER, FUSED))
 
     def describe(self, step) -> StepDescription:
         return super().describe(step)._replace(saved_flops=step.plan.saved_flops)
