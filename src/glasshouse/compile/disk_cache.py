@@ -220,17 +220,22 @@ def library_of(folder: Path, name: str) -> Path | None:
 
 
 class Written:
-    """Bytes that this process wrote since it last pruned; at first as many as call for that."""
+    """Bytes that this process wrote since it last pruned; at first by chance up to as many as call
+    for that: so many short processes prune as often as one that writes as much, and few of them
+    wait until a large folder was looked through."""
 
-    nbytes: int | None = None
+    nbytes: float | None = None
 
     @classmethod
     def count(cls, folder: Path, nbytes: int) -> None:
         """Prune the folder now and then, so that it stays within GH_CACHE_BYTES."""
         if not flags.cache_bytes:
             return
-        cls.nbytes = None if cls.nbytes is None else cls.nbytes + nbytes
-        if cls.nbytes is None or cls.nbytes * PRUNE_PARTS > flags.cache_bytes:
+        most = flags.cache_bytes / PRUNE_PARTS
+        if cls.nbytes is None:
+            cls.nbytes = most * int.from_bytes(os.urandom(4)) / 2**32
+        cls.nbytes += nbytes
+        if cls.nbytes > most:
             cls.nbytes = 0
             prune_entries(folder, flags.cache_bytes)
 

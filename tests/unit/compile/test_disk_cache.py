@@ -4,6 +4,7 @@ import os
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -65,6 +66,17 @@ def test_writing_keeps_the_folder_within_its_bytes(folder):
             write_entry(folder / f"new{k}.so", bytes(936))
             assert sum(entry.nbytes for entry in list_entries(folder)) <= 5000
     assert "a.so" not in names(folder) and "new19.so" in names(folder)
+
+
+def test_many_short_processes_prune_as_often_as_one_that_writes_as_much(folder, monkeypatch):
+    pruned, most = [], 1000
+    monkeypatch.setattr(disk_cache, "prune_entries", lambda *args: pruned.append(args))
+    monkeypatch.setattr(disk_cache.os, "urandom", np.random.default_rng(0).bytes)
+    with flags.override(cache_bytes=most * disk_cache.PRUNE_PARTS):
+        for _ in range(400):
+            monkeypatch.setattr(disk_cache.Written, "nbytes", None)  # as a process begins
+            disk_cache.Written.count(folder, most // 10)
+    assert 25 <= len(pruned) <= 60  # about 40 times `most` were written
 
 
 def test_clearing_leaves_what_is_being_made(folder):
