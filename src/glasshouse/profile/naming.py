@@ -17,6 +17,7 @@ from glasshouse.dispatch.value import as_value
 from glasshouse.dispatch.watch import unwatched
 
 FEWEST = 3  # primitives of a function that is told by them
+MOST_NAMED = 1 << 12  # lists of primitives whose names are kept: layers repeat theirs
 SILENT = ("create", "movement")  # kinds of primitives that are no part of a name
 BITS = "random_bits"
 OF_BITS = (
@@ -85,30 +86,31 @@ def name_of_step(info: StepInfo) -> str:
         return info.name
     names: list[str] = []
     for module in dict.fromkeys(s.origin.module for s in shown):
-        names += named([label_of(s) for s in shown if s.origin.module == module])
+        names += named(tuple(label_of(s) for s in shown if s.origin.module == module))
     names = sorted(dict.fromkeys(names), key=lambda name: name not in MATRIX)
     if len(names) > NAME_OPS:
         names[NAME_OPS - 1 :] = [f"{len(names) - NAME_OPS + 1} more"]
     return " + ".join(names)
 
 
-def named(parts: list[str]) -> list[str]:
+@functools.lru_cache(MOST_NAMED)
+def named(parts: tuple[str, ...]) -> tuple[str, ...]:
     """Primitives with functions in place of theirs."""
     if BITS in parts:
-        parts = ["random numbers" if x == BITS else x for x in parts if x not in OF_BITS]
+        parts = tuple("random numbers" if x == BITS else x for x in parts if x not in OF_BITS)
     for composition, name in compositions().items():
         at = place_of(composition, parts)
         while at >= 0:
-            parts = [*parts[:at], name, *parts[at + len(composition) :]]
+            parts = (*parts[:at], name, *parts[at + len(composition) :])
             at = place_of(composition, parts)
     return parts
 
 
-def place_of(composition: tuple[str, ...], parts: list[str]) -> int:
+def place_of(composition: tuple[str, ...], parts: tuple[str, ...]) -> int:
     """Where a composition begins in a list of primitives; -1 if it is not there. Long ones may be
     there in another order, for steps have their primitives as the compiler numbered them."""
     width = len(composition)
-    wanted = sorted(composition) if width > FEWEST else list(composition)
+    wanted = sorted(composition) if width > FEWEST else composition
     for i in range(len(parts) - width + 1):
         window = parts[i : i + width]
         if (sorted(window) if width > FEWEST else window) == wanted:
