@@ -84,10 +84,6 @@ class ContainerRules:
             return self.front.unbind(self, var)
         return None
 
-    def sequence_or_dict(self, var: Var):
-        items = self.sequence(var)
-        return var.value if items is None else items
-
     def whole_set(self, var: Var) -> None:
         """Know every element of a set."""
         if var.items is None:

@@ -8,7 +8,6 @@ follows is captured on its own by resume functions, one for each frame that is o
 import operator
 import sys
 import types
-from time import perf_counter_ns
 from typing import NamedTuple
 
 from glasshouse.base.errors import CaptureError
@@ -126,7 +125,6 @@ class CaptureTracer(
         self.folding: set[int] = set()  # Vars of which it is asked whether they are constants
         self.handed_over: list[Var] = []  # generators that Python has got
         self.has_caught = False  # whether somebody may catch what the graph raises
-        self.began_ns = perf_counter_ns()
 
     @classmethod
     def untraced(cls) -> "CaptureTracer":

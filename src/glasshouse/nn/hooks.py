@@ -13,12 +13,6 @@ from glasshouse.nn.checks import check_callable
 from glasshouse.tensor.handle import Hook
 
 CALL_KINDS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-STATE_KINDS = (
-    "_state_dict_pre_hooks",
-    "_state_dict_hooks",
-    "_load_state_dict_pre_hooks",
-    "_load_state_dict_post_hooks",
-)
 REGISTRATIONS = ("parameter", "buffer", "module")
 global_hooks: dict[str, OrderedDict] = {
     kind: OrderedDict() for kind in (*CALL_KINDS, *REGISTRATIONS)

@@ -4,10 +4,9 @@ import math
 
 from glasshouse.base.errors import CheckpointError, GradError, OptionError
 from glasshouse.dispatch.value import cast
-from glasshouse.ops.collective import all_reduce
 from glasshouse.tensor import any as any_
 from glasshouse.tensor import asarray, isfinite, logical_not
-from glasshouse.tensor.gradients import groups_of, sharded_as
+from glasshouse.tensor.gradients import groups_of, reduced_over, sharded_as
 
 KEPT = ("growth_factor", "backoff_factor", "growth_interval")  # options that are saved
 
@@ -78,9 +77,8 @@ class GradScaler:
                 unscaled = cast(p.grad.detach(), p.dtype) / self.factor
                 p.grad = sharded_as(unscaled, p.grad)
                 overflow = overflow | any_(logical_not(isfinite(p.grad)))
-        for group in groups_of(optimizer.parameters()):
-            overflow = all_reduce(overflow, group=group, reduce="max", replicated=True)
-        self.overflow_of[id(optimizer)] = overflow
+        groups = groups_of(optimizer.parameters())
+        self.overflow_of[id(optimizer)] = reduced_over(groups, overflow, "max")
 
     def step(self, optimizer, *args):
         """`optimizer.step(*args)` unless a gradient is infinite or NaN."""

@@ -2,12 +2,12 @@
 
 import math
 
-from glasshouse.ops.collective import all_reduce
 from glasshouse.ops.elementwise import sqrt
 from glasshouse.optim.adam import MOMENT_RANGES, MomentRule
 from glasshouse.optim.optimizer import NON_NEGATIVE, Optimizer, blend, options
 from glasshouse.tensor import sum as sum_
 from glasshouse.tensor import where
+from glasshouse.tensor.gradients import reduced_over
 
 
 def length(x, p=None):
@@ -17,10 +17,8 @@ def length(x, p=None):
 
 def squares(x, p=None):
     """The sum of the squares of all elements, as `length`."""
-    total = sum_(x * x)
-    for group in p.sharding.groups if p is not None and p.sharding is not None else ():
-        total = all_reduce(total, group=group, reduce="sum", replicated=True)
-    return total
+    groups = () if p is None or p.sharding is None else p.sharding.groups
+    return reduced_over(groups, sum_(x * x), "sum")
 
 
 def trust_ratio(p, update):

@@ -1,6 +1,5 @@
 """What advice is made of: counts and times of a recording, grouped by call and by user's line."""
 
-from collections import Counter
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +11,7 @@ from glasshouse.profile import record as recorded
 from glasshouse.profile.at_once import with_kernels
 from glasshouse.profile.breakdown import Breakdown
 from glasshouse.profile.machine import Limits, limits
-from glasshouse.profile.record import COMPUTED, RECORDED
+from glasshouse.profile.record import COMPUTED
 from glasshouse.profile.tables import KernelRow, kernels
 from glasshouse.profile.trace import Trace
 
@@ -261,35 +260,10 @@ class Evidence:
             return self.line_of_stack(self.plain.program_runs[item[3]].stack)
         return ""
 
-    # -- Programs ------------------------------------------------------------------------------
-
-    @cached_property
-    def runs_by_line(self) -> Counter:
-        """How many Programs ran for each line of the user's."""
-        stacks = Counter(run.stack for run in self.plain.program_runs)
-        lines: Counter = Counter()
-        for stack, count in stacks.items():
-            lines[self.line_of_stack(stack)] += count
-        return lines
-
     @cached_property
     def is_captured(self) -> bool:
         """Whether Programs of captured functions ran: no call of theirs was told."""
         return bool(self.trace.unseen)
-
-    def count_of(self, kind: int) -> int:
-        """How many events of a kind there are."""
-        return int((self.plain.events["kind"] == kind).sum())
-
-    @cached_property
-    def recorded_calls(self) -> int:
-        """Calls that Python recorded for a Program."""
-        return self.count_of(RECORDED)
-
-    @cached_property
-    def computed_calls(self) -> int:
-        """Calls that were computed as they were made."""
-        return self.count_of(COMPUTED)
 
 
 def short(line: str) -> str:

@@ -185,11 +185,6 @@ class ReadRecording:
     def read_host(self, slices: list[ReadSlice]) -> None:
         self.event_of: dict[int, int] = {}  # by External id, also of what lies within operators
         self.forward: dict[int, tuple[str, tuple]] = {}  # (module, stack) by number of the node
-        self.on_device = {
-            s.args["External id"]
-            for s in slices
-            if s.category in DEVICE_KINDS and "External id" in s.args
-        }
         by_thread: dict[Any, list[ReadSlice]] = defaultdict(list)
         for s in slices:
             if s.category in HOST_CATEGORIES:

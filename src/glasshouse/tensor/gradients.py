@@ -147,11 +147,15 @@ def over_ranks(numbers: list, shardings: list, combine, reduction: str):
         by_groups.setdefault(groups, []).append(number)
     totals = []
     for groups, own in by_groups.items():
-        total = reduce(combine, own)
-        for group in groups:
-            total = all_reduce(total, group=group, reduce=reduction, replicated=True)
-        totals.append(total)
+        totals.append(reduced_over(groups, reduce(combine, own), reduction))
     return reduce(combine, totals)
+
+
+def reduced_over(groups, total, reduction: str):
+    """A number that ranks of each of the groups know in part."""
+    for group in groups:
+        total = all_reduce(total, group=group, reduce=reduction, replicated=True)
+    return total
 
 
 def clip_grad_value_(parameters, clip_value: float, foreach=None) -> None:
