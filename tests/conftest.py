@@ -1,8 +1,12 @@
 """Of all tests."""
 
+import atexit
 import gc
+import os
+import shutil
 import signal
 import sys
+import tempfile
 
 import pytest
 
@@ -10,6 +14,16 @@ import pytest
 # would what the tests start; they send it themselves.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Where Python is told to write no bytecode, each process that a test starts would compile the whole
+# package, which takes ten times as long as importing it. They share a folder of these tests' own.
+if sys.dont_write_bytecode and "PYTHONPYCACHEPREFIX" not in os.environ:
+    bytecode = tempfile.mkdtemp(prefix="glasshouse-bytecode-")
+    atexit.register(shutil.rmtree, bytecode, ignore_errors=True)
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = bytecode
+if "PYTHONPYCACHEPREFIX" in os.environ:
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
 
 def pytest_collection_finish(session):

@@ -61,6 +61,11 @@ def cases(dtypes=None) -> list[Case]:
     return found
 
 
+def cases_of(card) -> list[Case]:
+    """Every sample of a card in its dtypes."""
+    return [case for case in cases() if case.card is card]
+
+
 def is_valid(case) -> bool:
     """Whether the card takes the sample in this dtype; fixed operands may exclude some."""
     try:

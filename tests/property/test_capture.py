@@ -12,8 +12,8 @@ import pytest
 from differential import check_seed, make_settings, minimise, pick_mode
 from random_functions import RandomFunction
 
-COUNT = int(os.environ.get("GH_FUZZ", "600"))
-PARTS = 20
+COUNT = int(os.environ.get("GH_FUZZ", "300"))
+PARTS = 10
 COMPILED = 0.01  # of the functions become Programs
 
 

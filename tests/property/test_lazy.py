@@ -12,7 +12,7 @@ import pytest
 import glasshouse as gh
 from glasshouse.base.flags import flags
 
-COUNT = int(os.environ.get("GH_RANDOM_GRAPHS", "120"))
+COUNT = int(os.environ.get("GH_RANDOM_GRAPHS", "80"))
 FLOATS = ("float32", "float32", "float64", "bfloat16", "float16")
 INTEGERS = ("int64", "int32", "uint8", "int8", "uint32", "bool")
 SIZES = (1, 2, 3, 5, 8, 17)

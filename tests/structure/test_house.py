@@ -139,9 +139,9 @@ def test_names_of_leftovers_are_not_used():
     assert found == set(NAMED_BY_PYTORCH)
 
 
-def test_every_module_says_what_it_is():
-    for path in FILES:
-        text = ast.get_docstring(ast.parse(path.read_text()))
+def test_every_module_says_what_it_is(modules):
+    for path, tree in modules.items():
+        text = ast.get_docstring(tree)
         assert text and len(text) > 15, path
 
 
@@ -181,16 +181,16 @@ def test_import_loads_no_heavy_library():
     assert done.stdout.strip() == "[]"
 
 
-def raised_messages():
+def raised_messages(modules):
     """(file:line, text) of every message given to one of our errors, whole or in four parts."""
     classes = {n for n in dir(gh.base.errors) if n.endswith("Error")}
-    for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, tree in modules.items():
+        for node in ast.walk(tree):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
                 continue
             if node.func.id not in classes or not node.args:
                 continue
-            where = f"{path.relative_to(PACKAGE)}:{node.lineno}"
+            where = f"{path}:{node.lineno}"
             if len(node.args) > 1:
                 parts = [*map(ast.unparse, node.args), "", ""]
                 yield where, "{}: expected {}; got {}. {}".format(*parts)
@@ -198,10 +198,10 @@ def raised_messages():
                 yield where, ast.unparse(node.args[0])
 
 
-def test_errors_have_the_house_form():
+def test_errors_have_the_house_form(modules):
     wrong = [
         (where, text)
-        for where, text in raised_messages()
+        for where, text in raised_messages(modules)
         if not re.search(r":.*expected .*; (?:but )?got .*\. ?\S", text, re.S)
     ]
     assert wrong == []

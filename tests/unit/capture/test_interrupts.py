@@ -20,7 +20,7 @@ from glasshouse.dispatch.bind import state, watchers
 from glasshouse.graph.record import recorder
 from glasshouse.tensor import random
 
-TRIALS = 60  # of each test, each with the interrupt at another moment
+TRIALS = 30  # of each test, each with the interrupt at another moment
 ENOUGH = 5_000  # calls that an interrupt is waited for
 
 

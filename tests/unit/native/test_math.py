@@ -3,6 +3,7 @@
 import ctypes
 import itertools
 import platform
+import re
 import runpy
 import shutil
 import subprocess
@@ -191,7 +192,7 @@ def test_what_exp_rounds_to_0_is_not_computed_by_an_underflow(library):
 
 @pytest.fixture(scope="module")
 def values():
-    return every(997)
+    return every(2003)
 
 
 @pytest.mark.parametrize("name", UNARY)
@@ -204,7 +205,7 @@ def test_unary_functions_are_close_over_the_whole_range(library, values, name):
 def pairs() -> tuple[np.ndarray, np.ndarray]:
     """Pairs of floats: of all sizes, of sizes near each other, and all pairs of special values."""
     rng = np.random.default_rng(1)
-    n = 400_000
+    n = 200_000
     wild = rng.integers(0, 2**32, (2, n), np.uint32).view(np.float32)
     tame = rng.uniform(-9, 9, (2, n)).astype(np.float32)
     whole = np.stack([tame[0], np.rint(4 * tame[1])])
@@ -232,8 +233,8 @@ def test_binary_functions_are_close_over_the_whole_range(library, name):
 
 def test_powers_at_the_boundary_of_one(library):
     """Bases next to 1 with large exponents: an error of the logarithm is multiplied by them."""
-    x = (1 + np.arange(-2000, 2000) * 2.0**-24).astype(np.float32).repeat(2000)
-    y = np.tile(np.geomspace(1e3, 1e8, 2000), 4000).astype(np.float32)
+    x = (1 + np.arange(-2000, 2000, 2) * 2.0**-24).astype(np.float32).repeat(1000)
+    y = np.tile(np.geomspace(1e3, 1e8, 1000), 2000).astype(np.float32)
     found = call(library, "pow_f32", np.float32, x, y)
     assert_close(found, np.power(x.astype(np.float64), y.astype(np.float64)), 1, x, y)
 
@@ -290,12 +291,19 @@ def test_half_precision_conversions(library, values, s, half):
         np.testing.assert_array_equal(found[~nan], expected.view(np.uint16)[~nan])
 
 
-def vector_registers(folder: Path, name: str, flags: list[str]) -> bool:
-    """Whether the compiled loop works on wide registers and calls nothing."""
-    source = folder / f"{name}.c"
-    source.write_text('#include "gh_math.h"\n' + loops()[name])
+def assembly_of(folder: Path, names: list[str], flags: list[str]) -> dict[str, str]:
+    """The instructions of each compiled loop, by the function's name."""
+    source = folder / "loops.c"
+    made = loops()
+    source.write_text('#include "gh_math.h"\n' + "".join(made[name] for name in names))
     command = [CC, *flags, "-S", "-o", "-", f"-I{NATIVE}", str(source)]
     code = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    parts = re.split(r"^loop_(\w+):$", code, flags=re.M)
+    return dict(zip(parts[1::2], parts[2::2]))
+
+
+def is_vectorised(code: str) -> bool:
+    """Whether a loop works on wide registers and calls nothing."""
     return ("ymm" in code or "zmm" in code) and "call" not in code and "jmp\tgh_" not in code
 
 
@@ -313,7 +321,9 @@ NARROW = [f"{name}_{s}" for name in ("div", "remainder") for s in ("i8", "i16", 
 def test_loops_are_vectorised(tmp_path, march):
     flags = [f"-march={march}" if flag == "-march=native" else flag for flag in FLAGS]
     names = [*FLOAT32, *NARROW, *CONVERSIONS]
-    assert [name for name in names if not vector_registers(tmp_path, name, flags)] == []
+    found = assembly_of(tmp_path, names, flags)
+    assert found.keys() == {*names}
+    assert [name for name in names if not is_vectorised(found[name])] == []
 
 
 def test_the_coefficients_are_those_of_the_tool(monkeypatch, capsys):

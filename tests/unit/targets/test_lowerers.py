@@ -2,6 +2,7 @@
 compute, where they are seen, and that Programs made with others are not mixed up with theirs."""
 
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -199,7 +200,7 @@ def test_another_process_finds_what_a_lowerer_made(fresh):
         "print(losses, kinds.count('rms norm'))\n"
     )
     command = [sys.executable, "-c", code, str(EXAMPLES)]
-    environment = {"GH_CACHE": str(fresh), "PATH": "/usr/bin:/bin", "GH_BACKEND": "lazy"}
+    environment = {**os.environ, "GH_CACHE": str(fresh), "GH_BACKEND": "lazy"}
     environment["PYTHONPATH"] = str(Path(gh.__file__).parents[1])
     first = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     stored = {path.name: path.stat().st_mtime_ns for path in fresh.glob("*.code")}
@@ -261,11 +262,10 @@ def test_a_pass_of_the_users_rewrites_graphs_inside(fresh, example):
         pass
 
 
-def test_show_prints_the_graph_after_a_users_pass(tmp_path):
+def test_show_prints_the_graph_after_a_users_pass():
     script = str(EXAMPLES / "division_pass.py")
     command = [sys.executable, "-m", "glasshouse.cli", "show", script]
-    environment = {"GH_CACHE": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    environment["PYTHONPATH"] = str(Path(gh.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": str(Path(gh.__file__).parents[1])}
     how = {"env": environment, "capture_output": True, "text": True, "check": False}
     shown = subprocess.run([*command, "--program", "1", "--stage", "reciprocals_first"], **how)
     assert shown.stdout.count("primitives['div']") == 2
@@ -344,9 +344,9 @@ def test_the_digits_train_on_a_target_with_the_same_results(fresh, example):
     assert {"plain convolution", "plain product"} <= set(digits.kinds_of_steps(digits.PLAIN_C))
 
 
-def test_the_examples_run(tmp_path):
-    environment = {"GH_CACHE": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    environment["PYTHONPATH"] = f"{Path(gh.__file__).parents[1]}:{EXAMPLES}"
+def test_the_examples_run():
+    paths = os.pathsep.join([str(Path(gh.__file__).parents[1]), str(EXAMPLES)])
+    environment = {**os.environ, "PYTHONPATH": paths}
     command = [sys.executable, str(EXAMPLES / "rms_norm_lowerer.py"), "--steps", "2"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert "3 rms norm kernels" in done.stdout and done.stderr == ""
