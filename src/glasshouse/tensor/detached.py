@@ -19,7 +19,6 @@ class DetachedView(Tensor):
     """
 
     base: Tensor
-    tangent = None  # what forward mode carries along
 
     def __new__(cls, base: Tensor):
         view = object.__new__(cls)
@@ -50,6 +49,11 @@ class DetachedView(Tensor):
     @property
     def mode(self):
         return self.base.mode
+
+    @property
+    def tangents(self):
+        """What forward mode carries along: nothing."""
+        return self.mode.zeros
 
     def rebind(self, value) -> None:
         """Make the tensor behind this view show `value`; no tape sees it."""
