@@ -8,6 +8,7 @@ import pytest
 import glasshouse as gh
 from glasshouse import nn
 from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, OptionError, ShapeError
+from glasshouse.compile import recording
 from glasshouse.dispatch import Mode
 from glasshouse.nn import functional as F
 
@@ -162,6 +163,17 @@ def test_the_recorded_calls_do_not_depend_on_contents():
     assert len(calls("plain", 10)) == len(first)  # one more frame is no call more
     with gh.backends.use("stub"):
         assert calls("plain") == first
+
+
+def test_labels_are_checked_by_the_forward_pass_alone(monkeypatch):
+    checked, check = [], recording.check_indices
+    monkeypatch.setattr(recording, "check_indices", lambda *given: checked.append(check(*given)))
+    logits, targets, frames, sizes = make("plain")
+    x = gh.asarray(logits).requires_grad_()
+    loss = F.ctc_loss(x, targets, frames, sizes)
+    before = len(checked)
+    loss.backward()
+    assert before == len(checked) == 1
 
 
 X, Y = gh.zeros((9, 2, 5)), gh.asarray([[1, 2], [2, 1]])
