@@ -3,8 +3,9 @@
 A row is a model, an optimizer and a scheme: data parallel, ZeRO, tensor, sequence, context and
 pipeline parallel, and two of them at once, on 2 and 4 ranks of this machine. It says by how much,
 relative to the loss, the curves differ at most, and how much is allowed: 1e-5 for SGD, 1e-4 for
-AdamW. `rounding` is by how much the curve of one process differs if the rows of each batch come in
-another order. What a model is not made for is tried too, and listed with what the refusal says.
+AdamW. Beside it stands by how much the curve of one process differs if the rows of each batch come
+in another order (`rounding`), and if the learning rate is 1 % higher (`faster`), which shows what a
+row can tell apart. What a model is not made for is tried too, and listed with its refusal.
 
     python tools/distributed_curves.py [WORD …] [--smoke] [--out FOLDER]
 
@@ -14,6 +15,7 @@ tolerance, fails, or is not refused.
 """
 
 import json
+import os
 import sys
 from itertools import product
 from pathlib import Path
@@ -23,7 +25,7 @@ import numpy as np
 
 import glasshouse as gh
 from glasshouse import distributed as dist
-from glasshouse.base.errors import CollectiveError, OptionError, ShapeError
+from glasshouse.base.errors import CollectiveError, OptionError
 from glasshouse.distributed import Column, ContextParallel, Replicate, Row, Shard
 from glasshouse.vision.models.resnet import BasicBlock
 
@@ -42,6 +44,7 @@ OPTIMIZERS = {
 }
 RATES = {"mlp": 0.05, "gpt": 0.05, "resnet18": 0.002}
 MLP_LAYERS = 7
+RESNET_18 = {"layers": (2, 2, 2, 2), "width": 64}
 PLANS = {
     "mlp": {
         "tensor": {
@@ -161,7 +164,7 @@ def build(kind: str, group=None) -> gh.nn.Module:
         return gh.nn.Sequential(*parts[:-1])
     if kind == "gpt":
         return gh.text.models.GptLike(VOCABULARY, 4, 64, 4, 256, LENGTH)
-    model = gh.vision.models.resnet18(CLASSES)
+    model = gh.vision.models.resnet18(CLASSES, **RESNET_18)
     for block in model.modules():
         if isinstance(block, BasicBlock):  # each begins as its shortcut (arXiv:1706.02677, 5.1);
             gh.nn.init.zeros_(block.bn2.weight)  # else rounding grows a millionfold in 20 steps
@@ -181,12 +184,19 @@ def batches(kind: str, count: int):
 
 
 def curve_alone(
-    kind: str, rule: str, steps: int, parts: tuple[int, int] = (1, 1), seed: int | None = None
+    kind: str,
+    rule: str,
+    steps: int,
+    parts: tuple[int, int] = (1, 1),
+    *,
+    seed: int | None = None,
+    rate: float = 1.0,
 ) -> dict:
     """What one process finds that takes a batch in such parts: a microbatch of all ranks at a time.
-    With a seed, rows come in another order, in which each part keeps its own."""
+    With a seed, rows come in another order, in which each part keeps its own; `rate` is a factor of
+    the learning rate."""
     model, rng = build(kind), np.random.default_rng(seed)
-    optimizer = OPTIMIZERS[rule](model.parameters(), RATES[kind])
+    optimizer = OPTIMIZERS[rule](model.parameters(), RATES[kind] * rate)
     pieces = np.arange(BATCH).reshape(*parts, -1)  # (ranks, microbatches, rows)
     if seed is not None:
         pieces = rng.permuted(pieces, axis=-1)
@@ -299,12 +309,14 @@ def curves(tasks: list[Task]) -> list[dict]:
 
 
 def curves_alone(keys: list[tuple]) -> dict[tuple, dict]:
-    """Curves of one process, with how far rounding moves them."""
+    """Curves of one process, with how far rounding and a learning rate 1 % higher move them."""
     found = {}
     for key in keys:
         print("  alone:", *key, flush=True)
-        own, other = curve_alone(*key), curve_alone(*key, seed=0)
-        found[key] = {**own, "rounding": apart(other["losses"], own["losses"])}
+        own, rounded, faster = (curve_alone(*key, **o) for o in ({}, {"seed": 0}, {"rate": 1.01}))
+        moved = {"rounding": rounded, "faster": faster}
+        moved = {name: apart(other["losses"], own["losses"]) for name, other in moved.items()}
+        found[key] = {**own, **moved}
     return found
 
 
@@ -330,7 +342,7 @@ def row_of(task: Task, found, alone: dict[tuple, dict]) -> dict:
     row = {"ranks": task.scheme.ranks, "mesh": task.scheme.axes, "agrees": False}
     if isinstance(found, CollectiveError):
         cause = found.__cause__
-        is_refusal = task.is_refused and isinstance(cause, OptionError | ShapeError)
+        is_refusal = task.is_refused and isinstance(cause, OptionError)
         return {
             **row,
             "agrees": is_refusal,
@@ -346,6 +358,7 @@ def row_of(task: Task, found, alone: dict[tuple, dict]) -> dict:
         "difference": difference,
         "tolerance": allowed,
         "rounding": beside["rounding"],
+        "faster": beside["faster"],
         "sent_bytes": max(own["sent"] for own in found),
     }
 
@@ -362,13 +375,23 @@ def batches_of(tasks: list[Task]) -> list[list[Task]]:
 def cells(name: str, row: dict) -> list[str]:
     """A row of the table."""
     if "difference" not in row:
-        return [name, str(row["ranks"]), "", "", "", "", "refused" if row["agrees"] else "FAILED"]
+        return [
+            name,
+            str(row["ranks"]),
+            "",
+            "",
+            "",
+            "",
+            "",
+            "refused" if row["agrees"] else "FAILED",
+        ]
     return [
         name,
         str(row["ranks"]),
         f"{row['difference']:.1e}",
         f"{row['tolerance']:.0e}",
         f"{row['rounding']:.1e}",
+        f"{row['faster']:.1e}",
         f"{row['sent_bytes']:,}",
         "" if row["agrees"] else "APART",
     ]
@@ -402,7 +425,8 @@ def main() -> int:
         rows |= {str(task): row_of(task, found[task], alone) for task in batch}
         if not options.smoke:
             record(rows, steps, options)
-    columns = ["model, optimizer, scheme", "ranks", "apart", "allowed", "rounding"]
+    os.environ.setdefault("COLUMNS", "120")  # of the table, where there is no terminal
+    columns = ["model, optimizer, scheme", "ranks", "apart", "allowed", "rounding", "faster"]
     table = [cells(*item) for item in rows.items()]
     show("Loss curves beside one process", [*columns, "bytes sent a step", ""], table)
     for name, row in rows.items():

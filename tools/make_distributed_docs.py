@@ -1,7 +1,10 @@
 """Makes the pictures of docs/distributed.md: `python tools/make_distributed_docs.py` draws the
-schedules, which a test compares with the page; with `--trace` it also runs a pipeline on two ranks
-of this machine and draws when its forwards and backwards really ran."""
+schedules and writes the differences that tools/distributed_curves.py saved, which a test compares
+with the page; with `--trace` it also runs a pipeline on two ranks of this machine and draws when
+its forwards and backwards really ran."""
 
+import json
+import re
 import sys
 import time
 from pathlib import Path
@@ -12,7 +15,9 @@ import glasshouse as gh
 from glasshouse.distributed.pipeline_run import PipelineRun
 from glasshouse.distributed.schedules import make_schedule
 
-PAGE = Path(__file__).parents[1] / "docs" / "distributed.md"
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "distributed.md"
+CURVES = ROOT / "benchmarks" / "results" / "distributed_curves.json"
 SCHEDULES = (("gpipe", 4, 4), ("1f1b", 4, 4), ("interleaved", 2, 4))
 COLUMNS = 72  # of the picture of a trace
 RANKS, LAYERS, WIDTH, ROWS, MICROBATCHES = 2, 8, 1024, 512, 4
@@ -73,6 +78,24 @@ def trace() -> str:
     return "\n".join(rows)
 
 
+def curves() -> str:
+    """The worst difference of the loss curves of each scheme, whatever the number of ranks and the
+    schedule of a pipeline, by model and optimizer."""
+    worst: dict[str, dict[str, float]] = {}
+    for name, row in json.loads(CURVES.read_text())["results"]["rows"].items():
+        if "difference" in row:
+            kind, rule, scheme = name.split(" ", 2)
+            scheme = re.sub("gpipe|1f1b|interleaved", "pipeline", scheme.partition(",")[0])
+            own = worst.setdefault(scheme, {})
+            own[f"{kind} {rule}"] = max(row["difference"], own.get(f"{kind} {rule}", 0.0))
+    columns = list(dict.fromkeys(column for own in worst.values() for column in own))
+    lines = [f"{'':20}" + "".join(f"{column:>16}" for column in columns)]
+    for scheme, own in worst.items():
+        cells = (f"{own[column]:16.1e}" if column in own else " " * 16 for column in columns)
+        lines.append(f"{scheme:20}" + "".join(cells))
+    return "\n".join(line.rstrip() for line in lines)
+
+
 def page(pictures: dict[str, str]) -> str:
     """The document with these pictures."""
     text = PAGE.read_text()
@@ -84,7 +107,7 @@ def page(pictures: dict[str, str]) -> str:
 
 
 if __name__ == "__main__":
-    drawn = {"schedules": schedules()}
+    drawn = {"schedules": schedules(), "curves": curves()}
     if "--trace" in sys.argv:
         drawn["trace"] = trace()
     PAGE.write_text(page(drawn))

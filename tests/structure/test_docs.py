@@ -56,10 +56,10 @@ def test_the_table_of_what_is_captured_is_fresh():
     assert tool["page"]() == (ROOT / "docs" / "capture.md").read_text()
 
 
-def test_the_pictures_of_schedules_are_fresh():
+def test_the_pictures_of_schedules_and_curves_are_fresh():
     tool = runpy.run_path(str(ROOT / "tools" / "make_distributed_docs.py"))
     page = (ROOT / "docs" / "distributed.md").read_text()
-    assert tool["page"]({"schedules": tool["schedules"]()}) == page
+    assert tool["page"]({name: tool[name]() for name in ("schedules", "curves")}) == page
 
 
 CHECK_COSH = """

@@ -10,6 +10,7 @@ from glasshouse.base.errors import OptionError
 from glasshouse.dispatch.scope import phase
 from glasshouse.distributed.functions import all_reduce
 from glasshouse.distributed.mesh import DeviceMesh
+from glasshouse.distributed.pipeline import Pipeline
 from glasshouse.distributed.placement import Sharding, sharding_of
 from glasshouse.distributed.reducers import BUCKET_BYTES, OverlappedReducer, buckets_of
 from glasshouse.distributed.replicate import ATTRIBUTE, Replica, check_same, share
@@ -144,7 +145,8 @@ def zero(
     the others, such as "context", gradients are averaged only.
 
     Raises: OptionError for a rule that needs whole parameters (Muon, Shampoo, Adafactor, LBFGS), an
-        optimizer with a state, another model on some rank, patterns that match nothing
+        optimizer with a state, another model on some rank, patterns that match nothing, and stage 3
+        of a Pipeline
     Source: Rajbhandari et al. 2020, arXiv:1910.02054
     Example:
         >>> model = gh.nn.Linear(2, 1)
@@ -152,9 +154,8 @@ def zero(
         >>> opt = gh.distributed.zero(model, opt, gh.distributed.mesh({"data": 1}), stage=2)
     """
     check_option("zero", "stage", stage, (1, 2, 3))
+    check_module(module, stage)
     check_optimizer(optimizer)
-    if module.__dict__.get(ATTRIBUTE) is not None:
-        raise OptionError("zero", "a model that is not replicated", "one that is", "Leave it out.")
     axis, *others = (axis,) if isinstance(axis, str) else axis
     group, beside = mesh.group(axis), mesh.group(*others)
     sent_as = None if compress is None else as_dtype(compress)
@@ -181,6 +182,14 @@ def zero(
         reducer = OverlappedReducer(trained, group, **options)
     module.__dict__[ATTRIBUTE] = Replica(reducer)
     return optimizer if stage == 3 else ZeroOptimizer(optimizer, plan, group, bucket_bytes)
+
+
+def check_module(module: Module, stage: int) -> None:
+    if module.__dict__.get(ATTRIBUTE) is not None:
+        raise OptionError("zero", "a model that is not replicated", "one that is", "Leave it out.")
+    if stage == 3 and isinstance(module, Pipeline):
+        fix = "Take stage 2; each rank has the parameters of its own stages alone."
+        raise OptionError("zero", "stage 1 or 2 for a pipeline", "stage=3", fix)
 
 
 def check_optimizer(optimizer: Optimizer) -> None:

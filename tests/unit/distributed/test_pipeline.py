@@ -294,6 +294,14 @@ def test_bad_declarations_are_refused(options, match):
         dist.pipeline(mlp(), line(), example=((8, 4), "float32"), **options)
 
 
+def test_a_pipeline_whose_parameters_are_to_be_shared_out_is_refused():
+    mesh = dist.mesh({"data": 1, "pipe": 1})
+    pipe = dist.pipeline(mlp(), mesh, example=((8, 4), "float32"))
+    optimizer = OPTIMIZERS["sgd"](pipe.parameters())
+    with pytest.raises(OptionError, match="stage 1 or 2 for a pipeline"):
+        dist.zero(pipe, optimizer, mesh, stage=3)
+
+
 class Grows(nn.Module):
     def forward(self, x):
         return x[: 1 + int(self.training)]
