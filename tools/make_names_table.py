@@ -118,6 +118,7 @@ WITHOUT = {
 
 # Names that would mean something here and are not there, in a space: patterns, and why.
 MISSING = {
+    ("torch", "compile"): "`gh.optimize`; gh.compile is the package of the compiler",
     ("torch", "ModuleDict ParameterDict BufferDict"): "of TorchScript; users have `gh.nn`'s",
     (
         "torch.nn.init",
@@ -173,7 +174,7 @@ def sorted_names(space: str):
     theirs, ours = SPACES[space]
     there, missing, without = [], [], {}
     for name in filter(lambda n: is_own(space, theirs, n), sorted(dir(theirs))):
-        if hasattr(ours, name):
+        if hasattr(ours, name) and not isinstance(getattr(ours, name), types.ModuleType):
             there.append(name)
         elif family := family_of(name):
             without.setdefault(family, []).append(name)
