@@ -1,7 +1,8 @@
 """Makes the pictures of docs/distributed.md: `python tools/make_distributed_docs.py` draws the
 schedules and writes the differences that tools/distributed_curves.py saved, which a test compares
 with the page; with `--trace` it also runs a pipeline on two ranks of this machine and draws when
-its forwards and backwards really ran."""
+its forwards and backwards really ran, with `--costs` it writes the table of
+tools/distributed_costs.py."""
 
 import json
 import re
@@ -53,8 +54,8 @@ def timed(kind: str, method, spans: list):
 
     def call(self, action):
         operand = action.operand(len(self.plan.stages))
-        for _, request in self.coming.get(operand, ()):
-            request.wait()
+        for message in self.coming.get(operand, ()):
+            message.wait()
         begin = time.time()
         method(self, action)
         spans.append((f"{kind[0].upper()}{action.microbatch}", begin, time.time()))
@@ -110,5 +111,9 @@ if __name__ == "__main__":
     drawn = {"schedules": schedules(), "curves": curves()}
     if "--trace" in sys.argv:
         drawn["trace"] = trace()
+    if "--costs" in sys.argv:
+        import distributed_costs
+
+        drawn["costs"], _ = distributed_costs.table("large decoder")
     PAGE.write_text(page(drawn))
     print(PAGE)

@@ -109,10 +109,12 @@ def address_of(tensor: Value | None) -> int | None:
 
 
 def contents_of(containers: list) -> list[tuple[Any, Any]]:
-    """These and the containers in them, each with a copy of what it holds."""
+    """These and the containers in them, each with a copy of what it holds. What `trains_along`, as
+    reducers of gradients do, counts as what it holds."""
     contents: dict[int, tuple[Any, Any]] = {}
     while containers:
         x = containers.pop()
+        x = vars(x) if getattr(type(x), "trains_along", False) else x
         if id(x) not in contents and type(x) in (*CONTAINERS, tuple):
             contents[id(x)] = x, copy(x)
             containers += x.values() if isinstance(x, dict) else x

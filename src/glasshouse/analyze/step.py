@@ -220,7 +220,7 @@ def step_maker(where: str, model, convention: str) -> Callable:
     if convention != "exact":
         fix = f'For a {type_name(model)}, say convention="exact".'
         raise OptionError(where, f"a torch.nn.Module with {convention!r}", type_name(model), fix)
-    return TrainingStep
+    return next((make for kind, make in own_steps.items() if isinstance(model, kind)), TrainingStep)
 
 
 class TrainingStep:
@@ -242,11 +242,18 @@ class TrainingStep:
     def run(self, optimizer, inputs) -> None:
         optimizer.zero_grad()
         with autocast_to(self.autocast) if self.autocast else nullcontext():
-            out = self.model(inputs[0])
-            loss = out if self.loss is None else self.loss(out, *inputs[1:])
-        del out
-        loss.backward()
+            loss = self.forward(inputs)
+        self.backward(loss)
         optimizer.step()
+
+    def forward(self, inputs) -> Value:
+        """The loss."""
+        out = self.model(inputs[0])
+        return out if self.loss is None else self.loss(out, *inputs[1:])
+
+    def backward(self, loss: Value) -> None:
+        """The gradients."""
+        loss.backward()
 
     def analyse(self, steps: int, machine: MachineProfile, tape: list | None = None):
         """The StepAnalysis of the steps, planned one after the other. The `tape` gets what the
@@ -310,6 +317,9 @@ class TrainingStep:
                 if isinstance(x, Value):
                     add(x, "optimizer state", names.get(id(p), ""))
         return kinds, modules
+
+
+own_steps: dict[type, type[TrainingStep]] = {}  # of models whose forward is no step's beginning
 
 
 def step(

@@ -72,8 +72,7 @@ def reuse_inputs(schedule, own: dict[PlannedBuffer, int]) -> None:
     """Name for outputs an input to donate: one that only their kernel reads, place by place. The
     input for those in `own` is given by its number; no other output takes it."""
     kept = set(own.values())
-    reads = ((buffer, i) for i, step in enumerate(schedule) for buffer in step.reads())
-    last_read = {buffer.at: i for buffer, i in reads if buffer.place == "input"}
+    last_read = last_reads(schedule)
     inputs = set(last_read)
     taken: set[int] = set()
     for i, kernel, root in single_pass_roots(schedule):
@@ -86,6 +85,29 @@ def reuse_inputs(schedule, own: dict[PlannedBuffer, int]) -> None:
             if last_read[source.at] == i and source.at not in taken:
                 target.source = source
                 taken.add(source.at)
+    reuse_read_inputs(schedule, own, kept | taken)
+
+
+def reuse_read_inputs(schedule, own, taken: set[int]) -> None:
+    """Name for other results of an optimizer, such as parameters that ranks gather, an input as
+    large that nothing reads any more; the first that was recorded, as what is replaced is."""
+    last_read = last_reads(schedule)
+    inputs = {b.at: b for step in schedule for b in step.reads() if b.place == "input"}
+    for target, i in first_writes(schedule).items():
+        updates = target.node is not None and target.node.origin.phase == "optimizer"
+        if not updates or target.place != "output" or target.source is not None or target in own:
+            continue
+        fits = (at for at in sorted(inputs.keys() - taken) if is_as_large(inputs[at], target))
+        at = next((at for at in fits if last_read[at] < i), None)
+        if at is not None:
+            target.source = inputs[at]
+            taken.add(at)
+
+
+def last_reads(schedule) -> dict[int, int]:
+    """By the number of an input, the last step that reads it."""
+    reads = ((buffer, i) for i, step in enumerate(schedule) for buffer in step.reads())
+    return {buffer.at: i for buffer, i in reads if buffer.place == "input"}
 
 
 def single_pass_roots(schedule) -> Iterator[tuple[int, FusedKernel, Root]]:

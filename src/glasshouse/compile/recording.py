@@ -36,7 +36,6 @@ class RecordingBackend(TensorBackend):
 
     name = "recording"
     checks_indices = True
-    computes = True  # False: only plans, so that nothing falls back
 
     def __init__(self, device: str = "cpu"):
         if device != "cpu":

@@ -51,6 +51,7 @@ class TensorBackend:
 
     name = "abstract"
     replays: dict | None = None  # where calls are recorded: how they are replayed
+    computes = True  # False: only plans, so that no value can be read and nothing falls back
 
     def __init__(self, device: str = "cpu"):
         self.device, self.kernels = device, Kernels(self)

@@ -86,6 +86,9 @@ class Watcher:
     def pull(self, entry, begin_ns: int) -> None:
         """The cotangents of one call on the tape were pulled back."""
 
+    def sent(self, group, nbytes: int) -> None:
+        """This rank gives another one of a group so many bytes, by no primitive."""
+
     def program(self, run: ProgramRun) -> None:
         """A Program ran."""
 

@@ -30,6 +30,7 @@ from glasshouse.distributed.pipeline import Pipeline, pipeline
 from glasshouse.distributed.resume import load_checkpoint
 from glasshouse.distributed.schedules import Schedule, make_schedule
 from glasshouse.distributed.simulated import simulated
+from glasshouse.distributed.step_costs import step_costs
 from glasshouse.ops.collective import ProcessGroup
 from glasshouse.distributed.mesh import DeviceMesh, mesh
 from glasshouse.distributed.placement import (

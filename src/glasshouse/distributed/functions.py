@@ -104,6 +104,16 @@ def barrier(group: ProcessGroup | None = None) -> None:
         process.transport(group).barrier()
 
 
+def heard(told: Tensor, own: list) -> list:
+    """What a collective told, to decide by; ahead of time, `own`: what it tells where all ranks are
+    like this one."""
+    backend = backends.current()
+    if backend.computes:
+        return told.tolist()
+    backend.evaluate()  # as reading it does
+    return own
+
+
 def counted(x: Tensor, axis: int) -> int:
     if not isinstance(axis, int):
         raise OptionError("collective", "an axis", repr(axis), "Give the number of an axis.")

@@ -6,6 +6,7 @@ from math import gcd
 from typing import Any
 
 from glasshouse.analyze.meta import meta_backend, placed, specs_in
+from glasshouse.analyze.step import TrainingStep, own_steps
 from glasshouse.analyze.trace import symbolic_trace
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import OptionError, ShapeError
@@ -245,6 +246,20 @@ class Pipeline(Module):
     def extra_repr(self) -> str:
         own = ", ".join(map(str, self.own))
         return f"stages {own} of {self.schedule.stages}, {self.schedule.name}"
+
+
+class PipelineStep(TrainingStep):
+    """A pipeline's step with its optimizer's, without storage: what this rank does of it."""
+
+    def forward(self, inputs):
+        given, target = inputs
+        return self.model.step(given, target, self.loss)
+
+    def backward(self, loss):
+        """Nothing is left to do."""
+
+
+own_steps[Pipeline] = PipelineStep
 
 
 def subgroup(parent: ProcessGroup, ranks: tuple[int, ...]) -> ProcessGroup:

@@ -5,17 +5,20 @@ thread for that rank and direction, which sends in order; so is what comes. No r
 and a forward or backward waits for its own operands alone."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from glasshouse.analyze.meta import placed
 from glasshouse.autograd import backward, is_grad_enabled
 from glasshouse.base.errors import ShapeError
 from glasshouse.base.shape import Spec
+from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch.watch import tell
 from glasshouse.distributed.collectives import Channel, Request
 from glasshouse.distributed.simulation import FORWARD, Action
-from glasshouse.ops.collective import ProcessGroup, packed, process
-from glasshouse.tensor import asarray, eval
+from glasshouse.ops.collective import ProcessGroup, process
+from glasshouse.tensor import Tensor, asarray, eval
 
 Result = tuple[str, int, int]  # forward or backward, the stage, the microbatch
 
@@ -35,6 +38,15 @@ class Links:
         self.channels[verb, peer].put(request)
         return request
 
+    def send(self, x: Tensor, peer: int) -> Request | None:
+        """Begin to send a copy of a tensor, whose own memory does not wait for the other rank."""
+        return self.start("send", peer, np.array(x.numpy(), order="C"))
+
+    def receive(self, spec: Spec, peer: int) -> "Message":
+        """Begin to receive a tensor."""
+        array = np.empty(spec.shape, spec.dtype.np)
+        return Message(array, self.start("receive", peer, array))
+
     def close(self) -> None:
         """End the threads."""
         for channel in self.channels.values():
@@ -42,38 +54,71 @@ class Links:
         self.channels.clear()
 
 
+class PlannedLinks(Links):
+    """Those of a step that is analysed: what is sent gets nowhere, what is received is there."""
+
+    def send(self, x, peer):
+        eval(x)
+
+    def receive(self, spec, peer):
+        return PlannedMessage(spec, None)
+
+
+class Message(NamedTuple):
+    """A tensor that is on its way to this rank."""
+
+    array: Any
+    request: Any
+
+    def wait(self) -> None:
+        """Return when it is there."""
+        self.request.wait()
+
+    def tensor(self) -> Tensor:
+        """It, in memory of NumPy's."""
+        self.wait()
+        return asarray(self.array)
+
+
+class PlannedMessage(Message):
+    """A tensor that has a spec and no value."""
+
+    def tensor(self):
+        return placed(self.array, backends.current())
+
+
 class PipelineRun:
     """What is under way on this rank: `parts` are the model's arguments for each microbatch, plan
     and links those of the pipeline."""
 
     def __init__(self, plan, links: Links, parts: list[tuple]):
-        self.plan, self.links, self.parts = plan, links, parts
+        self.plan, self.parts = plan, parts
+        self.links = links if backends.current().computes else PlannedLinks(links.group)
         self.loss: Callable | None = None
         self.targets: list = []
         self.scores: dict[int, Any] = {}  # the model's result for a microbatch
         self.total: Any = None  # loss of the microbatches so far
         self.here: dict[Result, list] = {}  # tensors that a stage of this rank reads next
-        self.coming: dict[Result, list[tuple[np.ndarray, Request]]] = {}
+        self.coming: dict[Result, list[Message]] = {}
         self.alive: dict[tuple[int, int], tuple[list, list]] = {}  # operands and results
-        self.sending: list[Request] = []
+        self.sending: list[Request | None] = []
 
     def go(self, actions: list[Action]) -> None:
         """Carry out the actions; returns when all has been sent."""
         eval()  # collectives that were recorded before must not wait for what this rank waits for
         for action in actions:
             getattr(self, action.kind)(action)
-        for request in self.sending:
+        for request in filter(None, self.sending):
             request.wait()
 
     def send(self, action: Action) -> None:
         for x in self.here.pop(action.result):
-            array = packed(x.numpy())
-            self.sending.append(self.links.start("send", action.peer, array))
+            tell("sent", self.links.group, x.nbytes)
+            self.sending.append(self.links.send(x, action.peer))
 
     def receive(self, action: Action) -> None:
-        arrays = [np.empty(s.shape, s.dtype.np) for s in self.specs_of(action.result)]
-        requests = [self.links.start("receive", action.peer, array) for array in arrays]
-        self.coming[action.result] = list(zip(arrays, requests, strict=True))
+        specs = self.specs_of(action.result)
+        self.coming[action.result] = [self.links.receive(spec, action.peer) for spec in specs]
 
     def specs_of(self, result: Result) -> list[Spec]:
         """Of what a stage passes on: its results, or the cotangents of what it was given."""
@@ -85,10 +130,7 @@ class PipelineRun:
     def take(self, result: Result | None) -> list:
         """The tensors that another stage gave."""
         if result in self.coming:
-            arrived = self.coming.pop(result)
-            for _, request in arrived:
-                request.wait()
-            return [asarray(array) for array, _ in arrived]
+            return [message.tensor() for message in self.coming.pop(result)]
         return self.here.pop(result, [])
 
     def forward(self, action: Action) -> None:

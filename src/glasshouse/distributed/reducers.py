@@ -7,7 +7,7 @@ import abc
 
 from glasshouse.base.dtype import DType
 from glasshouse.base.errors import DTypeError
-from glasshouse.distributed.functions import broadcast
+from glasshouse.distributed.functions import broadcast, heard
 from glasshouse.ops import collective
 from glasshouse.ops.collective import ProcessGroup
 from glasshouse.tensor import Tensor, asarray, astype, concat, reshape, zeros
@@ -20,6 +20,8 @@ class Reducer(abc.ABC):
     """What is told of gradients that are ready. `sent_as` is the dtype in which they travel, their
     own if None: bfloat16 halves the bytes, and each of n ranks' gradients and each of the n - 1
     sums is rounded to 8 bits, so the mean is off by at most n · 2⁻⁸ of the mean of the |g|."""
+
+    trains_along = True  # an analysis of a step leaves it as it was
 
     def __init__(
         self,
@@ -130,7 +132,7 @@ class OverlappedReducer(Reducer):
             range(len(self.parameters)), key=lambda i: came.get(id(self.parameters[i]), len(came))
         )
         told = broadcast(asarray(order, dtype="int32"), 0, group=self.group)
-        ordered = [self.parameters[i] for i in told.tolist()]
+        ordered = [self.parameters[i] for i in heard(told, order)]
         self.buckets, self.is_ordered = buckets_of(ordered, self.bucket_bytes), True
 
 

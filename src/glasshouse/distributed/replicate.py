@@ -7,7 +7,7 @@ from glasshouse.autograd import no_grad
 from glasshouse.autograd.backward import call_at_end
 from glasshouse.base.dtype import as_dtype
 from glasshouse.base.errors import OptionError, check_known
-from glasshouse.distributed.functions import all_gather, all_reduce, broadcast
+from glasshouse.distributed.functions import all_gather, all_reduce, broadcast, heard
 from glasshouse.distributed.mesh import DeviceMesh
 from glasshouse.distributed.reducers import (
     BUCKET_BYTES,
@@ -26,6 +26,8 @@ ATTRIBUTE = "_replica"  # of a module, its Replica
 
 class Replica:
     """One rank's copy of a model, and what makes its gradients those of all ranks."""
+
+    trains_along = True
 
     def __init__(self, reducer: Reducer, find_unused: bool = False):
         self.reducer, self.find_unused = reducer, find_unused
@@ -55,7 +57,7 @@ class Replica:
         parameters = self.reducer.parameters
         has = [p.grad is not None for p in parameters]
         if self.find_unused:
-            has = all_reduce(asarray(has), "max", group=self.reducer.group).tolist()
+            has = heard(all_reduce(asarray(has), "max", group=self.reducer.group), has)
         return [p for p, wanted in zip(parameters, has, strict=True) if wanted]
 
 
@@ -133,7 +135,8 @@ def check_same(module: Module, group: ProcessGroup) -> None:
     """Refuse a model whose names, shapes or dtypes are others on some rank."""
     lines = [f"{name} {x.spec}" for name, x in module.state_dict().items()]
     digest = zlib.crc32("\n".join(lines).encode())
-    told = all_gather(asarray([digest], dtype="int64"), group=group).tolist()
+    told = all_gather(asarray([digest], dtype="int64"), group=group)
+    told = heard(told, [digest] * group.size)
     unlike = [group.ranks[i] for i, other in enumerate(told) if other != told[0]]
     if unlike:
         raise OptionError(

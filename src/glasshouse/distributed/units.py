@@ -68,6 +68,8 @@ class Gathering:
 class Trail:
     """In which order the units of a model are called."""
 
+    trains_along = True
+
     def __init__(self):
         self.units: list[Unit] = []
         self.begin()
@@ -84,6 +86,8 @@ class Unit:
     """A module with the parameters that it gathers together: those of its inside that belong to no
     unit within it. `places` are, for each of them, the tables and names where modules keep it.
     Large ones are gathered to where they stay, the others of a dtype as one tensor."""
+
+    trains_along = True
 
     def __init__(self, module: Module, places: dict[Tensor, list], trail: Trail, group):
         self.places, self.trail, self.group = places, trail, group
@@ -205,7 +209,7 @@ def shard_parameters(
     """Leave this rank its rows of the parameters in `plan`, and have units gather them."""
     modules = units_of(module, patterns)
     owners = owners_of(module, modules, plan)
-    trail = Trail()
+    trail = module.__dict__["_trail"] = Trail()
     for unit in (module, *modules):
         if places := {p: tables for p, (owner, tables) in owners.items() if owner is unit}:
             Unit(unit, places, trail, group)

@@ -1,8 +1,8 @@
 """ZeRO: the ranks of data parallel share out the optimizer's state (stage 1), gradients too (2),
 parameters too (3).
 
-In stages 1 and 2 a step of the optimizer sees this rank's rows of each parameter; the whole ones
-are gathered behind it, which the next forward pass waits for. Stage 3 is in units.py."""
+In stages 1 and 2 a step of the optimizer sees this rank's rows of each parameter, and gathers the
+whole ones, in the memory of those before. Stage 3 is in units.py."""
 
 from glasshouse.autograd import no_grad
 from glasshouse.base.dtype import as_dtype
@@ -21,6 +21,7 @@ from glasshouse.ops.checks import check_option
 from glasshouse.ops.collective import ProcessGroup
 from glasshouse.optim import Optimizer
 from glasshouse.optim.checks import loss_of
+from glasshouse.optim.optimizer import evaluate_step
 from glasshouse.optim.wrappers import OptimizerWrapper
 from glasshouse.tensor import Tensor, zeros
 
@@ -98,19 +99,22 @@ class ZeroOptimizer(OptimizerWrapper):
         cut = [p for p in self.parameters() if p in self.plan and p.grad is not None]
         whole_gradients = {}
         with no_grad(), phase("optimizer"):
-            for p in cut:
-                if p.grad.shape == p.shape and p.grad.sharding is None:
-                    whole_gradients[p] = p.grad
-                    p.grad = own_rows(p.grad.detach(), self.group)
+            for p in cut:  # before the gradients: what comes first gives its memory to the result
                 p.rebind(own_rows(p, self.group))
                 p.sharding = self.plan[p]
+            for p in cut:
+                if p.grad.shape == self.wholes[p][0] and p.grad.sharding is None:
+                    whole_gradients[p] = p.grad
+                    p.grad = own_rows(p.grad.detach(), self.group)
         try:
-            self.inner.step()
+            with phase("optimizer"):
+                self.inner.step()
         finally:
             with no_grad(), phase("optimizer"):
                 self.gather_again(cut)
             for p, gradient in whole_gradients.items():
                 p.grad = gradient
+        evaluate_step()
         return loss
 
     def gather_again(self, parameters: list[Tensor]) -> None:

@@ -14,6 +14,7 @@ from glasshouse.base import suggest, type_name
 from glasshouse.base.dtype import real_dtype
 from glasshouse.base.errors import CheckpointError, OptionError
 from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.scope import phase
 from glasshouse.ops.cast import bitcast
 from glasshouse.ops.checks import check_option
@@ -164,7 +165,7 @@ class Optimizer(OptimizerHooks):
                 check_gradient(self.where, p)
             for p, group in work:
                 self.update(p, p.grad.detach(), group)
-        backends.current().evaluate()  # what was put off: forward, backward and update, as one
+        evaluate_step()
         return loss
 
     def update(self, p: Tensor, grad, group: dict) -> None:
@@ -324,6 +325,13 @@ class Optimizer(OptimizerHooks):
 def options(scope: dict) -> dict:
     """The options among the arguments of a constructor, from its `locals()`."""
     return {k: v for k, v in scope.items() if k not in ("self", "params", "__class__")}
+
+
+def evaluate_step() -> None:
+    """Compute what was put off: forward, backward and update, as one. A step that is part of
+    another optimizer's leaves that to it."""
+    if state.phase != "optimizer":
+        backends.current().evaluate()
 
 
 def blend(old, new, weight: float):

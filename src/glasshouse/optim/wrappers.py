@@ -2,11 +2,10 @@
 
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import CheckpointError
-from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.scope import phase
 from glasshouse.ops.checks import check_integer, check_range, check_type
 from glasshouse.optim.checks import describe_dict, loss_of
-from glasshouse.optim.optimizer import Optimizer
+from glasshouse.optim.optimizer import Optimizer, evaluate_step
 from glasshouse.tensor import asarray
 from glasshouse.tensor.gradients import sharded_as
 
@@ -108,7 +107,7 @@ class Lookahead(OptimizerWrapper):
                 for p, slow in self.slow.items():
                     p.in_place("Lookahead", slow + (p - slow) * self.alpha)
                     self.slow[p] = p.detach()
-            backends.current().evaluate()
+            evaluate_step()
         return loss
 
     def own_state(self):
@@ -160,7 +159,7 @@ class GradientAccumulation(OptimizerWrapper):
         loss = loss_of("GradientAccumulation.step", closure)
         self.count += 1
         if self.count % self.steps:
-            backends.current().evaluate()
+            evaluate_step()
             return loss
         for p in self.parameters():
             if p.grad is not None:

@@ -70,6 +70,7 @@ class FlopCounter(Watcher):
             raise OptionError("FlopCounter", "a Module", type_name(model), "Leave it out.")
         self.model, self.multiply_add, self.display = model, multiply_add, display
         self.counts: dict[tuple, list[int]] = {}  # [number] by (call, origin)
+        self.messages: Counter = Counter()  # bytes sent by no call, by name of the group
         self.since: dict[Tally, int] = {}  # runs of captured Programs that are counted already
         self.called: set[int] = set()
         self.thread, self.op = 0, ignore_call
@@ -106,6 +107,10 @@ class FlopCounter(Watcher):
     def module(self, scope, begin_ns):
         self.called.add(id(scope.module()))
 
+    def sent(self, group, nbytes):
+        if get_ident() == self.thread:
+            self.messages[group.name] += nbytes
+
     def digest(self) -> None:
         for tally, before in tuple(self.since.items()):
             now = self.since[tally] = tally.runs.get(self.thread, 0)
@@ -115,6 +120,7 @@ class FlopCounter(Watcher):
     def reset(self) -> None:
         self.digest()
         self.counts.clear()
+        self.messages.clear()
         self.called.clear()
 
     # -- results -------------------------------------------------------------------------------
@@ -182,9 +188,10 @@ class FlopCounter(Watcher):
         return self.total("all", "executed") / max(1, self.bytes)
 
     def sent_bytes(self) -> dict[tuple[str, str], int]:
-        """The bytes that this rank sends to others, by collective and name of the group."""
+        """The bytes that this rank sends to others, by collective and name of the group; "send" is
+        what stages of a pipeline pass on."""
         self.digest()
-        sums: Counter = Counter()
+        sums: Counter = Counter({("send", name): n for name, n in self.messages.items()})
         counted = [(*key, calls) for key, (calls,) in tuple(self.counts.items())]
         for call, _, calls in taken_apart(counted):
             if call.is_collective:

@@ -1,0 +1,50 @@
+"""What a training step costs on each of many ranks, before any of them is started."""
+
+from collections.abc import Callable, Iterable
+
+from glasshouse.analyze.meta import meta
+from glasshouse.analyze.step import step
+from glasshouse.analyze.step_costs import StepCosts
+from glasshouse.distributed.simulated import simulated
+from glasshouse.tensor import random
+
+
+def step_costs(
+    build: Callable,
+    size: int,
+    *args,
+    ranks: Iterable[int] | None = None,
+    transport: str = "local",
+    **options,
+) -> list[StepCosts]:
+    """What a step costs on each rank of a world of `size`, or on some `ranks` of it: peak memory,
+    bytes sent, FLOPs, time. Neither the other ranks nor the model's memory need be there.
+
+    build       what a rank does before it trains: build(*args) makes the model and its optimizer,
+                with `mesh`, `replicate`, `zero`, `distribute` or `pipeline` as in earnest, and
+                gives (model, loss, optimizer, inputs) as `gh.analyze.step` takes them; the inputs
+                are this rank's
+    transport   that whose bytes are counted: "local", "mpi" or "shared_files"
+    options     those of `gh.analyze.step`: steps, autocast, machine
+
+    Raises: OptionError for a rank that is none, and as `gh.analyze.step`
+    Example:
+        >>> import glasshouse as gh
+        >>> def build():
+        ...     mesh = gh.distributed.mesh({"data": 4})
+        ...     model = gh.distributed.replicate(gh.nn.Linear(1000, 1000), mesh)
+        ...     optimizer = gh.optim.SGD(model.parameters(), lr=0.1)
+        ...     batch = [((8, 1000), "float32")] * 2
+        ...     return model, gh.nn.functional.mse_loss, optimizer, batch
+        >>> [own.sent_bytes for own in step_costs(build, 4, ranks=[0])]
+        [{('all_reduce', 'data'): 6006000}]
+    """
+    generator, costs = random.default_generator(), []
+    seed = generator.state()
+    for rank in range(size) if ranks is None else ranks:
+        try:
+            with simulated(size, rank, transport), meta():
+                costs.append(step(*build(*args), **options))
+        finally:
+            generator.set_state(seed)
+    return costs
