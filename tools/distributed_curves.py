@@ -40,9 +40,13 @@ BATCH, LENGTH, VOCABULARY, CLASSES = 16, 16, 64, 8
 TOLERANCES = {"SGD": 1e-5, "AdamW": 1e-4}
 OPTIMIZERS = {
     "SGD": lambda p, rate: gh.optim.SGD(p, lr=rate, momentum=0.9),
-    "AdamW": lambda p, rate: gh.optim.AdamW(p, lr=rate / 50),
+    "AdamW": lambda p, rate: gh.optim.AdamW(p, lr=rate),
 }
-RATES = {"mlp": 0.05, "gpt": 0.05, "resnet18": 0.002}
+RATES = {
+    "mlp": {"SGD": 0.05, "AdamW": 1e-3},
+    "gpt": {"SGD": 0.05, "AdamW": 1e-3},
+    "resnet18": {"SGD": 5e-4, "AdamW": 4e-5},
+}
 MLP_LAYERS = 7
 RESNET_18 = {"layers": (2, 2, 2, 2), "width": 64}
 PLANS = {
@@ -196,7 +200,7 @@ def curve_alone(
     With a seed, rows come in another order, in which each part keeps its own; `rate` is a factor of
     the learning rate."""
     model, rng = build(kind), np.random.default_rng(seed)
-    optimizer = OPTIMIZERS[rule](model.parameters(), RATES[kind] * rate)
+    optimizer = OPTIMIZERS[rule](model.parameters(), RATES[kind][rule] * rate)
     pieces = np.arange(BATCH).reshape(*parts, -1)  # (ranks, microbatches, rows)
     if seed is not None:
         pieces = rng.permuted(pieces, axis=-1)
@@ -231,7 +235,7 @@ def curve(kind: str, rule: str, steps: int, scheme: Scheme) -> dict:
         options["stages_per_rank"] = SCHEDULES[scheme.schedule]
         options |= {"schedule": scheme.schedule, "data": () if scheme.stage else over}
         model = dist.pipeline(model, mesh, example=example, **options)
-    optimizer = OPTIMIZERS[rule](model.parameters(), RATES[kind])
+    optimizer = OPTIMIZERS[rule](model.parameters(), RATES[kind][rule])
     if scheme.stage:
         optimizer = dist.zero(model, optimizer, mesh, over, stage=scheme.stage)
     elif over and not scheme.schedule:
