@@ -67,7 +67,7 @@ def columns_of(samples: list) -> tuple[list, object]:
         raise ShapeError("collate", "at least one sample", "none", "Check the batch size.")
     rows, structure = [], None
     for position, sample in enumerate(samples):
-        if sample is None:
+        if sample is None and any(other is not None for other in samples):
             fix = "Return the sample from __getitem__."
             raise DTypeError("collate", "samples", f"None at {position}", fix)
         leaves, treedef = flatten(sample)

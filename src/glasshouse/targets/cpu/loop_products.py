@@ -17,8 +17,9 @@ from glasshouse.compile.view import View
 from glasshouse.graph.graph import Node
 from glasshouse.targets.cpu.handwritten import HandwrittenKernels
 from glasshouse.targets.cpu.winograd import FUSED
+from glasshouse.targets.cpu.winograd import HEADER as VECTORS
 
-HEADER = guarded((Path(__file__).parent / "gh_rows.h").read_text())
+HEADER = VECTORS + guarded((Path(__file__).parent / "gh_rows.h").read_text())
 ROWS = range(8, 49)  # that were measured to be faster
 FEW_ELEMENTS = 1 << 18  # of the matrix: as many as a core's own cache holds
 VECTOR = 16  # elements; multiplications and additions in a cycle
