@@ -1,11 +1,13 @@
 """What a step costs on each rank, said before it runs, beside what real ranks take.
 
-For a decoder like GPT on 2 ranks of this machine, and 4 where ranks share out a batch: the bytes
-that each rank sends in a step with AdamW, as `gh.distributed.step_costs` says and as the transport
-counts, and the peak of its memory, as planned and as the manager counts.
+For a decoder like GPT on 2 and 4 ranks of this machine, shared out by each scheme of
+`distributed_curves.py`: the bytes that each rank sends in a step with AdamW, as
+`gh.distributed.step_costs` says and as the transport counts, and the peak of its memory, as planned
+and as the manager counts. Ranks with the same four numbers have a row together.
 
-    python tools/distributed_costs.py [--smoke]
+    python tools/distributed_costs.py [WORD …] [--smoke]
 
+WORDs choose the schemes whose names have all of them, such as `1f1b tensor`; all run without any.
 Ends with 1 where a byte differs. `make_distributed_docs.py --costs` writes the table to the page.
 """
 
@@ -14,52 +16,60 @@ from pathlib import Path
 
 from glasshouse import distributed as dist
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "unit" / "distributed"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "unit" / "distributed"))
 
-from planned_steps import measured, predicted  # noqa: E402
+from distributed_curves import SCHEMES, Scheme
+from planned_steps import measured, predicted
 
-CASES = {  # scheme: (way, ranks, option)
-    "data parallel": ("by_rows", 2, 0),
-    "ZeRO 1": ("by_rows", 2, 1),
-    "ZeRO 2": ("by_rows", 2, 2),
-    "ZeRO 3": ("by_rows", 2, 3),
-    "ZeRO 3, 4 ranks": ("by_rows", 4, 3),
-    "tensor parallel": ("by_plan", 2, "tensor"),
-    "sequence parallel": ("by_plan", 2, "sequence"),
-    "context parallel": ("by_plan", 2, "context"),
-    "GPipe": ("by_stages", 2, "gpipe"),
-    "1F1B": ("by_stages", 2, "1f1b"),
-    "interleaved": ("by_stages", 2, "interleaved"),
-}
-HEAD = ("scheme", "rank", "sent, predicted", "measured", "peak, predicted", "measured")
+HEAD = ("scheme", "ranks", "sent, predicted", "measured", "peak, predicted", "measured")
 
 
-def rows(scheme: str, kind: str) -> list[tuple]:
-    """(scheme, rank, bytes predicted, measured, peak predicted, measured) of each rank."""
-    way, size, option = CASES[scheme]
-    costs = predicted(way, kind, size, option)
-    found = dist.spawn(measured, size, way, kind, size, option)
-    return [
-        (scheme, f"{rank}", sum(own.sent_bytes.values()), sent, own.peaks[-1], peak)
-        for rank, (own, [*_, (peak, sent, _)]) in enumerate(zip(costs, found, strict=True))
-    ]
+def measured_all(kind: str, schemes: dict[str, Scheme]) -> list[tuple[int, int]]:
+    """(peak, bytes sent) of this rank in the last step of each scheme."""
+    found = []
+    for name, scheme in schemes.items():
+        if dist.rank() == 0:
+            print(f"  {name}", file=sys.stderr, flush=True)
+        *_, (peak, sent, _) = measured(kind, scheme)
+        found.append((peak, sent))
+    return found
+
+
+def rows(name: str, kind: str, scheme: Scheme, found: list[tuple[int, int]]) -> list[tuple]:
+    """(scheme, ranks, bytes predicted, measured, peak predicted, measured), a row for all ranks
+    with the same numbers, of what each found."""
+    ranks: dict[tuple, list[str]] = {}
+    pairs = zip(predicted(kind, scheme), found, strict=True)
+    for rank, (own, (peak, sent)) in enumerate(pairs):
+        numbers = sum(own.sent_bytes.values()), sent, own.peaks[-1], peak
+        ranks.setdefault(numbers, []).append(f"{rank}")
+    return [(name, " ".join(own), *numbers) for numbers, own in ranks.items()]
 
 
 def line(cells: tuple) -> str:
     numbers = (f"{x:,}" if isinstance(x, int) else x for x in cells[2:])
-    return f"{cells[0]:<20}{cells[1]:<8}{''.join(f'{x:>17}' for x in numbers)}"
+    return f"{cells[0]:<24}{cells[1]:<8}{''.join(f'{x:>17}' for x in numbers)}"
 
 
-def table(kind: str, schemes=tuple(CASES)) -> tuple[str, bool]:
+def table(kind: str, words=()) -> tuple[str, bool]:
     """The table as text, and whether both numbers are equal everywhere."""
-    found = [row for scheme in schemes for row in rows(scheme, kind)]
-    agree = all(row[2] == row[3] and row[4] == row[5] for row in found)
-    return "\n".join(map(line, (HEAD, *found))), agree
+    schemes = {
+        name: scheme
+        for name, scheme in SCHEMES["gpt"].items()
+        if all(word.lower() in name.lower() for word in words)
+    }
+    found: dict[str, list] = {}
+    for size in {scheme.ranks for scheme in schemes.values()}:  # ranks stay from one to the next
+        own = {name: scheme for name, scheme in schemes.items() if scheme.ranks == size}
+        by_rank = dist.spawn(measured_all, size, kind, own)
+        found |= dict(zip(own, zip(*by_rank, strict=True), strict=True))
+    lines = [row for name, x in schemes.items() for row in rows(name, kind, x, found[name])]
+    agree = all(row[2] == row[3] and row[4] == row[5] for row in lines)
+    return "\n".join(map(line, (HEAD, *lines))), agree
 
 
 if __name__ == "__main__":
-    is_smoke = "--smoke" in sys.argv
-    text, agree = table("decoder", ["ZeRO 1"]) if is_smoke else table("large decoder")
+    is_smoke, words = "--smoke" in sys.argv, [x for x in sys.argv[1:] if x != "--smoke"]
+    text, agree = table("decoder", ["ZeRO 1, 2"]) if is_smoke else table("large decoder", words)
     print(text)
     sys.exit(0 if agree else 1)

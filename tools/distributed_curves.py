@@ -33,7 +33,13 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests" / "unit" / "distributed")]
 
 from harness import parse_arguments, save, show  # noqa: E402
-from parallel_models import DECODER_PLANS, loss_by_class, loss_of  # noqa: E402
+from parallel_models import (  # noqa: E402
+    DECODER_PLANS,
+    STAGES_PER_RANK,
+    Scheme,
+    loss_by_class,
+    loss_of,
+)
 
 STEPS, TIMEOUT_S = 20, 300.0
 BATCH, LENGTH, VOCABULARY, CLASSES = 16, 16, 64, 8
@@ -65,32 +71,14 @@ PLANS = {
         "context": {"conv1": ContextParallel()},
     },
 }
-SCHEDULES = {"gpipe": 1, "1f1b": 1, "interleaved": 2}  # stages a rank
 
 
-class Scheme(NamedTuple):
-    """The axes of the mesh, the name of the plan, the stage of ZeRO, the schedule of a pipeline."""
-
-    axes: dict[str, int]
-    plan: str = ""
-    stage: int = 0
-    schedule: str = ""
-
-    @property
-    def over(self) -> tuple[str, ...]:
-        """The axes along which ranks have parts of a batch."""
-        return tuple(axis for axis in self.axes if axis in ("data", "context"))
-
-    @property
-    def ranks(self) -> int:
-        return int(np.prod(list(self.axes.values())))
-
-    def parts(self, kind: str) -> tuple[int, int]:
-        """Into how many parts ranks and microbatches cut a batch, as far as the numbers depend on
-        it: BatchNorm sees microbatches, those of all ranks along "data" together."""
-        if self.schedule and kind == "resnet18":
-            return self.axes.get("data", 1), self.axes["pipe"]
-        return 1, 1
+def parts_of(scheme: Scheme, kind: str) -> tuple[int, int]:
+    """Into how many parts ranks and microbatches cut a batch, as far as the numbers depend on it:
+    BatchNorm sees microbatches, those of all ranks along "data" together."""
+    if scheme.schedule and kind == "resnet18":
+        return scheme.axes.get("data", 1), scheme.axes["pipe"]
+    return 1, 1
 
 
 def by_rows() -> dict[str, Scheme]:
@@ -117,7 +105,7 @@ def by_plans(*plans: tuple[str, str]) -> dict[str, Scheme]:
 def by_stages(*plans: tuple[str, str]) -> dict[str, Scheme]:
     """Pipelines, alone and beside data parallel, ZeRO and plans."""
     found = {}
-    for schedule in SCHEDULES:
+    for schedule in STAGES_PER_RANK:
         for count in (2, 4):
             found[f"{schedule}, {count} ranks"] = Scheme({"pipe": count}, schedule=schedule)
         found[f"data × {schedule}"] = Scheme({"data": 2, "pipe": 2}, schedule=schedule)
@@ -220,8 +208,6 @@ def curve_alone(
 def curve(kind: str, rule: str, steps: int, scheme: Scheme) -> dict:
     """What this rank finds."""
     mesh, over = dist.mesh(scheme.axes), scheme.over
-    model = build(kind, mesh.group(*over) if over else None)
-    dist.distribute(model, mesh, PLANS[kind][scheme.plan] if scheme.plan else {})
     by_class = kind == "gpt" and "tensor" in scheme.axes
     loss = loss_by_class(mesh["tensor"]) if by_class else loss_of
     placed = {axis: Shard(int(axis == "context")) for axis in over}
@@ -229,17 +215,17 @@ def curve(kind: str, rule: str, steps: int, scheme: Scheme) -> dict:
     def own(batch):
         return [dist.place(whole, mesh, placed) for whole in batch]
 
+    of_batches = {}
     if scheme.schedule:
-        example = own(next(batches(kind, 1)))[0]
-        options = {"microbatches": mesh.size("pipe")}
-        options["stages_per_rank"] = SCHEDULES[scheme.schedule]
-        options |= {"schedule": scheme.schedule, "data": () if scheme.stage else over}
-        model = dist.pipeline(model, mesh, example=example, **options)
-    optimizer = OPTIMIZERS[rule](model.parameters(), RATES[kind][rule])
-    if scheme.stage:
-        optimizer = dist.zero(model, optimizer, mesh, over, stage=scheme.stage)
-    elif over and not scheme.schedule:
-        dist.replicate(model, mesh, over)
+        example, _ = own(next(batches(kind, 1)))
+        of_batches = {"example": example, "microbatches": mesh.size("pipe")}
+    model, optimizer = scheme.shared_out(
+        build(kind, mesh.group(*over) if over else None),
+        mesh,
+        PLANS[kind][scheme.plan] if scheme.plan else {},
+        lambda p: OPTIMIZERS[rule](p, RATES[kind][rule]),
+        **of_batches,
+    )
 
     def step(batch):
         x, target = own(batch)
@@ -326,7 +312,7 @@ def curves_alone(keys: list[tuple]) -> dict[tuple, dict]:
 
 def key_of(task: Task) -> tuple:
     """What a curve of one process depends on."""
-    return task.kind, task.rule, task.steps, task.scheme.parts(task.kind)
+    return task.kind, task.rule, task.steps, parts_of(task.scheme, task.kind)
 
 
 def found_by_ranks(tasks: list[Task]) -> dict[Task, list[dict] | CollectiveError]:

@@ -3,6 +3,7 @@
 import ast
 import doctest
 import functools
+import importlib
 import os
 import re
 import runpy
@@ -10,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -60,6 +62,18 @@ def test_the_pictures_of_schedules_and_curves_are_fresh():
     tool = runpy.run_path(str(ROOT / "tools" / "make_distributed_docs.py"))
     page = (ROOT / "docs" / "distributed.md").read_text()
     assert tool["page"]({name: tool[name]() for name in ("schedules", "curves")}) == page
+
+
+def test_each_scheme_has_a_picture_on_the_page_with_a_row_for_each_rank():
+    sys.path.insert(0, str(ROOT / "tools"))
+    tool = importlib.import_module("make_distributed_pictures")
+    page = (ROOT / "docs" / "distributed.md").read_text()
+    assert sorted(re.findall(r"\(pictures/(\w+)\.svg\)", page)) == sorted(tool.PICTURES)
+    for name, picture in tool.PICTURES.items():
+        drawing = ElementTree.parse(tool.FOLDER / f"{name}.svg")
+        texts = [x.text for x in drawing.iter("{http://www.w3.org/2000/svg}text")]
+        ranks = [text for text in texts if re.fullmatch(r"rank \d", text)]
+        assert ranks == [f"rank {rank}" for rank in range(picture.scheme.ranks)]
 
 
 CHECK_COSH = """

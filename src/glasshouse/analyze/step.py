@@ -52,8 +52,8 @@ class StepAnalysis(StepCosts):
     counter           the FlopCounter of the last step
     sent_bytes        what this rank sends to others in it, by collective and group
     kernels           every kernel with FLOPs, bytes and predicted time
-    predicted_ns      their sum, as if collectives had nothing to run beside
-    communication_ns  what collectives take of it"""
+    predicted_ns      their sum and that of messages, as if nothing could run beside either
+    communication_ns  what collectives take of it, and what stages of a pipeline pass on"""
 
     runs: list
     peaks: list[int]
@@ -67,7 +67,17 @@ class StepAnalysis(StepCosts):
     @cached_property
     def communication_ns(self) -> float:
         infos = (info for run in self.runs for info in run.plan.step_infos())
-        return sum(self.machine.ns(info) for info in infos if info.group)
+        return sum(self.machine.ns(info) for info in infos if info.group) + self.message_ns
+
+    @property
+    def message_ns(self) -> float:
+        """The time in which this rank sends what no Program does."""
+        messages = {} if self.counter is None else self.counter.messages
+        return sum(n * self.machine.sending_ns(nbytes) for (_, nbytes), n in messages.items())
+
+    @property
+    def predicted_ns(self) -> float:
+        return super().predicted_ns + self.message_ns
 
     @cached_property
     def arena_bytes(self) -> int:

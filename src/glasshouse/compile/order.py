@@ -17,6 +17,36 @@ def free_early(schedule: list[Step]) -> list[Step]:
     return ordered
 
 
+def free_received(schedule: list[Step]) -> list[Step]:
+    """The steps with those moved forward that are the last of several to read a large result of a
+    collective, and whose own results lie in outputs: right behind the reader before them. Such is
+    the mean of gradients, of which the update has read a part."""
+    waits = (x for x in schedule if isinstance(x, LoweredStep) and x.part == "wait")
+    received = {b for x in waits for b in x.results if is_large(b)}
+    ordered = list(schedule)
+    for step in schedule:
+        large = step.reads() & received
+        if not large or step.lowerer.is_host or any(b.place != "output" for b in step.writes()):
+            continue
+        at = ordered.index(step)
+        readers = [i for i, x in enumerate(ordered) if x is not step and large & x.reads()]
+        begin = max((i + 1 for i in readers if not ordered[i].lowerer.is_host), default=at)
+        inputs = {b for b in step.reads() if b.place == "input"}  # whose memory it may take over
+        first = at
+        while first > begin and not must_wait(
+            ordered[first - 1], step.reads(), step.writes() | inputs
+        ):
+            first -= 1
+        del ordered[at]
+        ordered.insert(first, step)
+    return ordered
+
+
+def is_large(buffer: PlannedBuffer) -> bool:
+    """Whether it is a value in between that takes part in this."""
+    return buffer.place == "arena" and buffer.spec.nbytes >= LENT_BYTES
+
+
 def move_forward(ordered: list[Step], at: int) -> None:
     """Let a step run as soon as it can, behind all others that read them, if it is the last to read
     large values in between; what brings its operands into a layout for it runs right before it."""
@@ -26,7 +56,7 @@ def move_forward(ordered: list[Step], at: int) -> None:
     moved = ordered[begin : at + 1]
     reads = set().union(*(step.reads() for step in moved))
     writes = set().union(*(step.writes() for step in moved))
-    large = {b for b in reads - writes if b.place == "arena" and b.spec.nbytes >= LENT_BYTES}
+    large = {b for b in reads - writes if is_large(b)}
     if not large or any(large & other.reads() for other in ordered[at + 1 :]):
         return
     first = begin

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from glasshouse.compile.order import free_received
 from glasshouse.compile.steps import LoweredStep, PlannedBuffer, Step
 
 MOST_GROWTH = 8  # the peak of the arena may grow by one part in so many
@@ -49,7 +50,7 @@ def overlapped(schedule: list[Step]) -> list[Step]:
     """The steps with starts as early and waits as late as memory allows."""
     if not any(isinstance(step, LoweredStep) and step.part for step in schedule):
         return schedule
-    return Overlap(schedule).ordered()
+    return Overlap(free_received(schedule)).ordered()
 
 
 class Overlap:

@@ -19,6 +19,7 @@ from glasshouse.dispatch.bind import Watchers, state, timers, watchers
 WAITING = "data"  # the region in which a loop waits for its next batch
 COMPILING = "compile"  # that in which a Program is made
 CAPTURING = "TorchDynamo"  # that in which TorchDynamo traces Python and has its graph compiled
+RECEIVING = "receive"  # that in which a stage of a pipeline waits for what another one gives it
 LOOKING = "profiler"  # that in which something is worked out for watchers, and the program stands
 
 
@@ -47,6 +48,18 @@ class ProgramRun(NamedTuple):
     first_ns: int = 0  # 0: at `begin_ns`
     device: DeviceTimes | None = None
     transfers: Any = ()
+
+
+class MessageTimes(NamedTuple):
+    """What a rank sent to another one of a group, or received, by one of its channels; and when the
+    transport worked on it."""
+
+    name: str
+    channel: str
+    group: tuple[int, ...]
+    nbytes: int
+    begin_ns: int
+    end_ns: int
 
 
 class Watcher:
@@ -88,6 +101,9 @@ class Watcher:
 
     def sent(self, group, nbytes: int) -> None:
         """This rank gives another one of a group so many bytes, by no primitive."""
+
+    def message(self, message: "MessageTimes") -> None:
+        """What was sent to another rank, or came from it, beside Programs."""
 
     def program(self, run: ProgramRun) -> None:
         """A Program ran."""

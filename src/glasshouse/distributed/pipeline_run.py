@@ -5,6 +5,7 @@ thread for that rank and direction, which sends in order; so is what comes. No r
 and a forward or backward waits for its own operands alone."""
 
 from collections.abc import Callable
+from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,8 +14,9 @@ from glasshouse.analyze.meta import placed
 from glasshouse.autograd import backward, is_grad_enabled
 from glasshouse.base.errors import ShapeError
 from glasshouse.base.shape import Spec
+from glasshouse.compile.source_map import about_bytes
 from glasshouse.dispatch import backend as backends
-from glasshouse.dispatch.watch import tell
+from glasshouse.dispatch.watch import RECEIVING, MessageTimes, tell
 from glasshouse.distributed.collectives import Channel, Request
 from glasshouse.distributed.simulation import FORWARD, Action
 from glasshouse.ops.collective import ProcessGroup, process
@@ -24,10 +26,12 @@ Result = tuple[str, int, int]  # forward or backward, the stage, the microbatch
 
 
 class Links:
-    """The channels of this rank of a group, made when they are first used."""
+    """The channels of this rank of a group, made when they are first used; `started` are the calls
+    of a pass, with (verb, peer, bytes)."""
 
     def __init__(self, group: ProcessGroup):
         self.group, self.channels = group, dict[tuple[str, int], Channel]()
+        self.started: list[tuple[str, int, int, Request]] = []
 
     def start(self, verb: str, peer: int, array: np.ndarray) -> Request:
         """Begin to send an array to a rank, or receive one from it."""
@@ -36,11 +40,24 @@ class Links:
         call = getattr(process.transport(self.group), verb)
         request = Request(lambda: call(array, peer))
         self.channels[verb, peer].put(request)
+        self.started.append((verb, peer, array.nbytes, request))
         return request
 
-    def send(self, x: Tensor, peer: int) -> Request | None:
+    def finish(self) -> None:
+        """Return when all that was started is done, and tell watchers when it was."""
+        started, self.started = self.started, []
+        for verb, peer, nbytes, request in started:
+            request.wait()
+            name = f"{verb} {self.group.name} {about_bytes(nbytes)}"
+            way, ranks = "to" if verb == "send" else "from", self.group.ranks
+            channel = f"messages {way} rank {ranks[peer]}"
+            times = request.begin_ns, request.end_ns
+            tell("message", MessageTimes(name, channel, ranks, nbytes, *times))
+
+    def send(self, x: Tensor, peer: int) -> None:
         """Begin to send a copy of a tensor, whose own memory does not wait for the other rank."""
-        return self.start("send", peer, np.array(x.numpy(), order="C"))
+        tell("sent", self.group, x.nbytes)
+        self.start("send", peer, np.array(x.numpy(), order="C"))
 
     def receive(self, spec: Spec, peer: int) -> "Message":
         """Begin to receive a tensor."""
@@ -58,6 +75,7 @@ class PlannedLinks(Links):
     """Those of a step that is analysed: what is sent gets nowhere, what is received is there."""
 
     def send(self, x, peer):
+        tell("sent", self.group, x.nbytes)
         eval(x)
 
     def receive(self, spec, peer):
@@ -70,13 +88,11 @@ class Message(NamedTuple):
     array: Any
     request: Any
 
-    def wait(self) -> None:
-        """Return when it is there."""
-        self.request.wait()
-
     def tensor(self) -> Tensor:
-        """It, in memory of NumPy's."""
-        self.wait()
+        """It, in memory of NumPy's, when it is there."""
+        begin_ns = perf_counter_ns()
+        self.request.wait()
+        tell("region", RECEIVING, begin_ns)
         return asarray(self.array)
 
 
@@ -101,20 +117,20 @@ class PipelineRun:
         self.here: dict[Result, list] = {}  # tensors that a stage of this rank reads next
         self.coming: dict[Result, list[Message]] = {}
         self.alive: dict[tuple[int, int], tuple[list, list]] = {}  # operands and results
-        self.sending: list[Request | None] = []
 
     def go(self, actions: list[Action]) -> None:
         """Carry out the actions; returns when all has been sent."""
+        self.links.started.clear()  # what a pass left that failed
         eval()  # collectives that were recorded before must not wait for what this rank waits for
         for action in actions:
+            begin_ns = perf_counter_ns()
             getattr(self, action.kind)(action)
-        for request in filter(None, self.sending):
-            request.wait()
+            tell("annotation", str(action), begin_ns)
+        self.links.finish()
 
     def send(self, action: Action) -> None:
         for x in self.here.pop(action.result):
-            tell("sent", self.links.group, x.nbytes)
-            self.sending.append(self.links.send(x, action.peer))
+            self.links.send(x, action.peer)
 
     def receive(self, action: Action) -> None:
         specs = self.specs_of(action.result)

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from glasshouse.compile.work import COLLECTIVE, REFERENCE
-from glasshouse.dispatch.watch import LOOKING, WAITING
+from glasshouse.dispatch.watch import LOOKING, RECEIVING, WAITING
 from glasshouse.profile.at_once import with_kernels
 from glasshouse.profile.record import ANNOTATION
 from glasshouse.profile.text import milliseconds, percent, table
@@ -49,6 +49,8 @@ class Breakdown:
             for name, chosen in kinds.items():
                 chosen[own] = np.array([part == name for part in parts], bool)[steps.step[own]]
         spans = {name: (steps.begin[own], steps.end[own]) for name, own in kinds.items()}
+        here = zip(spans["communication"], of_events(trace.regions(RECEIVING)), strict=True)
+        spans["communication"] = tuple(map(np.concatenate, here))
         spans["compiling"] = of_events(trace.compiling)
         spans["waiting for data"] = of_events(waits(trace))
         spans["profiler"] = of_events(trace.regions(LOOKING))

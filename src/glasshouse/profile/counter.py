@@ -70,7 +70,7 @@ class FlopCounter(Watcher):
             raise OptionError("FlopCounter", "a Module", type_name(model), "Leave it out.")
         self.model, self.multiply_add, self.display = model, multiply_add, display
         self.counts: dict[tuple, list[int]] = {}  # [number] by (call, origin)
-        self.messages: Counter = Counter()  # bytes sent by no call, by name of the group
+        self.messages: Counter = Counter()  # how often (group's name, bytes) was sent by no call
         self.since: dict[Tally, int] = {}  # runs of captured Programs that are counted already
         self.called: set[int] = set()
         self.thread, self.op = 0, ignore_call
@@ -109,7 +109,7 @@ class FlopCounter(Watcher):
 
     def sent(self, group, nbytes):
         if get_ident() == self.thread:
-            self.messages[group.name] += nbytes
+            self.messages[group.name, nbytes] += 1
 
     def digest(self) -> None:
         for tally, before in tuple(self.since.items()):
@@ -191,7 +191,9 @@ class FlopCounter(Watcher):
         """The bytes that this rank sends to others, by collective and name of the group; "send" is
         what stages of a pipeline pass on."""
         self.digest()
-        sums: Counter = Counter({("send", name): n for name, n in self.messages.items()})
+        sums: Counter = Counter()
+        for (name, nbytes), times in self.messages.items():
+            sums["send", name] += nbytes * times
         counted = [(*key, calls) for key, (calls,) in tuple(self.counts.items())]
         for call, _, calls in taken_apart(counted):
             if call.is_collective:

@@ -159,6 +159,7 @@ class ReadRecording:
         self.names, self.tags, self.thread_numbers = Numbers(), Numbers(), Numbers()
         self.stack_numbers = Numbers({(): 0})
         self.runs: list[RecordedRun] = []
+        self.messages: list = []
         self.live: dict = {}
         self.fallbacks, self.backend = FallbackCounter(), ReadBackend("torch.profiler")
         self.script, self.threads_of_kernels = "", 0

@@ -23,7 +23,7 @@ from glasshouse.dispatch.call import Call
 from glasshouse.dispatch.compose import CALL
 from glasshouse.dispatch.hooks import hooks
 from glasshouse.dispatch.scope import Origin, origin_of, path_of
-from glasshouse.dispatch.watch import DeviceTimes, ProgramRun, Watcher, ignore_call
+from glasshouse.dispatch.watch import DeviceTimes, MessageTimes, ProgramRun, Watcher, ignore_call
 from glasshouse.graph.node import Node
 from glasshouse.profile.captured import CaptureCounts
 from glasshouse.profile.libraries import Observation
@@ -125,6 +125,7 @@ class EventRecorder(Watcher):
         self.threads, self.stacks = Threads(), Stacks()
         self.names, self.tags = Numbers(), Numbers()
         self.runs: list[RecordedRun] = []
+        self.messages: list[MessageTimes] = []
         self.memory_rows = bytearray()
         self.dropped_memory = self.dropped_runs = self.kernels = 0
         self.subscription: Any = None
@@ -200,6 +201,9 @@ class EventRecorder(Watcher):
         call = getattr(entry, "call", None)
         name = call.name if call is not None else type(entry).__name__
         self.write(PULL, self.names[name], begin_ns, getattr(entry, "scope", None), entry.seq)
+
+    def message(self, message):
+        self.messages.append(message)
 
     def program(self, run: ProgramRun):
         self.kernels += len(run.ends_ns)

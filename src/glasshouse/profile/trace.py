@@ -114,6 +114,7 @@ class Trace:
         self.threads, self.stacks = recorder.threads.names, recorder.stacks.stacks
         self.scopes = list(recorded.scopes)
         self.runs = list(recorder.runs)
+        self.messages = recorder.messages
         self.program_runs = recorder.runs  # without those of calls that were computed at once
         self.kernels_of_calls: Trace | None = None  # see at_once.py
         self.memory = recorder.memory()

@@ -1,10 +1,13 @@
-"""What a transport did beside the steps of Programs, shown as a thread for each group of ranks."""
+"""What a transport did beside the steps of Programs, shown as a thread for each group of ranks, and
+for each channel by which stages of a pipeline pass something on."""
 
 import copy
 
 import numpy as np
 
 from glasshouse.compile.source_map import StepInfo
+from glasshouse.compile.work import COLLECTIVE
+from glasshouse.dispatch.scope import NOWHERE
 from glasshouse.graph.node import Node
 from glasshouse.profile.record import RecordedRun
 from glasshouse.profile.trace import Trace
@@ -13,7 +16,7 @@ NO_EVENTS = np.zeros(0, np.int32)
 
 
 class Transfer:
-    """A Program whose one step is a collective, as its transport worked on it."""
+    """A Program whose one step is a collective or a message, as its transport worked on it."""
 
     arena_bytes = 0
 
@@ -29,13 +32,12 @@ class Transfer:
 
 def with_transfers(trace: Trace) -> Trace:
     """The same trace, in which what transports did runs in threads of its own."""
-    if not any(run.transfers for run in trace.runs):
+    if not trace.messages and not any(run.transfers for run in trace.runs):
         return trace
     other = copy.copy(trace)
     for name in [name for name in vars(other) if name in trace.worked_out()]:
         delattr(other, name)
     other.threads, other.runs = list(trace.threads), []
-    threads: dict[tuple[int, ...], int] = {}  # by the ranks of a group
     programs: dict[tuple[int, int], Transfer] = {}
     for run in trace.runs:
         other.runs.append(run._replace(transfers=()))
@@ -43,12 +45,19 @@ def with_transfers(trace: Trace) -> Trace:
             key = id(run.program), step
             if key not in programs:
                 programs[key] = Transfer(run.program.step_infos()[step])
-            ranks = programs[key].info.group
-            if ranks not in threads:
-                threads[ranks] = len(other.threads)
-                other.threads.append(f"collectives of ranks {', '.join(map(str, ranks))}")
-            times = begin, np.array([end]), end
-            ran = RecordedRun(programs[key], *times, NO_EVENTS, threads[ranks], begin, None)
-            other.runs.append(ran)
+            ranks = ", ".join(map(str, programs[key].info.group))
+            add_run(other, programs[key], f"collectives of ranks {ranks}", begin, end)
+    for name, channel, group, nbytes, begin, end in trace.messages:
+        info = StepInfo(name, COLLECTIVE, [], NOWHERE, nbytes, nbytes, 0, group=group)
+        add_run(other, Transfer(info), channel, begin, end)
     other.kernels_of_calls = None
     return other
+
+
+def add_run(trace: Trace, transfer: Transfer, thread: str, begin: int, end: int) -> None:
+    """Have a thread of this name run a transfer, too."""
+    if thread not in trace.threads:
+        trace.threads.append(thread)
+    number = trace.threads.index(thread)
+    times = begin, np.array([end]), end
+    trace.runs.append(RecordedRun(transfer, *times, NO_EVENTS, number, begin, None))

@@ -1,4 +1,8 @@
-"""Small models, batches and a training loop, for tests that compare several ranks with one."""
+"""Small models, batches, a training loop, and ways to share a model out, for what compares several
+ranks with one process, or with what was predicted."""
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -56,6 +60,40 @@ DECODER_PLANS = {  # of a GptLike; ranks share out its scores by "tensor" and "s
     "tensor, context": along_both(TENSOR),
     "sequence, context": along_both(SEQUENCE),
 }
+STAGES_PER_RANK = {"gpipe": 1, "1f1b": 1, "interleaved": 2}  # by schedule
+
+
+class Scheme(NamedTuple):
+    """The axes of the mesh, the name of the plan, the stage of ZeRO, the schedule of a pipeline."""
+
+    axes: dict[str, int]
+    plan: str = ""
+    stage: int = 0
+    schedule: str = ""
+
+    @property
+    def over(self) -> tuple[str, ...]:
+        """The axes along which ranks have parts of a batch."""
+        return tuple(axis for axis in self.axes if axis in ("data", "context"))
+
+    @property
+    def ranks(self) -> int:
+        return int(np.prod(list(self.axes.values())))
+
+    def shared_out(self, model, mesh, plan: dict, make_optimizer: Callable, **of_batches) -> tuple:
+        """This rank's part of a model, and its optimizer. A pipeline is told of its batches: an
+        `example`, and the number of `microbatches`."""
+        dist.distribute(model, mesh, plan)
+        if self.schedule:
+            options = {"schedule": self.schedule, "data": () if self.stage else self.over}
+            options["stages_per_rank"] = STAGES_PER_RANK[self.schedule]
+            model = dist.pipeline(model, mesh, **options, **of_batches)
+        optimizer = make_optimizer(model.parameters())
+        if self.stage:
+            optimizer = dist.zero(model, optimizer, mesh, self.over, stage=self.stage)
+        elif self.over and not self.schedule:
+            dist.replicate(model, mesh, self.over)
+        return model, optimizer
 
 
 def build(kind: str):

@@ -1,77 +1,62 @@
 """Steps of models that ranks share out, as `step_costs` takes them, and what real ranks take."""
 
 import gc
+from itertools import pairwise
 
 import numpy as np
-from parallel_models import DECODER_PLANS, loss_by_class, loss_of
+from parallel_models import DECODER_PLANS, Scheme, loss_by_class, loss_of
 
 import glasshouse as gh
 from glasshouse import distributed as dist
 from glasshouse.base.flags import flags
+from glasshouse.distributed import Column, Row
 from glasshouse.ops.collective import process
 
-STEPS, ROWS, MICROBATCHES = 3, 16, 4
+STEPS, MICROBATCHES = 3, 4
+ROWS = {"wide decoder": 8, "wide mlp": 256}  # of a batch; 16 of the others
 DECODERS = {
     "decoder": {"vocab": 48, "layers": 1, "dim": 32, "heads": 2, "ff": 64, "max_len": 16},
     "large decoder": {"vocab": 512, "layers": 4, "dim": 128, "heads": 4, "ff": 512, "max_len": 64},
+    "wide decoder": {"vocab": 256, "layers": 2, "dim": 256, "heads": 8, "ff": 1024, "max_len": 128},
 }
-WIDTHS = 32, 64, 48, 64, 32  # of the MLP
+WIDTHS = {"mlp": (32, 64, 48, 64, 32), "large mlp": (512,) * 3, "wide mlp": (1024,) * 7}
 
 
 def model_of(kind: str) -> gh.nn.Module:
     gh.random.seed(0)
     if kind in DECODERS:
         return gh.text.models.GptLike(**DECODERS[kind])
-    layers = [gh.nn.Linear(*pair) for pair in zip(WIDTHS, WIDTHS[1:], strict=False)]
+    layers = [gh.nn.Linear(*pair) for pair in pairwise(WIDTHS[kind])]
     return gh.nn.Sequential(*(part for layer in layers for part in (layer, gh.nn.Tanh())))
 
 
-def batch_of(kind: str, *, rows: int = ROWS, ranks: int = 1) -> list[tuple]:
-    """Shape and dtype of input and target, whose sequence `ranks` share out."""
+def batch_of(kind: str, axes: dict[str, int]) -> list[tuple]:
+    """Shape and dtype of input and target of a rank."""
+    rows = ROWS.get(kind, 16) // axes.get("data", 1)
     if kind in DECODERS:
-        return [((rows, DECODERS[kind]["max_len"] // ranks), "int64")] * 2
-    return [((rows, WIDTHS[0]), "float32")] * 2
+        return [((rows, DECODERS[kind]["max_len"] // axes.get("context", 1)), "int64")] * 2
+    return [((rows, WIDTHS[kind][0]), "float32")] * 2
 
 
-def loss_for(kind: str):
-    return loss_of if kind in DECODERS else gh.nn.functional.mse_loss
+def plan_of(kind: str, plan: str) -> dict:
+    """A plan of tensor, sequence or context parallel; of an MLP, tensor parallel."""
+    if kind in DECODERS:
+        return DECODER_PLANS[plan]
+    return {str(2 * i): Row() if i % 2 else Column() for i in range(len(WIDTHS[kind]) - 1)}
 
 
-def by_rows(kind: str, size: int, stage: int) -> tuple:
-    """Data parallel (0) and the stages of ZeRO."""
-    mesh, model = dist.mesh({"data": size}), model_of(kind)
-    optimizer = gh.optim.AdamW(model.parameters())
-    if stage:
-        optimizer = dist.zero(model, optimizer, mesh, stage=stage)
-    else:
-        dist.replicate(model, mesh)
-    return model, loss_for(kind), optimizer, batch_of(kind, rows=ROWS // size)
-
-
-def by_plan(kind: str, size: int, plan: str) -> tuple:
-    """Tensor, sequence and context parallel."""
-    axis = "context" if plan == "context" else "tensor"
-    mesh, model = dist.mesh({axis: size}), model_of(kind)
-    dist.distribute(model, mesh, DECODER_PLANS[plan])
-    batch, loss = batch_of(kind), loss_by_class(mesh[axis])
-    if plan == "context":
-        dist.replicate(model, mesh, axis)
-        batch, loss = batch_of(kind, ranks=size), loss_of
-    return model, loss, gh.optim.AdamW(model.parameters()), batch
-
-
-def by_stages(kind: str, size: int, schedule: str) -> tuple:
-    """Pipelines."""
-    mesh, batch = dist.mesh({"pipe": size}), batch_of(kind)
-    options = {"schedule": schedule, "stages_per_rank": 2 if schedule == "interleaved" else 1}
-    options |= {"microbatches": MICROBATCHES, "example": batch[0]}
-    pipe = dist.pipeline(model_of(kind), mesh, **options)
-    return pipe, loss_for(kind), gh.optim.AdamW(pipe.parameters()), batch
-
-
-def build(way: str, *args) -> tuple:
+def build(kind: str, scheme: Scheme, rule: str = "AdamW") -> tuple:
     """What a rank makes before it trains."""
-    return globals()[way](*args)
+    mesh, batch = dist.mesh(scheme.axes), batch_of(kind, scheme.axes)
+    of_batches = {"example": batch[0], "microbatches": MICROBATCHES} if scheme.schedule else {}
+    plan = plan_of(kind, scheme.plan) if scheme.plan else {}
+    model, optimizer = scheme.shared_out(
+        model_of(kind), mesh, plan, lambda p: getattr(gh.optim, rule)(p, lr=1e-3), **of_batches
+    )
+    loss = loss_of if kind in DECODERS else gh.nn.functional.mse_loss
+    if kind in DECODERS and "tensor" in scheme.axes:
+        loss = loss_by_class(mesh["tensor"])
+    return model, loss, optimizer, batch
 
 
 def sent_so_far() -> int:
@@ -107,8 +92,8 @@ def measured(*args) -> list[tuple[int, int, int]]:
     return found
 
 
-def predicted(way: str, kind: str, size: int, option, **named) -> list:
+def predicted(kind: str, scheme: Scheme, rule: str = "AdamW", **named) -> list:
     """The analysis of each rank."""
     with flags.override(compile="always"), gh.memory.use(type(gh.memory.current())()):
         named = {"steps": STEPS} | named
-        return dist.step_costs(build, size, way, kind, size, option, **named)
+        return dist.step_costs(build, scheme.ranks, kind, scheme, rule, **named)

@@ -11,7 +11,7 @@ from glasshouse.base.flags import flags
 from glasshouse.profile import chrome
 from glasshouse.profile.breakdown import Breakdown
 
-STEPS, SIZE = 3, 300
+STEPS, SIZE, MICROBATCHES = 3, 300, 4
 
 
 def profiled(folder):
@@ -46,6 +46,43 @@ def told(ranks, tmp_path_factory):
     folder = tmp_path_factory.mktemp("traces")
     (folder / "hta").mkdir()
     return folder, ranks(profiled, str(folder))
+
+
+def profiled_pipeline(folder):
+    """A step of two stages; (ns by part, the names of annotations)."""
+    x = gh.ones((8, SIZE))
+    model = gh.nn.Sequential(gh.nn.Linear(SIZE, SIZE), gh.nn.Linear(SIZE, SIZE))
+    pipe = dist.pipeline(model, dist.mesh({"pipe": 2}), example=x, microbatches=MICROBATCHES)
+    pipe.step(x, x, gh.nn.functional.mse_loss).item()
+    with gh.profile() as prof:
+        pipe.step(x, x, gh.nn.functional.mse_loss).item()
+        prof.step()
+    prof.export_chrome_trace(f"{folder}/stage{dist.rank()}.json")
+    prof.export_chrome_trace(f"{folder}/hta_of_stages/rank{dist.rank()}.json.gz", hta=True)
+    names = [e.name for e in prof.events() if e.kind == "annotation"]
+    return Breakdown(prof.trace).ns, names
+
+
+@pytest.fixture(scope="module")
+def told_of_stages(ranks, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stages")
+    (folder / "hta_of_stages").mkdir()
+    return folder, ranks(profiled_pipeline, str(folder))
+
+
+def messages(data) -> dict[str, list[tuple[float, float]]]:
+    """(begin, end) of what went over each channel."""
+    names = {
+        (r["pid"], r["tid"]): r["args"]["name"].removesuffix(" execution")
+        for r in data["traceEvents"]
+        if r["name"] == "thread_name"
+    }
+    found = {}
+    for r in slices(data, "kernel"):
+        name = names[r["pid"], r["tid"]]
+        if name.startswith("messages"):
+            found.setdefault(name, []).append((r["ts"], r["ts"] + r["dur"]))
+    return found
 
 
 def slices(data, category, name=""):
@@ -144,3 +181,34 @@ def test_hta_traces_have_collectives_as_kernels_of_a_stream_of_their_own(told):
     assert {r["tid"] for r in found}.isdisjoint(r["tid"] for r in others)
     said = slices(data, "cpu_op", "record_param_comms")[0]["args"]
     assert (said["Group size"], said["Rank"], said["In msg nelems"]) == (2, 1, SIZE * SIZE)
+
+
+def test_what_stages_pass_on_is_a_thread_for_each_channel(told_of_stages):
+    folder = told_of_stages[0]
+    path = gh.profile.merge([folder / f"stage{rank}.json" for rank in range(2)], folder / "m.json")
+    data = chrome.read(path)
+    assert chrome.check(data) == []
+    found = messages(data)
+    channels = [f"messages {way} rank {rank}" for rank in range(2) for way in ("from", "to")]
+    assert {name: len(spans) for name, spans in found.items()} == dict.fromkeys(channels, 4)
+    for one, other in ((1, 0), (0, 1)):
+        ways = found[f"messages to rank {one}"], found[f"messages from rank {other}"]
+        for (sent, _), (_, received) in zip(*map(sorted, ways), strict=True):
+            assert sent < received
+
+
+def test_what_a_stage_does_is_named_and_its_waiting_is_communication(told_of_stages):
+    for stage, (parts, names) in enumerate(told_of_stages[1]):
+        assert parts["communication"] > 0
+        for kind in ("forward", "backward"):
+            own = [name for name in names if name.startswith(kind)]
+            assert own == [f"{kind} {i} of stage {stage}" for i in range(MICROBATCHES)]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_hta_finds_what_stages_pass_on(told_of_stages):
+    module = pytest.importorskip("hta.trace_analysis")
+    analysis = module.TraceAnalysis(trace_dir=str(told_of_stages[0] / "hta_of_stages"))
+    kinds, _ = analysis.get_gpu_kernel_breakdown(False)
+    told_apart = dict(zip(kinds["kernel_type"], kinds["sum"], strict=True))
+    assert sum(n for kind, n in told_apart.items() if "COMMUNICATION" in kind) > 0

@@ -1,49 +1,79 @@
 """What a step costs on each rank, ahead of time, beside what real ranks take."""
 
 import pytest
+from parallel_models import Scheme
 from planned_steps import WIDTHS, build, measured, predicted, sent_so_far, train_step
 
 import glasshouse as gh
 from glasshouse import distributed as dist
+from glasshouse.analyze import MachineProfile
 from glasshouse.base.errors import OptionError
 
+DATA, PIPE, TWO_BY_TWO = {"data": 2}, {"pipe": 2}, {"data": 2, "tensor": 2}
 CASES = [
-    *(("by_rows", "mlp", size, stage) for size, stage in ((2, 0), (2, 1), (2, 2), (2, 3), (4, 3))),
-    *(("by_plan", "decoder", 2, plan) for plan in ("tensor", "sequence", "context")),
-    *(("by_stages", "mlp", 2, schedule) for schedule in ("gpipe", "1f1b", "interleaved")),
+    *(("mlp", Scheme(DATA, stage=stage)) for stage in range(4)),
+    ("mlp", Scheme({"data": 4}, stage=3)),
+    ("large mlp", Scheme(DATA, stage=1)),
+    *(("decoder", Scheme({"tensor": 2}, plan)) for plan in ("tensor", "sequence")),
+    ("decoder", Scheme({"context": 2}, "context")),
+    *(("mlp", Scheme(PIPE, schedule=schedule)) for schedule in ("gpipe", "1f1b", "interleaved")),
+    ("decoder", Scheme(TWO_BY_TWO, "tensor")),
+    ("decoder", Scheme(TWO_BY_TWO, "sequence", stage=3)),
+    ("decoder", Scheme({"data": 2, "context": 2}, "context", stage=2)),
+    ("decoder", Scheme({"pipe": 2, "tensor": 2}, "tensor", schedule="1f1b")),
+    ("mlp", Scheme({"data": 2, "pipe": 2}, stage=1, schedule="1f1b")),
+    ("mlp", Scheme({"data": 2, "pipe": 2}, schedule="interleaved")),
 ]
 
 
-@pytest.mark.parametrize(("way", "kind", "size", "option"), CASES)
-def test_peaks_and_bytes_sent_of_each_rank_are_as_predicted(ranks, way, kind, size, option):
-    found = ranks(measured, way, kind, size, option, size=size)
-    for own, steps in zip(predicted(way, kind, size, option), found, strict=True):
+@pytest.mark.parametrize(("kind", "scheme"), CASES)
+def test_peaks_and_bytes_sent_of_each_rank_are_as_predicted(ranks, kind, scheme):
+    found = ranks(measured, kind, scheme, size=scheme.ranks)
+    for own, steps in zip(predicted(kind, scheme), found, strict=True):
         assert own.peaks == [peak for peak, *_ in steps]
         sent = sum(own.sent_bytes.values())
         assert steps[-1][1:] == (sent, sent)
 
 
 def test_what_stages_pass_on_is_counted_as_sent_along_their_axis():
-    first, last = predicted("by_stages", "mlp", 2, "1f1b", steps=1)
-    crossing = 16 * WIDTHS[2] * 4  # rows, width and bytes of what crosses the cut in a direction
+    first, last = predicted("mlp", Scheme(PIPE, schedule="1f1b"), steps=1)
+    crossing = 16 * WIDTHS["mlp"][2] * 4  # rows, width and bytes of what goes one way over the cut
     assert first.sent_bytes["send", "pipe"] == last.sent_bytes["send", "pipe"] == crossing
 
 
+def test_what_stages_pass_on_takes_its_time_on_the_link():
+    link = MachineProfile("here", {"matmul float32": [(1, 1e10)]}, [(1, 1e10)], 1e9, 0.0)
+    link.link_bytes_per_s = 1e6
+    for own in predicted("mlp", Scheme(PIPE, schedule="1f1b"), steps=1, machine=link):
+        assert own.communication_ns == pytest.approx(1e3 * sum(own.sent_bytes.values()))
+        assert own.predicted_ns == pytest.approx(
+            own.kernel_ns + 1e3 * own.sent_bytes["send", "pipe"]
+        )
+
+
 def test_only_the_ranks_that_are_asked_for_are_analysed():
-    assert len(predicted("by_rows", "mlp", 4, 0, ranks=[3], steps=1)) == 1
+    assert len(predicted("mlp", Scheme({"data": 4}), ranks=[3], steps=1)) == 1
     with pytest.raises(OptionError, match="from 0 to 3"):
-        predicted("by_rows", "mlp", 4, 0, ranks=[4])
+        predicted("mlp", Scheme({"data": 4}), ranks=[4])
 
 
 def test_ranks_take_less_memory_the_more_they_share_out():
-    costs = [predicted("by_rows", "mlp", 2, stage, ranks=[0])[0] for stage in range(4)]
+    schemes = [Scheme(DATA, stage=stage) for stage in range(4)]
+    costs = [predicted("mlp", scheme, ranks=[0])[0] for scheme in schemes]
     peaks = [own.peak_bytes for own in costs]
     assert peaks == sorted({*peaks}, reverse=True)
 
 
+def test_without_a_state_zero_1_takes_the_rows_of_a_parameter_more_than_data_parallel():
+    schemes = [Scheme(DATA, stage=stage) for stage in range(2)]
+    plain, shared = (predicted("wide mlp", scheme, "SGD", ranks=[0])[0] for scheme in schemes)
+    row_bytes = 4 * WIDTHS["wide mlp"][0]
+    assert shared.peak_bytes - plain.peak_bytes <= row_bytes * WIDTHS["wide mlp"][1] / 2
+
+
 def asked_in_earnest(stage):
     """Bytes sent in the first step of a model on real ranks, as two analyses say, and really."""
-    model, loss_of, optimizer, specs = build("by_rows", "mlp", dist.size(), stage)
+    model, loss_of, optimizer, specs = build("mlp", Scheme({"data": dist.size()}, stage=stage))
     gh.eval(*model.parameters())
     costs = [gh.analyze.step(model, loss_of, optimizer, specs, steps=1) for _ in range(2)]
     before = sent_so_far()
@@ -59,7 +89,7 @@ def test_an_analysis_on_real_ranks_leaves_the_first_step_as_it_was(ranks, stage)
 
 def test_random_numbers_afterwards_are_those_that_would_have_come():
     gh.random.seed(1)
-    predicted("by_rows", "mlp", 2, 0, ranks=[0], steps=1)
+    predicted("mlp", Scheme(DATA), ranks=[0], steps=1)
     drawn = gh.random.normal((3,)).tolist()
     gh.random.seed(1)
     assert drawn == gh.random.normal((3,)).tolist()

@@ -36,6 +36,29 @@ def test_rules_with_norms_have_those_of_whole_parameters(ranks, rule, stage):
     check_same(found, alone("mlp", rule, 4), 1e-4)
 
 
+def large(is_shared=False):
+    """Weights and gradients of a model, large enough that each goes alone, after two steps."""
+    gh.random.seed(2)
+    model = gh.nn.Sequential(gh.nn.Linear(512, 600), gh.nn.Tanh(), gh.nn.Linear(600, 512))
+    optimizer, mesh = OPTIMIZERS["sgd"](model.parameters()), dist.mesh({"data": dist.size()})
+    if is_shared:
+        optimizer = dist.zero(model, optimizer, mesh, stage=1)
+    x = gh.random.normal((8, 512))
+    x = dist.place(x, mesh, BY_ROWS) if is_shared else x
+    for _ in range(2):
+        optimizer.zero_grad()
+        (model(x) ** 2).mean().backward()
+        optimizer.step()
+    return [value.numpy() for p in model.parameters() for value in (p, p.grad)]
+
+
+def test_large_parameters_and_their_gradients_are_those_of_one_process(ranks):
+    expected = large()
+    for found in ranks(large, True):
+        for got, wanted in zip(found, expected, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
 def local_shapes(stage):
     mesh, model = dist.mesh({"data": dist.size()}), build("mlp")
     optimizer = dist.zero(model, OPTIMIZERS["adamw"](model.parameters()), mesh, stage=stage)
