@@ -291,11 +291,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="those from this one on")
     parser.add_argument("--programs", action="store_true", help="Programs make the collectives")
     parser.add_argument("--kinds", nargs="*", choices=sorted(FAULTS), help="these in turn")
     options = parser.parse_args()
     bad, kinds = 0, Counter()
-    for number in range(options.faults):
+    for number in range(options.first, options.first + options.faults):
         kind = options.kinds[number % len(options.kinds)] if options.kinds else None
         plan = planned(options.seed * 1_000_003 + number, kind)
         plan = plan._replace(programs=options.programs)

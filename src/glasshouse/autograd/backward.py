@@ -1,9 +1,9 @@
 """Gradients by pulling back: into `.grad` of the leaves, or returned for chosen inputs."""
 
 import weakref
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
-from glasshouse.autograd.tape import AFTERWARDS, Leaf, Walk, recording
+from glasshouse.autograd.tape import AFTERWARDS, AT_END, Leaf, Walk, recording, without_hooks
 from glasshouse.base import DTypeError, GradError, OptionError, ShapeError, type_name
 from glasshouse.dispatch import Value, as_value, full, phase, zeros
 
@@ -66,34 +66,49 @@ def backward(outputs, gradients=None, retain_graph=None, create_graph: bool = Fa
     def arrive(node, slots) -> bool:
         if isinstance(node, Leaf):
             node.accumulate(slots[0])
+            ends.update(dict.fromkeys(node.hooks_at(AT_END)))
         return True
 
     outputs, walk = as_tuple(outputs), Walk(retain_graph, create_graph)
-    with leaves_visited_early(outputs) if ends else nullcontext():
+    ends: dict = {}  # each once, in the order in which they were met
+    with leaves_visited_early(outputs):
         pull("backward", outputs, gradients, walk, arrive)
-    for end in [method() for method in ends]:
-        if end is not None:
-            end()
+    for end in ends:
+        end()
 
 
-ends: list[weakref.WeakMethod] = []  # called at the end of each `backward`, in this order
+def held_gradients(outputs, leaves, gradients=None, retain_graph=None) -> tuple:
+    """A backward pass that adds nothing to `.grad` of these leaves and calls none of their hooks:
+    their gradients, None for one that none reaches. Other leaves have theirs added."""
+    outputs, walk = as_tuple(outputs), Walk(retain_graph, False)
+    held = {x.tape_entry: None for x in leaves}
+
+    def arrive(node, slots) -> bool:
+        if node in held:
+            held[node] = slots[0]
+        elif isinstance(node, Leaf):
+            node.accumulate(slots[0])
+        return True
+
+    with without_hooks(held):
+        pull("backward", outputs, gradients, walk, arrive)
+    return tuple(held.values())
 
 
-def call_at_end(method) -> None:
-    """Have a bound method called at the end of each `backward`, as long as its object lives."""
-    ends[:] = [*(end for end in ends if end() is not None), weakref.WeakMethod(method)]
+told_early: weakref.WeakSet = weakref.WeakSet()  # leaves with hooks for afterwards
 
 
 @contextmanager
 def leaves_visited_early(outputs):
     """Inside, leaves with hooks for afterwards are visited right behind the oldest entry that uses
-    them, not behind all entries that are younger than they."""
+    them, not behind all entries that are younger than they; those of one entry, the youngest
+    first."""
     before = {}
-    oldest, floor = oldest_uses(outputs)
-    for leaf, use in oldest.items():
-        if any(slot is AFTERWARDS for slot, _ in (leaf.grad_hooks or {}).values()):
-            before[leaf] = leaf.seq
-            leaf.seq = min(use, floor) - 0.5
+    oldest, floor = oldest_uses(outputs) if told_early else ({}, 0)
+    hooked = [leaf for leaf in oldest if leaf.hooks_at(AFTERWARDS)]
+    for number, leaf in enumerate(sorted(hooked, key=lambda leaf: -leaf.seq), 1):
+        before[leaf] = leaf.seq
+        leaf.seq = min(oldest[leaf], floor) - 0.5 - number / (2 * len(hooked) + 2)
     try:
         yield
     finally:

@@ -17,7 +17,8 @@ from glasshouse.dispatch.call import Call, call_of
 from glasshouse.dispatch.hooks import Tape
 
 sequence = itertools.count()
-AFTERWARDS = None  # in the place of a slot: the hook is called when `.grad` has been added to
+# In the place of a slot: the hook is called when `.grad` has been added to; at the end of the pass.
+AFTERWARDS, AT_END = None, -1
 
 
 class Leaf:
@@ -36,9 +37,12 @@ class Leaf:
             if tensor.mode is not None:
                 cotangent = tensor.mode.constant(cotangent)
             tensor.grad = cotangent if tensor.grad is None else tensor.grad + cotangent
-            for slot, hook in list((self.grad_hooks or {}).values()):
-                if slot is AFTERWARDS:
-                    hook(tensor)
+            for hook in self.hooks_at(AFTERWARDS):
+                hook(tensor)
+
+    def hooks_at(self, slot) -> list:
+        """Its hooks for a slot, or for what stands in the place of one."""
+        return [hook for own, hook in (self.grad_hooks or {}).values() if own == slot]
 
 
 class TapeEntry:
@@ -258,6 +262,19 @@ def run_hooks(entry, slots) -> None:
             replaced = hook(slots[slot])
             if replaced is not None:
                 slots[slot] = replaced
+
+
+@contextmanager
+def without_hooks(nodes):
+    """Inside, hooks of these nodes do not run."""
+    before = [(node, node.grad_hooks) for node in nodes]
+    for node in nodes:
+        node.grad_hooks = None
+    try:
+        yield
+    finally:
+        for node, hooks in before:
+            node.grad_hooks = hooks
 
 
 def freed_error():

@@ -4,7 +4,7 @@ from functools import cached_property
 
 import numpy as np
 
-from glasshouse.autograd.tape import Leaf, Walk, recording
+from glasshouse.autograd.tape import Leaf, Walk, recording, without_hooks
 from glasshouse.capture.bound_program import BoundProgram, NotCompilable
 from glasshouse.capture.payload_places import (
     OutputKind,
@@ -13,7 +13,7 @@ from glasshouse.capture.payload_places import (
     RunPayloads,
     TensorUpdate,
 )
-from glasshouse.capture.tape_nodes import ProgramNode, walk_tape, without_hooks
+from glasshouse.capture.tape_nodes import ProgramNode, walk_tape
 from glasshouse.dispatch.bind import box
 from glasshouse.dispatch.scope import phase
 from glasshouse.graph.node import Node
@@ -95,6 +95,7 @@ class BackwardProgram:
                 raise NotCompilable
             return True
 
+        # Hooks run when gradients really arrive there.
         with without_hooks(targets), recording(None, False), phase("backward"):
             for tensor, payload in zip(tracked, cotangents, strict=True):
                 seed = box(payload, tensor.spec, backend)

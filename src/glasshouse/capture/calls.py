@@ -223,8 +223,9 @@ class CallRules:
         code = f.__code__
         config = self.config
         off = id(code) in config.disabled or id(f) in config.disallowed
-        if off or getattr(f, "__gh_disabled__", False):
-            return f"{f.__qualname__} is not to be captured"
+        marked = getattr(f, "__gh_disabled__", False)  # or why
+        if off or marked:
+            return marked if isinstance(marked, str) else f"{f.__qualname__} is not to be captured"
         if code.co_flags & (0x80 | 0x200):
             return f"{f.__qualname__} is a coroutine"
         module = str(f.__globals__.get("__name__", ""))  # wraps() copies the name of another

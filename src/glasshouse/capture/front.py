@@ -35,7 +35,16 @@ VARYING = {
     operator.itruediv,
 }
 
-WRITING = {"setitem", "delitem", "setattr", "backward", "__enter__", "__exit__"}
+WRITING = {
+    "setitem",
+    "delitem",
+    "setattr",
+    "backward",
+    "held_gradients",
+    "rebind",
+    "__enter__",
+    "__exit__",
+}
 
 
 class FrontEnd:

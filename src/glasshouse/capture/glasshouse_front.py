@@ -4,19 +4,21 @@ import enum
 import types
 from weakref import WeakKeyDictionary
 
-from glasshouse.autograd.tape import Leaf, sequence
+from glasshouse.autograd.backward import leaves_visited_early
+from glasshouse.autograd.tape import AT_END, Leaf, sequence
 from glasshouse.base.dtype import DType
 from glasshouse.base.shape import Spec
 from glasshouse.capture.guards import GuardCheck
+from glasshouse.capture.hooked_backward import backward_with_hooks
 from glasshouse.capture.module_front import CONTEXTS, LeftContext, ModuleFront
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.tape_nodes import walk_tape
 from glasshouse.capture.tensor_front import TensorFront
 from glasshouse.capture.values import Break, ValueSource, Var
-from glasshouse.dispatch.autocast import autocast
 from glasshouse.dispatch.backend import TensorBackend, current
 from glasshouse.dispatch.bind import Watchers, state
 from glasshouse.dispatch.hooks import hooks
+from glasshouse.dispatch.mode import KeyedMode
 from glasshouse.dispatch.primitive import Primitive
 from glasshouse.dispatch.value import Value
 from glasshouse.nn.module import Module, Parameter
@@ -137,16 +139,14 @@ class GlasshouseFront(TensorFront, ModuleFront):
             tracer.guards.add("is", source, getattr(state, name))
         modes = tracer.guards.source("get", inside, "modes", "state.modes")
         if state.modes:
-            wanted = [(mode.dtype, mode.enabled) for mode in state.modes]
-            tracer.guards.add(
-                "call", modes, GuardCheck(same_autocasts, wanted, f"autocast {wanted}")
-            )
+            wanted = [mode.key for mode in state.modes]
+            tracer.guards.add("call", modes, GuardCheck(same_modes, wanted, f"modes {wanted}"))
         else:
             tracer.guards.add("is", modes, ())
 
     def can_trace(self) -> bool:
-        """Whether nothing but autocast is between calls and backend."""
-        return all(isinstance(mode, autocast) for mode in state.modes)
+        """Whether nothing but autocast and the like is between calls and backend."""
+        return all(isinstance(mode, KeyedMode) for mode in state.modes)
 
     def begin(self, tracer):
         current().sync()  # what waits is no part of the trace
@@ -239,10 +239,54 @@ class GlasshouseFront(TensorFront, ModuleFront):
         name = target if isinstance(target, str) else getattr(target, "__name__", "")
         if name == "backward":
             tensors = [x for x in args if self.is_tensor(x.value)]
-            self.before_backward(tracer, tensors[:1] or args[:1])
+            outputs = tensors[:1] or args[:1]
+            if any(leaf.grad_hooks for leaf in self.before_backward(tracer, outputs)):
+                raise Break("backward with hooks on tensors", Var(Tensor.backward), outputs)
+
+    def call(self, tracer, fn, args, kwargs, then):
+        of, name = fn.origin.parts if fn.is_made("method") else (None, None)
+        if name != "backward" or not self.is_tensor(of.value):
+            return super().call(tracer, fn, args, kwargs, then)
+        whole = Var(Tensor.backward), [of, *args], kwargs
+        try:
+            hooked = [leaf for leaf in self.before_backward(tracer, [of]) if leaf.grad_hooks]
+        except Break as graph_break:
+            raise Break(graph_break.reason, *whole) from None
+        for _, hook in [pair for leaf in hooked for pair in leaf.grad_hooks.values()]:
+            if why := getattr(hook, "__gh_disabled__", False):
+                raise Break(why if isinstance(why, str) else "a hook not to be captured", *whole)
+        if not hooked:
+            return super().call(tracer, fn, args, kwargs, then)
+        create_graph = kwargs.get("create_graph") or (args[2] if len(args) > 2 else Var(False))
+        if create_graph.value:
+            raise Break("backward with hooks on tensors", *whole)
+        with leaves_visited_early([of.value]):
+            hooked.sort(key=lambda leaf: -leaf.seq)
+        given = self.hooks_of(tracer, hooked)
+        tracer.call(Var(backward_with_hooks), [*given, of, *args], kwargs, then)
+        return True
+
+    def hooks_of(self, tracer, leaves):
+        """The arguments of `backward_with_hooks` that say what hooks these leaves have, guarded."""
+        ends, pairs = {}, []
+        for leaf in leaves:
+            var, hooks = tracer.tracked[id(leaf.tensor())], []
+            inside = tracer.guards.source("dict", var.origin)
+            entry = tracer.guards.source("get", inside, "tape_entry")
+            table = tracer.guards.source("attr", entry, "grad_hooks")
+            tracer.guards.add("keys", table, tuple(leaf.grad_hooks))
+            for key, (slot, hook) in leaf.grad_hooks.items():
+                pair = tracer.guards.source("get", table, key)
+                own = tracer.load(hook, tracer.guards.source("item", pair, 1))
+                if slot == AT_END:
+                    ends.setdefault(hook, own)
+                    own = Var([*ends].index(hook))
+                hooks.append(tracer.new_tuple([Var(slot), own]))
+            pairs.append(tracer.new_tuple([var, tracer.new_tuple(hooks)]))
+        return tracer.new_tuple(pairs), tracer.new_tuple([*ends.values()])
 
     def before_backward(self, tracer, outputs):
-        """Know every leaf that a backward pass will reach."""
+        """Know every leaf that a backward pass will reach; these leaves."""
         leaves = []
         for var in outputs:
             roots = [var] if self.is_tensor(var.value) else tracer.sequence(var) or []
@@ -251,7 +295,7 @@ class GlasshouseFront(TensorFront, ModuleFront):
                 if not isinstance(node, Leaf) and node.seq < tracer.sequence_at:
                     where = "through what was computed before"
                     raise Break(f"backward {where}", Var(Tensor.backward), outputs)
-                if node.grad_hooks:
+                if node.grad_hooks and not isinstance(node, Leaf):
                     raise Break("backward with hooks on tensors", Var(Tensor.backward), outputs)
         for leaf in leaves:
             tensor = leaf.tensor()
@@ -260,15 +304,19 @@ class GlasshouseFront(TensorFront, ModuleFront):
                 reason = "backward reaches a tensor that was not read here"
                 raise Break(reason, Var(Tensor.backward), outputs)
             self.read_grad(tracer, var)
-            if isinstance(var.origin, ValueSource):
+            if leaf.grad_hooks and not isinstance(var.origin, ValueSource):
+                raise Break("backward with hooks on tensors", Var(Tensor.backward), outputs)
+            if isinstance(var.origin, ValueSource) and not leaf.grad_hooks:
                 inside = tracer.guards.source("dict", var.origin)
                 tracer.guards.add("unhooked", inside, ("tape_entry", "grad_hooks"))
         for leaf in leaves:
-            tracer.tracked[id(leaf.tensor())].items["grad"] = None  # known when it is read
+            if not leaf.grad_hooks:  # known when it is read
+                tracer.tracked[id(leaf.tensor())].items["grad"] = None
+        return leaves
 
 
-def same_autocasts(modes, wanted) -> bool:
-    return [(getattr(m, "dtype", None), getattr(m, "enabled", None)) for m in modes] == wanted
+def same_modes(modes, wanted) -> bool:
+    return [mode.key for mode in modes] == wanted
 
 
 def is_tensor_method(fn) -> bool:

@@ -8,9 +8,9 @@ from glasshouse.capture.network_front import TABLES, NetworkFront
 from glasshouse.capture.plain import SCALARS
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import Break, Recipe, ValueSource, Var
-from glasshouse.dispatch.autocast import autocast
 from glasshouse.dispatch.backend import TensorBackend
 from glasshouse.dispatch.bind import state
+from glasshouse.dispatch.mode import KeyedMode
 from glasshouse.dispatch.scope import in_module, phase, scope_of
 from glasshouse.ir.graph_module import GraphModule
 from glasshouse.nn.containers import ModuleDict, ModuleList, Sequential
@@ -24,7 +24,7 @@ from glasshouse.profile.annotation import record_function
 
 INLINED_MODULES = (Sequential, ModuleList, ModuleDict, GraphModule)
 WITHOUT_DRAWS = (Layer, Flatten, Identity, Unflatten, Sequential, ModuleList)  # when they are made
-CONTEXTS = (grad_mode, autocast, record_function)
+CONTEXTS = (grad_mode, KeyedMode, record_function)
 
 
 class LeftContext:

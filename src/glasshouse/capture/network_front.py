@@ -65,6 +65,8 @@ class NetworkFront(FrontEnd):
         keepers = (self.optimizer_type, self.scheduler_type)
         step = source
         while step is not None:
+            if step.kind == "attr" and step.key == "grad_hooks":
+                return False  # a hook's own
             if step.kind == "const" and isinstance(step.key, keepers):
                 return True
             if step.text.endswith((".param_groups", ".state")):

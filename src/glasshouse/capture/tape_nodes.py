@@ -1,7 +1,5 @@
 """The tape around a captured graph: what stands on it for the graph, and what leads where."""
 
-from contextlib import contextmanager
-
 from glasshouse.autograd.tape import Leaf, freed_error, sequence
 from glasshouse.base.errors import GradError
 from glasshouse.capture.payload_places import PlaceKind, RunPayloads, bring_to_backend
@@ -103,16 +101,3 @@ def is_open(x, began: int) -> bool:
 def is_spent(start) -> bool:
     """Whether a tape leads to what a backward pass has freed."""
     return any(not isinstance(node, Leaf) and node.freed for node in walk_tape([start]))
-
-
-@contextmanager
-def without_hooks(nodes):
-    """Inside, hooks of these nodes do not run: they will, when gradients really arrive there."""
-    before = [(node, node.grad_hooks) for node in nodes]
-    for node in nodes:
-        node.grad_hooks = None
-    try:
-        yield
-    finally:
-        for node, hooks in before:
-            node.grad_hooks = hooks

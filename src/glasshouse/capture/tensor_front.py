@@ -144,6 +144,8 @@ class TensorFront(FrontEnd):
         value = var.value
         if name == "grad":
             return self.gradient(tracer, var)
+        if name == "sharding" and (set_here := self.beside(tracer, var, name)) is not None:
+            return set_here
         if name == "shape" and isinstance(var.origin, ValueSource):
             return self.shape(tracer, var)
         varies = self.varies_in_size(tracer, var)
@@ -212,6 +214,8 @@ class TensorFront(FrontEnd):
             var.items["grad"] = grad_var
 
     def set_attribute(self, tracer, var, name, value):
+        if name == "sharding" and value is not None:
+            return self.set_beside(tracer, var, name, value)
         if name not in ("grad", "requires_grad", "data") or value is None:
             return super().set_attribute(tracer, var, name, value)
         if name == "grad":
@@ -221,6 +225,20 @@ class TensorFront(FrontEnd):
         if name == "grad":
             var.items = {**(var.items or {}), "grad": value}
         return None
+
+    def set_beside(self, tracer, var, name, value):
+        """Set what the handle has beside the value, with which no operation has to do."""
+        tracer.do(setattr, var.value, name, value.value)
+        var.items = {**(var.items or {}), name: value}
+        tracer.write(var, ("attr", name, value))
+
+    def beside(self, tracer, var, name):
+        """What was set beside the value."""
+        if var.items is not None and name in var.items:
+            return var.items[name]
+        if name not in var.value.__dict__ and isinstance(var.origin, ValueSource):
+            tracer.guards.add("absent", tracer.guards.source("dict", var.origin), name)
+        return None if name in var.value.__dict__ else constant(getattr(var.value, name))
 
     def lift(self, tracer, var):
         if type(var.value) is not DetachedView or id(var) in tracer.lifted:

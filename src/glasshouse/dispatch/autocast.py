@@ -7,11 +7,11 @@ from contextlib import ContextDecorator
 
 from glasshouse.base import OptionError, as_dtype, bfloat16, float16, float32, having
 from glasshouse.dispatch.bind import state
-from glasshouse.dispatch.mode import Mode
+from glasshouse.dispatch.mode import KeyedMode
 from glasshouse.dispatch.value import cast
 
 
-class autocast(Mode, ContextDecorator):
+class autocast(KeyedMode, ContextDecorator):
     """Context and decorator inside which products and convolutions run in `dtype`. `enabled=False`
     switches an outer one off. The backward pass belongs outside: it runs in the types in which the
     forward pass ran.

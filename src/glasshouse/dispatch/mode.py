@@ -8,7 +8,8 @@ from glasshouse.dispatch.bind import box, state
 
 class Mode:
     """One layer that calls pass. Subclasses override `process`. A mode that does no more than
-    change which cards are called says how it does so in `key`, equal for equal ways.
+    change which cards are called says how it does so in `key`, equal for equal ways; its class is
+    a KeyedMode.
 
     Example:
         >>> class Count(Mode):
@@ -32,6 +33,10 @@ class Mode:
     def __exit__(self, *exc_info):
         *rest, state.modes = self.entered
         self.entered = tuple(rest)
+
+
+class KeyedMode(Mode):
+    """A mode with a `key`: a captured function may enter it."""
 
 
 class Level(Mode):

@@ -10,7 +10,7 @@ import numpy as np
 from glasshouse.base.errors import CollectiveError, ShapeError
 from glasshouse.data.loader import DataLoader
 from glasshouse.data.sampler import BatchSampler, DistributedSampler
-from glasshouse.dispatch.mode import Mode
+from glasshouse.dispatch.mode import KeyedMode
 from glasshouse.dispatch.value import Value
 from glasshouse.ops.collective import ProcessGroup, process
 from glasshouse.ops.movement import section
@@ -36,7 +36,7 @@ class BatchShare(NamedTuple):
     def draws(self) -> "RowDraws":
         """A mode in which this rank has its rows of the uniform random numbers, as Dropout draws,
         that one process would draw for the whole batch."""
-        return RowDraws(self)
+        return RowDraws(self.rows, self.begin, self.total)
 
 
 def share_of(rows: int, group: ProcessGroup | None = None) -> BatchShare:
@@ -57,19 +57,20 @@ def share_of(rows: int, group: ProcessGroup | None = None) -> BatchShare:
     return BatchShare(rows, begin, int(counts.sum()), group.size)
 
 
-class RowDraws(Mode):
+class RowDraws(KeyedMode):
     """Random bits whose first axis has this rank's rows are those rows of the bits for all."""
 
-    def __init__(self, share: BatchShare):
-        self.share = share
+    def __init__(self, rows: int, begin: int, total: int):
+        self.rows, self.begin, self.total = rows, begin, total
+        self.key = f"rows {begin} to {begin + rows} of {total}"
 
     def process(self, primitive, args, attrs, below):
         shape = attrs.get("shape", ())
-        rows, begin, total, _ = self.share
-        if primitive.name != "random_bits" or shape[:1] != (rows,) or rows == total:
+        is_own = primitive.name == "random_bits" and shape[:1] == (self.rows,)
+        if not is_own or self.rows == self.total:
             return below(primitive, args, attrs)
-        bits = below(primitive, args, {"shape": (total, *shape[1:])})
-        return section(bits, bits.ndim - len(shape), begin, begin + rows)
+        bits = below(primitive, args, {"shape": (self.total, *shape[1:])})
+        return section(bits, bits.ndim - len(shape), self.begin, self.begin + self.rows)
 
 
 def rows_of(count: int, rank: int, size: int) -> slice:

@@ -4,6 +4,7 @@ Backward tells a reducer of each parameter whose `.grad` is complete, and of its
 reducer records between the calls of the backward pass can run beside them."""
 
 import abc
+import math
 
 from glasshouse.base.dtype import DType
 from glasshouse.base.errors import DTypeError
@@ -22,6 +23,7 @@ class Reducer(abc.ABC):
     sums is rounded to 8 bits, so the mean is off by at most n · 2⁻⁸ of the mean of the |g|."""
 
     trains_along = True  # an analysis of a step leaves it as it was
+    is_ordered = True  # whether ranks know in which order they reduce
 
     def __init__(
         self,
@@ -62,17 +64,16 @@ class InlineReducer(Reducer):
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options)
-        self.reduced: list[Tensor] = []
+        self.reduced: set[Tensor] = set()
 
     def add(self, parameter):
         self.reduce([parameter])
-        self.reduced.append(parameter)
+        self.reduced.add(parameter)
 
     def finish(self, used):
-        done = {*map(id, self.reduced)}
-        self.reduced = []
+        done, self.reduced = self.reduced, set()
         for p in used:
-            if id(p) not in done:
+            if p not in done:
                 self.reduce([p])
 
 
@@ -100,36 +101,36 @@ class OverlappedReducer(Reducer):
 
     def begin(self) -> None:
         """Wait for a backward pass."""
-        self.ready: dict[int, Tensor] = {}  # by id, in the order in which they came
+        self.ready: dict[Tensor, None] = {}  # in the order in which they came
         self.under_way, self.late = 0, []
 
     def add(self, parameter):
-        if id(parameter) in self.ready:  # once more, by way of a recomputed region
+        if parameter in self.ready:  # once more, by way of a recomputed region
             self.late.append(parameter)
-        self.ready[id(parameter)] = parameter
+        self.ready[parameter] = None
         while self.under_way < len(self.buckets):
             bucket = self.buckets[self.under_way]
-            if not all(id(p) in self.ready for p in bucket):
+            if not all(p in self.ready for p in bucket):
                 break
             self.reduce(bucket)
             self.under_way += 1
 
     def finish(self, used):
-        wanted = {*map(id, used)}
+        wanted = set(used)
         for bucket in self.buckets[self.under_way :]:
-            if present := [p for p in bucket if id(p) in wanted]:
+            if present := [p for p in bucket if p in wanted]:
                 self.reduce(present)
         for p in self.late:  # the mean of a mean and what came later is that of their sum
             self.reduce([p])
         if not self.is_ordered:
-            self.reorder(list(self.ready.values()))
+            self.reorder(list(self.ready))
         self.begin()
 
     def reorder(self, arrived: list[Tensor]) -> None:
         """Make the buckets anew, in the order in which gradients were ready on the first rank."""
-        came = {id(p): i for i, p in enumerate(arrived)}
+        came = {p: i for i, p in enumerate(arrived)}
         order = sorted(
-            range(len(self.parameters)), key=lambda i: came.get(id(self.parameters[i]), len(came))
+            range(len(self.parameters)), key=lambda i: came.get(self.parameters[i], len(came))
         )
         told = broadcast(asarray(order, dtype="int32"), 0, group=self.group)
         ordered = [self.parameters[i] for i in heard(told, order)]
@@ -170,7 +171,8 @@ def split_like(flat: Tensor, tensors: list[Tensor]) -> list[Tensor]:
     """The elements as tensors of these shapes again."""
     out, at = [], 0
     for x in tensors:
-        part = flat if x.size == flat.size else flat[at : at + x.size]
+        size = math.prod(x.shape)
+        part = flat if len(tensors) == 1 else flat[at : at + size]
         out.append(reshape(part, x.shape))
-        at += x.size
+        at += size
     return out

@@ -1,10 +1,9 @@
 """Data parallel: each rank has the whole model and its own part of the batch."""
 
 import zlib
-from contextlib import contextmanager
 
 from glasshouse.autograd import no_grad
-from glasshouse.autograd.backward import call_at_end
+from glasshouse.autograd.tape import AT_END
 from glasshouse.base.dtype import as_dtype
 from glasshouse.base.errors import OptionError, check_known
 from glasshouse.distributed.functions import all_gather, all_reduce, broadcast, heard
@@ -20,6 +19,7 @@ from glasshouse.distributed.reducers import (
 from glasshouse.nn.module import Module
 from glasshouse.ops.collective import ProcessGroup
 from glasshouse.tensor import Tensor, asarray
+from glasshouse.tensor.handle import add_hook
 
 ATTRIBUTE = "_replica"  # of a module, its Replica
 
@@ -31,9 +31,15 @@ class Replica:
 
     def __init__(self, reducer: Reducer, find_unused: bool = False):
         self.reducer, self.find_unused = reducer, find_unused
-        self.syncs, self.is_touched = True, False
-        self.hooks = [p.register_post_accumulate_grad_hook(self.add) for p in reducer.parameters]
-        call_at_end(self.finish)
+        self.syncs = True
+        for p in reducer.parameters:
+            p.register_post_accumulate_grad_hook(self.add)
+        is_free = reducer.is_ordered and not find_unused
+        self.ends = self.to_call_at_end(self.finish if is_free else self.finish_in_python)
+
+    def to_call_at_end(self, method) -> list:
+        """Have a method called at the end of each backward pass; handles."""
+        return [add_hook(p, AT_END, method) for p in self.reducer.parameters]
 
     def __reduce__(self):
         return type(None), ()  # a copy of a model is that of one process
@@ -41,16 +47,24 @@ class Replica:
     def add(self, parameter: Tensor) -> None:
         """Backward has added to the gradient of a parameter."""
         if self.syncs:
-            self.is_touched = True
             with no_grad():
                 self.reducer.add(parameter)
 
     def finish(self) -> None:
         """Backward has ended."""
-        if self.is_touched:
-            self.is_touched = False
+        if self.syncs:
             with no_grad():
                 self.reducer.finish(self.used())
+
+    def finish_in_python(self) -> None:
+        """`finish` where ranks ask each other something."""
+        self.finish()
+        if self.reducer.is_ordered and not self.find_unused:
+            for handle in self.ends:
+                handle.remove()
+            self.ends = self.to_call_at_end(self.finish)
+
+    finish_in_python.__gh_disabled__ = "ranks ask each other which gradients there are"
 
     def used(self) -> list[Tensor]:
         """The parameters that have a gradient here, or on any rank where that is to be found."""
@@ -110,24 +124,28 @@ def is_replicated(module: Module) -> bool:
     return module.__dict__.get(ATTRIBUTE) is not None
 
 
-@contextmanager
-def no_sync(module: Module):
-    """Inside, backward adds to the gradients of this rank alone; the first backward pass outside
-    sends their sum. For accumulation over several batches.
+class no_sync:
+    """Context: inside, backward adds to the gradients of this rank alone; the first backward pass
+    outside sends their sum. For accumulation over several batches. In stage 3 of `zero` whole
+    gradients are kept until then, and parameters are gathered as ever.
 
     Example:
         >>> with gh.distributed.no_sync(gh.nn.Linear(2, 1)):
         ...     pass
     """
-    replicas = [m.__dict__.get(ATTRIBUTE) for m in module.modules()]
-    replicas = [replica for replica in replicas if replica is not None]
-    before = [replica.syncs for replica in replicas]
-    try:
-        for replica in replicas:
+
+    def __init__(self, module: Module):
+        replicas = [m.__dict__.get(ATTRIBUTE) for m in module.modules()]
+        self.replicas = [replica for replica in replicas if replica is not None]
+        self.before: list[list[bool]] = []
+
+    def __enter__(self):
+        self.before.append([replica.syncs for replica in self.replicas])
+        for replica in self.replicas:
             replica.syncs = False
-        yield
-    finally:
-        for replica, syncs in zip(replicas, before, strict=True):
+
+    def __exit__(self, *exc_info):
+        for replica, syncs in zip(self.replicas, self.before.pop(), strict=True):
             replica.syncs = syncs
 
 

@@ -46,20 +46,30 @@ def wholes_of(flat: Tensor, shapes: list) -> list[Tensor]:
     return out
 
 
-def scattered(wholes: list[Tensor], group: ProcessGroup, sent_as=None) -> list[Tensor]:
-    """This rank's rows of the sums of all ranks' tensors."""
-    shapes = [x.shape for x in wholes]
-    blocks = [block_of(shape, group.size) for shape in shapes]
+def flat_of(wholes: list[Tensor], count: int) -> Tensor:
+    """What `wholes_of` takes apart: a row for each of so many ranks."""
+    blocks = [block_of(x.shape, count) for x in wholes]
     flat = [
-        reshape(padded(x, 0, b[0] * group.size), (group.size, math.prod(b)))
+        reshape(padded(x, 0, b[0] * count), (count, math.prod(b)))
         for x, b in zip(wholes, blocks, strict=True)
     ]
-    flat = flat[0] if len(flat) == 1 else concat(flat, axis=1)
+    return flat[0] if len(flat) == 1 else concat(flat, axis=1)
+
+
+def mean_rows(
+    flat: Tensor, shapes: list, group: ProcessGroup, beside: ProcessGroup, sent_as=None
+) -> list[Tensor]:
+    """This rank's rows of the means of tensors of these shapes, which `flat_of` joined, over the
+    ranks of `group`, which share them out, and those `beside`, which have the same rows."""
     own = flat.dtype
     flat = flat if sent_as is None else flat.to(dtype=sent_as)
-    total = collective.reduce_scatter(flat, group=group, axis=0).to(dtype=own)
+    total = collective.reduce_scatter(flat, group=group, axis=0)
+    if beside.size > 1:
+        total = collective.all_reduce(total, group=beside, reduce="sum", replicated=True)
+    total = total.to(dtype=own) * (1 / (group.size * beside.size))
     out, at = [], 0
-    for shape, block in zip(shapes, blocks, strict=True):
+    for shape in shapes:
+        block = block_of(shape, group.size)
         size = math.prod(block)
         part = reshape(total[:, at : at + size], block)
         first = group.rank * block[0]

@@ -5,19 +5,20 @@ whole weight lives while its unit computes, forward and backward, and no longer.
 
 import functools
 import sys
-import weakref
 
 from glasshouse.autograd import no_grad
-from glasshouse.autograd.tape import CallEntry
+from glasshouse.autograd.tape import AT_END, CallEntry, TapeEntry, attach, run_hooks
 from glasshouse.base.errors import OptionError
 from glasshouse.dispatch import bind, state
 from glasshouse.distributed.patterns import matching
 from glasshouse.distributed.reducers import buckets_of
-from glasshouse.distributed.rows import gathered, own_rows, wholes_of
+from glasshouse.distributed.replicate import Replica
+from glasshouse.distributed.rows import flat_of, gathered, mean_rows, own_rows, wholes_of
 from glasshouse.nn.containers import ModuleList, Sequential
 from glasshouse.nn.module import Module
 from glasshouse.ops.collective import ProcessGroup
-from glasshouse.tensor import Tensor
+from glasshouse.tensor import Tensor, zeros
+from glasshouse.tensor.handle import add_hook
 
 DERIVED = {"cast", "expand", "permute", "reshape", "slice"}  # cheap to make again
 
@@ -65,14 +66,58 @@ class Gathering:
         return self.flats
 
 
+class GatherEntry(TapeEntry):
+    """The tape's entry of one gathering of a unit's bucket: parameters get their rows of the mean
+    gradient, or, within `no_sync`, keep the whole one of this rank."""
+
+    __slots__ = ("unit", "number", "group", "out_specs", "gathering")
+
+    def pull(self, cotangents, create_graph: bool):
+        if not self.unit.trail.replica.syncs:
+            self.unit.keep(self.number, cotangents[0])
+            return []
+        rows = self.unit.mean_rows(self.number, cotangents[0], self.group)
+        pairs = zip(self.parents, rows, strict=True)
+        return [(parent, row) for parent, row in pairs if parent is not None]
+
+    def release(self) -> None:
+        self.freed, self.gathering, self.parents = True, None, ()
+
+
 class Trail:
-    """In which order the units of a model are called."""
+    """In which order the units of a model are called, and what passes without communication left:
+    `earlier` has the rows of a gradient in whose place there is a whole one."""
 
     trains_along = True
 
-    def __init__(self):
+    def __init__(self, replica: Replica):
+        self.replica = replica
         self.units: list[Unit] = []
+        self.earlier: dict[Tensor, Tensor] = {}
         self.begin()
+
+    def keep(self, p: Tensor, whole: Tensor) -> None:
+        """Add this rank's gradient of a whole parameter to what is kept in `.grad`."""
+        if p.grad is not None and p.grad.shape != p.shape:
+            p.grad = p.grad + whole
+            return
+        self.earlier.pop(p, None)
+        if p.grad is not None:
+            self.earlier[p] = p.grad
+        p.grad = whole
+
+    def kept(self, p: Tensor) -> Tensor | None:
+        """The whole gradient that was kept of a parameter, if any, which is to be reduced now."""
+        if p.grad is None or p.grad.shape == p.shape:
+            return None
+        whole, p.grad = p.grad, self.earlier.pop(p, None)
+        return whole
+
+    def finish(self) -> None:
+        """At the end of a backward pass: what was kept of parameters that it did not reach."""
+        with no_grad():
+            for unit in self.units if self.replica.syncs else ():
+                unit.finish()
 
     def begin(self) -> None:
         """A forward pass begins or has ended."""
@@ -89,9 +134,10 @@ class Unit:
 
     trains_along = True
 
-    def __init__(self, module: Module, places: dict[Tensor, list], trail: Trail, group):
-        self.places, self.trail, self.group = places, trail, group
-        self.group_again = ProcessGroup(group.ranks, f"{group.name} again")
+    def __init__(self, module: Module, places: dict[Tensor, list], trail: Trail, groups):
+        self.places, self.trail = places, trail
+        self.group, self.beside = groups
+        self.group_again = ProcessGroup(self.group.ranks, f"{self.group.name} again")
         self.buckets = buckets_of(list(places), sys.maxsize)
         self.shapes = [[p.shape for p in bucket] for bucket in self.buckets]
         self.is_first = not trail.units
@@ -112,7 +158,46 @@ class Unit:
 
     def gather(self, group: ProcessGroup) -> list[Tensor]:
         """All ranks' rows of its parameters, by bucket."""
-        return [gathered(*of, group) for of in zip(self.buckets, self.shapes, strict=True)]
+        with no_grad():
+            flats = [gathered(*of, group) for of in zip(self.buckets, self.shapes, strict=True)]
+        for number, flat in enumerate(flats if state.records else ()):
+            trained = [
+                (p.tape_entry, p.slot) if p.requires_grad else None for p in self.buckets[number]
+            ]
+            if any(trained):
+                entry = GatherEntry()
+                entry.unit, entry.number, entry.group = self, number, group
+                entry.parents, entry.out_specs, entry.gathering = tuple(trained), [flat.spec], None
+                attach(entry, [flat], None)
+        return flats
+
+    def keep(self, number: int, flat: Tensor) -> None:
+        """Keep this rank's whole gradients of a bucket."""
+        with no_grad():
+            wholes = wholes_of(flat, self.shapes[number])
+            for p, whole in zip(self.buckets[number], wholes, strict=True):
+                self.trail.keep(p, whole)
+
+    def mean_rows(self, number: int, flat: Tensor | None, group: ProcessGroup) -> list[Tensor]:
+        """This rank's rows of the mean gradients of a bucket, with what was kept of them."""
+        shapes, kept = self.shapes[number], [self.trail.kept(p) for p in self.buckets[number]]
+        if flat is None or any(whole is not None for whole in kept):
+            pairs = zip(self.buckets[number], shapes, kept, strict=True)
+            own = [zeros(shape, p.dtype) if x is None else x for p, shape, x in pairs]
+            before = flat_of(own, group.size)
+            flat = before if flat is None else before + flat
+        return mean_rows(flat, shapes, group, self.beside)
+
+    def finish(self) -> None:
+        """Reduce what is still kept."""
+        for number, bucket in enumerate(self.buckets):
+            if all(p.grad is None or p.grad.shape == p.shape for p in bucket):
+                continue
+            rows = self.mean_rows(number, None, self.group)
+            for p, row in zip(bucket, rows, strict=True):
+                slots = {p.slot: row}
+                run_hooks(p.tape_entry, slots)
+                p.tape_entry.accumulate(slots[p.slot])
 
     def taken(self) -> list[Tensor]:
         """What was gathered before, or is now."""
@@ -135,7 +220,7 @@ class Unit:
         trail.last, trail.gathering = self, gathering
         for number, (bucket, flat) in enumerate(zip(self.buckets, flats, strict=True)):
             if flat.tape_entry is not None:
-                gatherings[flat.tape_entry] = gathering, number
+                flat.tape_entry.gathering = gathering
             for p, value in zip(bucket, wholes_of(flat, self.shapes[number]), strict=True):
                 for table, name in self.places[p]:
                     table[name] = value
@@ -153,22 +238,19 @@ class Unit:
 
 
 def leave_uncaptured(module: Module) -> None:
-    """Have captured functions call a module as it is: its parameters are others in each call."""
+    """Have captured functions call a module as it is, and say why."""
     forward = module.forward
 
     @functools.wraps(forward)
     def plain(*args, **kwargs):
         return forward(*args, **kwargs)
 
-    plain.__gh_disabled__ = True
+    plain.__gh_disabled__ = "the parameters of ZeRO 3 are others in each call"
     module.forward = plain
 
 
 for hook in (Unit.enter, Unit.leave):
     hook.__gh_disabled__ = True
-# By what the tape has of a tensor: the gathering, and which of its tensors.
-gatherings: weakref.WeakKeyDictionary[CallEntry, tuple[Gathering, int]]
-gatherings = weakref.WeakKeyDictionary()
 
 
 def remade_or(outer):
@@ -193,32 +275,32 @@ def origin_of(entry) -> Remade | None:
     """How to make again what an entry gave, if it is cheaply made of gathered parameters alone."""
     calls: list = []
     while type(entry) is CallEntry:
-        gathering = gatherings.get(entry)
-        if gathering is not None:
-            return Remade(*gathering, calls[::-1])
         if len(entry.parents) != 1 or entry.call.primitive.name not in DERIVED:
             return None
         calls.append((entry.call.primitive, entry.call.attrs))
         entry = entry.parents[0][0]
+    if type(entry) is GatherEntry and entry.gathering is not None:
+        return Remade(entry.gathering, entry.number, calls[::-1])
     return None
 
 
 def shard_parameters(
-    module: Module, plan: dict, group: ProcessGroup, patterns: list[str] | None
+    module: Module, plan: dict, groups, modules: list[Module], replica: Replica
 ) -> None:
-    """Leave this rank its rows of the parameters in `plan`, and have units gather them."""
-    modules = units_of(module, patterns)
+    """Leave this rank its rows of the parameters in `plan`, and have these modules inside gather
+    their own. `groups`: the ranks that share them out, and those beside, over which gradients are
+    means too."""
     owners = owners_of(module, modules, plan)
-    trail = module.__dict__["_trail"] = Trail()
+    trail = module.__dict__["_trail"] = Trail(replica)
     for unit in (module, *modules):
         if places := {p: tables for p, (owner, tables) in owners.items() if owner is unit}:
-            Unit(unit, places, trail, group)
+            Unit(unit, places, trail, groups)
     leave_uncaptured(module)
     with no_grad():
         for p, sharding in plan.items():
-            p.rebind(own_rows(p, group))
+            p.rebind(own_rows(p, groups[0]))
             p.sharding = sharding
-            p.register_hook(lambda g: g * (1 / group.size))
+            add_hook(p, AT_END, trail.finish)
 
 
 def units_of(module: Module, patterns: list[str] | None) -> list[Module]:

@@ -8,14 +8,21 @@ from glasshouse.autograd import no_grad
 from glasshouse.base.dtype import as_dtype
 from glasshouse.base.errors import OptionError
 from glasshouse.dispatch.scope import phase
-from glasshouse.distributed.functions import all_reduce
 from glasshouse.distributed.mesh import DeviceMesh
 from glasshouse.distributed.pipeline import Pipeline
 from glasshouse.distributed.placement import Sharding, sharding_of
 from glasshouse.distributed.reducers import BUCKET_BYTES, OverlappedReducer, buckets_of
 from glasshouse.distributed.replicate import ATTRIBUTE, Replica, check_same, share
-from glasshouse.distributed.rows import ROWS, can_cut, gathered, own_rows, scattered, wholes_of
-from glasshouse.distributed.units import shard_parameters
+from glasshouse.distributed.rows import (
+    ROWS,
+    can_cut,
+    flat_of,
+    gathered,
+    mean_rows,
+    own_rows,
+    wholes_of,
+)
+from glasshouse.distributed.units import shard_parameters, units_of
 from glasshouse.nn.module import Module
 from glasshouse.ops.checks import check_option
 from glasshouse.ops.collective import ProcessGroup
@@ -32,10 +39,10 @@ class ScatterReducer(OverlappedReducer):
     """Buckets as they become ready, of whose mean each rank takes its rows; a gradient is then of
     fewer rows than its parameter, and its `sharding` says which."""
 
-    def __init__(self, parameters, group, plan: Plan, **options):
+    def __init__(self, parameters, group, plan: Plan, cutting: ProcessGroup, beside, **options):
         super().__init__(parameters, group, **options)
-        self.plan = plan
-        self.earlier: dict[int, Tensor] = {}  # rows of the mean of earlier backward passes, by id
+        self.plan, self.cutting, self.beside = plan, cutting, beside
+        self.earlier: dict[Tensor, Tensor] = {}  # rows of the mean of earlier backward passes
         for p in parameters:
             if p in plan:
                 p.register_hook(lambda g, p=p: self.set_aside(p))
@@ -43,9 +50,9 @@ class ScatterReducer(OverlappedReducer):
     def set_aside(self, p: Tensor) -> None:
         """Before something is added to a gradient: rows are kept apart from whole ones."""
         if p.grad is None:
-            self.earlier.pop(id(p), None)
+            self.earlier.pop(p, None)
         elif p.grad.sharding is not None and p.grad.shape != p.shape:
-            self.earlier[id(p)], p.grad = p.grad, None
+            self.earlier[p], p.grad = p.grad, None
 
     def reduce(self, parameters):
         cut = [p for p in parameters if p in self.plan]
@@ -54,10 +61,10 @@ class ScatterReducer(OverlappedReducer):
         if not cut:
             return
         whole = [zeros(p.shape, p.dtype) if p.grad is None else p.grad.detach() for p in cut]
-        parts = scattered(whole, self.group, self.sent_as)
-        for p, part in zip(cut, parts, strict=True):
-            mean = part * (1 / self.group.size)
-            before = self.earlier.pop(id(p), None)
+        flat, shapes = flat_of(whole, self.cutting.size), [p.shape for p in cut]
+        rows = mean_rows(flat, shapes, self.cutting, self.beside, self.sent_as)
+        for p, mean in zip(cut, rows, strict=True):
+            before = self.earlier.pop(p, None)
             p.grad = mean if before is None else before + mean
             p.grad.sharding = self.plan[p]
 
@@ -160,6 +167,7 @@ def zero(
     check_option("zero", "stage", stage, (1, 2, 3))
     check_module(module, stage)
     check_optimizer(optimizer)
+    inside = units_of(module, units) if stage == 3 else []
     axis, *others = (axis,) if isinstance(axis, str) else axis
     group, beside = mesh.group(axis), mesh.group(*others)
     sent_as = None if compress is None else as_dtype(compress)
@@ -174,17 +182,15 @@ def zero(
         for p in trained
         if can_cut(p.shape, group.size)
     }
-    if beside.size > 1:
-        for p in trained:
-            p.register_hook(lambda g: all_reduce(g, "mean", group=beside, replicated=True))
-    if stage == 3:
-        shard_parameters(module, plan, group, units)
-        trained = [p for p in trained if p not in plan]
+    everyone = mesh.group(axis, *others)
     if stage == 2:
-        reducer = ScatterReducer(trained, group, plan, **options)
+        reducer = ScatterReducer(trained, everyone, plan, group, beside, **options)
     else:
-        reducer = OverlappedReducer(trained, group, **options)
-    module.__dict__[ATTRIBUTE] = Replica(reducer)
+        whole = [p for p in trained if stage == 1 or p not in plan]
+        reducer = OverlappedReducer(whole, everyone, **options)
+    replica = module.__dict__[ATTRIBUTE] = Replica(reducer)
+    if stage == 3:
+        shard_parameters(module, plan, (group, beside), inside, replica)
     return optimizer if stage == 3 else ZeroOptimizer(optimizer, plan, group, bucket_bytes)
 
 

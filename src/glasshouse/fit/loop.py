@@ -33,7 +33,7 @@ def fit(
 
     On several ranks (gh.distributed.init), each trains on its rows of every batch, with one set of
     parameters: the numbers are those of one process, but for rounding. Rows of the history are of
-    all ranks; those callbacks that write do so on the first. Steps are then not captured.
+    all ranks; those callbacks that write do so on the first.
 
     `resume` is a file of `Checkpoint`, also one made in the middle of an epoch, or its folder,
     where there need be none yet. The run goes on with the bits of one that was never stopped, if
@@ -57,7 +57,7 @@ def fit(
                  clip_value=clip_value, accumulate=accumulate, autocast=autocast)  # fmt: skip
     if resume is not None:
         run.resume(check_path("fit", resume))
-    step = optimize(train_step) if capture and run.ranks == 1 else train_step
+    step = optimize(train_step) if capture else train_step
     try:
         run.call(Callback.on_start)
         while len(run.history) < epochs and not run.stopped:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from glasshouse.autograd.backward import backward
+from glasshouse.autograd.backward import backward, told_early
 from glasshouse.autograd.tape import AFTERWARDS, Leaf
 from glasshouse.base import OptionError, ShapeError, TransformError
 from glasshouse.base.dtype import as_dtype, by_name
@@ -189,9 +189,7 @@ class Tensor(Value):
                 "one without",
                 "Set requires_grad first.",
             )
-        if self.tape_entry.grad_hooks is None:
-            self.tape_entry.grad_hooks = {}
-        return Hook(self.tape_entry.grad_hooks, (self.slot, fn))
+        return add_hook(self, self.slot, fn)
 
     def register_post_accumulate_grad_hook(self, fn):
         """Call `fn(tensor)` when a backward pass has added to `.grad`, as soon as its last part is
@@ -206,9 +204,8 @@ class Tensor(Value):
                 "another tensor",
                 "Register it on a parameter.",
             )
-        if self.tape_entry.grad_hooks is None:
-            self.tape_entry.grad_hooks = {}
-        return Hook(self.tape_entry.grad_hooks, (AFTERWARDS, fn))
+        told_early.add(self.tape_entry)
+        return add_hook(self, AFTERWARDS, fn)
 
     def has_hook(self, fn) -> bool:
         """Whether `fn` is called when this tensor's gradient is known."""
@@ -457,6 +454,15 @@ class Hook(AbstractContextManager):
 
     def __exit__(self, *exc_info):
         self.remove()
+
+
+def add_hook(tensor: Tensor, slot, fn) -> Hook:
+    """Have a tensor's place on the tape call `fn` for a slot, or for what stands in place of one:
+    `fn()` for AT_END, at the end of each backward pass that adds to `.grad`, once though several
+    leaves have it."""
+    if tensor.tape_entry.grad_hooks is None:
+        tensor.tape_entry.grad_hooks = {}
+    return Hook(tensor.tape_entry.grad_hooks, (slot, fn))
 
 
 def named_targets(targets, dtype, device) -> tuple:

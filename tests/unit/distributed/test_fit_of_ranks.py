@@ -63,6 +63,7 @@ CASES = {
     "list": {"kind": "list"},
     "accumulated": {"accumulate": 2, "clip_norm": 0.5},
     "captured": {"capture": True},
+    "captured and accumulated": {"capture": True, "accumulate": 2, "clip_norm": 0.5},
 }
 
 
@@ -75,6 +76,31 @@ def test_numbers_are_those_of_one_process(ranks, case):
     expected = fitted(**CASES[case])
     for own in ranks(run_case, CASES[case]):
         check_equal(own, expected)
+
+
+def graphs_of_epochs(options):
+    """What capture did in each epoch: (graphs made, breaks)."""
+    counted = []
+
+    class Count(Callback):
+        def on_epoch(self, run):
+            counted.append((counters["graphs"], counters["breaks"]))
+
+        def load_state_dict(self, state):
+            pass
+
+    counters = gh.capture.counters
+    start = counters["graphs"], counters["breaks"]
+    fitted([Count()], capture=True, **options)
+    counted = [start, *counted]
+    return [(b[0] - a[0], b[1] - a[1]) for a, b in zip(counted, counted[1:])]
+
+
+@pytest.mark.parametrize("options", [{}, {"accumulate": 2, "clip_norm": 0.5}])
+def test_steps_of_ranks_are_captured(ranks, options):
+    for epochs in ranks(graphs_of_epochs, options):
+        assert epochs[0][0] > 0
+        assert epochs[-1] == (0, 0)  # all are found again
 
 
 def stopped(folder, steps):

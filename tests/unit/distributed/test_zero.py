@@ -1,3 +1,6 @@
+import collections
+import contextlib
+
 import numpy as np
 import pytest
 from parallel_models import BY_ROWS, OPTIMIZERS, alone, batches, build, check_same, loss_of, train
@@ -5,8 +8,10 @@ from parallel_models import BY_ROWS, OPTIMIZERS, alone, batches, build, check_sa
 import glasshouse as gh
 from glasshouse import distributed as dist
 from glasshouse.base.errors import OptionError
+from glasshouse.dispatch import backend as backends
 
 STAGES = [1, 2, 3]
+IN_THE_FIRST_PASS = "ranks ask each other which gradients there are"
 
 
 def sharded(kind, rule, steps, options, clip=None):
@@ -129,6 +134,117 @@ def called_by(way, stage):
 @pytest.mark.parametrize("way", ["captured", "recomputed"])
 def test_captured_and_recomputed_models(ranks, way, stage):
     check_same(ranks(called_by, way, stage), alone("mlp", "sgd", 3), 1e-5)
+
+
+def trained_in_steps(stage, is_captured, clip, count=5):
+    """(losses, parameters, breaks of the captured step, how often it was found)."""
+    mesh, model = dist.mesh({"data": dist.size()}), build("mlp")
+    optimizer = OPTIMIZERS["adamw"](model.parameters())
+    if stage:
+        optimizer = dist.zero(model, optimizer, mesh, stage=stage)
+    else:
+        dist.replicate(model, mesh)
+
+    def step(x, target):
+        optimizer.zero_grad()
+        loss = loss_of(model(x), target)
+        loss.backward()
+        if clip:
+            gh.optim.clip_grad_norm_(model.parameters(), clip)
+        optimizer.step()
+        return loss
+
+    call, losses = gh.optimize(step) if is_captured else step, []
+    for batch in batches("mlp", count):
+        x, target = (dist.place(a, mesh, BY_ROWS) for a in batch)
+        losses.append(call(x, target).item())
+    parameters = [dist.gather(p).numpy() for p in model.parameters()]
+    if not is_captured:
+        return losses, parameters
+    return losses, parameters, call.capture.breaks, call.hits
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2])
+@pytest.mark.parametrize("clip", [None, 0.05])
+def test_a_whole_step_is_captured(ranks, stage, clip):
+    wanted = ranks(trained_in_steps, stage, False, clip)
+    found = ranks(trained_in_steps, stage, True, clip)
+    for (losses, parameters, breaks, hits), (expected, others) in zip(found, wanted, strict=True):
+        assert losses == expected
+        for got, other in zip(parameters, others, strict=True):
+            np.testing.assert_array_equal(got, other)
+        assert [reason for _, reason, _ in breaks] == [IN_THE_FIRST_PASS]
+        assert hits == 3
+
+
+def explained():
+    mesh, model = dist.mesh({"data": dist.size()}), build("mlp")
+    dist.zero(model, OPTIMIZERS["sgd"](model.parameters()), mesh, stage=3)
+    return str(gh.explain(lambda x: model(x) * 2, gh.ones((2, 6))))
+
+
+def test_why_stage_3_is_not_captured_is_said(ranks):
+    for text in ranks(explained):
+        assert "the parameters of ZeRO 3 are others in each call" in text
+
+
+def gradients_of(stage, quiet, forward_too):
+    """Gradients of three batches, and what was sent for each: (calls by name, bytes)."""
+    mesh, model = dist.mesh({"data": dist.size()}), build("mlp")
+    optimizer = OPTIMIZERS["sgd"](model.parameters())
+    if stage:
+        dist.zero(model, optimizer, mesh, stage=stage)
+    else:
+        dist.replicate(model, mesh)
+    sent = []
+    for number, batch in enumerate(batches("mlp", 3)):
+        x, target = (dist.place(a, mesh, BY_ROWS) for a in batch)
+        backends.current().evaluate()
+        is_quiet = quiet and number < 2
+        with counting() as calls:
+            with dist.no_sync(model) if is_quiet and forward_too else contextlib.nullcontext():
+                loss = loss_of(model(x), target)
+            with dist.no_sync(model) if is_quiet else contextlib.nullcontext():
+                loss.backward()
+            backends.current().evaluate()
+        sent.append(calls)
+    return [dist.gather(whole_of(p)).numpy() for p in model.parameters()], sent
+
+
+def whole_of(p):
+    """A parameter's gradient, with how ranks share it out."""
+    p.grad.sharding = p.grad.sharding or p.sharding
+    return p.grad
+
+
+@contextlib.contextmanager
+def counting():
+    """Gets how often each collective was called, by name."""
+    calls, kinds = collections.Counter(), ("all_reduce", "all_gather", "reduce_scatter")
+
+    class Counting(gh.Mode):
+        def process(self, primitive, args, attrs, below):
+            calls[primitive.name] += primitive.name in kinds
+            return below(primitive, args, attrs)
+
+    with Counting():
+        yield calls
+    for name in [name for name in calls if not calls[name]]:
+        del calls[name]
+
+
+@pytest.mark.parametrize("forward_too", [False, True])
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_gradients_are_sent_once_after_no_sync(ranks, stage, forward_too):
+    wanted = ranks(gradients_of, stage, False, forward_too)
+    found = ranks(gradients_of, stage, True, forward_too)
+    gathers = {"all_gather": 3} if stage == 3 else {}  # two units forward, one of them once more
+    for (gradients, sent), (expected, usual) in zip(found, wanted, strict=True):
+        for got, other in zip(gradients, expected, strict=True):
+            np.testing.assert_allclose(got, other, rtol=1e-5, atol=1e-7)
+        assert sent[:2] == [gathers, gathers]
+        assert sent[2] == usual[2]
+        assert sum(usual[1].values()) > sum(gathers.values())
 
 
 def uneven(stage):

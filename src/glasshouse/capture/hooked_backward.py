@@ -1,0 +1,33 @@
+"""A backward pass that calls hooks of leaves, as capture interprets it: the pass itself is one node
+of the graph, and hooks are interpreted behind it like other Python, in the order in which the pass
+would call them. Another one than now they see only in what else has a gradient already."""
+
+from glasshouse.autograd.backward import held_gradients
+from glasshouse.autograd.tape import AFTERWARDS, AT_END, no_grad
+from glasshouse.dispatch.scope import phase
+
+
+def backward_with_hooks(
+    hooked, ends, output, gradient=None, retain_graph=None, create_graph=False
+) -> None:
+    """`output.backward(…)`. `hooked` has the leaves with hooks and their (slot, hook), in the order
+    in which they are visited; for the end of the pass, the number of one of `ends`."""
+    leaves = [leaf for leaf, _ in hooked]
+    is_met = [False for _ in ends]
+    with no_grad(), phase("backward"):
+        gradients = held_gradients(output, leaves, gradient, retain_graph)
+        for (leaf, hooks), own in zip(hooked, gradients):
+            if own is None:
+                continue
+            for slot, hook in hooks:
+                replaced = hook(own) if slot == 0 else None
+                own = own if replaced is None else replaced
+            leaf.grad = own if leaf.grad is None else leaf.grad + own
+            for slot, hook in hooks:
+                if slot is AFTERWARDS:
+                    hook(leaf)
+                elif slot == AT_END:
+                    is_met[hook] = True
+    for end, was_met in zip(ends, is_met):
+        if was_met:
+            end()
