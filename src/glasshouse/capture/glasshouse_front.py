@@ -227,6 +227,8 @@ class GlasshouseFront(TensorFront, ModuleFront):
 
     def adopt(self, value, result):
         if value is not result and self.is_tensor(value):
+            if "sharding" in value.__dict__:  # which Python sets, not the graph
+                result.sharding = value.sharding
             self.restore(value, self.state_of(result))
         return True
 

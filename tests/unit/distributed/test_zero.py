@@ -136,14 +136,17 @@ def test_captured_and_recomputed_models(ranks, way, stage):
     check_same(ranks(called_by, way, stage), alone("mlp", "sgd", 3), 1e-5)
 
 
-def trained_in_steps(stage, is_captured, clip, count=5):
-    """(losses, parameters, breaks of the captured step, how often it was found)."""
+def trained_in_steps(stage, is_captured, clip, reads=False, count=5):
+    """(losses, parameters, how gradients are cut behind each step, breaks of the captured step, how
+    often it was found)."""
     mesh, model = dist.mesh({"data": dist.size()}), build("mlp")
     optimizer = OPTIMIZERS["adamw"](model.parameters())
     if stage:
         optimizer = dist.zero(model, optimizer, mesh, stage=stage)
     else:
         dist.replicate(model, mesh)
+    if reads:
+        model[0].bias.register_post_accumulate_grad_hook(lambda p: p.grad.sum().item())
 
     def step(x, target):
         optimizer.zero_grad()
@@ -154,14 +157,15 @@ def trained_in_steps(stage, is_captured, clip, count=5):
         optimizer.step()
         return loss
 
-    call, losses = gh.optimize(step) if is_captured else step, []
+    call, losses, cuts = gh.optimize(step) if is_captured else step, [], []
     for batch in batches("mlp", count):
         x, target = (dist.place(a, mesh, BY_ROWS) for a in batch)
         losses.append(call(x, target).item())
+        cuts.append([str(p.grad.sharding) for p in model.parameters()])
     parameters = [dist.gather(p).numpy() for p in model.parameters()]
     if not is_captured:
-        return losses, parameters
-    return losses, parameters, call.capture.breaks, call.hits
+        return losses, parameters, cuts
+    return losses, parameters, cuts, call.capture.breaks, call.hits
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2])
@@ -169,12 +173,26 @@ def trained_in_steps(stage, is_captured, clip, count=5):
 def test_a_whole_step_is_captured(ranks, stage, clip):
     wanted = ranks(trained_in_steps, stage, False, clip)
     found = ranks(trained_in_steps, stage, True, clip)
-    for (losses, parameters, breaks, hits), (expected, others) in zip(found, wanted, strict=True):
+    for (losses, parameters, cuts, breaks, hits), (expected, others, plain_cuts) in zip(
+        found, wanted, strict=True
+    ):
         assert losses == expected
+        assert cuts == plain_cuts
         for got, other in zip(parameters, others, strict=True):
             np.testing.assert_array_equal(got, other)
         assert [reason for _, reason, _ in breaks] == [IN_THE_FIRST_PASS]
         assert hits == 3
+
+
+@pytest.mark.parametrize("stage", [0, 2])
+def test_a_step_with_a_hook_that_reads_is_captured_in_pieces(ranks, stage):
+    wanted = ranks(trained_in_steps, stage, False, 0.05, True)
+    found = ranks(trained_in_steps, stage, True, 0.05, True)
+    for (losses, parameters, cuts, *_), (expected, others, plain) in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(losses, expected, rtol=1e-5)
+        assert cuts == plain
+        for got, other in zip(parameters, others, strict=True):
+            np.testing.assert_allclose(got, other, rtol=1e-4, atol=1e-6)
 
 
 def explained():
