@@ -188,7 +188,9 @@ def test_a_whole_step_is_captured(ranks, stage, clip):
 def test_a_step_with_a_hook_that_reads_is_captured_in_pieces(ranks, stage):
     wanted = ranks(trained_in_steps, stage, False, 0.05, True)
     found = ranks(trained_in_steps, stage, True, 0.05, True)
-    for (losses, parameters, cuts, *_), (expected, others, plain) in zip(found, wanted, strict=True):
+    for (losses, parameters, cuts, *_), (expected, others, plain) in zip(
+        found, wanted, strict=True
+    ):
         np.testing.assert_allclose(losses, expected, rtol=1e-5)
         assert cuts == plain
         for got, other in zip(parameters, others, strict=True):
