@@ -5,21 +5,17 @@ The functions are in gh_depthwise.h beside this file; what is written here are t
 loops that share rows out to the cores. oneDNN's convolution is the twin."""
 
 from math import prod
-from pathlib import Path
 from typing import NamedTuple
 
 from glasshouse.base import Spec, bfloat16, float32
-from glasshouse.compile.c_text import guarded
 from glasshouse.compile.emitted import CKernel, EmittedStep
 from glasshouse.compile.lowerer import Claim, GraphUsers
 from glasshouse.compile.view import View
 from glasshouse.graph.graph import Node
-from glasshouse.targets.cpu.handwritten import HandwrittenKernels
+from glasshouse.targets.cpu.handwritten import FUSED, HandwrittenKernels, vector_functions
 from glasshouse.targets.cpu.layouts import channels_last, channels_last_view
-from glasshouse.targets.cpu.winograd import FUSED
-from glasshouse.targets.cpu.winograd import HEADER as VECTORS
 
-HEADER = VECTORS + guarded((Path(__file__).parent / "gh_depthwise.h").read_text())
+HEADER = vector_functions("gh_depthwise.h")
 LANES = 16  # of the widest vectors: there are as many channels at least
 MOST_COLUMNS = 8  # of a kernel, whose sums are kept in registers
 FEW_WEIGHTS = 9  # of a kernel, up to which oneDNN's gradient of the weights is as fast

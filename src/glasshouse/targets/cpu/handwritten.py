@@ -1,10 +1,15 @@
 """What kernels that are written for one card each share."""
 
-from glasshouse.compile.c_text import C_TYPES
+from pathlib import Path
+
+from glasshouse.compile.c_text import C_TYPES, guarded
 from glasshouse.compile.loops import PARALLEL_WORK
 from glasshouse.compile.lowerer import Claim, GraphUsers, Lowerer
 from glasshouse.compile.view import View
 from glasshouse.graph.graph import Node
+
+# Products are sums in registers: a multiplication and an addition may be rounded at once.
+FUSED = '__attribute__((optimize("fp-contract=fast"))) '
 
 
 class HandwrittenKernels(Lowerer):
@@ -20,6 +25,12 @@ class HandwrittenKernels(Lowerer):
     def estimate(self, products, numbers, machine) -> float:
         _, *flops = numbers
         return machine.kernel_ns(sum(flops) / machine.handwritten)
+
+
+def vector_functions(name: str) -> str:
+    """The C functions of a header beside this file, behind the vectors that they use."""
+    folder = Path(__file__).parent
+    return "".join(guarded((folder / file).read_text()) for file in ("gh_vectors.h", name))
 
 
 def pointers(*views: View) -> list[str]:

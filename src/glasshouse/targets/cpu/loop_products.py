@@ -4,22 +4,18 @@ The matrix is brought into panels once, before the loop; a step then reads it fr
 to the last, each core its own panels. oneDNN's product is the twin (docs/compiler.md has both)."""
 
 from math import prod
-from pathlib import Path
 from typing import NamedTuple
 
 from glasshouse.base import Spec, float32
-from glasshouse.compile.c_text import guarded
 from glasshouse.compile.emitted import CKernel, EmittedStep
 from glasshouse.compile.loops import PARALLEL_WORK
 from glasshouse.compile.lowerer import Claim, GraphUsers, StepDescription
 from glasshouse.compile.target import current_target
 from glasshouse.compile.view import View
 from glasshouse.graph.graph import Node
-from glasshouse.targets.cpu.handwritten import HandwrittenKernels
-from glasshouse.targets.cpu.winograd import FUSED
-from glasshouse.targets.cpu.winograd import HEADER as VECTORS
+from glasshouse.targets.cpu.handwritten import FUSED, HandwrittenKernels, vector_functions
 
-HEADER = VECTORS + guarded((Path(__file__).parent / "gh_rows.h").read_text())
+HEADER = vector_functions("gh_rows.h")
 ROWS = range(8, 49)  # that were measured to be faster
 FEW_ELEMENTS = 1 << 18  # of the matrix: as many as a core's own cache holds
 VECTOR = 16  # elements; multiplications and additions in a cycle

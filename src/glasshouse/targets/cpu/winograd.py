@@ -7,13 +7,11 @@ of a core between its three parts. Data is float32 or bfloat16, all between is f
 
 import os
 from math import prod
-from pathlib import Path
 from typing import NamedTuple
 
 from glasshouse.base import Spec, bfloat16, float32
 from glasshouse.base.flags import flags
 from glasshouse.compile import toolchain
-from glasshouse.compile.c_text import guarded
 from glasshouse.compile.emitted import CKernel, EmittedStep
 from glasshouse.compile.lowerer import Claim, GraphUsers, Lowerer, StepDescription
 from glasshouse.compile.view import View
@@ -21,9 +19,10 @@ from glasshouse.compile.work import product_of
 from glasshouse.dispatch.call import Call
 from glasshouse.graph.graph import Node
 from glasshouse.targets.cpu.epilogues import with_epilogue
+from glasshouse.targets.cpu.handwritten import FUSED, vector_functions
 from glasshouse.targets.cpu.layouts import channels_last, channels_last_view
 
-HEADER = guarded((Path(__file__).parent / "gh_winograd.h").read_text())
+HEADER = vector_functions("gh_winograd.h")
 CONVOLUTIONS = ("conv", "conv_data_grad", "conv_weight_grad")
 CORES = os.cpu_count() or 1
 BRIEF = "amx_bf16" not in toolchain.processor()  # bfloat16 too: units for matrices would be faster
@@ -37,10 +36,6 @@ CHUNK = 128  # channels at a time where panels of weights are transformed one by
 ROWS = range(8, 15)  # tiles that one product in registers may take
 SCRATCH = ("u", "v", "m", "work")  # pointers to float32, whatever the data is
 PANEL, SPARE = 32, 16  # channels are rounded up to two vectors; spare floats part rows in the cache
-
-
-# Products are sums in registers: a multiplication and an addition may be rounded at once.
-FUSED = '__attribute__((optimize("fp-contract=fast"))) '
 
 
 class PlannedConvolution(NamedTuple):
