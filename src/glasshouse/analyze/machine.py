@@ -8,12 +8,14 @@ import json
 import math
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from math import prod
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
 import numpy as np
 
+from glasshouse.base.dtype import bfloat16, float32
 from glasshouse.base.errors import OptionError, suggest
 from glasshouse.base.flags import flags
 from glasshouse.compile.source_map import StepInfo
@@ -31,6 +33,8 @@ from glasshouse.tensor.elementwise import exp
 from glasshouse.tensor.manipulate import permute_dims
 
 REPEATS = 6  # of which the fastest counts
+UNCACHED_BYTES = 128 << 20  # more than caches hold
+FEWEST_COPIES, MOST_COPIES = 3, 12
 ROUNDS = 3  # of a calibration, seconds apart, of which the median counts
 
 
@@ -199,12 +203,6 @@ def measured(make, name: str = "") -> Measured:
     return Measured(float(flops), float(nbytes), float(ns), infos[step, flops, nbytes])
 
 
-def chain(fn, x, length: int = 6) -> list:
-    for _ in range(length):
-        x = fn(x)
-    return [x]
-
-
 def calibrate(name: str = "here", smoke: bool = False) -> MachineProfile:
     """A profile of this machine, from small programs that run in some seconds."""
     rounds = [measure_all(name, smoke) for _ in range(1 if smoke else ROUNDS)]
@@ -232,17 +230,7 @@ def measure_all(name: str, smoke: bool) -> MachineProfile:
         pairs = [(full(size), full(size)) for _ in range(4 if size < 1 << 24 else 2)]
         sums = measured(lambda pairs=pairs: [x + y for x, y in pairs])
         bandwidth.append((sums.nbytes, 1e9 * sums.nbytes / sums.ns))
-    matrix: dict[str, list[tuple[float, float]]] = {}
-    for dtype in ("float32", "bfloat16"):
-        for size in (64, 128, 256) if smoke else (64, 128, 256, 512, 1024, 2048):
-            # Rows that sum to 1: numbers stay as large as they are, and none gets denormal.
-            a, b = (full(size, size, scale=2 / size).astype(dtype) for _ in range(2))
-            flops, nbytes, ns, _ = measured(
-                lambda a=a, b=b: chain(lambda y: matmul(y, b), a), "matmul"
-            )
-            rate = flops / alone(ns, nbytes, bandwidth)
-            matrix.setdefault(f"{FLAT} {dtype}", []).append((flops, rate))
-            matrix.setdefault(f"matmul {dtype}", []).append((flops, 1e9 * flops / ns))
+    matrix = product_rates(full, smoke, bandwidth)
     matrix |= conv_rates(full, smoke, bandwidth)
     matrix[f"{DRAWS} uint32"] = [draw_rate()]
     many = [full(1 << 16) for _ in range(4)]
@@ -252,6 +240,12 @@ def measure_all(name: str, smoke: bool) -> MachineProfile:
     elementwise = 1e9 * flops / ns
     rates = {"handwritten": pool_rate(full), "reorder": reorder_rate(full, bandwidth)}
     return MachineProfile(name, matrix, bandwidth, elementwise, overhead, **rates)
+
+
+def copies(nbytes: int) -> int:
+    """Of how many such operands none is in a cache when its turn comes again, as in a model; few
+    enough that what small ones need is still there."""
+    return min(max(UNCACHED_BYTES // nbytes, FEWEST_COPIES), MOST_COPIES)
 
 
 def alone(ns: float, nbytes: float, bandwidth) -> float:
@@ -293,6 +287,22 @@ def pool_rate(full) -> float:
     return 1e9 * sum(w.flops for w in windows) / sum(w.ns for w in windows)
 
 
+def product_rates(full, smoke: bool, bandwidth) -> dict[str, list[tuple[float, float]]]:
+    """Rates of products of two matrices: with their moving, and without, where that is apart."""
+    rates: dict[str, list[tuple[float, float]]] = {}
+    for dtype in (float32, bfloat16):
+        for size in (64, 128, 256) if smoke else (64, 128, 256, 512, 1024, 2048):
+            count = copies(3 * size**2 * dtype.itemsize)
+            pairs = [[full(size, size).astype(dtype) for _ in range(2)] for _ in range(count)]
+            flops, nbytes, ns, _ = measured(
+                lambda pairs=pairs: [matmul(a, b) for a, b in pairs], "matmul"
+            )
+            computing = flops / alone(ns, nbytes, bandwidth)
+            rates.setdefault(f"{FLAT} {dtype.name}", []).append((flops, computing))
+            rates.setdefault(f"matmul {dtype.name}", []).append((flops, 1e9 * flops / ns))
+    return rates
+
+
 def conv_rates(full, smoke: bool, bandwidth) -> dict[str, list[tuple[float, float]]]:
     """Rates of convolutions like a ResNet's and their gradients; without moving where that comes
     before."""
@@ -303,13 +313,15 @@ def conv_rates(full, smoke: bool, bandwidth) -> dict[str, list[tuple[float, floa
     for batch, channels, size, kernel, stride in layers[: 2 if smoke else None]:
         pad = (kernel // 2,) * 2
         options = {"stride": (stride,) * 2, "padding": (pad, pad), "dilation": (1, 1), "groups": 1}
-        xs = [full(batch, channels, size, size) for _ in range(3)]
+        shape, of_results = (batch, channels, size, size), (batch, channels, *(size // stride,) * 2)
+        count = copies(4 * (prod(shape) + prod(of_results)))
+        xs = [full(*shape) for _ in range(count)]
         w = full(channels, channels, kernel, kernel, scale=2 / (channels * kernel**2))
-        gs = [full(batch, channels, size // stride, size // stride) for _ in range(3)]
+        gs = [full(*of_results) for _ in range(count)]
         for card, pairs, more in (
             (conv, [(x, w) for x in xs], {}),
             (conv_data_grad, [(g, w) for g in gs], {"shape": xs[0].shape[2:]}),
-            (conv_weight_grad, [(xs[0], g) for g in gs], {"shape": w.shape[2:]}),
+            (conv_weight_grad, list(zip(xs, gs, strict=True)), {"shape": w.shape[2:]}),
         ):
             call, name = partial(card, **options, **more), card.name
             timing = measured(lambda f=call, pairs=pairs: [f(*p) for p in pairs], name)

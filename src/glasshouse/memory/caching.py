@@ -10,7 +10,7 @@ from typing import Any
 from glasshouse.memory.direct import Mapping
 from glasshouse.memory.manager import MemoryManager, register
 
-SPARE = 8
+SPARE = 1.1  # of what was ever in use at once, beyond which free memory is returned
 ROUND = 512  # bytes: eight cache lines, so that few sizes differ by less than a block is worth
 
 
@@ -63,7 +63,7 @@ class CachingManager(MemoryManager):
         self,
         small_bytes: int = 1 << 20,
         slab_bytes: int = 4 << 20,
-        split_limit: int = 64 << 20,
+        split_limit: int = 256 << 20,
         reuse_limit: float = 1.25,
         classes: int = 8,
     ):
@@ -143,18 +143,14 @@ class CachingManager(MemoryManager):
             after.after.before = block
 
     def trim(self, wanted: int) -> None:
-        """Before more is mapped, return large free mappings: what a former phase needed shall not
-        stay beside what this one maps. Those that are too large for the request go once they are
-        1 / SPARE of what is in use, others while free memory is half of what is in use, or a
-        tenth more would be mapped than was ever in use at once."""
+        """Before more is mapped, return large free mappings, the largest first, where there would
+        be a tenth more than was ever in use at once: what a former phase needed shall not stay
+        beside what this one maps. Less is kept, since the system clears what it gives again."""
         counts = self.counts
-        most = 1.1 * max(counts.peak_allocated_bytes, counts.allocated_bytes + wanted)
+        most = SPARE * max(counts.peak_allocated_bytes, counts.allocated_bytes + wanted)
         whole = [block for *_, block in self.large.blocks if block.is_whole]
-        for block in reversed(whole):
-            spare = block.nbytes > wanted and SPARE * block.nbytes > counts.allocated_bytes
-            is_much = counts.reserved_bytes > 1.5 * counts.allocated_bytes
-            if spare or is_much or counts.reserved_bytes + wanted > most:
-                self.unmap(block)
+        while whole and counts.reserved_bytes + wanted > most:
+            self.unmap(whole.pop())
 
     def release_cached(self) -> None:
         for pool in (self.small, self.large):

@@ -150,7 +150,7 @@ def test_blocks_are_split_up_to_the_limit_and_joined_again():
 
 
 def test_arenas_of_programs_that_run_in_turn_lie_in_the_block_of_the_largest():
-    manager = CachingManager()
+    manager = CachingManager(split_limit=64 * MB)
     kept = manager.alloc(80 * MB)
     sizes = 70 * MB, 110 * MB, 80 * MB
     for nbytes in sizes:
@@ -172,6 +172,26 @@ def test_what_is_free_goes_before_more_is_mapped_than_was_ever_in_use():
     del kept[4:]
     kept.append(manager.alloc(12 * MB))
     assert manager.stats().reserved_bytes <= manager.stats().peak_allocated_bytes == 32 * MB
+
+
+def test_steps_that_free_large_and_small_results_in_turn_map_nothing_more():
+    """What the system gives again it clears first: a page at a time, where it is first touched."""
+    manager = CachingManager().simulate()
+
+    def step():
+        activations = [manager.alloc(6 * MB) for _ in range(40)]
+        logits = [manager.alloc(100 * MB) for _ in range(2)]
+        del activations[20:]
+        logits.pop()
+        gradients = [manager.alloc(9 * MB) for _ in range(20)]
+        return activations, logits, gradients
+
+    step()
+    step()
+    mapped = manager.stats().native_allocations
+    step()
+    assert manager.stats().native_allocations == mapped
+    assert manager.stats().reserved_bytes <= 1.1 * manager.stats().peak_allocated_bytes
 
 
 def test_fragmentation_is_counted():
