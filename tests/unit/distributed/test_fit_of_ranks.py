@@ -38,17 +38,19 @@ def data(kind="loader", size=8):
     return gh.data.DataLoader(gh.data.TensorDataset(x, y), size, shuffle=True, seed=3)
 
 
-def fitted(callbacks=(), stop=0, kind="loader", epochs=3, **options):
+def fitted(callbacks=(), stop=0, kind="loader", epochs=3, stage=0, **options):
     """(rows without times, parameters) of a run."""
     gh.random.seed(1)
     model = nn.Sequential(nn.Linear(5, 8), nn.Dropout(0.4), nn.Tanh(), nn.Linear(8, 3))
     optimizer = gh.optim.SGD(model.parameters(), lr=0.3, momentum=0.9)
+    if stage and dist.size() > 1:
+        optimizer = dist.zero(model, optimizer, dist.mesh({"data": dist.size()}), stage=stage)
     metrics, loss = gh.metrics.Accuracy(), nn.functional.cross_entropy
     options |= {"epochs": epochs, "validation": data(kind)}
     callbacks = [*callbacks, Stop(stop)]
     history = gh.fit(model, data(kind), loss, optimizer, metrics, callbacks, **options)
     rows = [{k: v for k, v in row.items() if k != "seconds"} for row in history]
-    return rows, [p.numpy() for p in model.parameters()]
+    return rows, [dist.gather(p).numpy() for p in model.parameters()]
 
 
 def check_equal(one, other):
@@ -64,6 +66,8 @@ CASES = {
     "accumulated": {"accumulate": 2, "clip_norm": 0.5},
     "captured": {"capture": True},
     "captured and accumulated": {"capture": True, "accumulate": 2, "clip_norm": 0.5},
+    "captured, ZeRO 2": {"capture": True, "accumulate": 2, "clip_norm": 0.5, "stage": 2},
+    "captured, ZeRO 3": {"capture": True, "accumulate": 2, "clip_norm": 0.5, "stage": 3},
 }
 
 
