@@ -17,6 +17,7 @@ from glasshouse.torch.runtime import (
     visible_results,
 )
 from glasshouse.torch.table import TABLE, name_of
+from glasshouse.torch.undefined_gradients import WithoutZeros, sizes_vary
 
 try:
     from glasshouse.torch.graph_cache import cached_compiler, graphs_cached
@@ -79,4 +80,5 @@ def glasshouse(
         **more,
     )
     with graphs_cached(module, given), no_collection():
-        return compile_graph(module, inputs)
+        compiled = compile_graph(module, inputs)
+    return compiled if writes or sizes_vary(inputs) else WithoutZeros(compiled)

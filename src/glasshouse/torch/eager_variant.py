@@ -20,6 +20,8 @@ def promised(node: torch.fx.Node, x):
     """An argument as the graph was made for it: what a Program of ours kept for the backward graph
     may lie in another order."""
     fake = node.meta.get("val")
+    if x is None and isinstance(fake, torch.Tensor):  # an undefined gradient
+        return torch.zeros(fake.shape, dtype=fake.dtype)
     if not isinstance(x, torch.Tensor) or not isinstance(fake, torch.Tensor):
         return x
     strides = fake.stride()

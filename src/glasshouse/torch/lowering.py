@@ -22,7 +22,7 @@ from glasshouse.compile.recording import RecordingBackend
 from glasshouse.compile.source_map import counts_of
 from glasshouse.dispatch.bind import box, state
 from glasshouse.dispatch.scope import Scope
-from glasshouse.dispatch.value import Value, cast
+from glasshouse.dispatch.value import Value, cast, full
 from glasshouse.graph import record
 from glasshouse.ops.movement import inverse_permutation, permute
 from glasshouse.targets.cpu import CPU
@@ -169,9 +169,7 @@ class GraphLowering:
         ):
             for node in self.module.graph.nodes:
                 if node.op == "placeholder":
-                    self.values[node] = self.place_input(number, self.given[number])
-                    self.input_number[node] = number
-                    self.sizes.take_input(node.meta.get("val"), self.given[number])
+                    self.place_input(node, number, self.given[number])
                     number += 1
                 elif node.op == "get_attr":
                     self.values[node] = self.place_constant(node)
@@ -183,7 +181,16 @@ class GraphLowering:
 
     # -- what goes in --------------------------------------------------------------------------
 
-    def place_input(self, number: int, given):
+    def place_input(self, node: FxNode, number: int, given) -> None:
+        promised = node.meta.get("val")
+        if given is None and isinstance(promised, torch.Tensor):  # an undefined gradient
+            self.values[node] = full(tuple(promised.shape), 0, FROM_TORCH[promised.dtype])
+            return
+        self.values[node] = self.value_of_input(number, given)
+        self.input_number[node] = number
+        self.sizes.take_input(promised, given)
+
+    def value_of_input(self, number: int, given):
         if not isinstance(given, torch.Tensor):
             return given
         layout = layout_of(given)

@@ -112,13 +112,13 @@ class GraphResults:
         value = self.values[x]
         if not isinstance(value, Value):
             return Output("constant", value)
-        if x.op == "placeholder":
+        if x in self.input_number:
             return Output("input", self.input_number[x])
         fake, source = self.sizes.concrete(x.meta.get("val")), view_source(x)
         if not isinstance(fake, torch.Tensor):
             return free_output(value, TO_TORCH[value.dtype])
         sizes, strides = tuple(fake.shape), tuple(fake.stride())
-        if source is not None:
+        if source in self.input_number:
             begin = self.sizes.concrete(source.meta["val"]).storage_offset()
             number, offset = self.input_number[source], fake.storage_offset() - begin
             return Output("view", number, None, sizes, strides, offset)
