@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 import glasshouse as gh
 from glasshouse.torch import tensor_access
 from glasshouse.torch.front_compile import Segment
-from glasshouse.torch.variant import GraphVariant
+from glasshouse.torch.variant import CompiledVariant, GraphVariant
 
 
 class WithoutHooks(contextlib.nullcontext):
@@ -140,6 +140,12 @@ def compiled_peaks(step, optimizer, inputs: list, steps: int = 2) -> list[int]:
         manager.catch_up()  # it tells what died when it is asked again
         return result
 
+    allocate = CompiledVariant.allocate
+
+    def allocated(*given):  # before a segment, of which all results may be small
+        manager.catch_up()
+        return allocate(*given)
+
     step.forward = forward
     hook = optimizer.register_step_pre_hook(lambda *_: manager.catch_up())
     held = [*step.model.parameters(), *step.model.buffers()]
@@ -147,7 +153,11 @@ def compiled_peaks(step, optimizer, inputs: list, steps: int = 2) -> list[int]:
     gc.collect()
     gc.disable()
     try:
-        with mock.patch.object(tensor_access, "native", lambda: None), MemoryLog() as log:
+        with (
+            mock.patch.object(tensor_access, "native", lambda: None),
+            mock.patch.object(CompiledVariant, "allocate", allocated),
+            MemoryLog() as log,
+        ):
             for _ in range(steps):
                 with torch.profiler.record_function("step"):
                     step.run(optimizer, inputs)

@@ -37,8 +37,9 @@ class StepCode(NamedTuple):
 class ProgramCode(NamedTuple):
     """Steps in order; `outputs`: (number in `output_specs`, shape, strides in elements); `infos` is
     told on demand. The last `kept` of `output_specs` are what the first `kept_steps` steps make for
-    later runs too. `input_ends` has the last step that reads each input, by number, and
-    `output_begins` the first step that writes to the memory of each output."""
+    later runs too. `input_ends` has the last step that reads each input, by number,
+    `output_begins` the first step that writes to the memory of each output, and `output_ends` the
+    last that reads each of those that are no results."""
 
     steps: list[StepCode]
     output_specs: list[OutputSpec]
@@ -50,6 +51,7 @@ class ProgramCode(NamedTuple):
     kept: int = 0
     input_ends: dict[int, int] = {}
     output_begins: dict[int, int] = {}
+    output_ends: dict[int, int] = {}
 
     @property
     def is_portable(self) -> bool:
@@ -71,21 +73,25 @@ def assemble(plan: ProgramPlan) -> ProgramCode:
     infos = packed(plan.step_infos())
     kept = plan.kept_steps, len(plan.kept)
     given = output_specs_of(plan), outputs_of(plan), plan.owns
-    return ProgramCode(steps, *given, plan.arena_bytes, infos, *kept, *uses_of(plan.schedule))
+    return ProgramCode(steps, *given, plan.arena_bytes, infos, *kept, *uses_of(plan))
 
 
-def uses_of(schedule) -> tuple[dict[int, int], dict[int, int]]:
-    """(the last step that reads each input, the first that writes to the memory of each output)."""
+def uses_of(plan: ProgramPlan) -> tuple[dict[int, int], dict[int, int], dict[int, int]]:
+    """(the last step that reads each input, the first that writes to the memory of each output, the
+    last that uses each one that is set apart)."""
     ends: dict[int, int] = {}
     begins: dict[int, int] = {}
-    for i, step in enumerate(schedule):
+    output_ends = {buffer.at: 0 for buffer in plan.apart}
+    for i, step in enumerate(plan.schedule):
         for buffer in (*step.reads(), *step.writes()):
             where = buffer.host or buffer
             if where.place == "input":
                 ends[where.at] = i
             elif where.place == "output":
                 begins.setdefault(where.at, i)
-    return ends, begins
+                if where.at in output_ends:
+                    output_ends[where.at] = i
+    return ends, begins, output_ends
 
 
 def output_specs_of(plan: ProgramPlan) -> list[OutputSpec]:

@@ -129,6 +129,7 @@ class Program:
         self.outputs, self.infos = code.outputs, code.infos
         self.kept_steps, self.kept = code.kept_steps, code.kept
         self.input_ends, self.output_begins = code.input_ends, code.output_begins
+        self.output_ends = code.output_ends
         self.output_specs = [described_output(output) for output in code.output_specs]
         whats = list(enumerate(step.what for step in code.steps))
         self.hosts = {i: x for i, x in whats if isinstance(x, (HostCall, CollectiveStep))}

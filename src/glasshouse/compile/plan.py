@@ -12,10 +12,12 @@ from glasshouse.compile.lower import Lowering
 from glasshouse.compile.order import free_early
 from glasshouse.compile.overlap import overlapped
 from glasshouse.compile.plan_memory import (
+    APART_BYTES,
     copies_to_itself,
     place_outputs,
     plan_memory,
     reuse_inputs,
+    set_apart,
 )
 from glasshouse.compile.source_map import StepInfo, step_infos
 from glasshouse.compile.steps import PlannedBuffer
@@ -33,9 +35,11 @@ class ProgramPlan:
     """The steps that compute the outputs of a graph, and where each value lies; nothing is made.
 
     `schedule` lists the steps; `arena_bytes` is the peak of the values in between;
-    `output_buffers` are those that a run hands out, by number, and behind them the `kept` ones:
-    what the first `kept_steps` steps make of inputs that stay as they are, for later runs too."""
+    `output_buffers` are those that a run hands out, by number, behind them those in between that
+    are set `apart`, and the `kept` ones: what the first `kept_steps` steps make of inputs that stay
+    as they are, for later runs too."""
 
+    apart: list[PlannedBuffer] = []
     sources: dict[int, CKernel] = {}  # the C of each fused kernel, once it is emitted …
     sizes: dict[int, dict[str, int]] = {}  # … and the sizes that it takes as arguments
 
@@ -50,7 +54,8 @@ class ProgramPlan:
         pairs = zip(self.lowering.outputs, graph.outputs, strict=True)
         self.outputs = [(view.base, node.spec) for view, node in pairs]
         numbered = {b.at: b for b, _ in self.outputs if b.place == "output"}
-        self.output_buffers = [*(numbered[i] for i in range(len(numbered))), *self.kept]
+        given = [numbered[i] for i in range(len(numbered))]
+        self.output_buffers = [*given, *self.apart, *self.kept]
         places = [buffer.at for buffer, _ in self.outputs]
         self.owns = [places.count(at) == 1 for at in places]  # whose memory no other output shares
         self.infos: list[StepInfo] | None = None
@@ -65,6 +70,9 @@ class ProgramPlan:
         self.schedule = [*made_first, *overlapped(others)]
         own = {self.lowering.outputs[i].base: leaf for i, leaf in self.target.written_leaves}
         reuse_inputs(self.schedule, own)
+        if self.target.sets_apart and not self.kept:
+            self.apart = set_apart(self.schedule, len(outputs))
+            outputs = [x for x in outputs if x.spec.nbytes < APART_BYTES]  # others come late
         nbytes = plan_memory(self.schedule, outputs, self.target.lends_outputs)
         others = [x for x in self.schedule[self.kept_steps :] if not copies_to_itself(x)]
         self.schedule = [*self.schedule[: self.kept_steps], *others]

@@ -11,6 +11,7 @@ from glasshouse.compile.steps import FusedKernel, PlannedBuffer, Root, Step
 from glasshouse.compile.view import View
 
 ALIGNMENT = 64  # bytes of a cache line
+APART_BYTES = 16 << 20  # and above, values may have memory of their own
 LENT_BYTES = 1 << 20  # smaller values do not go into outputs: those of the arena stay in caches
 
 
@@ -48,6 +49,25 @@ def plan_memory(schedule: list[Step], outputs: list[PlannedBuffer], lends: bool 
     if lends:
         lives = lent_outputs(lives, schedule, outputs)
     return place_all(lives)
+
+
+def set_apart(schedule: list[Step], first: int) -> list[PlannedBuffer]:
+    """Large values in between as outputs that nobody is handed, numbered from `first`: whoever runs
+    the steps gives them memory just while they live, where the arena is there for a whole run."""
+    apart: list[PlannedBuffer] = []
+    on_host = host_buffers(schedule)
+    for life in lives_of(schedule):
+        if life.nbytes >= APART_BYTES and on_host.isdisjoint(life.buffers):
+            for buffer in life.buffers:
+                buffer.place, buffer.at = "output", first + len(apart)
+            apart.append(life.buffers[0])
+    return apart
+
+
+def host_buffers(schedule: list[Step]) -> set[PlannedBuffer]:
+    """What steps of the host read and write."""
+    hosts = [step for step in schedule if step.lowerer.is_host]
+    return {b for step in hosts for b in (*step.reads(), *step.writes())}
 
 
 def copies_to_itself(step: Step) -> bool:
@@ -219,9 +239,7 @@ def lent_outputs(lives: list[Life], schedule, outputs: list[PlannedBuffer]) -> l
     )
     successors = successors_of(schedule)
     left, guests = list(lives), dict[PlannedBuffer, list[Life]]()
-    on_host = {
-        b for step in schedule if step.lowerer.is_host for b in (*step.reads(), *step.writes())
-    }
+    on_host = host_buffers(schedule)
 
     def fits(life: Life, output: PlannedBuffer) -> bool:
         end = written[output] - (successors.get(life.buffers[-1]) is not output)

@@ -36,6 +36,7 @@ class Target:
     written_leaves: frozenset[tuple[int, int]] = frozenset()
     keeps_inputs = False  # whether stable inputs may be kept in a second layout
     lends_outputs = False  # whether values in between lie in outputs that are not yet written
+    sets_apart = False  # whether large values in between have memory of their own, while they live
 
     def __init__(self, name: str, lowerers, fused: Lowerer, host: Lowerer, dialect=None):
         self.name, self.dialect = name, dialect or Dialect()
@@ -50,7 +51,7 @@ class Target:
         """What Programs depend on beside their recording, to be told apart in this process."""
         own = (self.name, self.dialect, self.passes, *self.lowerers, *self.settings())
         asked = (self.stable_inputs, self.free_outputs, self.written_leaves)
-        return (*own, *asked, self.lends_outputs)
+        return (*own, *asked, self.lends_outputs, self.sets_apart)
 
     def settings(self) -> tuple:
         """What flags choose."""
@@ -63,7 +64,8 @@ class Target:
         parts += [identity_of(rewrite, "") for rewrite in self.passes]
         if None in parts:
             return None
-        own = (self.name, self.dialect, os.cpu_count(), self.settings(), self.lends_outputs)
+        use = self.lends_outputs, self.sets_apart
+        own = (self.name, self.dialect, os.cpu_count(), self.settings(), *use)
         if self.stable_inputs:
             parts.append(f"stable inputs {sorted(self.stable_inputs)}")
         if self.free_outputs:

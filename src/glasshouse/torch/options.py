@@ -96,11 +96,12 @@ def target_for(threads: int):
     return having(state, compile_target=target.extension(("threads", threads), threads=threads))
 
 
-def target_of(stable: frozenset[int], free: frozenset[int], written: frozenset):
+def target_of(stable: frozenset[int], free: frozenset[int], written: frozenset, apart: bool):
     """Inside, Programs keep what they make of the `stable` inputs alone, have `free` outputs in
     whatever order of axes they are made, write outputs to the leaves with which they are in
-    `written`, where that can be, and use the memory of outputs until these are written."""
+    `written`, where that can be, and use the memory of outputs until these are written; large
+    values in between are set `apart`."""
     changes = {"stable_inputs": stable, "free_outputs": free, "lends_outputs": True}
-    changes["written_leaves"] = written
-    target = current_target().extension(("torch", stable, free, written), **changes)
+    changes |= {"written_leaves": written, "sets_apart": apart}
+    target = current_target().extension(("torch", stable, free, written, apart), **changes)
     return having(state, compile_target=target)

@@ -40,7 +40,7 @@ class PlannedProgram:
         self.output_specs = [described_output(output) for output in output_specs_of(self.plan)]
         self.kept, self.kept_steps = len(self.plan.kept), self.plan.kept_steps
         self.arena_bytes, self.count = self.plan.arena_bytes, len(self.plan.schedule)
-        self.input_ends, self.output_begins = uses_of(self.plan.schedule)
+        self.input_ends, self.output_begins, self.output_ends = uses_of(self.plan)
         self.hosts = [step for step in self.plan.schedule if step.lowerer.is_host]
 
 
@@ -181,9 +181,11 @@ class PlannedVariant(ProgramVariant):
         for segment in self.segments:
             for at in segment.made:
                 tensors[at] = simulation.result(*pairs[at])
+            for at in segment.ended:
+                del tensors[at]
             for number in segment.dropped:
                 args[number] = None
-        return [tensors[at] for at in range(len(pairs))]
+        return [tensors.get(at) for at in range(len(pairs))]
 
     def keep(self, manager) -> None:
         """Take the memory of what the first run makes for later ones."""

@@ -132,6 +132,12 @@ class GraphResults:
         return dense_output(value, layout_of(fake), fake.dtype)
 
 
+def free_outputs(outputs: list[Output]) -> frozenset[int]:
+    """The numbers of a recording's outputs that lie in any order: those that no result fixes."""
+    free = {out.what for out in outputs if out.kind == "free"}
+    return frozenset(free - {out.what for out in outputs if out.kind in FIXED})
+
+
 def dense_output(value: Value, layout: InputLayout, dtype: torch.dtype) -> Output:
     """A value as a result that fills its memory, its axes in the order of a layout."""
     value = in_memory(value, layout)

@@ -10,12 +10,13 @@ SEGMENT_BYTES = 16 << 20  # that come or go, at least, from one segment to the n
 
 
 class BackwardSegment(NamedTuple):
-    """Steps that run at once: the numbers of the outputs that get memory before, and of the
-    arguments that go behind."""
+    """Steps that run at once: the numbers of the outputs that get memory before, and of the outputs
+    and arguments that go behind."""
 
     begin: int
     end: int
     made: list[int]
+    ended: list[int]
     dropped: list[int]
 
 
@@ -34,8 +35,8 @@ def segments_of(
     changed = [0] * (count + 1)
     for output in outputs.values():
         changed[output.first] += output.nbytes
-    for argument in arguments.values():
-        changed[argument.last + 1] += argument.nbytes
+    for extent in (*outputs.values(), *arguments.values()):
+        changed[extent.last + 1] += extent.nbytes
     bounds, waiting = [0], 0
     for step in range(1, count):
         waiting += changed[step]
@@ -44,11 +45,13 @@ def segments_of(
             waiting = 0
     if len(bounds) == 1:
         return []
+    last = count - 1
     return [
         BackwardSegment(
             begin,
             end,
             [number for number, x in outputs.items() if begin <= x.first < end],
+            [number for number, x in outputs.items() if x.last < last and begin <= x.last < end],
             [number for number, x in arguments.items() if begin <= x.last < end],
         )
         for begin, end in zip(bounds, [*bounds[1:], count], strict=True)

@@ -31,7 +31,7 @@ from glasshouse.torch.host import OtherSizesError, array_at
 from glasshouse.torch.layout import layout_of, row_major_strides
 from glasshouse.torch.lowering import LoweredGraph, RecordingFacts
 from glasshouse.torch.options import target_of
-from glasshouse.torch.results import COMPUTED, FIXED, Output
+from glasshouse.torch.results import COMPUTED, Output, free_outputs
 from glasshouse.torch.segments import BackwardSegment, Extent, segments_of
 from glasshouse.torch.tensor_access import described, make_call, turned
 
@@ -189,7 +189,8 @@ class ProgramVariant(GraphVariant):
         kept = self.numbers.keys() - self.writes
         stable = [i for i in lowered.stable if is_stable(inputs[i]) and i in kept]
         leaves = frozenset(self.numbers[i] for i in stable)
-        with target_of(leaves, free_outputs(self.outputs), self.written_leaves()):
+        backward = lowered.phase == "backward"
+        with target_of(leaves, free_outputs(self.outputs), self.written_leaves(), backward):
             self.program = self.program_of(lowered)
         self.outputs = [self.in_order(out) for out in self.outputs]
         self.tally = Tally(self.facts.counts)
@@ -198,8 +199,8 @@ class ProgramVariant(GraphVariant):
         self.stable = tuple(stable) if self.program.kept_steps else ()
         self.kept: list = []  # memory of what the first steps make of parameters
         self.set_results()
-        is_backward = lowered.phase == "backward" and not self.program.hosts
-        self.segments = self.find_segments(inputs) if is_backward else []
+        is_cut = backward and not self.program.hosts
+        self.segments = self.find_segments(inputs) if is_cut else []
         may_end = self.program.hosts or self.facts.indexes
         if not may_end and not self.segments:
             self.in_place = self.find_in_place(inputs)
@@ -271,14 +272,15 @@ class ProgramVariant(GraphVariant):
         begins, ends = program.output_begins, program.input_ends
         last = program.count - 1
         outputs = {
-            at: Extent(begins.get(at, 0), last, spec[3]) for at, spec in enumerate(self.specs_out)
+            at: Extent(begins.get(at, 0), program.output_ends.get(at, last), spec[3])
+            for at, spec in enumerate(self.specs_out)
         }
         stay = {out.what for out in self.outputs if out.kind not in COMPUTED}
         stay |= {number for number, _ in self.copied}
         arguments = {
-            number: Extent(0, ends.get(at, 0), inputs[number].nbytes)
-            for number, at in self.numbers.items()
-            if number not in stay
+            number: Extent(0, ends.get(self.numbers.get(number, -1), 0), x.nbytes)
+            for number, x in enumerate(inputs)
+            if isinstance(x, torch.Tensor) and number not in stay
         }
         return segments_of(program.count, outputs, arguments)
 
@@ -468,24 +470,21 @@ class CompiledVariant(ProgramVariant):
             specs = [self.specs_out[at] for at in segment.made]
             with held:
                 made = call.results(self.allocate(specs, args))
-            for at, tensor in zip(segment.made, made, strict=True):
-                tensors[at] = tensor
+            for number, at in enumerate(segment.made):
+                tensors[at] = made[number]
+            del made  # so that what ends has its memory back
             try:
                 run(self.table, places, {}, {}, ends_ns, begin=segment.begin, end=segment.end)
             except IndexErrorInside as error:
                 raise IndexError("backward: an index is outside of what it was for") from error
+            for at in segment.ended:
+                tensors[at] = None
             for number in segment.dropped:
                 args[number] = None
 
     def run_places(self) -> list[int]:
         """The addresses that the runner is called with."""
         return [self.table.table[0], *self.table.places]
-
-
-def free_outputs(outputs: list[Output]) -> frozenset[int]:
-    """The numbers of a recording's outputs that lie in any order: those that no result fixes."""
-    free = {out.what for out in outputs if out.kind == "free"}
-    return frozenset(free - {out.what for out in outputs if out.kind in FIXED})
 
 
 def is_stable(x) -> bool:

@@ -3,6 +3,7 @@
 import pytest
 
 import glasshouse as gh
+from glasshouse.compile import plan, plan_memory
 
 torch = pytest.importorskip("torch")
 
@@ -56,13 +57,14 @@ def gradients(compiled: bool, retain: bool = False) -> tuple[list[torch.Tensor],
 
 def test_extents_are_cut_where_enough_comes_or_goes():
     n = segments.SEGMENT_BYTES
-    outputs = {0: Extent(0, 9, n), 1: Extent(6, 9, n // 2), 2: Extent(8, 9, n)}
+    outputs = {0: Extent(0, 9, n), 1: Extent(6, 9, n // 2), 2: Extent(8, 9, n), 3: Extent(1, 5, n)}
     arguments = {4: Extent(0, 2, n), 5: Extent(0, 5, n // 2), 7: Extent(0, 9, n)}
     assert segments_of(10, outputs, arguments) == [
-        BackwardSegment(0, 3, [0], [4]),
-        BackwardSegment(3, 6, [], [5]),
-        BackwardSegment(6, 8, [1], []),
-        BackwardSegment(8, 10, [2], [7]),
+        BackwardSegment(0, 1, [0], [], []),
+        BackwardSegment(1, 3, [3], [], [4]),
+        BackwardSegment(3, 6, [], [3], [5]),
+        BackwardSegment(6, 8, [1], [], []),
+        BackwardSegment(8, 10, [2], [], [7]),
     ]
     assert segments_of(10, {0: Extent(0, 9, n)}, {1: Extent(0, 9, 1)}) == []
 
@@ -81,6 +83,41 @@ def test_gradients_are_the_same_in_less_memory(small_segments, monkeypatch):
         assert torch.equal(b, c)
     weights = LAYERS * WIDTH * WIDTH * 4
     assert peak < whole_peak - weights // 2
+
+
+def language_model_gradients(compiled: bool) -> tuple[list[torch.Tensor], int]:
+    """Those of an embedding, a few layers and a product with a large vocabulary, and the most that
+    our manager handed out in the backward pass."""
+    torch.manual_seed(0)
+    words = torch.arange(ROWS) % 7
+    layers = torch.nn.Embedding(32 * ROWS, WIDTH), *make_model(), torch.nn.Linear(WIDTH, 4 * ROWS)
+    model = torch.nn.Sequential(*layers)
+    call = torch.compile(model, backend="glasshouse") if compiled else model
+    manager = gh.memory.current()
+    for _ in range(2):
+        model.zero_grad()
+        loss = torch.nn.functional.cross_entropy(call(words), words)
+        before = manager.stats().allocated_bytes
+        manager.counts.peak_allocated_bytes = before
+        loss.backward()
+    peak = manager.stats().peak_allocated_bytes - before
+    return [p.grad.clone() for p in model.parameters()], peak
+
+
+def test_large_values_in_between_have_memory_just_while_they_live(small_segments, monkeypatch):
+    want, _ = language_model_gradients(False)
+    whole, whole_peak = language_model_gradients(True)
+    for module in (plan, plan_memory):
+        monkeypatch.setattr(module, "APART_BYTES", ROWS * WIDTH * 4)
+    torch._dynamo.reset()
+    gh.compile.program.programs.clear()
+    del small_segments[:]
+    got, peak = language_model_gradients(True)
+    assert any(segment.ended for segment in small_segments[-1].segments)
+    for a, b, c in zip(want, got, whole, strict=True):
+        torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-6)
+        assert torch.equal(b, c)
+    assert peak < whole_peak
 
 
 def test_a_graph_that_is_kept_is_walked_twice(small_segments):
