@@ -2,6 +2,7 @@
 
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from math import gcd
 from typing import Any
 
@@ -16,7 +17,7 @@ from glasshouse.distributed.functions import all_reduce, broadcast
 from glasshouse.distributed.mesh import DeviceMesh
 from glasshouse.distributed.pipeline_run import Links, PipelineRun
 from glasshouse.distributed.reducers import CoalescingReducer
-from glasshouse.distributed.replicate import share
+from glasshouse.distributed.replicate import ATTRIBUTE, no_sync, share
 from glasshouse.distributed.schedules import Schedule, forwards_only, make_schedule
 from glasshouse.distributed.stages import WHERE, balanced, cut, part_of
 from glasshouse.nn.module import Module
@@ -185,10 +186,15 @@ class Pipeline(Module):
         run.loss = loss
         before = {p: p.grad for p in self.parameters() if p.grad is not None}
         self.zero_grad()
-        run.go(self.schedule.actions[self.group.rank])
+        replica = self.__dict__.get(ATTRIBUTE)  # of ZeRO
+        at_end = replica is not None and replica.reducer.sums_first
+        with no_sync(self) if at_end else nullcontext():
+            run.go(self.schedule.actions[self.group.rank])
         self.sum_gradients()
         for p, grad in before.items():
             p.grad = grad if p.grad is None else grad + p.grad
+        if at_end:
+            replica.reduce()
         return self.spread(run)
 
     def sum_gradients(self) -> None:

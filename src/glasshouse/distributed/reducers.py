@@ -24,6 +24,7 @@ class Reducer(abc.ABC):
 
     trains_along = True  # an analysis of a step leaves it as it was
     is_ordered = True  # whether ranks know in which order they reduce
+    sums_first = True  # whether it waits for the sum of a pipeline's microbatches
 
     def __init__(
         self,

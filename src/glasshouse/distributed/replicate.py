@@ -66,6 +66,12 @@ class Replica:
 
     finish_in_python.__gh_disabled__ = "ranks ask each other which gradients there are"
 
+    def reduce(self) -> None:
+        """Reduce gradients that were added without it, unless they are to stay this rank's."""
+        if self.syncs:
+            with no_grad():
+                self.reducer.finish(self.used())
+
     def used(self) -> list[Tensor]:
         """The parameters that have a gradient here, or on any rank where that is to be found."""
         parameters = self.reducer.parameters

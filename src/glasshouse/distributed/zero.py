@@ -37,7 +37,10 @@ Plan = dict[Tensor, Sharding]  # how each parameter is cut while the optimizer s
 
 class ScatterReducer(OverlappedReducer):
     """Buckets as they become ready, of whose mean each rank takes its rows; a gradient is then of
-    fewer rows than its parameter, and its `sharding` says which."""
+    fewer rows than its parameter, and its `sharding` says which. Whole ones do not add up over
+    microbatches."""
+
+    sums_first = False
 
     def __init__(self, parameters, group, plan: Plan, cutting: ProcessGroup, beside, **options):
         super().__init__(parameters, group, **options)

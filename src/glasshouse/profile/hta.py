@@ -17,7 +17,8 @@ from glasshouse.profile.transfers import Transfer
 STREAM = 7  # of the kernels on the CPU: PyTorch's number of the default stream
 COUNTERS = OVERLAPS + 900
 LAUNCHES = {"gpu_memcpy": "cudaMemcpyAsync", "collective": "cudaLaunchKernelExC"}
-DEVICE = ("kernel", "gpu_memcpy", "gpu_user_annotation")
+REGION = "gpu_user_annotation"
+DEVICE = ("kernel", "gpu_memcpy", REGION)
 
 
 class HtaExporter(Exporter):
@@ -83,6 +84,8 @@ class HtaExporter(Exporter):
         if s.category in DEVICE:
             moved = OVERLAPS <= s.track < DEVICES
             record |= {"pid": s.args["device"], "tid": s.track if moved else s.args["stream"]}
+        if s.category == REGION:
+            record["args"] = {}  # what has a stream counts as a kernel
         return record
 
     def names(self, tracks: set[int]) -> Iterator[dict]:
@@ -167,7 +170,7 @@ def region(ran: list[Slice], host: Slice) -> Iterator[Slice]:
     if ran:
         args = {name: ran[0].args[name] for name in ("stream", "device")}
         begin, end = min(s.begin for s in ran), max(s.end for s in ran)
-        yield Slice(ran[0].track, begin, end, host.name, "gpu_user_annotation", args)
+        yield Slice(ran[0].track, begin, end, host.name, REGION, args)
 
 
 def counters(info, s: Slice) -> dict:

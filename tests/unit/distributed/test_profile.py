@@ -169,7 +169,17 @@ def test_hta_finds_communication_and_its_overlap(told, monkeypatch):
     kinds, _ = analysis.get_gpu_kernel_breakdown(False)
     told_apart = dict(zip(kinds["kernel_type"], kinds["sum"], strict=True))
     assert sum(n for kind, n in told_apart.items() if "COMMUNICATION" in kind) > 0
-    assert (analysis.get_temporal_breakdown(False)["compute_time(us)"] > 0).all()
+    computed = analysis.get_temporal_breakdown(False).set_index("rank")["compute_time(us)"]
+    for rank in (0, 1):
+        data = chrome.read(told[0] / "hta" / f"rank{rank}.json.gz")
+        kernels = [r for r in slices(data, "kernel") if not r["name"].startswith("nccl")]
+        assert 0 < computed[rank] <= sum(r["dur"] for r in kernels)
+
+
+def test_regions_of_a_stream_are_no_kernels(told):
+    data = chrome.read(told[0] / "hta" / "rank0.json.gz")
+    regions = slices(data, "gpu_user_annotation")
+    assert regions and not any("stream" in r["args"] for r in regions)
 
 
 def test_hta_traces_have_collectives_as_kernels_of_a_stream_of_their_own(told):

@@ -71,6 +71,13 @@ def test_without_a_state_zero_1_takes_the_rows_of_a_parameter_more_than_data_par
     assert shared.peak_bytes - plain.peak_bytes <= row_bytes * WIDTHS["wide mlp"][1] / 2
 
 
+def test_zero_1_of_a_pipeline_sums_gradients_once_a_step():
+    schemes = [Scheme(DATA | PIPE, stage=stage, schedule="1f1b") for stage in range(2)]
+    costs = [predicted("mlp", scheme, ranks=[0], steps=1)[0] for scheme in schemes]
+    plain, shared = (own.sent_bytes["all_reduce", "data"] for own in costs)
+    assert shared == plain - 4  # of the mean of losses
+
+
 def asked_in_earnest(stage):
     """Bytes sent in the first step of a model on real ranks, as two analyses say, and really."""
     model, loss_of, optimizer, specs = build("mlp", Scheme({"data": dist.size()}, stage=stage))
