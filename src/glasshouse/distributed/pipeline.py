@@ -194,7 +194,7 @@ class Pipeline(Module):
         for p, grad in before.items():
             p.grad = grad if p.grad is None else grad + p.grad
         if at_end:
-            replica.reduce()
+            replica.finish()
         return self.spread(run)
 
     def sum_gradients(self) -> None:

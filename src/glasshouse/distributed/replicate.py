@@ -51,7 +51,7 @@ class Replica:
                 self.reducer.add(parameter)
 
     def finish(self) -> None:
-        """Backward has ended."""
+        """Backward has ended, or all backward passes that are to be reduced together."""
         if self.syncs:
             with no_grad():
                 self.reducer.finish(self.used())
@@ -65,12 +65,6 @@ class Replica:
             self.ends = self.to_call_at_end(self.finish)
 
     finish_in_python.__gh_disabled__ = "ranks ask each other which gradients there are"
-
-    def reduce(self) -> None:
-        """Reduce gradients that were added without it, unless they are to stay this rank's."""
-        if self.syncs:
-            with no_grad():
-                self.reducer.finish(self.used())
 
     def used(self) -> list[Tensor]:
         """The parameters that have a gradient here, or on any rank where that is to be found."""
