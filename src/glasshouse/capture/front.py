@@ -448,7 +448,11 @@ class FrontEnd:
         return self.apply(tracer, "call_function", getattr, getattr, [var, Var(name)], {})
 
     def set_attribute(self, tracer, var: Var, name: str, value: Var | None) -> None:
-        """tensor.name = value."""
+        """tensor.name = value; None deletes it."""
+        if value is None:
+            raise Break(
+                f"attribute {name!r} of a tensor is deleted", Var(delattr), [var, Var(name)]
+            )
         raise Break(f"attribute {name!r} of a tensor is set", Var(setattr), [var, Var(name), value])
 
     def operate(self, tracer, fn, args: list[Var]) -> Var:

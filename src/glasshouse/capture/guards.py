@@ -21,6 +21,7 @@ BY_VALUE = {"same", "distinct", "absent", "kind", "call", "lacks"}  # of which t
 OF_DICT = {"absent", "kind", "keys"}
 MAX_SAID = 4  # containers in one another that a value in one line has
 WITHIN_TAG = {"is", "type", "eq", "spec"}  # checks on a dict's value that its tag covers
+HEAP_TYPE = 1 << 9  # flag of classes that are not written in C alone (Include/object.h)
 
 
 class WeakLink(weakref.ref):
@@ -212,7 +213,7 @@ class GuardCompiler:
         checks = self.checks.get(source, ())
         is_dict = source.kind == "dict" or any(c.kind == "get" for c in children)
         for guard in checks:
-            done = tagged and guard.kind in WITHIN_TAG or is_dict and guard.kind in OF_DICT
+            done = tagged and is_within_tag(guard) or is_dict and guard.kind in OF_DICT
             if not done:
                 self.check(guard)
         if is_dict:
@@ -233,7 +234,7 @@ class GuardCompiler:
         for entry in entries:
             self.read(entry)
             for guard in self.checks.get(entry, ()):
-                if guard.kind in WITHIN_TAG:
+                if is_within_tag(guard):
                     self.check(guard)
         self.ops.append([SETTAG, 0, register, 0, None, at])
         self.about.append(None)
@@ -248,6 +249,15 @@ class GuardCompiler:
     def program(self) -> tuple[list[tuple], int]:
         """The operations as C takes them, and the number of registers."""
         return [tuple(op) for op in self.ops], len(self.register)
+
+
+def is_within_tag(guard: Guard) -> bool:
+    """Whether the version tag of a dict covers a check on one of its values: not where the value
+    can be given another class (`__class__`) and stay what it is."""
+    if guard.kind != "type":
+        return guard.kind in WITHIN_TAG
+    cls = linked(guard.value)
+    return cls is not None and not cls.__flags__ & HEAP_TYPE
 
 
 def handled_error() -> BaseException:

@@ -7,6 +7,7 @@ what stands between them is compiled when it first runs."""
 import functools
 import inspect
 import operator
+import warnings
 from collections.abc import Callable
 from importlib import import_module
 
@@ -23,7 +24,7 @@ from glasshouse.capture.program_compiler import compile_to_program
 from glasshouse.capture.recording_interpreter import eager
 from glasshouse.ir.graph_module import GraphModule
 from glasshouse.ir.node import WRITING, IRNode, map_nodes
-from glasshouse.torch.front_names import AUTOGRAD, STATE_SETTERS, WRITES, name_of
+from glasshouse.torch.front_names import STATE_SETTERS, WRITES, name_of
 from glasshouse.torch.front_numbers import (
     add_scaling,
     is_number,
@@ -32,6 +33,7 @@ from glasshouse.torch.front_numbers import (
     numbers_of,
     takes_tensors,
 )
+from glasshouse.torch.front_passes import is_pass, passes_through
 
 FEWEST_CALLS = 2  # in a segment that is worth compiling
 FEWEST_SCALED = 8  # in one that is given numbers, which take their time
@@ -148,8 +150,7 @@ def compile_graph(compiler, module: GraphModule, example_inputs: list):
         run = fx_module(module).forward
     elif takes_ours(compiler):
         run = compiler(module, example_inputs)
-    elif any(is_left(node) or numbers_of(node) for node in nodes):
-        note_inputs(nodes, example_inputs)
+    elif is_in_segments(nodes, example_inputs):
         run = in_segments(compiler, module, example_inputs)
     else:
         graph, is_writing = fx_module(module), any(map(writes, nodes))
@@ -175,7 +176,9 @@ def compiled_call(compiler, graph, example_inputs: list, is_writing: bool):
             compiler = functools.partial(compiler, options={"memory_budget": budget})
     # PyTorch's partitioner draws numbers. The context has AOTAutograd say which results are kept
     # for the backward pass alone: they lie as their Program likes.
-    with torch.random.fork_rng(devices=[]), tracing(TracingContext(FakeTensorMode())):
+    context = tracing(TracingContext(FakeTensorMode()))
+    with torch.random.fork_rng(devices=[]), context, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
         compiled = compiler(graph, example_inputs)
     return AliasedInputs(compiled, graph.forward, example_inputs) if is_writing else compiled
 
@@ -183,7 +186,7 @@ def compiled_call(compiler, graph, example_inputs: list, is_writing: bool):
 def is_differentiated_again(node: IRNode) -> bool:
     """Whether a node asks for gradients that have gradients (`create_graph`), which AOTAutograd's
     graphs do not give."""
-    if node.target != "backward" and node.target not in AUTOGRAD:
+    if not is_pass(node):
         return False
     place = 4 if node.target is torch.autograd.grad else 3
     asked = node.args[place] if len(node.args) > place else node.kwargs.get("create_graph")
@@ -208,14 +211,24 @@ def is_left(node: IRNode) -> bool:
     if node.meta.get("hidden") or numbers_of(node) and not takes_tensors(node):
         return True
     if (
-        target in ("backward", "requires_grad_", setattr)
+        is_pass(node)
+        or target in ("requires_grad_", setattr)
         or target in STATE_SETTERS
-        or target in AUTOGRAD
+        or node.kwargs.get("requires_grad")  # what it makes is a leaf
+        or name_of(target) == "lstm"  # its operator keeps None, which AOTAutograd does not take
     ):
         return True
     if target is operator.getitem and isinstance(node.args[0], IRNode):
         return is_left(node.args[0])
     return target is getattr and node.args[1] in ("grad", "data")
+
+
+def is_in_segments(nodes: list[IRNode], example_inputs: list) -> bool:
+    """Whether a graph cannot be compiled as one, its inputs being like these."""
+    note_inputs(nodes, example_inputs)
+    if any(is_left(node) or numbers_of(node) for node in nodes):
+        return True
+    return len({*passes_through(nodes, writes).values()}) > 1
 
 
 def in_segments(compiler, module: GraphModule, example_inputs: list) -> Callable:
@@ -228,13 +241,22 @@ def in_segments(compiler, module: GraphModule, example_inputs: list) -> Callable
         else:
             nodes.append(node)
     ordered = numbers_first(nodes, is_left, writes)
+    passes, through = (
+        passes_through(module.graph.nodes, writes),
+        None,
+    )  # those through what is waiting
     for node in ordered:
-        if node.op.startswith("call_") and not is_left(node):
-            waiting.append(node)
-        else:
+        is_compiled = node.op.startswith("call_") and not is_left(node)
+        own = passes.get(node)
+        differs = own is not None and through is not None and own != through
+        if not is_compiled or differs:
             add_segment(compiler, graph, made, waiting, module.graph.on_error)
+            waiting, through = [], None
+        if is_compiled:
+            waiting.append(node)
+            through = through if own is None else own
+        else:
             add_node(graph, made, node)
-            waiting = []
     run = torch.fx.GraphModule(members_of(module), graph).forward
     if ordered == nodes:
         return run

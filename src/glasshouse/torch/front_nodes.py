@@ -10,7 +10,7 @@ import torch
 from glasshouse.capture.front import FrontEnd, is_in_place
 from glasshouse.capture.operators import ARITHMETIC, IN_PLACE
 from glasshouse.capture.plain import is_instance as isinstance
-from glasshouse.capture.values import Break, Recipe, ValueSource, Var
+from glasshouse.capture.values import Break, Recipe, UserError, ValueSource, Var
 from glasshouse.ir.node import IRNode
 from glasshouse.torch import front_names as names
 from glasshouse.torch.front_names import name_of
@@ -99,14 +99,19 @@ class TorchNodeFront(FrontEnd):
 
     def go_back(self, tracer, op, target, fn, args, kwargs) -> Var:
         """A backward pass as a node; where Python ran in its midst, all that follows is Python's,
-        and from the next call on the pass too."""
+        and from the next call on the pass too. One that raises is not done again: some of its
+        gradients are there."""
         frames = UsersFrames(tracer.plain_codes)
 
         def watched(*args, **kwargs):
             with frames:
                 return fn(*args, **kwargs)
 
-        result = super().apply(tracer, op, target, watched, args, kwargs)
+        try:
+            result = super().apply(tracer, op, target, watched, args, kwargs)
+        except UserError:
+            tracer.stop_learning("a backward pass that raised")
+            raise
         if frames.names:
             code, at = tracer.site()
             code.opaque.add(at)
@@ -267,8 +272,12 @@ class TorchNodeFront(FrontEnd):
             return any(self.holds_tensor_var(tracer, x) for x in tracer.sequence(var))
         return self.is_tensor(var.value)
 
+    def annotate(self, node: IRNode) -> None:
+        node.meta["requires_grad"] = torch.is_grad_enabled()  # of what it writes to, say
+
     def describe(self, node: IRNode, value) -> None:
         node.meta["dtype"], node.meta["memory"] = value.dtype, memory_of(value)
+        node.meta["requires_grad"] = value.requires_grad
 
     def wrap(self, tracer, node: IRNode, result, args, target):
         if (

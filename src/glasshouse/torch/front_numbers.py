@@ -23,11 +23,13 @@ def numbers_of(node: IRNode) -> list[IRNode]:
 
 
 def note_inputs(nodes, example_inputs: list) -> None:
-    """Note the dtypes and memory of a graph's inputs, as those of its calls are."""
+    """Note the dtypes and memory of a graph's inputs, as those of its calls are, and which have
+    gradients."""
     placeholders = (node for node in nodes if node.op == "placeholder")
     for node, x in zip(placeholders, example_inputs, strict=True):
         if isinstance(x, torch.Tensor):
             node.meta["dtype"], node.meta["memory"] = x.dtype, memory_of(x)
+            node.meta["requires_grad"] = x.requires_grad
 
 
 def takes_tensors(node: IRNode) -> bool:
