@@ -6,6 +6,7 @@ it takes. `docs/add_a_lowerer.md` builds one."""
 
 import inspect
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from glasshouse.compile.emitted import EmittedStep, MissingKernel
 from glasshouse.compile.toolchain import digest
 from glasshouse.compile.work import StepKind
 from glasshouse.graph.graph import Graph, Node, users_of
+from glasshouse.graph.symmetric import symmetric_roots
 from glasshouse.ops.collective import ProcessGroup
 
 PACKAGE = Path(__file__).parent.parent
@@ -28,6 +30,11 @@ class GraphUsers:
         self.users: dict[int, list[Node]] = users_of(graph.nodes)
         self.output_numbers = {node.number for node in graph.outputs}
         self.fusable: dict[Any, bool] = {}  # by call, whether fused kernels compute it
+
+    @cached_property
+    def symmetric(self) -> dict[int, Node | str]:
+        """`symmetric_roots` of the nodes."""
+        return symmetric_roots(self.nodes)
 
     def users_of(self, node: Node) -> list[Node]:
         """The nodes that read a node, once for each operand."""

@@ -24,7 +24,9 @@ class ConfusionMatrix(Metric):
         [[1, 1], [0, 1]]
     """
 
-    def __init__(self, num_classes: int, ignore_index: int | None = None, normalize=None):
+    def __init__(
+        self, num_classes: int | None = None, ignore_index: int | None = None, normalize=None
+    ):
         name = type(self).__name__
         self.num_classes = check_integer(name, "num_classes", num_classes, 1)
         self.ignore_index = ignore_index
@@ -93,7 +95,7 @@ class ClassAverage(ConfusionMatrix):
 
     def __init__(
         self,
-        num_classes: int,
+        num_classes: int | None = None,
         average="macro",
         ignore_index: int | None = None,
         zero_division: float = 0.0,

@@ -1,5 +1,6 @@
 """The checks that layers, losses and their functional forms share, each naming its caller."""
 
+import inspect
 from numbers import Integral, Real
 
 from glasshouse.base import DTypeError, OptionError, ShapeError, accumulation_dtype, type_name
@@ -88,6 +89,54 @@ def check_callable(where: str, name: str, fn) -> None:
         raise DTypeError(
             where, f"{name} to be callable", f"{fn!r} ({type_name(fn)})", "Pass a function."
         )
+
+
+def check_takes(where: str, name: str, fn, *args: str) -> None:
+    """Raise DTypeError unless `fn` is a function of these arguments."""
+    check_callable(where, name, fn)
+    error = refusal(fn, args, {})
+    if error is not None:
+        expected = f"{name} to be a function of ({', '.join(args)})"
+        got = f"one of {described(inspect.signature(fn))}"
+        raise DTypeError(where, expected, got, sentence(error))
+
+
+def check_arguments(where: str, fn, args: tuple, kwargs: dict) -> None:
+    """Raise DTypeError if `fn` does not take these arguments."""
+    error = refusal(fn, args, kwargs)
+    if error is not None:
+        raise wrong_arguments(where, inspect.signature(fn), args, kwargs, error) from None
+
+
+def wrong_arguments(where: str, signature: inspect.Signature, args, kwargs, error) -> DTypeError:
+    """The error of a call with arguments that a signature does not take."""
+    expected = f"the arguments {described(signature)}"
+    got = ", ".join([f"{len(args)} by position", *(f"{name}=" for name in kwargs)])
+    return DTypeError(where, expected, got, sentence(error))
+
+
+def refusal(fn, args, kwargs) -> TypeError | None:
+    """Why `fn` does not take these arguments; None if it does, or if nobody can tell."""
+    try:
+        signature = inspect.signature(fn)
+    except ValueError:  # of a builtin
+        return None
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        return error
+    return None
+
+
+def described(signature: inspect.Signature) -> str:
+    """A signature without its annotations."""
+    parameters = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    return str(signature.replace(parameters=parameters, return_annotation=signature.empty))
+
+
+def sentence(error: Exception) -> str:
+    text = str(error)
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def narrowed(y: Value, x: Value) -> Value:

@@ -1,10 +1,12 @@
 """Modules that hold other modules or parameters: in a row, a list, a dictionary."""
 
 import operator
+from collections.abc import Iterable
 from itertools import groupby
 
 from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, type_name
 from glasshouse.nn.module import Module, Parameter, indented
+from glasshouse.ops.checks import check_type
 
 
 class Indexed(Module):
@@ -124,6 +126,8 @@ class ModuleList(Indexed):
 
     def __init__(self, modules=None):
         super().__init__()
+        fix = "Pass a list of modules."
+        check_type("ModuleList", modules or (), Iterable, "modules to be a list", fix)
         self.extend(modules or ())
 
     def _repr_children(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 from inspect import Parameter, Signature, signature
 
+from glasshouse.nn.checks import wrong_arguments
 from glasshouse.nn.functional.axes import AXES, RESULTS
 from glasshouse.nn.module import Module
 
@@ -53,7 +54,7 @@ def layer(name: str, function, options: str | None = None, base=Layer, **members
         try:
             bound = accepted.bind(*args, **kwargs)
         except TypeError as error:
-            raise TypeError(f"{name}: {error}") from None
+            raise wrong_arguments(name, accepted, args, kwargs, error) from None
         bound.apply_defaults()
         base.__init__(self, bound.arguments)
 

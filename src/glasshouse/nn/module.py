@@ -8,9 +8,10 @@ from time import perf_counter_ns
 from glasshouse.autograd import no_grad
 from glasshouse.base import OptionError, suggest, type_name
 from glasshouse.base.dtype import bfloat16, float16, float32, float64
-from glasshouse.base.errors import DeviceError, DTypeError, MemberError
+from glasshouse.base.errors import DTypeError, MemberError
 from glasshouse.dispatch import Value, cast, scope_of, state, tell, watchers
 from glasshouse.dispatch.hooks import hooks
+from glasshouse.nn.checks import check_arguments, check_callable
 from glasshouse.nn.hooks import CALL_KINDS, Hooked, call_hooks, called, global_hooks
 from glasshouse.nn.state import Stateful
 from glasshouse.tensor import Tensor, empty
@@ -106,6 +107,9 @@ class Module(Hooked, Stateful):
             if call_hooks or self._is_hooked():
                 return self._call_with_hooks(args, kwargs)
             return self.forward(*args, **kwargs)
+        except TypeError:
+            check_arguments(type(self).__name__, self.forward, args, kwargs)
+            raise
         finally:
             state.scope = outer
             if begin_ns:
@@ -336,6 +340,7 @@ class Module(Hooked, Stateful):
     # -- changing --------------------------------------------------------------------------
     def apply(self, fn):
         """This module, after `fn(module)` for each module below it and then for itself."""
+        check_callable(f"{type(self).__name__}.apply", "fn", fn)
         for module in self.children():
             module.apply(fn)
         fn(self)
@@ -417,19 +422,8 @@ class Module(Hooked, Stateful):
                 x.rebind(empty(x.shape, dtype=x.dtype, device=device))
         return self
 
-    def share_memory(self):
-        """Not possible: values never change, so processes have nothing to share.
-
-        Raises: DeviceError.
-        """
-        raise DeviceError(
-            "share_memory",
-            "tensors of one process",
-            "a wish to share them",
-            "Send state_dict() to the other process.",
-        )
-
     # -- printing --------------------------------------------------------------------------
+
     def extra_repr(self) -> str:
         """What the repr shows between the parentheses; subclasses define it, or list attributes."""
         values = {n: getattr(self, n) for n in self._shown}

@@ -5,7 +5,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from glasshouse.autograd import no_grad
-from glasshouse.base.errors import CheckpointError
+from glasshouse.base.errors import CheckpointError, DeviceError
 from glasshouse.dispatch import Value, cast
 from glasshouse.nn.uninitialized import Uninitialized
 from glasshouse.ops.checks import check_type
@@ -30,6 +30,23 @@ class IncompatibleKeys(NamedTuple):
 class Stateful:
     """Saving and loading, for Module."""
 
+    def cuda(self, device=None):
+        """This module on a CUDA device; raises DeviceError where the backend has none."""
+        return self._convert(lambda t: t.cuda(device))
+
+    def share_memory(self):
+        """Not possible: values never change, so processes have nothing to share.
+
+        Raises: DeviceError.
+        """
+        raise DeviceError(
+            "share_memory",
+            "tensors of one process",
+            "a wish to share them",
+            "Send state_dict() to the other process.",
+        )
+
+    # -- printing --------------------------------------------------------------------------
     def get_extra_state(self):
         """What is saved beside parameters and buffers; subclasses define it with
         `set_extra_state`."""

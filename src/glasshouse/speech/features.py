@@ -2,6 +2,7 @@
 made of array functions, so gradients go through to the waveform."""
 
 import math
+from numbers import Real
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.value import Value, as_value, cast, reshape
 from glasshouse.nn.checks import check_floating
 from glasshouse.nn.functional import conv1d, pad
-from glasshouse.ops.checks import check_integer, check_option
+from glasshouse.ops.checks import check_integer, check_option, check_type
 from glasshouse.tensor import abs, log, maximum, real, reduce, sqrt
 from glasshouse.tensor import imag as imaginary
 from glasshouse.tensor.short_time import frames_of, stft
@@ -149,6 +150,7 @@ def mel_filters(
     check_option(where, "norm", norm, (None, "slaney"))
     check_integer(where, "n_freqs", n_freqs, 2)
     check_integer(where, "n_mels", n_mels, 1)
+    check_type(where, sample_rate, Real, "a number as sample_rate", "Pass e.g. 16000.")
     f_max = sample_rate / 2 if f_max is None else f_max
     if not 0 <= f_min < f_max <= sample_rate / 2:
         expected = f"0 <= f_min < f_max <= {sample_rate / 2}"

@@ -430,6 +430,14 @@ class Tensor(Value):
         home = self.device == "cpu"
         return self if home else box(self.numpy(), self.spec, backends.load("numpy"))
 
+    def cuda(self, device=None):
+        """This tensor on a CUDA device, the one of that number or name: `to_device("cuda")`.
+
+        Raises: DeviceError where the backend has none.
+        """
+        number = f":{device}" if isinstance(device, int) else ""
+        return self.to_device(device if isinstance(device, str) else f"cuda{number}")
+
 
 IN_PLACE = {"+=": "add", "-=": "sub", "*=": "mul", "/=": "truediv", "//=": "floordiv", "%=": "mod",
             "**=": "pow", "&=": "and", "|=": "or", "^=": "xor", "<<=": "lshift", ">>=": "rshift",

@@ -330,3 +330,18 @@ def test_lbfgs_of_complex_parameters_equals_pytorchs(torch):
     opt.step(closure_of(opt, z, gh.asarray(goal)))
     torch_opt.step(closure_of(torch_opt, t, torch.tensor(goal)))
     np.testing.assert_allclose(z.numpy(), t.detach().numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["even", "decaying"])
+def test_two_steps_of_newton_schulz_at_once_are_as_exact_as_pytorchs(torch, kind):
+    x = np.random.default_rng(0).standard_normal((128, 256))
+    if kind == "decaying":
+        left, _, right = np.linalg.svd(x, full_matrices=False)
+        x = left * np.logspace(0, -4, 128) @ right
+    coefficients = (3.4445, -4.775, 2.0315)
+    exact = orthogonal(x, *coefficients, 5)
+    ours = optim.matrices.newton_schulz(gh.asarray(x, dtype=gh.float32), coefficients)
+    single = torch.optim._muon._zeropower_via_newtonschulz
+    theirs = single(torch.tensor(x, dtype=torch.float32), coefficients, 5, 1e-7)
+    error = np.linalg.norm(ours.astype("float64").numpy() - exact)
+    assert error < np.linalg.norm(theirs.double().numpy() - exact)

@@ -11,10 +11,10 @@ from glasshouse.base.dtype import bool_, int32, int64
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
 from glasshouse.nn.checks import (
-    check_callable,
     check_divides,
     check_floating,
     check_positive,
+    check_takes,
     int_tuple,
     widened,
 )
@@ -118,7 +118,7 @@ def flex_attention(
     where = "flex_attention"
     q, k, v = checked_operands(where, query, key, value, enable_gqa)
     if score_mod is not None:
-        check_callable(where, "score_mod", score_mod)
+        check_takes(where, "score_mod", score_mod, "score", *Positions._fields)
     batch, heads, queries, keys = *q.shape[:3], k.shape[2]
     if block_mask is not None:
         check_type(where, block_mask, BlockMask, "a BlockMask", "Make it with create_block_mask.")
@@ -210,7 +210,7 @@ def joined(where: str, mask_mods, join) -> Callable:
     if not mask_mods:
         raise OptionError(where, "at least one mask function", "none", "Pass some.")
     for mask_mod in mask_mods:
-        check_callable(where, "mask_mod", mask_mod)
+        check_takes(where, "mask_mod", mask_mod, *Positions._fields)
 
     def mask(batch, head, q_index, kv_index):
         first, *rest = mask_mods
@@ -250,7 +250,7 @@ def create_mask(
     Shapes: -> (B, H, Q_LEN, KV_LEN).
     """
     where = "create_mask"
-    check_callable(where, "mod_fn", mod_fn)
+    check_takes(where, "mod_fn", mod_fn, *Positions._fields)
     check_positive(where, B=B or 1, H=H or 1, Q_LEN=Q_LEN, KV_LEN=KV_LEN)
     at = positions_of(B or 1, H or 1, range(Q_LEN), KV_LEN)
     return mask_at(mod_fn, at)

@@ -1,5 +1,6 @@
 """Padding of tensors, and patches: unfold, and its transpose fold."""
 
+from collections.abc import Iterable
 from math import prod
 
 import numpy as np
@@ -9,7 +10,7 @@ from glasshouse.dispatch.value import Value, as_value, reshape
 from glasshouse.nn.checks import check_floating, check_ndim, int_tuple
 from glasshouse.nn.functional.conv import check_extent
 from glasshouse.ops import movement, window
-from glasshouse.ops.checks import check_option
+from glasshouse.ops.checks import check_option, check_type
 from glasshouse.ops.index import gather
 from glasshouse.tensor.manipulate import permute_dims
 
@@ -31,6 +32,7 @@ def pad(input, pad, mode="constant", value=None):
     """
     x = as_value(input, where="pad")
     check_option("pad", "mode", mode, PAD_MODES)
+    check_type("pad", pad, Iterable, "a pair of widths for each axis", "Pass e.g. (1, 1).")
     widths = tuple(pad)
     if len(widths) % 2 or not all(isinstance(w, int) for w in widths):
         raise OptionError(

@@ -12,6 +12,7 @@ from glasshouse.targets.cpu.onednn_products import OnednnProducts
 from glasshouse.targets.cpu.scan import LoopLowerer
 from glasshouse.targets.cpu.scatter import ScatterKernels
 from glasshouse.targets.cpu.start_wait import CollectiveLowerer
+from glasshouse.targets.cpu.symmetric_products import SymmetricProducts
 from glasshouse.targets.cpu.windows import WindowKernels
 from glasshouse.targets.cpu.winograd import WinogradConvolutions
 
@@ -32,6 +33,7 @@ CPU = CpuTarget(
     "cpu",
     [
         WinogradConvolutions(),
+        SymmetricProducts(),
         LoopProducts(),
         OnednnProducts(),
         DepthwiseGradients(),
