@@ -42,6 +42,41 @@ def free_received(schedule: list[Step]) -> list[Step]:
     return ordered
 
 
+def received_later(schedule: list[Step]) -> list[Step]:
+    """The steps with those that need the end of a collective behind what else is there to compute
+    until the next one starts: the collective has that time. Such a reader is the mean of a bucket
+    of gradients, beside which the backward pass can go on."""
+    ordered: list[Step] = []
+    waiting: list[Step] = []
+    reads: set[PlannedBuffer] = set()
+    writes: set[PlannedBuffer] = set()  # by those that wait, and by collectives that they wait for
+    for step in schedule:
+        part = step.part if isinstance(step, LoweredStep) else ""
+        if part == "wait":
+            ordered.append(step)
+            writes |= step.writes()
+        elif part == "start" or step.lowerer.is_host or is_collective(step):
+            ordered += [*waiting, step]
+            waiting, reads, writes = [], set(), set()
+        elif must_wait_for(reads, writes, step):
+            waiting.append(step)
+            reads |= step.reads()
+            writes |= step.writes()
+        else:
+            ordered.append(step)
+    return ordered + waiting
+
+
+def must_wait_for(reads: set[PlannedBuffer], writes: set[PlannedBuffer], step: Step) -> bool:
+    """Whether a step has to come behind others that read and write these buffers."""
+    own = step.writes()
+    return not (writes.isdisjoint(step.reads() | own) and reads.isdisjoint(own))
+
+
+def is_collective(step: Step) -> bool:
+    return isinstance(step, LoweredStep) and step.node.call.is_collective
+
+
 def is_large(buffer: PlannedBuffer) -> bool:
     """Whether it is a value in between that takes part in this."""
     return buffer.place == "arena" and buffer.spec.nbytes >= LENT_BYTES

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from glasshouse.compile.order import free_received
+from glasshouse.compile.order import free_received, is_collective, received_later
 from glasshouse.compile.steps import LoweredStep, PlannedBuffer, Step
 
 MOST_GROWTH = 8  # the peak of the arena may grow by one part in so many
@@ -50,7 +50,18 @@ def overlapped(schedule: list[Step]) -> list[Step]:
     """The steps with starts as early and waits as late as memory allows."""
     if not any(isinstance(step, LoweredStep) and step.part for step in schedule):
         return schedule
-    return Overlap(free_received(schedule)).ordered()
+    schedule = free_received(schedule)
+    limit = limit_of(schedule)
+    later = received_later(schedule)
+    if live_bytes(later).max(initial=0) <= limit:
+        schedule = later
+    return Overlap(schedule, limit).ordered()
+
+
+def limit_of(schedule: list[Step]) -> int:
+    """How many bytes of the arena may be in use for things to run beside each other."""
+    peak = int(live_bytes(schedule).max(initial=0))
+    return peak + peak // MOST_GROWTH
 
 
 class Overlap:
@@ -61,7 +72,8 @@ class Overlap:
     live     by place, the bytes of the arena that are in use while that step runs
     limit    how many there may be"""
 
-    def __init__(self, schedule: list[Step]):
+    def __init__(self, schedule: list[Step], limit: int):
+        self.limit = limit
         self.others: list[Step] = []
         self.flights: list[Flight] = []
         starts: dict[int, LoweredStep] = {}
@@ -76,11 +88,9 @@ class Overlap:
                 start = starts[step.node.number]
                 self.flights.append(Flight(start, step, len(self.others)))
         self.touches = Touches(self.others)
-        used = live_bytes(schedule)
-        self.live = used[positions]
-        peak = int(used.max(initial=0))
-        self.limit = peak + peak // MOST_GROWTH
-        self.fences = [i for i, step in enumerate(self.others) if is_fence(step)]
+        self.live = live_bytes(schedule)[positions]
+        # Steps that do a whole collective, before which no later one may start.
+        self.fences = [i for i, step in enumerate(self.others) if is_collective(step)]
 
     def ordered(self) -> list[Step]:
         """The new schedule."""
@@ -129,11 +139,6 @@ class Overlap:
                 last = begin + int(full[0]) if len(full) else last
                 self.live[begin:last] += buffer.spec.nbytes
         return last
-
-
-def is_fence(step: Step) -> bool:
-    """Whether a step does a whole collective, before which no later one may start."""
-    return isinstance(step, LoweredStep) and step.node.call.is_collective
 
 
 def in_turn(starts: list[LoweredStep], waits: list[LoweredStep]) -> list[LoweredStep]:

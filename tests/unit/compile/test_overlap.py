@@ -67,6 +67,47 @@ def test_others_run_between_start_and_wait():
     ]
 
 
+def test_what_reads_a_sum_waits_until_others_are_computed():
+    """As the means of gradients of ZeRO 2, beside which the backward pass goes on."""
+
+    def work(a, b, large):
+        square = large @ large  # there until the end, so that a sum more is a small part of memory
+        first = total(a @ b) * 0.5
+        second = total(b @ a) * 0.5
+        return first, second, square @ large
+
+    found = words(plan_of(work, SQUARE, SQUARE, (4 * SIZE, 4 * SIZE)))
+    assert [word for word in found if word != "reorder"] == [
+        "matmul",
+        "matmul",
+        "start all_reduce",
+        "matmul",
+        "start all_reduce",
+        "all_reduce",
+        "mul",
+        "matmul",
+        "all_reduce",
+        "mul",
+    ]
+
+
+def test_what_the_next_collective_needs_does_not_wait_for_more():
+    def work(a, b):
+        halved = total(a @ b) * 0.5
+        beside = a + b
+        return total(halved @ b), beside
+
+    assert words(plan_of(work, SQUARE, SQUARE)) == [
+        "matmul",
+        "start all_reduce",
+        "add",
+        "all_reduce",
+        "mul",
+        "matmul",
+        "all_reduce",
+    ]
+
+
 def test_starts_stay_in_the_order_of_the_calls():
     def work(a, b):
         c = a @ b
