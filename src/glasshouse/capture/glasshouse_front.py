@@ -272,7 +272,7 @@ class GlasshouseFront(TensorFront, ModuleFront):
         """The arguments of `backward_with_hooks` that say what hooks these leaves have, guarded."""
         ends, pairs = {}, []
         for leaf in leaves:
-            var, hooks = tracer.tracked[id(leaf.tensor())], []
+            var, told = tracer.tracked[id(leaf.tensor())], []
             inside = tracer.guards.source("dict", var.origin)
             entry = tracer.guards.source("get", inside, "tape_entry")
             table = tracer.guards.source("attr", entry, "grad_hooks")
@@ -283,8 +283,8 @@ class GlasshouseFront(TensorFront, ModuleFront):
                 if slot == AT_END:
                     ends.setdefault(hook, own)
                     own = Var([*ends].index(hook))
-                hooks.append(tracer.new_tuple([Var(slot), own]))
-            pairs.append(tracer.new_tuple([var, tracer.new_tuple(hooks)]))
+                told.append(tracer.new_tuple([Var(slot), own]))
+            pairs.append(tracer.new_tuple([var, tracer.new_tuple(told)]))
         return tracer.new_tuple(pairs), tracer.new_tuple([*ends.values()])
 
     def before_backward(self, tracer, outputs):

@@ -80,7 +80,9 @@ class CaptureSession(BreakContinuation):
                 return self.finish(outcome)
             self.note_given_up()
             return self.went_on(outcome)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, Exception) and not tracer.live:
+                self.note_given_up()
             self.leave_contexts()
             raise
         finally:

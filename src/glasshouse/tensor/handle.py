@@ -417,11 +417,12 @@ class Tensor(Value):
             return self
         here = backends.current()
         if here.device != device:
+            cuda = device if device.startswith("cuda") else "cuda"
             raise DeviceError(
                 "to_device",
                 f"device {here.device!r} of backend {here.name}",
                 repr(device),
-                f"Switch with gh.backends.use('torch:{device}') or another backend.",
+                f"For {cuda!r}, switch with gh.backends.use('torch:{cuda}').",
             )
         return box(here.from_numpy(self.numpy()), self.spec, here)
 

@@ -109,8 +109,8 @@ class TorchNodeFront(FrontEnd):
 
         try:
             result = super().apply(tracer, op, target, watched, args, kwargs)
-        except UserError:
-            tracer.stop_learning("a backward pass that raised")
+        except UserError as raised:
+            tracer.stop_learning(f"a backward pass raising {type(raised.error).__name__}")
             raise
         if frames.names:
             code, at = tracer.site()
