@@ -33,7 +33,7 @@ from glasshouse.torch.front_numbers import (
     numbers_of,
     takes_tensors,
 )
-from glasshouse.torch.front_passes import is_pass, passes_through
+from glasshouse.torch.front_passes import Passes, is_pass, passes_through
 
 FEWEST_CALLS = 2  # in a segment that is worth compiling
 FEWEST_SCALED = 8  # in one that is given numbers, which take their time
@@ -241,10 +241,8 @@ def in_segments(compiler, module: GraphModule, example_inputs: list) -> Callable
         else:
             nodes.append(node)
     ordered = numbers_first(nodes, is_left, writes)
-    passes, through = (
-        passes_through(module.graph.nodes, writes),
-        None,
-    )  # those through what is waiting
+    passes = passes_through(module.graph.nodes, writes)
+    through: Passes | None = None  # those through what is waiting
     for node in ordered:
         is_compiled = node.op.startswith("call_") and not is_left(node)
         own = passes.get(node)
