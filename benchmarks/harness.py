@@ -74,6 +74,21 @@ def save(name: str, results: dict, options: argparse.Namespace) -> Path:
     return path
 
 
+def save_rows(name: str, rows: dict, order, options: argparse.Namespace, **more) -> Path:
+    """`save` of rows by name, in this order, with those of an earlier run that this one did not
+    make, and of `more` beside them."""
+    path = options.out / f"{name}.json"
+    before = json.loads(path.read_text())["results"]["rows"] if path.exists() else {}
+    known = {**before, **rows}
+    ordered = {key: known[key] for key in order if key in known}
+    return save(name, {**more, "rows": ordered}, options)
+
+
+def has_words(name: str, words) -> bool:
+    """Whether a row's name has all of these words, in capitals or not."""
+    return all(word.lower() in name.lower() for word in words)
+
+
 def show(title: str, columns: list[str], rows: list[list[str]], note: str = "") -> None:
     """Print a table: the first column to the left, the others to the right."""
     table = Table(box=None, show_edge=False, padding=(0, 2, 0, 0), header_style="dim")

@@ -19,6 +19,7 @@ from glasshouse import distributed as dist
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "unit" / "distributed"))
 
 from distributed_curves import SCHEMES, Scheme
+from harness import has_words
 from planned_steps import measured, predicted
 
 HEAD = ("scheme", "ranks", "sent, predicted", "measured", "peak, predicted", "measured")
@@ -53,11 +54,7 @@ def line(cells: tuple) -> str:
 
 def table(kind: str, words=()) -> tuple[str, bool]:
     """The table as text, and whether both numbers are equal everywhere."""
-    schemes = {
-        name: scheme
-        for name, scheme in SCHEMES["gpt"].items()
-        if all(word.lower() in name.lower() for word in words)
-    }
+    schemes = {name: scheme for name, scheme in SCHEMES["gpt"].items() if has_words(name, words)}
     found: dict[str, list] = {}
     for size in {scheme.ranks for scheme in schemes.values()}:  # ranks stay from one to the next
         own = {name: scheme for name, scheme in schemes.items() if scheme.ranks == size}

@@ -14,7 +14,6 @@ any. Those that ran are saved, in the place of earlier ones. Ends with 1 where a
 tolerance, fails, or is not refused.
 """
 
-import json
 import os
 import sys
 from itertools import product
@@ -32,7 +31,7 @@ from glasshouse.vision.models.resnet import BasicBlock
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests" / "unit" / "distributed")]
 
-from harness import parse_arguments, save, show  # noqa: E402
+from harness import has_words, parse_arguments, save_rows, show  # noqa: E402
 from parallel_models import (  # noqa: E402
     DECODER_PLANS,
     STAGES_PER_RANK,
@@ -387,23 +386,13 @@ def cells(name: str, row: dict) -> list[str]:
     ]
 
 
-def record(rows: dict[str, dict], steps: int, options) -> Path:
-    """Save rows in the place of those that an earlier run saved."""
-    path = options.out / "distributed_curves.json"
-    before = json.loads(path.read_text())["results"]["rows"] if path.exists() else {}
-    names = map(str, all_tasks(steps))
-    known = {**before, **rows}
-    results = {"steps": steps, "rows": {name: known[name] for name in names if name in known}}
-    return save("distributed_curves", results, options)
-
-
 def main() -> int:
     options = parse_arguments(__doc__, ("WORDs",))
     steps = 3 if options.smoke else STEPS
     words = options.parts or (["mlp", "SGD", "ZeRO 3, 2"] if options.smoke else [])
     every = all_tasks(steps)
     alone: dict[tuple, dict] = {}
-    tasks = [task for task in every if all(w.lower() in str(task).lower() for w in words)]
+    tasks = [task for task in every if has_words(str(task), words)]
     if not tasks:
         print(f"No row has all of {words}. Rows:", *every, sep="\n")
         return 1
@@ -414,7 +403,7 @@ def main() -> int:
         found = found_by_ranks(batch)
         rows |= {str(task): row_of(task, found[task], alone) for task in batch}
         if not options.smoke:
-            record(rows, steps, options)
+            save_rows("distributed_curves", rows, map(str, every), options, steps=steps)
     os.environ.setdefault("COLUMNS", "120")  # of the table, where there is no terminal
     columns = ["model, optimizer, scheme", "ranks", "apart", "allowed", "rounding", "faster"]
     table = [cells(*item) for item in rows.items()]

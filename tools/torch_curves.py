@@ -13,7 +13,6 @@ each in a process of its own. Those that ran are saved, in the place of earlier 
 where a row is further from eager than is allowed, has a break, or fails."""
 
 import copy
-import json
 import os
 import sys
 import warnings
@@ -28,7 +27,7 @@ sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "benchmarks")]
 
 import apart  # noqa: E402
 import torch_model_zoo as zoo  # noqa: E402
-from harness import parse_arguments, save, show  # noqa: E402
+from harness import has_words, parse_arguments, save_rows, show  # noqa: E402
 
 import glasshouse as gh  # noqa: E402
 
@@ -182,15 +181,6 @@ def run_apart(model: str, rule: str, steps: int) -> dict:
     return {"agrees": False, "failed": str(found)} if isinstance(found, apart.Ended) else found
 
 
-def record(rows: dict[str, dict], options) -> None:
-    """Save rows in the place of those that an earlier run saved."""
-    path = options.out / "torch_curves.json"
-    before = json.loads(path.read_text())["results"]["rows"] if path.exists() else {}
-    known = {**before, **rows}
-    ordered = {name: known[name] for name in every_row() if name in known}
-    save("torch_curves", {"steps": STEPS, "allowed": ALLOWED, "rows": ordered}, options)
-
-
 def every_row() -> dict[str, tuple[str, str]]:
     """Model and optimizer of each row, by name."""
     return {f"{model} {rule}": (model, rule) for model in RATES for rule in OPTIMIZERS}
@@ -217,11 +207,12 @@ def main() -> int:
     words = options.parts or (["lstm", "SGD"] if options.smoke else [])
     rows = {}
     for name, (model, rule) in every_row().items():
-        if all(word.lower() in name.lower() for word in words):
+        if has_words(name, words):
             rows[name] = run_apart(model, rule, 3 if options.smoke else STEPS)
             print(*cells(name, rows[name]), flush=True)
             if not options.smoke:
-                record(rows, options)
+                of_all = {"steps": STEPS, "allowed": ALLOWED}
+                save_rows("torch_curves", rows, every_row(), options, **of_all)
     columns = ["model, optimizer", "apart", "rounding", "graphs", "breaks", "first loss", "last"]
     show("Loss curves beside eager", [*columns, ""], [cells(*item) for item in rows.items()])
     wrong = [name for name, row in rows.items() if not row["agrees"] or row["breaks"]]

@@ -186,8 +186,7 @@ TABLE = {
 
 @pytest.mark.parametrize("call", TABLE)
 def test_wrong_call(call):
-    error, text = TABLE[call]
-    check_refused(lambda: eval(call, NAMES), error, text)
+    check_refused(lambda: eval(call, NAMES), *TABLE[call])
 
 
 def test_an_error_inside_a_module_stays_what_it_is():

@@ -8,7 +8,6 @@ import json
 import math
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from math import prod
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -314,7 +313,7 @@ def conv_rates(full, smoke: bool, bandwidth) -> dict[str, list[tuple[float, floa
         pad = (kernel // 2,) * 2
         options = {"stride": (stride,) * 2, "padding": (pad, pad), "dilation": (1, 1), "groups": 1}
         shape, of_results = (batch, channels, size, size), (batch, channels, *(size // stride,) * 2)
-        count = copies(4 * (prod(shape) + prod(of_results)))
+        count = copies(4 * (math.prod(shape) + math.prod(of_results)))
         xs = [full(*shape) for _ in range(count)]
         w = full(channels, channels, kernel, kernel, scale=2 / (channels * kernel**2))
         gs = [full(*of_results) for _ in range(count)]

@@ -66,7 +66,8 @@ def backward(outputs, gradients=None, retain_graph=None, create_graph: bool = Fa
     def arrive(node, slots) -> bool:
         if isinstance(node, Leaf):
             node.accumulate(slots[0])
-            ends.update(dict.fromkeys(node.hooks_at(AT_END)))
+            if node.grad_hooks:
+                ends.update(dict.fromkeys(node.hooks_at(AT_END)))
         return True
 
     outputs, walk = as_tuple(outputs), Walk(retain_graph, create_graph)

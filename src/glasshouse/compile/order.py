@@ -32,11 +32,7 @@ def free_received(schedule: list[Step]) -> list[Step]:
         readers = [i for i, x in enumerate(ordered) if x is not step and large & x.reads()]
         begin = max((i + 1 for i in readers if not ordered[i].lowerer.is_host), default=at)
         inputs = {b for b in step.reads() if b.place == "input"}  # whose memory it may take over
-        first = at
-        while first > begin and not must_wait(
-            ordered[first - 1], step.reads(), step.writes() | inputs
-        ):
-            first -= 1
+        first = first_place(ordered, at, begin, step.reads(), step.writes() | inputs)
         del ordered[at]
         ordered.insert(first, step)
     return ordered
@@ -55,22 +51,16 @@ def received_later(schedule: list[Step]) -> list[Step]:
         if part == "wait":
             ordered.append(step)
             writes |= step.writes()
-        elif part == "start" or step.lowerer.is_host or is_collective(step):
+        elif is_collective(step) or step.lowerer.is_host:
             ordered += [*waiting, step]
             waiting, reads, writes = [], set(), set()
-        elif must_wait_for(reads, writes, step):
+        elif must_wait(step, reads, writes):
             waiting.append(step)
             reads |= step.reads()
             writes |= step.writes()
         else:
             ordered.append(step)
     return ordered + waiting
-
-
-def must_wait_for(reads: set[PlannedBuffer], writes: set[PlannedBuffer], step: Step) -> bool:
-    """Whether a step has to come behind others that read and write these buffers."""
-    own = step.writes()
-    return not (writes.isdisjoint(step.reads() | own) and reads.isdisjoint(own))
 
 
 def is_collective(step: Step) -> bool:
@@ -94,9 +84,7 @@ def move_forward(ordered: list[Step], at: int) -> None:
     large = {b for b in reads - writes if is_large(b)}
     if not large or any(large & other.reads() for other in ordered[at + 1 :]):
         return
-    first = begin
-    while first and not must_wait(ordered[first - 1], reads, writes | large):
-        first -= 1
+    first = first_place(ordered, begin, 0, reads, writes | large)
     del ordered[begin : at + 1]
     ordered[first:first] = moved
 
@@ -108,7 +96,17 @@ def lays_out_for(other: Step, step: Step) -> bool:
     )
 
 
+def first_place(
+    ordered: list[Step], at: int, least: int, reads: set[PlannedBuffer], writes: set[PlannedBuffer]
+) -> int:
+    """How far forward, from `at` to `least`, what reads and writes these buffers may be moved."""
+    while at > least and not must_wait(ordered[at - 1], reads, writes):
+        at -= 1
+    return at
+
+
 def must_wait(other: Step, reads: set[PlannedBuffer], writes: set[PlannedBuffer]) -> bool:
-    """Whether a step that reads and writes these buffers has to come behind another one."""
+    """Whether of a step and what reads and writes these buffers one has to stay behind the other,
+    whichever comes first."""
     written = other.writes()
     return not (written.isdisjoint(reads | writes) and writes.isdisjoint(other.reads()))

@@ -414,6 +414,10 @@ class Module(Hooked, Stateful):
         """This module in host memory."""
         return self._convert(lambda t: t.cpu())
 
+    def cuda(self, device=None):
+        """This module on a CUDA device; raises DeviceError where the backend has none."""
+        return self._convert(lambda t: t.cuda(device))
+
     def to_empty(self, *, device=None, recurse: bool = True):
         """This module on another device, with parameters and buffers of no particular contents."""
         members = (*self.parameters(recurse), *self.buffers(recurse))
@@ -423,7 +427,6 @@ class Module(Hooked, Stateful):
         return self
 
     # -- printing --------------------------------------------------------------------------
-
     def extra_repr(self) -> str:
         """What the repr shows between the parentheses; subclasses define it, or list attributes."""
         values = {n: getattr(self, n) for n in self._shown}

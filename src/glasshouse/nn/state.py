@@ -30,10 +30,6 @@ class IncompatibleKeys(NamedTuple):
 class Stateful:
     """Saving and loading, for Module."""
 
-    def cuda(self, device=None):
-        """This module on a CUDA device; raises DeviceError where the backend has none."""
-        return self._convert(lambda t: t.cuda(device))
-
     def share_memory(self):
         """Not possible: values never change, so processes have nothing to share.
 
@@ -46,7 +42,6 @@ class Stateful:
             "Send state_dict() to the other process.",
         )
 
-    # -- printing --------------------------------------------------------------------------
     def get_extra_state(self):
         """What is saved beside parameters and buffers; subclasses define it with
         `set_extra_state`."""

@@ -150,8 +150,8 @@ def compile_graph(compiler, module: GraphModule, example_inputs: list):
         run = fx_module(module).forward
     elif takes_ours(compiler):
         run = compiler(module, example_inputs)
-    elif is_in_segments(nodes, example_inputs):
-        run = in_segments(compiler, module, example_inputs)
+    elif (passes := passes_apart(nodes, example_inputs)) is not None:
+        run = in_segments(compiler, module, example_inputs, passes)
     else:
         graph, is_writing = fx_module(module), any(map(writes, nodes))
         if isinstance(compiler, BudgetCompiler):  # its error is that of a run
@@ -223,16 +223,20 @@ def is_left(node: IRNode) -> bool:
     return target is getattr and node.args[1] in ("grad", "data")
 
 
-def is_in_segments(nodes: list[IRNode], example_inputs: list) -> bool:
-    """Whether a graph cannot be compiled as one, its inputs being like these."""
+def passes_apart(nodes: list[IRNode], example_inputs: list) -> dict[IRNode, Passes] | None:
+    """The passes through each call of a graph that cannot be compiled as one, its inputs being like
+    these; None if it can."""
     note_inputs(nodes, example_inputs)
-    if any(is_left(node) or numbers_of(node) for node in nodes):
-        return True
-    return len({*passes_through(nodes, writes).values()}) > 1
+    passes = passes_through(nodes, writes)
+    is_one = len({*passes.values()}) <= 1
+    return None if is_one and not any(is_left(x) or numbers_of(x) for x in nodes) else passes
 
 
-def in_segments(compiler, module: GraphModule, example_inputs: list) -> Callable:
-    """What runs a graph in which some calls are made as they are, the others compiled."""
+def in_segments(
+    compiler, module: GraphModule, example_inputs: list, passes: dict[IRNode, Passes]
+) -> Callable:
+    """What runs a graph in which some calls are made as they are, the others compiled: together if
+    the same passes go through them."""
     graph, made, waiting = torch.fx.Graph(), {}, []
     nodes = []
     for node in module.graph.nodes:
@@ -241,7 +245,6 @@ def in_segments(compiler, module: GraphModule, example_inputs: list) -> Callable
         else:
             nodes.append(node)
     ordered = numbers_first(nodes, is_left, writes)
-    passes = passes_through(module.graph.nodes, writes)
     through: Passes | None = None  # those through what is waiting
     for node in ordered:
         is_compiled = node.op.startswith("call_") and not is_left(node)
