@@ -129,6 +129,12 @@ def current_target() -> Target:
     return state.compile_target or DefaultTarget.target
 
 
+def target_for(threads: int):
+    """Inside, Programs are those for so many threads: oneDNN shares work out when it is made."""
+    target = current_target()
+    return having(state, compile_target=target.extension(("threads", threads), threads=threads))
+
+
 @contextmanager
 def use_target(target: Target):
     """Inside, Programs are compiled for this target; what was recorded before is computed first.

@@ -217,6 +217,22 @@ def count_threads() -> int:
     return 0 if openmp is None else openmp.omp_get_max_threads()
 
 
+class threads_used:
+    """Inside, kernels of this thread use so many threads; 0 changes nothing."""
+
+    def __init__(self, count: int):
+        self.count, self.openmp = count, share_openmp() if count else None
+
+    def __enter__(self):
+        if self.openmp is not None:
+            self.before = self.openmp.omp_get_max_threads()
+            self.openmp.omp_set_num_threads(self.count)
+
+    def __exit__(self, *exc_info):
+        if self.openmp is not None:
+            self.openmp.omp_set_num_threads(self.before)
+
+
 def load_library(path: Path) -> ctypes.CDLL | None:
     """The library of an entry, unloaded again when nothing refers to it any more."""
     share_openmp()

@@ -1,10 +1,14 @@
 """What a training step costs on each of many ranks, before any of them is started."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from glasshouse.analyze.meta import meta
 from glasshouse.analyze.step import step
 from glasshouse.analyze.step_costs import StepCosts
+from glasshouse.base.processes import threads_of_ranks
+from glasshouse.compile.target import target_for
+from glasshouse.compile.toolchain import threads_used
 from glasshouse.distributed.simulated import simulated
 from glasshouse.tensor import random
 
@@ -18,7 +22,9 @@ def step_costs(
     **options,
 ) -> list[StepCosts]:
     """What a step costs on each rank of a world of `size`, or on some `ranks` of it: peak memory,
-    bytes sent, FLOPs, time. Neither the other ranks nor the model's memory need be there.
+    bytes sent, FLOPs, time. Neither the other ranks nor the model's memory need be there. Ranks
+    compute with as many threads as `glasshouse launch` gives them; over "mpi", with all of this
+    process.
 
     build       what a rank does before it trains: build(*args) makes the model and its optimizer,
                 with `mesh`, `replicate`, `zero`, `distribute` or `pipeline` as in earnest, and
@@ -43,8 +49,21 @@ def step_costs(
     seed = generator.state()
     for rank in range(size) if ranks is None else ranks:
         try:
-            with simulated(size, rank, transport), meta():
+            with threads_of_a_rank(size, transport), simulated(size, rank, transport), meta():
                 costs.append(step(*build(*args), **options))
         finally:
             generator.set_state(seed)
     return costs
+
+
+@contextmanager
+def threads_of_a_rank(size: int, transport: str) -> Iterator[None]:
+    """Inside, kernels are planned for the threads that each of so many ranks has: what oneDNN works
+    in depends on them."""
+    told = {} if transport == "mpi" else threads_of_ranks(size)
+    if not told:
+        yield
+        return
+    threads = int(told["OMP_NUM_THREADS"])
+    with threads_used(threads), target_for(threads):
+        yield

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from glasshouse.base import OptionError, check_known, having, suggest
 from glasshouse.base.units import MemoryBudget, parse_budget
-from glasshouse.compile import toolchain
 from glasshouse.compile.target import current_target
 from glasshouse.dispatch.autocast import autocast
 from glasshouse.dispatch.bind import state
@@ -72,28 +71,6 @@ def check_mode(mode: str | None) -> None:
     """
     if mode is not None:
         check_known("torch.compile(mode=…)", "a mode of torch.compile", mode, MODES)
-
-
-class threads_used:
-    """Inside, kernels of this thread use so many threads; 0 changes nothing."""
-
-    def __init__(self, count: int):
-        self.count, self.openmp = count, toolchain.share_openmp() if count else None
-
-    def __enter__(self):
-        if self.openmp is not None:
-            self.before = self.openmp.omp_get_max_threads()
-            self.openmp.omp_set_num_threads(self.count)
-
-    def __exit__(self, *exc_info):
-        if self.openmp is not None:
-            self.openmp.omp_set_num_threads(self.before)
-
-
-def target_for(threads: int):
-    """Inside, Programs are those for so many threads: oneDNN shares work out when it is made."""
-    target = current_target()
-    return having(state, compile_target=target.extension(("threads", threads), threads=threads))
 
 
 def target_of(stable: frozenset[int], free: frozenset[int], written: frozenset, apart: bool):

@@ -13,7 +13,8 @@ from glasshouse.base import BackendError, having
 from glasshouse.base.flags import flags
 from glasshouse.compile.emitted import StaleCode
 from glasshouse.compile.plan import no_collection
-from glasshouse.compile.toolchain import CompileError
+from glasshouse.compile.target import target_for
+from glasshouse.compile.toolchain import CompileError, threads_used
 from glasshouse.dispatch.bind import state, timers
 from glasshouse.dispatch.watch import COMPILING, tell, told
 from glasshouse.torch.eager_variant import EagerVariant
@@ -22,7 +23,7 @@ from glasshouse.torch.kept_lowering import key_of as key_of_lowering
 from glasshouse.torch.kept_lowering import load as load_lowered
 from glasshouse.torch.kept_lowering import save as save_lowered
 from glasshouse.torch.lowering import ALL, GraphLowering, debug_unknown
-from glasshouse.torch.options import TorchOptions, target_for, threads_used
+from glasshouse.torch.options import TorchOptions
 from glasshouse.torch.passes import place
 from glasshouse.torch.planned import PlannedVariant, are_contentless
 from glasshouse.torch.tensor_access import turned

@@ -8,6 +8,9 @@ import glasshouse as gh
 from glasshouse import distributed as dist
 from glasshouse.analyze import MachineProfile
 from glasshouse.base.errors import OptionError
+from glasshouse.base.processes import count_cores
+from glasshouse.compile import toolchain
+from glasshouse.compile.target import current_target
 
 DATA, PIPE, TWO_BY_TWO = {"data": 2}, {"pipe": 2}, {"data": 2, "tensor": 2}
 CASES = [
@@ -55,6 +58,22 @@ def test_only_the_ranks_that_are_asked_for_are_analysed():
     assert len(predicted("mlp", Scheme({"data": 4}), ranks=[3], steps=1)) == 1
     with pytest.raises(OptionError, match="from 0 to 3"):
         predicted("mlp", Scheme({"data": 4}), ranks=[4])
+
+
+def test_ranks_have_their_part_of_the_cores(monkeypatch):
+    """What a rank computes with decides what its kernels work in."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    found = []
+
+    def noted():
+        found.append((toolchain.count_threads(), current_target().threads))
+        return build("mlp", Scheme(DATA))
+
+    with toolchain.threads_used(3):
+        dist.step_costs(noted, 2, ranks=[0], steps=1)
+        assert toolchain.count_threads() == 3
+    own = max(1, count_cores() // 2)
+    assert found == [(own, own)]
 
 
 def test_ranks_take_less_memory_the_more_they_share_out():
