@@ -7,11 +7,13 @@ import warnings
 
 import torch
 import torch_model_zoo as zoo
+from torch_model_exact import distance, draws, mark_of, said_of, times_as_far, widened
 
 import glasshouse as gh
 
 STEPS = 4  # the first two are captured: they make gradients and the optimizer's state
-LOSSES, PARAMETERS, GRADIENTS = 1e-3, 1e-3, 2e-2  # relative differences that are allowed
+ALLOWED = {"losses": 1e-3, "gradients": 2e-2, "parameters": 1e-3}  # relative differences
+LEAST = 1e-3  # of the largest tensor, what a smaller one's difference is a part of
 
 
 def parts_of(outputs) -> list[torch.Tensor]:
@@ -50,44 +52,77 @@ def weights_of(model, inputs: dict) -> list[torch.Tensor]:
 
 
 class Run:
-    """What some steps of a copy of a model gave: losses, gradients, parameters and buffers."""
+    """What some steps of a copy of a model gave: losses, gradients, parameters with buffers."""
 
     def __init__(self, step, model, inputs: dict, weights: list[torch.Tensor]):
         self.model = model = copy.deepcopy(model)  # which keeps the entries
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
         torch.manual_seed(2)
-        self.losses, self.seconds = [], []
-        for _ in range(STEPS):
+        losses, self.seconds = {}, []
+        for number in range(STEPS):
             start = time.perf_counter()
-            self.losses.append(step(model, optimizer, inputs, weights).clone())
+            losses[number] = step(model, optimizer, inputs, weights).clone()
             self.seconds.append(time.perf_counter() - start)
         parameters = dict(model.named_parameters())
-        self.gradients = {k: p.grad for k, p in parameters.items() if p.grad is not None}
-        self.state = model.state_dict()
+        gradients = {k: p.grad for k, p in parameters.items() if p.grad is not None}
+        self.parts = {"losses": losses, "gradients": gradients, "parameters": model.state_dict()}
+
+    def tensors(self) -> list[torch.Tensor]:
+        """All of it."""
+        return [x for part in self.parts.values() for x in part.values()]
+
+    def allowed(self) -> list[float]:
+        """The largest distance from each tensor that is right."""
+        return [
+            ALLOWED[name] * scale
+            for name, part in self.parts.items()
+            for scale in scales(part).values()
+        ]
+
+
+def scales(part: dict) -> dict[str, float]:
+    """What a difference of each tensor is a part of: its norm, or a thousandth of the largest there
+    is (a gradient that is 0 but for rounding has no relative precision); 0 for whole numbers."""
+    norms = {k: x.double().norm().item() for k, x in part.items() if x.is_floating_point()}
+    least = LEAST * max(norms.values(), default=0.0)
+    return {k: max(norms[k], least) if k in norms else 0.0 for k in part}
 
 
 def relative(ours: dict, eager: dict) -> float:
-    """The largest difference by norm, as a part of the norm of what is compared, or of a thousandth
-    of the largest there is: a gradient that is 0 but for rounding has no relative precision."""
+    """The largest difference by norm, as a part of the tensor's scale."""
     if list(ours) != list(eager):
         return float("inf")
-    floats = {k: x.double() for k, x in eager.items() if x.is_floating_point()}
-    largest = max((x.norm().item() for x in floats.values()), default=0.0)
     worst = 0.0
-    for name, want in eager.items():
-        got = ours[name]
+    for name, scale in scales(eager).items():
+        got, want = ours[name], eager[name]
         if got.shape != want.shape or got.dtype != want.dtype:
             return float("inf")
-        if name not in floats:
-            if not torch.equal(got, want):
-                return float("inf")
-            continue
-        want = floats[name]
-        difference = (got.double() - want).norm().item()
-        if difference != difference:
+        apart = distance(got, want)
+        if apart != apart:
             return float("inf")
-        worst = max(worst, difference / max(want.norm().item(), 1e-3 * largest, 1e-30))
+        worst = max(worst, apart / max(scale, 1e-30))
     return worst
+
+
+def compare(ours: Run, eager: Run) -> dict[str, float]:
+    """How far losses, gradients and parameters are apart."""
+    return {name: relative(part, eager.parts[name]) for name, part in ours.parts.items()}
+
+
+def beside_exact(step, model, inputs: dict, weights: list, ours: Run, eager: Run) -> dict:
+    """How exact steps are that differ from eager's:
+
+    double    how far ours in float64 are from eager's in float64, if they are captured alike
+    further   how many times as far from that as eager's are ours in float32, at the worst tensor"""
+    breaks = len(step.capture.breaks)
+    wide = (copy.deepcopy(model).double(), widened(inputs), [w.double() for w in weights])
+    exact = Run(train, *wide)
+    found = max(compare(Run(step, *wide), exact).values())
+    others = (Run(train, model, inputs, weights).tensors() for _ in draws(model))
+    return {
+        "double": found if len(step.capture.breaks) == breaks else float("inf"),
+        "further": times_as_far(ours.tensors(), others, exact.tensors(), eager.allowed()),
+    }
 
 
 def examine(library: str, name: str, compiler: str) -> dict:
@@ -99,18 +134,14 @@ def examine(library: str, name: str, compiler: str) -> dict:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         ours = Run(step, model, inputs, weights)
-    losses = relative(dict(enumerate(ours.losses)), dict(enumerate(eager.losses)))
-    gradients = relative(ours.gradients, eager.gradients)
-    parameters = relative(ours.state, eager.state)
+    apart = compare(ours, eager)
     told = [str(w.message)[:300] for w in told if "capture" in str(w.message)]
     capture = step.capture
-    right = losses <= LOSSES and gradients <= GRADIENTS and parameters <= PARAMETERS
-    return {
+    right = all(apart[part] <= most for part, most in ALLOWED.items())
+    found = {
         "right": right and not told,
         "single": not capture.breaks,
-        "losses": losses,
-        "gradients": gradients,
-        "parameters": parameters,
+        **apart,
         "graphs": len([x for x in capture.entries if x.graph is not None]),
         "breaks": [f"{where}: {reason}" for where, reason, _ in capture.breaks],
         "warned": told,
@@ -118,10 +149,13 @@ def examine(library: str, name: str, compiler: str) -> dict:
         "step": ours.seconds[-1],
         "eager": eager.seconds[-1],
     }
+    if not right and float("inf") not in apart.values():
+        found |= beside_exact(step, model, inputs, weights, ours, eager)
+    return found
 
 
 HEADER = (
-    f"{'model':44} {'same':>4} {'one':>4} {'losses':>8} {'gradient':>8} {'params':>8} {'grph':>4} "
+    f"{'model':44} {'same':>5} {'one':>4} {'losses':>8} {'gradient':>8} {'params':>8} {'grph':>4} "
     f"{'first s':>7} {'step s':>7} {'eager s':>7}  breaks"
 )
 
@@ -132,6 +166,6 @@ def line_of(name: str, result: dict) -> str:
         f"{result['losses']:8.0e} {result['gradients']:8.0e} {result['parameters']:8.0e} "
         f"{result['graphs']:4} {result['first']:7.1f} {result['step']:7.3f} {result['eager']:7.3f}"
     )
-    marks = ["yes" if result[x] else "NO" for x in ("right", "single")]
-    said = "; ".join([*result["breaks"], *result["warned"]])
-    return f"{name:44} {marks[0]:>4} {marks[1]:>4} {numbers}  {said}"
+    single = "yes" if result["single"] else "NO"
+    said = "; ".join([*result["breaks"], *result["warned"]]) + said_of(result)
+    return f"{name:44} {mark_of(result):>5} {single:>4} {numbers}  {said}"
