@@ -6,10 +6,13 @@ of two matrices do one after the other. A kind of step may tell it otherwise (`c
 
 import json
 import math
+import mmap
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
+from time import perf_counter_ns
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +21,7 @@ from glasshouse.base.dtype import bfloat16, float32
 from glasshouse.base.errors import OptionError, suggest
 from glasshouse.base.flags import flags
 from glasshouse.compile.source_map import StepInfo
+from glasshouse.compile.toolchain import count_threads
 from glasshouse.compile.work import DRAWS, FLAT, StepKind
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.call import Call
@@ -32,6 +36,7 @@ from glasshouse.tensor.elementwise import exp
 from glasshouse.tensor.manipulate import permute_dims
 
 REPEATS = 6  # of which the fastest counts
+NEW_BYTES = 64 << 20
 UNCACHED_BYTES = 128 << 20  # more than caches hold
 FEWEST_COPIES, MOST_COPIES = 3, 12
 ROUNDS = 3  # of a calibration, seconds apart, of which the median counts
@@ -56,6 +61,7 @@ class MachineProfile:
     link_bytes_per_s: float = 0.0  # to other devices, for gradients
     notes: str = field(default="")
     host_bytes_per_s: float = 0.0  # between own memory and the host's, each way; 0: they are one
+    new_bytes_per_s: float = 0.0  # at which the system makes memory; 0: that takes no time
 
     def ns(self, info: StepInfo) -> float:
         """The time of a step."""
@@ -87,6 +93,10 @@ class MachineProfile:
         if self.link_bytes_per_s:
             return self.kernel_ns(nbytes / self.link_bytes_per_s)
         return self.kernel_ns(self.moving_s(nbytes) if nbytes else 0.0)
+
+    def new_pages_ns(self, nbytes: int) -> float:
+        """The time in which the system makes so many bytes of memory, as they are first written."""
+        return 1e9 * nbytes / self.new_bytes_per_s if self.new_bytes_per_s else 0.0
 
     def ns_of_call(self, call: Call, kind: StepKind | None = None) -> float:
         """The time of a call as a kernel of its own, of a kind."""
@@ -166,6 +176,7 @@ CPU2 = MachineProfile(
     24 << 30,
     1e9,
     "two cores with AVX-512, as measured",
+    new_bytes_per_s=4.8e9,
 )
 BUILT_IN = {"h200": H200, "cpu2": CPU2}
 
@@ -209,7 +220,7 @@ def calibrate(name: str = "here", smoke: bool = False) -> MachineProfile:
     def usual(curves):
         return [sorted(points)[len(points) // 2] for points in zip(*curves, strict=True)]
 
-    rates = ("elementwise", "overhead_ns", "handwritten", "reorder")
+    rates = ("elementwise", "overhead_ns", "handwritten", "reorder", "new_bytes_per_s")
     return replace(
         rounds[0],
         matrix={key: usual([x.matrix[key] for x in rounds]) for key in rounds[0].matrix},
@@ -237,7 +248,11 @@ def measure_all(name: str, smoke: bool) -> MachineProfile:
     few = [full(8 + i) for i in range(6)]
     overhead = measured(lambda: [x + 1 for x in few]).ns
     elementwise = 1e9 * flops / ns
-    rates = {"handwritten": pool_rate(full), "reorder": reorder_rate(full, bandwidth)}
+    rates = {
+        "handwritten": pool_rate(full),
+        "reorder": reorder_rate(full, bandwidth),
+        "new_bytes_per_s": new_page_rate(max(1, count_threads())),
+    }
     return MachineProfile(name, matrix, bandwidth, elementwise, overhead, **rates)
 
 
@@ -265,6 +280,26 @@ def reorder_rate(full, bandwidth) -> float:
     options = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
     moved = measured(lambda: [conv(x, w, **options)], "reorder")
     return max(1.0, moved.ns / 1e9 * rate_at(bandwidth, moved.nbytes) / moved.nbytes)
+
+
+def new_page_rate(threads: int) -> float:
+    """Bytes a second of memory that the system makes for threads which write it first."""
+    with ThreadPoolExecutor(threads) as pool:
+        times = []
+        for _ in range(REPEATS):
+            pages = np.frombuffer(mmap.mmap(-1, NEW_BYTES), np.float32)
+            parts = np.array_split(pages, threads)
+            begin = perf_counter_ns()
+            list(pool.map(fill, parts))
+            first = perf_counter_ns()
+            list(pool.map(fill, parts))
+            times.append(2 * first - begin - perf_counter_ns())
+    return 1e9 * NEW_BYTES / max(1, median(times))
+
+
+def fill(part: np.ndarray) -> None:
+    """Write all of it."""
+    part.fill(1.0)
 
 
 def pool_rate(full) -> float:

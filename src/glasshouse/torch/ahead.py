@@ -65,6 +65,7 @@ class EagerStepAnalysis(StepCosts):
     peak_bytes        the most bytes that storages of tensors have, in the worst step
     peaks             the same for each step
     peak_at           the operator that reaches it in the last step, with module and pass
+    new_bytes         of memory that the system has to make for PyTorch's operators, about
     memory            rows by kind and module that add up to the peak of the last step
     timeline          bytes in use after each operator that allocates
     counter           the FlopCounter of the last step
@@ -82,6 +83,10 @@ class EagerStepAnalysis(StepCosts):
     def peak_at(self) -> Tag:
         events = self.ledger.events[: self.ledger.peak_place]
         return events[-1][0].tag if events else Tag()
+
+    @property
+    def new_bytes(self) -> int:
+        return sum(self.ledger.new_bytes().values())
 
     @cached_property
     def memory(self) -> list[MemoryRow]:
@@ -121,6 +126,9 @@ class EagerStepAnalysis(StepCosts):
                 cost, ns = call.cost, self.machine.ns_of_call(call, OPERATOR)
                 numbers = (cost.flops * times, cost.bytes * times, ns * times)
                 sums.add((call.name, OPERATOR.label, origin.module, origin.phase), *numbers)
+        for tag, nbytes in self.ledger.new_bytes().items():
+            key = tag.primitive, OPERATOR.label, tag.module, tag.phase
+            sums.add(key, 0, 0, self.machine.new_pages_ns(nbytes))
         items = enumerate(sums.items())
         return [KernelCost(program, i, *key, *numbers) for i, (key, numbers) in items]
 

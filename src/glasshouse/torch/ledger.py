@@ -3,20 +3,32 @@
 Each storage is one `Allocation`, with what made it and where. The peak is known as it comes; what
 was alive then is found afterwards, by going through the ledger once more."""
 
+from collections import Counter
+
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.watch import Watcher
 from glasshouse.memory import Tag
+from glasshouse.torch.system_heap import SystemHeap
 
 
 class Allocation:
-    """One storage: its bytes, what made it, what it is for, and in which pass it was given back."""
+    """One storage: its bytes, what made it, what it is for, and in which pass it was given back.
 
-    __slots__ = ("nbytes", "tag", "kind", "module", "freed")
+    It lies at `place` of the heap, or has pages of its own (None); of `new_bytes` the system makes
+    pages when they are first written."""
+
+    __slots__ = ("nbytes", "tag", "kind", "module", "freed", "new_bytes", "place")
 
     def __init__(self, nbytes: int, tag: Tag):
         self.nbytes, self.tag, self.module = nbytes, tag, tag.module
         self.kind = ""  # of KINDS, where an owner is known
         self.freed = ""  # "" while it is there
+        self.new_bytes, self.place = 0, None
+
+    @property
+    def is_torchs(self) -> bool:
+        """Whether an operator of PyTorch's made it; a Program's memory is a manager's."""
+        return "::" in self.tag.primitive
 
     def kind_at_peak(self) -> str:
         """What it is for: its owner says so, or the passes between which it lives."""
@@ -35,6 +47,7 @@ class Ledger(Watcher):
 
     def __init__(self):
         self.live: dict[int, Allocation] = {}  # by address
+        self.heap = SystemHeap()
         self.now = self.peak = self.peak_place = 0
         self.began: tuple[Allocation, ...] = ()
         self.events: list[tuple[Allocation, int]] = []  # bytes that came, or went
@@ -45,8 +58,12 @@ class Ledger(Watcher):
             allocation = self.live.pop(address)
             allocation.freed = state.phase
             self.add(allocation, -nbytes)
+            if allocation.is_torchs:
+                self.heap.free(allocation.place, nbytes)
             return
         allocation = self.live[address] = Allocation(nbytes, tag)
+        if allocation.is_torchs:
+            allocation.place, allocation.new_bytes = self.heap.allocate(nbytes)
         self.add(allocation, nbytes)
         if self.now > self.peak:
             self.peak, self.peak_place = self.now, len(self.events)
@@ -54,6 +71,14 @@ class Ledger(Watcher):
     def add(self, allocation: Allocation, nbytes: int) -> None:
         self.now += nbytes
         self.events.append((allocation, nbytes))
+
+    def new_bytes(self) -> Counter[Tag]:
+        """Bytes that the system has to make in this step, by what allocates them and where."""
+        sums: Counter[Tag] = Counter()
+        for allocation, nbytes in self.events:
+            if nbytes > 0 and allocation.new_bytes:
+                sums[allocation.tag] += allocation.new_bytes
+        return sums
 
     def begin_step(self) -> None:
         """From here on, events and the peak are those of another step."""

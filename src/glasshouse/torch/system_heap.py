@@ -1,0 +1,62 @@
+"""What PyTorch takes anew from the system, as the C library's allocator (glibc's) hands memory out.
+
+A page is cleared and mapped when it is first written, which takes longer than to write it. Memory
+that went back to the system comes anew; what stays with the process does not."""
+
+from bisect import bisect
+
+FIRST_THRESHOLD = 128 << 10  # bytes, as a process begins
+LAST_THRESHOLD = 32 << 20  # bytes, above which it does not grow
+PAD = 128 << 10  # bytes that the heap is longer than it has to be
+
+
+class SystemHeap:
+    """Where allocations lie, and which of their bytes are new.
+
+    What is larger than `threshold` and fits in no hole of the heap is mapped on its own, and goes
+    back to the system when it is freed; the threshold then grows to its size. All else has the
+    smallest hole that it fits in, or a place at the heap's end. A hole at the end goes back to the
+    system where it is longer than twice the threshold.
+
+    A process begins here: one that has freed more before keeps more, and less is new."""
+
+    def __init__(self):
+        self.threshold = FIRST_THRESHOLD
+        self.end = 0
+        self.holes: list[tuple[int, int]] = []  # (begin, end), ascending, none beside another
+
+    def allocate(self, nbytes: int) -> tuple[int | None, int]:
+        """Where an allocation lies (None: mapped on its own), and how many of its bytes are new."""
+        fitting = [(end - begin, begin) for begin, end in self.holes if end - begin >= nbytes]
+        if fitting:
+            size, place = min(fitting)
+            self.holes.remove((place, place + size))
+            if size > nbytes:
+                self.holes.insert(bisect(self.holes, (place,)), (place + nbytes, place + size))
+            return place, 0
+        if nbytes > self.threshold:
+            return None, nbytes
+        place = self.end
+        if self.holes and self.holes[-1][1] == self.end:
+            place = self.holes.pop()[0]
+        new = place + nbytes - self.end
+        self.end = place + nbytes
+        return place, new
+
+    def free(self, place: int | None, nbytes: int) -> None:
+        """An allocation is no more."""
+        if place is None:
+            if nbytes <= LAST_THRESHOLD:
+                self.threshold = max(self.threshold, nbytes)
+            return
+        begin, end = place, place + nbytes
+        at = bisect(self.holes, (begin,))
+        if at < len(self.holes) and self.holes[at][0] == end:
+            end = self.holes.pop(at)[1]
+        if at and self.holes[at - 1][1] == begin:
+            begin = self.holes.pop(at - 1)[0]
+            at -= 1
+        if end == self.end and end - begin + PAD > 2 * self.threshold:
+            self.end = begin
+        else:
+            self.holes.insert(at, (begin, end))
