@@ -214,7 +214,7 @@ def measured(make, name: str = "") -> Measured:
 
 
 def calibrate(name: str = "here", smoke: bool = False) -> MachineProfile:
-    """A profile of this machine, from small programs that run in some seconds."""
+    """A profile of this machine, from small programs that run for about half a minute."""
     rounds = [measure_all(name, smoke) for _ in range(1 if smoke else ROUNDS)]
 
     def usual(curves):

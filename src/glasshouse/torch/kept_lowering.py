@@ -14,9 +14,9 @@ from glasshouse.compile.target import current_target
 from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch.bind import state
 from glasshouse.torch.graph_source import GraphSource
+from glasshouse.torch.layout import turned
 from glasshouse.torch.lowering import LoweredGraph
 from glasshouse.torch.table import TABLE
-from glasshouse.torch.tensor_access import turned
 
 ABOVE = ("autograd", "nn", "remat", "tensor", "torch", "transforms")
 SOURCES = (*store.COMPILER, *ABOVE)  # of what lowering depends on

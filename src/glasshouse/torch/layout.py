@@ -6,6 +6,8 @@ from typing import NamedTuple
 import torch
 from torch.fx import Node as FxNode
 
+ALIAS, DETACH = torch.ops.aten.alias.default, torch.ops.aten.detach.default
+
 
 class InputLayout(NamedTuple):
     """How a tensor of PyTorch's lies in memory: the order of its axes from the widest stride to the
@@ -79,6 +81,13 @@ def base_of(node: FxNode) -> FxNode:
     return node
 
 
+def same_tensor(x):
+    """The node that a chain of views of whole tensors, of the same shape and strides, leads to."""
+    while isinstance(x, FxNode) and x.target in (ALIAS, DETACH):
+        x = x.args[0]
+    return x
+
+
 def is_view(target) -> bool:
     """Whether an operator gives its first operand's memory, as its schema says."""
     if not isinstance(target, torch._ops.OpOverload):
@@ -92,3 +101,30 @@ def is_view(target) -> bool:
 def meaning_of(fake: torch.Tensor) -> tuple:
     """How a tensor's memory is read."""
     return fake.dtype, fake.is_conj(), fake.is_neg()
+
+
+def turned(tensor: torch.Tensor) -> bool:
+    """Whether its elements are conjugated or negated when read, or are zeros without memory."""
+    return tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor()
+
+
+def is_stable(x) -> bool:
+    """Whether a tensor can be asked if it was written to, and is read where it lies."""
+    fits = isinstance(x, torch.Tensor) and not x.is_inference() and not turned(x)
+    return fits and layout_of(x).dense
+
+
+def has_gaps(x) -> bool:
+    """Whether a Program reads a copy of a tensor: its elements do not fill its memory, or are not
+    what lies there."""
+    return isinstance(x, torch.Tensor) and (not layout_of(x).dense or turned(x))
+
+
+def lying(tensor: torch.Tensor, layout) -> torch.Tensor:
+    """A tensor whose memory the Program reads: elements in the order of the layout's axes."""
+    if turned(tensor):
+        tensor = tensor.resolve_conj().resolve_neg().clone()
+        return (
+            tensor.contiguous() if not layout.dense else tensor.permute(layout.order).contiguous()
+        )
+    return tensor.permute(layout.order) if layout.dense else tensor.contiguous()

@@ -23,11 +23,13 @@ from glasshouse.graph.graph import Node, graph_of
 from glasshouse.graph.record import Recording
 from glasshouse.torch.dtypes import TO_TORCH
 from glasshouse.torch.host import results_in_torch, run_in_torch
+from glasshouse.torch.layout import lying
 from glasshouse.torch.lowering import LoweredGraph
 from glasshouse.torch.no_contents import ContentlessMode
-from glasshouse.torch.results import COMPUTED
+from glasshouse.torch.observe import own
+from glasshouse.torch.results import Output
 from glasshouse.torch.storages import StorageWatch
-from glasshouse.torch.variant import OWN_ARENA_BYTES, ProgramVariant, lying
+from glasshouse.torch.variant import OWN_ARENA_BYTES, ProgramVariant
 
 
 class PlannedProgram:
@@ -132,6 +134,11 @@ def simulating(simulation: Simulation) -> Iterator[Simulation]:
         current.simulation = before
 
 
+def observed():
+    """Inside, those who watch PyTorch's operators are told of them, as in earnest."""
+    return own.mode if current.simulation and own.mode else nullcontext()
+
+
 def are_contentless(inputs) -> bool:
     """Whether a graph with these inputs can only be planned."""
     return current.simulation is not None or any(isinstance(x, FakeTensor) for x in inputs)
@@ -153,8 +160,8 @@ class PlannedVariant(ProgramVariant):
         """The results, in the order in which a Program that runs takes and gives back memory."""
         simulation = current.simulation or simulation_of(args)
         with simulation.contentless():
-            copies = [lying(args[number].detach(), layout) for number, layout in self.copied]
-            simulation.note(copies, "aten::clone")
+            with observed():
+                copies = [lying(args[number].detach(), layout) for number, layout in self.copied]
             self.tally.runs[get_ident()] += 1
             with simulation.arena(self.program.plan):
                 tensors = self.take_memory(simulation, args)
@@ -164,10 +171,17 @@ class PlannedVariant(ProgramVariant):
             del copies
             if self.plain:
                 return [tensors[at] for at in self.places]
-            results = self.results(args, tensors)
-            pairs = zip(self.outputs, results)  # without what is written to inputs
-            simulation.note([x for out, x in pairs if out.kind in COMPUTED], "aten::clone")
-        return results
+            return self.results(args, tensors)
+
+    def copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy of a result, which another result must not share memory with."""
+        with observed():
+            return super().copy(tensor)
+
+    def spread(self, tensor: torch.Tensor, out: Output) -> torch.Tensor:
+        """A copy of a result that lies in memory with gaps."""
+        with observed():
+            return super().spread(tensor, out)
 
     def take_memory(self, simulation: Simulation, args: list) -> list[torch.Tensor]:
         """The tensors that the Program would write to, made segment by segment if it has any."""

@@ -17,6 +17,7 @@ from glasshouse.torch.layout import (
     lies_with_gaps,
     meaning_of,
     row_major_strides,
+    same_tensor,
     strides_in,
     view_source,
 )
@@ -34,6 +35,7 @@ class Output(NamedTuple):
       reads it;
     - "spread": the same, to lie with gaps, as a view does in eager;
     - "part": a view of that output, which other results are views of too;
+    - "again": what the result of this number is, kept for the backward graph;
     - "input": the input of this number; "view": a view of it;
     - "empty": no elements; "constant": what it is itself.
 
@@ -69,12 +71,19 @@ class GraphResults:
         """What each result is."""
         nodes = {x for x in results[: self.visible] if self.is_computed(x)}
         shared = Counter(base_of(x) for x in nodes)
-        outputs = []
+        first: dict[FxNode, int] = {}  # of the user's results that are values of their own
+        outputs: list[Output] = []
         for number, x in enumerate(results):
             visible = number < self.visible
             several = visible and self.is_computed(x) and shared[base_of(x)] > 1
             part = self.part(x) if several else None
+            same = same_tensor(x)
+            if not visible and same in first:
+                outputs.append(Output("again", first[same]))
+                continue
             outputs.append(part or self.output(x, visible))
+            if visible and outputs[-1].kind == "value":
+                first.setdefault(same, number)
         return outputs
 
     def forget(self) -> None:

@@ -22,11 +22,11 @@ from glasshouse.torch.graph_source import GraphSource
 from glasshouse.torch.kept_lowering import key_of as key_of_lowering
 from glasshouse.torch.kept_lowering import load as load_lowered
 from glasshouse.torch.kept_lowering import save as save_lowered
+from glasshouse.torch.layout import turned
 from glasshouse.torch.lowering import ALL, GraphLowering, debug_unknown
 from glasshouse.torch.options import TorchOptions
 from glasshouse.torch.passes import place
 from glasshouse.torch.planned import PlannedVariant, are_contentless
-from glasshouse.torch.tensor_access import turned
 from glasshouse.torch.variant import CompiledVariant, ReferenceVariant
 
 one_at_a_time = threading.RLock()  # of traces: TorchDynamo's callers may have several threads

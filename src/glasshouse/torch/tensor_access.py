@@ -10,6 +10,7 @@ import torch
 from glasshouse.base.flags import flags
 from glasshouse.compile import toolchain
 from glasshouse.torch.dtypes import FROM_TORCH
+from glasshouse.torch.layout import turned
 
 SOURCE = Path(__file__).parent / "tensor_call.c"
 OBJECT_BYTES, TENSOR_BYTES, STORAGE_BYTES = 40, 208, 48  # of what is looked through
@@ -95,8 +96,8 @@ def find_key_set() -> tuple[int, int] | None:
     y = torch.empty(3)
     pairs = [(x, x.conj()), (y, torch._neg_view(y)), (y, torch._efficientzerotensor(3))]
     places, bits = set(range(TENSOR_BYTES // 8)), 0
-    for plain, turned in pairs:
-        words = zip(*(words_at(t._cdata, TENSOR_BYTES) for t in (plain, turned)))
+    for plain, other in pairs:
+        words = zip(*(words_at(t._cdata, TENSOR_BYTES) for t in (plain, other)))
         differ = {i: a ^ b for i, (a, b) in enumerate(words)}
         places &= {i for i, bit in differ.items() if bit.bit_count() == 1 and bit > 0xFFFF}
         bits |= sum(differ[i] for i in places) if len(places) == 1 else 0
@@ -150,11 +151,6 @@ def described(tensor: torch.Tensor, place: int) -> tuple:
     """What an argument has to be: one that lies as this tensor does, whose address goes to `place`
     of the run table."""
     return place, tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), 0, turned(tensor)
-
-
-def turned(tensor: torch.Tensor) -> bool:
-    """Whether its elements are conjugated or negated when read, or are zeros without memory."""
-    return tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor()
 
 
 def make_call(table: int, inputs: list[tuple], outputs: list[tuple]):

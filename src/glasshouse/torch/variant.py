@@ -28,12 +28,12 @@ from glasshouse.torch.dtypes import from_array, to_array
 from glasshouse.torch.eager_variant import EagerVariant
 from glasshouse.torch.graph_source import GraphSource
 from glasshouse.torch.host import OtherSizesError, array_at
-from glasshouse.torch.layout import layout_of, row_major_strides
+from glasshouse.torch.layout import has_gaps, is_stable, layout_of, lying, row_major_strides
 from glasshouse.torch.lowering import LoweredGraph, RecordingFacts
 from glasshouse.torch.options import target_of
 from glasshouse.torch.results import COMPUTED, Output, free_outputs
 from glasshouse.torch.segments import BackwardSegment, Extent, segments_of
-from glasshouse.torch.tensor_access import described, make_call, turned
+from glasshouse.torch.tensor_access import described, make_call
 
 OWN_ARENA_BYTES = 1 << 14  # an arena up to this size stays with its variant
 ALIGNMENT = 64
@@ -87,7 +87,8 @@ class GraphVariant:
         results = []
         for number, (out, place) in enumerate(zip(self.outputs, self.places)):
             if place is None:
-                results.append(self.result(out, args))
+                earlier = out.kind == "again"
+                results.append(results[out.what] if earlier else self.result(out, args))
                 continue
             if out.kind == "spread":
                 results.append(self.spread(tensors[place], out))
@@ -102,9 +103,13 @@ class GraphVariant:
             if owners.setdefault(place, owner) != owner:
                 whole = copies.get(owner)
                 if whole is None:
-                    whole = copies[owner] = tensors[place].clone()
+                    whole = copies[owner] = self.copy(tensors[place])
             results.append(self.view(whole, out.sizes, out.strides, out.offset))
         return results
+
+    def copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy of a result, which another result must not share memory with."""
+        return tensor.clone()
 
     def result(self, out: Output, args):
         """A result of the graph that was not computed."""
@@ -163,16 +168,6 @@ class ReferenceVariant(GraphVariant):
         if kind == "constant":
             return what
         return to_array(lying(args[what].detach(), self.layouts[what]))
-
-
-def lying(tensor: torch.Tensor, layout) -> torch.Tensor:
-    """A tensor whose memory the Program reads: elements in the order of the layout's axes."""
-    if turned(tensor):
-        tensor = tensor.resolve_conj().resolve_neg().clone()
-        return (
-            tensor.contiguous() if not layout.dense else tensor.permute(layout.order).contiguous()
-        )
-    return tensor.permute(layout.order) if layout.dense else tensor.contiguous()
 
 
 class ProgramVariant(GraphVariant):
@@ -275,7 +270,7 @@ class ProgramVariant(GraphVariant):
             at: Extent(begins.get(at, 0), program.output_ends.get(at, last), spec[3])
             for at, spec in enumerate(self.specs_out)
         }
-        stay = {out.what for out in self.outputs if out.kind not in COMPUTED}
+        stay = {out.what for out in self.outputs if out.kind in ("input", "view")}
         stay |= {number for number, _ in self.copied}
         arguments = {
             number: Extent(0, ends.get(self.numbers.get(number, -1), 0), x.nbytes)
@@ -485,15 +480,3 @@ class CompiledVariant(ProgramVariant):
     def run_places(self) -> list[int]:
         """The addresses that the runner is called with."""
         return [self.table.table[0], *self.table.places]
-
-
-def is_stable(x) -> bool:
-    """Whether a tensor can be asked if it was written to, and is read where it lies."""
-    fits = isinstance(x, torch.Tensor) and not x.is_inference() and not turned(x)
-    return fits and layout_of(x).dense
-
-
-def has_gaps(x) -> bool:
-    """Whether a Program reads a copy of a tensor: its elements do not fill its memory, or are not
-    what lies there."""
-    return isinstance(x, torch.Tensor) and (not layout_of(x).dense or turned(x))

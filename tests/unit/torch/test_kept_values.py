@@ -2,6 +2,8 @@
 
 import pytest
 
+import glasshouse as gh
+
 torch = pytest.importorskip("torch")
 nn = torch.nn
 
@@ -80,3 +82,42 @@ def test_a_value_that_is_kept_twice_is_shared():
     ours = torch.autograd.grad(torch.compile(function, backend="glasshouse")(*given), given)
     for x, y in zip(ours, torch.autograd.grad(function(*given), given), strict=True):
         torch.testing.assert_close(x, y)
+
+
+def alone(x):
+    return torch.sigmoid(2 * x)
+
+
+def copied_first(x):
+    s = torch.sigmoid(x)
+    return s.clone(), s * s
+
+
+def beside_another(x):
+    s = torch.sigmoid(x)
+    return s, s * s
+
+
+@pytest.mark.parametrize("function", [alone, copied_first, beside_another])
+@pytest.mark.parametrize("written", [False, True])
+def test_a_result_that_is_kept_too_is_one_tensor_as_in_eager(function, written):
+    """Who writes to it before the backward pass is told, or has it copied."""
+    x, ends = torch.linspace(-2, 2, 20).reshape(4, 5), []
+    for call in (function, torch.compile(function, backend="glasshouse")):
+        given = x.clone().requires_grad_()
+        with gh.FlopCounter() as counter:
+            results = call(given)
+        results = results if isinstance(results, tuple) else (results,)
+        if written:
+            results[0].zero_()
+        try:
+            results[-1].sum().backward()
+            ends.append(given.grad)
+        except RuntimeError as error:
+            assert written and "modified by an inplace operation" in str(error)
+            ends.append(None)
+    copies = [call for call, _ in counter.counts if call.name == "aten::clone"]
+    assert len(copies) == (function is copied_first)
+    assert (ends[0] is None) == (ends[1] is None) == (written and function is not copied_first)
+    if ends[0] is not None:
+        torch.testing.assert_close(*ends)
