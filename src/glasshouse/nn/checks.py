@@ -1,7 +1,10 @@
 """The checks that layers, losses and their functional forms share, each naming its caller."""
 
 import inspect
+from functools import cache
 from numbers import Integral, Real
+
+import numpy as np
 
 from glasshouse.base import DTypeError, OptionError, ShapeError, accumulation_dtype, type_name
 from glasshouse.dispatch import Value, as_value, cast, is_autocast_enabled
@@ -99,6 +102,38 @@ def check_takes(where: str, name: str, fn, *args: str) -> None:
         expected = f"{name} to be a function of ({', '.join(args)})"
         got = f"one of {described(inspect.signature(fn))}"
         raise DTypeError(where, expected, got, sentence(error))
+
+
+@cache
+def flags_of(cls: type) -> dict[str, int | None]:
+    """The flags that our constructor of a class takes: those whose defaults are True or False. To
+    each its place, None if it is given by name."""
+    flags: dict[str, int | None] = {}
+    inits = [vars(base)["__init__"] for base in cls.__mro__ if "__init__" in vars(base)]
+    for init in inits:
+        if not getattr(init, "__module__", "").startswith("glasshouse.nn."):
+            break
+        parameters = list(inspect.signature(init).parameters.values())[1:]
+        for place, p in enumerate(parameters):
+            if isinstance(p.default, bool):
+                by_place = init is inits[0] and p.kind is not p.KEYWORD_ONLY
+                flags.setdefault(p.name, place if by_place else None)
+        if not parameters or parameters[-1].kind is not inspect.Parameter.VAR_KEYWORD:
+            break
+    return flags
+
+
+def check_flags(cls: type, args: tuple, kwargs: dict) -> None:
+    """Raise OptionError for a flag of one of our layers that is neither true nor false."""
+    for name, place in flags_of(cls).items():
+        by_place = place is not None and place < len(args)
+        value = args[place] if by_place else kwargs.get(name, False)
+        if not isinstance(value, (Integral, np.bool_)) or value not in (0, 1):
+            got, fix = repr(value), "Pass True or False."
+            if isinstance(value, Value):
+                got = f"a tensor {value.shape}"
+                fix = f"Make the layer first, then call it: {cls.__name__}(…)(x)."
+            raise OptionError(cls.__name__, f"{name} to be True or False", got, fix)
 
 
 def check_arguments(where: str, fn, args: tuple, kwargs: dict) -> None:

@@ -11,7 +11,7 @@ from glasshouse.base.dtype import bfloat16, float16, float32, float64
 from glasshouse.base.errors import DTypeError, MemberError
 from glasshouse.dispatch import Value, cast, scope_of, state, tell, watchers
 from glasshouse.dispatch.hooks import hooks
-from glasshouse.nn.checks import check_arguments, check_callable
+from glasshouse.nn.checks import check_arguments, check_callable, check_flags
 from glasshouse.nn.hooks import CALL_KINDS, Hooked, call_hooks, called, global_hooks
 from glasshouse.nn.state import Stateful
 from glasshouse.tensor import Tensor, empty
@@ -82,6 +82,11 @@ class Module(Hooked, Stateful):
     training: bool
     _shown_first: tuple[str, ...] = ()  # attributes in the repr: values alone, …
     _shown: tuple[str, ...] = ()  # … and those with their names
+
+    def __new__(cls, *args, **kwargs):
+        if args or kwargs:
+            check_flags(cls, args, kwargs)
+        return super().__new__(cls)
 
     def __init__(self):
         self.__dict__.update(

@@ -1,6 +1,9 @@
 """Wrong calls of modules, attention, embeddings and nn.utils: each error names what was expected,
 what came, and the fix."""
 
+import inspect
+
+import numpy as np
 import pytest
 from wrong_calls import check_refused
 
@@ -247,3 +250,41 @@ TABLE = {
 @pytest.mark.parametrize("name", TABLE)
 def test_wrong_call(name):
     check_refused(*TABLE[name])
+
+
+def flags_of_layers():
+    """(class, flag) for all arguments of layers whose default is True or False."""
+    layers = [x for x in vars(nn).values() if isinstance(x, type) and issubclass(x, nn.Module)]
+    for layer in dict.fromkeys(layers):
+        for p in inspect.signature(layer).parameters.values():
+            if isinstance(p.default, bool):
+                yield layer, p.name
+
+
+@pytest.mark.parametrize("layer, flag", [*flags_of_layers()], ids=lambda x: getattr(x, "__name__", x))
+def test_flags_are_true_or_false(layer, flag):
+    with pytest.raises(gh.OptionError, match=f"{flag} to be True or False; got 'no'"):
+        layer(**{flag: "no"})
+
+
+def test_the_flags_of_a_base_are_checked_too():
+    with pytest.raises(gh.OptionError, match="bidirectional to be True or False"):
+        nn.LSTM(2, 3, bidirectional="yes")
+
+
+def test_a_tensor_in_a_flags_place_is_told_where_it_belongs():
+    with pytest.raises(gh.OptionError, match=r"got a tensor \(3,\)\. Make the layer first"):
+        nn.ReLU(gh.ones(3))
+
+
+@pytest.mark.parametrize("flag", [1, np.True_, True])
+def test_numbers_and_numpys_bools_are_flags(flag):
+    assert nn.Linear(3, 2, flag).bias.shape == (2,)
+
+
+def test_a_users_layer_takes_what_it_likes():
+    class Mine(nn.Linear):
+        def __init__(self, bias=True):
+            super().__init__(3, 2, bias=bias != "no")
+
+    assert Mine("no").bias is None
