@@ -140,7 +140,7 @@ class MethodRules:
         """A method that the interpreter has no rule for: folded where nothing can change it."""
         value = this.value
         stateless = isinstance(value, (*STATELESS, type)) or self.front.is_constant(value)
-        stateless = stateless and name != "__subclasses__"
+        stateless = stateless and name not in ("__subclasses__", "__enter__", "__exit__")
         if stateless and self.all_foldable([this, *args], kwargs):
             method = (
                 getattr(self.concretize(this), name) if not isinstance(fn.value, type) else fn.value

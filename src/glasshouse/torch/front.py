@@ -94,7 +94,8 @@ class TorchFront(
         tracer.guards.add("eq", level, NO_LEVEL)
 
     def begin(self, tracer):
-        tracer.gradients_changed = tracer.wrote = False
+        tracer.wrote = False
+        tracer.first_gradients, tracer.gradients_set = {}, set()
         tracer.tensor_checks, tracer.state_at_start = {}, state_now()
         tracer.given_memory, tracer.lifted_before = set(), 0  # of the graph's inputs
         tracer.plain_codes = {ContentlessMode.dispatch.__code__}  # of Python without effects

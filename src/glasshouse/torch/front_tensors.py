@@ -95,22 +95,29 @@ class TorchTensorFront(FrontEnd):
             return read
         if not value.is_leaf:
             raise Break("the gradient of what is no leaf", Var(getattr), [var, Var("grad")])
-        grad = value.grad
-        passed = isinstance(var.origin, ValueSource) and not tracer.gradients_changed
-        if passed:
-            source = tracer.guards.source("attr", var.origin, "grad")
-            if grad is None:
-                tracer.guards.add("is", source, None)
-            gradient = tracer.load(grad, source) if grad is not None else Var(None)
-            if grad is not None:
-                self.guard(tracer, gradient)
-        elif grad is None:
+        grad, first = value.grad, self.first_gradient(tracer, var)
+        if grad is None:
             gradient = Var(None)
+        elif grad is first.value:
+            gradient = first
         else:
             args = [var, Var("grad")]
             gradient = self.apply(tracer, "call_function", getattr, getattr, args, {})
         var.items = {**(var.items or {}), "grad": gradient}
         return gradient
+
+    def first_gradient(self, tracer, var) -> Var:
+        """The gradient that a tensor had when the trace began, guarded; None where it was set."""
+        if not isinstance(var.origin, ValueSource) or id(var.value) in tracer.gradients_set:
+            return Var(None)
+        first = tracer.first_gradients.get(id(var.value), var.value.grad)
+        source = tracer.guards.source("attr", var.origin, "grad")
+        if first is None:
+            tracer.guards.add("is", source, None)
+            return Var(None)
+        loaded = tracer.load(first, source)
+        self.guard(tracer, loaded)
+        return loaded
 
     def set_attribute(self, tracer, var, name, value):
         if name == "requires_grad" and value is not None and isinstance(var.origin, IRNode):
@@ -120,6 +127,7 @@ class TorchTensorFront(FrontEnd):
         if name != "grad" or value is None or not is_plain(type(var.value)):
             super().set_attribute(tracer, var, name, value)
         self.gradient(tracer, var)
+        tracer.gradients_set.add(id(var.value))
         args = [var, Var(name), value]
         self.apply(tracer, "call_function", setattr, setattr, args, {})
         var.items = {**(var.items or {}), "grad": value}
@@ -149,8 +157,10 @@ class TorchTensorFront(FrontEnd):
         return None
 
     def forget_gradients(self, tracer) -> None:
-        """Gradients are others from here on."""
-        tracer.gradients_changed = True
+        """Gradients may be others from here on."""
+        for _, var in tracer.lifted.values():
+            if self.is_tensor(var.value) and var.value.is_leaf:
+                tracer.first_gradients.setdefault(id(var.value), var.value.grad)
         for var in tracer.tracked.values():
             if isinstance(var.items, dict) and self.is_tensor(var.value):
                 var.items.pop("grad", None)

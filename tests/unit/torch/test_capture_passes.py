@@ -186,8 +186,60 @@ def class_of_a_module_is_set():
     return lambda x, y: model(x), arguments, lambda: [model]
 
 
-@pytest.mark.parametrize(
-    "make", [raises_in_the_pass, gradient_is_deleted, class_of_a_module_is_set]
-)
+def gradient_that_the_pass_does_not_reach(given_at):
+    """In calls of these numbers the other head has a gradient from outside."""
+    model = heads()
+    optimizer = decaying(model)
+
+    def arguments(number):
+        x, y = data(number)
+        optimizer.zero_grad()
+        if number in given_at:
+            F.mse_loss(model["two"](model["body"](x)), y).backward()
+        return x, y
+
+    def step(x, y):
+        F.mse_loss(model["one"](model["body"](x)), y).backward()
+        optimizer.step()
+        return missing(model)
+
+    return step, arguments, lambda: [model, optimizer]
+
+
+def another_gradient_comes():
+    return gradient_that_the_pass_does_not_reach({2, 4})
+
+
+def another_gradient_goes():
+    return gradient_that_the_pass_does_not_reach({0, 1, 3})
+
+
+def gradient_is_another_ones_too():
+    a, b = (nn.Parameter(torch.ones(3)) for _ in range(2))
+
+    def arguments(number):
+        a.grad = torch.zeros(3)
+        b.grad = a.grad if number in (1, 3) else torch.zeros(3)
+        return (torch.ones(3) + number,)
+
+    def step(x):
+        (a * x + b * x * x).sum().backward()
+        a.grad.mul_(2)
+        return a.grad is b.grad, a.grad + b.grad
+
+    return step, arguments, lambda: [a, b]
+
+
+AS_IN_EAGER = [
+    raises_in_the_pass,
+    gradient_is_deleted,
+    class_of_a_module_is_set,
+    another_gradient_comes,
+    another_gradient_goes,
+    gradient_is_another_ones_too,
+]
+
+
+@pytest.mark.parametrize("make", AS_IN_EAGER)
 def test_as_in_eager(make):
     same_story(make)
