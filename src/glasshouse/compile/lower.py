@@ -51,6 +51,7 @@ class Lowering:
         self.wanted = self.operands_in_memory() | graph.stored
         self.outputs: list[View] = []
         self.results: dict[int, list[PlannedBuffer]] = {}  # of nodes with several results
+        self.sums_of_rows: set[PlannedBuffer] = set()  # reductions of the innermost axis in memory
 
     def operands_in_memory(self) -> set[int]:
         """Nodes that a step other than a fused kernel reads, perhaps through movement."""
@@ -195,7 +196,10 @@ class Lowering:
         if not axes:
             self.expr[node.number] = expr
             return
-        buffer = self.buffer(node.spec, reduced_order(order_of(expr, x.shape), axes), node)
+        order = order_of(expr, x.shape)
+        buffer = self.buffer(node.spec, reduced_order(order, axes), node)
+        if innermost(order, x.shape) in axes:
+            self.sums_of_rows.add(buffer)
         root = Root(kept_view(buffer.view(), x.shape, axes), expr, node.op, node)
         self.add_kernel(x.shape, [root], axes)
         self.expr[node.number] = self.exprs.load(buffer.view())
@@ -262,7 +266,7 @@ class Lowering:
             return True
         if expr.cost > MAX_COST or len(expr.loads) > MAX_LOADS or expr.size > MAX_SIZE:
             return True
-        if self.uses[node.number] < 2 or (expr.cost < MAX_COST / 2 and is_per_row(expr)):
+        if self.uses[node.number] < 2 or (expr.cost < MAX_COST / 2 and self.is_per_row(expr)):
             return False
         size = node.spec.size
         big = {v.base for v in expr.loads if 2 * v.base.spec.size >= size}
@@ -271,10 +275,18 @@ class Lowering:
     def is_worth_storing(self, x: Node, repeated: Node) -> bool:
         """Whether a value is stored before it is repeated, and not computed again each time."""
         expr, size = self.expr[x.number], repeated.spec.size
-        if expr.cost < REPEATED_COST or x.spec.size == 1 or not expr.loads or of_rows(expr):
+        if expr.cost < REPEATED_COST or x.spec.size == 1 or not expr.loads or self.of_rows(expr):
             return False
         readings = size * self.uses[repeated.number]  # each reader would compute it anew
         return size >= LARGE_DOMAIN and readings >= FEW_REPEATS * x.spec.size
+
+    def is_per_row(self, expr: Expr) -> bool:
+        """Whether a value depends on reductions of rows only: once a row is enough."""
+        return bool(expr.loads) and all(view.base in self.sums_of_rows for view in expr.loads)
+
+    def of_rows(self, expr: Expr) -> bool:
+        """Whether a value depends on reductions of rows, with which it may be fused."""
+        return any(view.base in self.sums_of_rows for view in expr.loads)
 
     def materialise(self, node: Node, row_major: bool = False, order=None) -> PlannedBuffer:
         """Store a node's value: a kernel, a buffer, and from now on a load for its users."""
@@ -357,24 +369,10 @@ def is_fusable(node: Node) -> bool:
     return node.inputs[0].shape == (4,) if op == "random_bits" else is_written(node)
 
 
-def is_per_row(expr: Expr) -> bool:
-    """Whether a value depends on results of reductions of rows only: once a row is enough."""
-    return bool(expr.loads) and all(map(is_of_rows, expr.loads))
-
-
-def of_rows(expr: Expr) -> bool:
-    """Whether a value depends on results of reductions of rows, with which it may be fused."""
-    return any(map(is_of_rows, expr.loads))
-
-
-def is_of_rows(view: View) -> bool:
-    """Whether it shows the result of a reduction along the innermost axis."""
-    node = view.base.node
-    return (
-        node is not None
-        and node.op in REDUCTIONS
-        and node.inputs[0].spec.ndim - 1 in node.attrs["axes"]
-    )
+def innermost(order: tuple[int, ...] | None, shape) -> int:
+    """The axis along which neighbours in memory lie."""
+    moving = [i for i in order or range(len(shape)) if shape[i] > 1]
+    return moving[-1] if moving else len(shape) - 1
 
 
 def reduced_order(order, axes):

@@ -104,6 +104,13 @@ def check_takes(where: str, name: str, fn, *args: str) -> None:
         raise DTypeError(where, expected, got, sentence(error))
 
 
+def is_taken(module, name: str) -> bool:
+    """Whether a module has an attribute of this name; `hasattr` would look for the nearest one."""
+    members = (module._parameters, module._buffers, module._modules)
+    places = (vars(module), *members, *map(vars, type(module).__mro__))
+    return any(name in place for place in places)
+
+
 @cache
 def flags_of(cls: type) -> dict[str, int | None]:
     """The flags that our constructor of a class takes: those whose defaults are True or False. To

@@ -11,7 +11,7 @@ from glasshouse.base.dtype import bfloat16, float16, float32, float64
 from glasshouse.base.errors import DTypeError, MemberError
 from glasshouse.dispatch import Value, cast, scope_of, state, tell, watchers
 from glasshouse.dispatch.hooks import hooks
-from glasshouse.nn.checks import check_arguments, check_callable, check_flags
+from glasshouse.nn.checks import check_arguments, check_callable, check_flags, is_taken
 from glasshouse.nn.hooks import CALL_KINDS, Hooked, call_hooks, called, global_hooks
 from glasshouse.nn.state import Stateful
 from glasshouse.tensor import Tensor, empty
@@ -190,11 +190,6 @@ class Module(Hooked, Stateful):
         members = (self.__dict__.get(kind, ()) for kind in MEMBERS)
         return sorted({*object.__dir__(self), *chain(*members)})
 
-    def _is_taken(self, name: str) -> bool:
-        """Whether there is an attribute of this name. `hasattr` would look for the nearest one."""
-        places = (self.__dict__, *(self.__dict__[kind] for kind in MEMBERS))
-        return any(name in place for place in (*places, *map(vars, type(self).__mro__)))
-
     def _register(self, kind: str, name, value, replace: bool = False) -> None:
         where = f"{type(self).__name__}.register_{kind}"
         if "_modules" not in self.__dict__:
@@ -207,7 +202,7 @@ class Module(Hooked, Stateful):
         if not isinstance(name, str) or not name or "." in name:
             raise OptionError(where, "a name without dots", repr(name), "Change it.")
         members = self.__dict__[f"_{kind}s"]
-        if not replace and name not in members and self._is_taken(name):
+        if not replace and name not in members and is_taken(self, name):
             raise OptionError(where, "a new name", f"{name!r}, an attribute", "Choose another.")
         self._check_member(name, value, kind)
         for hook in tuple(global_hooks[kind].values()):

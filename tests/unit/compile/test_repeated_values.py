@@ -12,6 +12,7 @@ from glasshouse.compile import lower, program
 def compiled_anew(monkeypatch):
     monkeypatch.setattr(flags, "compile", "always")
     monkeypatch.setattr(program, "programs", {})
+    (gh.ones(2) + 1).numpy()  # and with it what other tests left to be computed
 
 
 def normalized(rows: int):
@@ -46,6 +47,30 @@ def test_what_follows_the_reduction_of_a_row_stays_in_its_kernel():
         y = x / gh.sqrt(gh.exp(gh.sum(x * x, axis=-1, keepdims=True) / 256))
         gh.eval(y)
     assert len(prof.kernels()) == 1
+
+
+def spread(order: tuple[int, ...]):
+    """Images over their channels' norms, as memory has them in this order of axes."""
+    rng, back = np.random.default_rng(0), np.argsort(order)
+    shape = tuple(np.array((8, 16, 32, 32))[list(order)])
+    x = gh.permute(gh.tensor(rng.standard_normal(shape, np.float32)), tuple(map(int, back)))
+    return x / gh.sqrt(gh.exp(gh.sum(x * x, axis=(0, 2, 3), keepdims=True) / 8192))
+
+
+@pytest.mark.parametrize("order, counts", [((0, 2, 3, 1), [3, 2]), ((1, 0, 2, 3), [1, 1])])
+def test_what_follows_a_sum_along_wide_strides_is_stored(order, counts, monkeypatch):
+    """The innermost axis in memory counts, not the last one."""
+    ends, found = [], []
+    for cost in (lower.REPEATED_COST, 1 << 30):
+        monkeypatch.setattr(lower, "REPEATED_COST", cost)
+        monkeypatch.setattr(program, "programs", {})
+        with gh.profile() as prof:
+            y = spread(order)
+            gh.eval(y)
+        found.append(len(prof.kernels()))
+        ends.append(y.numpy().tobytes())
+    assert found == counts
+    assert ends[0] == ends[1]
 
 
 def masked(layers: int):

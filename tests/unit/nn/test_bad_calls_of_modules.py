@@ -261,7 +261,9 @@ def flags_of_layers():
                 yield layer, p.name
 
 
-@pytest.mark.parametrize("layer, flag", [*flags_of_layers()], ids=lambda x: getattr(x, "__name__", x))
+@pytest.mark.parametrize(
+    "layer, flag", [*flags_of_layers()], ids=lambda x: getattr(x, "__name__", x)
+)
 def test_flags_are_true_or_false(layer, flag):
     with pytest.raises(gh.OptionError, match=f"{flag} to be True or False; got 'no'"):
         layer(**{flag: "no"})
