@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch._decomp import core_aten_decompositions
@@ -17,6 +18,7 @@ from glasshouse.torch.runtime import (
     visible_results,
 )
 from glasshouse.torch.table import TABLE, name_of
+from glasshouse.torch.trace_garbage import let_garbage_wait
 from glasshouse.torch.undefined_gradients import WithoutZeros, sizes_vary
 
 try:
@@ -46,6 +48,20 @@ def decompositions() -> dict:
     return {op: rule for op, rule in rules.items() if name_of(op) not in TABLE}
 
 
+class Decompositions(Mapping):
+    """The same, which are many, gathered when a graph is traced: one from the disk needs none."""
+
+    def __getitem__(self, op) -> Callable:
+        return decompositions()[op]
+
+    def __iter__(self) -> Iterator:
+        return iter(decompositions())
+
+    def __len__(self) -> int:
+        return len(decompositions())
+
+
+@let_garbage_wait
 def glasshouse(
     module: torch.fx.GraphModule,
     inputs,
@@ -64,10 +80,11 @@ def glasshouse(
     """
     given = checked_options(options)
     check_mode(mode)
+    let_garbage_wait(glasshouse)
     budget = given.memory_budget
-    rules, more = decompositions(), {}
+    rules, more = Decompositions(), {}
     if budget is not None:
-        rules, more = rules | DECOMPOSITIONS, {"partition_fn": partition_within(budget)}
+        rules, more = decompositions() | DECOMPOSITIONS, {"partition_fn": partition_within(budget)}
 
     # Inputs are written to by Programs where no gradient is told of it, as optimizers do.
     writes = not torch.is_grad_enabled()

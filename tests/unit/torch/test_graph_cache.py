@@ -166,3 +166,17 @@ def test_a_backward_pass_may_keep_its_graph():
         loss.backward()
         for p, gradient in zip(model.parameters(), expected, strict=True):
             torch.testing.assert_close(p.grad, gradient)
+
+
+def test_a_graph_from_the_cache_needs_no_decompositions():
+    from glasshouse.torch import backend
+
+    def function(x):
+        return torch.nn.functional.mish(x).std()
+
+    x = torch.randn(5, 7)
+    for hits in ((0, 1), (1, 0)):
+        backend.decompositions.cache_clear()
+        torch.testing.assert_close(compiled_anew(function)(x), function(x))
+        assert cache_hits() == hits
+        assert backend.decompositions.cache_info().currsize == hits[1]

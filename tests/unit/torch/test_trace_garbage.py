@@ -1,0 +1,67 @@
+"""Garbage waits while TorchDynamo traces a program for our backend, and then no longer."""
+
+import gc
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch._dynamo.callback import callback_handler  # noqa: E402
+
+from glasshouse.torch.backend import glasshouse  # noqa: E402
+
+pytestmark = pytest.mark.library_warnings
+
+
+@pytest.fixture
+def collects_while_traced():
+    """Whether garbage was collected when each trace started; told after our own callback."""
+    torch._dynamo.reset()
+    glasshouse_again = torch.compile(torch.sin, backend=glasshouse)
+    glasshouse_again(torch.zeros(2))  # a reset forgets the callback until our backend is called
+    seen = []
+
+    def look(*_told):
+        seen.append(gc.isenabled())
+
+    callback_handler.register_start_callback(look)
+    yield seen
+    callback_handler.remove_start_callback(look)
+
+
+def program(x):
+    return (x * 2).cos()
+
+
+@pytest.mark.parametrize("options", [{}, {"options": {"threads": 1}}])
+def test_garbage_waits_while_a_program_is_traced_for_us(collects_while_traced, options):
+    x = torch.ones(3)
+    found = torch.compile(program, backend=glasshouse, **options)(x)
+    torch.testing.assert_close(found, program(x))
+    assert collects_while_traced == [False]
+    assert gc.isenabled()
+
+
+def test_it_does_not_wait_for_other_backends(collects_while_traced):
+    torch.compile(program, backend="eager")(torch.ones(3))
+    assert collects_while_traced == [True]
+
+
+def test_garbage_is_collected_after_a_trace_that_failed(collects_while_traced):
+    def fails(x):
+        return x @ torch.ones(7, 7)
+
+    with pytest.raises(Exception, match="size|shape"):
+        torch.compile(fails, backend=glasshouse, fullgraph=True)(torch.ones(3))
+    assert collects_while_traced == [False]
+    assert gc.isenabled()
+
+
+def test_who_collects_no_garbage_goes_without_afterwards_too(collects_while_traced):
+    gc.disable()
+    try:
+        torch.compile(program, backend=glasshouse)(torch.ones(3))
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+    assert collects_while_traced == [False]
