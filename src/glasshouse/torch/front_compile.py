@@ -24,7 +24,7 @@ from glasshouse.capture.program_compiler import compile_to_program
 from glasshouse.capture.recording_interpreter import eager
 from glasshouse.ir.graph_module import GraphModule
 from glasshouse.ir.node import WRITING, IRNode, map_nodes
-from glasshouse.torch.front_names import STATE_SETTERS, WRITES, name_of
+from glasshouse.torch.front_names import RAISES_FOR_INTEGERS, STATE_SETTERS, WRITES, name_of
 from glasshouse.torch.front_numbers import (
     add_scaling,
     is_number,
@@ -35,6 +35,10 @@ from glasshouse.torch.front_numbers import (
 )
 from glasshouse.torch.front_passes import Passes, is_pass, passes_through
 
+DIVISIONS = RAISES_FOR_INTEGERS - {"pow"}
+# The operator of lstm keeps None, which AOTAutograd does not take; binary_cross_entropy raises for
+# what is no probability (NaN, say), which operators that it is taken apart into do not.
+NEVER_COMPILED = {"lstm", "binary_cross_entropy"}
 FEWEST_CALLS = 2  # in a segment that is worth compiling
 FEWEST_SCALED = 8  # in one that is given numbers, which take their time
 
@@ -210,17 +214,31 @@ def is_left(node: IRNode) -> bool:
     target = node.target
     if node.meta.get("hidden") or numbers_of(node) and not takes_tensors(node):
         return True
+    if may_divide_by_zero(node):
+        return True
     if (
         is_pass(node)
         or target in ("requires_grad_", setattr)
         or target in STATE_SETTERS
         or node.kwargs.get("requires_grad")  # what it makes is a leaf
-        or name_of(target) == "lstm"  # its operator keeps None, which AOTAutograd does not take
+        or name_of(target) in NEVER_COMPILED
     ):
         return True
     if target is operator.getitem and isinstance(node.args[0], IRNode):
         return is_left(node.args[0])
     return target is getattr and node.args[1] in ("grad", "data")
+
+
+def may_divide_by_zero(node: IRNode) -> bool:
+    """Whether a call divides whole numbers by a tensor of them, which raises where that has a 0;
+    Programs give a number."""
+    if name_of(node.target).strip("_").removeprefix("i") not in DIVISIONS:
+        return False
+    divisors = [*node.args[1:], *node.kwargs.values()]
+    dtypes = [x.meta.get("dtype") for x in (node, *node.all_input_nodes)]
+    return any(isinstance(x, IRNode) for x in divisors) and not any(
+        x is not None and (x.is_floating_point or x.is_complex) for x in dtypes
+    )
 
 
 def passes_apart(nodes: list[IRNode], example_inputs: list) -> dict[IRNode, Passes] | None:

@@ -427,3 +427,24 @@ def test_normalized_weights_are_ours_in_both_passes(axis):
             (w * w.detach().cos()).sum().backward()
             found.append([w.detach(), *(x.grad for x in given)])
     torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize(
+    "name, points",
+    [
+        ("abs", [float("nan"), 0.0, -1.0]),
+        ("sign", [float("nan"), -0.0, 2.0]),
+        ("hardswish", [-3.0, 3.0, 0.0]),
+        ("hardsigmoid", [-3.0, 3.0, 0.0]),
+    ],
+)
+def test_where_a_function_has_a_corner_its_slope_is_eagers(name, points):
+    function = getattr(torch.nn.functional, name, None) or getattr(torch, name)
+    found = []
+    with flags.override(compile="never"):
+        for call in (function, compiled(function)):
+            x = torch.tensor(points, requires_grad=True)
+            y = call(x)
+            y.sum().backward()
+            found.append([y.detach(), x.grad])
+    torch.testing.assert_close(found[1], found[0], equal_nan=True)

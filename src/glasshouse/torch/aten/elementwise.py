@@ -275,10 +275,16 @@ for name in (
     function_of_one(name, getattr(gh, name))
 function_of_one("sigmoid", functional.sigmoid)
 function_of_one("abs", gh.abs, KEEP)
-for name in ("ceil", "floor", "round", "sign", "trunc", "square"):
+for name in ("ceil", "floor", "round", "trunc", "square"):
     function_of_one(name, getattr(gh, name), KEEP)
-function_of_one("sgn", gh.sign, KEEP)
 function_of_one("signbit", gh.signbit, TO_BOOL)
+
+
+@aten("sign", "sgn", promotion=KEEP)
+def sign(x):
+    """PyTorch's sign of NaN is 0."""
+    signs = gh.sign(x)
+    return gh.where(gh.isnan(x), full((), 0, x.dtype), signs) if x.dtype.is_floating else signs
 
 
 @aten("erfc", promotion=TO_FLOAT)
@@ -401,7 +407,7 @@ def hardswish(x):
 @aten("hardswish_backward", promotion=DEFAULT)
 def hardswish_backward(g, x):
     inside = g * (x / 3 + 0.5)
-    return gh.where(x < -3, full((), 0, g.dtype), gh.where(x <= 3, inside, g))
+    return gh.where(x <= -3, full((), 0, g.dtype), gh.where(x < 3, inside, g))
 
 
 @aten("softplus", promotion=DEFAULT)

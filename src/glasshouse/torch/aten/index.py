@@ -23,12 +23,27 @@ def from_front(indices: Value, size: int) -> Value:
     return gh.where(indices < 0, indices + size, indices)
 
 
+def refusable(indices: Value, size: int, count: int) -> Value:
+    """Indices of an axis of some size; where one is outside, negative ones too, it is `count`: that
+    many elements are there in all, so that cards refuse it."""
+    indices = cast(indices, INT64)
+    is_inside = (indices >= 0) & (indices < size)
+    return gh.where(is_inside, indices, full((), count, INT64))
+
+
+def rows_of(indices: Value, size: int) -> Value:
+    """Indices of rows, of which cards refuse those that are too large; negative ones are here."""
+    indices = cast(indices, INT64)
+    return gh.where(indices < 0, full((), size, INT64), indices)
+
+
 @aten("index_select")
 def index_select(x, axis, indices):
     rows = reshape(indices, (indices.size,))
     if x.ndim == 0:
-        return reshape(primitives["gather"](reshape(x, (1,)), rows, axis=0), ())
-    return primitives["gather"](x, rows, axis=axis % x.ndim)
+        return reshape(primitives["gather"](reshape(x, (1,)), rows_of(rows, 1), axis=0), ())
+    axis = axis % x.ndim
+    return primitives["gather"](x, rows_of(rows, x.shape[axis]), axis=axis)
 
 
 @aten("gather")
@@ -37,7 +52,8 @@ def gather(x, axis, indices, sparse_grad=False):
     if x.ndim == 0:
         return gh.broadcast_to(x, indices.shape)
     axis = axis % x.ndim
-    return gather_along(cut_to(x, indices.shape, axis), cast(indices, INT64), axis)
+    lines = cut_to(x, indices.shape, axis)
+    return gather_along(lines, refusable(indices, x.shape[axis], lines.size), axis)
 
 
 def cut_to(x: Value, shape, axis: int) -> Value:
@@ -50,7 +66,7 @@ def cut_to(x: Value, shape, axis: int) -> Value:
 
 @aten("embedding")
 def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
-    return primitives["gather"](weight, indices, axis=0)
+    return primitives["gather"](weight, rows_of(indices, weight.shape[0]), axis=0)
 
 
 @aten("embedding_dense_backward")
@@ -72,9 +88,10 @@ def embedding_backward(g, indices, count, padding_idx, scale_grad_by_freq):
 
 class Places:
     """The elements of x that a list of index tensors (None: the whole axis) names: `rows` of x with
-    the indexed axes in front and merged, and how the result is laid out."""
+    the indexed axes in front and merged, and how the result is laid out. Places that are not there
+    are refused where `is_checked`."""
 
-    def __init__(self, x: Value, indices):
+    def __init__(self, x: Value, indices, is_checked: bool = True):
         self.x = x
         indices = [*indices, *[None] * (x.ndim - len(indices))]
         self.axes = [i for i, index in enumerate(indices) if index is not None]
@@ -85,7 +102,10 @@ class Places:
         self.rest = tuple(x.shape[i] for i in self.others)
         flat = full((), 0, INT64)
         for axis, index in zip(self.axes, given):
-            flat = flat * x.shape[axis] + from_front(index, x.shape[axis])
+            size = x.shape[axis]
+            along = from_front(index, size)
+            along = refusable(along, size, self.count) if is_checked else along
+            flat = flat * size + along
         self.rows = reshape(gh.broadcast_to(flat, self.shape), (prod(self.shape),))
         together = self.axes == list(range(self.axes[0], self.axes[0] + len(self.axes)))
         self.begin = self.axes[0] if together else 0
@@ -129,10 +149,17 @@ def with_masks_refused(indices) -> None:
         raise NotImplementedError
 
 
-@aten("index.Tensor", "_unsafe_index.Tensor")
+@aten("index.Tensor")
 def index(x, indices):
     with_masks_refused(indices)
     return Places(x, indices).take()
+
+
+@aten("_unsafe_index.Tensor")
+def index_within(x, indices):
+    """The same of places that are there."""
+    with_masks_refused(indices)
+    return Places(x, indices, is_checked=False).take()
 
 
 @aten("index_put", "_unsafe_index_put")
@@ -160,7 +187,7 @@ def flat_places(x: Value, axis: int, indices: Value) -> Value:
     places, step = full((), 0, INT64), 1
     for i in reversed(range(x.ndim)):
         if i == axis:
-            along = cast(indices, INT64)
+            along = refusable(indices, x.shape[axis], x.size)
         else:
             along = gh.arange(indices.shape[i], dtype=INT64)
             along = reshape(along, tuple(-1 if j == i else 1 for j in range(x.ndim)))
@@ -198,8 +225,9 @@ def rows_scattered(card: str, x: Value, axis: int, indices: Value, source: Value
     if x.ndim == 0:
         row = rows_scattered(card, reshape(x, (1,)), 0, indices, reshape(source, (source.size,)))
         return reshape(row, ())
-    rows = cast(reshape(indices, (indices.size,)), INT64)
-    return primitives[card](x, rows, cast(source, x.dtype), axis=axis % x.ndim)
+    axis = axis % x.ndim
+    rows = rows_of(reshape(indices, (indices.size,)), x.shape[axis])
+    return primitives[card](x, rows, cast(source, x.dtype), axis=axis)
 
 
 @aten("index_add")
