@@ -69,6 +69,13 @@ def test_masks(small_blocks, name, is_bool):
     check(HEADS, attn_mask=mask > -0.5 if is_bool else mask)
 
 
+@pytest.mark.parametrize("is_bool", [False, True])
+def test_queries_that_see_no_key(small_blocks, is_bool):
+    seen = drawn(QUERIES, KEYS, seed=4) > -0.5
+    seen[[0, 5, QUERIES - 1]] = False
+    check(HEADS, attn_mask=seen if is_bool else np.where(seen, 0.0, -np.inf).astype(np.float32))
+
+
 def test_no_mask(small_blocks):
     check(HEADS)
 

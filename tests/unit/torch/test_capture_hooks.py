@@ -93,8 +93,16 @@ def hook_goes():
 
 
 def optimizer_in_a_hook():
-    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
-    optimizers = {p: torch.optim.SGD([p], lr=0.01, momentum=0.9) for p in model.parameters()}
+    return optimizers_in_hooks(lambda p: torch.optim.SGD([p], lr=0.01, momentum=0.9))
+
+
+def adam_in_a_hook():
+    return optimizers_in_hooks(lambda p: torch.optim.Adam([p], lr=0.01))
+
+
+def optimizers_in_hooks(make):
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+    optimizers = {p: make(p) for p in model.parameters()}
 
     def update(parameter):
         optimizers[parameter].step()
@@ -270,7 +278,8 @@ def hook_of_a_node_inside():
 OF_GRADIENTS = {
     hook_writes_what_is_read_behind: OF_TENSORS, hook_reads_what_was_written_before: OF_TENSORS,
     hook_changes_the_gradient: OF_TENSORS, hook_comes: OF_TENSORS, hook_goes: OF_TENSORS,
-    optimizer_in_a_hook: OF_TENSORS, late_hook_comes: OF_TENSORS, late_hook_goes: OF_TENSORS,
+    optimizer_in_a_hook: OF_TENSORS, adam_in_a_hook: OF_TENSORS,
+    late_hook_comes: OF_TENSORS, late_hook_goes: OF_TENSORS,
     retained_gradient: "retain_grad", hook_is_registered_inside: "register_hook",
     hook_is_registered_in_a_module: "register_hook", argument_with_a_hook: FROM_OUTSIDE,
     node_with_a_hook: FROM_OUTSIDE, accumulation_with_a_hook: "ran in a backward pass",

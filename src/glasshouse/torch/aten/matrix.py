@@ -209,6 +209,8 @@ def attended(q, k, v, mask, is_causal: bool, scale: float, start=0):
     largest = gh.where(largest == -math.inf, full((), 0, largest.dtype), largest)
     e = gh.exp(scores - largest)
     total = gh.sum(e, axis=-1, keepdims=True)
+    if mask is not None:  # a row that sees no key gives zeros
+        total = gh.where(total == 0, full((), 1, total.dtype), total)
     sums = largest + gh.log(total)
     if v.dtype.itemsize < scores.dtype.itemsize:  # rounded once, as they are made narrow
         return matmul(cast(e / total, v.dtype), v), sums
