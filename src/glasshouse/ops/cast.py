@@ -26,7 +26,11 @@ def cast_vjp(g, _y, _x, **_):
 
 
 def cast_text(operands, result) -> str:
-    return "(uint8_t)({x} != 0)" if result.is_bool else "({type}){x}"
+    if result.is_bool:
+        return "(uint8_t)({x} != 0)"
+    if operands[0].is_bool and result.is_floating:  # gcc leaves loops scalar that convert
+        return "{x} ? ({type})1 : ({type})0"  # comparisons they store as well
+    return "({type}){x}"
 
 
 @card(

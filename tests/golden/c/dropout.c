@@ -21,7 +21,7 @@ void kernel0(void **a) {
     #pragma omp simd
     for (int64_t i = 0; i < n_i; i++) {
       const uint32_t v4 = gh_random((uint64_t)(i), v0, v1, v2, v3);
-      const int32_t v5 = gh_bitcast(uint32_t, int32_t, v4);
+      const int32_t v5 = ((int32_t)v4);
       const int32_t v6 = gh_shift_right_i32(v5, ((int32_t)8LL));
       const float v7 = (float)v6;
       const float v8 = v7 * b5;
