@@ -37,7 +37,25 @@ class TorchCallFront(NetworkFront):
             return self.dereference(tracer, fn, then)
         if isinstance(f, types.MethodType) and f.__func__ is Function.apply.__func__:
             return self.apply_function(tracer, fn, args, kwargs, then)
+        if isinstance(f, types.FunctionType) and f in names.AUTOGRAD:
+            return self.call_with_tuples(tracer, fn, args, kwargs, then)
         return self.call_state(tracer, fn, args, kwargs, then)
+
+    def call_with_tuples(self, tracer, fn, args, kwargs, then) -> bool:
+        """Handle a backward pass that is given an iterator or a view of a dict, such as
+        `model.parameters()`: PyTorch makes a tuple of it. False if it is given none."""
+        given = [*enumerate(args), *kwargs.items()]
+        place = next((k for k, x in given if isinstance(x.value, names.ITERABLES)), None)
+        if place is None:
+            return False
+
+        def again(tracer, made):
+            changed = {k: made if k == place else x for k, x in given}
+            words = {k: changed[k] for k in kwargs}
+            return tracer.call(fn, [changed[i] for i in range(len(args))], words, then)
+
+        tracer.call(Var(tuple), [dict(given)[place]], {}, again)
+        return True
 
     def why_left(self, fn, module):
         usual = super().why_left(fn, module)

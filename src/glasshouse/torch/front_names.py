@@ -4,6 +4,7 @@ import enum
 import inspect
 import sys
 import types
+from collections.abc import Iterator, MappingView
 
 import torch
 
@@ -186,6 +187,7 @@ VALUES = (
     torch.Size,
 )
 AUTOGRAD = (torch.autograd.backward, torch.autograd.grad)
+ITERABLES = (Iterator, MappingView)  # that a backward pass takes for a tuple
 OVERLOADS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
 

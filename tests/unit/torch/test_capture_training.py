@@ -173,6 +173,17 @@ def autograd_grad(bench, x, y):
     return loss
 
 
+def gradients_by_iterators(bench, x, y):
+    loss = F.cross_entropy(bench.model(x), y)
+    named = dict(bench.model.named_parameters())
+    first = torch.autograd.grad(loss, bench.model.parameters(), create_graph=True)
+    second = torch.autograd.grad(sum((g**2).sum() for g in first), inputs=named.values())
+    with torch.no_grad():
+        for p, g in zip(bench.model.parameters(), second):
+            p.sub_(g, alpha=0.1)
+    return loss
+
+
 def loss_as_number(bench, x, y):
     return step(bench, x, y).item()
 
@@ -196,13 +207,17 @@ def double_backward(bench, x, y):
 
 
 LOOPS = [clipped, accumulated, gradients_zeroed, under_autocast, by_hand, autograd_grad,
-         loss_as_number, averaged]  # fmt: skip
+         gradients_by_iterators, loss_as_number, averaged]  # fmt: skip
 
 
 @pytest.mark.parametrize("fn", LOOPS, ids=lambda fn: fn.__name__)
 def test_iterations_in_one_graph(fn):
     captured = compare(fn, lambda: Bench(OPTIMIZERS["momentum"]))
     assert captured.hits >= 3 and not captured.capture.breaks
+
+
+def test_gradients_of_gradients_by_iterators_compiled():
+    compare(gradients_by_iterators, compiler="aot_eager")
 
 
 def test_gradients_of_gradients():
