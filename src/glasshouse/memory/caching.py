@@ -5,13 +5,16 @@ Source: the caching allocators of Flashlight (Kahn et al. 2022, arXiv:2201.12465
 """
 
 from bisect import bisect_left, insort
+from functools import partial
 from typing import Any
 
+from glasshouse.base import OutOfMemoryError
 from glasshouse.memory.direct import Mapping
 from glasshouse.memory.manager import MemoryManager, register
 
 SPARE = 1.1  # of what was ever in use at once, beyond which free memory is returned
 ROUND = 512  # bytes: eight cache lines, so that few sizes differ by less than a block is worth
+SEGMENT_BYTES = 1 << 30  # of addresses, which cost nothing until they are first written to
 
 
 class MemoryBlock:
@@ -28,6 +31,11 @@ class MemoryBlock:
     @property
     def is_whole(self) -> bool:
         return self.before is None and self.after is None
+
+    @property
+    def is_last(self) -> bool:
+        """Whether it is the end of a segment, or whole."""
+        return self.after is None and (self.before is None or self.mapping.is_segment)
 
 
 class FreeBlocks:
@@ -49,13 +57,22 @@ class FreeBlocks:
         return self.blocks[at][2] if at < len(self.blocks) else None
 
 
+def mapping_of(size: int, nbytes: int) -> Mapping:
+    """A mapping of `size` bytes, or of just `nbytes` where a process may not have so many."""
+    try:
+        return Mapping(size)
+    except (OSError, MemoryError):
+        return Mapping(nbytes)
+
+
 @register
 class CachingManager(MemoryManager):
     """Freed blocks are kept for reuse.
     Requests up to `small_bytes` are rounded to one of `classes` sizes in each doubling and cut from
-    slabs of `slab_bytes`; larger ones, where rounding would waste megabytes, get mappings of their
-    own. Of those, a block larger than `split_limit` is never split, and serves a request only up to
-    `reuse_limit` times smaller than itself."""
+    slabs of `slab_bytes`. Larger ones, where rounding would waste megabytes, are cut from segments
+    of SEGMENT_BYTES, so that what is freed side by side is one block; of a segment, only what was
+    ever handed out counts. What is larger than `split_limit` gets a mapping of its own, is never
+    split, and serves a request only up to `reuse_limit` times smaller than itself."""
 
     name = "caching"
 
@@ -87,16 +104,42 @@ class CachingManager(MemoryManager):
         block = pool.best(wanted)
         if block is not None and self.serves(block, wanted):
             pool.remove(block)
-            self.counts.cache_hits += 1
+            self.count_use(block, wanted)
         else:
-            size = max(wanted, self.slab_bytes) if pool is self.small else wanted
-            if pool is self.large:
-                self.trim(wanted)
-            mapping = self.map(size, Mapping)
-            block = MemoryBlock(mapping, mapping.address, size, pool)
+            block = self.new_block(pool, wanted)
         if block.nbytes > wanted and self.may_split(block):
             self.split(block, wanted)
         return block.address, block.nbytes, block
+
+    def count_use(self, block: MemoryBlock, wanted: int) -> None:
+        """Count what a block of the cache gives, and what it takes of a segment's fresh end."""
+        mapping = block.mapping
+        grown = block.address + wanted - mapping.address - mapping.taken
+        if grown <= 0:
+            self.counts.cache_hits += 1
+            self.counts.splits += block.nbytes > wanted and self.may_split(block)
+            return
+        self.trim(grown)
+        try:
+            self.map(grown, lambda nbytes: None)
+        except OutOfMemoryError:
+            block.pool.add(block)
+            raise
+        mapping.taken += grown
+
+    def new_block(self, pool: FreeBlocks, wanted: int) -> MemoryBlock:
+        """A block that is a whole mapping."""
+        if pool is self.small:
+            size = taken = max(wanted, self.slab_bytes)
+        else:
+            is_cut = wanted <= min(self.split_limit, SEGMENT_BYTES)
+            size, taken = SEGMENT_BYTES if is_cut else wanted, wanted
+            self.trim(wanted)
+        mapping = self.map(taken, partial(mapping_of, size))
+        mapping.taken, mapping.is_segment = taken, size > taken
+        if not self.simulated:
+            size = mapping.nbytes
+        return MemoryBlock(mapping, mapping.address, size, pool)
 
     def take_for_a_run(self, nbytes):
         """Arenas of different Programs, which run in turn, may lie in the largest one's block: it
@@ -110,7 +153,8 @@ class CachingManager(MemoryManager):
         return block.address, wanted, block
 
     def may_split(self, block: MemoryBlock) -> bool:
-        return block.pool is self.small or block.nbytes <= self.split_limit
+        is_cut = block.pool is self.small or block.mapping.is_segment
+        return is_cut or block.nbytes <= self.split_limit
 
     def serves(self, block: MemoryBlock, wanted: int) -> bool:
         return self.may_split(block) or block.nbytes <= self.reuse_limit * wanted
@@ -122,7 +166,6 @@ class CachingManager(MemoryManager):
             block.after.before = rest
         block.after, block.nbytes = rest, wanted
         block.pool.add(rest)
-        self.counts.splits += 1
 
     def give_back(self, block: MemoryBlock) -> None:
         if block.after is not None and block.after.free:
@@ -143,25 +186,32 @@ class CachingManager(MemoryManager):
             after.after.before = block
 
     def trim(self, wanted: int) -> None:
-        """Before more is mapped, return large free mappings, the largest first, where there would
-        be a tenth more than was ever in use at once: what a former phase needed shall not stay
-        beside what this one maps. Less is kept, since the system clears what it gives again."""
+        """Before more is mapped, return free mappings and ends of segments, the largest first,
+        where there would be a tenth more than was ever in use at once: what a former phase needed
+        shall not stay beside what this one maps. Less is kept, since the system clears what it
+        gives again."""
         counts = self.counts
         most = SPARE * max(counts.peak_allocated_bytes, counts.allocated_bytes + wanted)
-        whole = [block for *_, block in self.large.blocks if block.is_whole]
-        while whole and counts.reserved_bytes + wanted > most:
-            self.unmap(whole.pop())
+        last = [block for *_, block in self.large.blocks if block.is_last]
+        while last and counts.reserved_bytes + wanted > most:
+            self.unmap(last.pop())
 
     def release_cached(self) -> None:
         for pool in (self.small, self.large):
             for *_, block in list(pool.blocks):
-                if block.is_whole:
+                if block.is_last:
                     self.unmap(block)
 
     def unmap(self, block: MemoryBlock) -> None:
+        if not block.is_whole:
+            self.unmapped(block.mapping.cut(block.address - block.mapping.address))
+            return
         block.pool.remove(block)
         block.mapping.close()
-        self.unmapped(block.nbytes)
+        self.unmapped(block.mapping.taken)
 
     def largest_free(self) -> int:
-        return max((p.blocks[-1][0] for p in (self.small, self.large) if p.blocks), default=0)
+        blocks = [block for pool in (self.small, self.large) for *_, block in pool.blocks]
+        ends = [block.mapping.address + block.mapping.taken for block in blocks]
+        sizes = (min(x.nbytes, end - x.address) for x, end in zip(blocks, ends, strict=True))
+        return max(0, *sizes) if blocks else 0

@@ -15,14 +15,25 @@ if hasattr(mmap, "MAP_ANONYMOUS"):
 
 
 class Mapping:
-    """Anonymous memory."""
+    """Anonymous memory, of which the first `taken` bytes were handed out."""
 
-    __slots__ = ("map", "address", "nbytes")
+    __slots__ = ("map", "address", "nbytes", "taken", "is_segment")
 
     def __init__(self, nbytes: int):
         self.map = mmap.mmap(-1, nbytes, **PRIVATE)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
-        self.nbytes = nbytes
+        self.nbytes = self.taken = nbytes
+        self.is_segment = False
+
+    def cut(self, nbytes: int) -> int:
+        """Return to the system what lies behind the first `nbytes`; how much that was."""
+        begin = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        returned = self.taken - begin
+        if returned <= 0 or not hasattr(mmap, "MADV_DONTNEED"):
+            return 0
+        self.map.madvise(mmap.MADV_DONTNEED, begin, self.nbytes - begin)
+        self.taken = begin
+        return returned
 
     def close(self) -> None:
         self.map.close()

@@ -390,7 +390,14 @@ class Pretended:
     following = count(1 << 50, 1 << 44)
 
     def __init__(self, nbytes: int):
-        self.nbytes, self.address = nbytes, next(self.following)
+        self.nbytes = self.taken = nbytes
+        self.is_segment = False
+        self.address = next(self.following)
+
+    def cut(self, nbytes: int) -> int:
+        """Pretend to return what lies behind the first `nbytes`; how much that was."""
+        returned, self.taken = max(0, self.taken - nbytes), min(self.taken, nbytes)
+        return returned
 
     def close(self) -> None:
         """There is nothing to return."""

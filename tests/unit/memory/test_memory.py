@@ -15,7 +15,8 @@ import glasshouse as gh
 from glasshouse import memory
 from glasshouse.base.errors import BackendError, OptionError, OutOfMemoryError, ShapeError
 from glasshouse.base.flags import flags
-from glasshouse.memory import CachingManager, DirectManager, Tag
+from glasshouse.memory import CachingManager, DirectManager, Tag, caching
+from glasshouse.memory.direct import Mapping
 from glasshouse.memory.manager import ARENA_TAG
 from glasshouse.memory.telemetry import live_by
 
@@ -192,6 +193,51 @@ def test_steps_that_free_large_and_small_results_in_turn_map_nothing_more():
     step()
     assert manager.stats().native_allocations == mapped
     assert manager.stats().reserved_bytes <= 1.1 * manager.stats().peak_allocated_bytes
+
+
+def test_large_blocks_that_lay_side_by_side_are_one_when_free():
+    manager = CachingManager()
+    parts = [manager.alloc(8 * MB) for _ in range(4)]
+    begin = parts[0].address
+    del parts
+    assert manager.alloc(32 * MB).address == begin
+    assert manager.stats().reserved_bytes == manager.stats().peak_reserved_bytes == 32 * MB
+
+
+@pytest.mark.parametrize("simulated", [False, True])
+def test_the_free_end_of_a_segment_goes_back_to_the_system(simulated):
+    manager = CachingManager().simulate() if simulated else CachingManager()
+    kept, more = manager.alloc(4 * MB), manager.alloc(8 * MB)
+    address = more.address
+    del more
+    assert manager.stats().largest_free_bytes == 8 * MB
+    manager.empty_cache()
+    assert manager.stats().reserved_bytes == kept.nbytes
+    again = manager.alloc(6 * MB)
+    assert again.address == address
+    assert manager.stats().reserved_bytes == kept.nbytes + again.nbytes
+
+
+def test_what_was_returned_is_there_again_and_clear():
+    manager = CachingManager()
+    kept, more = manager.alloc(4 * MB), manager.alloc(8 * MB)
+    kept.numpy()[:] = 1
+    more.numpy()[:] = 2
+    del more
+    manager.empty_cache()
+    assert (kept.numpy() == 1).all() and not manager.alloc(8 * MB).numpy().any()
+
+
+def test_where_addresses_are_scarce_a_block_is_a_mapping(monkeypatch):
+    def scarce(nbytes):
+        if nbytes > 100 * MB:
+            raise OSError("Cannot allocate memory")
+        return Mapping(nbytes)
+
+    monkeypatch.setattr(caching, "Mapping", scarce)
+    manager = CachingManager()
+    held = [manager.alloc(8 * MB) for _ in range(2)]
+    assert manager.stats().reserved_bytes == 16 * MB and len(held) == 2
 
 
 def test_fragmentation_is_counted():
