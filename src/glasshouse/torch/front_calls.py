@@ -49,12 +49,12 @@ class TorchCallFront(NetworkFront):
         if place is None:
             return False
 
-        def again(tracer, made):
+        def with_tuple(tracer, made):
             changed = {k: made if k == place else x for k, x in given}
             words = {k: changed[k] for k in kwargs}
             return tracer.call(fn, [changed[i] for i in range(len(args))], words, then)
 
-        tracer.call(Var(tuple), [dict(given)[place]], {}, again)
+        tracer.call(Var(tuple), [dict(given)[place]], {}, with_tuple)
         return True
 
     def why_left(self, fn, module):

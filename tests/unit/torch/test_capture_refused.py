@@ -78,6 +78,17 @@ def test_what_eager_refuses(name):
         same_story(story(name), compiler="program")
 
 
+def test_negative_indices_that_eager_takes():
+    def fn(x, i):
+        return x.index_fill(0, i, 3.0) + 1, x[i] * 2, x.index_put((i,), x[0]) + 1
+
+    with flags.override(compile="never"):
+        captured = same_story(
+            lambda: (fn, lambda n: (ROWS + n, index(-1, 0)), nothing), compiler="program"
+        )
+    assert captured.hits
+
+
 @pytest.mark.parametrize("name", ["embedding", "class of another line", "floor divide"])
 def test_what_eager_refuses_compiled(name):
     same_story(story(name), compiler="program")

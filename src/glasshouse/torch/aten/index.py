@@ -226,19 +226,21 @@ def rows_scattered(card: str, x: Value, axis: int, indices: Value, source: Value
         row = rows_scattered(card, reshape(x, (1,)), 0, indices, reshape(source, (source.size,)))
         return reshape(row, ())
     axis = axis % x.ndim
-    rows = rows_of(reshape(indices, (indices.size,)), x.shape[axis])
+    rows = reshape(indices, (indices.size,))
     return primitives[card](x, rows, cast(source, x.dtype), axis=axis)
 
 
 @aten("index_add")
 def index_add(x, axis, indices, source, alpha=1):
     source = source if alpha == 1 else source * alpha
-    return rows_scattered("scatter_add", x, axis, indices, source)
+    count = x.shape[axis % x.ndim] if x.ndim else 1
+    return rows_scattered("scatter_add", x, axis, rows_of(indices, count), source)
 
 
 @aten("index_copy")
 def index_copy(x, axis, indices, source):
-    return rows_scattered("scatter_set", x, axis, indices, source)
+    """Negative indices are taken: `index_fill`, which has them, is taken apart into this."""
+    return rows_scattered("scatter_set", x, axis, cast(indices, INT64), source)
 
 
 @aten("scatter_reduce.two")
