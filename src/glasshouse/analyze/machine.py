@@ -36,7 +36,7 @@ from glasshouse.tensor.elementwise import exp
 from glasshouse.tensor.manipulate import permute_dims
 
 REPEATS = 6  # of which the fastest counts
-NEW_BYTES = 64 << 20
+NEW_BYTES = 64 << 20  # that the rate of new pages is measured on
 UNCACHED_BYTES = 128 << 20  # more than caches hold
 FEWEST_COPIES, MOST_COPIES = 3, 12
 ROUNDS = 3  # of a calibration, seconds apart, of which the median counts

@@ -8,7 +8,13 @@ from math import prod
 
 from glasshouse.compile.expr import Expr, Exprs, parts_of
 from glasshouse.compile.lower import Lowering
-from glasshouse.compile.steps import FusedKernel, LoweredStep, PlannedBuffer, kernel_order
+from glasshouse.compile.steps import (
+    FusedKernel,
+    LoweredStep,
+    PlannedBuffer,
+    innermost,
+    kernel_order,
+)
 from glasshouse.compile.view import View, same_strides
 
 WINDOW = 48  # how many steps back a kernel looks for one to join
@@ -95,10 +101,9 @@ def same_place(view: View, store: View) -> bool:
 
 def reduces_rows(kernel: FusedKernel) -> bool:
     """Whether the innermost axis in memory is reduced, and enough rows are left to share out."""
-    order, axes = kernel_order(kernel), kernel.axes or ()
-    moving = [i for i in order if kernel.domain[i] > 1]
+    axes = kernel.axes or ()
     rows = prod([n for i, n in enumerate(kernel.domain) if i not in axes])
-    return bool(moving) and moving[-1] in axes and rows >= MIN_ROWS
+    return rows >= MIN_ROWS and innermost(kernel_order(kernel), kernel.domain) in axes
 
 
 def drop_unread(schedule: list, lowering: Lowering) -> list:

@@ -18,6 +18,7 @@ from glasshouse.compile.steps import (
     LoweredStep,
     PlannedBuffer,
     Root,
+    innermost,
     order_of,
     order_of_view,
 )
@@ -51,7 +52,7 @@ class Lowering:
         self.wanted = self.operands_in_memory() | graph.stored
         self.outputs: list[View] = []
         self.results: dict[int, list[PlannedBuffer]] = {}  # of nodes with several results
-        self.sums_of_rows: set[PlannedBuffer] = set()  # reductions of the innermost axis in memory
+        self.row_reductions: set[PlannedBuffer] = set()  # along the innermost axis in memory
 
     def operands_in_memory(self) -> set[int]:
         """Nodes that a step other than a fused kernel reads, perhaps through movement."""
@@ -199,7 +200,7 @@ class Lowering:
         order = order_of(expr, x.shape)
         buffer = self.buffer(node.spec, reduced_order(order, axes), node)
         if innermost(order, x.shape) in axes:
-            self.sums_of_rows.add(buffer)
+            self.row_reductions.add(buffer)
         root = Root(kept_view(buffer.view(), x.shape, axes), expr, node.op, node)
         self.add_kernel(x.shape, [root], axes)
         self.expr[node.number] = self.exprs.load(buffer.view())
@@ -282,11 +283,11 @@ class Lowering:
 
     def is_per_row(self, expr: Expr) -> bool:
         """Whether a value depends on reductions of rows only: once a row is enough."""
-        return bool(expr.loads) and all(view.base in self.sums_of_rows for view in expr.loads)
+        return bool(expr.loads) and all(view.base in self.row_reductions for view in expr.loads)
 
     def of_rows(self, expr: Expr) -> bool:
         """Whether a value depends on reductions of rows, with which it may be fused."""
-        return any(view.base in self.sums_of_rows for view in expr.loads)
+        return any(view.base in self.row_reductions for view in expr.loads)
 
     def materialise(self, node: Node, row_major: bool = False, order=None) -> PlannedBuffer:
         """Store a node's value: a kernel, a buffer, and from now on a load for its users."""
@@ -367,12 +368,6 @@ def is_fusable(node: Node) -> bool:
     if op in REDUCTIONS:
         return node.inputs[0].spec.size > 0
     return node.inputs[0].shape == (4,) if op == "random_bits" else is_written(node)
-
-
-def innermost(order: tuple[int, ...] | None, shape) -> int:
-    """The axis along which neighbours in memory lie."""
-    moving = [i for i in order or range(len(shape)) if shape[i] > 1]
-    return moving[-1] if moving else len(shape) - 1
 
 
 def reduced_order(order, axes):

@@ -139,6 +139,12 @@ def order_of_view(view: View) -> tuple[int, ...]:
     return tuple(next(ordered) if n > 1 else i for i, n in enumerate(view.shape))
 
 
+def innermost(order: tuple[int, ...] | None, shape) -> int:
+    """The axis along which neighbours in memory lie, for axes in this order; None: row-major."""
+    moving = [i for i in order or range(len(shape)) if shape[i] > 1]
+    return moving[-1] if moving else len(shape) - 1
+
+
 def kernel_order(kernel: FusedKernel) -> tuple[int, ...]:
     """The axes of the domain from the outermost loop to the innermost."""
     for root in kernel.roots:

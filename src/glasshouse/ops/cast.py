@@ -28,8 +28,9 @@ def cast_vjp(g, _y, _x, **_):
 def cast_text(operands, result) -> str:
     if result.is_bool:
         return "(uint8_t)({x} != 0)"
-    if operands[0].is_bool and result.is_floating:  # gcc leaves loops scalar that convert
-        return "{x} ? ({type})1 : ({type})0"  # comparisons they store as well
+    if operands[0].is_bool and result.is_floating:
+        # A loop that stores a comparison and converts it too stays scalar with gcc.
+        return "{x} ? ({type})1 : ({type})0"
     return "({type}){x}"
 
 

@@ -74,13 +74,12 @@ class GraphResults:
         first: dict[FxNode, int] = {}  # of the user's results that are values of their own
         outputs: list[Output] = []
         for number, x in enumerate(results):
-            visible = number < self.visible
-            several = visible and self.is_computed(x) and shared[base_of(x)] > 1
-            part = self.part(x) if several else None
-            same = same_tensor(x)
+            visible, same = number < self.visible, same_tensor(x)
             if not visible and same in first:
                 outputs.append(Output("again", first[same]))
                 continue
+            several = visible and self.is_computed(x) and shared[base_of(x)] > 1
+            part = self.part(x) if several else None
             outputs.append(part or self.output(x, visible))
             if visible and outputs[-1].kind == "value":
                 first.setdefault(same, number)
