@@ -1,20 +1,23 @@
 """Whole training steps of PyTorch models: `gh.optimize(step)`, which has the update in its graph,
 beside `torch.compile(model, backend="glasshouse")`, whose update is eager's.
 
-Both sides train models of their own in one process, step by step in turn, after their first steps
-have compiled; each model has a process of its own. The ratio is the time under torch.compile over
-that under gh.optimize, median of the rounds. Aim: 1.05 with each optimizer.
+Each side has a process of its own. They step in turn: a step is timed after one that brings memory
+and caches back, as in a training loop. The ratio is the time under torch.compile over that under
+gh.optimize, median of the rounds. Aim: 1.05 with each optimizer.
 
 First steps of gh.optimize come first: torch.compile's find the kernels that both have on disk.
 """
 
-import multiprocessing
+import contextlib
 import statistics
-import time
-from concurrent.futures import ProcessPoolExecutor
+import tempfile
 from importlib.util import find_spec
 
-from harness import measure, parse_arguments, save, show, summarize
+from harness import parse_arguments, save, show, summarize
+
+from glasshouse.cli.bench_process import BenchmarkRun, Worker
+from glasshouse.cli.bench_torch import FRAMEWORK, fresh_caches
+from glasshouse.cli.torch_cases import CAPTURED, OPTIMIZERS, OUR_MODE
 
 MODELS = {
     "resnet50": "torchvision",
@@ -30,45 +33,46 @@ MODELS = {
     "whisper": "transformers",
     "lstm": "torch",
 }
-OPTIMIZERS = {
-    "SGD": ("SGD", {"lr": 1e-3}),
-    "momentum": ("SGD", {"lr": 1e-3, "momentum": 0.9}),
-    "AdamW": ("AdamW", {"lr": 1e-3}),
-}
+SIDES = {"gh.optimize": CAPTURED, "torch.compile": OUR_MODE}
 FIRST_STEPS = 4  # in which either side captures and compiles
 ROUNDS = 9
 
 
-def steps_of(name: str, kind: str, smoke: bool) -> dict:
-    """A step of each side, from the same weights."""
-    import torch
+class WholeStep(BenchmarkRun):
+    """A model with an optimizer, whose whole step or whose model alone is compiled by us."""
 
-    from glasshouse.cli.torch_cases import CAPTURED, OUR_MODE, TorchModel
+    def __init__(self, worker: Worker, model: str, mode: str, optimizer: str, smoke: bool):
+        super().__init__(worker, model, FRAMEWORK, mode, "float32", smoke)
+        self.optimizer = optimizer
 
-    maker, options = OPTIMIZERS[kind]
-    steps = {}
-    for mode in (CAPTURED, OUR_MODE):
-        built = TorchModel(name, mode, "float32", smoke, False)
-        built.optimizer = getattr(torch.optim, maker)(built.model.parameters(), **options)
-        steps["gh.optimize" if mode == CAPTURED else "torch.compile"] = built.train
-    return steps
+    def build_options(self) -> dict:
+        return {**super().build_options(), "optimizer": self.optimizer}
+
+    def start(self) -> None:
+        super().start()
+        for _ in range(FIRST_STEPS - 2):
+            self.worker.ask("step")
 
 
 def row_of(name: str, kind: str, smoke: bool) -> dict:
-    """Times of first and of later steps of both sides."""
+    """Times of first and of later steps of both sides, and the most memory."""
     row: dict = {"model": name, "optimizer": kind}
-    steps = steps_of(name, kind, smoke)
-    for side, step in steps.items():
-        start, cpu = time.perf_counter(), time.process_time()
-        row[f"{side} first loss"] = step().item()
-        for _ in range(FIRST_STEPS - 1):
-            step()
-        row[f"{side} first_s"] = time.perf_counter() - start
-        row[f"{side} first_cpu_s"] = time.process_time() - cpu
-    times = measure(steps, 1 if smoke else ROUNDS)
-    ours, theirs = times["gh.optimize"], times["torch.compile"]
-    row["times"] = summarize(times)
-    row["ratio"] = statistics.median(b / a for a, b in zip(ours, theirs, strict=True))
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        runs = {}
+        for side, mode in SIDES.items():
+            worker = stack.enter_context(Worker(side, fresh_caches(folder)))
+            runs[side] = WholeStep(worker, name, mode, kind, smoke)
+            runs[side].start()
+        for _ in range(1 if smoke else ROUNDS):
+            for run in runs.values():
+                run.step()
+        for side, run in runs.items():
+            record = run.record()
+            row[side] = {key: record[key] for key in ("first_loss", "first_step_s", "peak_bytes")}
+    row["times"] = summarize({side: run.seconds for side, run in runs.items()})
+    pairs = zip(runs["gh.optimize"].seconds, runs["torch.compile"].seconds, strict=True)
+    row["ratio"] = statistics.median(theirs / ours for ours, theirs in pairs)
     return row
 
 
@@ -77,33 +81,31 @@ def main() -> None:
     if unknown := set(options.parts) - set(MODELS):
         expected = ", ".join(MODELS)
         raise SystemExit(f"torch_whole_step: expected {expected}; got {', '.join(unknown)}")
-    rows, spawn = [], multiprocessing.get_context("spawn")
-    path = None
+    rows, path = [], None
     for name in options.parts or (["bert"] if options.smoke else MODELS):
         if find_spec(MODELS[name]) is None:
             print(f"{name}: {MODELS[name]} is NOT INSTALLED, so it was NOT RUN")
             continue
         for kind in OPTIMIZERS:
-            with ProcessPoolExecutor(1, mp_context=spawn) as pool:
-                rows.append(pool.submit(row_of, name, kind, options.smoke).result())
+            rows.append(row_of(name, kind, options.smoke))
             path = save("torch_whole_step", {"steps": rows}, options)
     if path is None:
         return
     show(
         "whole training steps",
-        ["", "torch.compile", "gh.optimize", "ratio", "first steps", "first steps"],
+        ["", "torch.compile", "gh.optimize", "ratio", "first steps", "peaks"],
         [
             [
                 f"{r['model']} {r['optimizer']}",
                 f"{1e3 * r['times']['torch.compile']['median_s']:,.1f} ms",
                 f"{1e3 * r['times']['gh.optimize']['median_s']:,.1f} ms",
                 f"{r['ratio']:.3f}",
-                f"{r['torch.compile first_s']:.1f} s",
-                f"{r['gh.optimize first_s']:.1f} s",
+                ", ".join(f"{r[side]['first_step_s']:.1f}" for side in reversed(SIDES)) + " s",
+                ", ".join(f"{r[side]['peak_bytes'] / 2**20:,.0f}" for side in reversed(SIDES)),
             ]
             for r in rows
         ],
-        f"ratio: torch.compile / gh.optimize; first steps: {FIRST_STEPS}, of either side",
+        "ratio: torch.compile / gh.optimize; first steps, and peaks in MiB, in the same order",
     )
     print(path)
 

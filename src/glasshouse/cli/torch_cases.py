@@ -15,6 +15,11 @@ CLASSES = 1000
 PYTORCH_MODES = ("eager", "channels_last", "inductor")
 OUR_MODE = "glasshouse"
 CAPTURED = "captured"  # ours too, the whole step under gh.optimize
+OPTIMIZERS = {
+    "SGD": ("SGD", {"lr": LEARNING_RATE}),
+    "momentum": ("SGD", {"lr": LEARNING_RATE, "momentum": 0.9}),
+    "AdamW": ("AdamW", {"lr": LEARNING_RATE}),
+}
 
 
 @dataclass(frozen=True)
@@ -206,7 +211,15 @@ TORCH_CASES = {
 class TorchModel:
     """One of these models in one mode, for training steps or for calls without gradients."""
 
-    def __init__(self, model: str, mode: str, dtype: str, smoke: bool, inference: bool):
+    def __init__(
+        self,
+        model: str,
+        mode: str,
+        dtype: str,
+        smoke: bool,
+        inference: bool = False,
+        optimizer: str = "SGD",
+    ):
         import torch
 
         torch.manual_seed(0)
@@ -220,7 +233,8 @@ class TorchModel:
             self.inputs["x"] = self.inputs["x"].contiguous(memory_format=layout)
         if self.case.computes_loss and not inference:
             self.inputs["labels"] = self.labels
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=LEARNING_RATE)
+        maker, options = OPTIMIZERS[optimizer]
+        self.optimizer = getattr(torch.optim, maker)(self.model.parameters(), **options)
         compiles = mode in ("inductor", OUR_MODE)
         self.call = torch.compile(self.model, backend=mode) if compiles else self.model
         if mode == CAPTURED:

@@ -34,6 +34,7 @@ from glasshouse.torch.front_numbers import (
     takes_tensors,
 )
 from glasshouse.torch.front_passes import Passes, is_pass, passes_through
+from glasshouse.torch.tensor_access import native
 
 DIVISIONS = RAISES_FOR_INTEGERS - {"pow"}
 # The operator of lstm keeps None, which AOTAutograd does not take; binary_cross_entropy raises for
@@ -80,10 +81,15 @@ class AliasedInputs:
     def __init__(self, compiled, plain, example_inputs):
         self.compiled, self.plain = compiled, plain
         self.pattern = aliases(example_inputs)
+        self.known: bytes | None = None  # the same pattern, as C reads it
 
     def __call__(self, *args):
-        run = self.compiled if aliases(args) == self.pattern else self.plain
-        return run(*args)
+        found = sharing(args)
+        if found is None or found != self.known:
+            if aliases(args) != self.pattern:
+                return self.plain(*args)
+            self.known = found
+        return self.compiled(*args)
 
 
 class Segment:
@@ -118,6 +124,13 @@ def aliases(inputs) -> list[tuple[int, int]]:
         number, its_begin = first.setdefault(x.untyped_storage()._cdata, (i, begin))
         pattern.append((number, begin - its_begin))
     return pattern
+
+
+def sharing(args: tuple) -> bytes | None:
+    """What is equal only for tensors whose `aliases` are equal, where their dtypes are; None where
+    the C that reads it cannot."""
+    module = native()
+    return None if module is None else module.sharing(args)
 
 
 def registered_compiler(name: str):

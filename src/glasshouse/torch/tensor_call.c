@@ -146,19 +146,30 @@ static int lies_as(const Expected *e, const int64_t *sizes, const int64_t *strid
     return 1;
 }
 
+/* The TensorImpl of a tensor of PyTorch's own two classes, where its parts are known; else NULL. */
+static const char *impl_of(PyObject *given) {
+    if (!parts.impl || !(Py_IS_TYPE(given, tensor_type) || Py_IS_TYPE(given, parameter_type))) return NULL;
+    return *(char **)((char *)given + parts.impl);
+}
+
+/* Whether its elements lie on the CPU as they are. */
+static int is_plain(const char *impl) { return (*(const uint64_t *)(impl + parts.key_set) & parts.keys) == parts.keys_of_cpu; }
+
+/* Its offset in its storage, in elements. */
+static int64_t offset_of(const char *impl) { return ((const int64_t *)(impl + parts.sizes))[2 * MOST_INLINE]; }
+
 /* Where the data of a tensor lie that is as expected; -1 for another tensor, or none. */
 static int64_t place_of(PyObject *given, const Expected *e) {
-    if (parts.impl && (Py_IS_TYPE(given, tensor_type) || Py_IS_TYPE(given, parameter_type))) {
-        const char *impl = *(char **)((char *)given + parts.impl);
+    const char *impl = impl_of(given);
+    if (impl) {
         const int64_t *sizes = (const int64_t *)(impl + parts.sizes);
         if (sizes[-1] != e->ndim || *(const uint16_t *)(impl + parts.dtype) != e->number) return -1;
-        if ((*(const uint64_t *)(impl + parts.key_set) & parts.keys) != parts.keys_of_cpu) return -1;
-        const int64_t offset = sizes[2 * MOST_INLINE];
+        if (!is_plain(impl)) return -1;
         const int is_inline = e->ndim <= MOST_INLINE;
         const int64_t *first = is_inline ? sizes : *(const int64_t **)sizes;
         if (!lies_as(e, first, first + (is_inline ? MOST_INLINE : e->ndim))) return -1;
         const char *storage = *(char **)(impl + parts.storage);
-        return *(const int64_t *)(storage + parts.data) + offset * (e->dtype.bits / 8);
+        return *(const int64_t *)(storage + parts.data) + offset_of(impl) * (e->dtype.bits / 8);
     }
     DLTensor t;
     if (!PyObject_TypeCheck(given, tensor_type)) return -1;
@@ -319,10 +330,60 @@ static PyObject *seen(PyObject *self, PyObject *tensor) {
     return Py_BuildValue("KK", (unsigned long long)(uintptr_t)t.data, (unsigned long long)(uintptr_t)t.shape);
 }
 
+/* A storage that was met: its address, and offset and number of the first tensor that lies in it. */
+typedef struct { int64_t storage, offset, number; } Met;
+
+/* The number of the first tensor of the same storage; where that is another one, both offsets in elements. */
+typedef struct { int64_t first, offset, its_offset; } Share;
+
+/* The shares of those of `n` objects that are tensors: how many there are; -1 where one cannot be read.
+   `met` has room for `count`, a power of two that is larger than n. */
+static Py_ssize_t find_shares(PyObject **given, Py_ssize_t n, Share *shares, Met *met, size_t count) {
+    Py_ssize_t made = 0;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (!PyObject_TypeCheck(given[i], tensor_type)) continue;
+        const char *impl = impl_of(given[i]);
+        if (!impl || !is_plain(impl)) return -1;
+        const int64_t storage = *(const int64_t *)(impl + parts.storage), offset = offset_of(impl);
+        size_t at = (size_t)(mixed(1, (uint64_t)storage) >> 32) & (count - 1);
+        while (met[at].storage && met[at].storage != storage) at = (at + 1) & (count - 1);
+        if (met[at].storage)
+            shares[made] = (Share){met[at].number, offset, met[at].offset};
+        else {
+            met[at] = (Met){storage, offset, made};
+            shares[made] = (Share){made, 0, 0};
+        }
+        made++;
+    }
+    return made;
+}
+
+/* sharing(tuple) -> bytes that say which of its tensors share a storage, and where they lie in that;
+   None where one cannot be read. */
+static PyObject *sharing(PyObject *self, PyObject *args) {
+    (void)self;
+    if (!PyTuple_Check(args)) return PyErr_SetString(PyExc_TypeError, "sharing: expected a tuple"), NULL;
+    const Py_ssize_t n = PyTuple_GET_SIZE(args);
+    size_t count = 2;
+    while (count < 2 * (size_t)n) count *= 2;
+    Met *met = PyMem_Calloc(count, sizeof *met);
+    Share *shares = PyMem_Calloc((size_t)n + 1, sizeof *shares);
+    PyObject *found = NULL;
+    if (met && shares) {
+        const Py_ssize_t made = find_shares(((PyTupleObject *)args)->ob_item, n, shares, met, count);
+        found = made < 0 ? Py_NewRef(Py_None) : PyBytes_FromStringAndSize((char *)shares, made * (Py_ssize_t)sizeof *shares);
+    } else
+        PyErr_NoMemory();
+    PyMem_Free(met);
+    PyMem_Free(shares);
+    return found;
+}
+
 static PyMethodDef functions[] = {
     {"setup", setup, METH_VARARGS, NULL},
     {"set_parts", set_parts, METH_VARARGS, NULL},
     {"seen", seen, METH_O, NULL},
+    {"sharing", sharing, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "tensor_call", NULL, -1, functions, NULL, NULL, NULL, NULL};

@@ -93,3 +93,39 @@ def test_results_lie_where_the_table_says_and_are_freed_with_the_tensor():
         del view
         gc.collect()
         assert memory.stats().allocated_bytes == before
+
+
+def test_sharing_is_equal_only_where_the_slow_twin_is():
+    from glasshouse.torch.front_compile import aliases
+
+    native = access().native()
+    x, y = torch.arange(60.0), torch.arange(60.0)
+    one = (x, y, x[3:], 7, torch.nn.Parameter(y), x[:6].t(), None, y[9:])
+    shifted = (y[2:], x, y[5:], 8, torch.nn.Parameter(x), y[2:8], None, x[9:])
+    others = (
+        (x, y, x[4:], 7, torch.nn.Parameter(y), x[:6], None, y[9:]),
+        (x, y, x[3:], 7, torch.nn.Parameter(x), x[:6], None, y[9:]),
+        (x, y, x.clone()[3:], 7, torch.nn.Parameter(y), x[:6], None, y[9:]),
+        (x, y, x[3:], 7, torch.nn.Parameter(y), x[:6], y[9:]),
+        (x, y),
+        (),
+    )
+    swapped = (y, x, y[3:], 8, torch.nn.Parameter(x), y[:6], None, x[9:])
+    assert aliases(swapped) == aliases(one)
+    assert native.sharing(swapped) == native.sharing(one)
+    assert aliases(shifted) == aliases(one)
+    assert native.sharing(shifted) != native.sharing(one)  # so that the slow twin is asked
+    for other in others:
+        assert (native.sharing(other) == native.sharing(one)) is (aliases(other) == aliases(one))
+
+
+def test_sharing_of_many_tensors_and_of_those_without_memory_here():
+    from glasshouse.torch.front_compile import aliases
+
+    native = access().native()
+    rows = tuple(torch.zeros(3) for _ in range(500))
+    again = tuple(torch.ones(3) for _ in range(500))
+    assert native.sharing((*rows, rows[7])) == native.sharing((*again, again[7]))
+    assert native.sharing((*rows, rows[7])) != native.sharing((*again, again[8]))
+    assert aliases((*rows, rows[7]))[-1] == (7, 0)
+    assert native.sharing((rows[0], torch.zeros(3, device="meta"))) is None
