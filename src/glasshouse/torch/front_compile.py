@@ -81,14 +81,14 @@ class AliasedInputs:
     def __init__(self, compiled, plain, example_inputs):
         self.compiled, self.plain = compiled, plain
         self.pattern = aliases(example_inputs)
-        self.sharing: bytes | None = None  # the same pattern, as C reads it
+        self.shares: bytes | None = None  # the same pattern, as C reads it
 
     def __call__(self, *args):
-        found = sharing(args)
-        if found is None or found != self.sharing:
+        shares = sharing(args)
+        if shares is None or shares != self.shares:
             if aliases(args) != self.pattern:
                 return self.plain(*args)
-            self.sharing = found
+            self.shares = shares
         return self.compiled(*args)
 
 
