@@ -20,6 +20,7 @@ from glasshouse.compile.plan import no_collection
 from glasshouse.compile.work import FLAT, StepKind, StepWork
 from glasshouse.memory import Tag
 from glasshouse.profile.counter import FlopCounter, Sums
+from glasshouse.profile.text import milliseconds, scaled
 from glasshouse.torch.ledger import Ledger
 from glasshouse.torch.lowering import TORCH
 from glasshouse.torch.no_contents import (
@@ -145,9 +146,17 @@ class EagerStepAnalysis(StepCosts):
             f"(by step: {', '.join(f'{p:,}' for p in self.peaks)}), {where}\n{self.work()}\n"
         )
 
+    def work(self) -> str:
+        """FLOPs and time, as text, and what of it is for new memory."""
+        if not self.new_bytes:
+            return super().work()
+        took = milliseconds(self.machine.new_pages_ns(self.new_bytes))
+        return f"{super().work()}{scaled(self.new_bytes, 'B')} of new memory take {took} of that\n"
+
     def to_dict(self) -> dict:
         """All of it as what JSON can hold."""
-        return {**super().to_dict(), "convention": "torch", "peak_at": self.peak_at._asdict()}
+        own = {"convention": "torch", "peak_at": self.peak_at._asdict()}
+        return {**super().to_dict(), **own, "new_bytes": self.new_bytes}
 
 
 def is_torchs(call) -> bool:

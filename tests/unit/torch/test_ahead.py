@@ -2,6 +2,7 @@
 
 import json
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -326,3 +327,22 @@ def test_a_sweep_takes_other_optimizers_and_dtypes():
     assert costs(256).flops == 2 * costs(128).flops
     assert costs(8, torch.optim.AdamW).peak_bytes > costs(8).peak_bytes
     assert costs(512, autocast="bfloat16").peak_bytes < costs(512).peak_bytes
+
+
+@pytest.mark.parametrize("convention", ["torch", "exact"])
+def test_new_memory_is_told_with_its_time(convention):
+    machine = replace(gh.analyze.MachineProfile.load("cpu2"), new_bytes_per_s=1e9)
+    model = torch.nn.Linear(3072, 3072, device="meta")
+    given = [torch.empty(64, 3072, device="meta") for _ in range(2)]
+    adam = torch.optim.AdamW(model.parameters())
+    options = {"convention": convention, "machine": machine}
+    told = gh.analyze.step(model, torch.nn.functional.mse_loss, adam, given, **options)
+    assert told.new_bytes > 3072 * 3072 * 4  # AdamW makes a tensor of a weight's size and drops it
+    assert told.to_dict()["new_bytes"] == told.new_bytes
+    nanoseconds = told.new_bytes  # at 1 GB/s
+    assert f"new memory take {nanoseconds / 1e6:.3f} ms of that" in str(told)
+    without = replace(machine, new_bytes_per_s=0.0)
+    same = gh.analyze.step(
+        model, torch.nn.functional.mse_loss, adam, given, **options | {"machine": without}
+    )
+    assert told.kernel_ns - same.kernel_ns == pytest.approx(nanoseconds, rel=1e-6)
