@@ -10,7 +10,7 @@ from torch._dynamo.backends.common import aot_autograd
 
 from glasshouse.compile.plan import no_collection
 from glasshouse.torch.options import TorchOptions, check_mode, checked_options
-from glasshouse.torch.partition import DECOMPOSITIONS, partition_within
+from glasshouse.torch.partition import DECOMPOSITIONS, partition, partition_within
 from glasshouse.torch.runtime import (
     TorchGraphProgram,
     keep_nothing_donated,
@@ -82,9 +82,9 @@ def glasshouse(
     check_mode(mode)
     let_garbage_wait(glasshouse)
     budget = given.memory_budget
-    rules, more = Decompositions(), {}
+    rules, cut = Decompositions(), partition
     if budget is not None:
-        rules, more = decompositions() | DECOMPOSITIONS, {"partition_fn": partition_within(budget)}
+        rules, cut = decompositions() | DECOMPOSITIONS, partition_within(budget)
 
     # Inputs are written to by Programs where no gradient is told of it, as optimizers do.
     writes = not torch.is_grad_enabled()
@@ -94,7 +94,7 @@ def glasshouse(
         inference_compiler=cached_compiler("forward", given, keeps=True),
         decompositions=rules,
         keep_inference_input_mutations=writes,
-        **more,
+        partition_fn=cut,
     )
     with graphs_cached(module, given), no_collection():
         compiled = compile_graph(module, inputs)

@@ -138,6 +138,10 @@ PRODUCTS_WITH_BIAS = {  # and where among their arguments it is
     torch.ops.aten.convolution.default: 2,
     torch.ops.aten.addmm.default: 0,
 }
+POOLING_GRADIENTS = (  # (g, pooled, *options, places)
+    torch.ops.aten.max_pool2d_with_indices_backward.default,
+    torch.ops.aten.max_pool3d_with_indices_backward.default,
+)
 REDUCTION = getattr(torch.Tag, "reduction", None)  # newer versions of PyTorch have it
 SMALL = 4  # times smaller than what it is made of: a sum that is kept
 
@@ -181,6 +185,15 @@ def forget_statistics(joint: torch.fx.GraphModule) -> None:
             node.args = (*node.args[:3], None, None, *node.args[5:])
 
 
+def forget_places(joint: torch.fx.GraphModule) -> None:
+    """Have the gradients of max pooling take no places, which they find again in what was pooled:
+    so the forward pass need not make them, nor keep them."""
+    for operator in POOLING_GRADIENTS:
+        for node in joint.graph.find_nodes(op="call_function", target=operator):
+            pooled = node.args[1]
+            node.args = (*node.args[:-1], pooled)
+
+
 def written_inputs() -> set[str]:
     """The names of the inputs that the graph that is being compiled writes to."""
     context = torch._guards.TracingContext.try_get()
@@ -212,6 +225,12 @@ def hide_biases(backward: torch.fx.GraphModule) -> None:
     backward.recompile()
 
 
+def partition(joint, inputs, **named):
+    """PyTorch's cut without recomputation, of what the entries of the table need."""
+    forget_places(joint)
+    return default_partition(joint, inputs, **named)
+
+
 def partition_within(budget: MemoryBudget):
     """A function that cuts a joint graph so that the forward graph keeps no more than a budget; of
     what the cut without recomputation keeps, where it is a part.
@@ -234,6 +253,7 @@ def partition_within(budget: MemoryBudget):
             return graphs, kept_bytes(graphs[0], num_fwd_outputs)
 
         forget_statistics(joint)
+        forget_places(joint)
         written = written_inputs()
         whole = default_partition(
             copy.deepcopy(joint), inputs, num_fwd_outputs=num_fwd_outputs, **named

@@ -52,6 +52,32 @@ def test_images_are_kept_in_the_layout_of_convolutions(kept):
     assert (40 * 7 * 9, 7 * 9, 9, 1) not in kept
 
 
+@pytest.mark.parametrize("n", [2, 3])
+def test_places_of_max_pooling_are_not_kept(n, monkeypatch):
+    from glasshouse.torch import variant
+
+    dtypes = []
+    run = variant.CompiledVariant.run
+
+    def told(self, args):
+        dtypes.extend(x.dtype for x in args if isinstance(x, torch.Tensor))
+        return run(self, args)
+
+    monkeypatch.setattr(variant.CompiledVariant, "run", told)
+    pool = getattr(nn.functional, f"max_pool{n}d")
+    x = torch.randint(0, 4, (2, 3, *(7,) * n)).float().requires_grad_()  # with ties
+
+    def gradient(function):
+        y = function(x, 3, 2, 1)
+        (grad,) = torch.autograd.grad((y * torch.arange(y.numel()).reshape(y.shape)).sum(), x)
+        return y, grad
+
+    expected = gradient(pool)
+    for ours, eager in zip(gradient(torch.compile(pool, backend="glasshouse")), expected):
+        torch.testing.assert_close(ours, eager, rtol=0, atol=0)
+    assert set(dtypes) == {torch.float32}
+
+
 def test_a_backward_graph_that_pytorch_computes_takes_what_is_kept(monkeypatch):
     from glasshouse.torch import runtime
 
