@@ -14,9 +14,9 @@ const int64_t l0 = p / 16;
 for (int64_t i = 0; i < 4; i++) {
 float best = b1[l0 * 256LL + i * 64LL + o0 * 16LL + o1 * 2LL + 0];
 int32_t at = 0;
-{ const __typeof__(best) key = b1[l0 * 256LL + i * 64LL + o0 * 16LL + o1 * 2LL + 1]; at = key > best ? 1 : key != key ? (best == best ? 1 : at) : at; best = key > best ? key : key != key ? (best == best ? key : best) : best; }
-{ const __typeof__(best) key = b1[l0 * 256LL + i * 64LL + o0 * 16LL + o1 * 2LL + 8]; at = key > best ? 2 : key != key ? (best == best ? 2 : at) : at; best = key > best ? key : key != key ? (best == best ? key : best) : best; }
-{ const __typeof__(best) key = b1[l0 * 256LL + i * 64LL + o0 * 16LL + o1 * 2LL + 9]; at = key > best ? 3 : key != key ? (best == best ? 3 : at) : at; best = key > best ? key : key != key ? (best == best ? key : best) : best; }
+{ const float key = b1[l0 * 256LL + i * 64LL + o0 * 16LL + o1 * 2LL + 1]; at = key > best ? 1 : key != key ? (best == best ? 1 : at) : at; best = key > best ? key : key != key ? (best == best ? key : best) : best; }
+{ const float key = b1[l0 * 256LL + i * 64LL + o0 * 16LL + o1 * 2LL + 8]; at = key > best ? 2 : key != key ? (best == best ? 2 : at) : at; best = key > best ? key : key != key ? (best == best ? key : best) : best; }
+{ const float key = b1[l0 * 256LL + i * 64LL + o0 * 16LL + o1 * 2LL + 9]; at = key > best ? 3 : key != key ? (best == best ? 3 : at) : at; best = key > best ? key : key != key ? (best == best ? key : best) : best; }
 b2[l0 * 64LL + i * 16LL + o0 * 4LL + o1 * 1LL] = best;
 }
 }
