@@ -21,7 +21,7 @@ HEADER = Path(__file__).parent.parent / "src" / "glasshouse" / "native" / "gh_ma
 BEGIN, END = "/* fitted by tools/fit_polynomials.py */\n", "/* end of the fitted block */\n"
 
 getcontext().prec = 60
-ONE, LN2 = Decimal(1), Decimal(2).ln()
+ONE, LN2, EIGHTH = Decimal(1), Decimal(2).ln(), Decimal("0.125")
 
 
 def series(term: Decimal, ratio: Callable[[int], Decimal]) -> Decimal:
@@ -134,21 +134,12 @@ FITS = (
     ),
     Fit(
         "ERF",
-        "erf(x) = x + x P(z), z = x²",
-        7,
-        "0",
-        "1",
-        root(lambda x: erf(x) / x - 1),
-        root(lambda x: x / erf(x)),
-    ),
-    Fit(
-        "ERFC",
-        "log(1 - erf(a)) = P(a - 1)",
+        "1 - erf(a) = (1 - (a + a P(a)) / 8)^8",
         8,
         "0",
-        "2.93",
-        lambda t: (1 - erf(1 + t)).ln(),
-        lambda t: (1 - erf(1 + t)) / erf(1 + t),
+        "3.93",
+        lambda a: 8 * (1 - (1 - erf(a)) ** EIGHTH) / a - 1,
+        lambda a: (1 - erf(a)) ** (7 * EIGHTH) * a / erf(a),
     ),
     Fit(
         "ATAN",

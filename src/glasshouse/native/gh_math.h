@@ -38,14 +38,10 @@
 /* tanh(x) = x + x z P(z), z = x²; x in [0, 0.3906], error 2^-27.7 */
 #define GH_TANH_P \
     -3.33332807e-01f, 1.33314118e-01f, -5.37374057e-02f, 2.06321403e-02f, -5.69776166e-03f
-/* erf(x) = x + x P(z), z = x²; x in [0, 1], error 2^-29.4 */
+/* 1 - erf(a) = (1 - (a + a P(a)) / 8)^8; x in [0, 3.93], error 2^-26.9 */
 #define GH_ERF_P \
-    1.28379166e-01f, -3.76126260e-01f, 1.12835824e-01f, -2.68536434e-02f, 5.18796267e-03f, \
-    -8.00679321e-04f, 7.84228832e-05f
-/* log(1 - erf(a)) = P(a - 1); x in [0, 2.93], error 2^-26.7 */
-#define GH_ERFC_P \
-    -1.84960556e+00f, -2.63896561e+00f, -8.43126535e-01f, -4.14820053e-02f, 9.88221169e-03f, \
-    -1.84472150e-03f, 2.07299265e-04f, -6.28741464e-06f
+    1.28379166e-01f, 5.57042778e-01f, 1.67134833e-02f, -5.27175292e-02f, -1.48709118e-03f, \
+    4.09919163e-03f, -7.09765125e-04f, 3.82427388e-05f
 /* atan(q) = q + q z P(z), z = q²; x in [0, 1], error 2^-28.3 */
 #define GH_ATAN_P \
     -3.3333293838181460e-01, 1.9998390513910014e-01, -1.4262576462916823e-01, \
@@ -145,7 +141,7 @@ GH_FN float gh_exp_reduce_f32(float x, int32_t *n, float *low) {
 }
 
 /* exp(r) for |r| <= log(2) / 2. */
-GH_FN float gh_exp_of_rest_f32(float r) { return 1.0f + GH_FMA(r * r, GH_POLY(5, r, GH_EXP_P), r); }
+GH_FN float gh_exp_of_rest_f32(float r) { return GH_FMA(r, GH_FMA(r, GH_POLY(5, r, GH_EXP_P), 1.0f), 1.0f); }
 
 /* exp(x) for x whose result is normal: in [-87, 88]. */
 GH_FN float gh_exp_inside_f32(float x) {
@@ -154,15 +150,21 @@ GH_FN float gh_exp_inside_f32(float x) {
     return gh_exp_of_rest_f32(r) * gh_two_to_f32(n);
 }
 
+#define GH_NEAREST_BIASED 12583166.0f /* GH_NEAREST + 2 * 127 */
+
 /* From -104 down the result is 0, by a factor of 0: a product that underflows, as that of each masked
    score of an attention would, takes the processor a hundred times as long as another. */
 GH_FN float gh_exp_f32(float x) {
-    float low, top = 89.0f < x ? 89.0f : x;
-    int32_t n;
-    float r = gh_exp_reduce_f32(-105.0f > top ? -105.0f : top, &n, &low);
-    int32_t half = n >> 1; /* two factors: 2^n itself may be no float */
-    float last = x <= -104.0f ? 0.0f : gh_two_to_f32(n - half);
-    return gh_exp_of_rest_f32(r) * gh_two_to_f32(half) * last;
+    uint32_t kept = 0u - (uint32_t)!(x <= -104.0f); /* no ?:, whose 0 gcc would follow to the end */
+    float high = gh_from_bits_f32(gh_bits_f32(x) & kept);
+    float shifted = GH_FMA(high, 1.44269504f, GH_NEAREST_BIASED);
+    uint32_t n = gh_bits_f32(shifted), top = gh_bits_f32(GH_NEAREST_BIASED + 128.0f);
+    n = n < top ? n : top; /* as a larger x, and NaN, has the rest r */
+    float k = gh_from_bits_f32(n) - GH_NEAREST_BIASED;
+    float r = GH_FMA(k, -1.42860677e-6f, GH_FMA(k, -0.693145751953125f, high));
+    uint32_t half = n << 22 & 0x7f800000u; /* two factors, as 2^n itself may be no float */
+    float last = gh_from_bits_f32(((n << 23) - half) & kept);
+    return gh_exp_of_rest_f32(r) * gh_from_bits_f32(half) * last;
 }
 
 GH_FN float gh_expm1_f32(float x) {
@@ -182,11 +184,16 @@ GH_FN float gh_tanh_f32(float x) {
     return gh_flip_f32(a > 0.625f ? far : near0, gh_bits_f32(x));
 }
 
+/* 1 - (1 - y / 8)^8, y = a + a P(a), by three squarings, of 1 - y / 8, 1 - y / 4 and 1 - y / 2.
+   Nothing cancels next to 0, and errors of P count only as erfc does. The rest h of y = a + h is
+   squared on with fewer roundings than y, while it is small. */
 GH_FN float gh_erf_f32(float x) {
-    float a = 3.93f < fabsf(x) ? 3.93f : fabsf(x), z = a * a, t = a - 1.0f;
-    float near0 = GH_FMA(a, GH_POLY(7, z, GH_ERF_P), a);
-    float far = 1.0f - gh_exp_inside_f32(GH_POLY(8, t, GH_ERFC_P));
-    return gh_flip_f32(a > 1.0f ? far : near0, gh_bits_f32(x));
+    float a = 3.93f < fabsf(x) ? 3.93f : fabsf(x);
+    float h = a * GH_POLY(8, a, GH_ERF_P), y = a + h;
+    h = GH_FMA(-0.0625f * y, y, h), y = a + h;
+    h = GH_FMA(-0.125f * y, y, h), y = a + h;
+    float t = -0.25f * y, near0 = a + GH_FMA(t, y, h), far = GH_FMA(t, y, y);
+    return copysignf(a > 0.8f ? far : near0, x);
 }
 
 /* ---- float32: logarithms ----------------------------------------------------------------- */
