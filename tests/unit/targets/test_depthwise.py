@@ -1,5 +1,5 @@
-"""Gradients of depthwise convolutions by our kernels: those of the references, for every shape and
-number of threads, and where they are used."""
+"""Depthwise convolutions and their gradients by our kernels: those of the references, for every
+shape and number of threads, and where they are used."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ import pytest
 import glasshouse as gh
 from glasshouse.base.flags import flags
 from glasshouse.compile import program, toolchain
-from glasshouse.ops.contract import conv_data_grad, conv_weight_grad
+from glasshouse.ops.contract import conv, conv_data_grad, conv_weight_grad
 from glasshouse.targets.cpu import depthwise
 
 SHAPES = {  # images, channels, (height, width), kernel, stride, padding, dilation
@@ -18,6 +18,8 @@ SHAPES = {  # images, channels, (height, width), kernel, stride, padding, dilati
     "gaps": (9, 40, (12, 13), (3, 4), (2, 3), ((2, 2), (5, 1)), (2, 3)),
     "one column": (2, 33, (20, 4), (11, 1), (2, 2), ((5, 5), (0, 0)), (1, 1)),
     "most columns": (1, 130, (5, 30), (2, 8), (1, 3), ((1, 1), (7, 7)), (1, 1)),
+    "steps over the kernel": (2, 50, (10, 11), (2, 2), (3, 4), ((1, 0), (2, 1)), (1, 1)),
+    "padding alone": (1, 18, (2, 3), (3, 3), (2, 1), ((5, 5), (4, 4)), (1, 1)),
 }
 
 
@@ -29,8 +31,9 @@ def everywhere(monkeypatch):
     monkeypatch.setattr(flags, "compile", "always")
 
 
-def gradients(shape, dtype: str) -> dict[str, np.ndarray]:
-    """The gradients of data and weights, with the current backend."""
+def results(shape, dtype: str) -> dict[str, np.ndarray]:
+    """A convolution, one with a bias, and the gradients of data and weights, with the current
+    backend."""
     images, channels, size, kernel, stride, padding, dilation = shape
     out = [
         (n + sum(pair) - (k - 1) * gap - 1) // step + 1
@@ -39,8 +42,11 @@ def gradients(shape, dtype: str) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
     shapes = ((images, channels, *size), (channels, 1, *kernel), (images, channels, *out))
     x, w, g = (gh.tensor(rng.standard_normal(s, np.float32), dtype=dtype) for s in shapes)
+    bias = gh.tensor(rng.standard_normal((1, channels, 1, 1), np.float32), dtype=dtype)
     how = {"stride": stride, "padding": padding, "dilation": dilation, "groups": channels}
     made = {
+        "conv": conv(x, w, **how),
+        "conv + bias": conv(x, w, **how) + bias,
         "conv_data_grad": conv_data_grad(g, w, shape=size, **how),
         "conv_weight_grad": conv_weight_grad(x, g, shape=kernel, **how),
     }
@@ -49,10 +55,10 @@ def gradients(shape, dtype: str) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", SHAPES)
-def test_gradients_are_those_of_the_references(everywhere, name, dtype):
-    found = gradients(SHAPES[name], dtype)
+def test_results_are_those_of_the_references(everywhere, name, dtype):
+    found = results(SHAPES[name], dtype)
     with gh.backends.use("numpy"):
-        expected = gradients(SHAPES[name], dtype)
+        expected = results(SHAPES[name], dtype)
     tolerance = 1e-5 if dtype == "float32" else 2**-8
     for key, value in expected.items():
         np.testing.assert_allclose(found[key], value, rtol=0, atol=tolerance * np.abs(value).max())
@@ -60,12 +66,12 @@ def test_gradients_are_those_of_the_references(everywhere, name, dtype):
 
 def test_bits_do_not_depend_on_the_number_of_threads(everywhere, monkeypatch):
     """Sums are taken in the same parts."""
-    one = gradients(SHAPES["parts of vectors"], "float32")
+    one = results(SHAPES["parts of vectors"], "float32")
     openmp = toolchain.share_openmp()
     before = openmp.omp_get_max_threads()
     openmp.omp_set_num_threads(3)
     try:
-        three = gradients(SHAPES["parts of vectors"], "float32")
+        three = results(SHAPES["parts of vectors"], "float32")
     finally:
         openmp.omp_set_num_threads(before)
     for key, value in one.items():
@@ -73,16 +79,25 @@ def test_bits_do_not_depend_on_the_number_of_threads(everywhere, monkeypatch):
 
 
 def kinds_of(shape, dtype: str) -> set[str]:
-    """The kinds of the steps that compute the gradients."""
+    """The kinds of the steps that compute convolutions and gradients."""
     with gh.profile() as prof:
-        gradients(shape, dtype)
-    return {(row.name, row.kind) for row in prof.kernels() if "grad" in row.name}
+        results(shape, dtype)
+    return {(row.name.split()[0], row.kind) for row in prof.kernels() if "conv" in row.name}
 
 
 def test_it_is_used_where_onednn_is_slow(monkeypatch):
     monkeypatch.setattr(flags, "compile", "always")
     large = (2, 64, (8, 8), (5, 5), (2, 2), ((2, 2), (2, 2)), (1, 1))
     small = (2, 64, (8, 8), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1))
-    assert ("conv_weight_grad", "template") in kinds_of(large, "float32")
-    assert ("conv_data_grad", "template") in kinds_of(large, "bfloat16")
-    assert not {kind for _, kind in kinds_of(small, "float32")} & {"template"}
+    ours = {(name, "template") for name in ("conv", "conv_data_grad", "conv_weight_grad")}
+    assert kinds_of(large, "float32") == ours
+    assert kinds_of(large, "bfloat16") == ours - {("conv", "template")} | {("conv", "onednn")}
+    assert ("conv_weight_grad", "template") in kinds_of(small, "float32")
+    assert not {kind for _, kind in kinds_of(small, "bfloat16")} & {"template"}
+
+
+def test_kernels_with_many_columns_or_wide_gaps_go_through_onednn(everywhere):
+    long = (1, 16, (5, 20), (1, 9), (1, 1), ((0, 0), (4, 4)), (1, 1))
+    wide = (1, 16, (5, 90), (1, 3), (1, 1), ((0, 0), (0, 0)), (1, 17))
+    for shape in (long, wide):
+        assert not {kind for _, kind in kinds_of(shape, "float32")} & {"template"}

@@ -1,7 +1,7 @@
 """The target `cpu`: kernels in C with OpenMP, products and convolutions through oneDNN."""
 
 from glasshouse.targets.cpu.along_axis import ExtremeKernels, RunningSumKernels, SortKernels
-from glasshouse.targets.cpu.depthwise import DepthwiseGradients
+from glasshouse.targets.cpu.depthwise import DepthwiseConvolutions
 from glasshouse.targets.cpu.fused import FusedLowerer
 from glasshouse.targets.cpu.host import HostLowerer
 from glasshouse.targets.cpu.onednn_convolutions import OnednnConvolutions

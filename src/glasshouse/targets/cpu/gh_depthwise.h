@@ -13,6 +13,10 @@ typedef struct {
   int brief; /* bfloat16, not float32 */
 } gh_depthwise;
 
+enum {
+  GH_SUMS = 24 /* vectors in registers that are summed at once, at most */
+};
+
 GH_FN int64_t gh_first_channel(const gh_depthwise *s, int64_t vector) {
   const int64_t last = s->channels - GH_LANES, first = vector * GH_LANES;
   return first < last ? first : last;
@@ -22,13 +26,13 @@ GH_FN int64_t gh_first_channel(const gh_depthwise *s, int64_t vector) {
    `sum`: for each column of the kernels `plane` floats, of which these are `vectors` vectors. */
 GH_FN void gh_depthwise_row(const gh_depthwise *s, const void *x, const void *g, int64_t at, int64_t to,
                             float *sum, int64_t plane, const int columns, const int vectors) {
-  gh_vector total[columns * vectors];
+  gh_vector total[GH_SUMS];
   GH_UNROLL
   for (int j = 0; j < columns * vectors; j++) total[j] = (gh_vector){0};
   for (int64_t i = 0; i < s->out_width; i++) {
     const int64_t begin = i * s->column_step - s->left;
     const int inside = begin >= 0 && begin + (columns - 1) * s->column_gap < s->width;
-    gh_vector slope[vectors];
+    gh_vector slope[GH_SUMS];
     GH_UNROLL
     for (int v = 0; v < vectors; v++)
       slope[v] = gh_load(g, to + i * s->channels + v * GH_LANES, GH_LANES, s->brief);
@@ -60,6 +64,8 @@ GH_FN void gh_depthwise_sums(const gh_depthwise *s, const void *x, const void *g
     int64_t v = 0;
     for (; v + vectors <= whole; v += vectors)
       gh_depthwise_row(s, x, g, at + v * GH_LANES, to + v * GH_LANES, own + v * GH_LANES, plane, columns, vectors);
+    for (; vectors > 2 && v + 2 <= whole; v += 2)
+      gh_depthwise_row(s, x, g, at + v * GH_LANES, to + v * GH_LANES, own + v * GH_LANES, plane, columns, 2);
     for (; v < count; v++) {
       const int64_t c = gh_first_channel(s, v);
       gh_depthwise_row(s, x, g, at + c, to + c, own + v * GH_LANES, plane, columns, 1);
@@ -79,46 +85,100 @@ GH_FN void gh_depthwise_results(const gh_depthwise *s, const float *work, void *
   }
 }
 
-/* Weights (channels, rows, columns) as (rows, columns, plane) floats. */
-GH_FN void gh_depthwise_weights(const gh_depthwise *s, const void *weights, float *w, int64_t plane) {
-  const int64_t kernel = s->rows * s->columns;
-  for (int64_t i = 0; i < plane; i++) {
-    const int64_t c = gh_first_channel(s, i / GH_LANES) + i % GH_LANES;
-    for (int64_t k = 0; k < kernel; k++) w[k * plane + i] = gh_load_one(weights, c * kernel + k, s->brief);
+/* A vector of weights (channels, rows, columns) as (rows, columns, plane) floats, and of the bias behind them. */
+GH_FN void gh_depthwise_weights(const gh_depthwise *s, const void *weights, const void *bias, float *w, int64_t v,
+                                int64_t plane) {
+  const int64_t kernel = s->rows * s->columns, first = gh_first_channel(s, v);
+  for (int64_t i = 0; i < GH_LANES; i++) {
+    float *const to = w + v * GH_LANES + i;
+    for (int64_t k = 0; k < kernel; k++) to[k * plane] = gh_load_one(weights, (first + i) * kernel + k, s->brief);
+    to[kernel * plane] = bias ? gh_load_one(bias, first + i, s->brief) : 0;
   }
 }
 
-/* The gradient of `vectors` vectors of one element, at (row, column): `w` is (rows, columns, plane). */
-GH_FN void gh_depthwise_element(const gh_depthwise *s, const void *g, const float *w, void *dx, int64_t image,
-                                int64_t row, int64_t column, int64_t c, int64_t plane, const int vectors) {
-  gh_vector total[vectors];
-  GH_UNROLL
-  for (int v = 0; v < vectors; v++) total[v] = (gh_vector){0};
-  for (int64_t r = 0; r < s->rows; r++) {
-    const int64_t down = row + s->top - r * s->row_gap, j = down / s->row_step;
-    if (down < 0 || down % s->row_step || j >= s->out_height) continue;
-    for (int64_t k = 0; k < s->columns; k++) {
-      const int64_t along = column + s->left - k * s->column_gap, i = along / s->column_step;
-      if (along < 0 || along % s->column_step || i >= s->out_width) continue;
-      const int64_t from = ((image * s->out_height + j) * s->out_width + i) * s->channels + c;
-      const float *const kernel = w + (r * s->columns + k) * plane;
+/* From a tap of a kernel that a result uses to the next: elements of data, and weights along both axes;
+   from any tap to the next: weights; the width of the data; which rows of it the next results read first. */
+typedef struct {
+  int64_t row, row_weight, column_weight, weight, width, ahead, fresh;
+} gh_taps;
+
+/* Results along a row that use the same columns of a kernel: `places` of them, `spacing` apart from the
+   first on. That one begins at element `from` with tap `tap`, and uses `columns` taps `element` elements
+   apart; the next begins `apart` elements further. `results` are computed at once. */
+typedef struct {
+  int first, spacing, places, from, tap, columns, element, apart, results;
+} gh_phase;
+
+/* The elements that a tile of the next row of results reads first, about, are fetched. */
+GH_FN void gh_depthwise_fetch(const gh_taps *t, const gh_phase p, const char *x, int64_t begin, int64_t channels,
+                              int64_t size, const int vectors) {
+  for (int64_t r = 0; r < t->fresh; r++)
+    GH_UNROLL
+    for (int i = 0; i < p.results * p.apart; i++)
       GH_UNROLL
       for (int v = 0; v < vectors; v++)
-        total[v] += gh_load(g, from + v * GH_LANES, GH_LANES, s->brief) * *(const gh_vector *)(kernel + v * GH_LANES);
-    }
-  }
-  const int64_t to = ((image * s->height + row) * s->width + column) * s->channels + c;
-  GH_UNROLL
-  for (int v = 0; v < vectors; v++) gh_store(dx, to + v * GH_LANES, total[v], GH_LANES, s->brief);
+        __builtin_prefetch(x + (((t->ahead + r) * t->width + begin + i) * channels + v * GH_LANES) * size, 0, 2);
 }
 
-/* The gradients of all channels of one element. */
-GH_FN void gh_depthwise_place(const gh_depthwise *s, const void *g, const float *w, void *dx, int64_t image,
-                              int64_t row, int64_t column, int64_t plane) {
-  const int64_t count = plane / GH_LANES, whole = s->channels / GH_LANES;
-  int64_t v = 0;
-  for (; v + 4 <= whole; v += 4)
-    gh_depthwise_element(s, g, w + v * GH_LANES, dx, image, row, column, v * GH_LANES, plane, 4);
-  for (; v < count; v++)
-    gh_depthwise_element(s, g, w + v * GH_LANES, dx, image, row, column, gh_first_channel(s, v), plane, 1);
+/* Results from `place` on of all rows of a kernel, in registers: an element is loaded once for all results
+   that read it. */
+GH_FN void gh_depthwise_tile(const gh_taps *t, const gh_phase p, const void *x, const float *w, const float *bias,
+                             void *y, int64_t place, int64_t rows, int64_t channels, const int brief,
+                             const int vectors) {
+  const int64_t begin = p.from + place * p.apart, to = (p.first + place * p.spacing) * channels;
+  const int reach = (p.columns - 1) * p.element;
+  const int least = reach < 0 ? reach : 0, most = (p.results - 1) * p.apart + (reach > 0 ? reach : 0);
+  gh_vector total[GH_SUMS];
+  GH_UNROLL
+  for (int i = 0; i < p.results; i++)
+    GH_UNROLL
+    for (int v = 0; v < vectors; v++) total[i * vectors + v] = *(const gh_vector *)(bias + v * GH_LANES);
+  if (p.first == 0) gh_depthwise_fetch(t, p, x, begin, channels, brief ? 2 : 4, vectors);
+  for (int64_t r = 0; r < rows; r++) {
+    const int64_t at = r * t->row;
+    gh_vector weight[GH_SUMS];
+    GH_UNROLL
+    for (int k = 0; k < p.columns; k++)
+      GH_UNROLL
+      for (int v = 0; v < vectors; v++)
+        weight[k * vectors + v] = *(const gh_vector *)(w + r * t->row_weight + k * t->column_weight + v * GH_LANES);
+    GH_UNROLL
+    for (int e = least; e <= most; e++) {
+      const int64_t column = begin + e;
+      if (column < 0 || column >= t->width) continue;
+      gh_vector element[GH_SUMS];
+      GH_UNROLL
+      for (int v = 0; v < vectors; v++) element[v] = gh_load(x, at + column * channels + v * GH_LANES, GH_LANES, brief);
+      GH_UNROLL
+      for (int i = 0; i < p.results; i++) {
+        const int far = e - i * p.apart, k = far / p.element;
+        if (far % p.element || k < 0 || k >= p.columns) continue;
+        GH_UNROLL
+        for (int v = 0; v < vectors; v++) total[i * vectors + v] += element[v] * weight[k * vectors + v];
+      }
+    }
+  }
+  GH_UNROLL
+  for (int i = 0; i < p.results; i++)
+    GH_UNROLL
+    for (int v = 0; v < vectors; v++)
+      gh_store(y, to + i * p.spacing * channels + v * GH_LANES, total[i * vectors + v], GH_LANES, brief);
+}
+
+/* A row of results of all channels, tile by tile: the last one ends with the last result. */
+GH_FN void gh_depthwise_line(const gh_taps *t, const gh_phase p, const void *x, const float *w, const float *bias,
+                             void *y, int64_t rows, int64_t channels, const int brief, const int vectors) {
+  const int64_t whole = channels / GH_LANES, size = brief ? 2 : 4;
+  w += p.tap * t->weight;
+#define GH_TILE(c, v, vectors) \
+  gh_depthwise_tile(t, p, (const char *)x + (c) * size, w + (v) * GH_LANES, bias + (v) * GH_LANES, \
+                    (char *)y + (c) * size, place, rows, channels, brief, vectors)
+  for (int64_t i = 0; i < p.places; i += p.results) {
+    const int64_t place = i + p.results < p.places ? i : p.places - p.results;
+    int64_t v = 0;
+    for (; v + vectors <= whole; v += vectors) GH_TILE(v * GH_LANES, v, vectors);
+    for (; v < whole; v++) GH_TILE(v * GH_LANES, v, 1);
+    if (whole * GH_LANES < channels) GH_TILE(channels - GH_LANES, whole, 1);
+  }
+#undef GH_TILE
 }

@@ -3,7 +3,7 @@
 from glasshouse.base.flags import flags
 from glasshouse.compile.target import DefaultTarget, Target
 from glasshouse.targets.cpu.along_axis import ExtremeKernels, RunningSumKernels, SortKernels
-from glasshouse.targets.cpu.depthwise import DepthwiseGradients
+from glasshouse.targets.cpu.depthwise import DepthwiseConvolutions
 from glasshouse.targets.cpu.fused import FusedLowerer
 from glasshouse.targets.cpu.host import HostLowerer
 from glasshouse.targets.cpu.loop_products import LoopProducts
@@ -36,7 +36,7 @@ CPU = CpuTarget(
         SymmetricProducts(),
         LoopProducts(),
         OnednnProducts(),
-        DepthwiseGradients(),
+        DepthwiseConvolutions(),
         OnednnConvolutions(),
         WindowKernels(),
         ScatterKernels(),
