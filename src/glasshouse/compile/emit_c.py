@@ -265,12 +265,12 @@ class KernelEmitter(ExprWriter):
         if not root.local:
             self.store(root, f"r{number}")
 
-    def add_blocks(self, reductions, blocks: str, at: str) -> None:
+    def add_blocks(self, reductions, blocks: str) -> None:
         """The totals of the blocks' partial results, added in order."""
         for root in reductions:
             self.put(f"{total_type(root)} t{root.number} = {start(root)};")
             with self.loop("block", blocks):
-                self.add(root, f"t{root.number}", f"part{root.number}[{at}]")
+                self.add(root, f"t{root.number}", f"part{root.number}[block]")
             self.finish(root)
 
     def emit_split(self) -> None:
@@ -299,7 +299,7 @@ class KernelEmitter(ExprWriter):
                         self.sums_of_part(sweep, exprs, reductions, *part)
                 for root in reductions:
                     self.put(f"part{root.number}[block] = t{root.number};")
-            self.add_blocks(reductions, blocks, "block")
+            self.add_blocks(reductions, blocks)
 
     def emit_columns(self) -> None:
         """Reductions along outer axes: rows are added up, in blocks that cores share out."""
@@ -316,10 +316,21 @@ class KernelEmitter(ExprWriter):
                 self.put(self.shared())
             with self.loop("block", blocks):
                 self.block_of_columns(sweep, reductions, rows, blocks)
-            with self.loop("i", inner, pragma="simd"):
-                self.add_blocks(reductions, blocks, f"block * {inner} + i")
+            self.add_rows_of_blocks(reductions, blocks, inner)
             for root in reductions:
                 self.put(f"free(part{root.number});")
+
+    def add_rows_of_blocks(self, reductions, blocks: str, inner: str) -> None:
+        """The totals of the blocks' rows of partial results, added in order to the first row."""
+        parts = [f"part{root.number}" for root in reductions]
+        if blocks != "1":
+            with self.loop("block", blocks, "1"), self.loop("i", inner, pragma="simd"):
+                for root, part in zip(reductions, parts, strict=True):
+                    self.add(root, f"{part}[i]", f"{part}[block * {inner} + i]")
+        with self.loop("i", inner, pragma="simd"):
+            for root, part in zip(reductions, parts, strict=True):
+                self.put(f"const {total_type(root)} t{root.number} = {part}[i];")
+                self.finish(root)
 
     def block_of_columns(self, sweep, reductions, rows: str, blocks: str) -> None:
         """The rows of one block: short runs of them in a row of accumulators."""
