@@ -206,11 +206,14 @@ class Lowering:
         self.expr[node.number] = self.exprs.load(buffer.view())
 
     def visit_pad(self, node: Node) -> None:
-        """A fill of the whole, then the operand into its part."""
+        """A fill of the whole, or of what lies before and behind the operand along one axis, then
+        the operand into its part."""
         (x,), widths = node.inputs, node.attrs["widths"]
         cut = self.expr[x.number]
         whole = self.buffer(node.spec, order_of(cut, node.shape), node).view()
-        self.fill(node, whole, self.exprs.make("full", (), node.dtype, value=node.attrs["value"]))
+        number = self.exprs.make("full", (), node.dtype, value=node.attrs["value"])
+        for part in around(whole, widths):
+            self.fill(node, part, number)
         starts, stops, source = [], [], []
         for n, (low, _high, interior), total in zip(x.shape, widths, node.shape, strict=True):
             step = interior + 1
@@ -350,6 +353,22 @@ def move(op: str, view: View, shape, attrs) -> View | None:
     if op == "flip":
         return views.flipped(view, attrs["axes"])
     return views.windowed(view, attrs["size"], attrs["stride"], attrs["dilation"])
+
+
+def around(whole: View, widths) -> list[View]:
+    """The parts of a padded view to be filled: those beside the operand where one axis alone has
+    an edge, or else all."""
+    padded = [axis for axis, width in enumerate(widths) if any(width)]
+    low, high, interior = widths[padded[0]] if len(padded) == 1 else (0, 0, 1)
+    if interior or low < 0 or high < 0:
+        return [whole]
+    (axis,), parts = padded, []
+    size = whole.shape[axis]
+    for start, stop in ((0, low), (size - high, size)):
+        shape = (*whole.shape[:axis], stop - start, *whole.shape[axis + 1 :])
+        part = View(whole.base, start * whole.strides[axis], shape, whole.strides)
+        parts += [part] * (stop > start)
+    return parts
 
 
 def is_packed(view: View) -> bool:

@@ -91,9 +91,7 @@ def written(x: Value, source: Value, axis: int, start: int, stop: int, step: int
         parts = [section(x, axis, 0, start), source, section(x, axis, stop, x.shape[axis])]
         return gh.concat([part for part in parts if part.size] or [x], axis=axis)
     last = start + (count - 1) * step + 1
-    widths = [(0, 0, 0)] * x.ndim
-    widths[axis] = (start, x.shape[axis] - last, step - 1)
-    spread = pad(source, widths=tuple(widths), value=0)
+    spread = amid_zeros(source, x.shape[axis], axis, start, step)
     place = gh.arange(x.shape[axis], dtype=int64)
     hit = (place >= start) & (place < last) & ((place - start) % step == 0)
     hit = reshape(hit, tuple(-1 if i == axis else 1 for i in range(x.ndim)))
@@ -107,15 +105,26 @@ def select_scatter(x, source, axis, index):
     return written(x, row, axis, index, index + 1, 1)
 
 
+def amid_zeros(g: Value, size: int, axis: int, start: int, step: int) -> Value:
+    """g in every `step`-th place of an axis of `size`, and 0 elsewhere."""
+    end = size - start - ((g.shape[axis] - 1) * step + 1)
+    widths = tuple((start, end, step - 1) if i == axis else (0, 0, 0) for i in range(g.ndim))
+    return pad(g, widths=widths, value=0)
+
+
 @aten("slice_backward")
 def slice_backward(g, sizes, axis, start, end, step):
-    zeros = full(tuple(sizes), 0, g.dtype)
-    return slice_scatter(zeros, g, axis, start, end, step)
+    axis = axis_of(axis, len(sizes))
+    if g.shape[axis] == 0:
+        return full(tuple(sizes), 0, g.dtype)
+    return amid_zeros(g, sizes[axis], axis, bounds(sizes[axis], start, end)[0], step)
 
 
 @aten("select_backward")
 def select_backward(g, sizes, axis, index):
-    return select_scatter(full(tuple(sizes), 0, g.dtype), g, axis, index)
+    axis = axis_of(axis, len(sizes))
+    row = reshape(g, (*sizes[:axis], 1, *sizes[axis + 1 :]))
+    return amid_zeros(row, sizes[axis], axis, index % sizes[axis], 1)
 
 
 @aten("cat")
