@@ -12,6 +12,7 @@ from glasshouse.base.shape import Spec
 from glasshouse.compile import view as views
 from glasshouse.compile.c_text import is_written, numbers_of
 from glasshouse.compile.expr import Expr, Exprs
+from glasshouse.compile.joined_order import order_for_chain
 from glasshouse.compile.lowerer import Claim, claim_nodes, graph_of_node, remaining_nodes
 from glasshouse.compile.steps import (
     FusedKernel,
@@ -44,6 +45,8 @@ class Lowering:
         self.steps: list[FusedKernel | LoweredStep] = []
         self.expr: dict[int, Expr] = {}  # what users of a node compute
         self.uses = Counter(x.number for node in graph.nodes for x in node.inputs)
+        moved = (node for node in graph.nodes if node.op in ("reshape", "permute"))
+        self.turned = {node.inputs[0].number: node for node in moved if node.host is None}
         self.is_output = {node.number for node in graph.outputs}
         self.is_row_major_output = {
             node.number for i, node in enumerate(graph.outputs) if i not in target.free_outputs
@@ -233,12 +236,25 @@ class Lowering:
     def visit_concatenate(self, node: Node) -> None:
         axis = node.attrs["axis"]
         order = order_of(self.expr[node.inputs[0].number], node.inputs[0].shape)
-        whole, at = self.buffer(node.spec, order, node).view(), 0
+        view = View(None, 0, node.shape, strides_of(node.shape, order))
+        order, at = order_for_chain(view, self.chain_from(node)) or order, 0
+        whole = self.buffer(node.spec, order, node).view()
         for x in node.inputs:
             part = whole._replace(offset=at * whole.strides[axis], shape=x.shape)
             self.fill(node, part, self.expr[x.number])
             at += x.shape[axis]
         self.expr[node.number] = self.exprs.load(whole)
+
+    def chain_from(self, node: Node) -> list[Node]:
+        """The reshapes and permutes that read a value, each the only reader of the one before."""
+        chain: list[Node] = []
+        while self.uses[node.number] == 1 and node.number not in self.is_output:
+            turned = self.turned.get(node.number)
+            if turned is None:
+                break
+            chain.append(turned)
+            node = turned
+        return chain
 
     def fill(self, node: Node, part: View, expr: Expr) -> None:
         """A kernel that writes a part of a buffer to which other steps write too."""

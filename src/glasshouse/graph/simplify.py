@@ -214,6 +214,33 @@ def concatenate_rule(graph, node, inputs):
     if any(nested):
         parts = [x.inputs if inside else (x,) for x, inside in zip(inputs, nested, strict=True)]
         return make(graph, "concatenate", *(y for part in parts for y in part), axis=axis)
+    return stack_of_reshapes(graph, node, inputs, axis)
+
+
+def stack_of_reshapes(graph, node, inputs, axis):
+    """Reshaped values side by side along an axis that their reshapes leave alone, as a reshape of
+    the values side by side: what may take a copy of each takes at most one of all."""
+    if any(x.op != "reshape" or x.host is not None for x in inputs):
+        return None
+    cuts = [cut_at_axis(x.inputs[0].shape, x.shape, axis) for x in inputs]
+    if cuts[0] is None or any(cut != cuts[0] for cut in cuts):
+        return None
+    before, behind = cuts[0]
+    shapes = [(*before, x.shape[axis], *behind) for x in inputs]
+    if all(x.shape == shape for x, shape in zip(inputs, shapes, strict=True)):
+        return None
+    parts = [reshaped(graph, x.inputs[0], s) for x, s in zip(inputs, shapes, strict=True)]
+    return reshaped(graph, make(graph, "concatenate", *parts, axis=len(before)), node.shape)
+
+
+def cut_at_axis(shape, target, axis):
+    """What a shape has before and behind an axis that its reshape to a target leaves alone, or
+    adds; None where it does neither."""
+    for k in range(len(shape) + 1):
+        if prod(shape[:k]) == prod(target[:axis]):
+            if shape[k : k + 1] == target[axis : axis + 1]:
+                return shape[:k], shape[k + 1 :]
+            return (shape[:k], shape[k:]) if target[axis] == 1 else None
     return None
 
 
