@@ -46,11 +46,11 @@ def neighbours_merged(groups, shape):
     left, merged = list(groups), []
     for size in shape:
         axes: tuple[int, ...] = ()
-        found = 1
-        while found < size:
+        reached = 1
+        while reached < size:
             more, n = left.pop(0)
-            axes, found = axes + more, found * n
-        if found != size:
+            axes, reached = axes + more, reached * n
+        if reached != size:
             return None
         merged.append((axes, size))
     rest = tuple(axis for axes, _ in left for axis in axes)  # of size 1
