@@ -27,22 +27,21 @@ static inline int64_t gh_index(int64_t at, int64_t size, int64_t *error) {
   return good ? from_start : 0;
 }
 
-/* Word `n` of the random stream of a key: Philox4x32-10 (Salmon et al. 2011), as in ops/random.py. */
-static inline uint32_t gh_random(uint64_t n, uint32_t k0, uint32_t k1, uint32_t c2, uint32_t c3) {
-  const uint64_t block = n >> 2;
-  uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32);
+/* Word `n` of the random stream of a key: Philox4x32-10 (Salmon et al. 2011), as in ops/random.py.
+ * The words of 32 bits lie in 64, where vectors multiply them without moving them. */
+static inline uint32_t gh_random(uint64_t n, uint32_t k0, uint32_t k1, uint32_t word2, uint32_t word3) {
+  uint64_t c0 = n >> 2, c1 = n >> 34, c2 = word2, c3 = word3;
   for (int round = 0; round < 10; round++) {
-    const uint64_t p0 = (uint64_t)c0 * 0xD2511F53u, p1 = (uint64_t)c2 * 0xCD9E8D57u;
-    c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
-    c1 = (uint32_t)p1;
-    c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
-    c3 = (uint32_t)p0;
+    const uint64_t p0 = (uint64_t)(uint32_t)c0 * 0xD2511F53u, p1 = (uint64_t)(uint32_t)c2 * 0xCD9E8D57u;
+    c0 = (p1 >> 32) ^ c1 ^ k0;
+    c1 = p1;
+    c2 = (p0 >> 32) ^ c3 ^ k1;
+    c3 = p0;
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
-  const uint32_t lane = (uint32_t)n & 3u;
-  const uint32_t even = lane & 2u ? c2 : c0, odd = lane & 2u ? c3 : c1;
-  return lane & 1u ? odd : even;
+  const uint64_t even = n & 2u ? c2 : c0, odd = n & 2u ? c3 : c1;
+  return (uint32_t)(n & 1u ? odd : even);
 }
 
 #endif
