@@ -245,8 +245,10 @@ class OpcodeHandlers:
         return None
 
     def unpack_unknown(self, f, x):
-        """Have the items drawn, then run the same instruction on a tuple of them."""
+        """Have the items drawn, then run the same instruction on a tuple of them, which is of
+        another type: else Python would come here again behind a break."""
         self.must_iterate(x, "cannot unpack non-iterable {} object")
+        self.typed(x)
         f.ip = f.at
         self.call(Var(drawn), [x], {})
 

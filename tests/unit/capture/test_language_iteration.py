@@ -679,3 +679,23 @@ def an_iterator_is_not_reversed(x):
 @pytest.mark.parametrize(("fn", "args", "options"), case)
 def test_iteration(fn, args, options):
     check(fn, *args, **options)
+
+
+@pytest.mark.parametrize("calls", [3, 6])
+def test_unpacking_a_map_whose_function_breaks_goes_on(calls):
+    """Python draws the items, then the captured rest unpacks the tuple of them: a map no more."""
+
+    def doubled(x):
+        int.__subclasses__()  # a break
+        return x * 2
+
+    def unpacked(x, y):
+        a, b = map(functools.partial(doubled), (x, y))
+        c, *d = map(doubled, (y, x))
+        return a - b, c + d[0]
+
+    captured = gh.optimize(unpacked)
+    for _ in range(calls):
+        first, second = captured(X, Y)
+        assert (first == 2 * X - 2 * Y).all()
+        assert (second == 2 * Y + 2 * X).all()
