@@ -35,12 +35,15 @@ void kernel0(void **a) {
       }
       free(s2);
     }
+    for (int64_t block = 1; block < blocks; block++) {
+      #pragma omp simd
+      for (int64_t i = 0; i < n_i; i++) {
+        part0[i] = part0[i] + part0[block * n_i + i];
+      }
+    }
     #pragma omp simd
     for (int64_t i = 0; i < n_i; i++) {
-      double t1 = 0;
-      for (int64_t block = 0; block < blocks; block++) {
-        t1 = t1 + part0[block * n_i + i];
-      }
+      const double t1 = part0[i];
       const float r4 = (float)t1;
       b0[i] = r4;
     }
