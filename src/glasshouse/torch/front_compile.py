@@ -23,7 +23,7 @@ from glasshouse.capture.operators import IN_PLACE
 from glasshouse.capture.program_compiler import compile_to_program
 from glasshouse.capture.recording_interpreter import eager
 from glasshouse.ir.graph_module import GraphModule
-from glasshouse.ir.node import WRITING, IRNode, map_nodes
+from glasshouse.ir.node import WRITING, IRNode, all_of, map_nodes
 from glasshouse.torch.front_names import RAISES_FOR_INTEGERS, STATE_SETTERS, WRITES, name_of
 from glasshouse.torch.front_numbers import (
     add_scaling,
@@ -40,6 +40,9 @@ DIVISIONS = RAISES_FOR_INTEGERS - {"pow"}
 # The operator of lstm keeps None, which AOTAutograd does not take; binary_cross_entropy raises for
 # what is no probability (NaN, say), which operators that it is taken apart into do not.
 NEVER_COMPILED = {"lstm", "binary_cross_entropy"}
+PRODUCTS = set(
+    "addmm addmv addbmm baddbmm addr mm bmm mv matmul einsum".split()
+)  # read many, write
 FEWEST_CALLS = 2  # in a segment that is worth compiling
 FEWEST_SCALED = 8  # in one that is given numbers, which take their time
 
@@ -163,11 +166,13 @@ def compile_graph(compiler, module: GraphModule, example_inputs: list):
     if compiler is printed:
         module.graph.print_tabular()
     nodes = module.graph.nodes
-    if compiler in (eager, printed) or any(map(is_differentiated_again, nodes)):
+    note_inputs(nodes, example_inputs)
+    is_plain = any(map(is_differentiated_again, nodes)) or reads_kept_casts(nodes, before)
+    if compiler in (eager, printed) or is_plain:
         run = fx_module(module).forward
     elif takes_ours(compiler):
         run = compiler(module, example_inputs)
-    elif (passes := passes_apart(nodes, example_inputs)) is not None:
+    elif (passes := passes_apart(nodes)) is not None:
         run = in_segments(compiler, module, example_inputs, passes)
     else:
         graph, is_writing = fx_module(module), any(map(writes, nodes))
@@ -193,10 +198,12 @@ def compiled_call(compiler, graph, example_inputs: list, is_writing: bool):
             compiler = functools.partial(compiler, options={"memory_budget": budget})
     # PyTorch's partitioner draws numbers. The context has AOTAutograd say which results are kept
     # for the backward pass alone: they lie as their Program likes.
-    context = tracing(TracingContext(FakeTensorMode()))
+    fakes = FakeTensorMode()
+    context = tracing(TracingContext(fakes))
     with torch.random.fork_rng(devices=[]), context, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
         compiled = compiler(graph, example_inputs)
+    fakes.fake_tensor_converter.meta_converter.describer.lookup_tensor.clear()  # for swap_tensors
     return AliasedInputs(compiled, graph.forward, example_inputs) if is_writing else compiled
 
 
@@ -227,7 +234,7 @@ def is_left(node: IRNode) -> bool:
     target = node.target
     if node.meta.get("hidden") or numbers_of(node) and not takes_tensors(node):
         return True
-    if may_divide_by_zero(node):
+    if may_divide_by_zero(node) or reads_what_it_writes(node):
         return True
     if (
         is_pass(node)
@@ -242,6 +249,50 @@ def is_left(node: IRNode) -> bool:
     return target is getattr and node.args[1] in ("grad", "data")
 
 
+def written_by(node: IRNode) -> list[IRNode]:
+    """What a call writes to, as its name or an argument says."""
+    in_place = is_in_place(node.target) or name_of(node.target) in WRITING
+    return all_of(IRNode, [node.args[:1] if in_place else (), node.kwargs.get("out")])
+
+
+def reads_what_it_writes(node: IRNode) -> bool:
+    """Whether a call writes to memory that it reads elsewhere, or to one place several times: what
+    comes of that is PyTorch's alone to say."""
+    written = written_by(node)
+    if any(x.meta.get("overlaps") for x in written):
+        return True
+    if name_of(node.target) == "setitem" and is_view_again(*node.args):
+        return False
+    memories = {x.meta.get("memory", x) for x in written}
+    if name_of(node.target).strip("_") in PRODUCTS:
+        read = all_of(IRNode, node.args[0 if "out" in node.kwargs else 1 :])
+    else:
+        read = [x for x in node.all_input_nodes if x not in written]
+    return any(x.meta.get("memory", x) in memories for x in read)
+
+
+def is_view_again(x: IRNode, key, value) -> bool:
+    """Whether x[key] = value is what Python does behind x[key] += …: the value is there already."""
+    is_read = isinstance(value, IRNode) and value.target is operator.getitem
+    return is_read and value.args == (x, key)
+
+
+def reads_kept_casts(nodes: list[IRNode], before: StateModes) -> bool:
+    """Whether a weight is read under autocast behind a write to it: PyTorch keeps its cast until the
+    outermost region ends, of which a compiler knows nothing. A region that is there `before` goes
+    from call to call."""
+    changed: set[int | None] = set()
+    for node in [*nodes, *nodes] if before.autocast[0] and before.cache else nodes:
+        if node.target is torch.clear_autocast_cache:
+            changed.clear()
+        elif node.meta.get("keeps_casts") and (written := written_by(node)):
+            changed |= {x.meta.get("memory") for x in written if x.meta.get("requires_grad")}
+        elif node.meta.get("keeps_casts") and changed:
+            if any(x.meta.get("memory") in changed for x in node.all_input_nodes):
+                return True
+    return False
+
+
 def may_divide_by_zero(node: IRNode) -> bool:
     """Whether a call divides whole numbers by a tensor of them, which raises where that has a 0;
     Programs give a number."""
@@ -254,10 +305,8 @@ def may_divide_by_zero(node: IRNode) -> bool:
     )
 
 
-def passes_apart(nodes: list[IRNode], example_inputs: list) -> dict[IRNode, Passes] | None:
-    """The passes through each call of a graph that cannot be compiled as one, its inputs being like
-    these; None if it can."""
-    note_inputs(nodes, example_inputs)
+def passes_apart(nodes: list[IRNode]) -> dict[IRNode, Passes] | None:
+    """The passes through each call of a graph that cannot be compiled as one; None if it can."""
     passes = passes_through(nodes, writes)
     is_one = len({*passes.values()}) <= 1
     return None if is_one and not any(is_left(x) or numbers_of(x) for x in nodes) else passes

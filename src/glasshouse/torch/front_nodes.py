@@ -14,7 +14,7 @@ from glasshouse.capture.values import Break, Recipe, UserError, ValueSource, Var
 from glasshouse.ir.node import IRNode
 from glasshouse.torch import front_names as names
 from glasshouse.torch.front_names import name_of
-from glasshouse.torch.front_numbers import memory_of
+from glasshouse.torch.front_numbers import memory_of, tensor_facts
 from glasshouse.torch.front_state import is_plain
 from glasshouse.torch.planned import current
 
@@ -95,7 +95,12 @@ class TorchNodeFront(FrontEnd):
                 self.forget_gradients(tracer)
             return self.go_back(tracer, op, target, fn, args, kwargs)
         numbers = takes_numbers(name)
-        return super().apply(tracer, op, target, fn, args, kwargs, numbers=numbers)
+        try:
+            return super().apply(tracer, op, target, fn, args, kwargs, numbers=numbers)
+        except UserError as raised:
+            if self.writes(target, ()) or "out" in kwargs:  # a part of it may be written
+                tracer.stop_learning(f"{name}() raising {type(raised.error).__name__}")
+            raise
 
     def go_back(self, tracer, op, target, fn, args, kwargs) -> Var:
         """A backward pass as a node; where Python ran in its midst, all that follows is Python's,
@@ -274,10 +279,12 @@ class TorchNodeFront(FrontEnd):
 
     def annotate(self, node: IRNode) -> None:
         node.meta["requires_grad"] = torch.is_grad_enabled()  # of what it writes to, say
+        node.meta["keeps_casts"] = torch.is_autocast_enabled("cpu") and (
+            torch.is_autocast_cache_enabled()
+        )
 
     def describe(self, node: IRNode, value) -> None:
-        node.meta["dtype"], node.meta["memory"] = value.dtype, memory_of(value)
-        node.meta["requires_grad"] = value.requires_grad
+        node.meta.update(tensor_facts(value))
 
     def wrap(self, tracer, node: IRNode, result, args, target):
         if (

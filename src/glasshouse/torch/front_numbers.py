@@ -5,6 +5,7 @@ import torch
 
 from glasshouse.ir.node import IRNode
 from glasshouse.torch.front_names import RANDOM, name_of
+from glasshouse.torch.layout import overlaps_itself
 
 # Calls that multiply by a number or add it, and how many arguments they take.
 SCALING = dict.fromkeys(("add", "sub", "mul", "div", "truediv", "true_divide"), 2)
@@ -23,13 +24,21 @@ def numbers_of(node: IRNode) -> list[IRNode]:
 
 
 def note_inputs(nodes, example_inputs: list) -> None:
-    """Note the dtypes and memory of a graph's inputs, as those of its calls are, and which have
-    gradients."""
+    """Note the facts of a graph's inputs, as those of its calls are."""
     placeholders = (node for node in nodes if node.op == "placeholder")
     for node, x in zip(placeholders, example_inputs, strict=True):
         if isinstance(x, torch.Tensor):
-            node.meta["dtype"], node.meta["memory"] = x.dtype, memory_of(x)
-            node.meta["requires_grad"] = x.requires_grad
+            node.meta.update(tensor_facts(x))
+
+
+def tensor_facts(tensor: torch.Tensor) -> dict:
+    """What a node's `meta` has of its tensor."""
+    return {
+        "dtype": tensor.dtype,
+        "memory": memory_of(tensor),
+        "overlaps": overlaps_itself(tensor),
+        "requires_grad": tensor.requires_grad,
+    }
 
 
 def takes_tensors(node: IRNode) -> bool:

@@ -54,13 +54,24 @@ def lies_with_gaps(fake) -> bool:
     """Whether a result's elements lie apart in memory; a repeated axis has stride 0."""
     if fake.numel() < 2 or layout_of(fake).dense:
         return False
-    axes = sorted((stride, n) for n, stride in zip(fake.shape, fake.stride()) if n > 1 and stride)
-    extent = 1
-    for stride, n in axes:
-        if stride < extent:  # elements overlap
-            return False
-        extent = stride * (n - 1) + 1
-    return True
+    return not overlap((stride, n) for n, stride in zip(fake.shape, fake.stride()) if stride)
+
+
+def overlaps_itself(tensor: torch.Tensor) -> bool:
+    """Whether several elements of a tensor may share memory, so that writing one changes others."""
+    if tensor.layout is not torch.strided or tensor.numel() < 2 or tensor.is_contiguous():
+        return False
+    return overlap(zip(tensor.stride(), tensor.shape))
+
+
+def overlap(axes) -> bool:
+    """Whether elements may share memory whose axes have these (stride, size)."""
+    last = 0  # the place of the last element along the axes so far
+    for stride, n in sorted(axis for axis in axes if axis[1] > 1):
+        if stride <= last:
+            return True
+        last += stride * (n - 1)
+    return False
 
 
 def view_source(node: FxNode) -> FxNode | None:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch._C._dynamo.guards import _reinterpret_tensor
 
+from glasshouse.base.errors import IndexOutOfRangeError
 from glasshouse.base.interrupts import held
 from glasshouse.compile import program as programs
 from glasshouse.compile.emitted import StaleCode
@@ -151,7 +152,7 @@ class ReferenceVariant(GraphVariant):
                 leaf.value = self.array_of(kind, what, args, keys)
             try:
                 computed = quiet.run(record.compute, self.recording)
-            except OtherSizesError:
+            except (IndexOutOfRangeError, OtherSizesError):  # PyTorch's own words say which index
                 return EagerVariant(self.source.module).run(args)
             arrays = [np.array(x, order="C") for x in computed]
         tensors = {

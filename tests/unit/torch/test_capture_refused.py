@@ -43,6 +43,7 @@ REFUSED = {
         column(3, 0),
     ),
     "index_select": (lambda i: ROWS.index_select(1, i), index(0, 2), index(0, -1)),
+    "index_copy": (lambda i: ZEROS.index_copy(0, i, ROWS), index(0, 1), index(0, -1)),
     "index_add": (lambda i: ZEROS.index_add(0, i, ROWS), index(0, 1), index(0, -1)),
     "index": (lambda i: ROWS[0][i], index(0, -3), index(0, -4)),
     "index of another line": (lambda i: ROWS[FIRST, i], index(0, -1), index(3, 0)),
@@ -76,6 +77,21 @@ def story(name):
 def test_what_eager_refuses(name):
     with flags.override(compile="never"):
         same_story(story(name), compiler="program")
+
+
+@pytest.mark.parametrize("name", ["index_add_", "scatter_", "_foreach_add_"])
+def test_what_wrote_a_part_and_raised_is_not_done_again(name):
+    writes = {
+        "index_add_": lambda x: x.index_add_(0, index(1, -1), ROWS),
+        "scatter_": lambda x: x.scatter_(0, index(1, -1)[:, None], ROWS),
+        "_foreach_add_": lambda x: torch._foreach_add_([x[0], x[1, 1:]], [x[1], x[1, :2]]),
+    }
+
+    def step(x):
+        writes[name](x)
+        return x * 2
+
+    same_story(lambda: (step, lambda i: (ROWS + i,), nothing), compiler="eager")
 
 
 def test_negative_indices_that_eager_takes():

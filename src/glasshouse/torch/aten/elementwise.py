@@ -386,7 +386,7 @@ def hardtanh(x, min_val=-1, max_val=1):
 
 @aten("hardtanh_backward", promotion=DEFAULT)
 def hardtanh_backward(g, x, min_val, max_val):
-    return gh.where((x <= min_val) | (x >= max_val), full((), 0, g.dtype), g)
+    return gh.where((x > min_val) & (x < max_val), g, full((), 0, g.dtype))
 
 
 @aten("hardsigmoid", promotion=DEFAULT)

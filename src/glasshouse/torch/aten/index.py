@@ -226,7 +226,7 @@ def rows_scattered(card: str, x: Value, axis: int, indices: Value, source: Value
         row = rows_scattered(card, reshape(x, (1,)), 0, indices, reshape(source, (source.size,)))
         return reshape(row, ())
     axis = axis % x.ndim
-    rows = reshape(indices, (indices.size,))
+    rows = cast(reshape(indices, (indices.size,)), INT64)
     return primitives[card](x, rows, cast(source, x.dtype), axis=axis)
 
 
@@ -239,8 +239,19 @@ def index_add(x, axis, indices, source, alpha=1):
 
 @aten("index_copy")
 def index_copy(x, axis, indices, source):
-    """Negative indices are taken: `index_fill`, which has them, is taken apart into this."""
-    return rows_scattered("scatter_set", x, axis, cast(indices, INT64), source)
+    count = x.shape[axis % x.ndim] if x.ndim else 1
+    return rows_scattered("scatter_set", x, axis, rows_of(indices, count), source)
+
+
+@aten("index_fill.int_Scalar", "index_fill.int_Tensor")
+def index_fill(x, axis, indices, value):
+    """One value in all elements of these rows; negative indices are taken."""
+    axis = axis % x.ndim if x.ndim else 0
+    rows = tuple(indices.size if i == axis else n for i, n in enumerate(x.shape or (1,)))
+    if not isinstance(value, Value):
+        value = full((), typed(value, x.dtype), x.dtype)
+    source = gh.broadcast_to(cast(value, x.dtype), rows)
+    return rows_scattered("scatter_set", x, axis, indices, source)
 
 
 @aten("scatter_reduce.two")

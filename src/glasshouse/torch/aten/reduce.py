@@ -191,14 +191,25 @@ def sort(x, *args, stable=None, dim=-1, descending=False):
     dim, descending = (*args, *(dim, descending)[len(args) :])
     if x.ndim == 0:
         return x, full((), 0, INT64)
-    return tuple(primitives["sort"](x, axis=dim % x.ndim, descending=descending))
+    return sorted_along(x, dim % x.ndim, descending)
+
+
+def sorted_along(x: Value, axis: int, descending: bool) -> tuple[Value, ...]:
+    """(x sorted along an axis, places): NaN is the largest, equal elements keep their order."""
+    if not (descending and x.dtype.is_floating):
+        return tuple(primitives["sort"](x, axis=axis, descending=descending))
+    values, places = primitives["sort"](gh.flip(x, axis=axis), axis=axis, descending=False)
+    places = x.shape[axis] - 1 - places
+    return gh.flip(values, axis=axis), gh.flip(places, axis=axis)
 
 
 @aten("topk")
 def topk(x, k, axis=-1, largest=True, sorted=True):
     if x.ndim == 0:
         return x, full((), 0, INT64)
-    return tuple(gh.topk(x, k, axis=axis, largest=largest))
+    parts = sorted_along(x, axis % x.ndim, largest)
+    stops = tuple(k if i == axis % x.ndim else n for i, n in enumerate(x.shape))
+    return tuple(y[tuple(map(slice, stops))] for y in parts)
 
 
 # -- softmax ----------------------------------------------------------------------------------
