@@ -278,18 +278,19 @@ def is_view_again(x: IRNode, key, value) -> bool:
 
 
 def reads_kept_casts(nodes: list[IRNode], before: StateModes) -> bool:
-    """Whether a weight is read under autocast behind a write to it: PyTorch keeps its cast until the
-    outermost region ends, of which a compiler knows nothing. A region that is there `before` goes
-    from call to call."""
+    """Whether a weight is read under autocast behind a write to it: PyTorch keeps its cast until
+    the outermost region ends, of which a compiler knows nothing. A region that is there `before`
+    goes from call to call."""
     changed: set[int | None] = set()
     for node in [*nodes, *nodes] if before.autocast[0] and before.cache else nodes:
         if node.target is torch.clear_autocast_cache:
             changed.clear()
-        elif node.meta.get("keeps_casts") and (written := written_by(node)):
+        if not node.meta.get("keeps_casts"):
+            continue
+        if written := written_by(node):
             changed |= {x.meta.get("memory") for x in written if x.meta.get("requires_grad")}
-        elif node.meta.get("keeps_casts") and changed:
-            if any(x.meta.get("memory") in changed for x in node.all_input_nodes):
-                return True
+        elif any(x.meta.get("memory") in changed for x in node.all_input_nodes):
+            return True
     return False
 
 
