@@ -221,6 +221,10 @@ def test_memory_that_overlaps_only_later(compiler):
     same_story(written_where_memory_is_shared, compiler=compiler)
 
 
+def test_parameters_of_a_compiled_graph_are_swapped():
+    same_story(parameters_are_swapped, compiler="program")
+
+
 def test_a_segment_that_a_compiler_refuses_runs_as_it_is():
     with pytest.warns(UserWarning, match="the compiler raised"):
         same_story(data_is_written, compiler="aot_eager")

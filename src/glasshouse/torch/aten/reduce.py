@@ -194,22 +194,29 @@ def sort(x, *args, stable=None, dim=-1, descending=False):
     return sorted_along(x, dim % x.ndim, descending)
 
 
-def sorted_along(x: Value, axis: int, descending: bool) -> tuple[Value, ...]:
-    """(x sorted along an axis, places): NaN is the largest, equal elements keep their order."""
+def sorted_along(x: Value, axis: int, descending: bool, count: int | None = None):
+    """(x sorted along an axis, places), the first `count` of them: NaN is the largest, equal
+    elements keep their order."""
+    size = x.shape[axis]
+    kept = size if count is None else count
     if not (descending and x.dtype.is_floating):
-        return tuple(primitives["sort"](x, axis=axis, descending=descending))
-    values, places = primitives["sort"](gh.flip(x, axis=axis), axis=axis, descending=False)
-    places = x.shape[axis] - 1 - places
-    return gh.flip(values, axis=axis), gh.flip(places, axis=axis)
+        pair = primitives["sort"](x, axis=axis, descending=descending)
+        return tuple(y[along(axis, 0, kept)] for y in pair)
+    pair = primitives["sort"](gh.flip(x, axis=axis), axis=axis, descending=False)
+    values, places = (gh.flip(y[along(axis, size - kept, size)], axis=axis) for y in pair)
+    return values, size - 1 - places
+
+
+def along(axis: int, start: int, stop: int) -> tuple[slice, ...]:
+    """An index of what lies between two places along an axis."""
+    return (*[slice(None)] * axis, slice(start, stop))
 
 
 @aten("topk")
 def topk(x, k, axis=-1, largest=True, sorted=True):
     if x.ndim == 0:
         return x, full((), 0, INT64)
-    parts = sorted_along(x, axis % x.ndim, largest)
-    stops = tuple(k if i == axis % x.ndim else n for i, n in enumerate(x.shape))
-    return tuple(y[tuple(map(slice, stops))] for y in parts)
+    return sorted_along(x, axis % x.ndim, largest, k)
 
 
 # -- softmax ----------------------------------------------------------------------------------
