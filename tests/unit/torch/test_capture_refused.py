@@ -94,6 +94,25 @@ def test_what_wrote_a_part_and_raised_is_not_done_again(name):
     same_story(lambda: (step, lambda i: (ROWS + i,), nothing), compiler="eager")
 
 
+@pytest.mark.parametrize("name", ["index_add_", "scatter_add_", "index_put_"])
+def test_index_errors_behind_a_write_are_those_of_pytorch(name):
+    writes = {
+        "index_add_": lambda x, i: x.index_add_(0, i, ZEROS),
+        "scatter_add_": lambda x, i: x.scatter_add_(0, i[:, None], ZEROS),
+        "index_put_": lambda x, i: x.index_put_((i,), ZEROS),
+    }
+
+    def step(x, i):
+        x.mul_(2)  # of zeros, which stay so wherever it ends
+        return writes[name](x, i) + 1
+
+    def arguments(number):
+        return torch.zeros(2, 3), index(0, 7 if number > 1 else 1)
+
+    with flags.override(compile="never"):
+        same_story(lambda: (step, arguments, nothing), compiler="program")
+
+
 def test_negative_indices_that_eager_takes():
     def fn(x, i):
         return x.index_fill(0, i, 3.0) + 1, x[i] * 2, x.index_put((i,), x[0]) + 1
