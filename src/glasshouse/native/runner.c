@@ -79,14 +79,16 @@ int64_t gh_run(const Step *steps, int64_t begin, int64_t end, char *arena, void 
    An input of the body is a value carried from step to step, which begins at an argument, or an
    argument and how far it moves with each step. An output lies in a stack, or at an argument or in
    scratch memory, every other time at a spare place if it has one. A copy brings an output, each
-   time or, if it is carried, at the end, to where else it is wanted. */
+   time or, if it is carried, at the end, to where else it is wanted. Where nothing is carried, lanes
+   may share the steps out: each has a table of the body and `lane_bytes` of the scratch memory. */
 typedef struct { int64_t carried, arg, step; } LoopInput;
 typedef struct { int64_t stack, step, arg, place, spare; } LoopOutput;
 typedef struct { int64_t output, carried, arg, bytes; } LoopCopy;
 
 typedef struct {
   const Step *steps;
-  int64_t once, count, length, reverse, input_count, output_count, carry_count, copy_count;
+  int64_t once, count, length, reverse, lanes, lane_bytes;
+  int64_t input_count, output_count, carry_count, copy_count;
   const LoopInput *inputs;
   const LoopOutput *outputs;
   const int64_t *carried;
@@ -99,13 +101,14 @@ static void *loop_output(const LoopOutput *x, void **a, int64_t t, int64_t left)
   return x->arg >= 0 ? a[x->arg] : (char *)a[0] + x->place;
 }
 
-int gh_run_loop(const Loop *x, void **a, int32_t count) {
-  (void)count;
+static int run_lane(const Loop *x, void **a, int64_t lane) {
+  const int64_t begin = lane * x->length / x->lanes, end = (lane + 1) * x->length / x->lanes;
+  const Step *steps = x->steps + lane * x->count;
   void *inputs[x->input_count + 1], *outputs[x->output_count + 1], *carried[x->carry_count + 1];
   int64_t *error = a[1];
   for (int64_t i = 0; i < x->input_count; i++)
     if (x->inputs[i].carried >= 0) carried[x->inputs[i].carried] = a[x->inputs[i].arg];
-  for (int64_t k = 0; k < x->length; k++) {
+  for (int64_t k = begin; k < end; k++) {
     const int64_t left = x->length - 1 - k, t = x->reverse ? left : k;
     for (int64_t i = 0; i < x->input_count; i++) {
       const LoopInput *in = x->inputs + i;
@@ -113,8 +116,8 @@ int gh_run_loop(const Loop *x, void **a, int32_t count) {
     }
     for (int64_t i = 0; i < x->output_count; i++)
       outputs[i] = loop_output(x->outputs + i, a, t, left);
-    if (gh_run(x->steps, k ? x->once : 0, x->count, a[0], inputs, outputs, NULL, error, NULL) !=
-        x->count)
+    if (gh_run(steps, k > begin ? x->once : 0, x->count, a[0], inputs, outputs, NULL, error,
+               NULL) != x->count)
       return *error ? 0 : 1;
     for (int64_t j = 0; j < x->carry_count; j++) carried[j] = outputs[x->carried[j]];
     for (int64_t i = 0; i < x->copy_count; i++) {
@@ -126,4 +129,17 @@ int gh_run_loop(const Loop *x, void **a, int32_t count) {
     }
   }
   return 0;
+}
+
+int gh_run_loop(const Loop *x, void **a, int32_t count) {
+  if (x->lanes == 1) return run_lane(x, a, 0);
+  int failed = 0;
+#pragma omp parallel for schedule(static) reduction(| : failed)
+  for (int64_t lane = 0; lane < x->lanes; lane++) {
+    void *own[count];
+    memcpy(own, a, count * sizeof *own);
+    own[0] = (char *)a[0] + lane * x->lane_bytes;
+    failed |= run_lane(x, own, lane);
+  }
+  return failed;
 }

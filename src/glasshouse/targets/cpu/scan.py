@@ -2,15 +2,18 @@
 
 What depends on constants alone, such as a weight brought into the layout that a product wants, is
 done once before the loop. What is carried lies in two places in turn, or where it is stacked; a
-value that is only added to stays in one."""
+value that is only added to stays in one. Where nothing is carried, cores take whole steps, and
+wait for each other once, at the end of the loop."""
 
 import ctypes
 import functools
+import pickle
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from glasshouse.base import Spec, uint8
 from glasshouse.base.flags import having
+from glasshouse.compile import toolchain
 from glasshouse.compile.code import ProgramCode, assemble
 from glasshouse.compile.emitted import (
     CKernel,
@@ -22,6 +25,7 @@ from glasshouse.compile.emitted import (
 )
 from glasshouse.compile.executable import NativeRunner, RunnerStep, bytes_of
 from glasshouse.compile.kernel_cache import CommonSizes
+from glasshouse.compile.loops import PARALLEL_WORK
 from glasshouse.compile.lowerer import Claim, GraphUsers, Lowerer, StepDescription
 from glasshouse.compile.missing_kernels import is_empty, missing_kernel
 from glasshouse.compile.plan import ProgramPlan, rewritten
@@ -34,6 +38,8 @@ from glasshouse.graph.graph import Graph, Node
 from glasshouse.ops.body import DETACH, Body
 
 MOST_BODIES = 1 << 10  # of which is kept whether kernels compute them
+MOST_LANE_BYTES = 1 << 24  # of scratch memory, of which each lane has its own
+LEAST_BUSY = 0.85  # of the lanes' time, where they share out the steps of a loop
 NONE = -1
 
 
@@ -75,6 +81,8 @@ class LoopRun(ctypes.Structure):
         ("count", ctypes.c_int64),
         ("length", ctypes.c_int64),
         ("reverse", ctypes.c_int64),
+        ("lanes", ctypes.c_int64),
+        ("lane_bytes", ctypes.c_int64),
         ("input_count", ctypes.c_int64),
         ("output_count", ctypes.c_int64),
         ("carry_count", ctypes.c_int64),
@@ -88,10 +96,13 @@ class LoopRun(ctypes.Structure):
 
 class LoopLayout(NamedTuple):
     """Where a loop finds and leaves its values, as native/runner.c reads it; `carried` has the
-    output of the body that carries each value on."""
+    output of the body that carries each value on. Lanes share the steps out, with so many bytes of
+    scratch memory each; 0 bytes where they could not, whatever the number of threads."""
 
     length: int
     reverse: bool
+    lanes: int
+    lane_bytes: int
     inputs: tuple[tuple[int, int, int], ...]
     outputs: tuple[tuple[int, int, int, int, int], ...]
     carried: tuple[int, ...]
@@ -109,49 +120,79 @@ class LoopCall(NativeCall):
     def nbytes(self) -> int:  # type: ignore[override]
         return bytes_of(self.code)
 
+    def __reduce__(self):
+        return stored_loop, (pickle.dumps(self.code), self.layout)
+
     def load(self) -> LoadedCall:
         """The steps of the body, loaded, and where they find what they work on.
 
         Raises: StaleCode, CompileError
         """
-        steps = self.code.steps
-        kernels = [(i, s) for i, s in enumerate(steps) if isinstance(s.what, CKernel)]
-        given = [(step.what, step.args) for _, step in kernels]
+        layout, steps = self.layout, self.code.steps
+        if layout.lane_bytes and layout.lanes != lanes_of(layout.length):
+            raise StaleCode(f"a loop was made for {layout.lanes} lanes")
+        given = [(step.what, step.args) for step in steps if isinstance(step.what, CKernel)]
         built = current_target().build(given, CommonSizes())
-        addresses = {i: kernel.address for (i, _), kernel in zip(kernels, built, strict=True)}
-        table = (RunnerStep * max(1, len(steps)))()
+        table = (RunnerStep * max(1, layout.lanes * len(steps)))()
         keep: list[Any] = [built]
-        for i, (entry, step) in enumerate(zip(table, steps, strict=False)):
-            args = (ctypes.c_int64 * max(1, len(step.args)))(*step.args)
-            entry.count, entry.args = len(step.args), ctypes.addressof(args)
-            if i in addresses:
-                entry.function = addresses[i]
-            elif isinstance(step.what, NativeCall):
-                loaded = step.what.load()
-                entry.function, entry.extra = loaded.function, loaded.extra
-                keep.append(loaded)
-            else:
-                raise StaleCode("a step of a loop's body is the host's")
-            keep.append(args)
-        layout = self.layout
+        with lane_threads(layout.lanes):
+            for lane in range(layout.lanes):
+                addresses = iter(kernel.address for kernel in built)
+                entries = table[lane * len(steps) : (lane + 1) * len(steps)]
+                for entry, step in zip(entries, steps, strict=True):
+                    keep.append(fill_entry(entry, step, addresses))
         parts = [
             array_of(LoopInput, layout.inputs),
             array_of(LoopOutput, layout.outputs),
             array_of(ctypes.c_int64, layout.carried),
             array_of(LoopCopy, layout.copies),
         ]
-        counts = [len(layout.inputs), len(layout.outputs), len(layout.carried), len(layout.copies)]
         run = LoopRun(
             ctypes.addressof(table),
             self.code.kept_steps,
             len(steps),
             layout.length,
             int(layout.reverse),
-            *counts,
+            layout.lanes,
+            layout.lane_bytes,
+            *map(len, (layout.inputs, layout.outputs, layout.carried, layout.copies)),
             *map(ctypes.addressof, parts),
         )
         function = ctypes.cast(NativeRunner.get().gh_run_loop, ctypes.c_void_p).value or 0
         return LoadedCall(function, ctypes.addressof(run), (run, table, parts, keep))
+
+
+def fill_entry(entry: RunnerStep, step, addresses) -> tuple:
+    """Tell the runner of a step of a body; returns what must stay alive. A kernel takes the next of
+    the addresses."""
+    args = array_of(ctypes.c_int64, step.args)
+    entry.count, entry.args = len(step.args), ctypes.addressof(args)
+    if isinstance(step.what, CKernel):
+        entry.function = next(addresses)
+        return (args,)
+    if not isinstance(step.what, NativeCall):
+        raise StaleCode("a step of a loop's body is the host's")
+    loaded = step.what.load()
+    entry.function, entry.extra = loaded.function, loaded.extra
+    return args, loaded
+
+
+def stored_loop(code: bytes, layout: LoopLayout) -> LoopCall:
+    """The loop of stored code, whose primitives are made again for the threads that it has."""
+    with lane_threads(layout.lanes):
+        return LoopCall(pickle.loads(code), layout)
+
+
+def lane_threads(lanes: int) -> toolchain.threads_used:
+    """Inside, what is made for a step of a loop is made for the threads that a step has."""
+    return toolchain.threads_used(1 if lanes > 1 else 0)
+
+
+def lanes_of(length: int) -> int:
+    """Among how many cores the steps of a loop that carries nothing are shared out."""
+    lanes = max(1, min(toolchain.count_threads(), length))
+    busy = length / (-(-length // lanes) * max(1, toolchain.count_threads()))
+    return lanes if busy >= LEAST_BUSY else 1
 
 
 def array_of(kind, rows) -> Any:
@@ -203,7 +244,8 @@ class LoopLowerer(Lowerer):
         args = [(step.scratch[0], 0), ("error", 0)]
         args += [(view.base, view.offset) for view in step.sources]
         args += [(buffer, 0) for buffer in step.results]
-        return EmittedStep(args, LoopCall(assemble(planned.plan), planned.layout))
+        with lane_threads(planned.layout.lanes):
+            return EmittedStep(args, LoopCall(assemble(planned.plan), planned.layout))
 
     def describe(self, step) -> StepDescription:
         plan, layout = step.plan
@@ -284,25 +326,38 @@ class LoopPlanner:
 
     def run(self) -> bool:
         """Whether the loop is planned: not where a step of its body is the host's."""
-        outputs = [self.body.outputs[i] for i in self.wanted]
-        target = body_target(current_target(), self.shape.consts, self.shape.length)
-        with having(state, compile_target=target, recompute=None):
-            graph = rewritten(graph_of_body(self.body, outputs, self.node.origin))
-            plan = ProgramPlan(graph)
-        if any(step.lowerer is target.host for step in plan.schedule):
+        is_shared = self.is_shared()
+        lanes = lanes_of(self.shape.length) if is_shared else 1
+        plan = self.planned_body(lanes)
+        if is_shared and plan.arena_bytes > MOST_LANE_BYTES:
+            is_shared, lanes, plan = False, 1, self.planned_body(1) if lanes > 1 else plan
+        if any(step.lowerer is current_target().host for step in plan.schedule):
             return False
         sources = [self.lowering.row_major(x) for x in self.node.inputs]
         results = {i: self.lowering.buffer(self.node.spec[i], node=self.node) for i in self.used}
         first = 2 + len(sources)  # behind scratch memory, the error flag and the operands
         self.args = {i: first + at for at, i in enumerate(self.used)}
         layout = self.laid_out(plan)
-        scratch = self.lowering.buffer(Spec((self.scratch_bytes,), uint8), node=self.node)
+        if is_shared:
+            layout = layout._replace(lanes=lanes, lane_bytes=self.scratch_bytes)
+        scratch = self.lowering.buffer(Spec((self.scratch_bytes * lanes,), uint8), node=self.node)
         buffers, planned = list(results.values()), PlannedLoop(plan, layout)
         self.lowering.add_step(
             self.lowerer, self.node, sources, buffers, planned, scratch=[scratch]
         )
         self.lowering.hand_out(self.node, [results.get(i) for i in range(len(self.node.spec))])
         return True
+
+    def is_shared(self) -> bool:
+        """Whether cores may take whole steps, and are worth starting."""
+        work = self.shape.length * sum(out.size for call, _ in self.body.calls for out in call.outs)
+        return not self.shape.carries and work > PARALLEL_WORK
+
+    def planned_body(self, lanes: int) -> ProgramPlan:
+        outputs = [self.body.outputs[i] for i in self.wanted]
+        target = body_target(current_target(), self.shape.consts, self.shape.length)
+        with having(state, compile_target=target, recompute=None), lane_threads(lanes):
+            return ProgramPlan(rewritten(graph_of_body(self.body, outputs, self.node.origin)))
 
     def place(self, nbytes: int) -> int:
         """Scratch memory of so many bytes."""
@@ -332,6 +387,8 @@ class LoopPlanner:
         return LoopLayout(
             self.shape.length,
             self.reverse,
+            1,
+            0,
             tuple((c, starts[c] if c >= 0 else arg, step) for c, arg, step in inputs),
             tuple(outputs),
             carried,
