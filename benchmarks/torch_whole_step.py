@@ -13,7 +13,7 @@ import statistics
 import tempfile
 from importlib.util import find_spec
 
-from harness import parse_arguments, save, show, summarize
+from harness import parse_arguments, save_rows, show, summarize
 
 from glasshouse.cli.bench_process import BenchmarkRun, Worker
 from glasshouse.cli.bench_torch import FRAMEWORK, fresh_caches
@@ -35,7 +35,7 @@ MODELS = {
 }
 SIDES = {"gh.optimize": CAPTURED, "torch.compile": OUR_MODE}
 FIRST_STEPS = 4  # in which either side captures and compiles
-ROUNDS = 9
+ROUNDS = 5
 
 
 class WholeStep(BenchmarkRun):
@@ -76,37 +76,48 @@ def row_of(name: str, kind: str, smoke: bool) -> dict:
     return row
 
 
+def named(parts: list, kinds: dict) -> list:
+    """Those of these kinds that are named; all if none is."""
+    return [part for part in parts if part in kinds] or list(kinds)
+
+
 def main() -> None:
-    options = parse_arguments(__doc__, MODELS)
-    if unknown := set(options.parts) - set(MODELS):
-        expected = ", ".join(MODELS)
+    options = parse_arguments(__doc__, [*MODELS, *OPTIMIZERS])
+    if unknown := set(options.parts) - set(MODELS) - set(OPTIMIZERS):
+        expected = ", ".join([*MODELS, *OPTIMIZERS])
         raise SystemExit(f"torch_whole_step: expected {expected}; got {', '.join(unknown)}")
-    rows, path = [], None
-    for name in options.parts or (["bert"] if options.smoke else MODELS):
+    models = named(options.parts, {"bert": MODELS["bert"]} if options.smoke else MODELS)
+    kinds = named(options.parts, OPTIMIZERS)
+    rows: dict[str, dict] = {}
+    for name in models:
         if find_spec(MODELS[name]) is None:
             print(f"{name}: {MODELS[name]} is NOT INSTALLED, so it was NOT RUN")
             continue
-        for kind in OPTIMIZERS:
-            rows.append(row_of(name, kind, options.smoke))
-            path = save("torch_whole_step", {"steps": rows}, options)
-    if path is None:
+        for kind in kinds:
+            rows[f"{name} {kind}"] = row_of(name, kind, options.smoke)
+            order = [f"{model} {other}" for model in MODELS for other in OPTIMIZERS]
+            path = save_rows("torch_whole_step", rows, order, options)
+    if not rows:
         return
     show(
         "whole training steps",
         ["", "torch.compile", "gh.optimize", "ratio", "first steps", "peaks"],
         [
             [
-                f"{r['model']} {r['optimizer']}",
+                name,
                 f"{1e3 * r['times']['torch.compile']['median_s']:,.1f} ms",
                 f"{1e3 * r['times']['gh.optimize']['median_s']:,.1f} ms",
                 f"{r['ratio']:.3f}",
                 ", ".join(f"{r[side]['first_step_s']:.1f}" for side in reversed(SIDES)) + " s",
                 ", ".join(f"{r[side]['peak_bytes'] / 2**20:,.0f}" for side in reversed(SIDES)),
             ]
-            for r in rows
+            for name, r in rows.items()
         ],
         "ratio: torch.compile / gh.optimize; first steps, and peaks in MiB, in the same order",
     )
+    for kind in kinds:
+        ratios = [r["ratio"] for r in rows.values() if r["optimizer"] == kind]
+        print(f"{kind}: geometric mean {statistics.geometric_mean(ratios):.3f}")
     print(path)
 
 

@@ -1,4 +1,5 @@
-"""Small forms of models that others wrote: torchvision's, timm's and transformers', random weights.
+"""Small forms of models that others wrote: torchvision's, timm's and transformers', and a few of
+further libraries ("others"), with random weights.
 
 `names(library)` lists them; `build(library, name)` gives a model with its inputs, dropout and drop
 path off. transformers is installed as it is, torchvision and timm without their dependencies: they
@@ -9,10 +10,11 @@ import inspect
 import re
 
 import torch
+import torch_model_others
 
 from glasshouse.cli.torch_cases import define_empty_operators
 
-LIBRARIES = ("torchvision", "timm", "transformers")
+LIBRARIES = ("torchvision", "timm", "transformers", "others")
 PIXELS = 96
 BATCH = 2
 TOKENS = 16
@@ -98,6 +100,8 @@ OFF = re.compile(
 
 def installed(library: str) -> bool:
     """Whether a library can be imported here."""
+    if library == "others":
+        return bool(torch_model_others.names())
     return importlib.util.find_spec(library) is not None
 
 
@@ -111,6 +115,8 @@ def names(library: str) -> list[str]:
     """The models of a library that are tried."""
     if library == "timm":
         return TIMM
+    if library == "others":
+        return torch_model_others.names()
     return torchvision_names() if library == "torchvision" else transformers_names()
 
 
@@ -132,8 +138,11 @@ def transformers_names() -> list[str]:
 def build(library: str, name: str) -> tuple[torch.nn.Module, dict]:
     """A model in training mode and the keyword arguments of a call; the same ones for each call."""
     torch.manual_seed(0)
-    makers = {"torchvision": build_torchvision, "timm": build_timm}
-    model, inputs = makers.get(library, build_transformers)(name)
+    if library == "others":
+        model, inputs = torch_model_others.MODELS[name]()
+    else:
+        makers = {"torchvision": build_torchvision, "timm": build_timm}
+        model, inputs = makers.get(library, build_transformers)(name)
     return without_chance(model.train()), inputs
 
 

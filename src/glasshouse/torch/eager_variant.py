@@ -1,12 +1,21 @@
 """A graph that PyTorch itself computes, in place of a Program."""
 
+import operator
+
 import torch
+
+aten = torch.ops.aten
+POOLING = {  # gradients, and what makes the places that they take
+    aten.max_pool2d_with_indices_backward.default: aten.max_pool2d_with_indices.default,
+    aten.max_pool3d_with_indices_backward.default: aten.max_pool3d_with_indices.default,
+}
 
 
 class EagerVariant:
     """A graph that PyTorch itself computes, operator by operator: where ours could not be made."""
 
     def __init__(self, module: torch.fx.GraphModule):
+        find_places(module)
         self.module, self.unknown = module, {"the whole graph": 1}
         self.inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
 
@@ -14,6 +23,20 @@ class EagerVariant:
         """The results, as of a compiled graph."""
         results = self.module(*map(promised, self.inputs, args))
         return list(results) if isinstance(results, (tuple, list)) else [results]
+
+
+def find_places(module: torch.fx.GraphModule) -> None:
+    """Have the gradients of max pooling take places, which our cut of a joint graph leaves out."""
+    graph = module.graph
+    for gradient, pooling in POOLING.items():
+        for node in graph.find_nodes(op="call_function", target=gradient):
+            g, pooled, *options, places = node.args
+            if places is pooled:
+                with graph.inserting_before(node):
+                    pair = graph.call_function(pooling, (pooled, *options))
+                    places = graph.call_function(operator.getitem, (pair, 1))
+                node.args = (g, pooled, *options, places)
+                module.recompile()
 
 
 def promised(node: torch.fx.Node, x):

@@ -16,6 +16,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from glasshouse.base.errors import OptionError
 from glasshouse.base.units import MemoryBudget
+from glasshouse.torch.eager_variant import POOLING
 
 TRIALS = 5  # of halving the interval of budgets
 LEAST = 1e-6  # a budget of 0 would not look at what has to be kept
@@ -138,10 +139,6 @@ PRODUCTS_WITH_BIAS = {  # and where among their arguments it is
     torch.ops.aten.convolution.default: 2,
     torch.ops.aten.addmm.default: 0,
 }
-POOLING_GRADIENTS = (  # (g, pooled, *options, places)
-    torch.ops.aten.max_pool2d_with_indices_backward.default,
-    torch.ops.aten.max_pool3d_with_indices_backward.default,
-)
 REDUCTION = getattr(torch.Tag, "reduction", None)  # newer versions of PyTorch have it
 SMALL = 4  # times smaller than what it is made of: a sum that is kept
 
@@ -188,7 +185,7 @@ def forget_statistics(joint: torch.fx.GraphModule) -> None:
 def forget_places(joint: torch.fx.GraphModule) -> None:
     """Have the gradients of max pooling take no places, which they find again in what was pooled:
     so the forward pass need not make them, nor keep them."""
-    for operator in POOLING_GRADIENTS:
+    for operator in POOLING:  # (g, pooled, *options, places)
         for node in joint.graph.find_nodes(op="call_function", target=operator):
             pooled = node.args[1]
             node.args = (*node.args[:-1], pooled)

@@ -97,6 +97,27 @@ def test_a_backward_graph_that_pytorch_computes_takes_what_is_kept(monkeypatch):
         torch.testing.assert_close(x, y, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("n", [2, 3])
+def test_a_gradient_of_pooling_that_pytorch_computes_finds_its_places(n, monkeypatch):
+    from glasshouse.torch import runtime
+
+    make = runtime.make_variant
+
+    def refused(module, args, phase, *rest):
+        if phase == "backward":
+            raise NotImplementedError
+        return make(module, args, phase, *rest)
+
+    def pooled(x):
+        return getattr(nn.functional, f"max_pool{n}d")(torch.sin(x), 3, 2, 1, 1, True).square()
+
+    monkeypatch.setattr(runtime, "make_variant", refused)
+    x = torch.randn(2, 3, *(8,) * n, requires_grad=True)
+    with pytest.warns(UserWarning, match="left to PyTorch"):
+        ours = torch.autograd.grad(torch.compile(pooled, backend="glasshouse")(x).sum(), x)
+    torch.testing.assert_close(ours, torch.autograd.grad(pooled(x).sum(), x))
+
+
 def test_a_value_that_is_kept_twice_is_shared():
     """A value and its transpose, both of which the backward graph reads."""
 
