@@ -34,7 +34,7 @@ def lraspp():
     from torchvision.models.segmentation import lraspp_mobilenet_v3_large
 
     model = lraspp_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=5)
-    return model, {"x": torch.randn(IMAGE)}
+    return model, {"input": torch.randn(IMAGE)}
 
 
 def feature_pyramid():

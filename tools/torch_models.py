@@ -143,6 +143,12 @@ def copies(model) -> dict[str, torch.Tensor]:
     return {name: x.clone() for name, x in model.named_buffers()}
 
 
+def wide(x: torch.Tensor) -> torch.Tensor:
+    """In float64; complex numbers as pairs."""
+    return (torch.view_as_real(x.resolve_conj()) if x.is_complex() else x).double()
+
+
+@torch.no_grad()
 def put_back(model, buffers: dict) -> None:
     """Give the model the buffers that it had before its first step."""
     for name, x in model.named_buffers():
@@ -178,16 +184,16 @@ def worst_of(ours: list, eager: list, exact: list | None = None) -> float:
     if len(ours) != len(eager):
         return float("inf")
     worst = 0.0
-    scale = max((x.double().norm().item() for x in eager), default=0.0)
+    scale = max((wide(x).norm().item() for x in eager), default=0.0)
     for place, (a, b) in enumerate(zip(ours, eager)):
         if a.shape != b.shape or a.dtype != b.dtype:
             return float("inf")
         if torch.equal(a, b):
             continue
-        a, b = a.double(), b.double()
+        a, b = wide(a), wide(b)
         noise = 1e-6 * scale
         if exact is not None:
-            noise += 3 * (b - exact[place]).norm().item()
+            noise += 3 * (b - wide(exact[place])).norm().item()
         difference = (a - b).norm().item()
         if difference != difference:
             return float("inf")
@@ -215,7 +221,7 @@ def is_near(x, y, exact=None) -> bool:
     """Whether two buffers agree as outputs have to; those of whole numbers are equal."""
     if torch.equal(x, y) or not y.is_floating_point():
         return torch.equal(x, y)
-    x, y = x.double(), y.double()
+    x, y = wide(x), wide(y)
     noise = 0.0 if exact is None else 3 * (y - exact).norm().item()
     noise += NEARLY_ZERO * y.numel() ** 0.5
     return (x - y).norm().item() <= OUTPUTS * y.norm().item() + noise
@@ -230,10 +236,10 @@ def allowed_in(eager: Step) -> list[float]:
     """The largest distance from each tensor of eager's, as `compare` has it without float64."""
     allowed = []
     for part, each in ((eager.outputs, OUTPUTS), (eager.gradients.values(), GRADIENTS)):
-        norms = [x.double().norm().item() for x in part]
+        norms = [wide(x).norm().item() for x in part]
         allowed += [each * norm + 1e-6 * max(norms) for norm in norms]
     for x in eager.buffers.values():
-        allowed.append(OUTPUTS * x.double().norm().item() + NEARLY_ZERO * x.numel() ** 0.5)
+        allowed.append(OUTPUTS * wide(x).norm().item() + NEARLY_ZERO * x.numel() ** 0.5)
     return allowed
 
 
