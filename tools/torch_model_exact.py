@@ -30,6 +30,11 @@ def draws(model) -> Iterator[int]:
                 p.copy_(given)
 
 
+def wide(x: torch.Tensor) -> torch.Tensor:
+    """In float64; complex numbers as pairs."""
+    return (torch.view_as_real(x.resolve_conj()) if x.is_complex() else x).double()
+
+
 def widened(inputs: dict) -> dict:
     """Inputs in float64."""
     return {name: x.double() if x.is_floating_point() else x for name, x in inputs.items()}
@@ -59,7 +64,7 @@ def times_as_far(
 
 def distance(x: torch.Tensor, y: torch.Tensor) -> float:
     """The norm of the difference, in float64."""
-    return (x.double() - y.double()).norm().item()
+    return (wide(x) - wide(y)).norm().item()
 
 
 def is_exact(result: dict) -> bool:

@@ -38,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import apart
 import torch_model_capture
 import torch_model_zoo as zoo
-from torch_model_exact import draws, is_exact, mark_of, said_of, times_as_far, widened
+from torch_model_exact import draws, is_exact, mark_of, said_of, times_as_far, wide, widened
 
 LEAST = 0.97  # of each library's models are right
 LEAST_RIGHT, LEAST_SINGLE = 0.95, 0.90  # of those that are captured
@@ -141,11 +141,6 @@ def median_seconds(call, times: int) -> float:
 def copies(model) -> dict[str, torch.Tensor]:
     """Copies of a model's buffers."""
     return {name: x.clone() for name, x in model.named_buffers()}
-
-
-def wide(x: torch.Tensor) -> torch.Tensor:
-    """In float64; complex numbers as pairs."""
-    return (torch.view_as_real(x.resolve_conj()) if x.is_complex() else x).double()
 
 
 @torch.no_grad()

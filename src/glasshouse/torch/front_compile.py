@@ -40,9 +40,8 @@ DIVISIONS = RAISES_FOR_INTEGERS - {"pow"}
 # The operator of lstm keeps None, which AOTAutograd does not take; binary_cross_entropy raises for
 # what is no probability (NaN, say), which operators that it is taken apart into do not.
 NEVER_COMPILED = {"lstm", "binary_cross_entropy"}
-PRODUCTS = set(
-    "addmm addmv addbmm baddbmm addr mm bmm mv matmul einsum".split()
-)  # read many, write
+# Calls that read each operand many times, so that none may be what they write to.
+PRODUCTS = set("addmm addmv addbmm baddbmm addr mm bmm mv matmul einsum".split())
 FEWEST_CALLS = 2  # in a segment that is worth compiling
 FEWEST_SCALED = 8  # in one that is given numbers, which take their time
 
