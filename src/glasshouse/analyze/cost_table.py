@@ -16,12 +16,8 @@ from glasshouse.analyze.torch_models import is_torch_module, of_torch
 from glasshouse.analyze.trace import functions
 from glasshouse.autograd.backward import pull_back
 from glasshouse.autograd.tape import Leaf
-from glasshouse.base.errors import OptionError, check_known, type_name
-from glasshouse.base.flags import having
-from glasshouse.base.shape import Spec
-from glasshouse.dispatch.bind import state
-from glasshouse.dispatch.primitive import primitives
-from glasshouse.dispatch.value import Value, full
+from glasshouse.base import OptionError, Spec, check_known, having, type_name
+from glasshouse.dispatch import Value, full, primitives, state
 from glasshouse.ir.graph_module import GraphModule, Interpreter
 from glasshouse.ir.node import IRNode, all_of, map_nodes, target_name
 from glasshouse.nn.module import Parameter

@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from glasshouse.base.dtype import bfloat16, float32
-from glasshouse.base.errors import OptionError, suggest
+from glasshouse.base import OptionError, bfloat16, float32, suggest
 from glasshouse.base.flags import flags
 from glasshouse.compile.source_map import StepInfo
 from glasshouse.compile.toolchain import count_threads
@@ -30,10 +29,7 @@ from glasshouse.graph.node import Node
 from glasshouse.ops.contract import conv, conv_data_grad, conv_weight_grad
 from glasshouse.ops.window import window_scatter, window_select
 from glasshouse.profile.profiler import profile
-from glasshouse.tensor import creation, random
-from glasshouse.tensor.contract import matmul
-from glasshouse.tensor.elementwise import exp
-from glasshouse.tensor.manipulate import permute_dims
+from glasshouse.tensor import creation, exp, matmul, permute_dims, random
 
 REPEATS = 6  # of which the fastest counts
 NEW_BYTES = 64 << 20  # that the rate of new pages is measured on

@@ -5,13 +5,9 @@ from contextlib import contextmanager
 from copy import copy
 from typing import Any
 
-from glasshouse.base.dtype import DType, as_dtype
-from glasshouse.base.errors import DTypeError, type_name
-from glasshouse.base.flags import having
-from glasshouse.base.shape import Spec, check_shape
+from glasshouse.base import DType, DTypeError, Spec, as_dtype, check_shape, having, type_name
+from glasshouse.dispatch import Value, box, state
 from glasshouse.dispatch import backend as backends
-from glasshouse.dispatch.bind import box, state
-from glasshouse.dispatch.value import Value
 from glasshouse.ir.node import all_of, map_nodes, parts_of, with_parts
 from glasshouse.tensor import random
 

@@ -17,13 +17,10 @@ from types import FunctionType
 from typing import Any
 
 from glasshouse.analyze.meta import placed
-from glasshouse.dispatch import scope_of
-from glasshouse.dispatch.bind import state
-from glasshouse.dispatch.value import Value
+from glasshouse.dispatch import Value, scope_of, state
 from glasshouse.ir.node import INFIX, IRNode
 from glasshouse.nn.module import Module
-from glasshouse.tensor import random
-from glasshouse.tensor.handle import Tensor
+from glasshouse.tensor import Tensor, random
 
 HOMES = ("glasshouse.tensor.", "glasshouse.nn.functional.")  # of functions that become nodes
 NAMESPACES = (

@@ -15,14 +15,11 @@ from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.meta import address_of, meta_backend, placed, specs_of, without_storage
 from glasshouse.analyze.step_costs import KernelCost, MemoryRow, Moment, StepCosts
 from glasshouse.analyze.torch_models import is_torch_module, of_torch
-from glasshouse.base.errors import OptionError, check_known, type_name
-from glasshouse.base.flags import having
-from glasshouse.base.shape import Spec
+from glasshouse.base import OptionError, Spec, check_known, having, type_name
 from glasshouse.compile.plan import ProgramPlan, no_collection
 from glasshouse.compile.plan_memory import aligned_bytes
+from glasshouse.dispatch import Value, state
 from glasshouse.dispatch import autocast as autocast_to
-from glasshouse.dispatch.bind import state
-from glasshouse.dispatch.value import Value
 from glasshouse.ir.node import all_of, map_nodes
 from glasshouse.profile.counter import FlopCounter
 from glasshouse.profile.naming import name_of_step
@@ -240,12 +237,8 @@ class TrainingStep:
         if not callable(model):
             raise OptionError("step", "a model to call", type_name(model), "Pass a Module.")
         if loss is not None and not callable(loss):
-            raise OptionError(
-                "step",
-                "the loss to be a function",
-                type_name(loss),
-                "Pass loss(output, *targets), or None if the model returns it.",
-            )
+            fix = "Pass loss(output, *targets), or None if the model returns it."
+            raise OptionError("step", "the loss to be a function", type_name(loss), fix)
         self.specs = specs_of(inputs)
         self.model, self.loss, self.optimizer, self.autocast = model, loss, optimizer, autocast
 

@@ -23,9 +23,7 @@ from glasshouse.analyze.step import (
 from glasshouse.analyze.step_costs import StepCosts
 from glasshouse.analyze.torch_models import is_torch_module
 from glasshouse.analyze.update import is_separable, places_of, with_update
-from glasshouse.base.dtype import uint8
-from glasshouse.base.errors import OptionError
-from glasshouse.base.shape import Spec
+from glasshouse.base import OptionError, Spec, uint8
 from glasshouse.base.units import parse_bytes
 from glasshouse.compile.plan import ARENA_TAG, ProgramPlan, no_collection
 from glasshouse.compile.plan_memory import Life, aligned_bytes, lives_of, place_all
@@ -340,12 +338,9 @@ def max_batch(
     options, budget_bytes = {"dtypes": (), **options}, parse_bytes("max_batch", budget_bytes)
     costs = sweep(model, loss, optimizer, lambda n: batched(model, inputs, n), **options)
     if (least := costs(1).peak_bytes) > budget_bytes:
-        raise OptionError(
-            "max_batch",
-            f"a budget of at least {least:,} bytes, for one example",
-            f"{budget_bytes:,} bytes",
-            "Use gh.checkpoint, autocast or a smaller model.",
-        )
+        expected = f"a budget of at least {least:,} bytes, for one example"
+        fix = "Use gh.checkpoint, autocast or a smaller model."
+        raise OptionError("max_batch", expected, f"{budget_bytes:,} bytes", fix)
     low, high = 1, 2
     while high <= limit and costs(high).peak_bytes <= budget_bytes:
         low, high = high, 2 * high

@@ -17,18 +17,12 @@ from typing import Any
 from glasshouse.analyze.meta import is_spec, meta_backend, placed, specs_in, without_storage
 from glasshouse.analyze.patching import patched_calls
 from glasshouse.analyze.torch_models import is_torch_module, of_torch
-from glasshouse.base.errors import OptionError, check_known, type_name, user_line
-from glasshouse.base.flags import having
-from glasshouse.base.shape import Spec
+from glasshouse.base import OptionError, Spec, check_known, having, type_name, user_line
+from glasshouse.dispatch import Mode, Value, state
 from glasshouse.dispatch.autocast import autocast_modes
-from glasshouse.dispatch.bind import state
-from glasshouse.dispatch.mode import Mode
-from glasshouse.dispatch.value import Value
-from glasshouse.ir.graph import IRGraph
-from glasshouse.ir.graph_module import GraphModule
+from glasshouse.ir import GraphModule, IRGraph
 from glasshouse.ir.node import IRNode, all_of, map_nodes, parts_of, with_parts
-from glasshouse.nn.containers import ModuleDict, ModuleList, Sequential
-from glasshouse.nn.module import Module, Parameter
+from glasshouse.nn import Module, ModuleDict, ModuleList, Parameter, Sequential
 
 leaf_types: set[type] = set()
 no_leaf_types: set[type] = {Sequential, ModuleList, ModuleDict}

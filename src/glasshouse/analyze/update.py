@@ -18,9 +18,7 @@ from glasshouse.base.flags import flags, having
 from glasshouse.base.shape import Spec
 from glasshouse.compile.plan import SMALL_BYTES
 from glasshouse.compile.steps import FusedKernel
-from glasshouse.dispatch.bind import bind, state
-from glasshouse.dispatch.primitive import primitives
-from glasshouse.dispatch.value import Value
+from glasshouse.dispatch import Value, bind, primitives, state
 from glasshouse.nn.module import Module
 from glasshouse.optim.optimizer import Optimizer
 

@@ -16,23 +16,16 @@ def seeds_of(where: str, outputs, cotangents):
     """[(place, cotangent)] for tracked outputs; a missing cotangent of one element is 1."""
     cotangents = (None,) * len(outputs) if cotangents is None else as_tuple(cotangents)
     if len(cotangents) != len(outputs):
-        raise ShapeError(
-            where,
-            f"{len(outputs)} gradients, one per output",
-            len(cotangents),
-            "Give None for an output of one element.",
-        )
+        fix = "Give None for an output of one element."
+        raise ShapeError(where, f"{len(outputs)} gradients, one per output", len(cotangents), fix)
     seeds = []
     for y, g in zip(outputs, cotangents, strict=True):
         if not isinstance(y, Value):
             raise DTypeError(where, "tensors as outputs", type_name(y), "Return tensors.")
         if y.tape_entry is None:
-            raise GradError(
-                where,
-                "an output that depends on a tensor with requires_grad=True",
-                f"one of spec {y.spec} that does not",
-                "Set requires_grad, and leave no_grad.",
-            )
+            expected = "an output that depends on a tensor with requires_grad=True"
+            fix = "Set requires_grad, and leave no_grad."
+            raise GradError(where, expected, f"one of spec {y.spec} that does not", fix)
         seeds.append(((y.tape_entry, y.slot), check_seed(where, y, g)))
     return seeds
 
@@ -40,18 +33,14 @@ def seeds_of(where: str, outputs, cotangents):
 def check_seed(where: str, y, g):
     if g is None:
         if y.size != 1:
-            raise GradError(
-                where,
-                "an output of one element, or a gradient for it",
-                f"shape {y.shape}",
-                "Reduce it, e.g. with .sum(), or pass a gradient of that shape.",
-            )
+            expected = "an output of one element, or a gradient for it"
+            fix = "Reduce it, e.g. with .sum(), or pass a gradient of that shape."
+            raise GradError(where, expected, f"shape {y.shape}", fix)
         return full(y.shape, 1, y.dtype)
     g = as_value(g, where=where)
     if g.shape != y.shape:
-        raise ShapeError(
-            where, f"a gradient of shape {y.shape}", g.shape, "It has the shape of the output."
-        )
+        fix = "It has the shape of the output."
+        raise ShapeError(where, f"a gradient of shape {y.shape}", g.shape, fix)
     if g.dtype is not y.dtype:
         raise DTypeError(where, f"a gradient of dtype {y.dtype.name}", g.dtype.name, "Cast it.")
     return g.payload if g.mode is not None and g.mode is y.mode else g
@@ -195,12 +184,9 @@ def grad(
     for x in inputs:
         if not isinstance(x, Value) or x.tape_entry is None:
             got = x.spec if isinstance(x, Value) else type_name(x)
-            raise GradError(
-                "grad",
-                "inputs with requires_grad=True",
-                got,
-                "Set requires_grad before computing the outputs.",
-            )
+            where = "grad"
+            expected = "inputs with requires_grad=True"
+            raise GradError(where, expected, got, "Set requires_grad before computing the outputs.")
     gradients = pull_back("grad", outputs, inputs, grad_outputs, retain_graph, create_graph)
     if materialize_grads:
         gradients = [zeros(x.spec) if g is None else g for x, g in zip(inputs, gradients)]

@@ -34,24 +34,18 @@ class FunctionEntry(TapeEntry):
         grads = from_user if isinstance(from_user, tuple) else (from_user,)
         name = self.function.__name__
         if len(grads) != len(self.parents):
-            raise ShapeError(
-                f"{name}.backward",
-                f"{len(self.parents)} gradients, one per argument of forward",
-                len(grads),
-                "Return None for those that need none.",
-            )
+            expected = f"{len(self.parents)} gradients, one per argument of forward"
+            fix = "Return None for those that need none."
+            raise ShapeError(f"{name}.backward", expected, len(grads), fix)
         pulled = []
         for i, (parent, g) in enumerate(zip(self.parents, grads, strict=True)):
             if parent is None or g is None:
                 continue
             if not isinstance(g, Value) or g.shape != self.specs[i].shape:
                 got = g.shape if isinstance(g, Value) else type_name(g)
-                raise ShapeError(
-                    f"{name}.backward",
-                    f"a gradient of shape {self.specs[i].shape} for argument {i}",
-                    got,
-                    "Return a tensor shaped as the argument.",
-                )
+                expected = f"a gradient of shape {self.specs[i].shape} for argument {i}"
+                fix = "Return a tensor shaped as the argument."
+                raise ShapeError(f"{name}.backward", expected, got, fix)
             pulled.append((parent, g.payload if g.mode is not None and g.mode is self.mode else g))
         return pulled
 
@@ -98,15 +92,13 @@ class Function:
 
     @staticmethod
     def forward(ctx, *args):
-        raise GradError(
-            "Function", "a static method forward(ctx, *args)", "a class without", "Define it."
-        )
+        fix = "Define it."
+        raise GradError("Function", "a static method forward(ctx, *args)", "a class without", fix)
 
     @staticmethod
     def backward(ctx, *gradients):
-        raise GradError(
-            "Function", "a static method backward(ctx, *gradients)", "a class without", "Define it."
-        )
+        expected = "a static method backward(ctx, *gradients)"
+        raise GradError("Function", expected, "a class without", "Define it.")
 
     @classmethod
     def apply(cls, *args):

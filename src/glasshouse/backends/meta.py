@@ -108,9 +108,6 @@ class MetaBackend(RecordingBackend):
         """
         if isinstance(data.value, np.ndarray):
             return data.value
-        raise BackendError(
-            "meta",
-            "a program that reads no values",
-            f"a read of {data.spec} at {user_line() or 'the prompt'}",
-            "Decide by shapes or dtypes there, or leave gh.meta().",
-        )
+        got = f"a read of {data.spec} at {user_line() or 'the prompt'}"
+        fix = "Decide by shapes or dtypes there, or leave gh.meta()."
+        raise BackendError("meta", "a program that reads no values", got, fix)

@@ -21,12 +21,8 @@ class StubBackend(TensorBackend):
 
     def to_numpy(self, data: Spec):
         """The contents of a payload; this backend has none."""
-        raise BackendError(
-            "stub",
-            "no need for contents",
-            f"a request for those of {data}",
-            "Compute on another backend: with gh.backends.use('numpy').",
-        )
+        fix = "Compute on another backend: with gh.backends.use('numpy')."
+        raise BackendError("stub", "no need for contents", f"a request for those of {data}", fix)
 
     def spec_of(self, data: Spec) -> Spec:
         return data

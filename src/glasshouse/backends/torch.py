@@ -39,9 +39,8 @@ class TorchBackend(TensorBackend):
 
     def __init__(self, device: str = "cpu"):
         if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
-            raise DeviceError(
-                "torch", "device 'cpu', or 'cuda' where there is one", repr(device), "Use 'torch'."
-            )
+            expected = "device 'cpu', or 'cuda' where there is one"
+            raise DeviceError("torch", expected, repr(device), "Use 'torch'.")
         super().__init__(device)
 
     def kernel(self, name: str):
@@ -233,12 +232,9 @@ class TorchBackend(TensorBackend):
     def cholesky(self, a):
         lower, info = torch.linalg.cholesky_ex(hermitian(a))
         if info.any():
-            raise LinAlgError(
-                "cholesky",
-                "positive definite matrices",
-                f"matrices of shape {tuple(a.shape)} that are not",
-                "Look for NaN, or add a multiple of the identity.",
-            )
+            got = f"matrices of shape {tuple(a.shape)} that are not"
+            fix = "Look for NaN, or add a multiple of the identity."
+            raise LinAlgError("cholesky", "positive definite matrices", got, fix)
         return lower
 
     def lu(self, a):
@@ -292,12 +288,9 @@ def checked(where: str, indices, size: int):
     indices = indices.to(torch.int64)
     wrong = (indices < -size) | (indices >= size)
     if wrong.any():
-        raise IndexOutOfRangeError(
-            where,
-            f"indices from {-size} to {size - 1}",
-            indices[wrong][0].item(),
-            f"The axis has {size} elements.",
-        )
+        expected = f"indices from {-size} to {size - 1}"
+        fix = f"The axis has {size} elements."
+        raise IndexOutOfRangeError(where, expected, indices[wrong][0].item(), fix)
     return torch.where(indices < 0, indices + size, indices)
 
 
@@ -339,12 +332,9 @@ def factors(where: str, factor, a, *options) -> tuple:
     try:
         return tuple(factor(a, *options))
     except torch.linalg.LinAlgError as error:
-        raise LinAlgError(
-            where,
-            "matrices that converge",
-            f"matrices of shape {tuple(a.shape)} that do not ({error})",
-            "Look for NaN and infinities.",
-        ) from error
+        got = f"matrices of shape {tuple(a.shape)} that do not ({error})"
+        fix = "Look for NaN and infinities."
+        raise LinAlgError(where, "matrices that converge", got, fix) from error
 
 
 def hermitian(a):

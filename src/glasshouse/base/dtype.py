@@ -135,12 +135,8 @@ def from_numpy_dtype(np_dtype) -> DType:
     """
     dtype = by_numpy.get(np_dtype) or by_numpy.get(np.dtype(np_dtype).newbyteorder("="))
     if dtype is None:
-        raise DTypeError(
-            "dtype",
-            "a boolean or numeric array",
-            f"dtype {np_dtype}",
-            "Convert it to numbers first.",
-        )
+        fix = "Convert it to numbers first."
+        raise DTypeError("dtype", "a boolean or numeric array", f"dtype {np_dtype}", fix)
     return dtype
 
 

@@ -134,9 +134,8 @@ def optional(where: str, what: str, module: str, extra: str):
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise BackendError(
-            where, what, error, f"Install it: pip install 'glasshouse[{extra}]'."
-        ) from error
+        fix = f"Install it: pip install 'glasshouse[{extra}]'."
+        raise BackendError(where, what, error, fix) from error
 
 
 def user_line() -> str:

@@ -59,9 +59,8 @@ def check_shape(where: str, shape) -> Shape:
     try:
         sizes = tuple(map(operator.index, sizes))
     except TypeError:
-        raise DTypeError(
-            where, "a shape of integers", repr(shape), "Pass a tuple of integers."
-        ) from None
+        fix = "Pass a tuple of integers."
+        raise DTypeError(where, "a shape of integers", repr(shape), fix) from None
     if any(size < 0 for size in sizes):
         raise ShapeError(where, "sizes of 0 or more", sizes, "Compute the missing size first.")
     return sizes
@@ -75,9 +74,8 @@ def check_axis(where: str, axis, ndim: int) -> int:
     try:
         index = operator.index(axis)
     except TypeError:
-        raise DTypeError(
-            where, "an integer axis", f"{axis!r} ({type_name(axis)})", "Pass an int."
-        ) from None
+        fix = "Pass an int."
+        raise DTypeError(where, "an integer axis", f"{axis!r} ({type_name(axis)})", fix) from None
     if not -ndim <= index < ndim:
         allowed = f"an axis from {-ndim} to {ndim - 1}" if ndim else "no axis (a 0-d value)"
         raise AxisError(where, allowed, f"axis {index}", "Count the axes of the shape.")
@@ -114,12 +112,8 @@ def broadcast_shapes(where: str, *shapes: Shape) -> Shape:
             if size != 1 and result[i] != size:
                 if result[i] != 1:
                     listed = " and ".join(map(str, shapes))
-                    raise ShapeError(
-                        where,
-                        "shapes that broadcast together",
-                        listed,
-                        "Sizes on one axis must be equal or 1; reshape one of the operands.",
-                    )
+                    fix = "Sizes on one axis must be equal or 1; reshape one of the operands."
+                    raise ShapeError(where, "shapes that broadcast together", listed, fix)
                 result[i] = size
     return tuple(result)
 

@@ -84,12 +84,9 @@ def tree_map(fn, tree, *rest):
     columns, structures = zip(*map(flatten, (tree, *rest)), strict=True)
     for treedef in structures:
         if treedef != structures[0]:
-            raise ShapeError(
-                "tree_map",
-                "trees of one structure",
-                f"{structures[0]} and {treedef}",
-                "Give every argument the same nesting.",
-            )
+            expected = "trees of one structure"
+            fix = "Give every argument the same nesting."
+            raise ShapeError("tree_map", expected, f"{structures[0]} and {treedef}", fix)
     return unflatten(structures[0], map(fn, *columns))
 
 
@@ -103,12 +100,8 @@ def broadcast_prefix(where: str, prefix, treedef: TreeDef) -> list:
             return
         keys, children = children_of(prefix)
         if len(children) != len(treedef.children) or keys != treedef.keys:
-            raise ShapeError(
-                where,
-                f"a prefix of {treedef}",
-                repr(prefix),
-                "Give one entry per argument, or one for all.",
-            )
+            fix = "Give one entry per argument, or one for all."
+            raise ShapeError(where, f"a prefix of {treedef}", repr(prefix), fix)
         for child, sub in zip(children, treedef.children, strict=True):
             walk(child, sub)
 

@@ -60,12 +60,8 @@ class Worker:
             line = ""
         reply = json.loads(line) if line else {"error": self.last_words()}
         if "error" in reply:
-            raise BackendError(
-                "bench",
-                f"a {do} of the {self.name} worker",
-                reply["error"],
-                "Leave this model or mode out.",
-            )
+            fix = "Leave this model or mode out."
+            raise BackendError("bench", f"a {do} of the {self.name} worker", reply["error"], fix)
         return reply
 
     def last_words(self) -> str:

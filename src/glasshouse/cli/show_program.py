@@ -105,12 +105,8 @@ def show(script, arguments, number, stage):
     console = Console()
     programs = run_script(script, list(arguments))
     if not programs:
-        raise BackendError(
-            "show",
-            "a script that computes on the lazy backend",
-            "no Program",
-            "Unset GH_BACKEND, and read a value, e.g. with .item().",
-        )
+        fix = "Unset GH_BACKEND, and read a value, e.g. with .item()."
+        raise BackendError("show", "a script that computes on the lazy backend", "no Program", fix)
     if number is None and stage is None:
         show_programs(console, programs)
         return

@@ -163,12 +163,8 @@ class TrainingRun:
         path = out / CHECKPOINT
         metrics = load_checkpoint(path)["metrics"]
         if not isinstance(metrics, dict) or set(metrics) != {"recipe", "history"}:
-            raise CheckpointError(
-                "train digits",
-                f"{path} to hold a run on the digits",
-                "another one",
-                "Choose another --out.",
-            )
+            expected = f"{path} to hold a run on the digits"
+            raise CheckpointError("train digits", expected, "another one", "Choose another --out.")
         run = cls(TrainingRecipe(**metrics["recipe"]))
         load_checkpoint(
             path,
@@ -194,12 +190,9 @@ def resume_run(given: dict, out: Path) -> TrainingRun:
     for name, value in given.items():
         if name != "epochs" and value != planned[name]:
             option = name.replace("_", "-")
-            raise OptionError(
-                "train digits",
-                f"--{option} {planned[name]}, as in the run that lies in {out}",
-                value,
-                "Leave the option out, or start a run with another --out.",
-            )
+            expected = f"--{option} {planned[name]}, as in the run that lies in {out}"
+            fix = "Leave the option out, or start a run with another --out."
+            raise OptionError("train digits", expected, value, fix)
     run.recipe = TrainingRecipe(**{**planned, **given})
     return run
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from glasshouse.base import flatten
-from glasshouse.base.errors import CheckpointError, DTypeError, ShapeError, type_name
+from glasshouse.base import CheckpointError, DTypeError, ShapeError, flatten, type_name
 from glasshouse.data.dataset import Dataset, TensorDataset
 from glasshouse.data.index import check_index
 from glasshouse.data.text import FileMap
@@ -123,12 +122,9 @@ def write_samples(file, samples) -> None:
         nesting = structure_of(sample)
         structure = nesting if count == 0 else structure
         if nesting != structure:
-            raise ShapeError(
-                "write_blob",
-                f"samples nested like {json.dumps(structure)}",
-                f"{json.dumps(nesting)} at {count}",
-                "Nest all alike.",
-            )
+            expected = f"samples nested like {json.dumps(structure)}"
+            fix = "Nest all alike."
+            raise ShapeError("write_blob", expected, f"{json.dumps(nesting)} at {count}", fix)
         rows += [write_leaf(file, leaf, dtypes) for leaf in flatten(sample)[0]]
     align(file)
     index = file.tell()
@@ -158,17 +154,13 @@ def write_leaf(file, leaf, dtypes: list[str]) -> list[int]:
     elif isinstance(leaf, (*SCALARS, np.ndarray, np.generic, Value)):
         array = np.asarray(leaf)
         if array.dtype.kind not in "biufc" or array.ndim > MOST_AXES:
-            raise DTypeError(
-                "write_blob",
-                f"numbers with at most {MOST_AXES} axes",
-                f"{array.dtype} {array.shape}",
-                "Convert or reshape them.",
-            )
+            expected = f"numbers with at most {MOST_AXES} axes"
+            fix = "Convert or reshape them."
+            raise DTypeError("write_blob", expected, f"{array.dtype} {array.shape}", fix)
         kind, data, shape = array.dtype.str, array.tobytes(), array.shape
     else:
-        raise DTypeError(
-            "write_blob", "arrays, numbers, texts or bytes", type_name(leaf), "Encode it to bytes."
-        )
+        fix = "Encode it to bytes."
+        raise DTypeError("write_blob", "arrays, numbers, texts or bytes", type_name(leaf), fix)
     if kind not in dtypes:
         dtypes.append(kind)
     align(file)
@@ -188,7 +180,6 @@ def memory_mapped(*paths) -> TensorDataset:
         try:
             arrays.append(np.load(path, mmap_mode="r", allow_pickle=False))
         except (OSError, ValueError) as error:
-            raise CheckpointError(
-                "memory_mapped", f"a .npy file {path}", error, "Write it with numpy.save."
-            ) from None
+            fix = "Write it with numpy.save."
+            raise CheckpointError("memory_mapped", f"a .npy file {path}", error, fix) from None
     return TensorDataset(*arrays)

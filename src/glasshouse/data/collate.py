@@ -73,12 +73,9 @@ def columns_of(samples: list) -> tuple[list, object]:
         leaves, treedef = flatten(sample)
         structure = structure or treedef
         if treedef != structure:
-            raise ShapeError(
-                "collate",
-                "samples of one structure",
-                f"{structure} at 0 and {treedef} at {position}",
-                "Return the same nesting for every index.",
-            )
+            expected = "samples of one structure"
+            got = f"{structure} at 0 and {treedef} at {position}"
+            raise ShapeError("collate", expected, got, "Return the same nesting for every index.")
         rows.append(leaves)
     return list(zip(*rows, strict=True)), structure
 
@@ -114,12 +111,9 @@ def stack_leaves(leaves: tuple, empty=np.empty):
         return list(leaves)
     for position, array in enumerate(arrays):
         if array.shape != arrays[0].shape:
-            raise ShapeError(
-                "collate",
-                "samples of one shape",
-                f"{arrays[0].shape} at 0 and {array.shape} at {position}",
-                "Pad or crop them, or use PadCollate or a collate_fn of your own.",
-            )
+            got = f"{arrays[0].shape} at 0 and {array.shape} at {position}"
+            fix = "Pad or crop them, or use PadCollate or a collate_fn of your own."
+            raise ShapeError("collate", "samples of one shape", got, fix)
     out = empty((len(arrays), *arrays[0].shape), stacked_dtype(leaves, arrays))
     return np.stack(arrays, out=out, casting="unsafe")
 
@@ -180,12 +174,9 @@ class PadCollate(Collate):
             return list(leaves)
         shapes = [array.shape for array in arrays]
         if len({len(shape) for shape in shapes}) > 1:
-            raise ShapeError(
-                "PadCollate",
-                "arrays with one number of axes",
-                f"shapes {', '.join(map(str, shapes))}",
-                "Reshape them in the data set.",
-            )
+            expected = "arrays with one number of axes"
+            fix = "Reshape them in the data set."
+            raise ShapeError("PadCollate", expected, f"shapes {', '.join(map(str, shapes))}", fix)
         largest = [
             -(-size // self.multiple) * self.multiple for size in map(max, *shapes, shapes[0])
         ]

@@ -43,9 +43,8 @@ def bounds_of(name: str, amount) -> tuple[float, float]:
         return tuple(amount)
     if isinstance(amount, (int, float)) and amount >= 0:
         return max(0.0, 1 - amount), 1 + amount
-    raise OptionError(
-        "ColorJitter", f"{name} of 0 or more, or (low, high)", repr(amount), "Pass e.g. 0.4."
-    )
+    fix = "Pass e.g. 0.4."
+    raise OptionError("ColorJitter", f"{name} of 0 or more, or (low, high)", repr(amount), fix)
 
 
 def adjusted(image, name: str, amount: float):
@@ -106,12 +105,8 @@ class RandAugment(ImageTransform):
         self.num_bins = check_integer("RandAugment", "num_bins", num_bins, 2)
         self.magnitude = check_integer("RandAugment", "magnitude", magnitude, 0)
         if self.magnitude >= self.num_bins:
-            raise OptionError(
-                "RandAugment",
-                f"a magnitude below {num_bins}",
-                magnitude,
-                "It counts num_bins steps from none to the most.",
-            )
+            fix = "It counts num_bins steps from none to the most."
+            raise OptionError("RandAugment", f"a magnitude below {num_bins}", magnitude, fix)
 
     def apply(self, image, rng):
         image = in_colour(as_image(image))

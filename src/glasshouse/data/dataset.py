@@ -110,12 +110,9 @@ class TensorDataset(Dataset):
         shapes = [array.shape for array in self.arrays]
         if not shapes or any(not shape or shape[0] != shapes[0][0] for shape in shapes):
             got = ", ".join(map(str, shapes)) or "none"
-            raise ShapeError(
-                "TensorDataset",
-                "arrays with first axes of one size",
-                f"shapes {got}",
-                "Give one entry per sample in each.",
-            )
+            expected = "arrays with first axes of one size"
+            fix = "Give one entry per sample in each."
+            raise ShapeError("TensorDataset", expected, f"shapes {got}", fix)
 
     def __len__(self):
         return len(self.arrays[0])
@@ -144,12 +141,9 @@ class TensorDataset(Dataset):
 def as_host_array(x) -> np.ndarray:
     array = x.numpy() if isinstance(x, Value) else np.asarray(x)
     if array.dtype.kind in "OUSMm":
-        raise DTypeError(
-            "TensorDataset",
-            "arrays of numbers",
-            f"{type_name(x)} of {array.dtype}",
-            "Keep other objects in a list: ListDataset(objects).",
-        )
+        expected = "arrays of numbers"
+        fix = "Keep other objects in a list: ListDataset(objects)."
+        raise DTypeError("TensorDataset", expected, f"{type_name(x)} of {array.dtype}", fix)
     return array
 
 
@@ -240,12 +234,9 @@ class ResampleDataset(Dataset):
         if indices.size == 0:
             indices = indices.astype(np.int64)
         if indices.ndim != 1 or indices.dtype.kind not in "iu":
-            raise DTypeError(
-                "resample",
-                "a list of integers",
-                f"{indices.dtype} of shape {indices.shape}",
-                "Turn a mask into indices with nonzero.",
-            )
+            expected = "a list of integers"
+            fix = "Turn a mask into indices with nonzero."
+            raise DTypeError("resample", expected, f"{indices.dtype} of shape {indices.shape}", fix)
         for extreme in (indices.min(), indices.max()) if indices.size else ():
             check_index("resample", extreme, len(source))
         self.indices = indices
@@ -291,12 +282,9 @@ class SpanDataset(ResampleDataset):
         self.start = check_integer("span", "start", start, 0)
         self.stop = check_integer("span", "stop", stop, 0)
         if not self.start <= self.stop <= len(source):
-            raise IndexOutOfRangeError(
-                "span",
-                f"0 <= start <= stop <= {len(source)}",
-                f"start={start}, stop={stop}",
-                f"The data set has {len(source)} samples.",
-            )
+            expected = f"0 <= start <= stop <= {len(source)}"
+            fix = f"The data set has {len(source)} samples."
+            raise IndexOutOfRangeError("span", expected, f"start={start}, stop={stop}", fix)
         self.indices = range(self.start, self.stop)
 
 
@@ -318,12 +306,9 @@ class BatchDataset(Dataset):
         if isinstance(batch_size, list):
             sizes = [check_integer("batch", "batch_size", size, 1) for size in batch_size]
             if sum(sizes) != len(source):
-                raise ShapeError(
-                    "batch",
-                    f"sizes that sum to {len(source)}",
-                    f"{sizes}, which sum to {sum(sizes)}",
-                    "Every sample belongs to a batch.",
-                )
+                expected = f"sizes that sum to {len(source)}"
+                fix = "Every sample belongs to a batch."
+                raise ShapeError("batch", expected, f"{sizes}, which sum to {sum(sizes)}", fix)
             self.batch_size, self.ends = sizes, np.cumsum([0, *sizes]).tolist()
         else:
             self.batch_size, self.ends = check_integer("batch", "batch_size", batch_size, 1), None
@@ -401,12 +386,8 @@ class MergeDataset(Dataset):
         self.sources = tuple(check_source("merge", source) for source in sources)
         lengths = [len(source) for source in sources]
         if len(set(lengths)) != 1:
-            raise ShapeError(
-                "merge",
-                "data sets of one length",
-                f"lengths {lengths}",
-                "Shorten them with take, or concatenate them with concat.",
-            )
+            fix = "Shorten them with take, or concatenate them with concat."
+            raise ShapeError("merge", "data sets of one length", f"lengths {lengths}", fix)
 
     def __getitem__(self, index):
         index = check_index("merge", index, len(self))
@@ -434,9 +415,8 @@ class StackDataset(Dataset):
     def __init__(self, *sources, **named):
         self.sources = MergeDataset(*sources, *named.values()).sources
         if sources and named:
-            raise OptionError(
-                "StackDataset", "data sets by position or by name", "both", "Name all or none."
-            )
+            fix = "Name all or none."
+            raise OptionError("StackDataset", "data sets by position or by name", "both", fix)
         self.names = tuple(named)
 
     def __getitem__(self, index):

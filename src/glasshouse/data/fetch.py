@@ -108,10 +108,6 @@ def check_function(where: str, name: str, fn):
 
 def check_source(where: str, source):
     if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
-        raise DTypeError(
-            where,
-            "a data set with a length and an index",
-            type_name(source),
-            "Make a list of it first.",
-        )
+        fix = "Make a list of it first."
+        raise DTypeError(where, "a data set with a length and an index", type_name(source), fix)
     return source

@@ -30,12 +30,9 @@ class ImageFolder(Dataset):
             if path.suffix.lower() in endings
         ]
         if not self.samples:
-            raise OptionError(
-                "ImageFolder",
-                "a folder with a folder of images for each class",
-                str(root),
-                f"Put images there: root/class/name{endings[0]}.",
-            )
+            expected = "a folder with a folder of images for each class"
+            fix = f"Put images there: root/class/name{endings[0]}."
+            raise OptionError("ImageFolder", expected, str(root), fix)
 
     def __len__(self):
         return len(self.samples)

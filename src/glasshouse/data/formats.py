@@ -42,17 +42,15 @@ def read_idx(path) -> np.ndarray:
     """
     data = read_bytes("read_idx", path)
     if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in IDX_DTYPES:
-        raise CheckpointError(
-            "read_idx", "an IDX file", f"{path} with {data[:4]!r}", "Is it another format?"
-        )
+        fix = "Is it another format?"
+        raise CheckpointError("read_idx", "an IDX file", f"{path} with {data[:4]!r}", fix)
     dtype, ndim = np.dtype(IDX_DTYPES[data[2]]), data[3]
     start = 4 + 4 * ndim
     shape = tuple(np.frombuffer(data[4:start], ">u4").tolist())
     expected = start + math.prod(shape) * dtype.itemsize
     if len(shape) != ndim or len(data) != expected:
-        raise CheckpointError(
-            "read_idx", f"{expected} bytes for shape {shape}", len(data), "Fetch the file again."
-        )
+        fix = "Fetch the file again."
+        raise CheckpointError("read_idx", f"{expected} bytes for shape {shape}", len(data), fix)
     return np.frombuffer(data, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="))
 
 
@@ -65,9 +63,8 @@ def write_idx(path, array) -> None:
     array = np.asarray(array)
     codes = {np.dtype(text).newbyteorder("="): code for code, text in IDX_DTYPES.items()}
     if array.dtype not in codes:
-        raise OptionError(
-            "write_idx", f"one of {[str(x) for x in codes]}", str(array.dtype), "Convert it first."
-        )
+        fix = "Convert it first."
+        raise OptionError("write_idx", f"one of {[str(x) for x in codes]}", str(array.dtype), fix)
     code = codes[array.dtype]
     head = bytes([0, 0, code, array.ndim]) + np.array(array.shape, ">u4").tobytes()
     Path(path).write_bytes(head + array.astype(IDX_DTYPES[code]).tobytes())
@@ -122,12 +119,9 @@ def read_cifar(paths, classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
     for path in paths:
         data = read_bytes("read_cifar", path)
         if not data or len(data) % row:
-            raise CheckpointError(
-                "read_cifar",
-                f"rows of {row} bytes",
-                f"{len(data)} bytes in {path}",
-                "Use the binary version, and classes=100 for CIFAR-100.",
-            )
+            expected = f"rows of {row} bytes"
+            fix = "Use the binary version, and classes=100 for CIFAR-100."
+            raise CheckpointError("read_cifar", expected, f"{len(data)} bytes in {path}", fix)
         parts.append(np.frombuffer(data, np.uint8).reshape(-1, row))
     rows = np.concatenate(parts)
     images = rows[:, labels:].reshape(-1, 3, CIFAR_SIDE, CIFAR_SIDE)

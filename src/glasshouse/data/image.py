@@ -43,17 +43,13 @@ def as_image(image):
     """A Pillow image of the pixels."""
     if isinstance(image, np.ndarray):
         if image.dtype != np.uint8 or image.ndim not in (2, 3):
-            raise DTypeError(
-                "transform",
-                "a Pillow image, or uint8 (height, width, channels)",
-                f"{image.dtype} {image.shape}",
-                "Put ToArray() behind what works on images.",
-            )
+            expected = "a Pillow image, or uint8 (height, width, channels)"
+            fix = "Put ToArray() behind what works on images."
+            raise DTypeError("transform", expected, f"{image.dtype} {image.shape}", fix)
         return pillow("Image").fromarray(image)
     if not hasattr(image, "resize") or not hasattr(image, "getbands"):
-        raise DTypeError(
-            "transform", "an image", type_name(image), "Name the field: transform(fn)."
-        )
+        fix = "Name the field: transform(fn)."
+        raise DTypeError("transform", "an image", type_name(image), fix)
     return image
 
 
@@ -74,9 +70,8 @@ def check_bounds(where: str, name: str, bounds, least: float, most: float) -> tu
     pair = tuple(bounds) if isinstance(bounds, (tuple, list)) else ()
     is_pair = len(pair) == 2 and all(isinstance(x, numbers.Real) for x in pair)
     if not is_pair or not least <= pair[0] <= pair[1] <= most:
-        raise OptionError(
-            where, f"{name}=(low, high) within {least} … {most}", repr(bounds), "Put low first."
-        )
+        fix = "Put low first."
+        raise OptionError(where, f"{name}=(low, high) within {least} … {most}", repr(bounds), fix)
     return pair
 
 
@@ -87,12 +82,8 @@ class ImageTransform:
 
     def __call__(self, image, rng=None):
         if self.is_random and rng is None:
-            raise OptionError(
-                type(self).__name__,
-                "a generator of random numbers",
-                "none",
-                "Give the map a seed: data.map(fn, seed=0).",
-            )
+            fix = "Give the map a seed: data.map(fn, seed=0)."
+            raise OptionError(type(self).__name__, "a generator of random numbers", "none", fix)
         return self.apply(image, rng)
 
     def apply(self, image, rng):
@@ -178,12 +169,9 @@ class RandomCrop(ImageTransform):
         rows = image.height + 2 * self.padding - height
         columns = image.width + 2 * self.padding - width
         if rows < 0 or columns < 0:
-            raise ShapeError(
-                "RandomCrop",
-                f"an image of at least {self.size}",
-                (image.height, image.width),
-                "Resize it first, or pass padding.",
-            )
+            expected = f"an image of at least {self.size}"
+            fix = "Resize it first, or pass padding."
+            raise ShapeError("RandomCrop", expected, (image.height, image.width), fix)
         top = int(rng.integers(rows + 1)) - self.padding
         left = int(rng.integers(columns + 1)) - self.padding
         return image.crop((left, top, left + width, top + height))
@@ -284,9 +272,8 @@ class Normalize(ImageTransform):
             got = image.dtype if isinstance(image, np.ndarray) else type_name(image)
             raise DTypeError("Normalize", "a floating array", got, "Put ToArray() before it.")
         if image.shape[:1] != self.mean.shape and self.mean.size != 1:
-            raise ShapeError(
-                "Normalize", f"{self.mean.size} channels", image.shape, "Give one mean a channel."
-            )
+            fix = "Give one mean a channel."
+            raise ShapeError("Normalize", f"{self.mean.size} channels", image.shape, fix)
         return (image - self.mean[:, None, None]) / self.std[:, None, None]
 
 
@@ -298,9 +285,8 @@ def check_moments(where: str, mean, std) -> tuple[np.ndarray, np.ndarray]:
         got = f"{mean!r:.40} and {std!r:.40}"
         raise DTypeError(where, "numbers as mean and std", got, "Pass two lists.") from None
     if mean.ndim != 1 or mean.shape != std.shape:
-        raise ShapeError(
-            where, "one mean and std a channel", f"{mean.shape} and {std.shape}", "Pass two lists."
-        )
+        fix = "Pass two lists."
+        raise ShapeError(where, "one mean and std a channel", f"{mean.shape} and {std.shape}", fix)
     if not (std > 0).all():
         raise OptionError(where, "std above 0", std.tolist(), "Leave out constant channels.")
     return mean, std
@@ -327,18 +313,13 @@ class ImageCollate(Collate):
             return super().stack_leaves(leaves, empty)
         height, width, channels = pixels[0].shape
         if channels != len(self.scale) != 1:
-            raise ShapeError(
-                "ImageCollate", f"{len(self.scale)} channels", channels, "Give a mean for each."
-            )
+            fix = "Give a mean for each."
+            raise ShapeError("ImageCollate", f"{len(self.scale)} channels", channels, fix)
         out = empty((len(pixels), channels, height, width), np.float32)
         for image, array in zip(out, pixels, strict=True):
             if array.shape != pixels[0].shape:
-                raise ShapeError(
-                    "ImageCollate",
-                    "images of one size",
-                    f"{pixels[0].shape} and {array.shape}",
-                    "Crop or resize them.",
-                )
+                got = f"{pixels[0].shape} and {array.shape}"
+                raise ShapeError("ImageCollate", "images of one size", got, "Crop or resize them.")
             image[...] = array.transpose(2, 0, 1)
             image *= self.scale
             image -= self.shift

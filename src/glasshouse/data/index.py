@@ -12,28 +12,20 @@ def check_index(where: str, index, length: int) -> int:
     try:
         position = operator.index(index)
     except TypeError:
-        raise DTypeError(
-            where,
-            "an integer index",
-            f"{index!r} ({type_name(index)})",
-            "Use span(start, stop) or resample(indices) for several samples.",
-        ) from None
+        expected = "an integer index"
+        fix = "Use span(start, stop) or resample(indices) for several samples."
+        raise DTypeError(where, expected, f"{index!r} ({type_name(index)})", fix) from None
     if not -length <= position < length:
-        raise IndexOutOfRangeError(
-            where,
-            f"an index from {-length} to {length - 1}",
-            position,
-            f"The data set has {length} samples.",
-        )
+        fix = f"The data set has {length} samples."
+        raise IndexOutOfRangeError(where, f"an index from {-length} to {length - 1}", position, fix)
     return position + length if position < 0 else position
 
 
 def check_indices(where: str, indices, length: int) -> np.ndarray:
     """An array of indices counted from the front."""
     if indices.dtype.kind not in "iu":
-        raise DTypeError(
-            where, "integer indices", f"dtype {indices.dtype}", "Let the sampler give integers."
-        )
+        fix = "Let the sampler give integers."
+        raise DTypeError(where, "integer indices", f"dtype {indices.dtype}", fix)
     for extreme in (indices.min(initial=0), indices.max(initial=0)):
         if len(indices):
             check_index(where, extreme, length)

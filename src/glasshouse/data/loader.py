@@ -129,9 +129,8 @@ class DataLoader:
         self.batch_size = None if batch_sampler is not None else batch_size
         for name, x in (("sampler", sampler), ("batch_sampler", batch_sampler)):
             if x is not None and not hasattr(x, "__iter__"):
-                raise DTypeError(
-                    WHERE, f"a {name} to iterate over", type_name(x), "Pass e.g. a list."
-                )
+                fix = "Pass e.g. a list."
+                raise DTypeError(WHERE, f"a {name} to iterate over", type_name(x), fix)
         self.sampler, self.batch_sampler = sampler, batch_sampler
         if self.iterable:
             return
@@ -294,9 +293,8 @@ class DataLoader:
         Raises: CheckpointError in the middle of an epoch that does not come in order.
         """
         if not self.in_order and self.num_workers and self.position:
-            raise CheckpointError(
-                WHERE, "batches in order", "in_order=False", "Save between epochs, or in order."
-            )
+            fix = "Save between epochs, or in order."
+            raise CheckpointError(WHERE, "batches in order", "in_order=False", fix)
         state = {"seed": self.seed, "epoch": self.epoch, "position": self.position}
         if self.sampler_state:
             state["sampler"] = self.sampler_state
@@ -313,29 +311,19 @@ class DataLoader:
         names = {"seed", "epoch", "position"}
         names |= {"given", "states", "turn"} if self.iterable else set()
         if not isinstance(state, dict) or set(state) - {"sampler"} != names:
-            raise CheckpointError(
-                WHERE,
-                f"a state with {sorted(names)}",
-                repr(state),
-                "Pass what state_dict() returned.",
-            )
+            fix = "Pass what state_dict() returned."
+            raise CheckpointError(WHERE, f"a state with {sorted(names)}", repr(state), fix)
         seed = check_integer(WHERE, "seed", state["seed"])
         epoch = check_integer(WHERE, "epoch", state["epoch"], 0)
         position = check_integer(WHERE, "position", state["position"], 0)
         if self.iterable and len(state["given"]) != len(self.given):
-            raise CheckpointError(
-                WHERE,
-                f"a state of {len(self.given)} readers",
-                f"one of {len(state['given'])}",
-                "Use the num_workers that the state was taken with.",
-            )
+            expected = f"a state of {len(self.given)} readers"
+            fix = "Use the num_workers that the state was taken with."
+            raise CheckpointError(WHERE, expected, f"one of {len(state['given'])}", fix)
         if not self.iterable and position > len(self):
-            raise CheckpointError(
-                WHERE,
-                f"a position of at most {len(self)} batches",
-                position,
-                "Use the data set and batch size that the state was taken with.",
-            )
+            expected = f"a position of at most {len(self)} batches"
+            fix = "Use the data set and batch size that the state was taken with."
+            raise CheckpointError(WHERE, expected, position, fix)
         self.restart(epoch)
         self.seed, self.position, self.continues = seed, position, True
         if isinstance(self.sampler, RandomSampler) and self.shuffle:

@@ -142,12 +142,8 @@ class WorkerPool:
         """Take the replies that have come; wait until one has."""
         events = self.selector.select(timeout_s)
         if not events:
-            raise WorkerError(
-                "DataLoader",
-                f"a batch within timeout={timeout_s} s",
-                "none",
-                "Raise timeout, or see what the data set waits for.",
-            )
+            fix = "Raise timeout, or see what the data set waits for."
+            raise WorkerError("DataLoader", f"a batch within timeout={timeout_s} s", "none", fix)
         numbers = {key.data for key, _ in events}
         for worker in sorted(number for number in numbers if number >= 0):
             self.take(worker)

@@ -78,9 +78,8 @@ class SeededSampler(Sampler):
         where = type(self).__name__
         self.seed = check_integer(where, "seed", seed)
         if generator is not None and not isinstance(generator, Generator):
-            raise DTypeError(
-                where, "a gh.random.Generator", type_name(generator), "Pass one, or a seed."
-            )
+            fix = "Pass one, or a seed."
+            raise DTypeError(where, "a gh.random.Generator", type_name(generator), fix)
         self.generator = generator
         self.began: dict | None = None
 
@@ -120,9 +119,8 @@ class RandomSampler(SeededSampler):
     ):
         self.data_source = check_sized("RandomSampler", data_source)
         if not isinstance(replacement, bool):
-            raise DTypeError(
-                "RandomSampler", "replacement True or False", repr(replacement), "Name num_samples."
-            )
+            fix = "Name num_samples."
+            raise DTypeError("RandomSampler", "replacement True or False", repr(replacement), fix)
         self.replacement = replacement
         if num_samples is not None:
             check_integer("RandomSampler", "num_samples", num_samples, 1)
@@ -201,12 +199,8 @@ class WeightedRandomSampler(SeededSampler):
         self.replacement = bool(replacement)
         possible = int(np.count_nonzero(self.weights))
         if not self.replacement and num_samples > possible:
-            raise OptionError(
-                where,
-                f"num_samples of at most {possible} without replacement",
-                num_samples,
-                "Draw fewer, or with replacement=True.",
-            )
+            expected = f"num_samples of at most {possible} without replacement"
+            raise OptionError(where, expected, num_samples, "Draw fewer, or with replacement=True.")
         self.set_seed(seed, generator)
 
     def order(self):
@@ -240,12 +234,8 @@ class DistributedSampler(SeededSampler):
         self.num_replicas = check_integer("DistributedSampler", "num_replicas", num_replicas, 1)
         self.rank = check_integer("DistributedSampler", "rank", rank, 0)
         if self.rank >= self.num_replicas:
-            raise OptionError(
-                "DistributedSampler",
-                f"a rank from 0 to {self.num_replicas - 1}",
-                rank,
-                "Ranks count from 0.",
-            )
+            expected = f"a rank from 0 to {self.num_replicas - 1}"
+            raise OptionError("DistributedSampler", expected, rank, "Ranks count from 0.")
         self.shuffle, self.drop_last = bool(shuffle), bool(drop_last)
         self.set_seed(seed, None)
 
@@ -271,12 +261,8 @@ class BatchSampler(Sampler):
 
     def __init__(self, sampler, batch_size: int, drop_last: bool):
         if not hasattr(sampler, "__iter__"):
-            raise DTypeError(
-                "BatchSampler",
-                "a sampler to iterate over",
-                type_name(sampler),
-                "Pass e.g. a range.",
-            )
+            fix = "Pass e.g. a range."
+            raise DTypeError("BatchSampler", "a sampler to iterate over", type_name(sampler), fix)
         self.sampler = sampler
         self.batch_size = check_integer("BatchSampler", "batch_size", batch_size, 1)
         if not isinstance(drop_last, bool):
@@ -346,9 +332,8 @@ class BucketBatchSampler(SeededSampler):
         where = type(self).__name__
         self.lengths = np.asarray(lengths)
         if self.lengths.ndim != 1 or self.lengths.dtype.kind not in "iu":
-            raise DTypeError(
-                where, "a row of integer lengths", f"{lengths!r:.60}", "Use [len(x) for x in data]."
-            )
+            fix = "Use [len(x) for x in data]."
+            raise DTypeError(where, "a row of integer lengths", f"{lengths!r:.60}", fix)
         if batch_size is None and max_tokens is None:
             raise OptionError(where, "batch_size or max_tokens", "neither", "Pass one of them.")
         most = int(self.lengths.max(initial=0))
@@ -364,12 +349,8 @@ class BucketBatchSampler(SeededSampler):
             else check_integer(where, "max_tokens", max_tokens, 1)
         )
         if most > self.max_tokens:
-            raise OptionError(
-                where,
-                f"max_tokens of at least {most}",
-                max_tokens,
-                "The longest sample has to fit: leave it out, or raise the limit.",
-            )
+            fix = "The longest sample has to fit: leave it out, or raise the limit."
+            raise OptionError(where, f"max_tokens of at least {most}", max_tokens, fix)
         self.window = check_integer(where, "window", window, 1)
         self.shuffle, self.drop_last = bool(shuffle), bool(drop_last)
         self.set_seed(seed, None)
@@ -416,9 +397,8 @@ class BucketBatchSampler(SeededSampler):
 
 def check_sized(where: str, source):
     if not hasattr(source, "__len__"):
-        raise DTypeError(
-            where, "something with a length", type_name(source), "Make a list of it first."
-        )
+        fix = "Make a list of it first."
+        raise DTypeError(where, "something with a length", type_name(source), fix)
     return source
 
 

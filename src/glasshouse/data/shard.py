@@ -40,9 +40,8 @@ class TarShards(IterableDataset):
         self.paths = expanded(paths)
         missing = [path for path in self.paths if not Path(path).is_file()]
         if missing or not self.paths:
-            raise OptionError(
-                "TarShards", "shards", f"none at {(missing or [paths])[0]}", "Check the pattern."
-            )
+            fix = "Check the pattern."
+            raise OptionError("TarShards", "shards", f"none at {(missing or [paths])[0]}", fix)
         self.shuffled, self.seed = bool(shuffle), check_integer("TarShards", "seed", seed)
         self.epoch = 0
 
@@ -63,9 +62,8 @@ class TarShards(IterableDataset):
                         else:
                             yield sample_of(shard, members)
             except (tarfile.TarError, EOFError) as error:
-                raise CheckpointError(
-                    "TarShards", f"a tar file {path}", error, "Fetch it again."
-                ) from None
+                fix = "Fetch it again."
+                raise CheckpointError("TarShards", f"a tar file {path}", error, fix) from None
 
     def set_epoch(self, epoch):
         self.epoch = check_integer("set_epoch", "epoch", epoch, 0)
@@ -218,10 +216,7 @@ def encoded(name: str, value) -> bytes:
     elif isinstance(value, (str, int, np.integer)):
         file.write(str(value).encode())
     else:
-        raise DTypeError(
-            "write_shards",
-            f"bytes, or what can be written as .{kind}",
-            type_name(value),
-            "Use the ending npy, json or jpg, or encode it to bytes.",
-        )
+        expected = f"bytes, or what can be written as .{kind}"
+        fix = "Use the ending npy, json or jpg, or encode it to bytes."
+        raise DTypeError("write_shards", expected, type_name(value), fix)
     return file.getvalue()

@@ -66,10 +66,7 @@ def split_lengths(total: int, lengths) -> list[int]:
         return parts
     parts = [int(length) for length in lengths]
     if parts != lengths or sum(parts) != total:
-        raise OptionError(
-            where,
-            f"lengths that sum to {total}, or fractions that sum to 1",
-            f"{lengths}, which sum to {sum(lengths)}",
-            "The data set has to be split whole.",
-        )
+        expected = f"lengths that sum to {total}, or fractions that sum to 1"
+        fix = "The data set has to be split whole."
+        raise OptionError(where, expected, f"{lengths}, which sum to {sum(lengths)}", fix)
     return parts

@@ -79,12 +79,9 @@ class IterableDataset(Composed):
 
 def check_stream(where: str, source):
     if not is_iterable_only(source) and not hasattr(source, "__len__"):
-        raise DTypeError(
-            where,
-            "a data set that can be iterated over again",
-            type_name(source),
-            "Pass a list, or IterableSource(function) with a function that makes the iterator.",
-        )
+        expected = "a data set that can be iterated over again"
+        fix = "Pass a list, or IterableSource(function) with a function that makes the iterator."
+        raise DTypeError(where, expected, type_name(source), fix)
     return source
 
 
@@ -268,9 +265,8 @@ class PartStream(IterableDataset):
         if num_shards is not None or index is not None:
             check_integer("shard", "num_shards", num_shards, 1)
             if check_integer("shard", "index", index, 0) >= num_shards:
-                raise OptionError(
-                    "shard", f"an index from 0 to {num_shards - 1}", index, "Count from 0."
-                )
+                fix = "Count from 0."
+                raise OptionError("shard", f"an index from 0 to {num_shards - 1}", index, fix)
 
     def read_from(self, start):
         count, index = self.num_shards, self.index

@@ -35,9 +35,8 @@ class ArrowDataset(Dataset):
         if names is not None:
             missing = sorted(set(names) - set(self.table.column_names))
             if missing:
-                raise CheckpointError(
-                    "ArrowDataset", f"columns of {self.table.column_names}", missing, "Name others."
-                )
+                expected = f"columns of {self.table.column_names}"
+                raise CheckpointError("ArrowDataset", expected, missing, "Name others.")
             self.table = self.table.select(names)
         self.columns = {name: column_of(self.table[name]) for name in self.table.column_names}
 
@@ -70,22 +69,19 @@ def table_of(source, columns):
     if isinstance(source, (list, tuple)) and source:
         return arrow.concat_tables([table_of(part, columns) for part in source])
     if not isinstance(source, (str, Path)):
-        raise DTypeError(
-            "ArrowDataset", "a table or a file", type_name(source), "Use pyarrow.table(columns)."
-        )
+        fix = "Use pyarrow.table(columns)."
+        raise DTypeError("ArrowDataset", "a table or a file", type_name(source), fix)
     ending = Path(source).suffix
     if ending not in READERS or not Path(source).is_file():
-        raise CheckpointError(
-            "ArrowDataset", f"a file ending in {' or '.join(READERS)}", str(source), "See its path."
-        )
+        expected = f"a file ending in {' or '.join(READERS)}"
+        raise CheckpointError("ArrowDataset", expected, str(source), "See its path.")
     module, name = READERS[ending]
     try:
         read = getattr(optional("ArrowDataset", "pyarrow for files", module, "tables"), name)
         return read(str(source), memory_map=True)
     except (OSError, arrow.ArrowInvalid) as error:
-        raise CheckpointError(
-            "ArrowDataset", f"a table in {source}", error, "Write it again."
-        ) from None
+        fix = "Write it again."
+        raise CheckpointError("ArrowDataset", f"a table in {source}", error, fix) from None
 
 
 def column_of(column):
@@ -139,9 +135,8 @@ class HuggingFaceDataset(Dataset):
 
     def __init__(self, dataset):
         if not hasattr(dataset, "with_format"):
-            raise DTypeError(
-                "HuggingFaceDataset", "a datasets.Dataset", type_name(dataset), "Choose its split."
-            )
+            fix = "Choose its split."
+            raise DTypeError("HuggingFaceDataset", "a datasets.Dataset", type_name(dataset), fix)
         self.dataset = check_source("HuggingFaceDataset", dataset).with_format("numpy")
 
     def __len__(self):
@@ -171,12 +166,9 @@ class HuggingFaceStream(IterableDataset):
 
     def __init__(self, dataset):
         if not hasattr(dataset, "with_format") or not hasattr(dataset, "set_epoch"):
-            raise DTypeError(
-                "HuggingFaceStream",
-                "a datasets.IterableDataset",
-                type_name(dataset),
-                "Use HuggingFaceDataset for one with a length.",
-            )
+            expected = "a datasets.IterableDataset"
+            fix = "Use HuggingFaceDataset for one with a length."
+            raise DTypeError("HuggingFaceStream", expected, type_name(dataset), fix)
         self.sources = (dataset.with_format("numpy"),)
 
     def read_from(self, start):

@@ -84,12 +84,10 @@ class JSONLinesDataset(LineDataset):
             return json.loads(line)
         except ValueError as error:
             number = check_index("JSONLinesDataset", index, len(self)) + 1
-            raise CheckpointError(
-                "JSONLinesDataset",
-                f"JSON in line {number} of {self.file.path}",
-                f"{line:.40} ({error})",
-                "Mend the line, or read with LineDataset.",
-            ) from None
+            expected = f"JSON in line {number} of {self.file.path}"
+            got = f"{line:.40} ({error})"
+            fix = "Mend the line, or read with LineDataset."
+            raise CheckpointError("JSONLinesDataset", expected, got, fix) from None
 
 
 class LineStream(IterableDataset):
@@ -173,12 +171,9 @@ def read_csv(path, delimiter: str = ",", header: bool = True) -> ColumnDataset:
     names = rows.pop(0) if header else [str(number) for number in range(len(rows[0]))]
     for number, row in enumerate(rows, 1 + header):
         if len(row) != len(names):
-            raise ShapeError(
-                "read_csv",
-                f"{len(names)} fields in row {number}",
-                f"{len(row)}: {row!r:.60}",
-                "Quote fields with delimiters in them.",
-            )
+            expected = f"{len(names)} fields in row {number}"
+            fix = "Quote fields with delimiters in them."
+            raise ShapeError("read_csv", expected, f"{len(row)}: {row!r:.60}", fix)
     columns = zip(*rows, strict=True) if rows else [()] * len(names)
     return ColumnDataset(dict(zip(names, map(converted, columns), strict=True)))
 

@@ -29,12 +29,8 @@ class autocast(KeyedMode, ContextDecorator):
         self.dtype, self.enabled = as_dtype(dtype), enabled
         self.key = f"autocast {self.dtype.name}" if enabled else "no autocast"
         if self.dtype not in (bfloat16, float16):
-            raise OptionError(
-                "autocast",
-                "'bfloat16' or 'float16'",
-                repr(self.dtype.name),
-                "Other types need no autocast: cast the model with .to(dtype).",
-            )
+            fix = "Other types need no autocast: cast the model with .to(dtype)."
+            raise OptionError("autocast", "'bfloat16' or 'float16'", repr(self.dtype.name), fix)
 
     def process(self, primitive, args, attrs, below):
         """Cast the operands of a card whose policy is "lower"; pass on all others."""

@@ -120,12 +120,9 @@ class TensorBackend:
     def refuse(self, fallback: Fallback, fix: str):
         """Raises: BackendError, in any case"""
         at = f", called at {fallback.line}" if fallback.line else ""
-        raise BackendError(
-            self.name,
-            f"{fallback.wanted}{at}",
-            f"none, and strict is set: {fallback.reason}",
-            f"{fix}, or unset strict (GH_STRICT).",
-        )
+        expected = f"{fallback.wanted}{at}"
+        got = f"none, and strict is set: {fallback.reason}"
+        raise BackendError(self.name, expected, got, f"{fix}, or unset strict (GH_STRICT).")
 
     def replace(self, name: str, kernel) -> "Replacement":
         """Make `kernel(*payloads, **attrs)` compute the primitive `name` from now on.
@@ -185,12 +182,9 @@ def builtin_class(engine: str) -> type[TensorBackend]:
         is_backend = isinstance(member, type) and issubclass(member, TensorBackend)
         if is_backend and vars(member).get("name") == engine:
             return member
-    raise BackendError(
-        f"backend {engine!r}",
-        f"a subclass of TensorBackend with name = {engine!r} in {module.__name__}",
-        "none",
-        "Give the class that name, and import it in the module.",
-    )
+    expected = f"a subclass of TensorBackend with name = {engine!r} in {module.__name__}"
+    fix = "Give the class that name, and import it in the module."
+    raise BackendError(f"backend {engine!r}", expected, "none", fix)
 
 
 def plugin_names() -> dict[str, Any]:
@@ -223,17 +217,13 @@ def load(name: str) -> TensorBackend:
             elif engine in (plugins := plugin_names()):
                 cls = plugins[engine].load()
             else:
-                raise OptionError(
-                    "backend", "a known name", repr(name), suggest(engine, available())
-                )
+                fix = suggest(engine, available())
+                raise OptionError("backend", "a known name", repr(name), fix)
             loaded[name] = cls(device) if device else cls()
         except ImportError as error:
-            raise BackendError(
-                f"backend {name!r}",
-                "its library to be installed",
-                error,
-                f"Install it, e.g. pip install 'glasshouse[{engine}]'.",
-            ) from error
+            expected = "its library to be installed"
+            fix = f"Install it, e.g. pip install 'glasshouse[{engine}]'."
+            raise BackendError(f"backend {name!r}", expected, error, fix) from error
         return loaded[name]
 
 
@@ -265,9 +255,8 @@ class use_backend(AbstractContextManager):
 
     def __init__(self, backend):
         if not isinstance(backend, (str, TensorBackend)):
-            raise BackendError(
-                "use", "a backend or its name", repr(backend), f"Names: {', '.join(available())}."
-            )
+            fix = f"Names: {', '.join(available())}."
+            raise BackendError("use", "a backend or its name", repr(backend), fix)
         self.backend = load(backend) if isinstance(backend, str) else backend
         self.before = state.backend, Default.backend
         state.backend = Default.backend = self.backend

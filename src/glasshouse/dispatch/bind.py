@@ -70,12 +70,9 @@ def run(primitive, args, attrs):
     try:
         specs = [arg.spec for arg in args]
     except AttributeError:
-        raise DTypeError(
-            primitive.name,
-            "tensors as operands",
-            ", ".join(map(type_name, args)),
-            "Convert with gh.asarray, or call the array function gh.<name>.",
-        ) from None
+        expected = "tensors as operands"
+        fix = "Convert with gh.asarray, or call the array function gh.<name>."
+        raise DTypeError(primitive.name, expected, ", ".join(map(type_name, args)), fix) from None
     call = calls.get((primitive, None, *specs)) if not attrs else None
     if call is None:
         call = call_of(primitive, specs, attrs) if specs else source_call(primitive, attrs)

@@ -216,9 +216,8 @@ def define(
     Raises: OptionError for a name that is known, or reserved
     """
     if rest.get("composition") is not None and rest.get("num_outputs", 1) != 1:
-        raise OptionError(
-            "define", "one result of a composition", name, "Make a card of each result."
-        )
+        fix = "Make a card of each result."
+        raise OptionError("define", "one result of a composition", name, fix)
     if name in primitives or name in RESERVED:
         got = f"{name!r}, which is reserved" if name in RESERVED else f"{name!r} twice"
         raise OptionError("define", "a new name", got, "Choose another name.")

@@ -232,12 +232,8 @@ def full(shape: Shape, value, dtype: DType, where: str = "full"):
     if dtype.is_integer and type(value) is int:
         info = np.iinfo(dtype.np)
         if not info.min <= value <= info.max:
-            raise DTypeError(
-                where,
-                f"an integer that fits {dtype.name}, from {info.min} to {info.max}",
-                value,
-                "Use a wider dtype.",
-            )
+            expected = f"an integer that fits {dtype.name}, from {info.min} to {info.max}"
+            raise DTypeError(where, expected, value, "Use a wider dtype.")
     return bind(primitives["full"], (), {"shape": shape, "value": value, "dtype": dtype})
 
 
@@ -281,23 +277,17 @@ def leaf_types(x) -> set[type]:
 def reject_foreign(where: str, kinds) -> None:
     for kind in kinds:
         if kind.__module__.partition(".")[0] in FOREIGN:
-            raise DTypeError(
-                where,
-                "a Glasshouse tensor, NumPy array or number",
-                f"{kind.__module__}.{kind.__name__}",
-                "Convert it with gh.from_dlpack.",
-            )
+            expected = "a Glasshouse tensor, NumPy array or number"
+            fix = "Convert it with gh.from_dlpack."
+            raise DTypeError(where, expected, f"{kind.__module__}.{kind.__name__}", fix)
 
 
 def join(where: str, items: list[Value]):
     dtype = common_dtype(where, items)
     if any(item.shape != items[0].shape for item in items):
-        raise ShapeError(
-            where,
-            "tensors of equal shape in a list",
-            ", ".join(str(item.shape) for item in items),
-            "Pad or reshape them first.",
-        )
+        expected = "tensors of equal shape in a list"
+        fix = "Pad or reshape them first."
+        raise ShapeError(where, expected, ", ".join(str(item.shape) for item in items), fix)
     rows = tuple(reshape(cast(item, dtype), (1, *item.shape)) for item in items)
     return bind(primitives["concatenate"], rows, {"axis": 0})
 
@@ -326,12 +316,9 @@ def to_array(x, where: str, dtype: DType | None = None) -> np.ndarray:
         native = dtypes.from_numpy_dtype(array.dtype).np
     except (ValueError, TypeError, OverflowError):
         if is_ragged(x):
-            raise ShapeError(
-                where,
-                "nested lists of equal lengths",
-                "a ragged list",
-                "Pad the rows to one length.",
-            ) from None
+            expected = "nested lists of equal lengths"
+            got = "a ragged list"
+            raise ShapeError(where, expected, got, "Pad the rows to one length.") from None
         wanted = "numbers or a numeric array" if dtype is None else f"numbers that fit {dtype.name}"
         fix = "Convert it to numbers first." if dtype is None else "Choose another dtype."
         raise DTypeError(where, wanted, f"{type_name(x)} {str(x)[:40]!r}", fix) from None
@@ -360,12 +347,8 @@ def broadcast_to(x: Value, shape: Shape, where: str = "broadcast_to"):
     if own == shape:
         return x
     if broadcast_shapes(where, own, shape) != shape:
-        raise ShapeError(
-            where,
-            f"a shape that broadcasts to {shape}",
-            own,
-            "Only axes of size 1 can be repeated.",
-        )
+        fix = "Only axes of size 1 can be repeated."
+        raise ShapeError(where, f"a shape that broadcasts to {shape}", own, fix)
     x = reshape(x, (1,) * (len(shape) - len(own)) + own)
     if x.spec.shape == shape:
         return x

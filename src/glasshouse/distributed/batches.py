@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from glasshouse.base.errors import CollectiveError, ShapeError
-from glasshouse.data.loader import DataLoader
-from glasshouse.data.sampler import BatchSampler, DistributedSampler
+from glasshouse.data import BatchSampler, DataLoader, DistributedSampler
 from glasshouse.dispatch.mode import KeyedMode
 from glasshouse.dispatch.value import Value
 from glasshouse.ops.collective import ProcessGroup, process

@@ -85,12 +85,10 @@ class Board:
         while missing := [r for r in ranks if not self.records[r][field]]:
             gone = [r for r in missing if self.end_of(r)]
             if gone or time.monotonic() > end:
-                raise CollectiveError(
-                    "distributed.init",
-                    f"all {self.size} ranks within {timeout_s:g} s",
-                    self.end_of(gone[0]) if gone else f"no sign of rank {missing[0]}",
-                    f"See what rank {(gone or missing)[0]} prints.",
-                )
+                expected = f"all {self.size} ranks within {timeout_s:g} s"
+                got = self.end_of(gone[0]) if gone else f"no sign of rank {missing[0]}"
+                fix = f"See what rank {(gone or missing)[0]} prints."
+                raise CollectiveError("distributed.init", expected, got, fix)
             time.sleep(POLL_S)
 
     def ask(self, answer: bool, timeout_s: float) -> list[bool]:

@@ -17,8 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from glasshouse.base.errors import CheckpointError
-from glasshouse.base.tree import flatten, tree_map
+from glasshouse.base import CheckpointError, flatten, tree_map
 from glasshouse.dispatch.value import Value
 from glasshouse.distributed.boxes import writers_of
 from glasshouse.distributed.held_state import Tensors, model_state, optimizer_state

@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from glasshouse.base.dtype import from_numpy_dtype
-from glasshouse.base.errors import CheckpointError
+from glasshouse.base import CheckpointError, from_numpy_dtype
 from glasshouse.dispatch.value import Value
 from glasshouse.distributed.boxes import Box, Slices, boxes_of
 from glasshouse.distributed.placement import Sharding, sharding_of

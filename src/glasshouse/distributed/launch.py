@@ -62,9 +62,8 @@ def pickled_task(fn: Callable, args: tuple) -> bytes:
         return pickle.dumps((fn, args))
     except Exception as error:
         fix = "Define the function at the top of a module, and pass what it needs as arguments."
-        raise OptionError(
-            "spawn", "a function and arguments that can be pickled", error, fix
-        ) from error
+        expected = "a function and arguments that can be pickled"
+        raise OptionError("spawn", expected, error, fix) from error
 
 
 def gather_answers(workers: list, receivers: list[Connection]) -> tuple[dict, list[RankFailure]]:
@@ -156,6 +155,5 @@ def pickled_result(rank: int, result) -> bytes:
         return pickle.dumps((result,))
     except Exception as error:
         fix = "Return numbers, arrays or tensors."
-        raise OptionError(
-            f"rank {rank}", "a result that can be pickled", f"{type(result)} ({error})", fix
-        ) from error
+        expected = "a result that can be pickled"
+        raise OptionError(f"rank {rank}", expected, f"{type(result)} ({error})", fix) from error

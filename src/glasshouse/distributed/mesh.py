@@ -23,12 +23,8 @@ class DeviceMesh:
         check_type("mesh", axes, dict, "a dict of axes", 'Write e.g. {"data": 2, "tensor": 2}.')
         count = math.prod(axes.values()) if axes else 0
         if any(not isinstance(n, int) or n < 1 for n in axes.values()) or count != process.size:
-            raise OptionError(
-                "mesh",
-                f"axes whose product is the number of ranks, {process.size}",
-                axes,
-                f"Start {count} ranks, or change an axis.",
-            )
+            expected = f"axes whose product is the number of ranks, {process.size}"
+            raise OptionError("mesh", expected, axes, f"Start {count} ranks, or change an axis.")
         self.axes = dict(axes)
         self.groups: dict[tuple[str, ...], ProcessGroup] = {}
         for name in axes:

@@ -39,12 +39,10 @@ class Mpi(Collectives):
         self.threads = self.MPI.Query_thread() == self.MPI.THREAD_MULTIPLE
         self.comm = self.MPI.COMM_WORLD if within is None else within
         if (self.comm.rank, self.comm.size) != (rank, self.size):
-            raise CollectiveError(
-                "distributed.init",
-                f"rank {rank} of {self.size} in MPI",
-                f"rank {self.comm.rank} of {self.comm.size}",
-                "Start by `mpiexec -n 4 python SCRIPT` or `glasshouse launch --transport mpi`.",
-            )
+            expected = f"rank {rank} of {self.size} in MPI"
+            got = f"rank {self.comm.rank} of {self.comm.size}"
+            fix = "Start by `mpiexec -n 4 python SCRIPT` or `glasshouse launch --transport mpi`."
+            raise CollectiveError("distributed.init", expected, got, fix)
         if within is None:
             self.meet_each(range(self.size))
             unlink_shared_memory()

@@ -10,8 +10,7 @@ from glasshouse.analyze.meta import meta_backend, placed, specs_in
 from glasshouse.analyze.step import TrainingStep, own_steps
 from glasshouse.analyze.trace import symbolic_trace
 from glasshouse.autograd import no_grad
-from glasshouse.base.errors import OptionError, ShapeError
-from glasshouse.base.shape import Spec
+from glasshouse.base import OptionError, ShapeError, Spec
 from glasshouse.dispatch.value import Value, cast
 from glasshouse.distributed.functions import all_reduce, broadcast
 from glasshouse.distributed.mesh import DeviceMesh

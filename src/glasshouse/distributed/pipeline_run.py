@@ -12,8 +12,7 @@ import numpy as np
 
 from glasshouse.analyze.meta import placed
 from glasshouse.autograd import backward, is_grad_enabled
-from glasshouse.base.errors import ShapeError
-from glasshouse.base.shape import Spec
+from glasshouse.base import ShapeError, Spec
 from glasshouse.compile.source_map import about_bytes
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.watch import RECEIVING, MessageTimes, tell

@@ -6,8 +6,7 @@ reducer records between the calls of the backward pass can run beside them."""
 import abc
 import math
 
-from glasshouse.base.dtype import DType
-from glasshouse.base.errors import DTypeError
+from glasshouse.base import DType, DTypeError
 from glasshouse.distributed.functions import broadcast, heard
 from glasshouse.ops import collective
 from glasshouse.ops.collective import ProcessGroup

@@ -55,10 +55,7 @@ def join(store: Store, rank: int, size: int, timeout_s: float, alike: dict) -> N
     told = [store.get(f"rank {i}", max(end - time.monotonic(), 0)) for i in range(size)]
     missing = [i for i, value in enumerate(told) if value is None]
     if missing:
-        raise CollectiveError(
-            "distributed.init",
-            f"all {size} ranks within {timeout_s:g} s",
-            f"no sign of ranks {missing}",
-            "See what these ranks print.",
-        )
+        expected = f"all {size} ranks within {timeout_s:g} s"
+        fix = "See what these ranks print."
+        raise CollectiveError("distributed.init", expected, f"no sign of ranks {missing}", fix)
     check_alike([json.loads(value)["alike"] for value in told if value])

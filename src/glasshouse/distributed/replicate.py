@@ -4,8 +4,7 @@ import zlib
 
 from glasshouse.autograd import no_grad
 from glasshouse.autograd.tape import AT_END
-from glasshouse.base.dtype import as_dtype
-from glasshouse.base.errors import OptionError, check_known
+from glasshouse.base import OptionError, as_dtype, check_known
 from glasshouse.distributed.functions import all_gather, all_reduce, broadcast, heard
 from glasshouse.distributed.mesh import DeviceMesh
 from glasshouse.distributed.reducers import (
@@ -157,12 +156,9 @@ def check_same(module: Module, group: ProcessGroup) -> None:
     told = heard(told, [digest] * group.size)
     unlike = [group.ranks[i] for i, other in enumerate(told) if other != told[0]]
     if unlike:
-        raise OptionError(
-            "replicate",
-            f"the parameters of rank {group.ranks[0]} on each rank",
-            f"others on ranks {unlike}; here {len(lines)}: {', '.join(lines[:4])} …",
-            "Build the same model on every rank.",
-        )
+        expected = f"the parameters of rank {group.ranks[0]} on each rank"
+        got = f"others on ranks {unlike}; here {len(lines)}: {', '.join(lines[:4])} …"
+        raise OptionError("replicate", expected, got, "Build the same model on every rank.")
 
 
 def share(module: Module, group: ProcessGroup) -> None:

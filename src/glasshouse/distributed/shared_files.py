@@ -46,12 +46,10 @@ class SharedFiles(Collectives):
         end = time.monotonic() + self.timeout_s
         while (behind := np.flatnonzero(self.counters < self.phase)).size:
             if time.monotonic() > end:
-                raise CollectiveError(
-                    f"group {self.group.name}",
-                    f"all {self.size} ranks within {self.timeout_s:g} s",
-                    f"no sign of ranks {[self.group.ranks[i] for i in behind]}",
-                    "See what these ranks print.",
-                )
+                expected = f"all {self.size} ranks within {self.timeout_s:g} s"
+                got = f"no sign of ranks {[self.group.ranks[i] for i in behind]}"
+                fix = "See what these ranks print."
+                raise CollectiveError(f"group {self.group.name}", expected, got, fix)
             time.sleep(POLL_S)
 
     def exchange(self, told: np.ndarray, heard: np.ndarray, tells: bool = True) -> None:

@@ -18,12 +18,10 @@ class Simulated(Collectives):
 
     def refuse(self, *args, **named):
         """Raises: CollectiveError"""
-        raise CollectiveError(
-            f"group {self.group.name}",
-            "a program that is planned alone",
-            "a collective to run in a simulated world",
-            "Make tensors inside gh.meta(), or call gh.analyze.step.",
-        )
+        expected = "a program that is planned alone"
+        got = "a collective to run in a simulated world"
+        fix = "Make tensors inside gh.meta(), or call gh.analyze.step."
+        raise CollectiveError(f"group {self.group.name}", expected, got, fix)
 
     all_reduce = all_gather = reduce_scatter = all_to_all = broadcast = refuse
     send = receive = refuse

@@ -5,10 +5,8 @@ from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 from glasshouse.analyze.cost_table import symbolic_profile
-from glasshouse.base.errors import OptionError, suggest
-from glasshouse.base.shape import Spec
-from glasshouse.ir.graph import IRGraph
-from glasshouse.ir.graph_module import GraphModule
+from glasshouse.base import OptionError, Spec, suggest
+from glasshouse.ir import GraphModule, IRGraph
 from glasshouse.ir.node import IRNode, map_nodes
 from glasshouse.nn.module import Module
 

@@ -31,9 +31,8 @@ from glasshouse.distributed.vocabulary import (
     VocabularyEmbedding,
     check_loss,
 )
-from glasshouse.nn import CrossEntropyLoss, Embedding, Linear, Module, MultiheadAttention
+from glasshouse.nn import CrossEntropyLoss, Dropout, Embedding, Linear, Module, MultiheadAttention
 from glasshouse.nn.functional.linear import linear
-from glasshouse.nn.layers import Dropout
 from glasshouse.ops import collective
 
 
@@ -136,12 +135,10 @@ class Style(abc.ABC):
 
     def check_type(self, name: str, module: Module, *kinds: type) -> None:
         if not any(type(module).forward is kind.forward for kind in kinds):
-            raise OptionError(
-                f"distribute, {type(self).__name__}",
-                " or ".join(kind.__name__ for kind in kinds),
-                f"{type(module).__name__} at {name!r}",
-                "Change the pattern, or the style.",
-            )
+            expected = " or ".join(kind.__name__ for kind in kinds)
+            got = f"{type(module).__name__} at {name!r}"
+            fix = "Change the pattern, or the style."
+            raise OptionError(f"distribute, {type(self).__name__}", expected, got, fix)
 
     def __repr__(self):
         return f"{type(self).__name__}({self.axis!r}, input={self.input}, output={self.output})"
@@ -335,19 +332,13 @@ def note_cut(cuts: dict, named_module: tuple, member: str, placed: tuple, mesh) 
         return
     checked = (axis, check_cut(f"distribute, {where}", p.shape, mesh, axis, cut))
     if cuts.setdefault(p, checked) != checked:
-        raise OptionError(
-            f"distribute, {where}",
-            f"one way to cut it, as {cuts[p][1]} along {cuts[p][0]!r}",
-            f"{checked[1]} along {axis!r}",
-            "Change the style of one of the modules that share it.",
-        )
+        expected = f"one way to cut it, as {cuts[p][1]} along {cuts[p][0]!r}"
+        fix = "Change the style of one of the modules that share it."
+        raise OptionError(f"distribute, {where}", expected, f"{checked[1]} along {axis!r}", fix)
 
 
 def check_heads(name: str, module: Module, style: Style, mesh: DeviceMesh) -> None:
     if isinstance(style, Heads) and module.num_heads % mesh.size(style.axis):
-        raise OptionError(
-            f"distribute, {name}",
-            f"heads that the {mesh.size(style.axis)} ranks along {style.axis!r} divide",
-            module.num_heads,
-            "Change num_heads, or take another axis.",
-        )
+        expected = f"heads that the {mesh.size(style.axis)} ranks along {style.axis!r} divide"
+        fix = "Change num_heads, or take another axis."
+        raise OptionError(f"distribute, {name}", expected, module.num_heads, fix)

@@ -14,8 +14,7 @@ from glasshouse.distributed.patterns import matching
 from glasshouse.distributed.reducers import buckets_of
 from glasshouse.distributed.replicate import Replica
 from glasshouse.distributed.rows import flat_of, gathered, mean_rows, own_rows, wholes_of
-from glasshouse.nn.containers import ModuleList, Sequential
-from glasshouse.nn.module import Module
+from glasshouse.nn import Module, ModuleList, Sequential
 from glasshouse.ops.collective import ProcessGroup
 from glasshouse.tensor import Tensor, zeros
 from glasshouse.tensor.handle import add_hook
@@ -149,12 +148,9 @@ class Unit:
         module.register_forward_hook(self.leave, always_call=True)
 
     def __reduce__(self):
-        raise OptionError(
-            "zero",
-            "no copies of a model whose parameters ranks share out",
-            "one",
-            "Copy it before gh.distributed.zero, or save its state.",
-        )
+        expected = "no copies of a model whose parameters ranks share out"
+        fix = "Copy it before gh.distributed.zero, or save its state."
+        raise OptionError("zero", expected, "one", fix)
 
     def gather(self, group: ProcessGroup) -> list[Tensor]:
         """All ranks' rows of its parameters, by bucket."""

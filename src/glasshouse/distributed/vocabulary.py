@@ -3,10 +3,9 @@
 from glasshouse.base.errors import IndexOutOfRangeError, OptionError, ShapeError
 from glasshouse.dispatch.value import as_value, cast
 from glasshouse.distributed.layout import left
+from glasshouse.nn import CrossEntropyLoss, Embedding
 from glasshouse.nn.functional.linear import embedding, outside_of_table
 from glasshouse.nn.functional.loss import outside_of_classes
-from glasshouse.nn.linear import Embedding
-from glasshouse.nn.loss import CrossEntropyLoss
 from glasshouse.ops import collective
 from glasshouse.ops.checks import check_integers, check_option
 from glasshouse.ops.collective import ProcessGroup
@@ -104,9 +103,6 @@ class VocabularyCrossEntropy(CrossEntropyLoss):
 def check_loss(where: str, loss: CrossEntropyLoss) -> None:
     """Refuse options that need all classes."""
     if loss.weight is not None or loss.label_smoothing:
-        raise OptionError(
-            where,
-            "a CrossEntropyLoss without weight and label_smoothing",
-            repr(loss),
-            "Gather the scores: Column(output=Replicate()).",
-        )
+        expected = "a CrossEntropyLoss without weight and label_smoothing"
+        fix = "Gather the scores: Column(output=Replicate())."
+        raise OptionError(where, expected, repr(loss), fix)

@@ -5,8 +5,7 @@ In stages 1 and 2 a step of the optimizer sees this rank's rows of each paramete
 whole ones, in the memory of those before. Stage 3 is in units.py."""
 
 from glasshouse.autograd import no_grad
-from glasshouse.base.dtype import as_dtype
-from glasshouse.base.errors import OptionError
+from glasshouse.base import OptionError, as_dtype
 from glasshouse.dispatch.scope import phase
 from glasshouse.distributed.mesh import DeviceMesh
 from glasshouse.distributed.pipeline import Pipeline

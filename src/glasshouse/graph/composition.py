@@ -5,9 +5,7 @@ from collections.abc import Callable
 
 from glasshouse.base import BackendError, from_numpy_dtype
 from glasshouse.base.flags import flags, having
-from glasshouse.dispatch import Primitive, primitives
-from glasshouse.dispatch.bind import state
-from glasshouse.dispatch.mode import Level
+from glasshouse.dispatch import Level, Primitive, primitives, state
 from glasshouse.graph.graph import Graph, Node
 
 faults: dict[str, str] = {}  # by card: what is wrong with its composition, which is not used

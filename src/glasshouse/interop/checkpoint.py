@@ -58,21 +58,14 @@ def load_checkpoint(path, *, model=None, optimizer=None, scheduler=None, random_
     """
     arrays, metadata = read_safetensors(path, needs_checksum=True)
     if FORMAT not in metadata:
-        raise CheckpointError(
-            "load_checkpoint",
-            f"{path} to be a checkpoint",
-            "other tensors",
-            "Use load_safetensors.",
-        )
+        fix = "Use load_safetensors."
+        raise CheckpointError("load_checkpoint", f"{path} to be a checkpoint", "other tensors", fix)
     document = json.loads(metadata[FORMAT])
     version = document.pop("version", None)
     if version != VERSION:
-        raise CheckpointError(
-            "load_checkpoint",
-            f"version {VERSION}",
-            f"{version!r} in {path}",
-            "Load it with the Glasshouse version that wrote it.",
-        )
+        expected = f"version {VERSION}"
+        fix = "Load it with the Glasshouse version that wrote it."
+        raise CheckpointError("load_checkpoint", expected, f"{version!r} in {path}", fix)
     tree = {name: decode(part, arrays) for name, part in document.items()}
     objects = stateful("load_checkpoint", model=model, optimizer=optimizer, scheduler=scheduler)
     targets = {n: (x.state_dict, x.load_state_dict) for n, x in objects.items()}
@@ -95,9 +88,8 @@ def stateful(where: str, **objects) -> dict:
 def load_all(path, targets: dict, tree: dict) -> None:
     for name in targets:
         if tree.get(name) is None:
-            raise CheckpointError(
-                "load_checkpoint", f"the {name} in {path}", "none", f"Leave {name} out."
-            )
+            fix = f"Leave {name} out."
+            raise CheckpointError("load_checkpoint", f"the {name} in {path}", "none", fix)
     done = []
     for name, (read, write) in targets.items():
         done.append((write, tree_map(detached, read())))
@@ -106,12 +98,9 @@ def load_all(path, targets: dict, tree: dict) -> None:
         except Exception as error:
             for undo, before in reversed(done):
                 undo(before)
-            raise CheckpointError(
-                "load_checkpoint",
-                f"a {name} that fits {path}",
-                f"({error})",
-                "Build the objects as they were when it was saved.",
-            ) from error
+            expected = f"a {name} that fits {path}"
+            fix = "Build the objects as they were when it was saved."
+            raise CheckpointError("load_checkpoint", expected, f"({error})", fix) from error
 
 
 def detached(leaf):
@@ -140,12 +129,9 @@ def encode(x, name: str, tensors: dict):
     if isinstance(x, (list, tuple)):
         items = [encode(value, f"{name}.{i}", tensors) for i, value in enumerate(x)]
         return items if isinstance(x, list) else {"$tuple": items}
-    raise DTypeError(
-        "save_checkpoint",
-        "numbers, strings, tensors, and dicts, lists and tuples of them",
-        f"{type_name(x)} at {name}",
-        "Leave it out or convert it.",
-    )
+    expected = "numbers, strings, tensors, and dicts, lists and tuples of them"
+    fix = "Leave it out or convert it."
+    raise DTypeError("save_checkpoint", expected, f"{type_name(x)} at {name}", fix)
 
 
 def decode(x, arrays: dict):

@@ -34,12 +34,9 @@ def save_safetensors(path, tensors: dict, metadata: dict[str, str] | None = None
     """
     if not isinstance(tensors, dict) or not all(isinstance(name, str) for name in tensors):
         others = " with other keys" if isinstance(tensors, dict) else ""
-        raise DTypeError(
-            "save_safetensors",
-            "a dict from names to tensors",
-            type_name(tensors) + others,
-            "Pass model.state_dict().",
-        )
+        expected = "a dict from names to tensors"
+        fix = "Pass model.state_dict()."
+        raise DTypeError("save_safetensors", expected, type_name(tensors) + others, fix)
     metadata = {} if metadata is None else metadata
     if not isinstance(metadata, dict) or not all(
         isinstance(text, str) for item in metadata.items() for text in item
@@ -62,12 +59,9 @@ def serialize(tensors: dict, metadata: dict[str, str]) -> bytes:
 
 def to_array(name: str, x) -> np.ndarray:
     if not isinstance(x, (Value, np.ndarray, np.generic)):
-        raise DTypeError(
-            "save_safetensors",
-            "tensors or arrays",
-            f"{type_name(x)} for {name!r}",
-            "Convert it with gh.asarray.",
-        )
+        expected = "tensors or arrays"
+        fix = "Convert it with gh.asarray."
+        raise DTypeError("save_safetensors", expected, f"{type_name(x)} for {name!r}", fix)
     array = x.detach().numpy() if isinstance(x, Value) else np.asarray(x)
     return array.astype(from_numpy_dtype(array.dtype).np, copy=False)
 
@@ -102,9 +96,8 @@ def write_whole(path: Path, data: bytes) -> None:
             temporary.unlink(missing_ok=True)
         sync_folder(path.parent)
     except OSError as error:
-        raise CheckpointError(
-            "save", f"to write {path}", error, "Check the folder and the space in it."
-        ) from error
+        fix = "Check the folder and the space in it."
+        raise CheckpointError("save", f"to write {path}", error, fix) from error
 
 
 def remove_leftovers(path: Path) -> None:

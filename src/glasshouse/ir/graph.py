@@ -104,12 +104,9 @@ class IRGraph:
         Raises: OptionError if somebody reads it.
         """
         if node.users:
-            raise OptionError(
-                "erase_node",
-                "a node that nobody reads",
-                f"{node}, which {', '.join(map(str, node.users))} reads",
-                "Replace its uses first.",
-            )
+            got = f"{node}, which {', '.join(map(str, node.users))} reads"
+            fix = "Replace its uses first."
+            raise OptionError("erase_node", "a node that nobody reads", got, fix)
         node.set_operands((), {})
         at = self.nodes.index(node)
         del self.nodes[at]

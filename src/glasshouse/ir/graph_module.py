@@ -56,12 +56,8 @@ class GraphModule(Module):
         for part in path.split("."):
             member = getattr(member, part, None)
             if member is None:
-                raise OptionError(
-                    "GraphModule",
-                    f"a root with {path!r}",
-                    "one without",
-                    "Register it before the graph names it.",
-                )
+                fix = "Register it before the graph names it."
+                raise OptionError("GraphModule", f"a root with {path!r}", "one without", fix)
         return member
 
     def recompile(self) -> "GraphModule":

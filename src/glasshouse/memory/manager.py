@@ -95,19 +95,11 @@ class Buffer:
         shape = (shape,) if isinstance(shape, int) else shape
         nbytes = prod(shape) * dtype.itemsize
         if not 0 <= nbytes <= self.nbytes:
-            raise ShapeError(
-                "numpy",
-                f"a shape within {self.nbytes} bytes",
-                f"{shape} of {dtype}, {nbytes} bytes",
-                "Allocate more.",
-            )
+            got = f"{shape} of {dtype}, {nbytes} bytes"
+            raise ShapeError("numpy", f"a shape within {self.nbytes} bytes", got, "Allocate more.")
         if self.freed:
-            raise BackendError(
-                "numpy",
-                "a buffer in use",
-                f"one of {self.nbytes} bytes that was freed",
-                "Free it last.",
-            )
+            got = f"one of {self.nbytes} bytes that was freed"
+            raise BackendError("numpy", "a buffer in use", got, "Free it last.")
         if dtype.isbuiltin == 1:
             return np.asarray(Memory(self, shape, dtype.str))
         return np.asarray(Memory(self, (nbytes,), "|u1")).view(dtype).reshape(shape)
@@ -252,12 +244,9 @@ class MemoryManager:
         self.tell()
         if not is_ours:
             what = "was freed already" if buffer.manager is self else "another manager made"
-            raise BackendError(
-                "free",
-                "a buffer of this manager in use",
-                f"one of {buffer.nbytes} bytes that {what}",
-                "Free each buffer once, where it comes from.",
-            )
+            expected = "a buffer of this manager in use"
+            fix = "Free each buffer once, where it comes from."
+            raise BackendError("free", expected, f"one of {buffer.nbytes} bytes that {what}", fix)
 
     def give_back_ended(self) -> None:
         """Take the memory of buffers that died; the lock is held."""
@@ -470,12 +459,8 @@ class use_manager(having):
 
     def __init__(self, manager):
         if not isinstance(manager, (str, MemoryManager)):
-            raise BackendError(
-                "use",
-                "a memory manager or its name",
-                repr(manager),
-                "Subclass gh.memory.MemoryManager.",
-            )
+            fix = "Subclass gh.memory.MemoryManager."
+            raise BackendError("use", "a memory manager or its name", repr(manager), fix)
         self.manager = make(manager) if isinstance(manager, str) else manager
         super().__init__(CurrentManager, manager=self.manager)
 

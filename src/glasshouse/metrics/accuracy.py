@@ -40,12 +40,9 @@ class TopK(Metric):
         targets = to_labels(where, "targets", targets)
         scores = to_numbers(where, "scores", scores)
         if scores.ndim < 2 or scores.shape[:1] + scores.shape[2:] != targets.shape:
-            raise ShapeError(
-                where,
-                "scores (N, C, *S) and targets (N, *S)",
-                f"{scores.shape} and {targets.shape}",
-                "Give one score per class, classes on axis 1.",
-            )
+            expected = "scores (N, C, *S) and targets (N, *S)"
+            fix = "Give one score per class, classes on axis 1."
+            raise ShapeError(where, expected, f"{scores.shape} and {targets.shape}", fix)
         scores = np.moveaxis(scores, 1, -1).reshape(-1, scores.shape[1])  # (M, C)
         counts, num_classes = targets.reshape(-1) != self.ignore_index, scores.shape[1]
         scores, targets = scores[counts], targets.reshape(-1)[counts]
@@ -53,12 +50,9 @@ class TopK(Metric):
             raise ShapeError(where, f"k = {self.k} classes", num_classes, "Lower k.")
         outside = targets[(targets < 0) | (targets >= num_classes)]
         if outside.size:
-            raise IndexOutOfRangeError(
-                where,
-                f"classes from 0 to {num_classes - 1}",
-                outside[0],
-                "Set ignore_index for labels that mean no class.",
-            )
+            expected = f"classes from 0 to {num_classes - 1}"
+            fix = "Set ignore_index for labels that mean no class."
+            raise IndexOutOfRangeError(where, expected, outside[0], fix)
         self.correct += int((rank_of(scores, targets) < self.k).sum())
         self.total += len(targets)
 

@@ -48,24 +48,18 @@ class ConfusionMatrix(Metric):
         if predicted.shape != targets.shape:
             wanted = (*targets.shape[:1], self.num_classes, *targets.shape[1:])
             if predicted.shape != wanted:
-                raise ShapeError(
-                    where,
-                    f"classes {targets.shape} or scores {wanted}",
-                    predicted.shape,
-                    "Give one prediction for each target.",
-                )
+                expected = f"classes {targets.shape} or scores {wanted}"
+                fix = "Give one prediction for each target."
+                raise ShapeError(where, expected, predicted.shape, fix)
             predicted = predicted.argmax(axis=1)
         predicted = to_labels(where, "predicted", predicted)
         counts = targets != self.ignore_index
         pairs = np.stack([targets[counts], predicted[counts]]).reshape(2, -1)
         outside = pairs[(pairs < 0) | (pairs >= self.num_classes)]
         if outside.size:
-            raise IndexOutOfRangeError(
-                where,
-                f"classes from 0 to {self.num_classes - 1}",
-                outside[0],
-                "Set ignore_index for labels that mean no class.",
-            )
+            expected = f"classes from 0 to {self.num_classes - 1}"
+            fix = "Set ignore_index for labels that mean no class."
+            raise IndexOutOfRangeError(where, expected, outside[0], fix)
         size = self.num_classes * self.num_classes
         flat = np.bincount(pairs[0] * self.num_classes + pairs[1], minlength=size)
         self.matrix = self.matrix + flat.reshape(self.matrix.shape)

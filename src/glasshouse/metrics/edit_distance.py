@@ -44,12 +44,8 @@ def to_sequence(name: str, x) -> list:
     values = x.detach().numpy() if isinstance(x, Value) else x
     if getattr(values, "ndim", 1) != 1 or not hasattr(values, "__len__") or isinstance(x, dict):
         got = f"shape {x.shape}" if hasattr(x, "shape") else type_name(x)
-        raise DTypeError(
-            "EditDistance.update",
-            f"{name} to be one sequence",
-            got,
-            "Pass a string, a list or a 1-d tensor; call update once per sequence.",
-        )
+        fix = "Pass a string, a list or a 1-d tensor; call update once per sequence."
+        raise DTypeError("EditDistance.update", f"{name} to be one sequence", got, fix)
     return values.tolist() if hasattr(values, "tolist") else list(values)
 
 

@@ -64,12 +64,9 @@ class Metric:
     def check_state(self, state) -> None:
         fits = isinstance(state, dict) and set(state) == set(self.gathered)
         if not (fits and all(is_like(self.gathered[k], v) for k, v in state.items())):
-            raise CheckpointError(
-                type(self).__name__,
-                f"numbers for {sorted(self.gathered)}",
-                repr(state),
-                "Pass the state of such a metric.",
-            )
+            expected = f"numbers for {sorted(self.gathered)}"
+            fix = "Pass the state of such a metric."
+            raise CheckpointError(type(self).__name__, expected, repr(state), fix)
 
     def state_dict(self) -> dict:
         """What was gathered so far, as plain numbers and lists."""
@@ -170,12 +167,9 @@ class Average(Metric):
         x = to_numbers("Average.update", "value", value).astype(np.float64)
         w = to_numbers("Average.update", "weight", weight).astype(np.float64)
         if w.ndim and w.shape != x.shape:
-            raise ShapeError(
-                "Average.update",
-                f"one weight, or one per value of shape {x.shape}",
-                f"weights of shape {w.shape}",
-                "Pass a number or an equal shape.",
-            )
+            expected = f"one weight, or one per value of shape {x.shape}"
+            fix = "Pass a number or an equal shape."
+            raise ShapeError("Average.update", expected, f"weights of shape {w.shape}", fix)
         if not (np.isfinite(w) & (w >= 0)).all():
             raise OptionError("Average.update", "finite weights >= 0", repr(weight), "Check it.")
         added = float(np.broadcast_to(w, x.shape).sum())

@@ -88,12 +88,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     def checked(self, input, ndims: tuple[int, ...]) -> Value:
         x = check_floating("AdaptiveLogSoftmaxWithLoss", input)
         if x.ndim not in ndims or x.shape[-1] != self.in_features:
-            raise ShapeError(
-                "AdaptiveLogSoftmaxWithLoss",
-                f"an input (N, {self.in_features})",
-                x.shape,
-                "Reshape it.",
-            )
+            expected = f"an input (N, {self.in_features})"
+            raise ShapeError("AdaptiveLogSoftmaxWithLoss", expected, x.shape, "Reshape it.")
         return x
 
     def forward(self, input, target):
@@ -170,12 +166,8 @@ class LinearCrossEntropyOptions:
             not (fits and name in ("auto", "aspect_ratio"))
             and self.chunking_method != "aspect_ratio"
         ):
-            raise OptionError(
-                where,
-                "chunking_method 'auto', 'aspect_ratio' or 'aspect_ratio:f'",
-                repr(self.chunking_method),
-                "Use 'auto'.",
-            )
+            expected = "chunking_method 'auto', 'aspect_ratio' or 'aspect_ratio:f'"
+            raise OptionError(where, expected, repr(self.chunking_method), "Use 'auto'.")
 
     def rows(self, batch: int, in_features: int, classes: int) -> int:
         """How many rows a chunk has."""

@@ -38,12 +38,10 @@ class Residual(Sequential):
     def add_shortcut(self, start: int, stop: int, projection=None):
         """This block, with a shortcut over the layers from `start` to before `stop`."""
         if not 0 <= start < stop <= self.count or (start, stop) in self.shortcuts:
-            raise OptionError(
-                "Residual.add_shortcut",
-                f"0 <= start < stop <= {self.count}, once each",
-                f"start={start} and stop={stop}",
-                "Count the layers from 0; the result is behind the last one.",
-            )
+            expected = f"0 <= start < stop <= {self.count}, once each"
+            got = f"start={start} and stop={stop}"
+            fix = "Count the layers from 0; the result is behind the last one."
+            raise OptionError("Residual.add_shortcut", expected, got, fix)
         if projection is not None:
             self.add_module(f"shortcut{start}to{stop}", projection)
         self.shortcuts[start, stop] = projection is not None
@@ -52,9 +50,8 @@ class Residual(Sequential):
     def add_scale(self, stop: int, scale: float):
         """This block, with the sum behind the first `stop` layers multiplied by `scale`."""
         if not 0 <= stop <= self.count:
-            raise OptionError(
-                "Residual.add_scale", f"a layer from 0 to {self.count}", stop, "Change it."
-            )
+            fix = "Change it."
+            raise OptionError("Residual.add_scale", f"a layer from 0 to {self.count}", stop, fix)
         self.scales[stop] = scale
         return self
 
@@ -166,9 +163,8 @@ class AsymmetricConv1d(Conv1d):
     ):
         check_probability("AsymmetricConv1d", future_part)
         if padding not in (0, "same"):
-            raise OptionError(
-                "AsymmetricConv1d", "padding 0 or 'same'", repr(padding), "Change padding."
-            )
+            fix = "Change padding."
+            raise OptionError("AsymmetricConv1d", "padding 0 or 'same'", repr(padding), fix)
         options = (stride, 0, dilation, groups, bias)
         super().__init__(in_channels, out_channels, kernel_size, *options, "zeros", device, dtype)
         total = self.dilation[0] * (self.kernel_size[0] - 1) if padding == "same" else 0

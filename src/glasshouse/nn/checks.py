@@ -15,23 +15,16 @@ REDUCTIONS = ("none", "mean", "sum")
 def check_floating(where: str, x, name: str = "input") -> Value:
     x = as_value(x, where=where)
     if not x.dtype.is_inexact:
-        raise DTypeError(
-            where,
-            f"a floating {name}",
-            f"{x.dtype.name} {x.shape}",
-            f"Convert it with {name}.float().",
-        )
+        fix = f"Convert it with {name}.float()."
+        raise DTypeError(where, f"a floating {name}", f"{x.dtype.name} {x.shape}", fix)
     return x
 
 
 def check_same_dtype(where: str, x: Value, weight: Value) -> None:
     if x.dtype is not weight.dtype and not is_autocast_enabled():
-        raise DTypeError(
-            where,
-            f"an input of the weight's dtype {weight.dtype.name}",
-            x.dtype.name,
-            f"Convert it with input.to({weight.dtype.name!r}), or the module.",
-        )
+        expected = f"an input of the weight's dtype {weight.dtype.name}"
+        fix = f"Convert it with input.to({weight.dtype.name!r}), or the module."
+        raise DTypeError(where, expected, x.dtype.name, fix)
 
 
 def check_probability(where: str, p: float) -> float:
@@ -43,21 +36,16 @@ def check_probability(where: str, p: float) -> float:
 def check_positive(where: str, **sizes: int) -> None:
     for name, size in sizes.items():
         if not isinstance(size, Integral) or size < 1:
-            raise OptionError(
-                where, f"{name} to be an integer of at least 1", repr(size), f"Change {name}."
-            )
+            fix = f"Change {name}."
+            raise OptionError(where, f"{name} to be an integer of at least 1", repr(size), fix)
 
 
 def check_divides(where: str, size_name: str, size: int, parts_name: str, parts: int) -> None:
     """Raise OptionError unless `parts`, 1 or more, divides `size`."""
     check_positive(where, **{parts_name: parts})
     if size % parts:
-        raise OptionError(
-            where,
-            f"{parts_name} to divide {size_name}",
-            f"{size_name}={size} and {parts_name}={parts}",
-            "Change one of them.",
-        )
+        got = f"{size_name}={size} and {parts_name}={parts}"
+        raise OptionError(where, f"{parts_name} to divide {size_name}", got, "Change one of them.")
 
 
 def int_tuple(where: str, name: str, value, n: int, low: int = 0) -> tuple[int, ...]:
@@ -65,12 +53,8 @@ def int_tuple(where: str, name: str, value, n: int, low: int = 0) -> tuple[int, 
     sizes = (value,) * n if isinstance(value, Integral) else value
     fits = isinstance(sizes, (tuple, list)) and len(sizes) == n
     if not fits or not all(isinstance(s, Integral) and s >= low for s in sizes):
-        raise OptionError(
-            where,
-            f"{name} to be an integer of at least {low}, or {n} of them",
-            repr(value),
-            f"Change {name}.",
-        )
+        expected = f"{name} to be an integer of at least {low}, or {n} of them"
+        raise OptionError(where, expected, repr(value), f"Change {name}.")
     return tuple(map(int, sizes))
 
 
@@ -82,16 +66,14 @@ def check_ndim(where: str, x: Value, ndims: tuple[int, ...], layout: str) -> Non
 
 def refuse_sparse(where: str, sparse: bool) -> None:
     if sparse:
-        raise OptionError(
-            where, "sparse=False", "sparse=True", "Leave it out: gradients are dense here."
-        )
+        fix = "Leave it out: gradients are dense here."
+        raise OptionError(where, "sparse=False", "sparse=True", fix)
 
 
 def check_callable(where: str, name: str, fn) -> None:
     if not callable(fn):
-        raise DTypeError(
-            where, f"{name} to be callable", f"{fn!r} ({type_name(fn)})", "Pass a function."
-        )
+        fix = "Pass a function."
+        raise DTypeError(where, f"{name} to be callable", f"{fn!r} ({type_name(fn)})", fix)
 
 
 def check_takes(where: str, name: str, fn, *args: str) -> None:

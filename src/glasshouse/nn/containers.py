@@ -18,22 +18,16 @@ class Indexed(Module):
     def _position(self, index) -> int:
         size, i = len(self), operator.index(index)
         if not -size <= i < size:
-            raise IndexOutOfRangeError(
-                type(self).__name__,
-                f"an index from {-size} to {size - 1}",
-                i,
-                "Check the number of its members.",
-            )
+            expected = f"an index from {-size} to {size - 1}"
+            fix = "Check the number of its members."
+            raise IndexOutOfRangeError(type(self).__name__, expected, i, fix)
         return i % size
 
     def _add(self, name: str, value) -> None:
         if not isinstance(value, Module):
-            raise DTypeError(
-                type(self).__name__,
-                "modules",
-                f"{value!r} ({type_name(value)}) at {name!r}",
-                "Use a Module, e.g. nn.ReLU() for a function.",
-            )
+            got = f"{value!r} ({type_name(value)}) at {name!r}"
+            fix = "Use a Module, e.g. nn.ReLU() for a function."
+            raise DTypeError(type(self).__name__, "modules", got, fix)
         self.add_module(name, value)
 
     def _renumber(self, values) -> None:

@@ -138,12 +138,9 @@ class ConvTranspose(Conv):
     ):
         name = type(self).__name__
         if padding_mode != "zeros" or isinstance(padding, str):
-            raise OptionError(
-                name,
-                "padding as numbers, of zeros",
-                f"padding={padding!r}, padding_mode={padding_mode!r}",
-                "Pad the result by functional.pad.",
-            )
+            got = f"padding={padding!r}, padding_mode={padding_mode!r}"
+            fix = "Pad the result by functional.pad."
+            raise OptionError(name, "padding as numbers, of zeros", got, fix)
         super().__init__(
             in_channels,
             out_channels,
@@ -186,12 +183,8 @@ class ConvTranspose(Conv):
         least = [(i - 1) * s - 2 * p + d * (k - 1) + 1 for i, k, s, p, d in options]
         extra = tuple(size - low for size, low in zip(output_size, least, strict=True))
         if any(not 0 <= e < s for e, s in zip(extra, self.stride, strict=True)):
-            raise OptionError(
-                type(self).__name__,
-                f"an output_size from {tuple(least)}, less than a stride {self.stride} above",
-                output_size,
-                "Change output_size.",
-            )
+            expected = f"an output_size from {tuple(least)}, less than a stride {self.stride} above"
+            raise OptionError(type(self).__name__, expected, output_size, "Change output_size.")
         return extra
 
 

@@ -130,12 +130,9 @@ class AdaptiveEmbedding(Module):
         self.cutoffs, self.div_value = tuple(cutoffs), div_value
         self.bounds = (0, *self.cutoffs, num_embeddings)
         if any(b <= a for a, b in pairwise(self.bounds)):
-            raise OptionError(
-                where,
-                f"cutoffs that rise from 1 to {num_embeddings - 1}",
-                list(self.cutoffs),
-                "Sort them, and leave out others.",
-            )
+            expected = f"cutoffs that rise from 1 to {num_embeddings - 1}"
+            got = list(self.cutoffs)
+            raise OptionError(where, expected, got, "Sort them, and leave out others.")
         self.clusters = ModuleList()
         for i, (low, high) in enumerate(pairwise(self.bounds)):
             features = int(embedding_dim // div_value**i)

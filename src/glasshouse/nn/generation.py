@@ -69,12 +69,10 @@ class KVCache(Module):
                 for buffer, x in ((self.keys, key), (self.values, value)):
                     buffer.copy_(scatter_set(buffer.detach(), at, x.detach(), axis=2))
             except IndexOutOfRangeError:
-                raise IndexOutOfRangeError(
-                    "KVCache.update",
-                    f"at most {self.max_length} positions",
-                    at[-1].item() + 1,
-                    "Raise max_length, or call reset().",
-                ) from None
+                expected = f"at most {self.max_length} positions"
+                got = at[-1].item() + 1
+                fix = "Raise max_length, or call reset()."
+                raise IndexOutOfRangeError("KVCache.update", expected, got, fix) from None
             self.length.copy_(self.length + key.shape[2])
         return self.keys, self.values
 
@@ -158,9 +156,8 @@ class GroupedQueryAttention(Module):
         if window is not None:
             check_positive(where, window=window)
             if not is_causal:
-                raise OptionError(
-                    where, "a window of causal attention", "is_causal=False", "Pass an attn_mask."
-                )
+                fix = "Pass an attn_mask."
+                raise OptionError(where, "a window of causal attention", "is_causal=False", fix)
         self.dropout = check_probability(where, dropout)
         self.embed_dim, self.num_heads, self.num_kv_heads = embed_dim, num_heads, num_kv_heads
         self.head_dim = embed_dim // num_heads if head_dim is None else head_dim

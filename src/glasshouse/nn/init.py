@@ -38,12 +38,8 @@ def calculate_gain(nonlinearity, param=None) -> float:
     Source: He et al. 2015, arXiv:1502.01852; the table as in PyTorch.
     """
     if nonlinearity not in GAINS:
-        raise OptionError(
-            "calculate_gain",
-            "a known nonlinearity",
-            repr(nonlinearity),
-            suggest(nonlinearity, GAINS),
-        )
+        fix = suggest(nonlinearity, GAINS)
+        raise OptionError("calculate_gain", "a known nonlinearity", repr(nonlinearity), fix)
     gain = GAINS[nonlinearity]
     return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2)) if gain is None else gain
 
@@ -103,12 +99,8 @@ def eye_(tensor):
 def fans(where: str, tensor) -> tuple[int, int]:
     """(fan_in, fan_out) of a weight."""
     if tensor.ndim < 2:
-        raise ShapeError(
-            where,
-            "a weight of at least 2 axes",
-            tensor.shape,
-            "Use uniform_ or normal_ for vectors.",
-        )
+        fix = "Use uniform_ or normal_ for vectors."
+        raise ShapeError(where, "a weight of at least 2 axes", tensor.shape, fix)
     kernel = prod(tensor.shape[2:])
     return tensor.shape[1] * kernel, tensor.shape[0] * kernel
 

@@ -92,12 +92,8 @@ class LazyLayer(Module):
     def size_of(self, x) -> int:
         axis = -1 if self.becomes is Linear else self.channel_axis()
         if not -x.ndim <= axis < x.ndim:
-            raise ShapeError(
-                type(self).__name__,
-                f"an input with features on axis {axis}",
-                x.shape,
-                "Add the missing axes.",
-            )
+            expected = f"an input with features on axis {axis}"
+            raise ShapeError(type(self).__name__, expected, x.shape, "Add the missing axes.")
         return x.shape[axis]
 
     def channel_axis(self) -> int:

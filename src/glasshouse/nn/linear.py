@@ -127,12 +127,8 @@ class Unflatten(Module):
         axis = check_axis("Unflatten", self.dim, x.ndim)
         sizes = self.unflattened_size
         if math.prod(sizes) != x.shape[axis]:
-            raise ShapeError(
-                "Unflatten",
-                f"axis {axis} of {math.prod(sizes)} elements",
-                x.shape,
-                f"Change unflattened_size {sizes}.",
-            )
+            expected = f"axis {axis} of {math.prod(sizes)} elements"
+            raise ShapeError("Unflatten", expected, x.shape, f"Change unflattened_size {sizes}.")
         return reshape(x, x.shape[:axis] + sizes + x.shape[axis + 1 :])
 
 

@@ -202,10 +202,8 @@ def load_state_dict(model: Module, state) -> None:
     own = state_dict(model)
     if own.keys() != dict(state).keys():
         missing, unexpected = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
-        raise CheckpointError(
-            "lora.load_state_dict",
-            "the names of this model's adapters",
-            f"missing {missing}, unexpected {unexpected}",
-            "Attach adapters to the same layers first.",
-        )
+        expected = "the names of this model's adapters"
+        got = f"missing {missing}, unexpected {unexpected}"
+        fix = "Attach adapters to the same layers first."
+        raise CheckpointError("lora.load_state_dict", expected, got, fix)
     model.load_state_dict(state, strict=False)

@@ -6,11 +6,9 @@ from itertools import chain
 from time import perf_counter_ns
 
 from glasshouse.autograd import no_grad
-from glasshouse.base import OptionError, suggest, type_name
-from glasshouse.base.dtype import bfloat16, float16, float32, float64
+from glasshouse.base import OptionError, bfloat16, float16, float32, float64, suggest, type_name
 from glasshouse.base.errors import DTypeError, MemberError
-from glasshouse.dispatch import Value, cast, scope_of, state, tell, watchers
-from glasshouse.dispatch.hooks import hooks
+from glasshouse.dispatch import Value, cast, hooks, scope_of, state, tell, watchers
 from glasshouse.nn.checks import check_arguments, check_callable, check_flags, is_taken
 from glasshouse.nn.hooks import CALL_KINDS, Hooked, call_hooks, called, global_hooks
 from glasshouse.nn.state import Stateful
@@ -171,12 +169,9 @@ class Module(Hooked, Stateful):
     def _check_member(self, name: str, value, kind: str) -> None:
         cls = KINDS[kind]
         if value is not None and not isinstance(value, cls):
-            raise DTypeError(
-                type(self).__name__,
-                f"a {cls.__name__} or None for {kind} {name!r}",
-                type_name(value),
-                "Wrap the value, or delete the attribute first.",
-            )
+            expected = f"a {cls.__name__} or None for {kind} {name!r}"
+            fix = "Wrap the value, or delete the attribute first."
+            raise DTypeError(type(self).__name__, expected, type_name(value), fix)
 
     def __delattr__(self, name: str) -> None:
         for kind in MEMBERS:
@@ -193,12 +188,8 @@ class Module(Hooked, Stateful):
     def _register(self, kind: str, name, value, replace: bool = False) -> None:
         where = f"{type(self).__name__}.register_{kind}"
         if "_modules" not in self.__dict__:
-            raise MemberError(
-                where,
-                "super().__init__() to have run",
-                f"{name!r} before it",
-                "Call it first in __init__.",
-            )
+            fix = "Call it first in __init__."
+            raise MemberError(where, "super().__init__() to have run", f"{name!r} before it", fix)
         if not isinstance(name, str) or not name or "." in name:
             raise OptionError(where, "a name without dots", repr(name), "Change it.")
         members = self.__dict__[f"_{kind}s"]
@@ -298,12 +289,9 @@ class Module(Hooked, Stateful):
         module = self
         for name in target.split(".") if target else ():
             if name not in module._modules:
-                raise MemberError(
-                    type(module).__name__,
-                    "a child module",
-                    f"{name!r} of {target!r}",
-                    suggest(name, module._modules),
-                )
+                expected = "a child module"
+                fix = suggest(name, module._modules)
+                raise MemberError(type(module).__name__, expected, f"{name!r} of {target!r}", fix)
             module = module._modules[name]
         return module
 
@@ -337,9 +325,8 @@ class Module(Hooked, Stateful):
         path, _, name = target.rpartition(".")
         members = self.get_submodule(path).__dict__[kind]
         if members.get(name) is None:
-            raise MemberError(
-                type(self).__name__, f"one of its {kind[1:]}", repr(target), suggest(name, members)
-            )
+            fix = suggest(name, members)
+            raise MemberError(type(self).__name__, f"one of its {kind[1:]}", repr(target), fix)
         return members[name]
 
     # -- changing --------------------------------------------------------------------------
@@ -384,12 +371,9 @@ class Module(Hooked, Stateful):
         given = [target for target in targets if target is not None]
         dtype, device = named_targets(given, dtype, device)
         if dtype is not None and not dtype.is_inexact:
-            raise DTypeError(
-                f"{type(self).__name__}.to",
-                "a floating or complex dtype",
-                dtype.name,
-                "Convert single tensors with tensor.to.",
-            )
+            expected = "a floating or complex dtype"
+            fix = "Convert single tensors with tensor.to."
+            raise DTypeError(f"{type(self).__name__}.to", expected, dtype.name, fix)
 
         def convert(tensor):
             moved = tensor if device is None else tensor.to(device=device)
@@ -469,12 +453,8 @@ def swapped(module: Module, tensors: dict):
                 places.setdefault(f"{path}.{name}" if path else name, (members, name))
     for name in tensors:
         if name not in places:
-            raise OptionError(
-                "functional_call",
-                "names of parameters and buffers",
-                repr(name),
-                suggest(name, places),
-            )
+            fix = suggest(name, places)
+            raise OptionError("functional_call", "names of parameters and buffers", repr(name), fix)
     before = {name: places[name][0][places[name][1]] for name in tensors}
     ids = {id(old): tensors[name] for name, old in before.items() if old is not None}
     changed = [(m, n, m[n]) for m, n in places.values() if id(m[n]) in ids]

@@ -76,12 +76,9 @@ class RunningNorm(Norm):
         x = check_floating(name, input)
         check_ndim(name, x, ndims, layout)
         if x.shape[axis] != self.num_features:
-            raise ShapeError(
-                name,
-                f"{self.num_features} channels on axis {axis % x.ndim}",
-                x.shape,
-                "Change num_features, or move the channels with permute.",
-            )
+            expected = f"{self.num_features} channels on axis {axis % x.ndim}"
+            fix = "Change num_features, or move the channels with permute."
+            raise ShapeError(name, expected, x.shape, fix)
         return x
 
 
@@ -147,12 +144,9 @@ class SyncBatchNorm(BatchNorm):
         bias=True,
     ):
         if process_group is not None and not isinstance(process_group, ProcessGroup):
-            raise OptionError(
-                "SyncBatchNorm",
-                "a ProcessGroup, or None for all ranks",
-                repr(process_group),
-                "Take one of gh.distributed.",
-            )
+            expected = "a ProcessGroup, or None for all ranks"
+            fix = "Take one of gh.distributed."
+            raise OptionError("SyncBatchNorm", expected, repr(process_group), fix)
         options = (eps, momentum, affine, track_running_stats, device, dtype)
         super().__init__(num_features, *options, bias=bias)
         self.process_group = process_group
@@ -303,12 +297,8 @@ class GroupNorm(Norm):
     def forward(self, input):
         x = as_value(input, where="GroupNorm")
         if x.ndim < 2 or x.shape[1] != self.num_channels:
-            raise ShapeError(
-                "GroupNorm",
-                f"{self.num_channels} channels on axis 1",
-                x.shape,
-                "Change num_channels, or move the channels with permute.",
-            )
+            fix = "Change num_channels, or move the channels with permute."
+            raise ShapeError("GroupNorm", f"{self.num_channels} channels on axis 1", x.shape, fix)
         options = (self.num_groups, self.weight, self.bias, self.eps)
         return functional.group_norm(x, *options, _where="GroupNorm")
 

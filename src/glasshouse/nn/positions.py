@@ -69,12 +69,8 @@ class LearnedPositionEmbedding(Module):
         at = places(where, x, offset)
         first = offset if isinstance(offset, int) else 0
         if x.shape[-2] + first > self.max_length or x.shape[-1] != self.features:
-            raise ShapeError(
-                where,
-                f"(..., L, {self.features}) with L at most {self.max_length - first}",
-                x.shape,
-                "Cut the input, or raise max_length.",
-            )
+            expected = f"(..., L, {self.features}) with L at most {self.max_length - first}"
+            raise ShapeError(where, expected, x.shape, "Cut the input, or raise max_length.")
         return x + take(self.weight, at, axis=0)
 
 

@@ -1,16 +1,13 @@
 """Small layers of Flashlight: they move, cast or scale, or are a function of the user."""
 
-from glasshouse.base.dtype import as_dtype
-from glasshouse.base.errors import ShapeError
-from glasshouse.base.shape import check_axis
+from glasshouse.base import ShapeError, as_dtype, check_axis
 from glasshouse.dispatch.value import as_value, cast
 from glasshouse.nn.checks import check_callable, check_floating
 from glasshouse.nn.functional.activation import sigmoid
 from glasshouse.nn.functional.norm import norm
 from glasshouse.nn.layer import layer
 from glasshouse.nn.module import Module
-from glasshouse.tensor import log, where
-from glasshouse.tensor.manipulate import permute_dims, reshape
+from glasshouse.tensor import log, permute_dims, reshape, where
 
 
 class Log(Module):

@@ -79,12 +79,9 @@ class TDSBlock(Module):
         total = kernel_size - 1
         ahead = total - total // 2 if right_padding == -1 else right_padding
         if not 0 <= ahead <= total:
-            raise OptionError(
-                "TDSBlock",
-                f"right_padding from 0 to {total}, or -1",
-                right_padding,
-                "Lower it, or enlarge kernel_size.",
-            )
+            expected = f"right_padding from 0 to {total}, or -1"
+            fix = "Lower it, or enlarge kernel_size."
+            raise OptionError("TDSBlock", expected, right_padding, fix)
         self.channels, self.width = channels, width
         convolution = Conv2d(channels, channels, (1, kernel_size))
         padding = ZeroPad2d((total - ahead, ahead, 0, 0))
@@ -99,12 +96,8 @@ class TDSBlock(Module):
     def forward(self, input):
         x = as_value(input, where="TDSBlock")
         if x.ndim != 4 or x.shape[1:3] != (self.channels, self.width):
-            raise ShapeError(
-                "TDSBlock",
-                f"an input (N, {self.channels}, {self.width}, T)",
-                x.shape,
-                "Time is the last axis.",
-            )
+            expected = f"an input (N, {self.channels}, {self.width}, T)"
+            raise ShapeError("TDSBlock", expected, x.shape, "Time is the last axis.")
         x = self.norm1(self.conv(x) + x)
         steps = permute(x, axes=(0, 3, 2, 1))  # (N, T, width, channels)
         y = self.fc(reshape(steps, (*steps.shape[:2], self.width * self.channels)))
@@ -162,12 +155,8 @@ class Conformer(Module):
         check_ndim("Conformer", x, (3,), "(N, T, model_dim)")
         if x.shape[2] != self.model_dim or 0 < self.pos_context < x.shape[1]:
             steps = f"T up to {self.pos_context}" if self.pos_context else "T"
-            raise ShapeError(
-                "Conformer",
-                f"an input (N, {steps}, {self.model_dim})",
-                x.shape,
-                "Cut it, or raise pos_context.",
-            )
+            fix = "Cut it, or raise pos_context."
+            raise ShapeError("Conformer", f"an input (N, {steps}, {self.model_dim})", x.shape, fix)
         kept = 1.0
         if self.training and self.layer_dropout:
             kept = cast(random.bernoulli(1 - self.layer_dropout, ()), x.dtype)

@@ -35,12 +35,8 @@ class Stateful:
 
         Raises: DeviceError.
         """
-        raise DeviceError(
-            "share_memory",
-            "tensors of one process",
-            "a wish to share them",
-            "Send state_dict() to the other process.",
-        )
+        fix = "Send state_dict() to the other process."
+        raise DeviceError("share_memory", "tensors of one process", "a wish to share them", fix)
 
     def get_extra_state(self):
         """What is saved beside parameters and buffers; subclasses define it with

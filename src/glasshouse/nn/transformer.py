@@ -259,12 +259,9 @@ class EncoderDecoder(Module):
                 raise ShapeError("Transformer", expected, x.shape, "Change d_model, or the input.")
         batch = 0 if self.batch_first else 1
         if src.ndim != tgt.ndim or (src.ndim == 3 and src.shape[batch] != tgt.shape[batch]):
-            raise ShapeError(
-                "Transformer",
-                "src and tgt of one batch size",
-                f"{src.shape} and {tgt.shape}",
-                f"Check batch_first={self.batch_first}.",
-            )
+            got = f"{src.shape} and {tgt.shape}"
+            fix = f"Check batch_first={self.batch_first}."
+            raise ShapeError("Transformer", "src and tgt of one batch size", got, fix)
         memory = self.encoder(
             src,
             mask=src_mask,

@@ -12,12 +12,8 @@ class Uninitialized(Tensor):
 
     @property
     def shape(self):
-        raise ShapeError(
-            type(self).__name__,
-            "a shape",
-            "a tensor that has none yet",
-            "Call the module once, or materialize(shape).",
-        )
+        fix = "Call the module once, or materialize(shape)."
+        raise ShapeError(type(self).__name__, "a shape", "a tensor that has none yet", fix)
 
     def materialize(self, shape, device=None, dtype=None) -> None:
         """Give this tensor a shape, with no particular contents, and its final class."""

@@ -10,8 +10,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from glasshouse.base import Spec, TransformError, having, uint32
-from glasshouse.dispatch import Level, box
-from glasshouse.dispatch.bind import bind, state
+from glasshouse.dispatch import Level, bind, box, broadcast_to, primitives, state
 from glasshouse.dispatch.call import (
     Call,
     PseudoPrimitive,
@@ -19,8 +18,6 @@ from glasshouse.dispatch.call import (
     is_static_source,
     pseudo_primitives,
 )
-from glasshouse.dispatch.primitive import primitives
-from glasshouse.dispatch.value import broadcast_to
 from glasshouse.ops.compare import where
 from glasshouse.ops.create import iota
 

@@ -10,12 +10,8 @@ from glasshouse.dispatch import LINEAR, Arr, KernelText, card, find, refusal, re
 
 def infer_cast(x: Spec, *, dtype) -> Spec:
     if x.dtype.is_complex and not (dtype.is_complex or dtype.is_bool):
-        raise DTypeError(
-            "cast",
-            f"a complex or boolean target for {x.dtype.name}",
-            dtype.name,
-            "Take gh.real, gh.imag or gh.abs first.",
-        )
+        fix = "Take gh.real, gh.imag or gh.abs first."
+        raise DTypeError("cast", f"a complex or boolean target for {x.dtype.name}", dtype.name, fix)
     return Spec(x.shape, dtype)
 
 
@@ -64,20 +60,13 @@ def infer_bitcast(x: Spec, *, dtype) -> Spec:
         return Spec((*x.shape, 2), dtype)
     if dtype.is_complex and x.dtype is real_dtype(dtype):
         if x.shape[-1:] != (2,):
-            raise ShapeError(
-                "bitcast",
-                "a last axis of 2 (real, imaginary)",
-                f"shape {x.shape}",
-                "Stack the parts along a new last axis.",
-            )
+            expected = "a last axis of 2 (real, imaginary)"
+            fix = "Stack the parts along a new last axis."
+            raise ShapeError("bitcast", expected, f"shape {x.shape}", fix)
         return Spec(x.shape[:-1], dtype)
     if x.dtype.itemsize != dtype.itemsize:
-        raise DTypeError(
-            "bitcast",
-            "dtypes of equal size",
-            f"{x.dtype.name} and {dtype.name}",
-            "Use cast to convert values.",
-        )
+        fix = "Use cast to convert values."
+        raise DTypeError("bitcast", "dtypes of equal size", f"{x.dtype.name} and {dtype.name}", fix)
     return Spec(x.shape, dtype)
 
 

@@ -20,9 +20,8 @@ def check_integer(where: str, name: str, value, least: int = 0) -> int:
     """`value` as a Python integer; raises OptionError unless it is one, of at least `least`."""
     number = operator.index(value) if hasattr(value, "__index__") else least - 1
     if isinstance(value, bool) or number < least:
-        raise OptionError(
-            where, f"{name} to be an integer >= {least}", repr(value), f"Pass e.g. {max(least, 1)}."
-        )
+        fix = f"Pass e.g. {max(least, 1)}."
+        raise OptionError(where, f"{name} to be an integer >= {least}", repr(value), fix)
     return number
 
 

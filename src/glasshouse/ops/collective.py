@@ -21,8 +21,7 @@ import numpy as np
 
 from glasshouse.base import DTypeError, OptionError, ShapeError, Spec, check_axis, check_known
 from glasshouse.base.errors import CollectiveError
-from glasshouse.dispatch.primitive import LINEAR, card, refusal, sample
-from glasshouse.dispatch.value import cast
+from glasshouse.dispatch import LINEAR, card, cast, refusal, sample
 from glasshouse.ops.movement import section
 
 REDUCTIONS = ("sum", "max", "min")
@@ -54,12 +53,9 @@ class ProcessGroup(NamedTuple):
         """
         if process.rank in self.ranks:
             return self.ranks.index(process.rank)
-        raise CollectiveError(
-            f"group {self.name}",
-            f"one of the ranks {list(self.ranks)}",
-            f"rank {process.rank}",
-            "Call a collective on the ranks of its group alone.",
-        )
+        expected = f"one of the ranks {list(self.ranks)}"
+        fix = "Call a collective on the ranks of its group alone."
+        raise CollectiveError(f"group {self.name}", expected, f"rank {process.rank}", fix)
 
     def __repr__(self):
         return f"ProcessGroup({self.name}: {', '.join(map(str, self.ranks))})"
@@ -124,12 +120,8 @@ def check_divides(name: str, x: Spec, axis: int, group: ProcessGroup) -> None:
     check_group(name, group)
     check_axis(name, axis, x.ndim)
     if x.shape[axis] % group.size:
-        raise ShapeError(
-            name,
-            f"an axis {axis} that {group.size} ranks divide",
-            f"shape {x.shape}",
-            "Pad the axis, or take another one.",
-        )
+        expected = f"an axis {axis} that {group.size} ranks divide"
+        raise ShapeError(name, expected, f"shape {x.shape}", "Pad the axis, or take another one.")
 
 
 def infer_all_reduce(x: Spec, *, group, reduce, replicated) -> Spec:

@@ -42,26 +42,16 @@ def adjoint(x):
 def infer_matmul(a: Spec, b: Spec) -> Spec:
     check_pair("matmul", "numeric", a, b)
     if a.ndim < 2 or b.ndim < 2:
-        raise ShapeError(
-            "matmul",
-            "two matrices or stacks of them",
-            f"shapes {a.shape} and {b.shape}",
-            "Reshape vectors to (1, n) or (n, 1).",
-        )
+        expected = "two matrices or stacks of them"
+        fix = "Reshape vectors to (1, n) or (n, 1)."
+        raise ShapeError("matmul", expected, f"shapes {a.shape} and {b.shape}", fix)
     if a.shape[:-2] != b.shape[:-2]:
-        raise ShapeError(
-            "matmul",
-            "equal batch axes",
-            f"{a.shape[:-2]} and {b.shape[:-2]} of shapes {a.shape} and {b.shape}",
-            "Broadcast them first.",
-        )
+        got = f"{a.shape[:-2]} and {b.shape[:-2]} of shapes {a.shape} and {b.shape}"
+        raise ShapeError("matmul", "equal batch axes", got, "Broadcast them first.")
     if a.shape[-1] != b.shape[-2]:
-        raise ShapeError(
-            "matmul",
-            "lhs.shape[-1] == rhs.shape[-2]",
-            f"{a.shape} and {b.shape}",
-            "Transpose an operand or check the feature size.",
-        )
+        expected = "lhs.shape[-1] == rhs.shape[-2]"
+        fix = "Transpose an operand or check the feature size."
+        raise ShapeError("matmul", expected, f"{a.shape} and {b.shape}", fix)
     return Spec((*a.shape[:-1], b.shape[-1]), a.dtype)
 
 
@@ -109,34 +99,20 @@ def check_conv(where: str, x: Shape, w: Shape, *, stride, padding, dilation, gro
     """The shape (N, O, *windows) of the convolution of x (N, C, *S) with w (O, C/groups, *K)."""
     spatial_ndim = len(x) - 2
     if spatial_ndim < 1 or len(w) != len(x):
-        raise ShapeError(
-            where,
-            "x (N, C, *S) and w (O, C/groups, *K) with equally many axes, 3 or more",
-            f"{x} and {w}",
-            "Add a batch axis, or choose the convolution of this rank.",
-        )
+        expected = "x (N, C, *S) and w (O, C/groups, *K) with equally many axes, 3 or more"
+        fix = "Add a batch axis, or choose the convolution of this rank."
+        raise ShapeError(where, expected, f"{x} and {w}", fix)
     check_window(where, spatial_ndim, stride=stride, dilation=dilation)
     if len(padding) != spatial_ndim or any(min(pair) < 0 for pair in padding):
-        raise ShapeError(
-            where,
-            f"padding of {spatial_ndim} pairs (low, high) of 0 or more",
-            padding,
-            "Slice the input to crop it.",
-        )
+        expected = f"padding of {spatial_ndim} pairs (low, high) of 0 or more"
+        raise ShapeError(where, expected, padding, "Slice the input to crop it.")
     if groups < 1 or x[1] % groups or w[0] % groups:
-        raise OptionError(
-            where,
-            f"groups that divide the {x[1]} input and {w[0]} output channels",
-            f"groups={groups}",
-            "Choose a common divisor.",
-        )
+        expected = f"groups that divide the {x[1]} input and {w[0]} output channels"
+        raise OptionError(where, expected, f"groups={groups}", "Choose a common divisor.")
     if x[1] != w[1] * groups:
-        raise ShapeError(
-            where,
-            "x.shape[1] == w.shape[1] * groups",
-            f"{x[1]} input channels, w of shape {w} and groups={groups}",
-            "Check the channel count of the input.",
-        )
+        got = f"{x[1]} input channels, w of shape {w} and groups={groups}"
+        fix = "Check the channel count of the input."
+        raise ShapeError(where, "x.shape[1] == w.shape[1] * groups", got, fix)
     padded = tuple(size + low + high for size, (low, high) in zip(x[2:], padding))
     return (x[0], w[0], *window_counts(where, padded, w[2:], stride, dilation))
 
@@ -148,12 +124,8 @@ def infer_conv(x: Spec, w: Spec, **options) -> Spec:
 
 def check_cotangent(where: str, g: Spec, expected: Shape) -> None:
     if g.shape != expected:
-        raise ShapeError(
-            where,
-            f"g of shape {expected}, as the convolution gives",
-            g.shape,
-            "Pass the shape and options of that convolution.",
-        )
+        fix = "Pass the shape and options of that convolution."
+        raise ShapeError(where, f"g of shape {expected}, as the convolution gives", g.shape, fix)
 
 
 def infer_data_grad(g: Spec, w: Spec, *, shape, **options) -> Spec:

@@ -11,8 +11,7 @@ import numpy as np
 
 from glasshouse.base import Spec
 from glasshouse.base.dtype import complex_dtype
-from glasshouse.dispatch.primitive import Arr, card, sample
-from glasshouse.dispatch.value import broadcast_to, cast
+from glasshouse.dispatch import Arr, broadcast_to, card, cast, sample
 from glasshouse.ops.cast import conj, real
 from glasshouse.ops.contract import adjoint, matmul
 from glasshouse.ops.index import gather_along

@@ -27,12 +27,8 @@ def infer_same(name: str, dtypes: str):
             if other is not first:
                 raise mismatch(name, (first, *rest))
         if first.dtype.name not in allowed:
-            raise DTypeError(
-                name,
-                f"a dtype of the group '{dtypes}'",
-                first.dtype.name,
-                f"Cast to one of: {', '.join(d.name for d in DTYPE_GROUPS[dtypes])}.",
-            )
+            fix = f"Cast to one of: {', '.join(d.name for d in DTYPE_GROUPS[dtypes])}."
+            raise DTypeError(name, f"a dtype of the group '{dtypes}'", first.dtype.name, fix)
         return first
 
     return infer

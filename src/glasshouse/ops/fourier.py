@@ -142,12 +142,9 @@ def infer_irfft(x: Spec, *, axis, size) -> Spec:
     check_transform("irfft", x, COMPLEX, (axis,))
     check_integer("irfft", "size", size, least=1)
     if x.shape[axis] != frequencies(size):
-        raise OptionError(
-            "irfft",
-            f"{frequencies(size)} frequencies for size {size}",
-            f"shape {x.shape}, axis {axis}",
-            "Cut or pad x first, as gh.fft.irfft does.",
-        )
+        expected = f"{frequencies(size)} frequencies for size {size}"
+        fix = "Cut or pad x first, as gh.fft.irfft does."
+        raise OptionError("irfft", expected, f"shape {x.shape}, axis {axis}", fix)
     return resized(x, axis, size, real_dtype(x.dtype))
 
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from glasshouse.base import DTypeError, IndexOutOfRangeError, ShapeError, int64
 from glasshouse.base.shape import Shape, Spec, check_axis
-from glasshouse.dispatch import LINEAR, Arr, broadcast_to, card, cast, full, refusal, sample
-from glasshouse.dispatch.value import zeros
+from glasshouse.dispatch import LINEAR, Arr, broadcast_to, card, cast, full, refusal, sample, zeros
 from glasshouse.ops.checks import check_integers
 from glasshouse.ops.compare import where
 from glasshouse.ops.contract import wide
@@ -31,12 +30,8 @@ def infer_scatter(name: str):
         if name == "scatter_add":
             infer_same(name, "numeric")(Spec((), x.dtype))
         if updates.dtype is not x.dtype:
-            raise DTypeError(
-                name,
-                f"updates of dtype {x.dtype.name}, as x has",
-                updates.dtype.name,
-                "Cast one of them.",
-            )
+            expected = f"updates of dtype {x.dtype.name}, as x has"
+            raise DTypeError(name, expected, updates.dtype.name, "Cast one of them.")
         if updates.shape != shape:
             raise ShapeError(
                 name,
@@ -56,12 +51,9 @@ def checked(where_: str, indices: np.ndarray, size: int, axis: int | None = None
     wrong = (indices < -size) | (indices >= size)
     if wrong.any():
         along = "" if axis is None else f" for axis {axis} of size {size}"
-        raise IndexOutOfRangeError(
-            where_,
-            f"indices from {-size} to {size - 1}{along}",
-            indices[wrong][0],
-            f"The axis has {size} elements.",
-        )
+        expected = f"indices from {-size} to {size - 1}{along}"
+        fix = f"The axis has {size} elements."
+        raise IndexOutOfRangeError(where_, expected, indices[wrong][0], fix)
     return np.where(indices < 0, indices + size, indices)
 
 

@@ -33,9 +33,8 @@ def check_matrix(where_: str, a: Spec, square: bool = False) -> tuple[int, int]:
         raise ShapeError(where_, "matrices (..., m, n)", a.shape, "Add an axis.")
     m, n = a.shape[-2:]
     if square and m != n:
-        raise ShapeError(
-            where_, "square matrices (..., n, n)", f"shape {a.shape}", "Use qr or svd for others."
-        )
+        fix = "Use qr or svd for others."
+        raise ShapeError(where_, "square matrices (..., n, n)", f"shape {a.shape}", fix)
     return m, n
 
 
@@ -135,12 +134,9 @@ def factorise(where_: str, expected: str, factor, a, *options):
     try:
         return factor(a, *options)
     except np.linalg.LinAlgError as error:
-        raise LinAlgError(
-            where_,
-            expected,
-            f"matrices of shape {a.shape} that are not ({error})",
-            "Look for NaN, or add a multiple of the identity.",
-        ) from None
+        got = f"matrices of shape {a.shape} that are not ({error})"
+        fix = "Look for NaN, or add a multiple of the identity."
+        raise LinAlgError(where_, expected, got, fix) from None
 
 
 def batch_first(card):
@@ -237,12 +233,9 @@ def infer_qr(a: Spec, *, mode) -> tuple[Spec, Spec]:
 def check_qr_gradient(a, mode: str) -> None:
     m, n = a.shape[-2:]
     if mode == "complete" and m > n:
-        raise GradError(
-            "qr",
-            "mode 'reduced' for the derivative of tall matrices",
-            f"'complete' and shape {a.shape}",
-            "The added columns of q are not unique.",
-        )
+        expected = "mode 'reduced' for the derivative of tall matrices"
+        fix = "The added columns of q are not unique."
+        raise GradError("qr", expected, f"'complete' and shape {a.shape}", fix)
 
 
 def skew_free(c):
@@ -396,12 +389,9 @@ def infer_triangular_solve(a: Spec, b: Spec, *, lower, transpose, unit_diagonal)
     check_matrix("triangular_solve", b)
     check_pair("triangular_solve", "linalg", a, b)
     if a.shape[:-1] != b.shape[:-1]:
-        raise ShapeError(
-            "triangular_solve",
-            "a (..., n, n) and b (..., n, k) with equal leading axes",
-            f"{a.shape} and {b.shape}",
-            "Broadcast them first.",
-        )
+        expected = "a (..., n, n) and b (..., n, k) with equal leading axes"
+        fix = "Broadcast them first."
+        raise ShapeError("triangular_solve", expected, f"{a.shape} and {b.shape}", fix)
     return b
 
 
@@ -536,12 +526,9 @@ def infer_svd(a: Spec, *, full_matrices) -> tuple[Spec, Spec, Spec]:
 def check_svd_gradient(a, full_matrices: bool) -> None:
     m, n = a.shape[-2:]
     if full_matrices and m != n:
-        raise GradError(
-            "svd",
-            "full_matrices=False for the derivative of oblong matrices",
-            f"True and shape {a.shape}",
-            "The added vectors are not unique.",
-        )
+        expected = "full_matrices=False for the derivative of oblong matrices"
+        fix = "The added vectors are not unique."
+        raise GradError("svd", expected, f"True and shape {a.shape}", fix)
 
 
 def imaginary_diagonal(x):

@@ -11,10 +11,8 @@ import functools
 from typing import Any, NamedTuple
 
 from glasshouse.base import having
-from glasshouse.dispatch import zeros
-from glasshouse.dispatch.bind import state
+from glasshouse.dispatch import primitives, state, zeros
 from glasshouse.dispatch.call import Call
-from glasshouse.dispatch.primitive import primitives
 from glasshouse.ops.body import DETACH, Body, BodyTracer, traced
 
 MOST_LINEARISED = 1 << 10  # loops of which derivatives are kept

@@ -20,12 +20,9 @@ movement = partial(
 def infer_reshape(x: Spec, *, shape) -> Spec:
     shape = check_shape("reshape", shape)
     if math.prod(shape) != x.size:
-        raise ShapeError(
-            "reshape",
-            f"a shape of {x.size} elements, as {x.shape} has",
-            f"{shape} with {math.prod(shape)}",
-            f"Choose sizes whose product is {x.size}.",
-        )
+        expected = f"a shape of {x.size} elements, as {x.shape} has"
+        fix = f"Choose sizes whose product is {x.size}."
+        raise ShapeError("reshape", expected, f"{shape} with {math.prod(shape)}", fix)
     return Spec(shape, x.dtype)
 
 
@@ -53,12 +50,8 @@ def reshape(x, *, shape):
 
 def infer_permute(x: Spec, *, axes) -> Spec:
     if sorted(axes) != list(range(x.ndim)):
-        raise ShapeError(
-            "permute",
-            f"each axis of shape {x.shape} once",
-            tuple(axes),
-            f"Give a permutation of 0 … {x.ndim - 1}.",
-        )
+        fix = f"Give a permutation of 0 … {x.ndim - 1}."
+        raise ShapeError("permute", f"each axis of shape {x.shape} once", tuple(axes), fix)
     return Spec(tuple(x.shape[axis] for axis in axes), x.dtype)
 
 
@@ -85,12 +78,8 @@ def permute(x, *, axes):
 
 def infer_expand(x: Spec, *, shape) -> Spec:
     if len(shape) != x.ndim or any(have not in (1, want) for have, want in zip(x.shape, shape)):
-        raise ShapeError(
-            "expand",
-            f"a shape that repeats only axes of size 1 of {x.shape}",
-            tuple(shape),
-            "Reshape first to add axes.",
-        )
+        expected = f"a shape that repeats only axes of size 1 of {x.shape}"
+        raise ShapeError("expand", expected, tuple(shape), "Reshape first to add axes.")
     return Spec(tuple(shape), x.dtype)
 
 
@@ -123,12 +112,8 @@ def expand(x, *, shape):
 
 def infer_pad(x: Spec, *, widths, value) -> Spec:
     if len(widths) != x.ndim or any(min(width) < 0 for width in widths):
-        raise ShapeError(
-            "pad",
-            f"(low, high, interior) of 0 or more for each axis of {x.shape}",
-            tuple(widths),
-            "Use slice to remove elements.",
-        )
+        expected = f"(low, high, interior) of 0 or more for each axis of {x.shape}"
+        raise ShapeError("pad", expected, tuple(widths), "Use slice to remove elements.")
     sizes = [sum(w[:2]) + size + max(size - 1, 0) * w[2] for size, w in zip(x.shape, widths)]
     return Spec(tuple(sizes), x.dtype)
 
@@ -176,20 +161,14 @@ def pad(x, *, widths, value):
 
 def infer_slice(x: Spec, *, starts, stops, steps) -> Spec:
     if not len(starts) == len(stops) == len(steps) == x.ndim:
-        raise ShapeError(
-            "slice",
-            f"a start, stop and step for each axis of {x.shape}",
-            f"{starts}, {stops}, {steps}",
-            "Give one of each per axis.",
-        )
+        expected = f"a start, stop and step for each axis of {x.shape}"
+        fix = "Give one of each per axis."
+        raise ShapeError("slice", expected, f"{starts}, {stops}, {steps}", fix)
     for size, start, stop, step in zip(x.shape, starts, stops, steps, strict=True):
         if not (0 <= start <= stop <= size and step >= 1):
-            raise ShapeError(
-                "slice",
-                f"0 <= start <= stop <= {size} and step >= 1",
-                f"{start}, {stop}, {step}",
-                "Clip the bounds; use flip for a negative step.",
-            )
+            expected = f"0 <= start <= stop <= {size} and step >= 1"
+            fix = "Clip the bounds; use flip for a negative step."
+            raise ShapeError("slice", expected, f"{start}, {stop}, {step}", fix)
     sizes = (-(-(b - a) // s) for a, b, s in zip(starts, stops, steps, strict=True))
     return Spec(tuple(sizes), x.dtype)
 
@@ -261,19 +240,12 @@ def infer_concatenate(*xs: Spec, axis) -> Spec:
     axis = check_axis("concatenate", axis, first.ndim)
     for x in xs:
         if x.dtype is not first.dtype:
-            raise DTypeError(
-                "concatenate",
-                "operands of one dtype",
-                f"{first.dtype.name} and {x.dtype.name}",
-                "Cast one of them.",
-            )
+            got = f"{first.dtype.name} and {x.dtype.name}"
+            raise DTypeError("concatenate", "operands of one dtype", got, "Cast one of them.")
         if x.shape[:axis] != first.shape[:axis] or x.shape[axis + 1 :] != first.shape[axis + 1 :]:
-            raise ShapeError(
-                "concatenate",
-                f"equal shapes but for axis {axis}",
-                f"{first.shape} and {x.shape}",
-                "Make the other axes equal.",
-            )
+            expected = f"equal shapes but for axis {axis}"
+            fix = "Make the other axes equal."
+            raise ShapeError("concatenate", expected, f"{first.shape} and {x.shape}", fix)
     total = sum(x.shape[axis] for x in xs)
     return Spec((*first.shape[:axis], total, *first.shape[axis + 1 :]), first.dtype)
 

@@ -44,19 +44,11 @@ def philox(counter, key):
 
 def infer_bits(key: Spec, *, shape) -> Spec:
     if key.dtype is not uint32:
-        raise DTypeError(
-            "random_bits",
-            "a key of dtype uint32",
-            key.dtype.name,
-            "Take one from gh.random.Generator.",
-        )
+        fix = "Take one from gh.random.Generator."
+        raise DTypeError("random_bits", "a key of dtype uint32", key.dtype.name, fix)
     if key.shape[-1:] != (4,):
-        raise ShapeError(
-            "random_bits",
-            "a key of shape (..., 4)",
-            key.shape,
-            "Take one from gh.random.Generator.",
-        )
+        fix = "Take one from gh.random.Generator."
+        raise ShapeError("random_bits", "a key of shape (..., 4)", key.shape, fix)
     return Spec((*key.shape[:-1], *check_shape("random_bits", shape)), uint32)
 
 

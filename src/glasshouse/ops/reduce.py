@@ -20,12 +20,8 @@ def check_reduced(name: str, x: Spec, axes, dtypes: str, nonempty: bool = False)
     if list(axes) != sorted({check_axis(name, axis, x.ndim) for axis in axes}):
         raise ShapeError(name, "sorted, distinct axes from 0", tuple(axes), "Use check_axes.")
     if nonempty and any(x.shape[axis] == 0 for axis in axes):
-        raise ShapeError(
-            name,
-            f"at least one element along axes {tuple(axes)}",
-            f"shape {x.shape}",
-            "An empty axis has no extreme.",
-        )
+        expected = f"at least one element along axes {tuple(axes)}"
+        raise ShapeError(name, expected, f"shape {x.shape}", "An empty axis has no extreme.")
 
 
 def spread(g, shape, axes):

@@ -9,13 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from glasshouse.base import Spec, float32
-from glasshouse.base.errors import DTypeError, ShapeError
-from glasshouse.dispatch import zeros
-from glasshouse.dispatch.bind import state
+from glasshouse.base import DTypeError, ShapeError, Spec, float32
+from glasshouse.dispatch import broadcast_to, card, primitives, refusal, sample, state, zeros
 from glasshouse.dispatch.call import call_of
-from glasshouse.dispatch.primitive import card, primitives, refusal, sample
-from glasshouse.dispatch.value import broadcast_to
 from glasshouse.ops.body import DETACH, Body, traced
 from glasshouse.ops.index import move_axes
 from glasshouse.ops.linearise import (
@@ -33,12 +29,9 @@ def infer_scan(*given: Spec, body: Body, shape: LoopShape, **_):
     consts, init, xs = shape.parts(given)
     for x in xs:
         if x.ndim == 0 or x.shape[0] != shape.length:
-            raise ShapeError(
-                "scan",
-                f"values for {shape.length} steps along axis 0",
-                f"shape {x.shape}",
-                "Give all of them the same first axis.",
-            )
+            expected = f"values for {shape.length} steps along axis 0"
+            got = f"shape {x.shape}"
+            raise ShapeError("scan", expected, got, "Give all of them the same first axis.")
     steps = [Spec(x.shape[1:], x.dtype) for x in xs]
     inputs = (*consts, *init, *steps)
     if inputs != body.inputs:

@@ -64,12 +64,8 @@ def sort(x, *, axis, descending):
 def infer_top_k(x: Spec, *, k) -> tuple[Spec, Spec]:
     check_ordered("top_k", x, "Sort gh.abs.")
     if not x.ndim or not 0 <= k <= x.shape[-1]:
-        raise ShapeError(
-            "top_k",
-            "k from 0 to the length of the last axis",
-            f"k={k} for shape {x.shape}",
-            "Choose a smaller k.",
-        )
+        expected = "k from 0 to the length of the last axis"
+        raise ShapeError("top_k", expected, f"k={k} for shape {x.shape}", "Choose a smaller k.")
     shape = (*x.shape[:-1], k)
     return Spec(shape, x.dtype), Spec(shape, int64)
 

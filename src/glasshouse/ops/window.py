@@ -20,12 +20,8 @@ from glasshouse.ops.elementwise import batch_together, infer_same
 def check_window(where: str, spatial_ndim: int, **options) -> None:
     for name, value in options.items():
         if len(value) != spatial_ndim:
-            raise ShapeError(
-                where,
-                f"{name} with {spatial_ndim} entries, one per spatial axis",
-                value,
-                "Repeat or drop entries.",
-            )
+            expected = f"{name} with {spatial_ndim} entries, one per spatial axis"
+            raise ShapeError(where, expected, value, "Repeat or drop entries.")
         if any(entry < 1 for entry in value):
             raise OptionError(where, f"{name} of 1 or more", value, "Use 1.")
 
@@ -34,12 +30,9 @@ def window_counts(where: str, sizes: Shape, size, stride, dilation) -> Shape:
     check_window(where, len(sizes), size=size, stride=stride, dilation=dilation)
     reach = tuple(d * (k - 1) + 1 for k, d in zip(size, dilation))
     if any(n < r for n, r in zip(sizes, reach)):
-        raise ShapeError(
-            where,
-            "windows no longer than the axes",
-            f"windows that reach over {reach} elements and axes of {tuple(sizes)}",
-            "Pad the input or shrink the window.",
-        )
+        got = f"windows that reach over {reach} elements and axes of {tuple(sizes)}"
+        fix = "Pad the input or shrink the window."
+        raise ShapeError(where, "windows no longer than the axes", got, fix)
     return tuple((n - r) // s + 1 for n, r, s in zip(sizes, reach, stride))
 
 
@@ -63,12 +56,8 @@ def window_positions(counts, size, stride, dilation):
 
 def check_ndim(where: str, x: Spec, spatial_ndim: int) -> None:
     if x.ndim < spatial_ndim:
-        raise ShapeError(
-            where,
-            f"at least {spatial_ndim} axes, one per entry of size",
-            f"shape {x.shape}",
-            "Add axes or shorten size.",
-        )
+        expected = f"at least {spatial_ndim} axes, one per entry of size"
+        raise ShapeError(where, expected, f"shape {x.shape}", "Add axes or shorten size.")
 
 
 def options(size, stride=None, dilation=None, **others):
@@ -125,12 +114,9 @@ def infer_fold(w: Spec, *, shape, stride, dilation) -> Spec:
     lead, size = w.ndim - 2 * n, w.shape[w.ndim - n :]
     counts = window_counts("fold", shape, size, stride, dilation)
     if w.shape[lead : lead + n] != counts:
-        raise ShapeError(
-            "fold",
-            f"{counts} windows of {size} for axes of {tuple(shape)}",
-            w.shape[lead : lead + n],
-            "Pass the shape and options that the windows came from.",
-        )
+        expected = f"{counts} windows of {size} for axes of {tuple(shape)}"
+        fix = "Pass the shape and options that the windows came from."
+        raise ShapeError("fold", expected, w.shape[lead : lead + n], fix)
     return Spec(w.shape[:lead] + tuple(shape), w.dtype)
 
 
@@ -192,12 +178,9 @@ def choose_in_windows(keys, size, stride, dilation):
 def infer_select(x: Spec, keys: Spec, *, size, stride, dilation) -> Spec:
     check_ordered("window_select", keys, "Take gh.abs.")
     if x.shape != keys.shape:
-        raise ShapeError(
-            "window_select",
-            "x and keys of equal shape",
-            f"{x.shape} and {keys.shape}",
-            "Broadcast one of them.",
-        )
+        expected = "x and keys of equal shape"
+        fix = "Broadcast one of them."
+        raise ShapeError("window_select", expected, f"{x.shape} and {keys.shape}", fix)
     windowed = infer_windows(keys, size=size, stride=stride, dilation=dilation)
     return Spec(windowed.shape[: keys.ndim], x.dtype)
 

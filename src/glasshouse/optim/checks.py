@@ -1,37 +1,25 @@
 """What an optimizer refuses: wrong parameters, groups and gradients."""
 
 from glasshouse.autograd import enable_grad
-from glasshouse.base import type_name
-from glasshouse.base.errors import DTypeError, GradError, OptionError, ShapeError
+from glasshouse.base import DTypeError, GradError, OptionError, ShapeError, type_name
 from glasshouse.tensor import Tensor
 
 
 def list_groups(where: str, params) -> list[dict]:
     if isinstance(params, (Tensor, dict)) or not hasattr(params, "__iter__"):
-        raise DTypeError(
-            where,
-            "an iterable of parameters or of groups",
-            type_name(params),
-            "Pass model.parameters() or a list.",
-        )
+        fix = "Pass model.parameters() or a list."
+        raise DTypeError(where, "an iterable of parameters or of groups", type_name(params), fix)
     entries = list(params)
     if not entries:
-        raise OptionError(
-            where,
-            "at least one parameter",
-            "none",
-            "Pass model.parameters(), and note that a generator can be used only once.",
-        )
+        fix = "Pass model.parameters(), and note that a generator can be used only once."
+        raise OptionError(where, "at least one parameter", "none", fix)
     if not any(isinstance(entry, dict) for entry in entries):
         return [split_names(where, entries)]
     for entry in entries:
         if not isinstance(entry, dict) or "params" not in entry:
-            raise OptionError(
-                where,
-                "every group to be a dict with 'params'",
-                describe_dict(entry),
-                "Write {'params': [...], 'lr': ...}.",
-            )
+            expected = "every group to be a dict with 'params'"
+            fix = "Write {'params': [...], 'lr': ...}."
+            raise OptionError(where, expected, describe_dict(entry), fix)
     owned = [entry["params"] for entry in entries]
     owned = [[own] if isinstance(own, Tensor) else list(own) for own in owned]
     pairs = zip(entries, owned, strict=True)
@@ -44,12 +32,9 @@ def split_names(where: str, params: list) -> dict:
     if not any(named):
         return {"params": params}
     if not all(named):
-        raise OptionError(
-            where,
-            "all parameters with names, or none",
-            f"{sum(named)} of {len(named)} with one",
-            "Pass model.named_parameters().",
-        )
+        expected = "all parameters with names, or none"
+        fix = "Pass model.named_parameters()."
+        raise OptionError(where, expected, f"{sum(named)} of {len(named)} with one", fix)
     return {"params": [p for _, p in params], "param_names": [name for name, _ in params]}
 
 
@@ -59,30 +44,18 @@ def check_params(where: str, params: list, used_ids: set[int], takes_complex: bo
     for i, p in enumerate(params):
         if not isinstance(p, Tensor) or not p.dtype.is_inexact:
             got = f"{type_name(p)}" if not isinstance(p, Tensor) else f"a tensor of {p.dtype.name}"
-            raise DTypeError(
-                where,
-                "Glasshouse tensors, floating or complex",
-                f"{got} at {i}",
-                "Pass the tensors to be trained.",
-            )
+            fix = "Pass the tensors to be trained."
+            raise DTypeError(where, "Glasshouse tensors, floating or complex", f"{got} at {i}", fix)
         if p.dtype.is_complex and not takes_complex:
-            raise DTypeError(
-                where, "real parameters", f"{p.dtype.name} at {i}", "Use another rule for it."
-            )
+            fix = "Use another rule for it."
+            raise DTypeError(where, "real parameters", f"{p.dtype.name} at {i}", fix)
         if not p.is_leaf:
-            raise GradError(
-                where,
-                "leaf tensors",
-                f"the result of an operation at {i}",
-                "Pass the tensor it was made from, or detach it.",
-            )
+            fix = "Pass the tensor it was made from, or detach it."
+            raise GradError(where, "leaf tensors", f"the result of an operation at {i}", fix)
         if id(p) in used_ids:
-            raise OptionError(
-                where,
-                "each parameter once",
-                f"the one at {i} (shape {p.shape}) twice",
-                "Remove it from one of the groups.",
-            )
+            expected = "each parameter once"
+            fix = "Remove it from one of the groups."
+            raise OptionError(where, expected, f"the one at {i} (shape {p.shape}) twice", fix)
         used_ids.add(id(p))
 
 
@@ -101,12 +74,10 @@ def check_whole(where: str, params: list) -> None:
     """Refuse parameters that ranks share out, for a rule that needs them whole."""
     for i, p in enumerate(params):
         if p.sharding is not None and p.sharding.groups:
-            raise OptionError(
-                where,
-                "whole parameters, which its rule sees as matrices or as one vector",
-                f"the part {p.shape} of {p.sharding.shape} at {i}",
-                "Use a rule like AdamW or LAMB, or do not shard the parameters.",
-            )
+            expected = "whole parameters, which its rule sees as matrices or as one vector"
+            got = f"the part {p.shape} of {p.sharding.shape} at {i}"
+            fix = "Use a rule like AdamW or LAMB, or do not shard the parameters."
+            raise OptionError(where, expected, got, fix)
 
 
 def check_gradient(where: str, p: Tensor) -> None:

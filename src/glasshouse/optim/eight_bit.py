@@ -141,12 +141,9 @@ class EightBitState(Optimizer):
         if wanted != (blocks_of(p.shape), BLOCK) or p.size < SMALLEST:
             return value
         if np.asarray(given).dtype != np.uint8:
-            raise CheckpointError(
-                self.where,
-                f"{name!r} of parameter {number} as uint8 codes",
-                np.asarray(given).dtype.name,
-                "Load it into the optimizer it came from.",
-            )
+            expected = f"{name!r} of parameter {number} as uint8 codes"
+            fix = "Load it into the optimizer it came from."
+            raise CheckpointError(self.where, expected, np.asarray(given).dtype.name, fix)
         return asarray(given).detach()
 
 

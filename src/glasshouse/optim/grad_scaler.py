@@ -35,12 +35,9 @@ class GradScaler:
         enabled: bool = True,
     ):
         if not (init_scale > 0 and growth_factor > 1 and 0 < backoff_factor < 1):
-            raise OptionError(
-                "GradScaler",
-                "init_scale > 0, growth_factor > 1 and 0 < backoff_factor < 1",
-                f"{init_scale}, {growth_factor}, {backoff_factor}",
-                "Change them.",
-            )
+            expected = "init_scale > 0, growth_factor > 1 and 0 < backoff_factor < 1"
+            got = f"{init_scale}, {growth_factor}, {backoff_factor}"
+            raise OptionError("GradScaler", expected, got, "Change them.")
         self.factor, self.enabled = float(init_scale), enabled
         self.growth_factor, self.backoff_factor = growth_factor, backoff_factor
         self.growth_interval, self.good_steps = growth_interval, 0
@@ -65,12 +62,9 @@ class GradScaler:
         if not self.enabled:
             return
         if id(optimizer) in self.overflow_of:
-            raise GradError(
-                "unscale_",
-                "gradients that are still scaled",
-                "ones unscaled since the last update()",
-                "Call it once a step.",
-            )
+            expected = "gradients that are still scaled"
+            fix = "Call it once a step."
+            raise GradError("unscale_", expected, "ones unscaled since the last update()", fix)
         overflow = asarray(False)
         for p in optimizer.parameters():
             if p.grad is not None:

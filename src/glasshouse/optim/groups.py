@@ -26,9 +26,8 @@ def layerwise_groups(model, lr: float, decay: float, layer_of=None, **options) -
     for name, p in model.named_parameters():
         key = name.rpartition(".")[0] if layer_of is None else layer_of(name)
         if layer_of is not None and (not isinstance(key, int) or key < 0):
-            raise OptionError(
-                where, f"layer_of({name!r}) as an integer >= 0", repr(key), "Change it."
-            )
+            fix = "Change it."
+            raise OptionError(where, f"layer_of({name!r}) as an integer >= 0", repr(key), fix)
         layers.setdefault(key, []).append((name, p))
     numbered = dict(enumerate(layers.values())) if layer_of is None else layers
     count = max(numbered, default=0) + 1

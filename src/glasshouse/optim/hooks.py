@@ -2,8 +2,7 @@
 
 from collections import OrderedDict
 
-from glasshouse.base import type_name
-from glasshouse.base.errors import DTypeError, OptionError
+from glasshouse.base import DTypeError, OptionError, type_name
 from glasshouse.tensor.handle import Hook
 
 
@@ -68,11 +67,7 @@ class OptimizerHooks:
             if returned is None:
                 continue
             if not isinstance(returned, tuple) or len(returned) != 2:
-                raise OptionError(
-                    "step",
-                    "a hook before it to return None or (args, kwargs)",
-                    type_name(returned),
-                    "Return both.",
-                )
+                expected = "a hook before it to return None or (args, kwargs)"
+                raise OptionError("step", expected, type_name(returned), "Return both.")
             args, kwargs = returned
         return args, kwargs

@@ -7,11 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from glasshouse.autograd import enable_grad, no_grad
-from glasshouse.base import type_name
-from glasshouse.base.dtype import real_dtype
-from glasshouse.base.errors import CheckpointError, DTypeError, OptionError
-from glasshouse.dispatch.scope import phase
-from glasshouse.dispatch.value import reshape
+from glasshouse.base import CheckpointError, DTypeError, OptionError, real_dtype, type_name
+from glasshouse.dispatch import phase, reshape
 from glasshouse.ops.cast import bitcast
 from glasshouse.ops.checks import check_integer, check_option
 from glasshouse.optim.checks import check_gradient
@@ -318,12 +315,10 @@ class LBFGS(Optimizer):
         names = {*NUMBERS, *VECTORS, *LISTS, "ro"}
         entry = {k: v for k, v in entry.items() if k != "al"} if isinstance(entry, dict) else {}
         if number != 0 or not needed <= entry.keys() <= needed | names:
-            raise CheckpointError(
-                "LBFGS",
-                f"the state of parameter 0 alone, with {sorted(needed)}",
-                f"that of parameter {number} with {sorted(map(str, entry))}",
-                "Load it into the optimizer it came from.",
-            )
+            expected = f"the state of parameter 0 alone, with {sorted(needed)}"
+            got = f"that of parameter {number} with {sorted(map(str, entry))}"
+            fix = "Load it into the optimizer it came from."
+            raise CheckpointError("LBFGS", expected, got, fix)
         out: dict[str, Any] = {name: int(entry[name]) for name in ("func_evals", "n_iter")}
         for name in entry.keys() - needed:
             value = entry[name]
@@ -339,10 +334,6 @@ class LBFGS(Optimizer):
     def checked_vector(self, name: str, p: Tensor, value):
         size = sum(q.size * (2 if q.dtype.is_complex else 1) for q in self.parameters())
         if np.shape(value) != (size,):
-            raise CheckpointError(
-                "LBFGS",
-                f"{name!r} of shape {(size,)}",
-                np.shape(value),
-                "Load it into an optimizer of the same model.",
-            )
+            fix = "Load it into an optimizer of the same model."
+            raise CheckpointError("LBFGS", f"{name!r} of shape {(size,)}", np.shape(value), fix)
         return asarray(value, dtype=real_dtype(p.dtype)).detach()

@@ -3,8 +3,7 @@
 import math
 from typing import NamedTuple
 
-from glasshouse.base.dtype import accumulation_dtype, bfloat16
-from glasshouse.base.errors import OptionError, ShapeError
+from glasshouse.base import OptionError, ShapeError, accumulation_dtype, bfloat16
 from glasshouse.dispatch.value import cast
 from glasshouse.ops.checks import check_integer, check_option
 from glasshouse.ops.elementwise import maximum, sqrt
@@ -62,12 +61,8 @@ class Adafactor(Optimizer):
         super().check_options(options)
         eps = options["eps"]
         if not isinstance(eps, (tuple, list)) or len(eps) != 2 or not is_eps(*eps):
-            raise OptionError(
-                "Adafactor",
-                "eps to be (None or a number >= 0, a number >= 0)",
-                repr(eps),
-                "Pass e.g. (None, 1e-3).",
-            )
+            expected = "eps to be (None or a number >= 0, a number >= 0)"
+            raise OptionError("Adafactor", expected, repr(eps), "Pass e.g. (None, 1e-3).")
 
     def state_shapes(self, shape):
         if len(shape) < 2:
@@ -146,14 +141,12 @@ class Muon(Optimizer):
         if not isinstance(options["ns_coefficients"], (tuple, list)) or (
             len(options["ns_coefficients"]) != 3
         ):
-            raise OptionError(
-                "Muon", "three ns_coefficients", repr(options["ns_coefficients"]), "Pass a, b, c."
-            )
+            expected = "three ns_coefficients"
+            raise OptionError("Muon", expected, repr(options["ns_coefficients"]), "Pass a, b, c.")
         for p in options["params"]:
             if p.ndim != 2:
-                raise ShapeError(
-                    "Muon", "matrices", f"shape {p.shape}", "Give the others to AdamW."
-                )
+                fix = "Give the others to AdamW."
+                raise ShapeError("Muon", "matrices", f"shape {p.shape}", fix)
 
     def change(self, grad, state, group):
         momentum = group["momentum"]

@@ -10,12 +10,9 @@ import numbers
 import numpy as np
 
 from glasshouse.autograd import no_grad
-from glasshouse.base import suggest, type_name
-from glasshouse.base.dtype import real_dtype
-from glasshouse.base.errors import CheckpointError, OptionError
+from glasshouse.base import CheckpointError, OptionError, real_dtype, suggest, type_name
 from glasshouse.dispatch import backend as backends
-from glasshouse.dispatch.bind import state
-from glasshouse.dispatch.scope import phase
+from glasshouse.dispatch import phase, state
 from glasshouse.ops.cast import bitcast
 from glasshouse.ops.checks import check_option
 from glasshouse.optim.checks import (
@@ -92,12 +89,8 @@ class Optimizer(OptimizerHooks):
         Raises: as the constructor.
         """
         if not isinstance(group, dict):
-            raise OptionError(
-                self.where,
-                "a group as a dict",
-                type_name(group),
-                "Write {'params': [...], 'lr': ...}.",
-            )
+            fix = "Write {'params': [...], 'lr': ...}."
+            raise OptionError(self.where, "a group as a dict", type_name(group), fix)
         self.add_checked(list_groups(self.where, [group])[0])
 
     def add_checked(self, group: dict) -> None:
@@ -124,12 +117,8 @@ class Optimizer(OptimizerHooks):
             allowed = all(isinstance(v, numbers.Real) and low <= v < high for v in values)
             if not allowed or len(values) != (2 if pair else 1):
                 kind = "two numbers" if pair else "a number"
-                raise OptionError(
-                    self.where,
-                    f"{name} to be {kind} in [{low}, {high})",
-                    repr(value),
-                    "Check its scale and sign.",
-                )
+                expected = f"{name} to be {kind} in [{low}, {high})"
+                raise OptionError(self.where, expected, repr(value), "Check its scale and sign.")
             # NumPy's float64 would promote float32 parameters; Python's float does not.
             values = tuple(map(float, values))
             options[name] = values if pair else values[0]
@@ -224,12 +213,9 @@ class Optimizer(OptimizerHooks):
         for key, entry in state_dict["state"].items():
             number = int(key) if isinstance(key, str) and key.isdecimal() else key
             if number not in params:
-                raise CheckpointError(
-                    self.where,
-                    f"state of the parameters 0 to {len(params) - 1}",
-                    repr(key),
-                    "Load it into an optimizer of the same parameters.",
-                )
+                expected = f"state of the parameters 0 to {len(params) - 1}"
+                fix = "Load it into an optimizer of the same parameters."
+                raise CheckpointError(self.where, expected, repr(key), fix)
             state[params[number]] = self.checked_state(number, params[number], entry)
         self.param_groups, self.state = groups, state
         for hook in self.hooks_of("load_state_dict_post"):
@@ -239,24 +225,17 @@ class Optimizer(OptimizerHooks):
         names = {"state", "param_groups"}
         is_state = isinstance(state_dict, dict) and names <= set(state_dict)
         if not is_state or not isinstance(state_dict["state"], dict):
-            raise CheckpointError(
-                self.where,
-                "a dict with 'state' and 'param_groups'",
-                describe_dict(state_dict),
-                "Pass what state_dict() returned.",
-            )
+            expected = "a dict with 'state' and 'param_groups'"
+            fix = "Pass what state_dict() returned."
+            raise CheckpointError(self.where, expected, describe_dict(state_dict), fix)
         sizes = [len(group["params"]) for group in self.param_groups]
         try:
             saved = [len(group["params"]) for group in state_dict["param_groups"]]
         except (TypeError, KeyError):
             saved = "something else"
         if sizes != saved:
-            raise CheckpointError(
-                self.where,
-                f"parameter groups of sizes {sizes}",
-                saved,
-                "Build the optimizer with the groups it was saved with.",
-            )
+            fix = "Build the optimizer with the groups it was saved with."
+            raise CheckpointError(self.where, f"parameter groups of sizes {sizes}", saved, fix)
         pairs = zip(self.param_groups, state_dict["param_groups"], strict=True)
         groups = [{**own, **group, "params": own["params"]} for own, group in pairs]
         for options in groups:
@@ -280,12 +259,9 @@ class Optimizer(OptimizerHooks):
         needed = {**self.state_shapes(shape), **numbers}
         allowed_shapes = {**self.optional_shapes(shape), **needed}
         if not needed.keys() <= names <= allowed_shapes.keys():
-            raise CheckpointError(
-                self.where,
-                f"the state of parameter {number} to have {sorted(needed)}",
-                sorted(names),
-                "Load it into the optimizer it came from.",
-            )
+            expected = f"the state of parameter {number} to have {sorted(needed)}"
+            fix = "Load it into the optimizer it came from."
+            raise CheckpointError(self.where, expected, sorted(names), fix)
         out = {}
         for name in (name for name in entry if name in names):
             value = self.checked_entry(number, p, name, entry[name], allowed_shapes[name])

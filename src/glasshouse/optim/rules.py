@@ -53,12 +53,9 @@ class SGD(Optimizer):
     def check_options(self, options):
         super().check_options(options)
         if options["nesterov"] and (options["momentum"] == 0 or options["dampening"] != 0):
-            raise OptionError(
-                "SGD",
-                "momentum > 0 and dampening 0 with nesterov",
-                f"momentum={options['momentum']}, dampening={options['dampening']}",
-                "Change them.",
-            )
+            got = f"momentum={options['momentum']}, dampening={options['dampening']}"
+            fix = "Change them."
+            raise OptionError("SGD", "momentum > 0 and dampening 0 with nesterov", got, fix)
 
     def change(self, grad, state, group):
         momentum = group["momentum"]
@@ -238,9 +235,8 @@ class Rprop(Optimizer):
         super().check_options(options)
         shrinking, growing = options["etas"]
         if not 0 < shrinking < 1 < growing:
-            raise OptionError(
-                "Rprop", "0 < etas[0] < 1 < etas[1]", options["etas"], "Pass e.g. (0.5, 1.2)."
-            )
+            fix = "Pass e.g. (0.5, 1.2)."
+            raise OptionError("Rprop", "0 < etas[0] < 1 < etas[1]", options["etas"], fix)
 
     def change(self, grad, state, group):
         state["step"] = state.get("step", 0) + 1

@@ -112,21 +112,18 @@ class Sophia(Optimizer):
             got = "both" if estimates is not None else "none"
             raise OptionError("update_hessian", "batch_size or estimates", got, "Pass one.")
         if estimates is None and all(p.grad is None for p in params):
-            raise GradError(
-                "update_hessian", "gradients of sampled labels", "none", "Call backward() before."
-            )
+            fix = "Call backward() before."
+            raise GradError("update_hessian", "gradients of sampled labels", "none", fix)
         if estimates is None:
             grads = [p.grad for p in params]
             estimates = [None if g is None else g * g * float(batch_size) for g in grads]
         if len(estimates) != len(params):
-            raise OptionError(
-                "update_hessian", f"{len(params)} estimates", len(estimates), "Pass one for each."
-            )
+            fix = "Pass one for each."
+            raise OptionError("update_hessian", f"{len(params)} estimates", len(estimates), fix)
         for p, estimate in zip(params, estimates, strict=True):
             if estimate is not None and estimate.shape != p.shape:
-                raise ShapeError(
-                    "update_hessian", f"an estimate of {p.shape}", estimate.shape, "Reshape it."
-                )
+                fix = "Reshape it."
+                raise ShapeError("update_hessian", f"an estimate of {p.shape}", estimate.shape, fix)
         self.blend_hessian(estimates)
 
     @no_grad()

@@ -7,7 +7,7 @@ from copy import deepcopy
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import DTypeError, OptionError, type_name
 from glasshouse.dispatch import backend as backends
-from glasshouse.dispatch.value import cast
+from glasshouse.dispatch import cast
 from glasshouse.nn.module import Module
 from glasshouse.nn.norm import BatchNorm
 from glasshouse.ops.checks import check_range, check_type
@@ -80,9 +80,8 @@ class AveragedModel(Module):
         if not isinstance(model, Module):
             raise DTypeError("AveragedModel", "a Module", type_name(model), "Pass the model.")
         if avg_fn is not None and multi_avg_fn is not None:
-            raise OptionError(
-                "AveragedModel", "avg_fn or multi_avg_fn", "both", "Leave one of them out."
-            )
+            fix = "Leave one of them out."
+            raise OptionError("AveragedModel", "avg_fn or multi_avg_fn", "both", fix)
         self.module = deepcopy(model)
         if device is not None:
             self.module = self.module.to(device)
@@ -101,12 +100,9 @@ class AveragedModel(Module):
             averages += [own for own, _ in buffers]
             values += [other for _, other in buffers]
         if len(averages) != len(values):
-            raise OptionError(
-                "update_parameters",
-                f"a model with {len(averages)} tensors to average",
-                len(values),
-                "Pass the model that was copied.",
-            )
+            expected = f"a model with {len(averages)} tensors to average"
+            fix = "Pass the model that was copied."
+            raise OptionError("update_parameters", expected, len(values), fix)
         with no_grad():
             if count == 0:
                 copies = zip(averages, values, strict=True)

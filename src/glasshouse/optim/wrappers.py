@@ -54,12 +54,9 @@ class OptimizerWrapper(Optimizer):
         own, given = self.own_state(), state_dict
         given = given.get(self.where) if isinstance(given, dict) else None
         if not isinstance(given, dict) or own.keys() != given.keys():
-            raise CheckpointError(
-                self.where,
-                f"{self.where!r} with {sorted(own)}",
-                describe_dict(given),
-                "Pass what state_dict() of the same wrapper returned.",
-            )
+            expected = f"{self.where!r} with {sorted(own)}"
+            fix = "Pass what state_dict() of the same wrapper returned."
+            raise CheckpointError(self.where, expected, describe_dict(given), fix)
         before = self.inner.state_dict()
         self.inner.load_state_dict({k: v for k, v in state_dict.items() if k != self.where})
         try:
@@ -120,12 +117,9 @@ class Lookahead(OptimizerWrapper):
         slow = {int(i): x for i, x in state["slow"].items()}
         unlike = [i for i, x in slow.items() if i not in params or params[i].shape != x.shape]
         if unlike:
-            raise CheckpointError(
-                "Lookahead",
-                "slow weights of the shapes of its parameters",
-                f"others for {unlike}",
-                "Load it into an optimizer of the same model.",
-            )
+            expected = "slow weights of the shapes of its parameters"
+            fix = "Load it into an optimizer of the same model."
+            raise CheckpointError("Lookahead", expected, f"others for {unlike}", fix)
         super().load_own_state(state)
         self.slow = {params[i]: asarray(x, dtype=params[i].dtype) for i, x in slow.items()}
 

@@ -7,8 +7,7 @@ from threading import Lock, get_ident
 from time import perf_counter_ns
 
 from glasshouse.compile import toolchain
-from glasshouse.dispatch.bind import watchers
-from glasshouse.dispatch.watch import tell
+from glasshouse.dispatch import tell, watchers
 
 lock = Lock()  # one annotation may be entered by several threads, and within itself
 

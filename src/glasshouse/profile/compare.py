@@ -22,12 +22,8 @@ def read_run(path) -> dict:
         run = json.loads(Path(path).read_text(encoding="utf-8"))
         return {name: run[name] for name in ("step_ns", "modules", "kernels")}
     except (ValueError, KeyError, TypeError) as error:
-        raise OptionError(
-            "compare",
-            "a file of export_json",
-            f"{path} ({error!r})",
-            "Write one with --json or prof.export_json.",
-        ) from error
+        fix = "Write one with --json or prof.export_json."
+        raise OptionError("compare", "a file of export_json", f"{path} ({error!r})", fix) from error
 
 
 class Change(NamedTuple):

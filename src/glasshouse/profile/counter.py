@@ -60,12 +60,8 @@ class FlopCounter(Watcher):
 
     def __init__(self, model=None, *, multiply_add: int = 2, display: bool = False):
         if multiply_add not in (1, 2):
-            raise OptionError(
-                "FlopCounter",
-                "multiply_add to be 1 or 2",
-                repr(multiply_add),
-                "2 counts operations, 1 counts MACs.",
-            )
+            fix = "2 counts operations, 1 counts MACs."
+            raise OptionError("FlopCounter", "multiply_add to be 1 or 2", repr(multiply_add), fix)
         if model is not None and not hasattr(model, "named_modules"):
             raise OptionError("FlopCounter", "a Module", type_name(model), "Leave it out.")
         self.model, self.multiply_add, self.display = model, multiply_add, display
@@ -77,12 +73,9 @@ class FlopCounter(Watcher):
 
     def __enter__(self):
         if self in watchers:
-            raise OptionError(
-                "FlopCounter",
-                "a counter that is not counting",
-                "one within itself",
-                "Make a second one: counters may be nested.",
-            )
+            expected = "a counter that is not counting"
+            fix = "Make a second one: counters may be nested."
+            raise OptionError("FlopCounter", expected, "one within itself", fix)
         self.thread = get_ident()
         self.op = counting(self.counts, state.thread)
         self.replayed = state.thread, self.counts

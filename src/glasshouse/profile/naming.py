@@ -9,11 +9,10 @@ import inspect
 import numpy as np
 
 from glasshouse.compile.source_map import NAME_OPS, StepInfo, label_of
+from glasshouse.dispatch import Mode, as_value
 from glasshouse.dispatch.backend import use_backend
 from glasshouse.dispatch.call import MATRIX
 from glasshouse.dispatch.compose import composed_functions
-from glasshouse.dispatch.mode import Mode
-from glasshouse.dispatch.value import as_value
 from glasshouse.dispatch.watch import unwatched
 
 FEWEST = 3  # primitives of a function that is told by them

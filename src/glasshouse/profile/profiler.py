@@ -100,12 +100,8 @@ class profile:
     ):
         for name, fn in (("schedule", schedule), ("on_trace_ready", on_trace_ready)):
             if fn is not None and not callable(fn):
-                raise OptionError(
-                    "profile",
-                    f"{name} to be a function",
-                    repr(fn),
-                    "Use gh.profile.schedule(...) or a function of the profile.",
-                )
+                fix = "Use gh.profile.schedule(...) or a function of the profile."
+                raise OptionError("profile", f"{name} to be a function", repr(fn), fix)
         check_least("profile", "max_events", max_events, 1, "Each event takes 40 bytes.")
         self.schedule, self.on_trace_ready = schedule, on_trace_ready
         self.record_shapes, self.with_flops = record_shapes, with_flops
@@ -203,12 +199,8 @@ class profile:
         Raises: BackendError if nothing was.
         """
         if self.recorded is None:
-            raise BackendError(
-                "profile",
-                "a recording that has ended",
-                "none",
-                "Leave the with block, or let the schedule come to an active step.",
-            )
+            fix = "Leave the with block, or let the schedule come to an active step."
+            raise BackendError("profile", "a recording that has ended", "none", fix)
         return self.recorded
 
     def key_averages(self, group_by_input_shape=False, group_by_stack_n: int = 0) -> EventAverages:

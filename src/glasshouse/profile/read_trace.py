@@ -18,9 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from glasshouse.base import Spec
-from glasshouse.base.dtype import as_dtype, float32
-from glasshouse.base.errors import OptionError
+from glasshouse.base import OptionError, Spec, as_dtype, float32
 from glasshouse.compile.work import StepKind
 from glasshouse.dispatch.call import Call, Cost
 from glasshouse.dispatch.fallback import FallbackCounter

@@ -18,10 +18,9 @@ import numpy as np
 from glasshouse import memory
 from glasshouse.compile import toolchain
 from glasshouse.dispatch import backend as backends
-from glasshouse.dispatch.bind import bind, state
+from glasshouse.dispatch import bind, hooks, state
 from glasshouse.dispatch.call import Call
 from glasshouse.dispatch.compose import CALL
-from glasshouse.dispatch.hooks import hooks
 from glasshouse.dispatch.scope import Origin, origin_of, path_of
 from glasshouse.dispatch.watch import DeviceTimes, MessageTimes, ProgramRun, Watcher, ignore_call
 from glasshouse.graph.node import Node

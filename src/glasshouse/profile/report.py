@@ -144,12 +144,8 @@ def folded(trace: Trace, metric: str = "kernel_ns") -> list[tuple[list[str], int
     Raises: OptionError.
     """
     if metric not in ("kernel_ns", "self_ns"):
-        raise OptionError(
-            "export_stacks",
-            "kernel_ns or self_ns as metric",
-            repr(metric),
-            "The one is time in kernels, the other time in Python.",
-        )
+        fix = "The one is time in kernels, the other time in Python."
+        raise OptionError("export_stacks", "kernel_ns or self_ns as metric", repr(metric), fix)
     values = trace.kernel_ns_of_events if metric == "kernel_ns" else trace.self_ns
     sums: dict[tuple, float] = {}
     for i in np.flatnonzero(trace.is_op):

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from glasshouse.base import having
-from glasshouse.base.errors import OptionError
+from glasshouse.base import OptionError, having
 
 SHORTEST = 16  # characters that names are left, as long as cards' are; columns go first
 UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -38,9 +37,8 @@ def writable(where: str, path, endings: tuple[str, ...] = ("",)) -> Path:
     """
     path = Path(path)
     if not path.name.endswith(endings):
-        raise OptionError(
-            where, f"a path that ends in {' or '.join(endings)}", repr(path.name), "Rename it."
-        )
+        expected = f"a path that ends in {' or '.join(endings)}"
+        raise OptionError(where, expected, repr(path.name), "Rename it.")
     if path.is_dir():
         raise IsADirectoryError(
             f"{where}: expected the path of a file; got the folder {path}. Name a file in it."

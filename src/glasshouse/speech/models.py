@@ -66,12 +66,9 @@ class AsrTransformer(nn.Module):
     def forward(self, features):
         x = as_value(features, where="AsrTransformer")
         if x.ndim != 3 or x.shape[2] != self.features or self.frames(x.shape[1]) > self.max_len:
-            raise ShapeError(
-                "AsrTransformer",
-                f"(N, T, {self.features}) with T at most {3 * self.max_len}",
-                x.shape,
-                "Cut the recording, or raise max_len.",
-            )
+            expected = f"(N, T, {self.features}) with T at most {3 * self.max_len}"
+            fix = "Cut the recording, or raise max_len."
+            raise ShapeError("AsrTransformer", expected, x.shape, fix)
         x = glu(self.conv(self.norm(x).transpose(1, 2)), dim=1).transpose(1, 2)  # (N, T', dim)
         x = self.dropout(x + self.positions[: x.shape[1]])
         return self.output(self.layers(x))

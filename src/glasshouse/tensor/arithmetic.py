@@ -3,8 +3,7 @@
 import math
 import operator
 
-from glasshouse.base import DTypeError, bool_, inexact_dtype, int32
-from glasshouse.base.dtype import as_dtype, float64, promote
+from glasshouse.base import DTypeError, as_dtype, bool_, float64, inexact_dtype, int32, promote
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import SCALARS, Value, as_value, cast, full
 from glasshouse.ops import elementwise as cards

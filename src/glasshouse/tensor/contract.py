@@ -3,9 +3,9 @@
 import math
 
 from glasshouse.base import DTypeError, OptionError, ShapeError, broadcast_shapes, check_axis
+from glasshouse.dispatch import Value, as_value, broadcast_to, cast, reshape
 from glasshouse.dispatch import value as values
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
 from glasshouse.ops import contract as cards
 from glasshouse.ops.cast import conj
 from glasshouse.ops.checks import check_matrices, check_type
@@ -49,19 +49,12 @@ def matmul(x1, x2, /):
     """
     x1, x2 = promoted("matmul", x1, x2)
     if not x1.ndim or not x2.ndim:
-        raise ShapeError(
-            "matmul",
-            "operands with one axis or more",
-            f"{x1.shape} and {x2.shape}",
-            "Use * for scalars.",
-        )
+        expected = "operands with one axis or more"
+        raise ShapeError("matmul", expected, f"{x1.shape} and {x2.shape}", "Use * for scalars.")
     if x1.shape[-1] != x2.shape[-2 if x2.ndim > 1 else 0]:
-        raise ShapeError(
-            "matmul",
-            "lhs.shape[-1] == rhs.shape[-2]",
-            f"{x1.shape} and {x2.shape}",
-            "Transpose an operand, or check the feature size.",
-        )
+        expected = "lhs.shape[-1] == rhs.shape[-2]"
+        fix = "Transpose an operand, or check the feature size."
+        raise ShapeError("matmul", expected, f"{x1.shape} and {x2.shape}", fix)
     row, column = x1.ndim == 1, x2.ndim == 1
     x1 = reshape(x1, (1, *x1.shape)) if row else x1
     x2 = reshape(x2, (*x2.shape, 1)) if column else x2
@@ -92,12 +85,8 @@ def vecdot(x1, x2, /, *, axis: int = -1):
     x1, x2 = promoted("vecdot", x1, x2)
     axis = check_axis("vecdot", axis, min(x1.ndim, x2.ndim)) - min(x1.ndim, x2.ndim)
     if x1.shape[axis] != x2.shape[axis]:
-        raise ShapeError(
-            "vecdot",
-            f"equal sizes along axis {axis}",
-            f"{x1.shape} and {x2.shape}",
-            "Slice one of them.",
-        )
+        expected = f"equal sizes along axis {axis}"
+        raise ShapeError("vecdot", expected, f"{x1.shape} and {x2.shape}", "Slice one of them.")
     moved = [move_axes(x, (x.ndim + axis,), (x.ndim - 1,)) for x in (conj(x1), x2)]
     stack = broadcast_shapes("vecdot", *(x.shape[:-1] for x in moved))
     n = x1.shape[axis]
@@ -121,12 +110,8 @@ def tensordot(x1, x2, /, *, axes=2):
     first, second = summed_axes(x1, x2, axes)
     sizes = [x1.shape[a] for a in first]
     if sizes != [x2.shape[a] for a in second]:
-        raise ShapeError(
-            "tensordot",
-            "equal sizes on the summed axes",
-            f"{x1.shape} along {first} and {x2.shape} along {second}",
-            "Check the axes.",
-        )
+        got = f"{x1.shape} along {first} and {x2.shape} along {second}"
+        raise ShapeError("tensordot", "equal sizes on the summed axes", got, "Check the axes.")
     rest1 = [a for a in range(x1.ndim) if a not in first]
     rest2 = [a for a in range(x2.ndim) if a not in second]
     shape1, shape2 = (tuple(x.shape[a] for a in r) for x, r in ((x1, rest1), (x2, rest2)))
@@ -139,18 +124,14 @@ def tensordot(x1, x2, /, *, axes=2):
 def summed_axes(x1: Value, x2: Value, axes):
     if isinstance(axes, int):
         if not 0 <= axes <= min(x1.ndim, x2.ndim):
-            raise ShapeError(
-                "tensordot",
-                f"axes from 0 to {min(x1.ndim, x2.ndim)}",
-                f"{axes} for shapes {x1.shape} and {x2.shape}",
-                "Sum over fewer axes.",
-            )
+            got = f"{axes} for shapes {x1.shape} and {x2.shape}"
+            fix = "Sum over fewer axes."
+            raise ShapeError("tensordot", f"axes from 0 to {min(x1.ndim, x2.ndim)}", got, fix)
         return list(range(x1.ndim - axes, x1.ndim)), list(range(axes))
     first, second = ([a] if isinstance(a, int) else list(a) for a in axes)
     if len(first) != len(second):
-        raise ShapeError(
-            "tensordot", "as many axes of x1 as of x2", f"{first} and {second}", "Pair them."
-        )
+        fix = "Pair them."
+        raise ShapeError("tensordot", "as many axes of x1 as of x2", f"{first} and {second}", fix)
     pairs = ((first, x1), (second, x2))
     return [[check_axis("tensordot", a, x.ndim) for a in axes] for axes, x in pairs]
 
@@ -219,24 +200,17 @@ def parse_subscripts(subscripts: str, values):
     left, arrow, right = subscripts.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(values):
-        raise OptionError(
-            "einsum",
-            f"{len(terms)} operands for {subscripts!r}",
-            len(values),
-            "Give one operand per comma-separated term.",
-        )
+        fix = "Give one operand per comma-separated term."
+        raise OptionError("einsum", f"{len(terms)} operands for {subscripts!r}", len(values), fix)
     rest = [x.ndim - len(t.replace("...", "")) for t, x in zip(terms, values, strict=True)]
     widest = max((r for t, r in zip(terms, rest, strict=True) if "..." in t), default=0)
     dots = [str(i) for i in range(widest)]
     operand_letters = []
     for term, r, x in zip(terms, rest, values, strict=True):
         if r < 0 or (r and "..." not in term):
-            raise ShapeError(
-                "einsum",
-                f"{term!r} to name every axis of its operand",
-                f"shape {x.shape}",
-                "Use one letter per axis, or '...'.",
-            )
+            expected = f"{term!r} to name every axis of its operand"
+            fix = "Use one letter per axis, or '...'."
+            raise ShapeError("einsum", expected, f"shape {x.shape}", fix)
         head, _, tail = term.partition("...")
         operand_letters.append([*head, *(dots[widest - r :] if "..." in term else ()), *tail])
     letters = [letter for term in operand_letters for letter in term]
@@ -248,12 +222,9 @@ def parse_subscripts(subscripts: str, values):
     wrong = [c for c in result if c not in letters or result.count(c) > 1]
     wrong += [c for c in letters if not (c.isalpha() or c in dots)]
     if wrong:
-        raise OptionError(
-            "einsum",
-            "letters, and a result that names each at most once",
-            f"{wrong[0]!r} in {subscripts!r}",
-            "Check the subscripts.",
-        )
+        expected = "letters, and a result that names each at most once"
+        fix = "Check the subscripts."
+        raise OptionError("einsum", expected, f"{wrong[0]!r} in {subscripts!r}", fix)
     return operand_letters, result
 
 
@@ -265,12 +236,9 @@ def letter_sizes(subscripts: str, terms, values) -> dict[str, int]:
             if earlier == 1:
                 sizes[letter] = size
             elif size not in (earlier, 1):
-                raise ShapeError(
-                    "einsum",
-                    f"one size for {letter!r} in {subscripts!r}",
-                    f"{earlier} and {size}",
-                    "Check the operands' shapes.",
-                )
+                expected = f"one size for {letter!r} in {subscripts!r}"
+                fix = "Check the operands' shapes."
+                raise ShapeError("einsum", expected, f"{earlier} and {size}", fix)
     return sizes
 
 

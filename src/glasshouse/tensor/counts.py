@@ -6,9 +6,8 @@ import numpy as np
 
 from glasshouse.base import OptionError, ShapeError, check_axes, check_axis, int64
 from glasshouse.base.dtype import float64, int32, uint64
-from glasshouse.dispatch import bind, primitives
+from glasshouse.dispatch import Value, as_value, bind, cast, full, primitives, reshape
 from glasshouse.dispatch.spelling import takes_names_of_pytorch
-from glasshouse.dispatch.value import Value, as_value, cast, full, reshape
 from glasshouse.ops import index as cards
 from glasshouse.ops.checks import check_integers, check_option
 from glasshouse.ops.compare import where

@@ -23,12 +23,9 @@ from glasshouse.tensor.manipulate import broadcast_arrays, copied, expand_dims, 
 def check_device(where: str, device) -> None:
     here = backends.current()
     if device is not None and device != here.device:
-        raise DeviceError(
-            where,
-            f"device {here.device!r} of backend {here.name}",
-            repr(device),
-            "Choose another backend with gh.backends.use.",
-        )
+        expected = f"device {here.device!r} of backend {here.name}"
+        fix = "Choose another backend with gh.backends.use."
+        raise DeviceError(where, expected, repr(device), fix)
 
 
 def as_leaf(x: Value, requires_grad: bool = False) -> Value:
@@ -74,12 +71,8 @@ def asarray(obj, /, dtype=None, *, device=None, copy=None):
     check_device("asarray", device)
     dtype = None if dtype is None else as_dtype(dtype)
     if copy is False and not shares(obj, dtype):
-        raise OptionError(
-            "asarray",
-            "data that needs no copy",
-            f"{type_name(obj)} for dtype {dtype}",
-            "Leave copy at None.",
-        )
+        got = f"{type_name(obj)} for dtype {dtype}"
+        raise OptionError("asarray", "data that needs no copy", got, "Leave copy at None.")
     if copy and isinstance(obj, np.ndarray):
         obj = obj.copy()
     out = as_value(obj, dtype)
@@ -124,12 +117,9 @@ def from_dlpack(x, /, *, device=None, copy=None):
             return copied(out) if copy else out
         return as_value(np.from_dlpack(x, copy=copy))
     except (BufferError, RuntimeError, TypeError) as error:
-        raise DTypeError(
-            "from_dlpack",
-            "an array in host memory, without a gradient",
-            f"{type_name(x)}: {error}",
-            "Detach it and move it to the CPU.",
-        ) from None
+        expected = "an array in host memory, without a gradient"
+        fix = "Detach it and move it to the CPU."
+        raise DTypeError("from_dlpack", expected, f"{type_name(x)}: {error}", fix) from None
 
 
 def full(shape, fill_value, dtype=None, *, device=None, requires_grad: bool = False):
@@ -152,9 +142,8 @@ def full(shape, fill_value, dtype=None, *, device=None, requires_grad: bool = Fa
     dtype = dtype or by_python_type[type(fill_value)]
     endless = type(fill_value) is float and not math.isfinite(fill_value)
     if type(fill_value) is complex and not dtype.is_complex or endless and dtype.is_integer:
-        raise DTypeError(
-            "full", f"a fill_value that fits {dtype.name}", fill_value, "Choose another dtype."
-        )
+        fix = "Choose another dtype."
+        raise DTypeError("full", f"a fill_value that fits {dtype.name}", fill_value, fix)
     return as_leaf(values.full(shape, fill_value, dtype, "full"), requires_grad)
 
 

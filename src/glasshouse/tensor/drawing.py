@@ -4,9 +4,7 @@ those that PyTorch draws from the same seed."""
 import math
 import os
 
-from glasshouse.base import OptionError, ShapeError
-from glasshouse.base.dtype import as_dtype, float32, float64, int64
-from glasshouse.base.shape import check_shape
+from glasshouse.base import OptionError, ShapeError, as_dtype, check_shape, float32, float64, int64
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
 from glasshouse.ops import elementwise as cards
 from glasshouse.ops.compare import where

@@ -35,20 +35,15 @@ def inexact(where: str, *xs) -> list[Value]:
 def check_real(where: str, *xs: Value) -> None:
     for x in xs:
         if x.dtype.is_complex:
-            raise DTypeError(
-                where, "real values", x.dtype.name, "Take gh.real, gh.imag or gh.abs first."
-            )
+            fix = "Take gh.real, gh.imag or gh.abs first."
+            raise DTypeError(where, "real values", x.dtype.name, fix)
 
 
 def check_bits(where: str, *xs: Value, bools: bool = True) -> None:
     for x in xs:
         if x.dtype.is_inexact or (x.dtype.is_bool and not bools):
-            raise DTypeError(
-                where,
-                f"{'booleans or ' if bools else ''}integers",
-                x.dtype.name,
-                "Compare or cast first.",
-            )
+            fix = "Compare or cast first."
+            raise DTypeError(where, f"{'booleans or ' if bools else ''}integers", x.dtype.name, fix)
 
 
 DOC = """{about}

@@ -7,10 +7,9 @@ import math
 import numbers
 import operator
 
-from glasshouse.base import OptionError, check_axis
+from glasshouse.base import DTypeError, OptionError, check_axis
 from glasshouse.base import dtype as dtypes
 from glasshouse.base.dtype import DType, as_dtype, complex_dtype, float32, real_dtype
-from glasshouse.base.errors import DTypeError
 from glasshouse.dispatch.spelling import takes_names_of_pytorch
 from glasshouse.dispatch.value import Value, as_value, cast
 from glasshouse.ops import fourier as cards

@@ -80,12 +80,8 @@ def clip_grads_with_norm_(parameters, max_norm: float, total_norm, foreach=None)
 
 def check_norm(where: str, max_norm: float, norm_type: float) -> None:
     if not (is_least(max_norm, 0) and is_least(norm_type, 0) and norm_type):
-        raise OptionError(
-            where,
-            "max_norm >= 0 and norm_type > 0",
-            f"max_norm={max_norm!r}, norm_type={norm_type!r}",
-            "norm_type may be inf.",
-        )
+        got = f"max_norm={max_norm!r}, norm_type={norm_type!r}"
+        raise OptionError(where, "max_norm >= 0 and norm_type > 0", got, "norm_type may be inf.")
 
 
 def is_least(number, least: float) -> bool:
@@ -112,12 +108,8 @@ def norm_of(where: str, tensors: list, norm_type: float, error_if_nonfinite: boo
     with no_grad():
         total = total_norm(tensors, float(norm_type), shardings)
         if error_if_nonfinite and not math.isfinite(total.item()):
-            raise GradError(
-                where,
-                "a finite gradient norm",
-                total.item(),
-                "Look for the layer whose gradient is not finite, or lower the learning rate.",
-            )
+            fix = "Look for the layer whose gradient is not finite, or lower the learning rate."
+            raise GradError(where, "a finite gradient norm", total.item(), fix)
     return total
 
 
@@ -168,9 +160,8 @@ def clip_grad_value_(parameters, clip_value: float, foreach=None) -> None:
     params = with_grad("clip_grad_value_", parameters)
     for p in params:
         if p.grad.dtype.is_complex:
-            raise DTypeError(
-                "clip_grad_value_", "real gradients", p.grad.dtype.name, "Use clip_grad_norm_."
-            )
+            fix = "Use clip_grad_norm_."
+            raise DTypeError("clip_grad_value_", "real gradients", p.grad.dtype.name, fix)
     with no_grad():
         for p in params:
             high = full(p.grad.shape, float(clip_value), p.grad.dtype)

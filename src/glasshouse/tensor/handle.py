@@ -27,9 +27,8 @@ from glasshouse.tensor import contract, index, printing
 
 def check_visible() -> None:
     if state.values_hidden:
-        raise HiddenValueError(
-            "value", "no look at a tensor's value", "one while tracing", "Return the tensor."
-        )
+        fix = "Return the tensor."
+        raise HiddenValueError("value", "no look at a tensor's value", "one while tracing", fix)
 
 
 def writing(where: str, compute):
@@ -138,29 +137,17 @@ class Tensor(Value):
         Raises: DTypeError for integers and booleans, GradError for results of operations.
         """
         if self.mode is not None and wanted and self.tape_entry is None:
-            raise TransformError(
-                "requires_grad_",
-                "an ordinary tensor",
-                f"a value inside {type(self.mode).__name__}",
-                "Use gh.grad there.",
-            )
+            got = f"a value inside {type(self.mode).__name__}"
+            raise TransformError("requires_grad_", "an ordinary tensor", got, "Use gh.grad there.")
         if wanted and self.tape_entry is None:
             if not self.dtype.is_inexact:
-                raise DTypeError(
-                    "requires_grad_",
-                    "a floating or complex dtype",
-                    self.dtype.name,
-                    "Cast it to float32.",
-                )
+                expected = "a floating or complex dtype"
+                raise DTypeError("requires_grad_", expected, self.dtype.name, "Cast it to float32.")
             self.tape_entry, self.slot = Leaf(self), 0
         elif not wanted and self.tape_entry is not None:
             if not self.is_leaf:
-                raise GradError(
-                    "requires_grad_",
-                    "a leaf to switch off",
-                    "the result of an operation",
-                    "Use .detach().",
-                )
+                got = "the result of an operation"
+                raise GradError("requires_grad_", "a leaf to switch off", got, "Use .detach().")
             self.tape_entry = None
         return self
 
@@ -183,12 +170,8 @@ class Tensor(Value):
         Raises: GradError if the tensor is untracked.
         """
         if self.tape_entry is None:
-            raise GradError(
-                "register_hook",
-                "a tensor with requires_grad=True",
-                "one without",
-                "Set requires_grad first.",
-            )
+            fix = "Set requires_grad first."
+            raise GradError("register_hook", "a tensor with requires_grad=True", "one without", fix)
         return add_hook(self, self.slot, fn)
 
     def register_post_accumulate_grad_hook(self, fn):
@@ -198,12 +181,9 @@ class Tensor(Value):
         Raises: GradError if the tensor is no leaf that collects its gradient.
         """
         if not isinstance(self.tape_entry, Leaf):
-            raise GradError(
-                "register_post_accumulate_grad_hook",
-                "a leaf with requires_grad=True",
-                "another tensor",
-                "Register it on a parameter.",
-            )
+            expected = "a leaf with requires_grad=True"
+            fix = "Register it on a parameter."
+            raise GradError("register_post_accumulate_grad_hook", expected, "another tensor", fix)
         told_early.add(self.tape_entry)
         return add_hook(self, AFTERWARDS, fn)
 
@@ -241,39 +221,24 @@ class Tensor(Value):
     def write(self, where: str, value):
         """This tensor, bound to `value`, after checks that leave it unchanged when they fail."""
         if value.mode is not self.mode:
-            raise TransformError(
-                where,
-                "a value of the tensor's own level",
-                f"one of an inner transform ({type(value.mode).__name__})",
-                "Return a new tensor instead of writing.",
-            )
+            got = f"one of an inner transform ({type(value.mode).__name__})"
+            fix = "Return a new tensor instead of writing."
+            raise TransformError(where, "a value of the tensor's own level", got, fix)
         if isinstance(self.tape_entry, Leaf) and recording(self):
-            raise GradError(
-                where,
-                "no writing to a leaf with requires_grad=True while gradients are recorded",
-                "one",
-                "Write inside gh.no_grad().",
-            )
+            expected = "no writing to a leaf with requires_grad=True while gradients are recorded"
+            raise GradError(where, expected, "one", "Write inside gh.no_grad().")
         self.rebind(value)
         return self
 
     def in_place(self, where: str, result):
         """This tensor bound to the result of an operator, which must have its shape and kind."""
         if result.shape != self.shape:
-            raise ShapeError(
-                where,
-                f"a result of shape {self.shape}",
-                result.shape,
-                "Write x = x … to get a new tensor.",
-            )
+            fix = "Write x = x … to get a new tensor."
+            raise ShapeError(where, f"a result of shape {self.shape}", result.shape, fix)
         if result.dtype is not self.dtype:
             if result.dtype.is_inexact and not self.dtype.is_inexact:
-                raise DTypeError(
-                    where,
-                    f"a result that fits {self.dtype.name}",
-                    result.dtype.name,
-                    "Cast the tensor first.",
-                )
+                expected = f"a result that fits {self.dtype.name}"
+                raise DTypeError(where, expected, result.dtype.name, "Cast the tensor first.")
             result = cast(result, self.dtype)
         return self.write(where, result)
 
@@ -331,9 +296,8 @@ class Tensor(Value):
     def one(self, where: str):
         """The one element of a 0-d (or one-element) tensor, for bool(), int() …"""
         if self.size != 1:
-            raise ShapeError(
-                where, "one element", f"shape {self.shape}", "Use gh.any or gh.all, or index it."
-            )
+            fix = "Use gh.any or gh.all, or index it."
+            raise ShapeError(where, "one element", f"shape {self.shape}", fix)
         return self.numpy().item()
 
     __bool__ = converted(bool)
@@ -418,12 +382,9 @@ class Tensor(Value):
         here = backends.current()
         if here.device != device:
             cuda = device if device.startswith("cuda") else "cuda"
-            raise DeviceError(
-                "to_device",
-                f"device {here.device!r} of backend {here.name}",
-                repr(device),
-                f"For {cuda!r}, switch with gh.backends.use('torch:{cuda}').",
-            )
+            expected = f"device {here.device!r} of backend {here.name}"
+            fix = f"For {cuda!r}, switch with gh.backends.use('torch:{cuda}')."
+            raise DeviceError("to_device", expected, repr(device), fix)
         return box(here.from_numpy(self.numpy()), self.spec, here)
 
     def cpu(self):

@@ -165,12 +165,8 @@ def contents(name: str, value, x: Value, shape: Shape):
         return full(shape, value, x.dtype, where=name)
     value = as_value(value, where=name)
     if value.dtype.is_complex and not x.dtype.is_complex:
-        raise DTypeError(
-            name,
-            f"values that fit {x.dtype.name}",
-            value.dtype.name,
-            "Take gh.real of them, or make the tensor complex.",
-        )
+        fix = "Take gh.real of them, or make the tensor complex."
+        raise DTypeError(name, f"values that fit {x.dtype.name}", value.dtype.name, fix)
     extra = value.ndim - len(shape)
     if extra > 0 and value.shape[:extra] == (1,) * extra:
         value = reshape(value, value.shape[extra:])
@@ -236,12 +232,8 @@ def along(where_: str, x, indices, axis: int):
     check_integers(where_, indices)
     axis = check_axis(where_, axis, x.ndim)
     if indices.ndim != x.ndim:
-        raise ShapeError(
-            where_,
-            f"indices with as many axes as x, {x.ndim}",
-            f"shape {indices.shape}",
-            "Add axes with expand_dims.",
-        )
+        expected = f"indices with as many axes as x, {x.ndim}"
+        raise ShapeError(where_, expected, f"shape {indices.shape}", "Add axes with expand_dims.")
     rest = [tuple(1 if i == axis else s for i, s in enumerate(v.shape)) for v in (x, indices)]
     rest = broadcast_shapes(where_, *rest)
     size, count = x.shape[axis], indices.shape[axis]

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from glasshouse.base import DTypeError, IndexOutOfRangeError, int64, type_name
-from glasshouse.base.shape import Shape
+from glasshouse.base import DTypeError, IndexOutOfRangeError, Shape, int64, type_name
+from glasshouse.dispatch import Value, as_value, cast
 from glasshouse.dispatch import value as values
-from glasshouse.dispatch.value import Value, as_value, cast
 from glasshouse.ops import index as cards
 
 
@@ -58,16 +57,11 @@ def expand_key(key, ndim: int) -> list:
     used = sum(not isinstance(item, added) for item in items)
     rests = [i for i, item in enumerate(items) if item is Ellipsis]
     if len(rests) > 1:
-        raise IndexOutOfRangeError(
-            "index", "at most one '...'", len(rests), "Write the other axes as ':'."
-        )
+        fix = "Write the other axes as ':'."
+        raise IndexOutOfRangeError("index", "at most one '...'", len(rests), fix)
     if used > ndim:
-        raise IndexOutOfRangeError(
-            "index",
-            f"at most {ndim} indices, one per axis",
-            used,
-            "Remove some, or add axes with None.",
-        )
+        fix = "Remove some, or add axes with None."
+        raise IndexOutOfRangeError("index", f"at most {ndim} indices, one per axis", used, fix)
     place = rests[0] + 1 if rests else len(items)
     items[place:place] = [slice(None)] * (ndim - used)
     return items
@@ -123,19 +117,15 @@ def plan_axis(plan: IndexPlan, item, axis: int, size: int, places: list[int]) ->
         try:
             plan.shape.append(plan.cover(*item.indices(size)))
         except TypeError:
-            raise DTypeError(
-                "index", "integers or None in a slice", item, "Use integer bounds."
-            ) from None
+            fix = "Use integer bounds."
+            raise DTypeError("index", "integers or None in a slice", item, fix) from None
         return
     number = as_integer(item)
     if number is not None:
         if not -size <= number < size:
-            raise IndexOutOfRangeError(
-                "index",
-                f"an index from {-size} to {size - 1} for axis {axis} of size {size}",
-                number,
-                "Check the index against the shape.",
-            )
+            expected = f"an index from {-size} to {size - 1} for axis {axis} of size {size}"
+            fix = "Check the index against the shape."
+            raise IndexOutOfRangeError("index", expected, number, fix)
         number += size if number < 0 else 0
         plan.cover(number, number + 1, 1)
         plan.dropped.append(len(plan.shape))
@@ -162,20 +152,14 @@ def as_integer(item) -> int | None:
 def index_array(item, axis: int, size: int):
     if isinstance(item, MaskPart):
         if item.size not in (size, 0):  # an empty mask chooses nothing of an axis of any size
-            raise IndexOutOfRangeError(
-                "index",
-                f"a mask of size {size} on axis {axis}",
-                item.size,
-                "A mask has the shape of the axes it indexes.",
-            )
+            expected = f"a mask of size {size} on axis {axis}"
+            fix = "A mask has the shape of the axes it indexes."
+            raise IndexOutOfRangeError("index", expected, item.size, fix)
         return item.indices
     if not isinstance(item, (np.ndarray, Value)):
-        raise DTypeError(
-            "index",
-            "integers, slices, None, '...' or arrays",
-            f"{type_name(item)} {item!r}",
-            "Convert it to an integer.",
-        )
+        expected = "integers, slices, None, '...' or arrays"
+        fix = "Convert it to an integer."
+        raise DTypeError("index", expected, f"{type_name(item)} {item!r}", fix)
     kind = item.dtype.kind
     if kind not in ("i", "u", "int", "uint"):
         name = getattr(item.dtype, "name", item.dtype)

@@ -5,9 +5,8 @@ import operator
 
 import numpy as np
 
-from glasshouse.base import DTypeError, OptionError, type_name
+from glasshouse.base import DTypeError, OptionError, check_shape, type_name
 from glasshouse.base.dtype import as_dtype, default_float, float32, float64
-from glasshouse.base.shape import check_shape
 from glasshouse.dispatch.value import as_value, cast
 from glasshouse.tensor import elementwise, special
 from glasshouse.tensor.creation import arange, asarray, check_device, makes_leaves, zeros

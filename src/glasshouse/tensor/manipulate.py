@@ -42,12 +42,9 @@ def reshape(x, /, shape, *, copy=None):
     if -1 in sizes:
         others = math.prod(size for size in sizes if size != -1)
         if others == 0 or x.size % others:
-            raise ShapeError(
-                "reshape",
-                f"sizes whose product divides {x.size}",
-                f"{tuple(shape)} for shape {x.shape}",
-                "Name all sizes.",
-            )
+            expected = f"sizes whose product divides {x.size}"
+            fix = "Name all sizes."
+            raise ShapeError("reshape", expected, f"{tuple(shape)} for shape {x.shape}", fix)
         sizes[sizes.index(-1)] = x.size // others
     return movement.reshape(x, shape=tuple(sizes)) if copy else values.reshape(x, tuple(sizes))
 
@@ -86,12 +83,8 @@ def permute_dims(x, /, axes):
     """
     x = as_value(x, where="permute_dims")
     if len(check_axes("permute_dims", tuple(axes), x.ndim)) != x.ndim:
-        raise ShapeError(
-            "permute_dims",
-            f"each of the {x.ndim} axes of shape {x.shape} once",
-            tuple(axes),
-            "Name every axis.",
-        )
+        expected = f"each of the {x.ndim} axes of shape {x.shape} once"
+        raise ShapeError("permute_dims", expected, tuple(axes), "Name every axis.")
     order = tuple(check_axis("permute_dims", axis, x.ndim) for axis in axes)
     return x if order == tuple(range(x.ndim)) else movement.permute(x, axes=order)
 
@@ -116,12 +109,8 @@ def transpose(x, /, *axes):
         return permute_dims(x, axes[0])
     if len(axes) == 2:
         return swapaxes(x, *axes)
-    raise OptionError(
-        "transpose",
-        "no axes, two axes, or one tuple of all",
-        axes,
-        "Use gh.permute_dims for an order of axes.",
-    )
+    fix = "Use gh.permute_dims for an order of axes."
+    raise OptionError("transpose", "no axes, two axes, or one tuple of all", axes, fix)
 
 
 @composed
@@ -153,12 +142,9 @@ def moveaxis(x, source, destination, /):
     source = source if isinstance(source, (tuple, list)) else (source,)
     destination = destination if isinstance(destination, (tuple, list)) else (destination,)
     if len(source) != len(destination):
-        raise ShapeError(
-            "moveaxis",
-            "as many sources as destinations",
-            f"{tuple(source)} and {tuple(destination)}",
-            "Give one destination per source.",
-        )
+        expected = "as many sources as destinations"
+        fix = "Give one destination per source."
+        raise ShapeError("moveaxis", expected, f"{tuple(source)} and {tuple(destination)}", fix)
     for axes in (source, destination):
         check_axes("moveaxis", tuple(axes), x.ndim)  # for repeated ones
     given = (source, destination)
@@ -195,12 +181,8 @@ def squeeze(x, /, axis=None):
         return values.reshape(x, tuple(size for size in x.shape if size != 1))
     axes = check_axes("squeeze", axis, x.ndim)
     if any(x.shape[i] != 1 for i in axes):
-        raise ShapeError(
-            "squeeze",
-            "axes of size 1",
-            f"axis {axis} of shape {x.shape}",
-            "Index or reduce that axis instead.",
-        )
+        fix = "Index or reduce that axis instead."
+        raise ShapeError("squeeze", "axes of size 1", f"axis {axis} of shape {x.shape}", fix)
     return values.reshape(x, tuple(size for i, size in enumerate(x.shape) if i not in axes))
 
 
@@ -295,12 +277,9 @@ def stack(arrays, /, axis: int = 0):
 
 def check_equal(where: str, shapes, arrays) -> None:
     if len({*shapes, *(x.ndim for x in arrays)}) > 2:
-        raise ShapeError(
-            where,
-            f"equal shapes{' but for the axis' if where == 'concat' else ''}",
-            ", ".join(str(x.shape) for x in arrays),
-            "Pad or reshape them first.",
-        )
+        expected = f"equal shapes{' but for the axis' if where == 'concat' else ''}"
+        fix = "Pad or reshape them first."
+        raise ShapeError(where, expected, ", ".join(str(x.shape) for x in arrays), fix)
 
 
 @composed
@@ -345,12 +324,9 @@ def split(x, indices_or_sections, /, axis: int = 0, *, dim: int | None = None) -
     else:
         count = operator.index(indices_or_sections)
         if count < 1 or size % count:
-            raise ShapeError(
-                "split",
-                f"a number of sections that divides {size}",
-                f"{count} for shape {x.shape}, axis {axis}",
-                "Use gh.chunk for unequal parts.",
-            )
+            expected = f"a number of sections that divides {size}"
+            fix = "Use gh.chunk for unequal parts."
+            raise ShapeError("split", expected, f"{count} for shape {x.shape}, axis {axis}", fix)
         cuts = range(size // count, size, size // count) if size else [0] * (count - 1)
     bounds = [0, *cuts, size]
     pairs = zip(bounds[:-1], bounds[1:], strict=True)
@@ -423,12 +399,8 @@ def roll(x, /, shift, axis=None):
     if len(axes) == 1 < len(shifts):
         axes = tuple(axes) * len(shifts)
     if len(shifts) != len(axes):
-        raise ShapeError(
-            "roll",
-            "a shift per axis",
-            f"shifts {tuple(shifts)} for axes {tuple(axes)}",
-            "Give as many of both.",
-        )
+        got = f"shifts {tuple(shifts)} for axes {tuple(axes)}"
+        raise ShapeError("roll", "a shift per axis", got, "Give as many of both.")
     for by, along in zip(shifts, axes, strict=True):
         x = rolled(x, operator.index(by), check_axis("roll", along, x.ndim))
     return x
@@ -486,12 +458,9 @@ def repeat(x, repeats, /, axis=None):
     if counts.dtype.kind not in "iu" and counts.size:
         raise DTypeError("repeat", "integers as repeats", counts.dtype, "Cast.")
     if counts.ndim > 1 or counts.ndim and len(counts) not in (1, size) or (counts < 0).any():
-        raise ShapeError(
-            "repeat",
-            f"one count of 0 or more for each of {size} elements",
-            counts.tolist(),
-            f"Give {size} counts, or one for all.",
-        )
+        expected = f"one count of 0 or more for each of {size} elements"
+        fix = f"Give {size} counts, or one for all."
+        raise ShapeError("repeat", expected, counts.tolist(), fix)
     if counts.size == 1:
         count = int(counts.reshape(()))
         shape = (*x.shape[: axis + 1], count, *x.shape[axis + 1 :])
@@ -527,12 +496,9 @@ def pad(x, pad_width, mode: str = "constant", constant_values=0):
         if width == (0, 0):
             continue
         if x.shape[axis] == 0:
-            raise ShapeError(
-                "pad",
-                f"elements to take for mode {mode!r}",
-                f"shape {x.shape} with none along axis {axis}",
-                "Use mode 'constant'.",
-            )
+            expected = f"elements to take for mode {mode!r}"
+            fix = "Use mode 'constant'."
+            raise ShapeError("pad", expected, f"shape {x.shape} with none along axis {axis}", fix)
         positions = as_value(np.pad(np.arange(x.shape[axis]), width, mode=mode))
         x = indexing.gather(x, positions, axis=axis)
     return x
@@ -544,10 +510,6 @@ def pad_widths(pad_width, x: Value) -> list[tuple[int, int]]:
     except ValueError:
         pairs = None
     if pairs is None or pairs.dtype.kind not in "iu" or (pairs < 0).any():
-        raise ShapeError(
-            "pad",
-            f"a width, a (before, after), or one per axis of shape {x.shape}, of 0 or more",
-            pad_width,
-            "Crop with slices.",
-        )
+        expected = f"a width, a (before, after), or one per axis of shape {x.shape}, of 0 or more"
+        raise ShapeError("pad", expected, pad_width, "Crop with slices.")
     return [(int(before), int(after)) for before, after in pairs]

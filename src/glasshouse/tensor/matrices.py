@@ -2,9 +2,7 @@
 
 import math
 
-from glasshouse.base import OptionError
-from glasshouse.base.dtype import as_dtype, int64
-from glasshouse.base.errors import check_known
+from glasshouse.base import OptionError, as_dtype, check_known, int64
 from glasshouse.dispatch.spelling import takes_names_of_pytorch
 from glasshouse.dispatch.value import as_value, broadcast_to, cast, full
 from glasshouse.ops import linalg as cards

@@ -5,9 +5,8 @@ the spellings that differ. Importing this module completes the class."""
 
 import sys
 
-from glasshouse.base import OptionError, as_dtype
+from glasshouse.base import OptionError, as_dtype, check_axis
 from glasshouse.base import dtype as dtypes
-from glasshouse.base.shape import check_axis
 from glasshouse.dispatch import bind, cast, primitives
 from glasshouse.tensor import (
     arithmetic,
@@ -111,12 +110,8 @@ def array_namespace(self, /, *, api_version=None):
     """The module of the array functions."""
     followed = ("2021.12", "2022.12", "2023.12", namespace.__array_api_version__)
     if api_version not in (None, *followed):
-        raise OptionError(
-            "__array_namespace__",
-            f"a version of the Array API up to {followed[-1]}",
-            repr(api_version),
-            "Leave it at None.",
-        )
+        expected = f"a version of the Array API up to {followed[-1]}"
+        raise OptionError("__array_namespace__", expected, repr(api_version), "Leave it at None.")
     return sys.modules["glasshouse"]
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from glasshouse.base import DType, as_dtype, promote, promote_scalar, real_dtype
 from glasshouse.base import dtype as dtypes
 from glasshouse.base.errors import DTypeError, OptionError, check_known
+from glasshouse.dispatch import SCALARS, Value, as_value, cast
 from glasshouse.dispatch import backend as backends
-from glasshouse.dispatch.value import SCALARS, Value, as_value, cast
 from glasshouse.tensor.creation import check_device
 from glasshouse.tensor.manipulate import copied
 

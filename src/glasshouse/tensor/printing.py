@@ -41,12 +41,8 @@ class set_print_options(having):
             check_known("set_print_options", "a known option", name, fields)
             given = isinstance(value, int) and value >= 0
             if not given and (name, value) != ("line_width", None):
-                raise OptionError(
-                    "set_print_options",
-                    f"{name} as an integer of 0 or more",
-                    repr(value),
-                    "Pass an int.",
-                )
+                expected = f"{name} as an integer of 0 or more"
+                raise OptionError("set_print_options", expected, repr(value), "Pass an int.")
         super().__init__(
             CurrentPrintOptions, options=replace(CurrentPrintOptions.options, **options)
         )

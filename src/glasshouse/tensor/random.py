@@ -128,9 +128,8 @@ class Generator:
             seed, draws = operator.index(state["seed"]), operator.index(state["draws"])
             first, second = map(operator.index, state["key"])
         except (KeyError, TypeError, ValueError):
-            raise OptionError(
-                "set_state", "what state() returned", repr(state), "Save it with generator.state()."
-            ) from None
+            fix = "Save it with generator.state()."
+            raise OptionError("set_state", "what state() returned", repr(state), fix) from None
         with self.lock:
             self.seed, self.draws, self.key_words = seed, draws, (first, second)
 
@@ -276,12 +275,8 @@ def randint(low, high=None, shape=(), dtype=default_int, generator=None) -> Valu
     low, high = operator.index(low), operator.index(high)
     info = np.iinfo(dtype.np)
     if not info.min <= low < high <= info.max + 1:
-        raise OptionError(
-            "randint",
-            f"low < high within {dtype.name}",
-            f"{low} and {high}",
-            "Widen the range or the dtype.",
-        )
+        fix = "Widen the range or the dtype."
+        raise OptionError("randint", f"low < high within {dtype.name}", f"{low} and {high}", fix)
     drawn = below(high - low, shape, generator)
     if dtype is uint64:
         return cast(drawn, dtype) + low
@@ -377,12 +372,8 @@ def choice(options, shape=(), replace: bool = True, p=None, axis: int = 0, gener
     axis = 0 if x is None else check_axis("choice", axis, x.ndim)
     n, count = options if x is None else x.shape[axis], math.prod(shape)
     if n < 1 or (not replace and count > n):
-        raise ShapeError(
-            "choice",
-            f"at most {n} draws from {n} options without replacement",
-            count,
-            "Draw fewer, or pass replace=True.",
-        )
+        expected = f"at most {n} draws from {n} options without replacement"
+        raise ShapeError("choice", expected, count, "Draw fewer, or pass replace=True.")
     weights = None
     if p is not None:
         weights = cast(check_like("choice", "p", as_value(p, where="choice"), (n,)), float64)

@@ -8,9 +8,9 @@ import math
 from glasshouse.base import DTypeError, OptionError, ShapeError, check_axes, check_axis
 from glasshouse.base import dtype as dtypes
 from glasshouse.base.dtype import as_dtype, inexact_dtype, int64, real_dtype, uint64
+from glasshouse.dispatch import Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.dispatch import value as values
 from glasshouse.dispatch.spelling import takes_names_of_pytorch
-from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.ops import elementwise as cards
 from glasshouse.ops import movement
 from glasshouse.ops import reduce as reductions

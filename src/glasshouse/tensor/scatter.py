@@ -8,8 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from glasshouse.base import OptionError, ShapeError, check_axis, int64
-from glasshouse.base.dtype import bool_
+from glasshouse.base import OptionError, ShapeError, bool_, check_axis, int64
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.spelling import takes_names_of_pytorch
 from glasshouse.dispatch.value import (

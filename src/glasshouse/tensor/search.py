@@ -74,12 +74,8 @@ def topk(x, k: int, /, axis: int = -1, largest: bool = True, sorted: bool = True
     check_real("topk", x)
     axis = check_axis("topk", axis, x.ndim)
     if not 0 <= k <= x.shape[axis]:
-        raise OptionError(
-            "topk",
-            f"k from 0 to {x.shape[axis]}",
-            f"{k} for shape {x.shape} and axis {axis}",
-            "Choose a smaller k.",
-        )
+        got = f"{k} for shape {x.shape} and axis {axis}"
+        raise OptionError("topk", f"k from 0 to {x.shape[axis]}", got, "Choose a smaller k.")
     if largest:
         return TopK(*(moveaxis(y, -1, axis) for y in sorting.top_k(moveaxis(x, axis, -1), k=k)))
     return TopK(*(part(y, axis, 0, k) for y in sorting.sort(x, axis=axis, descending=False)))

@@ -2,8 +2,7 @@
 
 import math
 
-from glasshouse.base import OptionError, ShapeError
-from glasshouse.base.dtype import int64
+from glasshouse.base import OptionError, ShapeError, int64
 from glasshouse.dispatch.spelling import takes_names_of_pytorch
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.ops.checks import check_integers, check_option

@@ -2,8 +2,7 @@
 
 from math import prod
 
-from glasshouse.base import DTypeError, OptionError, ShapeError
-from glasshouse.base.dtype import real_dtype
+from glasshouse.base import DTypeError, OptionError, ShapeError, real_dtype
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.ops import window as cards
 from glasshouse.ops.checks import check_integer, check_option

@@ -1,7 +1,6 @@
 """Softmax and its logarithm."""
 
-from glasshouse.base import DTypeError, OptionError, as_dtype, check_axis
-from glasshouse.base.dtype import accumulation_dtype
+from glasshouse.base import DTypeError, OptionError, accumulation_dtype, as_dtype, check_axis
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, as_value, cast
 from glasshouse.ops.elementwise import exp, log

@@ -3,8 +3,7 @@ rounded to the dtype of their arguments."""
 
 import math
 
-from glasshouse.base import inexact_dtype
-from glasshouse.base.dtype import float64, int64
+from glasshouse.base import float64, inexact_dtype, int64
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, as_value, cast, full
 from glasshouse.ops import elementwise as cards

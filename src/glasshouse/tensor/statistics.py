@@ -4,9 +4,9 @@ import math
 
 from glasshouse.base import DTypeError, OptionError, ShapeError, check_axis, int64
 from glasshouse.base.dtype import as_dtype, inexact_dtype
+from glasshouse.dispatch import Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.dispatch import value as values
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.ops import reduce as reductions
 from glasshouse.ops import sort as sorting
 from glasshouse.ops.checks import check_option

@@ -81,10 +81,6 @@ class GptLike(nn.Module):
 def checked_tokens(where: str, tokens, max_len: int):
     tokens = as_value(tokens, where=where)
     if tokens.ndim != 2 or tokens.shape[1] > max_len:
-        raise ShapeError(
-            where,
-            f"tokens (N, L) with L at most {max_len}",
-            tokens.shape,
-            "Cut the text, or raise max_len.",
-        )
+        fix = "Cut the text, or raise max_len."
+        raise ShapeError(where, f"tokens (N, L) with L at most {max_len}", tokens.shape, fix)
     return tokens

@@ -48,21 +48,13 @@ def jvp(fn, primals, tangents, has_aux: bool = False):
         [9.0, 6.0]
     """
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
-        raise DTypeError(
-            "jvp",
-            "tuples of primals and tangents",
-            f"{type(primals).__name__} and {type(tangents).__name__}",
-            "Write jvp(fn, (x,), (t,)).",
-        )
+        got = f"{type(primals).__name__} and {type(tangents).__name__}"
+        raise DTypeError("jvp", "tuples of primals and tangents", got, "Write jvp(fn, (x,), (t,)).")
     values, in_def = as_leaves("jvp", tuple(primals))
     ts, t_def = flatten(tuple(tangents))
     if t_def != in_def:
-        raise ShapeError(
-            "jvp",
-            f"tangents structured as the primals, {in_def}",
-            t_def,
-            "Give one tangent per primal.",
-        )
+        fix = "Give one tangent per primal."
+        raise ShapeError("jvp", f"tangents structured as the primals, {in_def}", t_def, fix)
     ts = [check_tangent(x, t) for x, t in zip(values, ts, strict=True)]
     results, (derivative,), aux = pushed("jvp", fn, values, in_def, [ts], has_aux)
     return (results, derivative, aux) if has_aux else (results, derivative)

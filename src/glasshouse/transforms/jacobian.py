@@ -86,12 +86,9 @@ def columns(fn, primals, mode: str, pattern, several: bool):
         return forward_columns(fn, primals, pattern, several)
     out, pullback = vjp(fn, *primals)
     if not isinstance(out, Value):
-        raise GradError(
-            "jacobian",
-            "a function that returns one tensor",
-            "a structure of them",
-            "Return one, or concatenate them.",
-        )
+        expected = "a function that returns one tensor"
+        fix = "Return one, or concatenate them."
+        raise GradError("jacobian", expected, "a structure of them", fix)
     if mode == "auto" and is_forward_cheaper(out, pullback, pattern):
         return forward_columns(fn, primals, pattern, several)
     derivatives = reverse_columns(out, pullback, primals, pattern)
@@ -166,12 +163,8 @@ def single(where: str, primals) -> Value:
     """The one tensor that there is a derivative by."""
     leaves, _ = flatten(primals)
     if len(leaves) != 1 or leaves[0] is not primals[0]:
-        raise ShapeError(
-            where,
-            "one tensor to differentiate by, as sparsity is given",
-            f"{len(leaves)} tensors",
-            "Concatenate them.",
-        )
+        expected = "one tensor to differentiate by, as sparsity is given"
+        raise ShapeError(where, expected, f"{len(leaves)} tensors", "Concatenate them.")
     return leaves[0]
 
 
@@ -201,10 +194,6 @@ def hvp(fn, primals, vectors):
         [6.0, 12.0]
     """
     if not isinstance(primals, (tuple, list)) or not isinstance(vectors, (tuple, list)):
-        raise ShapeError(
-            "hvp",
-            "tuples of primals and vectors",
-            f"{type(primals).__name__} and {type(vectors).__name__}",
-            "Write hvp(fn, (x,), (v,)).",
-        )
+        got = f"{type(primals).__name__} and {type(vectors).__name__}"
+        raise ShapeError("hvp", "tuples of primals and vectors", got, "Write hvp(fn, (x,), (v,)).")
     return jvp(grad(fn, tuple(range(len(primals)))), tuple(primals), tuple(vectors))[1]

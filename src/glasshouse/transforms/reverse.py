@@ -14,12 +14,8 @@ def as_leaves(where: str, tree):
     values = [as_value(leaf, where=where) for leaf in leaves]
     for x in values:
         if not x.dtype.is_inexact:
-            raise DTypeError(
-                where,
-                "floating or complex inputs to differentiate",
-                x.dtype.name,
-                "Cast them, or choose other argnums.",
-            )
+            expected = "floating or complex inputs to differentiate"
+            raise DTypeError(where, expected, x.dtype.name, "Cast them, or choose other argnums.")
     return values, treedef
 
 
@@ -27,12 +23,8 @@ def check_outputs(where: str, out):
     leaves, treedef = flatten(out)
     for leaf in leaves:
         if not isinstance(leaf, (Value, *SCALARS)):
-            raise DTypeError(
-                where,
-                "the function to return tensors",
-                type_name(leaf),
-                "Return tensors, or use has_aux=True for other results.",
-            )
+            fix = "Return tensors, or use has_aux=True for other results."
+            raise DTypeError(where, "the function to return tensors", type_name(leaf), fix)
     return [as_value(leaf, where=where) for leaf in leaves], treedef
 
 
@@ -50,12 +42,8 @@ class Pullback:
         """
         gs, treedef = flatten(cotangents)
         if treedef != self.out_def:
-            raise ShapeError(
-                "vjp",
-                f"cotangents structured as the output, {self.out_def}",
-                treedef,
-                "Give one tensor per output.",
-            )
+            expected = f"cotangents structured as the output, {self.out_def}"
+            raise ShapeError("vjp", expected, treedef, "Give one tensor per output.")
         pairs = [(y, as_value(g, y.dtype)) for y, g in zip(self.outputs, gs, strict=True)]
         tracked = [(y, g) for y, g in pairs if y.tape_entry is not None and y.mode is self.mode]
         gradients: list = [None] * len(self.inputs)
@@ -86,12 +74,8 @@ def split_aux(where: str, out, has_aux: bool):
     if not has_aux:
         return out, None
     if not (isinstance(out, tuple) and len(out) == 2):
-        raise DTypeError(
-            where,
-            "the function to return (output, aux), as has_aux=True says",
-            type_name(out),
-            "Return a pair.",
-        )
+        expected = "the function to return (output, aux), as has_aux=True says"
+        raise DTypeError(where, expected, type_name(out), "Return a pair.")
     return out
 
 
@@ -135,12 +119,9 @@ def value_and_grad(fn, argnums=0, has_aux: bool = False):
 def of_arguments(where: str, fn, numbers, args, kwargs):
     """`fn` as a function of its arguments at the positions `numbers` alone."""
     if max(numbers) >= len(args):
-        raise GradError(
-            where,
-            f"at least {max(numbers) + 1} positional arguments, for argnums={numbers}",
-            len(args),
-            "Pass the differentiated arguments by position.",
-        )
+        expected = f"at least {max(numbers) + 1} positional arguments, for argnums={numbers}"
+        fix = "Pass the differentiated arguments by position."
+        raise GradError(where, expected, len(args), fix)
 
     def chosen(*picked):
         full = list(args)
@@ -154,23 +135,15 @@ def of_arguments(where: str, fn, numbers, args, kwargs):
 def check_scalar(out) -> None:
     if not isinstance(out, Value) or out.shape != () or out.dtype.is_complex:
         got = out.spec if isinstance(out, Value) else type_name(out)
-        raise GradError(
-            "grad",
-            "a function that returns one real number (shape ())",
-            got,
-            "Reduce the result with .sum() or .mean(), or use gh.jacobian.",
-        )
+        fix = "Reduce the result with .sum() or .mean(), or use gh.jacobian."
+        raise GradError("grad", "a function that returns one real number (shape ())", got, fix)
 
 
 def check_argnums(where: str, argnums) -> tuple[int, ...]:
     numbers = argnums if isinstance(argnums, (tuple, list)) else (argnums,)
     if not numbers or not all(type(n) is int and n >= 0 for n in numbers):
-        raise DTypeError(
-            where,
-            "argnums as a position from 0, or a tuple of them",
-            repr(argnums),
-            "Count the positional arguments from 0.",
-        )
+        expected = "argnums as a position from 0, or a tuple of them"
+        raise DTypeError(where, expected, repr(argnums), "Count the positional arguments from 0.")
     return tuple(numbers)
 
 

@@ -1,7 +1,6 @@
 """scan: a loop as one call, whatever its length."""
 
-from glasshouse.base import DTypeError, ShapeError, type_name, uint32
-from glasshouse.base.tree import flatten, unflatten
+from glasshouse.base import DTypeError, ShapeError, flatten, type_name, uint32, unflatten
 from glasshouse.dispatch import as_value
 from glasshouse.ops.body import traced
 from glasshouse.ops.create import iota
@@ -68,12 +67,9 @@ def scan(fn, init, xs=None, length: int | None = None, reverse: bool = False, re
 def number_of_steps(xs, length: int | None) -> int:
     sizes = {x.shape[0] if x.ndim else None for x in xs} | ({length} - {None})
     if len(sizes) != 1 or None in sizes:
-        raise ShapeError(
-            "scan",
-            "values of one length along axis 0, or `length`",
-            f"shapes {[x.shape for x in xs]} and length={length}",
-            "Stack what is given per step along axis 0.",
-        )
+        got = f"shapes {[x.shape for x in xs]} and length={length}"
+        fix = "Stack what is given per step along axis 0."
+        raise ShapeError("scan", "values of one length along axis 0, or `length`", got, fix)
     (size,) = sizes
     return size
 

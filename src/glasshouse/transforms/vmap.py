@@ -28,12 +28,10 @@ class VmapMode(Level):
         return self.wrap(broadcast_to(value, (self.size, *value.shape)))
 
     def concrete(self, value):
-        raise TransformError(
-            "vmap",
-            f"no need for the contents of {value.spec}, which differ from example to example",
-            "a request for them (bool(), .item(), .numpy(), a mask as index …)",
-            "Use gh.where instead of `if`, or take this part out of the mapped function.",
-        )
+        expected = f"no need for the contents of {value.spec}, which differ from example to example"
+        got = "a request for them (bool(), .item(), .numpy(), a mask as index …)"
+        fix = "Use gh.where instead of `if`, or take this part out of the mapped function."
+        raise TransformError("vmap", expected, got, fix)
 
     def process(self, primitive, args, attrs, below):
         batched = tuple([arg.mode is self for arg in args])
@@ -52,12 +50,8 @@ class VmapMode(Level):
             return below(primitive, args, attrs)
         if self.randomness == "different":
             return self.wrap(below(primitive, args, {"shape": (self.size, *attrs["shape"])}))
-        raise TransformError(
-            "vmap",
-            "no random numbers in the mapped function",
-            "a draw",
-            "Pass randomness='different' (one draw per example) or 'same' (one for all).",
-        )
+        fix = "Pass randomness='different' (one draw per example) or 'same' (one for all)."
+        raise TransformError("vmap", "no random numbers in the mapped function", "a draw", fix)
 
 
 @takes_names_of_pytorch
@@ -103,24 +97,17 @@ def vmap(fn, in_axes=0, out_axes=0, randomness: str = "error"):
 def tuple_axes(in_axes, args):
     axes = in_axes if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(args)
     if len(axes) != len(args):
-        raise ShapeError(
-            "vmap",
-            f"one entry of in_axes per argument, {len(args)}",
-            repr(in_axes),
-            "Use None for arguments that are not mapped.",
-        )
+        expected = f"one entry of in_axes per argument, {len(args)}"
+        fix = "Use None for arguments that are not mapped."
+        raise ShapeError("vmap", expected, repr(in_axes), fix)
     return tuple(axes)
 
 
 def batch_size(values, axes) -> int:
     sizes = [x.shape[a] for x, a in zip(values, axes, strict=True) if a is not None]
     if not sizes:
-        raise ShapeError(
-            "vmap",
-            "at least one mapped argument",
-            "in_axes=None for all",
-            "Give an axis for one of them.",
-        )
+        fix = "Give an axis for one of them."
+        raise ShapeError("vmap", "at least one mapped argument", "in_axes=None for all", fix)
     if len(set(sizes)) > 1:
         raise ShapeError("vmap", "mapped axes of one size", sizes, "Check in_axes.")
     return sizes[0]
@@ -135,17 +122,12 @@ def finish(mode: VmapMode, out, out_axes):
         try:
             leaf = as_value(leaf, where="vmap")
         except DTypeError:
-            raise DTypeError(
-                "vmap", "the function to return tensors", type_name(leaf), "Return tensors only."
-            ) from None
+            expected = "the function to return tensors"
+            raise DTypeError("vmap", expected, type_name(leaf), "Return tensors only.") from None
         if axis is None:
             if leaf.mode is mode:
-                raise ShapeError(
-                    "vmap",
-                    "an unmapped result where out_axes is None",
-                    "a mapped one",
-                    "Give an axis for it.",
-                )
+                expected = "an unmapped result where out_axes is None"
+                raise ShapeError("vmap", expected, "a mapped one", "Give an axis for it.")
             results.append(leaf)
             continue
         batched = leaf.payload if leaf.mode is mode else mode.constant(leaf).payload

@@ -110,12 +110,9 @@ def prelu(input, weight):
     x, weight = check_floating("prelu", input), check_floating("prelu", weight, "weight")
     channels = x.shape[1] if x.ndim > 1 else 1
     if weight.size != 1 and weight.size != channels:
-        raise ShapeError(
-            "prelu",
-            f"a weight of 1 or {channels} elements for input {x.shape}",
-            weight.shape,
-            "Set num_parameters to the number of channels (axis 1).",
-        )
+        expected = f"a weight of 1 or {channels} elements for input {x.shape}"
+        fix = "Set num_parameters to the number of channels (axis 1)."
+        raise ShapeError("prelu", expected, weight.shape, fix)
     weight = reshape(weight, (weight.size,) + (1,) * max(x.ndim - 2, 0) if x.ndim else ())
     return where(x > 0, x, x * weight)
 

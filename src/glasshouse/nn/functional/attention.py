@@ -34,12 +34,9 @@ def scaled_dot_product_attention(
         k, v = (repeat_heads(x, q.shape[-3] // x.shape[-3]) for x in (k, v))
     fits = min(q.ndim, k.ndim, v.ndim) >= 2 and q.shape[-1] == k.shape[-1]
     if not fits or k.shape[-2] != v.shape[-2]:
-        raise ShapeError(
-            where,
-            "query (..., L, E), key (..., S, E) and value (..., S, D)",
-            f"{q.shape}, {k.shape} and {v.shape}",
-            "Transpose or project them.",
-        )
+        expected = "query (..., L, E), key (..., S, E) and value (..., S, D)"
+        fix = "Transpose or project them."
+        raise ShapeError(where, expected, f"{q.shape}, {k.shape} and {v.shape}", fix)
     if is_causal and attn_mask is not None:
         raise OptionError(where, "attn_mask or is_causal", "both", "Put both into attn_mask.")
     return attend(where, q, k, v, attn_mask, scale, dropout_p, is_causal)
@@ -85,12 +82,8 @@ def causal_mask(queries: int, keys: int, start=0) -> Value:
 def check_mask(where: str, mask: Value, shape) -> None:
     sizes = zip(mask.shape[::-1], shape[::-1], strict=False)
     if mask.ndim > len(shape) or any(m not in (1, s) for m, s in sizes):
-        raise ShapeError(
-            where,
-            f"a mask that broadcasts to {shape}",
-            mask.shape,
-            "Its last axes are queries and keys.",
-        )
+        fix = "Its last axes are queries and keys."
+        raise ShapeError(where, f"a mask that broadcasts to {shape}", mask.shape, fix)
 
 
 @composed

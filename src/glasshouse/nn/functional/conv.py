@@ -55,12 +55,9 @@ def check_operands(where: str, n: int, input, weight, stride, dilation):
 
 def check_channels(where: str, x: Value, n: int, channels: int) -> None:
     if x.shape[-n - 1] != channels:
-        raise ShapeError(
-            where,
-            f"{channels} input channels on axis {x.ndim - n - 1}",
-            f"input {x.shape}",
-            "Change in_channels, or move the channels with permute.",
-        )
+        expected = f"{channels} input channels on axis {x.ndim - n - 1}"
+        fix = "Change in_channels, or move the channels with permute."
+        raise ShapeError(where, expected, f"input {x.shape}", fix)
 
 
 def check_extent(where, sizes, kernel, dilation, widths) -> None:
@@ -83,12 +80,8 @@ def conv_padding(where, padding, kernel, stride, dilation) -> tuple[tuple[int, i
     if padding == "valid":
         return ((0, 0),) * len(kernel)
     if any(s != 1 for s in stride):
-        raise OptionError(
-            where,
-            "stride 1 with padding='same'",
-            f"stride {stride}",
-            "Give the padding as numbers.",
-        )
+        fix = "Give the padding as numbers."
+        raise OptionError(where, "stride 1 with padding='same'", f"stride {stride}", fix)
     totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
     return tuple((total // 2, total - total // 2) for total in totals)
 
@@ -120,12 +113,9 @@ def convolve_transposed(
     check_channels(where, x, n, weight.shape[0])
     check_divides(where, "in_channels", weight.shape[0], "groups", groups)
     if any(e >= max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True)):
-        raise OptionError(
-            where,
-            "output_padding smaller than stride or dilation",
-            f"{extra}, stride {stride} and dilation {dilation}",
-            "Lower output_padding.",
-        )
+        expected = "output_padding smaller than stride or dilation"
+        fix = "Lower output_padding."
+        raise OptionError(where, expected, f"{extra}, stride {stride} and dilation {dilation}", fix)
     options = (stride, padding, extra, dilation)
     sizes, missing = transposed_sizes(x.shape[-n:], weight.shape[2:], *options)
     if min(sizes) < 1:
@@ -171,11 +161,8 @@ def conv_tbc(input, weight, bias, pad=0):
     where = "conv_tbc"
     x, weight = check_floating(where, input), check_floating(where, weight, "weight")
     if x.ndim != 3 or weight.ndim != 3:
-        raise ShapeError(
-            where,
-            "an input (T, B, C) and a weight (K, C, O)",
-            f"{x.shape} and {weight.shape}",
-            "Permute them, or use conv1d.",
-        )
+        expected = "an input (T, B, C) and a weight (K, C, O)"
+        fix = "Permute them, or use conv1d."
+        raise ShapeError(where, expected, f"{x.shape} and {weight.shape}", fix)
     x, weight = permute(x, axes=(1, 2, 0)), permute(weight, axes=(2, 1, 0))
     return permute(convolve(where, 1, x, weight, bias, padding=pad), axes=(2, 0, 1))

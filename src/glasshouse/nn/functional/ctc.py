@@ -116,12 +116,9 @@ def sequences(where: str, log_probs, targets, input_lengths, target_lengths, nam
     x, y = check_floating(where, log_probs, name), as_value(targets, where=where)
     fits = x.ndim in (2, 3) and y.ndim in (1, x.ndim - 1) and x.size
     if not fits or (y.ndim == 2 and y.shape[0] != x.shape[1]):
-        raise ShapeError(
-            where,
-            f"{name} (T, N, C) and targets (N, S) or joined, or (T, C) and (S,)",
-            f"{x.shape} and {y.shape}",
-            "Pad the targets to one length; give one frame or more.",
-        )
+        expected = f"{name} (T, N, C) and targets (N, S) or joined, or (T, C) and (S,)"
+        fix = "Pad the targets to one length; give one frame or more."
+        raise ShapeError(where, expected, f"{x.shape} and {y.shape}", fix)
     frames = lengths(where, "input_lengths", input_lengths, x.shape[1:-1], x.shape[0])
     most = y.shape[-1]
     sizes = lengths(where, "target_lengths", target_lengths, x.shape[1:-1], most)
@@ -138,12 +135,9 @@ def lengths(where: str, name: str, given, batch, most: int) -> Value:
     counts = [] if isinstance(given, Value) else np.asarray(given).reshape(-1).tolist()
     value = as_value(given, where=where)
     if value.shape not in (batch, batch or (1,)) or any(not 0 <= n <= most for n in counts):
-        raise ShapeError(
-            where,
-            f"{name} of {batch} numbers from 0 to {most}",
-            counts or value.shape,
-            "Pass the length of each sequence.",
-        )
+        expected = f"{name} of {batch} numbers from 0 to {most}"
+        fix = "Pass the length of each sequence."
+        raise ShapeError(where, expected, counts or value.shape, fix)
     if not value.dtype.is_integer:
         raise DTypeError(where, f"integer {name}", value.dtype.name, "Convert with .long().")
     return reshape(cast(value, int64), batch or (1,))
@@ -228,12 +222,9 @@ def emissions(where: str, x: Value, labels: Value) -> Value:
     try:
         emitted = gather(reshape(x, (t, n * c)), places(labels, c), axis=1)
     except IndexOutOfRangeError:
-        raise IndexOutOfRangeError(
-            where,
-            f"labels from 0 to {c - 1}",
-            f"labels from {reduce.min(labels).item()} to {reduce.max(labels).item()}",
-            "Change the targets.",
-        ) from None
+        got = f"labels from {reduce.min(labels).item()} to {reduce.max(labels).item()}"
+        fix = "Change the targets."
+        raise IndexOutOfRangeError(where, f"labels from 0 to {c - 1}", got, fix) from None
     return maximum(emitted, full(emitted.shape, NEVER, x.dtype))
 
 

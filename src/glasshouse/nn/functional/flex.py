@@ -7,8 +7,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from glasshouse.base.dtype import bool_, int32, int64
-from glasshouse.base.errors import DTypeError, OptionError, ShapeError
+from glasshouse.base import DTypeError, OptionError, ShapeError, bool_, int32, int64
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
 from glasshouse.nn.checks import (
     check_divides,
@@ -81,9 +80,8 @@ def modified(name: str, result, shape) -> Value:
     result = as_value(result, where=name)
     sizes = zip(result.shape[::-1], shape[::-1], strict=False)
     if result.ndim > len(shape) or any(r not in (1, s) for r, s in sizes):
-        raise ShapeError(
-            name, f"a result that broadcasts to {shape}", result.shape, "Use the index tensors."
-        )
+        fix = "Use the index tensors."
+        raise ShapeError(name, f"a result that broadcasts to {shape}", result.shape, fix)
     return broadcast_to(result, shape)
 
 
@@ -173,12 +171,9 @@ def checked_operands(where: str, query, key, value, enable_gqa: bool) -> list[Va
         check_divides(where, "query heads", q.shape[1], "key heads", k.shape[1])
         k, v = (repeat_heads(x, q.shape[1] // x.shape[1]) for x in (k, v))
     if not fits or k.shape[1] != q.shape[1]:
-        raise ShapeError(
-            where,
-            "query (B, H, L, E), key (B, H, S, E) and value (B, H, S, D)",
-            f"{q.shape}, {k.shape} and {v.shape}",
-            "Transpose them, or pass enable_gqa=True for fewer key heads.",
-        )
+        expected = "query (B, H, L, E), key (B, H, S, E) and value (B, H, S, D)"
+        fix = "Transpose them, or pass enable_gqa=True for fewer key heads."
+        raise ShapeError(where, expected, f"{q.shape}, {k.shape} and {v.shape}", fix)
     return [q, k, v]
 
 
@@ -293,12 +288,9 @@ class BlockMask:
         if (full_kv_num_blocks is None) != (full_kv_indices is None):
             raise OptionError(where, "both or none of the full blocks", "one", "Pass both.")
         if self.kv_indices.ndim != 4 or self.kv_num_blocks.shape != self.kv_indices.shape[:3]:
-            raise ShapeError(
-                where,
-                "kv_num_blocks (B, H, rows) and kv_indices (B, H, rows, columns)",
-                f"{self.kv_num_blocks.shape} and {self.kv_indices.shape}",
-                "Count the blocks of each row.",
-            )
+            expected = "kv_num_blocks (B, H, rows) and kv_indices (B, H, rows, columns)"
+            got = f"{self.kv_num_blocks.shape} and {self.kv_indices.shape}"
+            raise ShapeError(where, expected, got, "Count the blocks of each row.")
         self.full_kv_num_blocks, self.full_kv_indices = full_kv_num_blocks, full_kv_indices
         self.BLOCK_SIZE = int_tuple(where, "BLOCK_SIZE", BLOCK_SIZE, 2, 1)
         self.mask_mod = noop_mask if mask_mod is None else mask_mod
@@ -353,12 +345,9 @@ class BlockMask:
         """Raises: ShapeError unless the mask is for these sizes."""
         b, h, rows, columns = self.shape
         if b not in (1, batch) or h not in (1, heads) or rows < queries or columns < keys:
-            raise ShapeError(
-                "flex_attention",
-                f"a block_mask of (1 or {batch}, 1 or {heads}, {queries}, {keys})",
-                self.shape,
-                "Make it with create_block_mask for these lengths.",
-            )
+            expected = f"a block_mask of (1 or {batch}, 1 or {heads}, {queries}, {keys})"
+            fix = "Make it with create_block_mask for these lengths."
+            raise ShapeError("flex_attention", expected, self.shape, fix)
 
     def allowed(self, at: Positions) -> Value:
         """Whether each query may attend to each key.

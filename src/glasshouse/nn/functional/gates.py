@@ -2,8 +2,7 @@
 
 import functools
 
-from glasshouse.base.errors import ShapeError
-from glasshouse.base.shape import check_axis
+from glasshouse.base import ShapeError, check_axis
 from glasshouse.dispatch.compose import composed
 from glasshouse.nn.checks import check_floating
 from glasshouse.nn.functional.activation import gelu, relu, sigmoid, silu

@@ -23,9 +23,8 @@ from glasshouse.nn.functional.loss import (
 from glasshouse.nn.functional.norm import normalize
 from glasshouse.ops.checks import check_like, check_option
 from glasshouse.ops.index import gather
-from glasshouse.tensor import arange, concat, exp, eye, log, reduce
+from glasshouse.tensor import arange, concat, exp, eye, log, moveaxis, reduce
 from glasshouse.tensor import where as choose
-from glasshouse.tensor.manipulate import moveaxis
 from glasshouse.transforms import checkpoint
 
 
@@ -48,12 +47,8 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
         var = reshape(var, (*var.shape, 1))
     other = [n for m, n in zip(x.shape, var.shape, strict=False) if m != n]
     if var.ndim and (var.ndim != x.ndim or other not in ([], [1])):
-        raise ShapeError(
-            where,
-            f"var of {x.shape}, or with an axis of size 1, or {x.shape[:-1]}",
-            var.shape,
-            "Reshape var.",
-        )
+        expected = f"var of {x.shape}, or with an axis of size 1, or {x.shape[:-1]}"
+        raise ShapeError(where, expected, var.shape, "Reshape var.")
     zero = refuse_unless(where, var >= 0, var, "var of 0 or more", "Use the variance.")
     var = choose(var < eps, eps + (var - var.detach()), var)
     difference = x - target

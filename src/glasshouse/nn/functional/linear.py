@@ -10,9 +10,8 @@ from glasshouse.nn.checks import bias_like, check_floating, check_same_dtype, re
 from glasshouse.ops.checks import check_integers
 from glasshouse.ops.index import gather, scatter_add, scatter_set
 from glasshouse.ops.movement import permute
-from glasshouse.tensor import abs, arange, reduce, zeros
+from glasshouse.tensor import abs, arange, matmul, matrix_transpose, reduce, zeros
 from glasshouse.tensor import where as choose
-from glasshouse.tensor.contract import matmul, matrix_transpose
 
 
 @composed
@@ -29,12 +28,8 @@ def linear(input, weight, bias=None, *, _where="linear"):
         raise ShapeError(_where, "a weight (out, in)", weight.shape, "Reshape.")
     features = weight.shape[1]
     if x.ndim == 0 or x.shape[-1] != features:
-        raise ShapeError(
-            _where,
-            f"{features} features on the last axis of the input",
-            x.shape,
-            "Flatten or transpose the input, or change in_features.",
-        )
+        fix = "Flatten or transpose the input, or change in_features."
+        raise ShapeError(_where, f"{features} features on the last axis of the input", x.shape, fix)
     check_same_dtype(_where, x, weight)
     y = matmul(reshape(x, (prod(x.shape[:-1]), features)), matrix_transpose(weight))
     if bias is not None:
@@ -58,12 +53,9 @@ def bilinear(input1, input2, weight, bias=None):
     x1, x2, w = (check_floating(where, x, name) for name, x in given)
     fits = w.ndim == 3 and x1.ndim == x2.ndim > 0 and x1.shape[:-1] == x2.shape[:-1]
     if not fits or (x1.shape[-1], x2.shape[-1]) != w.shape[1:]:
-        raise ShapeError(
-            where,
-            "inputs (..., in1) and (..., in2) for a weight (out, in1, in2)",
-            f"{x1.shape}, {x2.shape} and {w.shape}",
-            "Let the axes before the last one agree.",
-        )
+        expected = "inputs (..., in1) and (..., in2) for a weight (out, in1, in2)"
+        fix = "Let the axes before the last one agree."
+        raise ShapeError(where, expected, f"{x1.shape}, {x2.shape} and {w.shape}", fix)
     check_same_dtype(where, x1, w)
     check_same_dtype(where, x2, w)
     lead, (outs, in1, in2) = x1.shape[:-1], w.shape
@@ -125,12 +117,8 @@ def check_padding_idx(where: str, padding_idx, rows: int):
     if padding_idx is None:
         return None
     if not -rows <= padding_idx < rows:
-        raise OptionError(
-            where,
-            f"padding_idx from {-rows} to {rows - 1}",
-            padding_idx,
-            "Name a row of the weight.",
-        )
+        fix = "Name a row of the weight."
+        raise OptionError(where, f"padding_idx from {-rows} to {rows - 1}", padding_idx, fix)
     return padding_idx % rows
 
 
@@ -169,12 +157,9 @@ def one_hot(tensor, num_classes=-1):
         low, high = int(reduce.min(index).item()), int(reduce.max(index).item())
         num_classes = high + 1 if num_classes == -1 else num_classes
         if low < 0 or high >= num_classes:
-            raise IndexOutOfRangeError(
-                "one_hot",
-                f"indices from 0 to {num_classes - 1}",
-                f"indices from {low} to {high}",
-                "Change the indices or num_classes.",
-            )
+            expected = f"indices from 0 to {num_classes - 1}"
+            fix = "Change the indices or num_classes."
+            raise IndexOutOfRangeError("one_hot", expected, f"indices from {low} to {high}", fix)
     elif num_classes < 1:
         raise OptionError("one_hot", "num_classes for an empty input", "-1", "Pass it.")
     return cast(reshape(index, (*index.shape, 1)) == arange(num_classes), arange(0).dtype)

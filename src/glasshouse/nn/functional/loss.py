@@ -25,12 +25,9 @@ def operands(where: str, input, target, reduction: str) -> tuple[Value, Value]:
     check_option(where, "reduction", reduction, REDUCTIONS)
     x, target = check_floating(where, input), as_value(target, where=where)
     if x.shape != target.shape:
-        raise ShapeError(
-            where,
-            "input and target of one shape",
-            f"{x.shape} and {target.shape}",
-            "Reshape or broadcast one of them.",
-        )
+        expected = "input and target of one shape"
+        fix = "Reshape or broadcast one of them."
+        raise ShapeError(where, expected, f"{x.shape} and {target.shape}", fix)
     return x, target
 
 
@@ -209,19 +206,12 @@ def pick_classes(where: str, x: Value, axis: int, target: Value, ignore_index: i
     classes = x.shape[axis]
     expected = (*x.shape[:axis], *x.shape[axis + 1 :])
     if not target.dtype.is_integer:
-        raise DTypeError(
-            where,
-            f"integer class indices {expected}",
-            f"{target.dtype.name} {target.shape}",
-            "Convert the target with target.long().",
-        )
+        got = f"{target.dtype.name} {target.shape}"
+        fix = "Convert the target with target.long()."
+        raise DTypeError(where, f"integer class indices {expected}", got, fix)
     if target.shape != expected:
-        raise ShapeError(
-            where,
-            f"a target of {expected} for input {x.shape}",
-            target.shape,
-            "Give one class index for each prediction.",
-        )
+        fix = "Give one class index for each prediction."
+        raise ShapeError(where, f"a target of {expected} for input {x.shape}", target.shape, fix)
     counts = target != ignore_index
     index = choose(counts, choose(target < 0, target - classes, target), 0)
     table = arange(classes)

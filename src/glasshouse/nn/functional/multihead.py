@@ -155,12 +155,9 @@ def batch_first_operands(where: str, inputs, widths, batch_first: bool) -> tuple
     for x, name, width in zip(inputs, ("query", "key", "value"), widths, strict=True):
         x = given[id(x)]
         if ndim not in (2, 3) or x.ndim != ndim or x.shape[-1] != width:
-            raise ShapeError(
-                where,
-                f"{name} of {width} features and query, key and value of 2 or 3 axes each",
-                f"{name} {x.shape}",
-                "Change the input, or kdim and vdim.",
-            )
+            expected = f"{name} of {width} features and query, key and value of 2 or 3 axes each"
+            fix = "Change the input, or kdim and vdim."
+            raise ShapeError(where, expected, f"{name} {x.shape}", fix)
     for key, x in given.items():
         if ndim == 2:
             given[key] = reshape(x, (1, *x.shape))
@@ -168,12 +165,9 @@ def batch_first_operands(where: str, inputs, widths, batch_first: bool) -> tuple
             given[key] = permute(x, axes=(1, 0, 2))
     q, k, v = operands = [given[id(x)] for x in inputs]
     if k.shape[:2] != v.shape[:2] or q.shape[0] != k.shape[0]:
-        raise ShapeError(
-            where,
-            "key and value of one length and one batch size",
-            f"(N, length) {q.shape[:2]}, {k.shape[:2]} and {v.shape[:2]}",
-            f"Check batch_first={batch_first}.",
-        )
+        got = f"(N, length) {q.shape[:2]}, {k.shape[:2]} and {v.shape[:2]}"
+        fix = f"Check batch_first={batch_first}."
+        raise ShapeError(where, "key and value of one length and one batch size", got, fix)
     return ndim == 2, operands
 
 
@@ -182,9 +176,8 @@ def static_heads(where: str, given, q: Value) -> Value:
     x = as_value(given, where=where)
     n, heads, _, size = q.shape
     if x.ndim != 3 or x.shape[0] != n * heads or x.shape[2] != size:
-        raise ShapeError(
-            where, f"static keys and values ({n * heads}, S, {size})", x.shape, "Split the heads."
-        )
+        fix = "Split the heads."
+        raise ShapeError(where, f"static keys and values ({n * heads}, S, {size})", x.shape, fix)
     return reshape(x, (n, heads, *x.shape[1:]))
 
 
@@ -212,16 +205,11 @@ def merged_masks(where: str, attn_mask, key_padding_mask, q: Value, k: Value):
 def checked_mask(where: str, name: str, mask, shapes: dict) -> Value:
     mask = as_value(mask, where=where)
     if mask.shape not in shapes:
-        raise ShapeError(
-            where,
-            f"{name} of {' or '.join(map(str, shapes))}",
-            mask.shape,
-            "Check batch_first, heads and lengths.",
-        )
+        fix = "Check batch_first, heads and lengths."
+        raise ShapeError(where, f"{name} of {' or '.join(map(str, shapes))}", mask.shape, fix)
     if not (mask.dtype.is_bool or mask.dtype.is_floating):
-        raise DTypeError(
-            where, f"a boolean or floating {name}", mask.dtype.name, "Compare it, e.g. mask != 0."
-        )
+        fix = "Compare it, e.g. mask != 0."
+        raise DTypeError(where, f"a boolean or floating {name}", mask.dtype.name, fix)
     return reshape(mask, shapes[mask.shape])
 
 

@@ -31,12 +31,8 @@ def moments(x: Value, axes) -> tuple[Value, Value, Value]:
 def by_batch(input, weight, bias, eps: float, where: str) -> tuple[Value, Value, Value]:
     x = check_channels(where, input, weight=weight, bias=bias)
     if x.size <= x.shape[1]:
-        raise ShapeError(
-            where,
-            "more than 1 value per channel while training",
-            x.shape,
-            "Use a larger batch, or eval().",
-        )
+        fix = "Use a larger batch, or eval()."
+        raise ShapeError(where, "more than 1 value per channel while training", x.shape, fix)
     mean, centred, var = moments(widened(x), (0, *range(2, x.ndim)))
     return scaled(x, centred, var, weight, bias, eps), mean, var
 
@@ -98,12 +94,8 @@ def batch_norm(
         update_running(running_mean, running_var, mean, var, x.size // x.shape[1], momentum)
         return y
     if running_mean is None or running_var is None:
-        raise OptionError(
-            _where,
-            "running_mean and running_var when not training",
-            "None",
-            "Pass them, or training=True.",
-        )
+        fix = "Pass them, or training=True."
+        raise OptionError(_where, "running_mean and running_var when not training", "None", fix)
     return by_running(input, running_mean, running_var, weight, bias, eps, _where)
 
 
@@ -179,9 +171,8 @@ def instance_norm(
         statistics = (running_mean, running_var)
         return batch_norm(x, *statistics, weight, bias, False, momentum, eps, _where=_where)
     if x.ndim < 3 or prod(x.shape[2:]) < 2:
-        raise ShapeError(
-            _where, "more than 1 spatial element in (N, C, ...)", x.shape, "Use a larger input."
-        )
+        fix = "Use a larger input."
+        raise ShapeError(_where, "more than 1 spatial element in (N, C, ...)", x.shape, fix)
     mean, centred, var = moments(widened(x), tuple(range(2, x.ndim)))
     new = (reduce.mean(mean, axis=0), reduce.mean(var, axis=0))
     update_running(running_mean, running_var, *new, prod(x.shape[2:]), momentum)
@@ -212,12 +203,8 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5, *, _wh
 def trailing_axes(where: str, input, normalized_shape, *parameters):
     x, shape = check_floating(where, input), check_shape(where, normalized_shape)
     if not shape or x.shape[-len(shape) :] != shape:
-        raise ShapeError(
-            where,
-            f"an input that ends in {shape}",
-            x.shape,
-            "Set normalized_shape to the last axes of the input.",
-        )
+        fix = "Set normalized_shape to the last axes of the input."
+        raise ShapeError(where, f"an input that ends in {shape}", x.shape, fix)
     for value in parameters:
         if value is not None:
             check_like(where, "weight and bias", value, shape)

@@ -35,16 +35,11 @@ def pad(input, pad, mode="constant", value=None):
     check_type("pad", pad, Iterable, "a pair of widths for each axis", "Pass e.g. (1, 1).")
     widths = tuple(pad)
     if len(widths) % 2 or not all(isinstance(w, int) for w in widths):
-        raise OptionError(
-            "pad",
-            "an even number of integers, (low, high) per axis",
-            repr(pad),
-            "Give the pair of the last axis first.",
-        )
+        fix = "Give the pair of the last axis first."
+        raise OptionError("pad", "an even number of integers, (low, high) per axis", repr(pad), fix)
     if len(widths) > 2 * x.ndim:
-        raise ShapeError(
-            "pad", f"at most {x.ndim} pairs for input {x.shape}", len(widths) // 2, "Remove pairs."
-        )
+        expected = f"at most {x.ndim} pairs for input {x.shape}"
+        raise ShapeError("pad", expected, len(widths) // 2, "Remove pairs.")
     pairs = {x.ndim - 1 - i: widths[2 * i : 2 * i + 2] for i in range(len(widths) // 2)}
     if mode == "constant":
         return pad_constant(x, pairs, 0 if value is None else value)
@@ -60,12 +55,8 @@ def pad_constant(x: Value, pairs: dict, value) -> Value:
         return x
     for axis, (low, high) in pairs.items():
         if low + high + x.shape[axis] < 0:
-            raise ShapeError(
-                "pad",
-                f"to crop at most the size of axis {axis} of {x.shape}",
-                (low, high),
-                "Crop less.",
-            )
+            expected = f"to crop at most the size of axis {axis} of {x.shape}"
+            raise ShapeError("pad", expected, (low, high), "Crop less.")
     if any(w < 0 for pair in widths for w in pair):
         x = crop(x, widths)
     grown = tuple((max(low, 0), max(high, 0), 0) for low, high in widths)
@@ -84,12 +75,8 @@ def source_indices(mode: str, shape, axis: int, low: int, high: int) -> np.ndarr
     size = shape[axis]
     limits = {"reflect": size - 1, "replicate": max(low, high) if size else 0, "circular": size}
     if max(low, high) > limits[mode] or size + low + high < 1:
-        raise ShapeError(
-            "pad",
-            f"widths of at most {limits[mode]} for mode {mode!r} on axis {axis} of {shape}",
-            (low, high),
-            "Pad less or choose mode='constant'.",
-        )
+        expected = f"widths of at most {limits[mode]} for mode {mode!r} on axis {axis} of {shape}"
+        raise ShapeError("pad", expected, (low, high), "Pad less or choose mode='constant'.")
     grown, kept = (max(low, 0), max(high, 0)), slice(max(-low, 0), -max(-high, 0) or None)
     if mode == "circular":
         return np.pad(np.arange(size)[kept], grown, "wrap")
@@ -134,12 +121,8 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
     axes = zip(padded, kernel, dilation, stride, strict=True)
     places = tuple((size - d * (k - 1) - 1) // s + 1 for size, k, d, s in axes)
     if x.shape[-2] % prod(kernel) or x.shape[-1] != prod(places):
-        raise ShapeError(
-            "fold",
-            f"(…, C · {prod(kernel)}, {prod(places)}) for output_size {sizes}",
-            x.shape,
-            "Use the options that made the patches.",
-        )
+        expected = f"(…, C · {prod(kernel)}, {prod(places)}) for output_size {sizes}"
+        raise ShapeError("fold", expected, x.shape, "Use the options that made the patches.")
     lead, channels = x.ndim - 2, x.shape[-2] // prod(kernel)
     x = reshape(x, (*x.shape[:lead], channels, *kernel, *places))
     x = permute_dims(x, (*range(lead + 1), lead + 3, lead + 4, lead + 1, lead + 2))

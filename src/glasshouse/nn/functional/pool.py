@@ -61,12 +61,8 @@ def pool_options(where: str, n: int, kernel, stride, padding):
     stride = kernel if stride is None else int_tuple(where, "stride", stride, n, 1)
     padding = int_tuple(where, "padding", padding, n)
     if any(2 * p > k for p, k in zip(padding, kernel, strict=True)):
-        raise OptionError(
-            where,
-            "padding of at most half the kernel",
-            f"padding {padding} and kernel_size {kernel}",
-            "Pad less.",
-        )
+        got = f"padding {padding} and kernel_size {kernel}"
+        raise OptionError(where, "padding of at most half the kernel", got, "Pad less.")
     return kernel, stride, padding
 
 

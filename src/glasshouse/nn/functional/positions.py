@@ -2,8 +2,7 @@
 
 import math
 
-from glasshouse.base.dtype import float32
-from glasshouse.base.errors import ShapeError
+from glasshouse.base import ShapeError, float32
 from glasshouse.dispatch.value import Value, as_value, cast, reshape
 from glasshouse.nn.checks import check_floating, check_positive
 from glasshouse.tensor import abs, arange, asarray, concat, cos, exp, log, minimum, sin, stack

@@ -95,56 +95,36 @@ def interpolate(
 
 def check_mode_options(mode: str, align_corners, antialias: bool) -> None:
     if align_corners is not None and mode not in SPATIAL_AXES:
-        raise OptionError(
-            "interpolate",
-            f"align_corners with one of {', '.join(SPATIAL_AXES)}",
-            f"align_corners={align_corners} with mode={mode!r}",
-            "Leave align_corners out.",
-        )
+        expected = f"align_corners with one of {', '.join(SPATIAL_AXES)}"
+        got = f"align_corners={align_corners} with mode={mode!r}"
+        raise OptionError("interpolate", expected, got, "Leave align_corners out.")
     if antialias and mode not in FILTERED:
-        raise OptionError(
-            "interpolate",
-            f"antialias with one of {', '.join(FILTERED)}",
-            f"antialias={antialias} with mode={mode!r}",
-            "Change the mode.",
-        )
+        expected = f"antialias with one of {', '.join(FILTERED)}"
+        fix = "Change the mode."
+        raise OptionError("interpolate", expected, f"antialias={antialias} with mode={mode!r}", fix)
 
 
 def wanted_sizes(old, size, scale_factor, recompute, mode: str):
     """(new sizes, factors or None for each) of the spatial axes of sizes `old`."""
     n = len(old)
     if (size is None) == (scale_factor is None):
-        raise OptionError(
-            "interpolate",
-            "one of size and scale_factor",
-            f"size={size} and scale_factor={scale_factor}",
-            "Pass one of them.",
-        )
+        got = f"size={size} and scale_factor={scale_factor}"
+        raise OptionError("interpolate", "one of size and scale_factor", got, "Pass one of them.")
     if size is not None:
         if recompute:
-            raise OptionError(
-                "interpolate",
-                "recompute_scale_factor with a scale_factor",
-                f"size={size}",
-                "Leave recompute_scale_factor out.",
-            )
+            expected = "recompute_scale_factor with a scale_factor"
+            fix = "Leave recompute_scale_factor out."
+            raise OptionError("interpolate", expected, f"size={size}", fix)
         return int_tuple("interpolate", "size", size, n, 1), (None,) * n
     factors = (scale_factor,) * n if isinstance(scale_factor, Real) else tuple(scale_factor)
     if len(factors) != n or not all(isinstance(f, Real) and f > 0 for f in factors):
-        raise OptionError(
-            "interpolate",
-            f"scale_factor to be a positive number, or {n} of them",
-            repr(scale_factor),
-            "Change scale_factor.",
-        )
+        expected = f"scale_factor to be a positive number, or {n} of them"
+        raise OptionError("interpolate", expected, repr(scale_factor), "Change scale_factor.")
     sizes = tuple(math.floor(s * float(f)) for s, f in zip(old, factors, strict=True))
     if min(sizes) < 1:
-        raise OptionError(
-            "interpolate",
-            f"sizes of 1 or more for axes of {tuple(old)}",
-            f"scale_factor={scale_factor}",
-            "Raise scale_factor.",
-        )
+        expected = f"sizes of 1 or more for axes of {tuple(old)}"
+        fix = "Raise scale_factor."
+        raise OptionError("interpolate", expected, f"scale_factor={scale_factor}", fix)
     whole = recompute or mode == "area"
     return sizes, (None,) * n if whole else tuple(map(float, factors))
 

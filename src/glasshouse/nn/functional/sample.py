@@ -53,12 +53,9 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
     if 0 in x.shape[1:]:
         raise ShapeError(where, "images with elements", x.shape, "Leave empty images out.")
     if mode == "bicubic" and n != 2:
-        raise OptionError(
-            where,
-            "mode 'bilinear' or 'nearest' for volumes",
-            f"mode 'bicubic' and input {x.shape}",
-            "Change the mode.",
-        )
+        expected = "mode 'bilinear' or 'nearest' for volumes"
+        fix = "Change the mode."
+        raise OptionError(where, expected, f"mode 'bicubic' and input {x.shape}", fix)
     return cast(
         sampled(widened(x), widened(grid), mode, padding_mode, bool(align_corners)), x.dtype
     )
@@ -196,12 +193,8 @@ def affine_grid(theta, size, align_corners=None):
     sizes = int_tuple(where, "size", size, 5 if len(size) == 5 else 4, 1)
     n = len(sizes) - 2
     if theta.shape != (sizes[0], n, n + 1):
-        raise ShapeError(
-            where,
-            f"a theta {(sizes[0], n, n + 1)} for size {sizes}",
-            theta.shape,
-            "Give an affine map for each image.",
-        )
+        expected = f"a theta {(sizes[0], n, n + 1)} for size {sizes}"
+        raise ShapeError(where, expected, theta.shape, "Give an affine map for each image.")
     wide = widened(theta)
     coordinates = []
     for i in range(n):  # x, y, …: from the last axis on

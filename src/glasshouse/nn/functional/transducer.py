@@ -40,12 +40,9 @@ def rnnt_loss(
     check_option(where, "reduction", reduction, REDUCTIONS)
     x, y = check_floating(where, logits, "logits"), as_value(targets, where=where)
     if x.ndim != 4 or not x.size or y.shape != (x.shape[0], x.shape[2] - 1):
-        raise ShapeError(
-            where,
-            "logits (N, T, U + 1, C) and targets (N, U)",
-            f"{x.shape} and {y.shape}",
-            "Score every frame with every number of labels.",
-        )
+        expected = "logits (N, T, U + 1, C) and targets (N, U)"
+        fix = "Score every frame with every number of labels."
+        raise ShapeError(where, expected, f"{x.shape} and {y.shape}", fix)
     n, t, places, classes = x.shape
     if not -classes <= blank < classes:
         raise OptionError(where, f"blank from 0 to {classes - 1}", blank, "Name a class.")

@@ -56,12 +56,8 @@ def max_unpool(where, n, input, indices, kernel_size, stride=None, padding=0, ou
     x, places = spatial_input(where, n, input), as_value(indices, where=where)
     check_integers(where, places, "Use the indices that max_pool returned.")
     if places.shape != x.shape:
-        raise ShapeError(
-            where,
-            f"indices of the input's shape {x.shape}",
-            places.shape,
-            "Use the indices that were returned with the input.",
-        )
+        fix = "Use the indices that were returned with the input."
+        raise ShapeError(where, f"indices of the input's shape {x.shape}", places.shape, fix)
     options = pool_options(where, n, kernel_size, stride, padding)
     sizes = unpooled_sizes(where, x.shape[-n:], *options, output_size)
     lead = x.shape[:-n]
@@ -77,12 +73,9 @@ def unpooled_sizes(where: str, old, kernel, stride, padding, output_size) -> tup
         return usual
     sizes = int_tuple(where, "output_size", tuple(output_size)[-len(usual) :], len(usual), 1)
     if any(not u - s < size < u + s for size, u, s in zip(sizes, usual, stride, strict=True)):
-        raise OptionError(
-            where,
-            f"an output_size less than a stride {stride} from {usual}",
-            tuple(output_size),
-            "Pass the size of the input of max_pool.",
-        )
+        expected = f"an output_size less than a stride {stride} from {usual}"
+        fix = "Pass the size of the input of max_pool."
+        raise OptionError(where, expected, tuple(output_size), fix)
     return sizes
 
 
@@ -124,21 +117,13 @@ def fractional_max_pool(
 def fractional_sizes(where: str, old, kernel, output_size, output_ratio) -> tuple[int, ...]:
     n = len(old)
     if (output_size is None) == (output_ratio is None):
-        raise OptionError(
-            where,
-            "one of output_size and output_ratio",
-            f"output_size={output_size} and output_ratio={output_ratio}",
-            "Pass one of them.",
-        )
+        got = f"output_size={output_size} and output_ratio={output_ratio}"
+        raise OptionError(where, "one of output_size and output_ratio", got, "Pass one of them.")
     if output_ratio is not None:
         ratios = (output_ratio,) * n if isinstance(output_ratio, Real) else tuple(output_ratio)
         if len(ratios) != n or not all(isinstance(r, Real) and 0 < r < 1 for r in ratios):
-            raise OptionError(
-                where,
-                f"output_ratio between 0 and 1, or {n} of them",
-                repr(output_ratio),
-                "Change output_ratio.",
-            )
+            expected = f"output_ratio between 0 and 1, or {n} of them"
+            raise OptionError(where, expected, repr(output_ratio), "Change output_ratio.")
         output_size = tuple(int(size * r) for size, r in zip(old, ratios, strict=True))
     sizes = int_tuple(where, "output_size", output_size, n, 1)
     if any(size + k - 1 > s for size, k, s in zip(sizes, kernel, old, strict=True)):

@@ -19,9 +19,8 @@ def parameters_to_vector(parameters) -> Value:
     """
     flat = [reshape(as_value(p, where="parameters_to_vector"), (p.size,)) for p in parameters]
     if not flat:
-        raise OptionError(
-            "parameters_to_vector", "at least one parameter", "none", "Pass model.parameters()."
-        )
+        fix = "Pass model.parameters()."
+        raise OptionError("parameters_to_vector", "at least one parameter", "none", fix)
     return concat(flat, axis=0)
 
 

@@ -36,12 +36,8 @@ def fuse_linear_bn_eval(linear, bn) -> Module:
     where = "fuse_linear_bn_eval"
     check_eval(where, linear, bn)
     if bn.num_features not in (linear.out_features, 1):
-        raise OptionError(
-            where,
-            f"a batch norm of {linear.out_features} features, or 1",
-            bn.num_features,
-            "Fuse layers that follow each other.",
-        )
+        expected = f"a batch norm of {linear.out_features} features, or 1"
+        raise OptionError(where, expected, bn.num_features, "Fuse layers that follow each other.")
     fused = copy.deepcopy(linear)
     fused.weight, fused.bias = fused_weights((linear.weight, linear.bias), bn_tensors(bn), 0)
     return fused
@@ -51,9 +47,8 @@ def check_eval(where: str, layer, bn) -> None:
     if layer.training or bn.training:
         raise OptionError(where, "modules in evaluation mode", "one that trains", "Call eval().")
     if bn.running_mean is None or bn.running_var is None:
-        raise OptionError(
-            where, "running statistics", "a batch norm without", "Pass track_running_stats=True."
-        )
+        fix = "Pass track_running_stats=True."
+        raise OptionError(where, "running statistics", "a batch norm without", fix)
 
 
 def bn_tensors(bn) -> tuple:

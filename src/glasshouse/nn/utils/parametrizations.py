@@ -3,8 +3,7 @@
 import numpy as np
 
 from glasshouse.autograd import no_grad
-from glasshouse.base.dtype import int32
-from glasshouse.base.errors import OptionError, ShapeError
+from glasshouse.base import OptionError, ShapeError, int32
 from glasshouse.dispatch.value import Value, as_value, cast, reshape
 from glasshouse.nn.checks import check_positive
 from glasshouse.nn.conv import ConvTranspose
@@ -252,12 +251,9 @@ class Orthogonal(Module):
     def columns(self, Q):
         """The reflections that make Q below the diagonal, with the signs of its columns on it."""
         if self.map != "householder":
-            raise OptionError(
-                "orthogonal",
-                "a map that can be assigned to without a base",
-                repr(self.map),
-                "Pass use_trivialization=True, or orthogonal_map='householder'.",
-            )
+            expected = "a map that can be assigned to without a base"
+            fix = "Pass use_trivialization=True, or orthogonal_map='householder'."
+            raise OptionError("orthogonal", expected, repr(self.map), fix)
         n, k = Q.shape[-2:]
         packed = []
         for q in Q.numpy().reshape(-1, n, k):

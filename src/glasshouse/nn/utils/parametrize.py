@@ -91,12 +91,9 @@ def inverted(chain, value):
         if undo is None:
             continue
         if isinstance(value, tuple):
-            raise OptionError(
-                "register_parametrization",
-                "several originals from the first right_inverse alone",
-                f"some from that behind {type(parametrization).__name__}",
-                "Return one tensor there.",
-            )
+            expected = "several originals from the first right_inverse alone"
+            got = f"some from that behind {type(parametrization).__name__}"
+            raise OptionError("register_parametrization", expected, got, "Return one tensor there.")
         with no_grad():
             value = undo(value.detach())
         value = tuple(value) if isinstance(value, Sequence) else value
@@ -113,22 +110,15 @@ def check_like(chain: ParametrizationList, original) -> None:
         "register_parametrization", value, Value, "parametrizations of tensors", "Return a tensor."
     )
     if value.dtype is not original.dtype or value.shape != original.shape:
-        raise ShapeError(
-            "register_parametrization",
-            f"a parametrization that keeps {original.dtype.name} {original.shape}",
-            f"{value.dtype.name} {value.shape}",
-            "Pass unsafe=True to allow it.",
-        )
+        expected = f"a parametrization that keeps {original.dtype.name} {original.shape}"
+        got = f"{value.dtype.name} {value.shape}"
+        raise ShapeError("register_parametrization", expected, got, "Pass unsafe=True to allow it.")
 
 
 def check_count(chain: ParametrizationList, count: int) -> None:
     if count != len(chain.names()):
-        raise OptionError(
-            "right_inverse",
-            f"{len(chain.names())} originals",
-            count,
-            "Return as many as at the registration.",
-        )
+        fix = "Return as many as at the registration."
+        raise OptionError("right_inverse", f"{len(chain.names())} originals", count, fix)
 
 
 def register_parametrization(
@@ -164,12 +154,8 @@ def register_parametrization(
     original = members.get(tensor_name)
     if original is None:
         names = [*module._parameters, *module._buffers]
-        raise OptionError(
-            where,
-            f"the name of a parameter or buffer of {type(module).__name__}",
-            repr(tensor_name),
-            suggest(tensor_name, names),
-        )
+        expected = f"the name of a parameter or buffer of {type(module).__name__}"
+        raise OptionError(where, expected, repr(tensor_name), suggest(tensor_name, names))
     before = original.detach()
     try:
         chain = ParametrizationList([parametrization], original, unsafe)
@@ -287,12 +273,8 @@ def remove_parametrizations(
     chain = module.parametrizations[tensor_name]
     first = chain.originals()[0]
     if not leave_parametrized and chain.count:
-        raise OptionError(
-            where,
-            "one original",
-            f"{chain.count} of {tensor_name!r}",
-            "Pass leave_parametrized=True.",
-        )
+        got = f"{chain.count} of {tensor_name!r}"
+        raise OptionError(where, "one original", got, "Pass leave_parametrized=True.")
     tensor = first
     if leave_parametrized:
         with no_grad():

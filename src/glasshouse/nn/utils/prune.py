@@ -137,9 +137,8 @@ class PruningContainer(BasePruningMethod):
         if method.PRUNING_TYPE == "global":
             return method.compute_mask(t, default_mask)
         if method.PRUNING_TYPE not in TYPES:
-            raise OptionError(
-                "prune", f"a PRUNING_TYPE of {TYPES}", repr(method.PRUNING_TYPE), "Change it."
-            )
+            fix = "Change it."
+            raise OptionError("prune", f"a PRUNING_TYPE of {TYPES}", repr(method.PRUNING_TYPE), fix)
         places = places_of(reshape(kept, (t.size,)))
         flat, mask = reshape(t, (t.size,)), reshape(default_mask, (t.size,))
         part = method.compute_mask(flat.take(places), mask.take(places))
@@ -236,9 +235,8 @@ class RandomStructured(BasePruningMethod):
 
     def compute_mask(self, t, default_mask):
         if t.ndim < 2:
-            raise ShapeError(
-                "prune", "a parameter of 2 axes or more", t.shape, "Prune its elements instead."
-            )
+            fix = "Prune its elements instead."
+            raise ShapeError("prune", "a parameter of 2 axes or more", t.shape, fix)
         if not -t.ndim <= self.dim < t.ndim:
             raise ShapeError("prune", f"an axis dim={self.dim}", t.shape, "Change dim.")
         axis = self.dim % t.ndim
@@ -282,9 +280,8 @@ class CustomFromMask(BasePruningMethod):
 
     def compute_mask(self, t, default_mask):
         if self.mask.shape != default_mask.shape:
-            raise ShapeError(
-                "prune", f"a mask of shape {default_mask.shape}", self.mask.shape, "Reshape it."
-            )
+            fix = "Reshape it."
+            raise ShapeError("prune", f"a mask of shape {default_mask.shape}", self.mask.shape, fix)
         return default_mask * cast(self.mask, default_mask.dtype)
 
 
@@ -363,9 +360,8 @@ def global_unstructured(parameters, pruning_method, importance_scores=None, **kw
     probe.name = "all"
     method.add_pruning_method(probe)
     if probe.PRUNING_TYPE != "unstructured":
-        raise OptionError(
-            where, "an unstructured method", probe.PRUNING_TYPE, "Pass e.g. L1Unstructured."
-        )
+        fix = "Pass e.g. L1Unstructured."
+        raise OptionError(where, "an unstructured method", probe.PRUNING_TYPE, fix)
     given = importance_scores or {}
     values, scores, masks = [], [], []
     for module, name in pairs:
@@ -398,9 +394,8 @@ def remove(module: Module, name: str) -> Module:
     method = pruning_of(module, name)
     if method is None:
         names = [hook.name for hook in recomputed_by(module)]
-        raise OptionError(
-            "remove", "the name of a pruned parameter", repr(name), suggest(name, names)
-        )
+        fix = suggest(name, names)
+        raise OptionError("remove", "the name of a pruned parameter", repr(name), fix)
     BasePruningMethod.detach("remove", module, name)
     method.remove(module)
     return module

@@ -43,9 +43,8 @@ class Recomputed:
                 handle.remove()
                 return hook.function
         names = [hook.name for hook in recomputed_by(module) if isinstance(hook, cls)]
-        raise OptionError(
-            where, f"a parameter under {cls.__name__}", repr(name), suggest(name, names)
-        )
+        fix = suggest(name, names)
+        raise OptionError(where, f"a parameter under {cls.__name__}", repr(name), fix)
 
 
 def recomputed_by(module: Module) -> list[Recomputed]:
@@ -56,12 +55,8 @@ def recomputed_by(module: Module) -> list[Recomputed]:
 
 def check_parameter(where: str, module: Module, name: str) -> Parameter:
     if module._parameters.get(name) is None:
-        raise OptionError(
-            where,
-            f"the name of a parameter of {type(module).__name__}",
-            repr(name),
-            suggest(name, module._parameters),
-        )
+        expected = f"the name of a parameter of {type(module).__name__}"
+        raise OptionError(where, expected, repr(name), suggest(name, module._parameters))
     return module._parameters[name]
 
 

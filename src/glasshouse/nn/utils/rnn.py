@@ -37,9 +37,8 @@ class PackedSequence(PackedFields):
 
     def __new__(cls, data, batch_sizes=None, sorted_indices=None, unsorted_indices=None):
         if batch_sizes is None:
-            raise OptionError(
-                "PackedSequence", "batch_sizes", "None", "Make it with pack_padded_sequence."
-            )
+            fix = "Make it with pack_padded_sequence."
+            raise OptionError("PackedSequence", "batch_sizes", "None", fix)
         if unsorted_indices is None and sorted_indices is not None:
             unsorted_indices = inverse(sorted_indices)
         return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
@@ -74,9 +73,8 @@ def checked_lengths(where: str, lengths, most: int, count: int) -> np.ndarray:
     if numbers.shape != (count,):
         raise ShapeError(where, f"{count} lengths, one for each sequence", numbers.shape, "Check.")
     if count == 0 or numbers.min() < 1 or numbers.max() > most:
-        raise OptionError(
-            where, f"lengths from 1 to {most}", numbers.tolist(), "Leave empty sequences out."
-        )
+        fix = "Leave empty sequences out."
+        raise OptionError(where, f"lengths from 1 to {most}", numbers.tolist(), fix)
     return numbers.astype(np.int64)
 
 
@@ -105,12 +103,8 @@ def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True)
         order = np.argsort(-numbers, kind="stable")
         numbers = numbers[order]
     elif (np.diff(numbers) > 0).any():
-        raise OptionError(
-            where,
-            "lengths that do not rise",
-            numbers.tolist(),
-            "Sort the sequences, or pass enforce_sorted=False.",
-        )
+        fix = "Sort the sequences, or pass enforce_sorted=False."
+        raise OptionError(where, "lengths that do not rise", numbers.tolist(), fix)
     sizes = (numbers[None, :] > np.arange(numbers[0])[:, None]).sum(1)  # (T,)
     step, place = step_and_place(sizes)
     if order is not None:
@@ -149,12 +143,8 @@ def pad_packed_sequence(sequence, batch_first=False, padding_value=0.0, total_le
     longest = len(sizes)
     steps = longest if total_length is None else total_length
     if steps < longest:
-        raise OptionError(
-            where,
-            f"total_length of at least {longest}",
-            total_length,
-            "Enlarge it, or leave it out.",
-        )
+        fix = "Enlarge it, or leave it out."
+        raise OptionError(where, f"total_length of at least {longest}", total_length, fix)
     if sequence.unsorted_indices is not None:
         back = np.asarray(sequence.unsorted_indices.numpy())
     else:
@@ -202,9 +192,8 @@ def checked_sequences(where: str, sequences) -> list[Value]:
         raise OptionError(where, "at least one sequence", "none", "Pass a list of tensors.")
     for x in xs:
         if x.ndim == 0 or x.shape[1:] != xs[0].shape[1:]:
-            raise ShapeError(
-                where, f"sequences of shape (L, *{xs[0].shape[1:]})", x.shape, "Reshape them."
-            )
+            fix = "Reshape them."
+            raise ShapeError(where, f"sequences of shape (L, *{xs[0].shape[1:]})", x.shape, fix)
     return xs
 
 

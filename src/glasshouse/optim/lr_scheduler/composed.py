@@ -98,12 +98,9 @@ class ChainedScheduler(LRScheduler):
             state.get("schedulers", state.get("_schedulers")) if isinstance(state, dict) else None
         )
         if not isinstance(states, list) or len(states) != len(self.schedulers):
-            raise CheckpointError(
-                "ChainedScheduler",
-                f"the states of {len(self.schedulers)} schedules",
-                repr(state),
-                "Pass what state_dict() of the same chain returned.",
-            )
+            expected = f"the states of {len(self.schedulers)} schedules"
+            fix = "Pass what state_dict() of the same chain returned."
+            raise CheckpointError("ChainedScheduler", expected, repr(state), fix)
         before = self.state_dict()["schedulers"]
         try:
             for part, own in zip(self.schedulers, states, strict=True):
@@ -119,19 +116,11 @@ def check_parts(where: str, schedulers, optimizer) -> list[LRScheduler]:
     parts = list(schedulers)
     for part in parts:
         if not isinstance(part, LRScheduler) or isinstance(part, ReduceLROnPlateau):
-            raise OptionError(
-                where,
-                "schedules of the step alone",
-                type_name(part),
-                "Step a plateau schedule by itself.",
-            )
+            fix = "Step a plateau schedule by itself."
+            raise OptionError(where, "schedules of the step alone", type_name(part), fix)
         if part.optimizer is not optimizer:
-            raise OptionError(
-                where,
-                "schedules of its own optimizer",
-                "one of another",
-                "Make all of them with the same optimizer.",
-            )
+            fix = "Make all of them with the same optimizer."
+            raise OptionError(where, "schedules of its own optimizer", "one of another", fix)
     return parts
 
 
@@ -179,9 +168,8 @@ class ReduceLROnPlateau(LRScheduler):
             metric = float(metrics)
         except (TypeError, ValueError):
             fix = "Pass the validation loss."
-            raise DTypeError(
-                "ReduceLROnPlateau.step", "a number", f"{metrics!r:.40}", fix
-            ) from None
+            expected = "a number"
+            raise DTypeError("ReduceLROnPlateau.step", expected, f"{metrics!r:.40}", fix) from None
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         if self.is_better(metric):
             self.best, self.num_bad_steps = metric, 0

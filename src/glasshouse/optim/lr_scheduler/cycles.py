@@ -19,12 +19,8 @@ def momenta_of(where: str, optimizer, base_momentum, max_momentum) -> list[tuple
     Raises: OptionError for a momentum outside [0, 1], or an optimizer without.
     """
     if not {"momentum", "betas"} & set(optimizer.defaults):
-        raise OptionError(
-            where,
-            "an optimizer with momentum or betas",
-            type(optimizer).__name__,
-            "Pass cycle_momentum=False.",
-        )
+        expected = "an optimizer with momentum or betas"
+        raise OptionError(where, expected, type(optimizer).__name__, "Pass cycle_momentum=False.")
     count = len(optimizer.param_groups)
     low = per_group(where, "base_momentum", base_momentum, count)
     high = per_group(where, "max_momentum", max_momentum, count)
@@ -252,12 +248,9 @@ class OneCycleLR(LRScheduler):
     def between(self, values: list[float], step: int) -> float:
         """The value at `step` on the way through `values`, reached at the steps `ends`."""
         if step > self.total_steps:
-            raise OptionError(
-                "OneCycleLR",
-                f"at most total_steps = {self.total_steps} steps",
-                f"step {step}",
-                "Make the schedule with the number of steps that you train.",
-            )
+            expected = f"at most total_steps = {self.total_steps} steps"
+            fix = "Make the schedule with the number of steps that you train."
+            raise OptionError("OneCycleLR", expected, f"step {step}", fix)
         phase = next((k for k, end in enumerate(self.ends) if k and step <= end), -1)
         start, end = self.ends[phase - 1], self.ends[phase]
         share = (step - start) / (end - start) if end != start else 1.0
@@ -274,11 +267,8 @@ def count_steps(total_steps, epochs, steps_per_epoch) -> int:
     if total_steps is not None:
         return check_integer("OneCycleLR", "total_steps", total_steps, 1)
     if epochs is None or steps_per_epoch is None:
-        raise OptionError(
-            "OneCycleLR",
-            "total_steps, or epochs and steps_per_epoch",
-            f"epochs={epochs!r}, steps_per_epoch={steps_per_epoch!r}",
-            "Pass them.",
-        )
+        got = f"epochs={epochs!r}, steps_per_epoch={steps_per_epoch!r}"
+        fix = "Pass them."
+        raise OptionError("OneCycleLR", "total_steps, or epochs and steps_per_epoch", got, fix)
     epochs = check_integer("OneCycleLR", "epochs", epochs, 1)
     return epochs * check_integer("OneCycleLR", "steps_per_epoch", steps_per_epoch, 1)

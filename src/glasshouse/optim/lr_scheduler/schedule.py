@@ -40,12 +40,10 @@ class LRScheduler:
             if self.last_epoch == 0:
                 group.setdefault("initial_lr", group["lr"])
             elif "initial_lr" not in group:
-                raise OptionError(
-                    where,
-                    f"initial_lr in group {i}, to go on after step {last_epoch}",
-                    f"a group with {sorted(set(group) - {'params'})}",
-                    "Set it, or load the optimizer's state first.",
-                )
+                expected = f"initial_lr in group {i}, to go on after step {last_epoch}"
+                got = f"a group with {sorted(set(group) - {'params'})}"
+                fix = "Set it, or load the optimizer's state first."
+                raise OptionError(where, expected, got, fix)
         self.base_lrs = [float(group["initial_lr"]) for group in groups]
         self.last_lr = [float(group["lr"]) for group in groups]
         if self.last_epoch == 0:
@@ -79,12 +77,9 @@ class LRScheduler:
         """Set rates (and momenta) of `last_epoch`."""
         groups = self.optimizer.param_groups
         if len(groups) != len(self.base_lrs):
-            raise OptionError(
-                type(self).__name__,
-                f"the {len(self.base_lrs)} parameter groups it was made for",
-                len(groups),
-                "Add groups before making the schedule.",
-            )
+            expected = f"the {len(self.base_lrs)} parameter groups it was made for"
+            fix = "Add groups before making the schedule."
+            raise OptionError(type(self).__name__, expected, len(groups), fix)
         for i, (group, rate) in enumerate(zip(groups, self.get_lr(), strict=True)):
             group["lr"] = self.last_lr[i] = rate
             momentum = self.momentum_at(self.last_epoch, i)
@@ -115,12 +110,8 @@ class LRScheduler:
         if isinstance(state, dict) and "_last_lr" in state:
             state = self.taken(own, state)
         if not has_form(own, state):
-            raise CheckpointError(
-                type(self).__name__,
-                f"a state like {own}",
-                repr(state),
-                "Pass what state_dict() of the same schedule returned.",
-            )
+            fix = "Pass what state_dict() of the same schedule returned."
+            raise CheckpointError(type(self).__name__, f"a state like {own}", repr(state), fix)
         vars(self).update({k: list(v) if isinstance(own[k], list) else v for k, v in state.items()})
         for group, lr in zip(self.optimizer.param_groups, self.last_lr, strict=True):
             group["lr"] = lr
@@ -159,12 +150,9 @@ def per_group(where: str, name: str, value, count: int) -> list:
     """`value` for each of `count` groups: a list of as many, or one for all."""
     values = list(value) if isinstance(value, (list, tuple)) else [value] * count
     if len(values) != count:
-        raise OptionError(
-            where,
-            f"one {name} for each of {count} parameter groups",
-            len(values),
-            f"Give one value for all, or a list of {count}.",
-        )
+        expected = f"one {name} for each of {count} parameter groups"
+        fix = f"Give one value for all, or a list of {count}."
+        raise OptionError(where, expected, len(values), fix)
     return values
 
 

@@ -6,8 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from glasshouse.base.dtype import int64
-from glasshouse.base.shape import broadcast_shapes
+from glasshouse.base import broadcast_shapes, int64
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast
 from glasshouse.ops import linalg as cards
 from glasshouse.ops.index import gather_along

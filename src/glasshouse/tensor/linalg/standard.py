@@ -5,9 +5,9 @@ from functools import partial
 
 from glasshouse.base import DTypeError, LinAlgError, ShapeError, inexact_dtype
 from glasshouse.base.shape import broadcast_shapes, check_axes, check_axis, drop_axes
+from glasshouse.dispatch import Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.dispatch import value as values
 from glasshouse.dispatch.spelling import takes_names_of_pytorch
-from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.ops import linalg as cards
 from glasshouse.ops.checks import check_matrices, check_option
 from glasshouse.ops.compare import where
@@ -228,12 +228,8 @@ def system(where_: str, x1, x2, square: bool = False):
     x1 = matrices(where_, x1, square)
     columns = cards.as_column(x2) if x2.ndim == 1 else x2
     if columns.shape[-2:-1] != x1.shape[-2:-1]:
-        raise ShapeError(
-            where_,
-            f"x2 with {x1.shape[-2]} rows, as x1 has",
-            f"x1 {x1.shape} and x2 {x2.shape}",
-            "Check the sizes.",
-        )
+        expected = f"x2 with {x1.shape[-2]} rows, as x1 has"
+        raise ShapeError(where_, expected, f"x1 {x1.shape} and x2 {x2.shape}", "Check the sizes.")
     return x1, cast(columns, x1.dtype), x2.ndim == 1
 
 
@@ -253,12 +249,8 @@ def check_regular(where_: str, packed: Value) -> None:
     if any(level.mode is not None and level.mode.hides for level in values.levels(packed)):
         return
     if packed.size and (diagonal(values.ordinary(packed).detach()).numpy() == 0).any():
-        raise LinAlgError(
-            where_,
-            "a regular matrix",
-            "one with a pivot of 0",
-            "It has no inverse: use pinv or lstsq, or add to its diagonal.",
-        )
+        fix = "It has no inverse: use pinv or lstsq, or add to its diagonal."
+        raise LinAlgError(where_, "a regular matrix", "one with a pivot of 0", fix)
 
 
 def inv(x, /):
@@ -377,12 +369,8 @@ def cross(x1, x2, /, *, axis: int = -1):
     x1, x2 = promoted("cross", x1, x2)
     axis = check_axis("cross", axis, min(x1.ndim, x2.ndim)) - min(x1.ndim, x2.ndim)
     if x1.shape[axis] != 3 or x2.shape[axis] != 3:
-        raise ShapeError(
-            "cross",
-            f"size 3 along axis {axis}",
-            f"{x1.shape} and {x2.shape}",
-            "Choose the axis of the vectors.",
-        )
+        fix = "Choose the axis of the vectors."
+        raise ShapeError("cross", f"size 3 along axis {axis}", f"{x1.shape} and {x2.shape}", fix)
     both = values.broadcast_values("cross", x1, x2)
     a, b = (unstack(x, axis) for x in both)
     return stack([a[i - 2] * b[i - 1] - a[i - 1] * b[i - 2] for i in range(3)], axis=axis)
