@@ -15,36 +15,21 @@ from glasshouse.dispatch import Arr, broadcast_to, card, cast, sample
 from glasshouse.ops.cast import conj, real
 from glasshouse.ops.contract import adjoint, matmul
 from glasshouse.ops.index import gather_along
-from glasshouse.ops.linalg import (
-    HALF,
-    OBLONG,
-    VECTOR,
-    as_column,
-    as_row,
-    batch_first,
-    diagonal_matrix,
-    diagonal_of,
-    diagonal_part,
-    factorise,
-    lu,
-    of_square,
-    quotient,
-    triangular_solve,
-)
+from glasshouse.ops import linalg
 
 
 def solve(a, b):
     """a^-1 b"""
-    packed, order = lu(a)
-    b = gather_along(b, broadcast_to(as_column(order), b.shape), b.ndim - 2)
+    packed, order = linalg.lu(a)
+    b = gather_along(b, broadcast_to(linalg.as_column(order), b.shape), b.ndim - 2)
     for lower in (True, False):
-        b = triangular_solve(packed, b, lower=lower, transpose=False, unit_diagonal=lower)
+        b = linalg.triangular_solve(packed, b, lower=lower, transpose=False, unit_diagonal=lower)
     return b
 
 
 def off_diagonal_quotient(x, w):
     """x_ij / (w_j - w_i), and 0 on the diagonal."""
-    return quotient(x - diagonal_part(x), as_row(w) - as_column(w))
+    return linalg.quotient(x - linalg.diagonal_part(x), linalg.as_row(w) - linalg.as_column(w))
 
 
 def in_dtype(x, a):
@@ -55,9 +40,9 @@ def eig_vjp(g, y, a):
     (gw, gv), (w, v) = g, y
     vh = adjoint(v)
     inner = matmul(vh, gv)
-    length = cast(real(diagonal_of(inner)), v.dtype)
-    inner = inner - matmul(vh, v * as_row(length))
-    inner = off_diagonal_quotient(inner, conj(w)) + diagonal_matrix(gw, v.dtype)
+    length = cast(real(linalg.diagonal_of(inner)), v.dtype)
+    inner = inner - matmul(vh, v * linalg.as_row(length))
+    inner = off_diagonal_quotient(inner, conj(w)) + linalg.diagonal_matrix(gw, v.dtype)
     return in_dtype(solve(vh, matmul(inner, vh)), a)
 
 
@@ -65,8 +50,8 @@ def eig_jvp(t, y, _a):
     w, v = y
     inner = solve(v, matmul(cast(t, v.dtype), v))
     turned = matmul(v, off_diagonal_quotient(inner, w))
-    length = cast(real(diagonal_of(matmul(adjoint(v), turned))), v.dtype)
-    return diagonal_of(inner), turned - v * as_row(length)
+    length = cast(real(linalg.diagonal_of(matmul(adjoint(v), turned))), v.dtype)
+    return linalg.diagonal_of(inner), turned - v * linalg.as_row(length)
 
 
 def complex_specs(a: Spec) -> tuple[Spec, Spec]:
@@ -89,13 +74,13 @@ def skewed(rng, shape):
 
 @card(
     "linalg",
-    infer=of_square("eig", complex_specs),
+    infer=linalg.of_square("eig", complex_specs),
     vjp=(eig_vjp,),
     jvp=(eig_jvp,),
-    batch=batch_first(lambda: eig),
+    batch=linalg.batch_first(lambda: eig),
     flops=lambda a: 25 * a.size * a.shape[-1],
     samples=[sample(Arr(s, make=skewed)) for s in ((3, 3), (2, 1, 2, 2))],
-    error_samples=[HALF, VECTOR, OBLONG],
+    error_samples=[linalg.HALF, linalg.VECTOR, linalg.OBLONG],
     dtypes="linalg",
     traits=("unique_up_to_phase",),
     source="Giles 2008; Boeddeker et al. 2017, arXiv:1701.00392",
@@ -108,4 +93,4 @@ def eig(a):
     Why: an iteration of unknown length.
 
     Its FLOPs: Golub, Van Loan 2013, 7.5: about 25 n³ with vectors."""
-    return factorise("eig", "finite matrices", complex_eig, a)
+    return linalg.factorise("eig", "finite matrices", complex_eig, a)

@@ -14,18 +14,11 @@ from glasshouse.dispatch import broadcast_to, card, primitives, refusal, sample,
 from glasshouse.dispatch.call import call_of
 from glasshouse.ops.body import DETACH, Body, traced
 from glasshouse.ops.index import move_axes
-from glasshouse.ops.linearise import (
-    MOST_LINEARISED,
-    Forward,
-    LoopShape,
-    backward_of,
-    forward_of,
-    work_out,
-)
+from glasshouse.ops import linearise
 from glasshouse.ops.tangents import push
 
 
-def infer_scan(*given: Spec, body: Body, shape: LoopShape, **_):
+def infer_scan(*given: Spec, body: Body, shape: linearise.LoopShape, **_):
     consts, init, xs = shape.parts(given)
     for x in xs:
         if x.ndim == 0 or x.shape[0] != shape.length:
@@ -47,7 +40,7 @@ def infer_scan(*given: Spec, body: Body, shape: LoopShape, **_):
     return (*outs[: shape.carries], *stacked)
 
 
-def compute_scan(*given, body: Body, shape: LoopShape, reverse: bool, **_):
+def compute_scan(*given, body: Body, shape: linearise.LoopShape, reverse: bool, **_):
     consts, carried, xs = shape.parts(given)
     specs = body.out_specs()[shape.carries :]
     stacks = [np.empty((shape.length, *spec.shape), spec.dtype.np) for spec in specs]
@@ -59,7 +52,7 @@ def compute_scan(*given, body: Body, shape: LoopShape, reverse: bool, **_):
     return (*map(np.asarray, carried), *stacks)
 
 
-def parts_of_scan(*_specs, body: Body, shape: LoopShape, **_):
+def parts_of_scan(*_specs, body: Body, shape: linearise.LoopShape, **_):
     numbered = enumerate(call for call, _ in body.calls)
     return [
         (call, shape.length, i in body.recomputed) for i, call in numbered if call.name != "detach"
@@ -85,14 +78,14 @@ def is_tracked(x) -> bool:
     return x.tape_entry is not None and recorder.records
 
 
-def loop(operands, body: Body, shape: LoopShape, reverse=False, recompute=False):
+def loop(operands, body: Body, shape: linearise.LoopShape, reverse=False, recompute=False):
     """The results of a loop, as a list. Where a tape records it, what the backward loop will read
     is kept at once; with `recompute`, just what is carried."""
     needs = tuple(map(is_tracked, operands))
     attrs = {"body": body, "shape": shape, "reverse": reverse, "recompute": recompute}
     if True not in needs:
         return list(scan(*operands, **attrs, residuals=None))
-    forward = forward_of(body, shape, needs, recompute)
+    forward = linearise.forward_of(body, shape, needs, recompute)
     results = scan(*operands, **attrs | {"body": forward.body}, residuals=forward.residuals)
     return list(results)[: len(body.outputs)]
 
@@ -101,12 +94,12 @@ def pull_scan(needs, cotangents, y, *operands, body, shape, reverse, recompute, 
     """The cotangents of the operands that are needed, by one loop backwards."""
     count = len(body.outputs) - (residuals or 0)
     if residuals is None or any(x is not None for x in cotangents[count:]):
-        forward = forward_of(body, shape, needs, recompute)
+        forward = linearise.forward_of(body, shape, needs, recompute)
         attrs = {"shape": shape, "reverse": reverse, "recompute": recompute}
         y = scan(*operands, body=forward.body, residuals=forward.residuals, **attrs)
     else:
-        forward, cotangents = Forward(body, residuals), cotangents[:count]
-    back = backward_of(forward, shape, needs, tuple(x is not None for x in cotangents))
+        forward, cotangents = linearise.Forward(body, residuals), cotangents[:count]
+    back = linearise.backward_of(forward, shape, needs, tuple(x is not None for x in cotangents))
     stacks = {
         number: source_of(where, operands, y, cotangents) for number, where in back.sources.items()
     }
@@ -118,11 +111,11 @@ def pull_scan(needs, cotangents, y, *operands, body, shape, reverse, recompute, 
         *(stacks[number] for number in back.reads),
     ]
     carried = len(back.active) + len(back.summed)
-    backwards = LoopShape(shape.consts, carried, shape.length)
+    backwards = linearise.LoopShape(shape.consts, carried, shape.length)
     results = loop(given, back.body, backwards, not reverse)
     stacks.update(zip(back.stacks, results[carried:], strict=True))
     pulled = dict(zip(back.summed, results[len(back.active) : carried], strict=True))
-    pulled.update((i, work_out(late, stacks)) for i, late in back.late.items())
+    pulled.update((i, linearise.work_out(late, stacks)) for i, late in back.late.items())
     pulled.update((i + shape.consts, x) for i, x in zip(back.active, results, strict=False))
     pulled.update((i, stacks[number]) for i, number in back.pulled.items())
     return tuple(pulled.get(i) if need else None for i, need in enumerate(needs))
@@ -154,7 +147,7 @@ def push_scan(tangents, y, *operands, body, shape, reverse, recompute, **_):
     inexact = [(x, t) for x, t in zip(init, init_ts, strict=True) if x.dtype.is_inexact]
     carried = [zeros(x) if t is None else t for x, t in inexact]
     given = [*consts, *const_ts, *init, *carried, *xs, *x_ts]
-    sizes = LoopShape(len(consts) + len(const_ts), len(init) + len(carried), shape.length)
+    sizes = linearise.LoopShape(len(consts) + len(const_ts), len(init) + len(carried), shape.length)
     results = loop(given, moved.body, sizes, reverse, recompute)
     tangent: list = [None] * len(body.outputs)
     for number, value in zip(moved.outputs, results[len(init) :], strict=True):
@@ -180,8 +173,8 @@ class Tangents(NamedTuple):
     outputs: tuple[int, ...]
 
 
-@functools.lru_cache(MOST_LINEARISED)
-def tangent_body(body: Body, shape: LoopShape, moving: tuple[int, ...]) -> Tangents:
+@functools.lru_cache(linearise.MOST_LINEARISED)
+def tangent_body(body: Body, shape: linearise.LoopShape, moving: tuple[int, ...]) -> Tangents:
     """The body with tangents of the inputs `moving`, which stand behind the inputs of their kind,
     and tangents of what is carried behind that."""
     consts, init, xs = shape.parts(range(len(body.inputs)))
@@ -252,7 +245,7 @@ def batch_scan(batched, *operands, body, shape, reverse, recompute, **_):
     )
 
 
-def batched_values(body: Body, shape: LoopShape, batched) -> list[bool]:
+def batched_values(body: Body, shape: linearise.LoopShape, batched) -> list[bool]:
     """Which values of a body, by position, depend on something batched; a carried one also by way
     of the steps before."""
     consts, carried, xs = shape.parts(batched)
@@ -266,9 +259,9 @@ def batched_values(body: Body, shape: LoopShape, batched) -> list[bool]:
         carried = new
 
 
-@functools.lru_cache(MOST_LINEARISED)
+@functools.lru_cache(linearise.MOST_LINEARISED)
 def batched_body(
-    body: Body, shape: LoopShape, batched: tuple[bool, ...], size: int
+    body: Body, shape: linearise.LoopShape, batched: tuple[bool, ...], size: int
 ) -> tuple[Body, tuple[bool, ...]]:
     """(the body with a batch axis in front of all that depends on something batched, which of its
     results have it)."""
@@ -320,7 +313,7 @@ def sample_body() -> Body:
     return Body.of((w, h, h), tuple(calls), (5, 6))
 
 
-SAMPLE: dict[str, Any] = {"body": sample_body(), "shape": LoopShape(1, 1, 4)}
+SAMPLE: dict[str, Any] = {"body": sample_body(), "shape": linearise.LoopShape(1, 1, 4)}
 SAMPLE |= {"residuals": None, "recompute": False}
 FORWARDS: dict[str, Any] = SAMPLE | {"reverse": False}
 

@@ -15,14 +15,7 @@ from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch import phase, state
 from glasshouse.ops.cast import bitcast
 from glasshouse.ops.checks import check_option
-from glasshouse.optim.checks import (
-    check_gradient,
-    check_params,
-    check_whole,
-    describe_dict,
-    list_groups,
-    loss_of,
-)
+from glasshouse.optim import checks
 from glasshouse.optim.hooks import OptimizerHooks
 from glasshouse.tensor import Tensor, asarray, zeros_like
 
@@ -68,7 +61,7 @@ class Optimizer(OptimizerHooks):
         self.state: dict[Tensor, dict] = {}
         self.param_groups: list[dict] = []
         self.hooks = {}
-        for group in list_groups(self.where, params):
+        for group in checks.list_groups(self.where, params):
             self.add_checked(group)
 
     @property
@@ -91,7 +84,7 @@ class Optimizer(OptimizerHooks):
         if not isinstance(group, dict):
             fix = "Write {'params': [...], 'lr': ...}."
             raise OptionError(self.where, "a group as a dict", type_name(group), fix)
-        self.add_checked(list_groups(self.where, [group])[0])
+        self.add_checked(checks.list_groups(self.where, [group])[0])
 
     def add_checked(self, group: dict) -> None:
         unknown = set(group) - {"params"} - set(self.defaults) - FREE
@@ -99,9 +92,9 @@ class Optimizer(OptimizerHooks):
             name = sorted(map(str, unknown))[0]
             raise OptionError(self.where, "an option", repr(name), suggest(name, self.defaults))
         used = {id(p) for p in self.parameters()}
-        check_params(self.where, group["params"], used, self.takes_complex)
+        checks.check_params(self.where, group["params"], used, self.takes_complex)
         if not self.by_parts:
-            check_whole(self.where, group["params"])
+            checks.check_whole(self.where, group["params"])
         options = {**self.defaults, **group}
         self.check_options(options)
         self.param_groups.append(options)
@@ -146,12 +139,12 @@ class Optimizer(OptimizerHooks):
 
     def advance(self, closure=None):
         """What a step does, between the hooks before and after it."""
-        loss = loss_of(f"{self.where}.step", closure)
+        loss = checks.loss_of(f"{self.where}.step", closure)
         with no_grad(), phase("optimizer"):
             work = [(p, group) for group in self.param_groups for p in group["params"]]
             work = [(p, group) for p, group in work if p.grad is not None]
             for p, _ in work:
-                check_gradient(self.where, p)
+                checks.check_gradient(self.where, p)
             for p, group in work:
                 self.update(p, p.grad.detach(), group)
         evaluate_step()
@@ -227,7 +220,7 @@ class Optimizer(OptimizerHooks):
         if not is_state or not isinstance(state_dict["state"], dict):
             expected = "a dict with 'state' and 'param_groups'"
             fix = "Pass what state_dict() returned."
-            raise CheckpointError(self.where, expected, describe_dict(state_dict), fix)
+            raise CheckpointError(self.where, expected, checks.describe_dict(state_dict), fix)
         sizes = [len(group["params"]) for group in self.param_groups]
         try:
             saved = [len(group["params"]) for group in state_dict["param_groups"]]

@@ -10,15 +10,7 @@ from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, as_value, broadcast_values, reshape
 from glasshouse.ops.index import gather
 from glasshouse.ops.movement import pad, section
-from glasshouse.tensor.manipulate import (
-    concat,
-    expand_dims,
-    moveaxis,
-    sequence,
-    split,
-    squeeze,
-    stack,
-)
+from glasshouse.tensor import manipulate
 
 __all__ = ["as_strided", "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "cartesian_prod",
            "column_stack", "combinations", "dsplit", "dstack", "hsplit", "hstack", "narrow",
@@ -35,7 +27,7 @@ def at_least(ndim: int):
     def one(where: str, x) -> Value:
         x = as_value(x, where=where)
         while x.ndim < ndim:
-            x = expand_dims(x, 0 if x.ndim < 2 else 2)
+            x = manipulate.expand_dims(x, 0 if x.ndim < 2 else 2)
         return x
 
     def function(*arrays):
@@ -57,8 +49,8 @@ atleast_1d, atleast_2d, atleast_3d = at_least(1), at_least(2), at_least(3)
 
 
 def joined(where: str, arrays, prepare, axis) -> Value:
-    arrays = [prepare(x) for x in sequence(where, arrays)]
-    return concat(arrays, axis=axis(arrays[0]) if callable(axis) else axis)
+    arrays = [prepare(x) for x in manipulate.sequence(where, arrays)]
+    return manipulate.concat(arrays, axis=axis(arrays[0]) if callable(axis) else axis)
 
 
 def hstack(arrays, /):
@@ -121,7 +113,7 @@ def block_diag(*arrays):
         >>> block_diag([[1, 2]], [[3]]).tolist()
         [[1, 2, 0], [0, 0, 3]]
     """
-    blocks = [atleast_2d(x) for x in sequence("block_diag", arrays)]
+    blocks = [atleast_2d(x) for x in manipulate.sequence("block_diag", arrays)]
     if any(x.ndim > 2 for x in blocks):
         shapes = [x.shape for x in blocks]
         raise ShapeError("block_diag", "matrices", shapes, "Reshape them to two axes.")
@@ -130,7 +122,7 @@ def block_diag(*arrays):
         behind = columns - before - x.shape[1]
         rows.append(pad(x, widths=((0, 0, 0), (before, behind, 0)), value=0))
         before += x.shape[1]
-    return concat(rows, axis=0)
+    return manipulate.concat(rows, axis=0)
 
 
 def cartesian_prod(*arrays):
@@ -143,7 +135,7 @@ def cartesian_prod(*arrays):
         >>> cartesian_prod([1, 2], [3, 4]).tolist()
         [[1, 3], [1, 4], [2, 3], [2, 4]]
     """
-    arrays = sequence("cartesian_prod", arrays)
+    arrays = manipulate.sequence("cartesian_prod", arrays)
     if any(x.ndim != 1 for x in arrays):
         shapes = [x.shape for x in arrays]
         raise ShapeError("cartesian_prod", "vectors", shapes, "Flatten them.")
@@ -155,7 +147,7 @@ def cartesian_prod(*arrays):
         for i, x in enumerate(arrays)
     ]
     grid = [reshape(x, (x.size,)) for x in broadcast_values("cartesian_prod", *apart)]
-    return stack(grid, axis=1)
+    return manipulate.stack(grid, axis=1)
 
 
 def combinations(x, /, r: int = 2, with_replacement: bool = False):
@@ -195,13 +187,13 @@ def tensor_split(x, indices_or_sections, /, axis: int = 0):
     if isinstance(indices_or_sections, Value) and indices_or_sections.ndim:
         indices_or_sections = indices_or_sections.tolist()
     if isinstance(indices_or_sections, (tuple, list)):
-        return split(x, list(indices_or_sections), axis)
+        return manipulate.split(x, list(indices_or_sections), axis)
     count = operator.index(indices_or_sections)
     if count < 1:
         raise OptionError("tensor_split", "1 or more parts", count, "Use 1 for one part.")
     size, larger = divmod(x.shape[axis], count)
     sizes = [size + 1] * larger + [size] * (count - larger)
-    return split(x, list(itertools.accumulate(sizes))[:-1], axis)
+    return manipulate.split(x, list(itertools.accumulate(sizes))[:-1], axis)
 
 
 def splitting(name: str, least: int, axis_of, about: str):
@@ -245,7 +237,7 @@ def split_with_sizes(x, sizes, /, axis: int = 0):
         >>> [part.tolist() for part in split_with_sizes([1, 2, 3], [1, 2])]
         [[1], [2, 3]]
     """
-    return split(x, list(sizes), dim=axis)
+    return manipulate.split(x, list(sizes), dim=axis)
 
 
 @composed
@@ -282,7 +274,7 @@ def select(x, axis: int, index: int):
     """
     x = as_value(x, where="select")
     axis = check_axis("select", axis, x.ndim)
-    return squeeze(narrow(x, axis, operator.index(index), 1), axis)
+    return manipulate.squeeze(narrow(x, axis, operator.index(index), 1), axis)
 
 
 @composed
@@ -305,7 +297,7 @@ def unfold(x, axis: int, size: int, step: int):
         raise OptionError("unfold", expected, f"size {size} and step {step}", "Shrink the size.")
     starts = np.arange(0, x.shape[axis] - size + 1, step)
     taken = gather(x, as_value(starts[:, None] + np.arange(size)), axis=axis)
-    return moveaxis(taken, axis + 1, -1)
+    return manipulate.moveaxis(taken, axis + 1, -1)
 
 
 @composed

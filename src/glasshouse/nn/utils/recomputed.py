@@ -6,14 +6,7 @@ from glasshouse.base.errors import OptionError, suggest
 from glasshouse.nn.checks import check_positive
 from glasshouse.nn.functional.norm import normalize
 from glasshouse.nn.module import Module, Parameter
-from glasshouse.nn.utils.parametrizations import (
-    as_rows,
-    default_dim,
-    largest_value,
-    norm_but,
-    scaled_direction,
-    unit_vector,
-)
+from glasshouse.nn.utils import parametrizations
 from glasshouse.tensor import matmul
 
 
@@ -77,7 +70,7 @@ class RecomputedWeightNorm(Recomputed):
 
     def compute(self, module: Module):
         g, v = getattr(module, f"{self.name}_g"), getattr(module, f"{self.name}_v")
-        return scaled_direction(v, g, self.dim)
+        return parametrizations.scaled_direction(v, g, self.dim)
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
@@ -92,7 +85,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     hook = RecomputedWeightNorm(name, dim)
     weight = hook.attach("weight_norm", module)
     with no_grad():
-        g = norm_but(weight, hook.dim)
+        g = parametrizations.norm_but(weight, hook.dim)
     module.register_parameter(f"{name}_g", Parameter(g))
     module.register_parameter(f"{name}_v", Parameter(weight.detach()))
     hook(module, ())
@@ -123,14 +116,14 @@ class RecomputedSpectralNorm(Recomputed):
     def normed(self, module: Module, moves: bool):
         weight = getattr(module, f"{self.name}_orig")
         u, v = getattr(module, f"{self.name}_u"), getattr(module, f"{self.name}_v")
-        matrix = as_rows(weight, self.dim)
+        matrix = parametrizations.as_rows(weight, self.dim)
         if moves:
             fixed = matrix.detach()
             with no_grad():
                 for _ in range(self.n_power_iterations):
                     v.copy_(normalize(matmul(u, fixed), dim=0, eps=self.eps))
                     u.copy_(normalize(matmul(fixed, v), dim=0, eps=self.eps))
-        return weight / largest_value(matrix, u.detach(), v.detach())
+        return weight / parametrizations.largest_value(matrix, u.detach(), v.detach())
 
 
 def spectral_norm(
@@ -148,13 +141,15 @@ def spectral_norm(
         >>> sorted(spectral_norm(gh.nn.Linear(3, 2)).state_dict())
         ['bias', 'weight_orig', 'weight_u', 'weight_v']
     """
-    hook = RecomputedSpectralNorm(name, n_power_iterations, default_dim(module, dim), eps)
+    hook = RecomputedSpectralNorm(
+        name, n_power_iterations, parametrizations.default_dim(module, dim), eps
+    )
     weight = hook.attach("spectral_norm", module)
-    matrix = as_rows(weight.detach(), hook.dim)
+    matrix = parametrizations.as_rows(weight.detach(), hook.dim)
     module.register_parameter(f"{name}_orig", weight)
     setattr(module, name, weight.detach())
-    module.register_buffer(f"{name}_u", unit_vector(matrix.shape[0], matrix, eps))
-    module.register_buffer(f"{name}_v", unit_vector(matrix.shape[1], matrix, eps))
+    module.register_buffer(f"{name}_u", parametrizations.unit_vector(matrix.shape[0], matrix, eps))
+    module.register_buffer(f"{name}_v", parametrizations.unit_vector(matrix.shape[1], matrix, eps))
     return module
 
 

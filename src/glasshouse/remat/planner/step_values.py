@@ -12,15 +12,7 @@ from glasshouse.remat.passes.recompute import LIGHT_FLOPS, is_cheap, is_kept, is
 from glasshouse.remat.passes.rerun import is_within
 from glasshouse.remat.passes.values import names_of
 from glasshouse.remat.planner.blocks import Means, RematBlock
-from glasshouse.remat.planner.solvers import (
-    TIMES,
-    PricedCuts,
-    SolverValue,
-    ValueChoice,
-    cut_at,
-    exact,
-    min_cut,
-)
+from glasshouse.remat.planner import solvers
 
 
 class WaitingValue(NamedTuple):
@@ -74,26 +66,26 @@ class StepValues:
         return waiting
 
     @cached_property
-    def values(self) -> list[SolverValue]:
+    def values(self) -> list[solvers.SolverValue]:
         return [self.value_of(node) for node in self.nodes]
 
     @cached_property
-    def cuts(self) -> PricedCuts:
-        return PricedCuts(self.values)
+    def cuts(self) -> solvers.PricedCuts:
+        return solvers.PricedCuts(self.values)
 
-    def value_of(self, node: Node) -> SolverValue:
+    def value_of(self, node: Node) -> solvers.SolverValue:
         """A value as a solver sees it. What lies in no memory is computed where it is used, or with
         what follows, as a product with its bias."""
         numbers = {self.number[x.number] for x in node.inputs if x.number in self.number}
         parents, waiting = tuple(sorted(numbers)), self.waiting.get(node.number)
         if is_view(node) or waiting is None and is_cheap(node):
-            return SolverValue(None, 0.0, parents)
+            return solvers.SolverValue(None, 0.0, parents)
         if waiting is not None:
             reads = waiting.first_read, waiting.last_read
-            return SolverValue(waiting.nbytes, self.ns_of(node), parents, reads)
+            return solvers.SolverValue(waiting.nbytes, self.ns_of(node), parents, reads)
         has_memory = node.number not in self.stored_by and not isinstance(node.spec, tuple)
         nbytes = node.spec.nbytes if has_memory else None
-        return SolverValue(nbytes, self.ns_of(node), parents)
+        return solvers.SolverValue(nbytes, self.ns_of(node), parents)
 
     def ns_of(self, node: Node) -> float | None:
         """What making a value again takes; None where it is not to be."""
@@ -106,26 +98,26 @@ class StepValues:
         is_light = is_cheap(node) or call.cost.flops <= LIGHT_FLOPS * nbytes
         return self.machine.ns_of_call(call) if is_light or self.solver == "exact" else None
 
-    def choice(self, more_bytes: int) -> ValueChoice | None:
+    def choice(self, more_bytes: int) -> solvers.ValueChoice | None:
         """The cheapest choice found with which `more_bytes` fewer are in use."""
         waiting = self.waiting.values()
         room = sum(value.nbytes for value in waiting) - more_bytes
         if self.solver != "exact":
-            return min_cut(self.values, room, self.cuts)
+            return solvers.min_cut(self.values, room, self.cuts)
         times = sorted({value.first_read for value in waiting})
-        times = times[:: -(-len(times) // TIMES) or 1]
+        times = times[:: -(-len(times) // solvers.TIMES) or 1]
         arena_room = self.run.plan.arena_bytes - more_bytes
         limits = []
         for time in times:
             alive_bytes = sum(value.nbytes for value in waiting if time <= value.last_read)
             limits.append((time, arena_room - self.used[int(time)] + alive_bytes))
-        return exact(self.values, room, limits)
+        return solvers.exact(self.values, room, limits)
 
-    def least(self) -> ValueChoice:
+    def least(self) -> solvers.ValueChoice:
         """The choice that keeps the fewest bytes."""
-        return cut_at(self.values, 1.0 + self.run.plan.arena_bytes)
+        return solvers.cut_at(self.values, 1.0 + self.run.plan.arena_bytes)
 
-    def blocks(self, choice: ValueChoice) -> list[RematBlock]:
+    def blocks(self, choice: solvers.ValueChoice) -> list[RematBlock]:
         """A choice as what a plan applies."""
         remade = [
             self.block(i, Means.REMAKE, self.values[i].nbytes or 0, self.ns_with_behind(i, choice))
@@ -135,7 +127,7 @@ class StepValues:
         kept = {p for i in choice.remade for p in self.values[i].parents if p in choice.kept}
         return [*remade, *(self.block(i, Means.KEEP, 0, 0.0) for i in sorted(kept))]
 
-    def ns_with_behind(self, i: int, choice: ValueChoice) -> float:
+    def ns_with_behind(self, i: int, choice: solvers.ValueChoice) -> float:
         """The ns of a value that is made again, and of what lies in no memory before it."""
         ns, stack = self.values[i].ns or 0.0, list(self.values[i].parents)
         while stack:

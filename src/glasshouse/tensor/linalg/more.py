@@ -17,16 +17,7 @@ from glasshouse.ops.index import gather_along
 from glasshouse.tensor import elementwise, reduce
 from glasshouse.tensor.contract import matmul, promoted
 from glasshouse.tensor.creation import eye
-from glasshouse.tensor.linalg.standard import (
-    check_regular,
-    diagonal,
-    matrices,
-    matrix_norm,
-    solve_stack,
-    stacked,
-    svdvals,
-    system,
-)
+from glasshouse.tensor.linalg import standard
 from glasshouse.tensor.linalg.standard import cholesky as cholesky_of
 from glasshouse.tensor.manipulate import concat, moveaxis, stack
 from glasshouse.tensor.search import result as named_result
@@ -51,7 +42,7 @@ def eig(x, /) -> EigResult:
         >>> eig(as_value([[2.0]])).eigenvalues.tolist()
         [(2+0j)]
     """
-    return EigResult(*eigen.eig(matrices("eig", x, square=True)))
+    return EigResult(*eigen.eig(standard.matrices("eig", x, square=True)))
 
 
 def eigvals(x, /):
@@ -74,11 +65,11 @@ def cond(x, /, p=None):
         2.0
     """
     if p in (None, 2, -2):
-        s = svdvals(matrices("cond", x))
+        s = standard.svdvals(standard.matrices("cond", x))
         largest, smallest = s[..., 0], s[..., -1]
         return smallest / largest if p == -2 else largest / smallest
-    x = matrices("cond", x, square=True)
-    return matrix_norm(x, ord=p) * matrix_norm(inv_ex(x).inverse, ord=p)
+    x = standard.matrices("cond", x, square=True)
+    return standard.matrix_norm(x, ord=p) * standard.matrix_norm(inv_ex(x).inverse, ord=p)
 
 
 # -- factors with an info --------------------------------------------------------------------------
@@ -86,7 +77,7 @@ def cond(x, /, p=None):
 
 def info_of(packed: Value) -> Value:
     """The position, from 1, of the first pivot of 0, or 0."""
-    zero = diagonal(packed) == 0
+    zero = standard.diagonal(packed) == 0
     if not zero.shape[-1]:
         return full(packed.shape[:-2], 0, int32)
     first = reduce.argmax(zero, axis=-1) + 1
@@ -108,7 +99,7 @@ def cholesky_ex(x, /, *, upper: bool = False, check_errors: bool = False) -> Cho
     Raises: LinAlgError with check_errors, ShapeError unless square.
     Source: PyTorch.
     """
-    x = matrices("cholesky_ex", x, square=True)
+    x = standard.matrices("cholesky_ex", x, square=True)
     info = leading_failure(x.detach())
     good = cards.as_column(cards.as_column(info == 0))
     safe = elementwise.where(good, x, eye(x.shape[-1], dtype=x.dtype))
@@ -137,7 +128,7 @@ def inv_ex(x, /, *, check_errors: bool = False) -> InvExResult:
     Raises: LinAlgError with check_errors, ShapeError unless square.
     Source: PyTorch.
     """
-    x = matrices("inv_ex", x, square=True)
+    x = standard.matrices("inv_ex", x, square=True)
     solution = solve_ex(x, broadcast_to(eye(x.shape[-1], dtype=x.dtype), x.shape))
     return InvExResult(solution.result, checked("inv_ex", solution.info, check_errors))
 
@@ -152,7 +143,7 @@ def solve_ex(x1, x2, /, *, left: bool = True, check_errors: bool = False) -> Sol
     if not left:
         solution = solve_ex(transposed(x1), transposed(x2), check_errors=check_errors)
         return SolveExResult(transposed(solution.result), solution.info)
-    x1, columns, vector = system("solve_ex", x1, x2, square=True)
+    x1, columns, vector = standard.system("solve_ex", x1, x2, square=True)
     packed, order = cards.lu(x1)
     info = checked("solve_ex", info_of(packed), check_errors)
     out = solved(packed, order, columns)
@@ -182,7 +173,7 @@ def lu_factor(x, /, *, pivot: bool = True) -> LUFactorResult:
     Source: LAPACK, PyTorch.
     """
     solution = lu_factor_ex(x, pivot=pivot)
-    check_regular("lu_factor", solution.LU)
+    standard.check_regular("lu_factor", solution.LU)
     return LUFactorResult(solution.LU, solution.pivots)
 
 
@@ -195,7 +186,7 @@ def lu_factor_ex(x, /, *, pivot: bool = True, check_errors: bool = False) -> LUF
     """
     if not pivot:
         raise OptionError("lu_factor", "pivot=True", False, "Row swaps keep it accurate.")
-    x = matrices("lu_factor", x)
+    x = standard.matrices("lu_factor", x)
     packed, order = packed_lu(x)
     info = checked("lu_factor_ex", info_of(packed), check_errors)
     return LUFactorExResult(packed, swaps_of(order, min(x.shape[-2:])), info)
@@ -312,10 +303,10 @@ def matrix_exp(x, /):
         >>> matrix_exp(as_value([[0.0, 1.0], [0.0, 0.0]])).tolist()
         [[1.0, 1.0], [0.0, 1.0]]
     """
-    x = matrices("matrix_exp", x, square=True)
+    x = standard.matrices("matrix_exp", x, square=True)
     if not x.size:
         return x
-    norm = matrix_norm(elementwise.abs(x.detach()), ord=1, keepdims=True)
+    norm = standard.matrix_norm(elementwise.abs(x.detach()), ord=1, keepdims=True)
     limits = [SMALL * 2.0**k for k in range(DOUBLINGS)]
     scale = full(norm.shape, 1, norm.dtype)
     for limit in limits:
@@ -413,7 +404,7 @@ def householder_product(x, tau, /):
     Source: LAPACK, PyTorch.
     """
     x, tau = promoted("householder_product", x, tau)
-    m, n = stacked("householder_product", x).shape[-2:]
+    m, n = standard.stacked("householder_product", x).shape[-2:]
     if not tau.shape[-1:] or tau.shape[-1] > n or n > m:
         got = f"{x.shape} and {tau.shape}"
         raise ShapeError("householder_product", "(..., m, n), (..., k), k ≤ n ≤ m", got, "Check.")
@@ -451,8 +442,10 @@ def tensorinv(x, /, ind: int = 2):
     if ind < 1 or math.prod(rows) != math.prod(columns):
         raise ShapeError("tensorinv", "as many rows as columns", x.shape, "Check ind.")
     n = math.prod(rows)
-    square = matrices("tensorinv", reshape(x, (n, n)), square=True)
-    return reshape(solve_stack("tensorinv", square, eye(n, dtype=square.dtype)), columns + rows)
+    square = standard.matrices("tensorinv", reshape(x, (n, n)), square=True)
+    return reshape(
+        standard.solve_stack("tensorinv", square, eye(n, dtype=square.dtype)), columns + rows
+    )
 
 
 def tensorsolve(x1, x2, /, dims=None):
@@ -470,6 +463,6 @@ def tensorsolve(x1, x2, /, dims=None):
     if x2.size != math.prod(shape):
         got = f"{x1.shape} and {x2.shape}"
         raise ShapeError("tensorsolve", "as many unknowns as equations", got, "Check the axes.")
-    square = matrices("tensorsolve", reshape(x1, (x2.size, x2.size)), square=True)
+    square = standard.matrices("tensorsolve", reshape(x1, (x2.size, x2.size)), square=True)
     right = reshape(cast(x2, square.dtype), (x2.size, 1))
-    return reshape(solve_stack("tensorsolve", square, right), shape)
+    return reshape(standard.solve_stack("tensorsolve", square, right), shape)
