@@ -24,7 +24,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
 from glasshouse.compile.toolchain import digest
-from glasshouse.torch import partition
+from glasshouse.torch import partition, remade_norms
 from glasshouse.torch.graph_source import GraphSource
 from glasshouse.torch.lowering import module_path
 from glasshouse.torch.options import TorchOptions
@@ -164,7 +164,8 @@ def cached_compiler(phase: str, options: TorchOptions, keeps: bool = False):
 @functools.cache
 def digest_of_cut() -> str:
     """What stands for how a joint graph is cut in two."""
-    return digest(Path(partition.__file__).read_bytes())
+    sources = (Path(module.__file__).read_bytes() for module in (partition, remade_norms))
+    return digest(b"".join(sources))
 
 
 def key_of(module: torch.fx.GraphModule, options: TorchOptions) -> str:

@@ -17,6 +17,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 from glasshouse.base.errors import OptionError
 from glasshouse.base.units import MemoryBudget
 from glasshouse.torch.eager_variant import POOLING
+from glasshouse.torch.remade_norms import remake_norms
 
 TRIALS = 5  # of halving the interval of budgets
 LEAST = 1e-6  # a budget of 0 would not look at what has to be kept
@@ -223,8 +224,10 @@ def hide_biases(backward: torch.fx.GraphModule) -> None:
 
 
 def partition(joint, inputs, **named):
-    """PyTorch's cut without recomputation, of what the entries of the table need."""
+    """PyTorch's cut, of what the entries of the table need: nothing is computed again but what
+    costs less than to keep it."""
     forget_places(joint)
+    remake_norms(joint)
     return default_partition(joint, inputs, **named)
 
 
