@@ -18,7 +18,7 @@ from glasshouse.torch.runtime import (
     visible_results,
 )
 from glasshouse.torch.table import TABLE, name_of
-from glasshouse.torch.trace_garbage import let_garbage_wait
+from glasshouse.torch.while_traced import traced_otherwise
 from glasshouse.torch.undefined_gradients import WithoutZeros, sizes_vary
 
 try:
@@ -61,7 +61,7 @@ class Decompositions(Mapping):
         return len(decompositions())
 
 
-@let_garbage_wait
+@traced_otherwise
 def glasshouse(
     module: torch.fx.GraphModule,
     inputs,
@@ -80,7 +80,7 @@ def glasshouse(
     """
     given = checked_options(options)
     check_mode(mode)
-    let_garbage_wait(glasshouse)
+    traced_otherwise(glasshouse)
     budget = given.memory_budget
     rules, cut = Decompositions(), partition
     if budget is not None:

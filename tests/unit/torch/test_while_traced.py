@@ -8,13 +8,13 @@ torch = pytest.importorskip("torch")
 
 from torch._dynamo.callback import callback_handler  # noqa: E402
 
-from glasshouse.torch import trace_garbage  # noqa: E402
+from glasshouse.torch import while_traced  # noqa: E402
 from glasshouse.torch.backend import glasshouse  # noqa: E402
 
 pytestmark = [
     pytest.mark.library_warnings,
     pytest.mark.skipif(
-        trace_garbage.callback_handler is None, reason="a PyTorch that does not tell the backend"
+        while_traced.callback_handler is None, reason="a PyTorch that does not tell the backend"
     ),
 ]
 

@@ -1,0 +1,102 @@
+"""Messages of loggers wait until the graph in which they stand was computed.
+
+TorchDynamo breaks the graph at a call such as `logger.warning("…")`, and traces each frame around
+it once more. Traced for us, a message whose text is known to the trace is told behind the graph, in
+each call, by the logger that is then there, as PyTorch does it for functions that stand in
+`torch._dynamo.config.reorderable_logging_functions`, which takes no methods. Messages keep their
+order; their file, line and function are those of the call in the program."""
+
+import contextlib
+import dis
+import functools
+import inspect
+import logging
+from unittest.mock import patch
+
+import torch
+from torch._dynamo import config
+from torch._dynamo.codegen import PyCodegen
+from torch._dynamo.variables.base import VariableTracker
+from torch._dynamo.variables.constant import ConstantVariable
+from torch._dynamo.variables.misc import LoggingLoggerVariable
+
+STANDARD = ("debug", "info", "warning", "error", "critical", "log")
+break_graph = LoggingLoggerVariable.call_method
+if not hasattr(config, "reorderable_logging_functions"):
+    raise ImportError("a PyTorch that tells nothing behind a graph")
+
+
+@functools.cache
+def returns_nothing(function) -> bool:
+    """Whether all returns of a function of Python's are of None, as its code says."""
+    if not inspect.isfunction(function) or function.__code__.co_flags & inspect.CO_GENERATOR:
+        return False
+    instructions = list(dis.get_instructions(function))
+    for before, instruction in zip([None, *instructions], instructions, strict=False):
+        if instruction.opname == "RETURN_VALUE":
+            loads = before is not None and before.opname == "LOAD_CONST"
+            if not loads or before.argval is not None:
+                return False
+        if instruction.opname == "RETURN_CONST" and instruction.argval is not None:
+            return False
+    return True
+
+
+def is_message(logger: logging.Logger, name: str) -> bool:
+    """Whether the method of this name tells a message and does no more: one of the standard ones,
+    or one that a library added and that returns nothing."""
+    method = getattr(logger, name, None)
+    function = inspect.unwrap(getattr(method, "__func__", method))
+    if getattr(function, "__module__", None) == logging.__name__ and name not in STANDARD:
+        return False
+    return returns_nothing(function)
+
+
+def told_at(code, line: int, name: str, values: list):
+    """A function that has a logger tell a message, as if it was called at this line of a code."""
+
+    def tell(logger):
+        getattr(logger, name)(*values)
+
+    first = code.co_firstlineno
+    there = tell.__code__.replace(co_filename=code.co_filename, co_name=code.co_name)
+    there = there.replace(co_firstlineno=line - 1, co_qualname=code.co_qualname)
+    assert first <= line
+    function = type(tell)(there, {"getattr": getattr}, code.co_name, None, tell.__closure__)
+    return torch._dynamo.disable(function, reason="a message behind a graph")
+
+
+class WaitingMessage(VariableTracker):
+    """The function that tells a message, in the code that TorchDynamo writes."""
+
+    def __init__(self, tell, **named):
+        super().__init__(**named)
+        self.tell = tell
+
+    def reconstruct(self, codegen: PyCodegen) -> None:
+        """Write code that has this function on the stack."""
+        name = codegen.tx.output.install_global("__message", self.tell)
+        codegen.append_output(codegen.create_load_global(name, add=True))
+
+
+def can_wait(logger: LoggingLoggerVariable, tx, name: str, args, kwargs) -> bool:
+    """Whether a call can be told behind the graph."""
+    is_plain = logger.source is not None and not kwargs and not tx.export
+    is_outermost = tx.output.current_tracer.parent is None and not config.nested_graph_breaks
+    constant = all(x.is_python_constant() for x in args)
+    return is_plain and is_outermost and constant and is_message(logger.value, name)
+
+
+def call_method(self, tx, name: str, args, kwargs):
+    """What TorchDynamo does with the call of a logger's method."""
+    if not can_wait(self, tx, name, args, kwargs):
+        return break_graph(self, tx, name, args, kwargs)
+    values = [x.as_python_constant() for x in args]
+    message = WaitingMessage(told_at(tx.f_code, tx.lineno, name, values))
+    tx.output.root_tx.debug_locals.append((message, [self]))
+    return ConstantVariable.create(None)
+
+
+def messages_wait() -> contextlib.AbstractContextManager:
+    """Inside, messages are told behind the graph."""
+    return patch.object(LoggingLoggerVariable, "call_method", call_method)

@@ -1,0 +1,62 @@
+"""What is otherwise while TorchDynamo traces a program for a backend of ours: cyclic garbage waits,
+messages of loggers wait (`traced_messages.py`), and less is done in vain (`lean_trace.py`).
+
+TorchDynamo calls back when it starts and ends, but does not say for which backend: that stands in
+a variable of its own. Programs for other backends are traced as they would be without us."""
+
+import contextlib
+import sys
+
+from glasshouse.compile.plan import no_collection
+
+try:
+    from torch._dynamo.callback import callback_handler
+    from torch._dynamo.eval_frame import innermost_backend
+except ImportError:  # another PyTorch: programs are traced for us as for others
+    callback_handler = None
+try:
+    from glasshouse.torch.traced_messages import messages_wait
+except ImportError:  # another PyTorch: a message breaks the graph
+    messages_wait = contextlib.nullcontext
+try:
+    from glasshouse.torch.lean_trace import lean
+except ImportError:  # another PyTorch
+    lean = contextlib.nullcontext
+
+CONTEXTS = (no_collection, messages_wait, lean)
+entered = contextlib.ExitStack()  # what ends with the trace
+
+
+def traced_for():
+    """The backend that the graph traced right now is for, found among the callers; else None."""
+    frame = sys._getframe()
+    while frame is not None and frame.f_code.co_name != "_compile":
+        frame = frame.f_back
+    compiler = frame and frame.f_locals.get("compiler_fn")
+    backend = callable(compiler) and innermost_backend(compiler)
+    return getattr(backend, "compiler_fn", backend) or None  # torch.compile holds it with options
+
+
+def trace_starts(*_told) -> None:
+    """Enter the contexts, if the trace that starts is for a backend of ours."""
+    if getattr(traced_for(), "traced_otherwise", False):
+        for context in CONTEXTS:
+            entered.enter_context(context())
+
+
+def trace_ends(*_told) -> None:
+    """All is as it was."""
+    entered.close()
+
+
+def traced_otherwise(backend):
+    """From now on all that is here holds while programs are traced for this backend, which is
+    returned.
+
+    `torch._dynamo.reset` forgets it.
+    """
+    backend.traced_otherwise = True
+    if callback_handler is not None and trace_starts not in callback_handler.start_callbacks:
+        callback_handler.register_start_callback(trace_starts)
+        callback_handler.register_end_callback(trace_ends)
+    return backend
