@@ -58,10 +58,9 @@ def told_at(code, line: int, name: str, values: list):
     def tell(logger):
         getattr(logger, name)(*values)
 
-    first = code.co_firstlineno
-    there = tell.__code__.replace(co_filename=code.co_filename, co_name=code.co_name)
-    there = there.replace(co_firstlineno=line - 1, co_qualname=code.co_qualname)
-    assert first <= line
+    names = {"co_name": code.co_name, "co_qualname": code.co_qualname}
+    place = {"co_filename": code.co_filename, "co_firstlineno": line - 1}
+    there = tell.__code__.replace(**names, **place)
     function = type(tell)(there, {"getattr": getattr}, code.co_name, None, tell.__closure__)
     return torch._dynamo.disable(function, reason="a message behind a graph")
 

@@ -5,6 +5,7 @@ TorchDynamo calls back when it starts and ends, but does not say for which backe
 a variable of its own. Programs for other backends are traced as they would be without us."""
 
 import contextlib
+import gc
 import sys
 
 from glasshouse.compile.plan import no_collection
@@ -23,7 +24,17 @@ try:
 except ImportError:  # another PyTorch
     lean = contextlib.nullcontext
 
-CONTEXTS = (no_collection, messages_wait, lean)
+
+@contextlib.contextmanager
+def garbage_waits():
+    """Inside, no garbage is collected. TorchDynamo collects that of the two younger generations
+    when it has ended, and Python does at its next allocation: what survives is looked at once."""
+    with no_collection():
+        yield
+        gc.collect(1)
+
+
+CONTEXTS = (garbage_waits, messages_wait, lean)
 entered = contextlib.ExitStack()  # what ends with the trace
 
 
