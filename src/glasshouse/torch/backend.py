@@ -18,8 +18,8 @@ from glasshouse.torch.runtime import (
     visible_results,
 )
 from glasshouse.torch.table import TABLE, name_of
-from glasshouse.torch.while_traced import traced_otherwise
 from glasshouse.torch.undefined_gradients import WithoutZeros, sizes_vary
+from glasshouse.torch.while_traced import traced_otherwise
 
 try:
     from glasshouse.torch.graph_cache import cached_compiler, graphs_cached
@@ -39,6 +39,14 @@ except ImportError:  # PyTorch 2.6 to 2.8 keep graphs of inductor alone
     def graphs_cached(module: torch.fx.GraphModule, options: TorchOptions):
         """Nothing is kept."""
         return contextlib.nullcontext()
+
+
+try:
+    from glasshouse.torch.traced_messages import let_messages_wait
+except ImportError:  # another PyTorch: a message breaks the graph
+    pass
+else:
+    let_messages_wait()
 
 
 @functools.cache

@@ -6,9 +6,7 @@ our graphs, and what their keys hold beside."""
 
 import contextlib
 import dataclasses
-import functools
 import hashlib
-from pathlib import Path
 from unittest.mock import patch
 
 import torch
@@ -23,9 +21,9 @@ from torch.fx._graph_pickler import GraphPickler, Options
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
-from glasshouse.compile.toolchain import digest
-from glasshouse.torch import partition, remade_norms
+from glasshouse.compile.store import sources_digest
 from glasshouse.torch.graph_source import GraphSource
+from glasshouse.torch.kept_lowering import SOURCES
 from glasshouse.torch.lowering import module_path
 from glasshouse.torch.options import TorchOptions
 from glasshouse.torch.planned import current
@@ -161,17 +159,10 @@ def cached_compiler(phase: str, options: TorchOptions, keeps: bool = False):
     return SerializableAOTDispatchCompiler(CachedGraph, compile_graph)
 
 
-@functools.cache
-def digest_of_cut() -> str:
-    """What stands for how a joint graph is cut in two."""
-    sources = (Path(module.__file__).read_bytes() for module in (partition, remade_norms))
-    return digest(b"".join(sources))
-
-
 def key_of(module: torch.fx.GraphModule, options: TorchOptions) -> str:
-    """What the key of a graph holds beside PyTorch's own: what of ours decides how it is made, and
-    the lines and modules that it names."""
-    parts = [__version__, repr(options), digest_of_cut(), *sorted(TABLE)]
+    """What the key of a graph holds beside PyTorch's own: this package's sources, what else of ours
+    decides how it is made, and the lines and modules that it names."""
+    parts = [__version__, sources_digest(SOURCES), repr(options), *sorted(TABLE)]
     for node in module.graph.nodes:
         parts += [node.meta.get("stack_trace") or "", module_path(node)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()

@@ -6,12 +6,10 @@ each call, by the logger that is then there, as PyTorch does it for functions th
 `torch._dynamo.config.reorderable_logging_functions`, which takes no methods. Messages keep their
 order; their file, line and function are those of the call in the program."""
 
-import contextlib
 import dis
 import functools
 import inspect
 import logging
-from unittest.mock import patch
 
 import torch
 from torch._dynamo import config
@@ -19,6 +17,8 @@ from torch._dynamo.codegen import PyCodegen
 from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.constant import ConstantVariable
 from torch._dynamo.variables.misc import LoggingLoggerVariable
+
+from glasshouse.torch.while_traced import is_traced_for_us
 
 STANDARD = ("debug", "info", "warning", "error", "critical", "log")
 break_graph = LoggingLoggerVariable.call_method
@@ -88,7 +88,7 @@ def can_wait(logger: LoggingLoggerVariable, tx, name: str, args, kwargs) -> bool
 
 def call_method(self, tx, name: str, args, kwargs):
     """What TorchDynamo does with the call of a logger's method."""
-    if not can_wait(self, tx, name, args, kwargs):
+    if not is_traced_for_us() or not can_wait(self, tx, name, args, kwargs):
         return break_graph(self, tx, name, args, kwargs)
     values = [x.as_python_constant() for x in args]
     message = WaitingMessage(told_at(tx.f_code, tx.lineno, name, values))
@@ -96,6 +96,6 @@ def call_method(self, tx, name: str, args, kwargs):
     return ConstantVariable.create(None)
 
 
-def messages_wait() -> contextlib.AbstractContextManager:
-    """Inside, messages are told behind the graph."""
-    return patch.object(LoggingLoggerVariable, "call_method", call_method)
+def let_messages_wait() -> None:
+    """From now on messages are told behind the graph, where it is for a backend of ours."""
+    LoggingLoggerVariable.call_method = call_method

@@ -1,5 +1,5 @@
 """What is otherwise while TorchDynamo traces a program for a backend of ours: cyclic garbage waits,
-messages of loggers wait (`traced_messages.py`), and less is done in vain (`lean_trace.py`).
+and less is done in vain (`lean_trace.py`).
 
 TorchDynamo calls back when it starts and ends, but does not say for which backend: that stands in
 a variable of its own. Programs for other backends are traced as they would be without us."""
@@ -16,10 +16,6 @@ try:
 except ImportError:  # another PyTorch: programs are traced for us as for others
     callback_handler = None
 try:
-    from glasshouse.torch.traced_messages import messages_wait
-except ImportError:  # another PyTorch: a message breaks the graph
-    messages_wait = contextlib.nullcontext
-try:
     from glasshouse.torch.lean_trace import lean
 except ImportError:  # another PyTorch
     lean = contextlib.nullcontext
@@ -34,7 +30,7 @@ def garbage_waits():
         gc.collect(1)
 
 
-CONTEXTS = (garbage_waits, messages_wait, lean)
+CONTEXTS = (garbage_waits, lean)
 entered = contextlib.ExitStack()  # what ends with the trace
 
 
@@ -48,9 +44,14 @@ def traced_for():
     return getattr(backend, "compiler_fn", backend) or None  # torch.compile holds it with options
 
 
+def is_traced_for_us() -> bool:
+    """Whether the graph traced right now is for a backend of ours."""
+    return getattr(traced_for(), "traced_otherwise", False)
+
+
 def trace_starts(*_told) -> None:
     """Enter the contexts, if the trace that starts is for a backend of ours."""
-    if getattr(traced_for(), "traced_otherwise", False):
+    if is_traced_for_us():
         for context in CONTEXTS:
             entered.enter_context(context())
 

@@ -1,6 +1,8 @@
 """Graphs from the disk cache compute what they computed when they were made."""
 
+import contextlib
 import copy
+from unittest.mock import patch
 
 import pytest
 
@@ -8,6 +10,8 @@ torch = pytest.importorskip("torch")
 nn, functional = torch.nn, torch.nn.functional
 
 from torch._dynamo.utils import counters  # noqa: E402
+
+graph_cache = pytest.importorskip("glasshouse.torch.graph_cache", exc_type=ImportError)
 
 pytestmark = pytest.mark.library_warnings
 
@@ -180,3 +184,104 @@ def test_a_graph_from_the_cache_needs_no_decompositions():
         torch.testing.assert_close(compiled_anew(function)(x), function(x))
         assert cache_hits() == hits
         assert backend.decompositions.cache_info().currsize == hits[1]
+
+
+def product(x, y):
+    return (x @ y).sin()
+
+
+def test_sizes_strides_and_gradients_tell_graphs_apart():
+    square = torch.randn(4, 4)
+    with_gradient = square.clone().requires_grad_()
+    pairs = [
+        (square, square),
+        (square, torch.randn(4, 5)),
+        (square, square.mT),
+        (with_gradient, square),
+        (square, with_gradient),
+    ]
+    for x, y in pairs:
+        for hits in ((0, 1), (1, 0)):
+            torch.testing.assert_close(compiled_anew(product)(x, y), product(x, y))
+            assert cache_hits() == hits
+
+
+def without_gradients():
+    return torch.no_grad()
+
+
+def autocast():
+    return torch.autocast("cpu", torch.bfloat16)
+
+
+@contextlib.contextmanager
+def deterministic():
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def another_setting():
+    return torch._functorch.config.patch(treat_parameters_as_free_to_save=False)
+
+
+def another_version():
+    return patch.object(graph_cache, "__version__", "another")
+
+
+def other_sources():
+    return patch.object(graph_cache, "sources_digest", lambda _: "another")
+
+
+def another_pytorch():
+    return patch.object(graph_cache, "release_key", lambda: b"another")
+
+
+@pytest.mark.parametrize(
+    "surroundings",
+    [
+        without_gradients,
+        autocast,
+        deterministic,
+        another_setting,
+        another_version,
+        other_sources,
+        another_pytorch,
+    ],
+)
+def test_surroundings_tell_graphs_apart(surroundings):
+    x = torch.randn(4, 4, requires_grad=True)
+    compiled_anew(product)(x, x)
+    assert cache_hits() == (0, 1)
+    for hits in ((0, 1), (1, 0)):
+        with surroundings():
+            torch.testing.assert_close(compiled_anew(product)(x, x), product(x, x))
+            assert cache_hits() == hits
+    compiled_anew(product)(x, x)
+    assert cache_hits() == (1, 0)
+
+
+def emptied(data: bytes) -> bytes:
+    return b""
+
+
+def halved(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def with_another_graph(data: bytes) -> bytes:
+    """A node of the kept graph has another name; its digest is of what was there."""
+    assert b"sin" in data
+    return data.replace(b"sin", b"cos")
+
+
+@pytest.mark.parametrize("damage", [emptied, halved, with_another_graph])
+def test_a_damaged_graph_is_made_again(damage, tmp_path):
+    x = torch.randn(4, 4)
+    compiled_anew(product)(x, x)
+    (entry,) = (p for p in (tmp_path / "aotautograd").rglob("*") if p.is_file())
+    entry.write_bytes(damage(entry.read_bytes()))
+    torch.testing.assert_close(compiled_anew(product)(x, x), product(x, x))
+    assert cache_hits()[0] == 0
