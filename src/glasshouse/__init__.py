@@ -30,23 +30,7 @@ from glasshouse import (
 from glasshouse.analyze import meta
 from glasshouse.autograd import no_grad as inference_mode
 from glasshouse.autograd import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
-from glasshouse.base.dtype import (
-    DType,
-    bfloat16,
-    complex64,
-    complex128,
-    float16,
-    float32,
-    float64,
-    int8,
-    int16,
-    int32,
-    int64,
-    uint8,
-    uint16,
-    uint32,
-    uint64,
-)
+from glasshouse.base.dtype import *
 from glasshouse.base.dtype import DType as dtype
 from glasshouse.base.dtype import bool_ as bool
 from glasshouse.base.dtype import complex64 as cfloat
@@ -57,23 +41,7 @@ from glasshouse.base.dtype import float64 as double
 from glasshouse.base.dtype import int16 as short
 from glasshouse.base.dtype import int32 as int
 from glasshouse.base.dtype import int64 as long
-from glasshouse.base.errors import (
-    AxisError,
-    BackendError,
-    CaptureError,
-    CheckpointError,
-    CollectiveError,
-    DeviceError,
-    DTypeError,
-    GradError,
-    IndexOutOfRangeError,
-    LinAlgError,
-    OptionError,
-    OutOfMemoryError,
-    ShapeError,
-    TransformError,
-    WorkerError,
-)
+from glasshouse.base.errors import *
 from glasshouse.capture import (
     allow_in_graph,
     assume_constant_result,
@@ -156,7 +124,24 @@ from glasshouse.nn.functional import (
     triplet_margin_loss,
 )
 from glasshouse.profile import FlopCounter, profile, record_function
-from glasshouse.tensor import *
+from glasshouse.tensor import (
+    Tensor,
+    cumprod,
+    cumsum,
+    fft,
+    linalg,
+    random,
+    set_print_options,
+    special,
+)
+from glasshouse.tensor.contract import *
+from glasshouse.tensor.creation import *
+from glasshouse.tensor.elementwise import *
+from glasshouse.tensor.index import *
+from glasshouse.tensor.manipulate import *
+from glasshouse.tensor.namespace import *
+from glasshouse.tensor.reduce import *
+from glasshouse.tensor.search import *
 from glasshouse.tensor.arithmetic import *
 from glasshouse.tensor.arrange import *
 from glasshouse.tensor.counts import *

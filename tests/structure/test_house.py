@@ -1,6 +1,7 @@
 """The order of the house: layers, names, flags, and what an import loads."""
 
 import ast
+import importlib
 import os
 import re
 import runpy
@@ -106,9 +107,14 @@ def public_names() -> list[str]:
 
 
 def imported_names(path: Path) -> list[str]:
-    """The names of a front page without `__all__`: what it imports."""
-    nodes = [n for n in ast.parse(path.read_text()).body if isinstance(n, ast.ImportFrom)]
-    return [alias.asname or alias.name for node in nodes for alias in node.names]
+    """The names of a front page without `__all__`: what it imports; by *, a module's `__all__`."""
+    names = []
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
+            names += importlib.import_module(node.module).__all__
+        elif isinstance(node, ast.ImportFrom):
+            names += [alias.asname or alias.name for alias in node.names]
+    return names
 
 
 def in_our_house(x, own: str) -> bool:

@@ -6,11 +6,5 @@ from glasshouse.analyze.machine import MachineProfile, calibrate
 from glasshouse.analyze.meta import meta
 from glasshouse.remat.planner.plan import Plan, plan
 from glasshouse.analyze.step import StepAnalysis, step
-from glasshouse.analyze.trace import (
-    register_function,
-    register_leaf_module,
-    register_non_leaf_module,
-    register_shape_rule,
-    symbolic_trace,
-)
+from glasshouse.analyze.trace import *
 from glasshouse.analyze.sweep import Costs, max_batch, sweep, vary

@@ -24,6 +24,9 @@ from glasshouse.ir import GraphModule, IRGraph
 from glasshouse.ir.node import IRNode, all_of, map_nodes, parts_of, with_parts
 from glasshouse.nn import Module, ModuleDict, ModuleList, Parameter, Sequential
 
+__all__ = ["register_function", "register_leaf_module", "register_non_leaf_module",
+           "register_shape_rule", "symbolic_trace"]  # fmt: skip
+
 leaf_types: set[type] = set()
 no_leaf_types: set[type] = {Sequential, ModuleList, ModuleDict}
 functions: dict[Callable, Callable | None] = {}  # traced as one node; the value: its shape rule

@@ -16,6 +16,8 @@ from glasshouse.dispatch import Level, box, hooks, state, tell, timers, zeros
 from glasshouse.dispatch.call import Call, call_of
 from glasshouse.dispatch.hooks import Tape
 
+__all__ = ["enable_grad", "is_grad_enabled", "no_grad", "saved_tensors_hooks", "set_grad_enabled"]
+
 sequence = itertools.count()
 # In the place of a slot: the hook is called when `.grad` has been added to; at the end of the pass.
 AFTERWARDS, AT_END = None, -1

@@ -11,6 +11,9 @@ import numpy as np
 
 from glasshouse.base.errors import DTypeError, suggest, type_name
 
+__all__ = ["DType", "bfloat16", "complex128", "complex64", "float16", "float32", "float64", "int16",
+           "int32", "int64", "int8", "uint16", "uint32", "uint64", "uint8"]  # fmt: skip
+
 KIND_ORDER = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}
 
 

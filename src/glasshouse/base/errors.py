@@ -9,6 +9,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from types import FrameType
 
+__all__ = ["AxisError", "BackendError", "CaptureError", "CheckpointError", "CollectiveError",
+           "DTypeError", "DeviceError", "GradError", "IndexOutOfRangeError", "LinAlgError",
+           "OptionError", "OutOfMemoryError", "ShapeError", "TransformError",
+           "WorkerError"]  # fmt: skip
+
 PACKAGE = str(Path(__file__).parents[1])  # what lies below it is ours, not the user's
 
 

@@ -23,6 +23,10 @@ from glasshouse.data.order import random_order, read_ahead, sample_generator
 from glasshouse.dispatch.value import Value
 from glasshouse.ops.checks import check_integer
 
+__all__ = ["BatchDataset", "ConcatDataset", "Dataset", "ListDataset", "MapDataset", "MergeDataset",
+           "PrefetchDataset", "ResampleDataset", "ShuffleDataset", "SpanDataset", "StackDataset",
+           "TensorDataset", "TransformDataset"]  # fmt: skip
+
 
 class Dataset(Composed):
     """A sequence of samples: subclasses define `__len__` and `__getitem__(index)`.

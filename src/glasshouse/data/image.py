@@ -15,6 +15,9 @@ from glasshouse.data.collate import Collate
 from glasshouse.data.formats import read_bytes
 from glasshouse.ops.checks import check_integer, check_option, check_range
 
+__all__ = ["CenterCrop", "Compose", "ImageCollate", "ImageTransform", "Normalize", "RandomCrop",
+           "RandomFlip", "RandomResizedCrop", "Resize", "ToArray", "open_image"]  # fmt: skip
+
 FILTERS = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
 FULL = 255.0  # a uint8's largest value
 

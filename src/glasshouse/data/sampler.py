@@ -12,6 +12,9 @@ from glasshouse.data.order import random_order, sample_generator
 from glasshouse.ops.checks import check_integer
 from glasshouse.tensor.random import Generator
 
+__all__ = ["BatchSampler", "BucketBatchSampler", "DistributedSampler", "RandomSampler", "Sampler",
+           "SequentialSampler", "SubsetRandomSampler", "WeightedRandomSampler"]  # fmt: skip
+
 
 def is_defined_with(cls: type, fast: str, slow: str) -> bool:
     """Whether `fast` does what `slow` does: no subclass has overridden `slow` alone."""

@@ -15,6 +15,9 @@ from glasshouse.data.order import read_ahead, sample_generator
 from glasshouse.data.worker import get_worker_info
 from glasshouse.ops.checks import check_integer
 
+__all__ = ["BatchStream", "ChainDataset", "FilterStream", "IterableDataset", "IterableSource",
+           "MapStream", "PartStream", "PrefetchStream", "ShuffleStream", "SpanStream"]  # fmt: skip
+
 
 class IterableDataset(Composed):
     """Samples that come one after the other: subclasses define `__iter__`, or `read_from(start)`.

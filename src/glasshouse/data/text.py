@@ -15,6 +15,8 @@ from glasshouse.data.stream import IterableDataset
 from glasshouse.data.worker import worker_part
 from glasshouse.ops.checks import check_type
 
+__all__ = ["ColumnDataset", "JSONLinesDataset", "LineDataset", "LineStream", "read_csv"]
+
 CHUNK = 1 << 24  # bytes of a file that are searched for line ends at once
 NEWLINE = 10
 

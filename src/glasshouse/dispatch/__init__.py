@@ -36,27 +36,7 @@ from glasshouse.dispatch.value import (
 )
 from glasshouse.dispatch.watch import OpCall, Watcher, add_op_callback, tell
 
-__all__ = [
-    "LINEAR",
-    "Arr",
-    "Cost",
-    "ErrorSample",
-    "KernelText",
-    "Mode",
-    "OpCall",
-    "Primitive",
-    "Rule",
-    "Sample",
-    "TensorBackend",
-    "Value",
-    "Watcher",
-    "active_modes",
-    "add_op_callback",
-    "autocast",
-    "bind",
-    "cost_of",
-    "define",
-    "find",
-    "is_autocast_enabled",
-    "primitives",
-]
+__all__ = ["LINEAR", "Arr", "Cost", "ErrorSample", "KernelText", "Mode", "OpCall", "Primitive",
+           "Rule", "Sample", "TensorBackend", "Value", "Watcher", "active_modes", "add_op_callback",
+           "autocast", "bind", "cost_of", "define", "find", "is_autocast_enabled",
+           "primitives"]  # fmt: skip

@@ -7,6 +7,9 @@ from glasshouse.ops.checks import check_option
 from glasshouse.ops.collective import ProcessGroup, process
 from glasshouse.tensor import Tensor, asarray
 
+__all__ = ["all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "copy_to", "permute",
+           "reduce_scatter", "shard"]  # fmt: skip
+
 
 def all_reduce(
     x, reduce: str = "sum", *, group: ProcessGroup | None = None, replicated: bool = False

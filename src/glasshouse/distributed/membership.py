@@ -17,6 +17,9 @@ from glasshouse.distributed.shared_files import SharedFiles
 from glasshouse.distributed.store import Store, open_store
 from glasshouse.ops.collective import ProcessGroup, process
 
+__all__ = ["group", "init", "is_initialized", "rank", "register_transport", "shutdown", "size",
+           "world"]  # fmt: skip
+
 transports: dict[str, Callable[..., Collectives]] = {
     "local": local.join,
     "mpi": Mpi,

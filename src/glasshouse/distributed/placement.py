@@ -9,6 +9,8 @@ from glasshouse.ops import collective
 from glasshouse.ops.movement import pad, section
 from glasshouse.tensor import Tensor, asarray, concat, reshape
 
+__all__ = ["Partial", "Replicate", "Shard", "Sharding", "gather", "place", "sharding_of"]
+
 
 class Shard(NamedTuple):
     """Each rank has its own part along `axis`. With `parts`, the axis consists of so many equal

@@ -12,6 +12,8 @@ from glasshouse.ops import collective
 from glasshouse.ops.collective import ProcessGroup
 from glasshouse.tensor import Tensor, asarray, astype, concat, reshape, zeros
 
+__all__ = ["CoalescingReducer", "InlineReducer", "OverlappedReducer", "Reducer"]
+
 BUCKET_BYTES = 25 << 20  # as PyTorch's
 ALONE_BYTES = 1 << 20  # a tensor of so many goes where it lies: to copy it costs more than a call
 

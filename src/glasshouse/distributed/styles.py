@@ -5,6 +5,7 @@ import abc
 
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import OptionError
+from glasshouse.distributed import placement
 from glasshouse.distributed.context import PositionEmbedding, attended_in_ring, check_ring
 from glasshouse.distributed.layout import (
     Layout,
@@ -16,7 +17,6 @@ from glasshouse.distributed.layout import (
 )
 from glasshouse.distributed.mesh import DeviceMesh
 from glasshouse.distributed.patterns import matching
-from glasshouse.distributed import placement
 from glasshouse.distributed.randomness import drawn_apart
 from glasshouse.distributed.replicate import check_same, share
 from glasshouse.distributed.vocabulary import (
@@ -27,6 +27,9 @@ from glasshouse.distributed.vocabulary import (
 from glasshouse.nn import CrossEntropyLoss, Dropout, Embedding, Linear, Module, MultiheadAttention
 from glasshouse.nn.functional.linear import linear
 from glasshouse.ops import collective
+
+__all__ = ["Apart", "Column", "ContextParallel", "Heads", "Row", "Sequence", "Style", "Vocabulary",
+           "distribute"]  # fmt: skip
 
 
 class ColumnLinear(Linear):

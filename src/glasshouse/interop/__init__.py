@@ -5,9 +5,4 @@ from glasshouse.interop.einops import register_einops
 from glasshouse.interop.saved_trees import load, save
 from glasshouse.interop.safetensors import load_safetensors, save_safetensors
 from glasshouse.interop.shards import TensorFiles, open_safetensors, save_shards
-from glasshouse.interop.torch import (
-    from_torch,
-    state_dict_from_torch,
-    state_dict_to_torch,
-    to_torch,
-)
+from glasshouse.interop.torch import *

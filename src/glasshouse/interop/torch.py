@@ -9,6 +9,8 @@ from glasshouse.dispatch.value import Value
 from glasshouse.ops.checks import check_type
 from glasshouse.tensor.creation import asarray, from_dlpack
 
+__all__ = ["from_torch", "state_dict_from_torch", "state_dict_to_torch", "to_torch"]
+
 
 def import_torch():
     return optional("interop.torch", "PyTorch to be installed", "torch", "torch")

@@ -2,16 +2,6 @@
 
 from glasshouse.memory.caching import CachingManager
 from glasshouse.memory.direct import DirectManager
-from glasshouse.memory.manager import (
-    Buffer,
-    MemoryEvent,
-    MemoryManager,
-    MemoryStats,
-    Tag,
-    current,
-    limit,
-    reset_peak,
-    stats,
-)
+from glasshouse.memory.manager import *
 from glasshouse.memory.manager import use_manager as use
 from glasshouse.memory.telemetry import log, plot, read_log

@@ -20,6 +20,9 @@ from glasshouse.base.flags import flags, having
 from glasshouse.base.interrupts import held
 from glasshouse.base.units import parse_bytes
 
+__all__ = ["Buffer", "MemoryEvent", "MemoryManager", "MemoryStats", "Tag", "current", "limit",
+           "reset_peak", "stats"]  # fmt: skip
+
 BACKLOG = 1000  # events that may wait for a slow listener before a thread that allocates does too
 
 

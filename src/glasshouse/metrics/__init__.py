@@ -6,15 +6,7 @@ from glasshouse.metrics.curves import ROCAUC, AveragePrecision, CalibrationError
 from glasshouse.metrics.detection import MeanAveragePrecision, box_iou
 from glasshouse.metrics.edit_distance import EditDistance
 from glasshouse.metrics.metric import Average, Count, Metric
-from glasshouse.metrics.regression import (
-    R2,
-    ExplainedVariance,
-    MeanAbsoluteError,
-    MeanSquaredError,
-    Pearson,
-    RootMeanSquaredError,
-    Spearman,
-)
+from glasshouse.metrics.regression import *
 from glasshouse.metrics.resources import PeakMemory
 from glasshouse.metrics.text import BLEU, CharErrorRate, Perplexity, WordErrorRate
 from glasshouse.metrics.timer import Throughput, Timer

@@ -6,6 +6,9 @@ import numpy as np
 
 from glasshouse.metrics.metric import Metric, check_lengths, to_numbers
 
+__all__ = ["ExplainedVariance", "MeanAbsoluteError", "MeanSquaredError", "Pearson", "R2",
+           "RootMeanSquaredError", "Spearman"]  # fmt: skip
+
 
 def pairs(where: str, predicted, targets) -> tuple[np.ndarray, np.ndarray]:
     x = to_numbers(where, "predicted", predicted).astype(np.float64)

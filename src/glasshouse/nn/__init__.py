@@ -2,237 +2,27 @@
 
 from glasshouse.dispatch.scope import current_module_path
 from glasshouse.nn import functional, init
-from glasshouse.nn.layers import (
-    CELU,
-    ELU,
-    GEGLU,
-    GELU,
-    GLU,
-    SELU,
-    AdaptiveAvgPool1d,
-    AdaptiveAvgPool2d,
-    AdaptiveAvgPool3d,
-    AdaptiveMaxPool1d,
-    AdaptiveMaxPool2d,
-    AdaptiveMaxPool3d,
-    AlphaDropout,
-    AvgPool1d,
-    AvgPool2d,
-    AvgPool3d,
-    Dropout,
-    Dropout1d,
-    Dropout2d,
-    Dropout3d,
-    DropPath,
-    FeatureAlphaDropout,
-    Fold,
-    Hardshrink,
-    Hardsigmoid,
-    Hardswish,
-    Hardtanh,
-    LeakyReLU,
-    LogSigmoid,
-    LogSoftmax,
-    MaxPool1d,
-    MaxPool2d,
-    MaxPool3d,
-    Mish,
-    PReLU,
-    RReLU,
-    ReLU,
-    ReGLU,
-    ReLU6,
-    SiLU,
-    Sigmoid,
-    Softmax,
-    Softmax2d,
-    Softmin,
-    Softplus,
-    Softshrink,
-    Softsign,
-    SwiGLU,
-    Tanh,
-    Tanhshrink,
-    Threshold,
-    Unfold,
-)
-from glasshouse.nn.adaptive import (
-    AdaptiveLogSoftmaxWithLoss,
-    LinearCrossEntropyLoss,
-    LinearCrossEntropyOptions,
-)
+from glasshouse.nn.layers import *
+from glasshouse.nn.adaptive import *
 from glasshouse.nn.attention import MultiheadAttention
-from glasshouse.nn.blocks import (
-    AsymmetricConv1d,
-    Residual,
-    SeparableConv1d,
-    SeparableConv2d,
-    SeparableConv3d,
-    SqueezeExcitation,
-)
-from glasshouse.nn.containers import (
-    Container,
-    ModuleDict,
-    ModuleList,
-    ParameterDict,
-    ParameterList,
-    Sequential,
-)
-from glasshouse.nn.conv import (
-    Conv1d,
-    Conv2d,
-    Conv3d,
-    ConvTranspose1d,
-    ConvTranspose2d,
-    ConvTranspose3d,
-)
-from glasshouse.nn.images import (
-    ChannelShuffle,
-    CircularPad1d,
-    CircularPad2d,
-    CircularPad3d,
-    ConstantPad1d,
-    ConstantPad2d,
-    ConstantPad3d,
-    ReflectionPad1d,
-    ReflectionPad2d,
-    ReflectionPad3d,
-    ReplicationPad1d,
-    ReplicationPad2d,
-    ReplicationPad3d,
-    ZeroPad1d,
-    ZeroPad2d,
-    ZeroPad3d,
-    FractionalMaxPool2d,
-    FractionalMaxPool3d,
-    LPPool1d,
-    LPPool2d,
-    LPPool3d,
-    MaxUnpool1d,
-    MaxUnpool2d,
-    MaxUnpool3d,
-    PixelShuffle,
-    PixelUnshuffle,
-    Upsample,
-    UpsamplingBilinear2d,
-    UpsamplingNearest2d,
-)
-from glasshouse.nn.lazy import (
-    LazyBatchNorm1d,
-    LazyBatchNorm2d,
-    LazyBatchNorm3d,
-    LazyConv1d,
-    LazyConv2d,
-    LazyConv3d,
-    LazyConvTranspose1d,
-    LazyConvTranspose2d,
-    LazyConvTranspose3d,
-    LazyInstanceNorm1d,
-    LazyInstanceNorm2d,
-    LazyInstanceNorm3d,
-    LazyLinear,
-    UninitializedBuffer,
-    UninitializedParameter,
-)
+from glasshouse.nn.blocks import *
+from glasshouse.nn.containers import *
+from glasshouse.nn.conv import *
+from glasshouse.nn.images import *
+from glasshouse.nn.lazy import *
 from glasshouse.nn.linear import Bilinear, Embedding, Flatten, Identity, Linear, Unflatten
-from glasshouse.nn.loss import (
-    ASGLoss,
-    RNNTLoss,
-    BCELoss,
-    BCEWithLogitsLoss,
-    CTCLoss,
-    ContrastiveLoss,
-    CosineEmbeddingLoss,
-    CosineSimilarity,
-    CrossEntropyLoss,
-    DiceLoss,
-    FocalLoss,
-    GaussianNLLLoss,
-    HingeEmbeddingLoss,
-    HuberLoss,
-    InfoNCELoss,
-    KLDivLoss,
-    L1Loss,
-    LabelSmoothingLoss,
-    MSELoss,
-    MarginRankingLoss,
-    MultiLabelMarginLoss,
-    MultiLabelSoftMarginLoss,
-    MultiMarginLoss,
-    NLLLoss,
-    NLLLoss2d,
-    NTXentLoss,
-    PairwiseDistance,
-    PoissonNLLLoss,
-    SigmoidFocalLoss,
-    SmoothL1Loss,
-    SoftMarginLoss,
-    TripletMarginLoss,
-    TripletMarginWithDistanceLoss,
-)
-from glasshouse.nn.hooks import (
-    register_module_buffer_registration_hook,
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-    register_module_full_backward_hook,
-    register_module_full_backward_pre_hook,
-    register_module_module_registration_hook,
-    register_module_parameter_registration_hook,
-)
+from glasshouse.nn.loss import *
+from glasshouse.nn.hooks import *
 from glasshouse.nn.module import ModuleBuffer as Buffer
 from glasshouse.nn.module import Module, Parameter, functional_call
-from glasshouse.nn.norm import (
-    BatchNorm1d,
-    BatchNorm2d,
-    BatchNorm3d,
-    CrossMapLRN2d,
-    GroupNorm,
-    InstanceNorm1d,
-    InstanceNorm2d,
-    InstanceNorm3d,
-    LayerNorm,
-    LocalResponseNorm,
-    RMSNorm,
-    SyncBatchNorm,
-)
+from glasshouse.nn.norm import *
 from glasshouse.nn.generation import GroupedQueryAttention, GrowingKVCache, KVCache
-from glasshouse.nn.positions import (
-    ALiBi,
-    LearnedPositionEmbedding,
-    RelativePositionBias,
-    RotaryEmbedding,
-    SinusoidalPositionEmbedding,
-)
+from glasshouse.nn.positions import *
 from glasshouse.nn.transformer import EncoderDecoder as Transformer
-from glasshouse.nn.shapes import (
-    Log,
-    Normalize,
-    PrecisionCast,
-    Reorder,
-    Swish,
-    ThresholdReLU,
-    Transform,
-    View,
-)
+from glasshouse.nn.shapes import *
 from glasshouse.nn.speech_blocks import Conformer, ScalarLayerNorm, TDSBlock
-from glasshouse.nn.recurrent import (
-    GRU,
-    LSTM,
-    RNN,
-    GRUCell,
-    LSTMCell,
-    RNNBase,
-    RNNCell,
-    RNNCellBase,
-)
-from glasshouse.nn.transformer import (
-    LayerDrop,
-    LayerDropSequential,
-    TransformerDecoder,
-    TransformerDecoderLayer,
-    TransformerEncoder,
-    TransformerEncoderLayer,
-)
+from glasshouse.nn.recurrent import *
+from glasshouse.nn.transformer import *
 from glasshouse.nn import lora, utils
 from glasshouse.nn.embedding import AdaptiveEmbedding, EmbeddingBag
 from glasshouse.nn.utils import parametrize

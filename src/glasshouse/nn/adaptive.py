@@ -18,6 +18,8 @@ from glasshouse.ops.checks import check_integer, check_like, check_option
 from glasshouse.tensor import arange, argmax, clip, concat, reduce
 from glasshouse.tensor import where as choose
 
+__all__ = ["AdaptiveLogSoftmaxWithLoss", "LinearCrossEntropyLoss", "LinearCrossEntropyOptions"]
+
 ASMoutput = namedtuple("ASMoutput", "output loss")
 ASMoutput.__doc__ = "The log-probability of each target, and minus their mean."
 

@@ -12,6 +12,9 @@ from glasshouse.nn.layer import by_axes
 from glasshouse.nn.layers import AdaptiveAvgPool2d, ReLU, Sigmoid
 from glasshouse.nn.module import Module
 
+__all__ = ["AsymmetricConv1d", "Residual", "SeparableConv1d", "SeparableConv2d", "SeparableConv3d",
+           "SqueezeExcitation"]  # fmt: skip
+
 CONVS = {1: Conv1d, 2: Conv2d, 3: Conv3d}
 
 

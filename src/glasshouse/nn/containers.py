@@ -8,6 +8,8 @@ from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, type_name
 from glasshouse.nn.module import Module, Parameter, indented
 from glasshouse.ops.checks import check_type
 
+__all__ = ["Container", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
+
 
 class Indexed(Module):
     """What Sequential, ModuleList and ParameterList share: members named "0", "1", … in order."""

@@ -12,6 +12,8 @@ from glasshouse.nn.linear import add_parameters, reset_uniform
 from glasshouse.nn.module import Module
 from glasshouse.ops.checks import check_option
 
+__all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
+
 # nn's names of padding modes → functional.pad's
 PADDING_MODES = {
     "zeros": "constant",

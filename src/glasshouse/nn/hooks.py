@@ -12,6 +12,11 @@ from glasshouse.dispatch import Value
 from glasshouse.nn.checks import check_callable
 from glasshouse.tensor.handle import Hook
 
+__all__ = ["register_module_buffer_registration_hook", "register_module_forward_hook",
+           "register_module_forward_pre_hook", "register_module_full_backward_hook",
+           "register_module_full_backward_pre_hook", "register_module_module_registration_hook",
+           "register_module_parameter_registration_hook"]  # fmt: skip
+
 CALL_KINDS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 REGISTRATIONS = ("parameter", "buffer", "module")
 global_hooks: dict[str, OrderedDict] = {

@@ -11,6 +11,14 @@ from glasshouse.nn.layer import Layer, by_axes, layer
 from glasshouse.nn.layers import PoolLayer
 from glasshouse.nn.module import Module
 
+__all__ = ["ChannelShuffle", "CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d",
+           "ConstantPad2d", "ConstantPad3d", "FractionalMaxPool2d", "FractionalMaxPool3d",
+           "LPPool1d", "LPPool2d", "LPPool3d", "MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d",
+           "PixelShuffle", "PixelUnshuffle", "ReflectionPad1d", "ReflectionPad2d",
+           "ReflectionPad3d", "ReplicationPad1d", "ReplicationPad2d", "ReplicationPad3d",
+           "Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d", "ZeroPad1d", "ZeroPad2d",
+           "ZeroPad3d"]  # fmt: skip
+
 
 class PaddingLayer(Module):
     """What the padding layers share: (low, high) of the last axis, then of the one before it …"""

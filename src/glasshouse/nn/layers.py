@@ -12,6 +12,15 @@ from glasshouse.nn.linear import add_parameters
 from glasshouse.nn.module import Module
 from glasshouse.ops.checks import check_option
 
+__all__ = ["AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d",
+           "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "AlphaDropout", "AvgPool1d", "AvgPool2d",
+           "AvgPool3d", "CELU", "DropPath", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "ELU",
+           "FeatureAlphaDropout", "Fold", "GEGLU", "GELU", "GLU", "Hardshrink", "Hardsigmoid",
+           "Hardswish", "Hardtanh", "LeakyReLU", "LogSigmoid", "LogSoftmax", "MaxPool1d",
+           "MaxPool2d", "MaxPool3d", "Mish", "PReLU", "RReLU", "ReGLU", "ReLU", "ReLU6", "SELU",
+           "SiLU", "Sigmoid", "Softmax", "Softmax2d", "Softmin", "Softplus", "Softshrink",
+           "Softsign", "SwiGLU", "Tanh", "Tanhshrink", "Threshold", "Unfold"]  # fmt: skip
+
 CELU = layer("CELU", functional.celu)
 ELU = layer("ELU", functional.elu)
 GLU = layer("GLU", functional.glu)

@@ -11,6 +11,11 @@ from glasshouse.nn.module import Module, ModuleBuffer, Parameter
 from glasshouse.nn.uninitialized import Uninitialized
 from glasshouse.tensor import Tensor, empty, random
 
+__all__ = ["LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d", "LazyConv1d", "LazyConv2d",
+           "LazyConv3d", "LazyConvTranspose1d", "LazyConvTranspose2d", "LazyConvTranspose3d",
+           "LazyInstanceNorm1d", "LazyInstanceNorm2d", "LazyInstanceNorm3d", "LazyLinear",
+           "UninitializedBuffer", "UninitializedParameter"]  # fmt: skip
+
 
 class UninitializedParameter(Uninitialized, Parameter):
     """A Parameter that has no shape until `materialize(shape)` gives it one.

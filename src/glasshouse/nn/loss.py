@@ -9,6 +9,14 @@ from glasshouse.nn.module import Parameter
 from glasshouse.ops.checks import check_option
 from glasshouse.tensor import zeros
 
+__all__ = ["ASGLoss", "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "ContrastiveLoss",
+           "CosineEmbeddingLoss", "CosineSimilarity", "CrossEntropyLoss", "DiceLoss", "FocalLoss",
+           "GaussianNLLLoss", "HingeEmbeddingLoss", "HuberLoss", "InfoNCELoss", "KLDivLoss",
+           "L1Loss", "LabelSmoothingLoss", "MSELoss", "MarginRankingLoss", "MultiLabelMarginLoss",
+           "MultiLabelSoftMarginLoss", "MultiMarginLoss", "NLLLoss", "NLLLoss2d", "NTXentLoss",
+           "PairwiseDistance", "PoissonNLLLoss", "RNNTLoss", "SigmoidFocalLoss", "SmoothL1Loss",
+           "SoftMarginLoss", "TripletMarginLoss", "TripletMarginWithDistanceLoss"]  # fmt: skip
+
 
 class Loss(Layer):
     """What the losses share: a function, its options as attributes, its tensors as buffers."""

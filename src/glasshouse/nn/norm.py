@@ -12,6 +12,10 @@ from glasshouse.nn.module import Module
 from glasshouse.ops.collective import ProcessGroup, process
 from glasshouse.tensor.creation import ones, zeros
 
+__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "CrossMapLRN2d", "GroupNorm",
+           "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LayerNorm", "LocalResponseNorm",
+           "RMSNorm", "SyncBatchNorm"]  # fmt: skip
+
 
 class Norm(Module):
     """What the layers share: weight and bias, where wanted, and a repr of their attributes."""

@@ -11,6 +11,9 @@ from glasshouse.nn.linear import Embedding, add_parameters
 from glasshouse.nn.module import Module
 from glasshouse.tensor import abs, arange, take
 
+__all__ = ["ALiBi", "LearnedPositionEmbedding", "RelativePositionBias", "RotaryEmbedding",
+           "SinusoidalPositionEmbedding"]  # fmt: skip
+
 
 def places(where: str, x, offset):
     """The positions along axis -2 of x."""

@@ -16,6 +16,8 @@ from glasshouse.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_pa
 from glasshouse.ops.checks import check_option
 from glasshouse.tensor import arange, asarray, concat, stack, swapaxes, zeros
 
+__all__ = ["GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNBase", "RNNCell", "RNNCellBase"]
+
 HIDDEN = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
 
 

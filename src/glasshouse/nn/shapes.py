@@ -9,6 +9,9 @@ from glasshouse.nn.layer import layer
 from glasshouse.nn.module import Module
 from glasshouse.tensor import log, permute_dims, reshape, where
 
+__all__ = ["Log", "Normalize", "PrecisionCast", "Reorder", "Swish", "ThresholdReLU", "Transform",
+           "View"]  # fmt: skip
+
 
 class Log(Module):
     """log(x).

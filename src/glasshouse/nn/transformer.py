@@ -17,6 +17,9 @@ from glasshouse.ops.checks import check_option, check_type
 from glasshouse.tensor import full, random, triu
 from glasshouse.tensor import where as choose
 
+__all__ = ["LayerDrop", "LayerDropSequential", "TransformerDecoder", "TransformerDecoderLayer",
+           "TransformerEncoder", "TransformerEncoderLayer"]  # fmt: skip
+
 ACTIVATIONS = {"relu": relu, "gelu": gelu}
 
 

@@ -12,10 +12,10 @@ import numpy as np
 from glasshouse.base import Spec
 from glasshouse.base.dtype import complex_dtype
 from glasshouse.dispatch import Arr, broadcast_to, card, cast, sample
+from glasshouse.ops import linalg
 from glasshouse.ops.cast import conj, real
 from glasshouse.ops.contract import adjoint, matmul
 from glasshouse.ops.index import gather_along
-from glasshouse.ops import linalg
 
 
 def solve(a, b):

@@ -12,9 +12,9 @@ import numpy as np
 from glasshouse.base import DTypeError, ShapeError, Spec, float32
 from glasshouse.dispatch import broadcast_to, card, primitives, refusal, sample, state, zeros
 from glasshouse.dispatch.call import call_of
+from glasshouse.ops import linearise
 from glasshouse.ops.body import DETACH, Body, traced
 from glasshouse.ops.index import move_axes
-from glasshouse.ops import linearise
 from glasshouse.ops.tangents import push
 
 

@@ -29,7 +29,6 @@ from glasshouse.profile import chrome
 from glasshouse.profile import record as recorded
 from glasshouse.profile.at_once import SingleCall
 from glasshouse.profile.captured import CaptureCounts
-from glasshouse.profile import record
 from glasshouse.profile.trace import Trace
 
 ENGINE = "autograd::engine::evaluate_function: "
@@ -142,12 +141,12 @@ class ReadRecording:
         self.end_ns = max((s.end for s in slices), default=0)
         self.rows: list[tuple] = []
         self.names, self.tags, self.thread_numbers = (
-            record.Numbers(),
-            record.Numbers(),
-            record.Numbers(),
+            recorded.Numbers(),
+            recorded.Numbers(),
+            recorded.Numbers(),
         )
-        self.stack_numbers = record.Numbers({(): 0})
-        self.runs: list[record.RecordedRun] = []
+        self.stack_numbers = recorded.Numbers({(): 0})
+        self.runs: list[recorded.RecordedRun] = []
         self.messages: list = []
         self.live: dict = {}
         self.fallbacks, self.backend = FallbackCounter(), ReadBackend("torch.profiler")
@@ -164,7 +163,7 @@ class ReadRecording:
 
     def events(self) -> np.ndarray:
         """The events of the host, as records."""
-        return np.array(self.rows, record.EVENT)
+        return np.array(self.rows, recorded.EVENT)
 
     def memory(self) -> np.ndarray:
         """What was allocated and freed, as records."""
@@ -206,7 +205,7 @@ class ReadRecording:
             module, stack = self.forward.get(number, ("", ()))
             inner = Running(s.end, module, "backward", stack, False)
             self.write(
-                thread, s, record.PULL, self.names[s.name.removeprefix(ENGINE)], inner, number
+                thread, s, recorded.PULL, self.names[s.name.removeprefix(ENGINE)], inner, number
             )
             return inner
         if "::" not in s.name or s.name.startswith("torch::autograd"):  # a node within the engine's
@@ -217,7 +216,7 @@ class ReadRecording:
         if s.name.startswith("nn.Module: "):
             name = s.name.removeprefix("nn.Module: ")
             inner = outer._replace(end=s.end, scope=f"{outer.scope}.{name}".lstrip("."))
-            self.write(thread, s, record.MODULE, 0, inner, -1)
+            self.write(thread, s, recorded.MODULE, 0, inner, -1)
             return inner
         at = re.match(r"(.+)\((\d+)\): (.+)", s.name)
         if at is None or is_library(at[1]):
@@ -228,13 +227,13 @@ class ReadRecording:
     def read_annotation(self, thread: int, s: ReadSlice, outer: Running) -> Running:
         step = re.match(r"ProfilerStep\s*#\s*(\d+)", s.name)
         if step is not None:
-            self.write(thread, s, record.STEP, int(step[1]), outer, -1)
+            self.write(thread, s, recorded.STEP, int(step[1]), outer, -1)
         elif s.name.startswith(OPTIMIZER):
             inner = outer._replace(end=s.end, phase="optimizer", scope="")
-            self.write(thread, s, record.REGION, self.names["optimizer"], inner, -1)
+            self.write(thread, s, recorded.REGION, self.names["optimizer"], inner, -1)
             return inner
         else:
-            self.write(thread, s, record.ANNOTATION, self.names[s.name], outer, -1)
+            self.write(thread, s, recorded.ANNOTATION, self.names[s.name], outer, -1)
         return outer._replace(end=s.end)
 
     def read_operator(
@@ -248,7 +247,7 @@ class ReadRecording:
         if number >= 0 and outer.phase == "forward":
             self.forward.setdefault(number, (outer.scope, outer.stack))
         self.write(
-            thread, s, record.COMPUTED if whole else record.RECORDED, call.number, outer, number
+            thread, s, recorded.COMPUTED if whole else recorded.RECORDED, call.number, outer, number
         )
         return outer._replace(end=s.end, whole=whole)
 
@@ -292,7 +291,7 @@ class ReadRecording:
             self.runs.append(self.run_of(s, owner, program, launch))
         for owner in {owner for owner in owners if owner >= 0}:  # its time is the device's
             row = self.rows[owner]
-            self.rows[owner] = (*row[:7], record.RECORDED, row[8])
+            self.rows[owner] = (*row[:7], recorded.RECORDED, row[8])
 
     def program_of(self, s: ReadSlice, owner: int, has_call: bool, programs: dict) -> SingleCall:
         scope, phase, what = "", "other", -1
@@ -309,13 +308,13 @@ class ReadRecording:
 
     def run_of(
         self, s: ReadSlice, owner: int, program: SingleCall, launch: ReadSlice
-    ) -> record.RecordedRun:
+    ) -> recorded.RecordedRun:
         times = (np.array([t]) for t in (launch.begin, launch.end, s.begin))
         device = s.args.get("device", 0), s.args.get("stream", 0)
         on = DeviceTimes(int(device[0]), np.array([int(device[1])]), *times)
         ends, events = np.array([s.end]), np.array([owner])
         thread = self.rows[owner][6] if owner >= 0 else 0
-        return record.RecordedRun(program, s.begin, ends, s.end, events, thread, s.begin, on)
+        return recorded.RecordedRun(program, s.begin, ends, s.end, events, thread, s.begin, on)
 
     # -- memory --------------------------------------------------------------------------------
 
@@ -324,7 +323,7 @@ class ReadRecording:
         told = [s for s in slices if s.name == "[memory]" and "Bytes" in s.args]
         kinds = {s.args.get("Device Type", 0) for s in told}
         told = [s for s in told if s.args.get("Device Type", 0) == max(kinds)]
-        alloc, free = record.MEMORY_KINDS.index("alloc"), record.MEMORY_KINDS.index("free")
+        alloc, free = recorded.MEMORY_KINDS.index("alloc"), recorded.MEMORY_KINDS.index("free")
         rows = []
         for s in told:
             nbytes = s.args["Bytes"]
@@ -334,7 +333,7 @@ class ReadRecording:
             address = int(s.args.get("Addr", 0)) & (1 << 63) - 1
             tag = self.tags[Tag("not told")]
             rows.append((s.begin, address, abs(nbytes), total, reserved, tag, kind))
-        return np.array(rows, record.MEMORY)
+        return np.array(rows, recorded.MEMORY)
 
 
 class ReadThreads(NamedTuple):

@@ -13,6 +13,8 @@ from glasshouse.ops.index import move_axes
 from glasshouse.ops.movement import permute, section
 from glasshouse.ops.reduce import sum_
 
+__all__ = ["einsum", "inner", "kron", "matmul", "matrix_transpose", "outer", "tensordot", "vecdot"]
+
 
 def promoted(where: str, *xs) -> list[Value]:
     """The operands as values of one numeric dtype; shapes unchanged."""

@@ -19,6 +19,10 @@ from glasshouse.ops.checks import check_integers, check_matrices, check_option, 
 from glasshouse.tensor.elementwise import named
 from glasshouse.tensor.manipulate import broadcast_arrays, copied, expand_dims, flip
 
+__all__ = ["arange", "asarray", "empty", "empty_like", "eval", "eye", "from_dlpack", "full",
+           "full_like", "linspace", "meshgrid", "one_hot", "ones", "ones_like", "tensor", "tril",
+           "triu", "zeros", "zeros_like"]  # fmt: skip
+
 
 def check_device(where: str, device) -> None:
     here = backends.current()

@@ -18,6 +18,17 @@ from glasshouse.ops import reduce as reductions
 from glasshouse.tensor import elementary
 from glasshouse.tensor.elementary import by_parts, choose, is_nan, sign_is_set, split
 
+__all__ = ["abs", "acos", "acosh", "add", "allclose", "angle", "array_equal", "asin", "asinh",
+           "atan", "atan2", "atanh", "bitwise_and", "bitwise_invert", "bitwise_left_shift",
+           "bitwise_or", "bitwise_right_shift", "bitwise_xor", "ceil", "clip", "conj", "copysign",
+           "cos", "cosh", "divide", "equal", "erf", "exp", "exp2", "expm1", "floor", "floor_divide",
+           "greater", "greater_equal", "hypot", "imag", "isclose", "isfinite", "isinf", "isnan",
+           "less", "less_equal", "log", "log10", "log1p", "log2", "logaddexp", "logical_and",
+           "logical_not", "logical_or", "logical_xor", "maximum", "minimum", "multiply",
+           "nan_to_num", "negative", "nextafter", "not_equal", "positive", "pow", "real",
+           "reciprocal", "remainder", "round", "rsqrt", "sign", "signbit", "sin", "sinh", "sqrt",
+           "square", "subtract", "tan", "tanh", "trunc", "where"]  # fmt: skip
+
 
 def operands(where: str, *xs) -> list[Value]:
     """The arguments as values of one dtype and shape; Python scalars are weakly typed."""

@@ -20,6 +20,8 @@ from glasshouse.ops.compare import where
 from glasshouse.ops.movement import flip, inverse_permutation, pad, permute, section, slice_
 from glasshouse.tensor.index_plan import IndexPlan, is_mask, plan_key
 
+__all__ = ["add_at", "nonzero", "put_along_axis", "searchsorted", "take", "take_along_axis"]
+
 
 def places_in(indices: Value, size: int, beyond: int) -> Value:
     """`indices` counted from the front; `beyond`, which no gather accepts, where out of range."""

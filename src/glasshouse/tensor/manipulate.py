@@ -17,6 +17,10 @@ from glasshouse.ops import index as indexing
 from glasshouse.ops import movement
 from glasshouse.ops.movement import section as part
 
+__all__ = ["broadcast_arrays", "broadcast_shapes", "broadcast_to", "chunk", "concat", "expand_dims",
+           "flatten", "flip", "moveaxis", "pad", "permute_dims", "repeat", "reshape", "roll",
+           "split", "squeeze", "stack", "swapaxes", "tile", "transpose", "unstack"]  # fmt: skip
+
 
 def copied(x: Value) -> Value:
     """A new value with the contents of x, on the tape as x is."""

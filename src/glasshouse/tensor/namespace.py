@@ -15,6 +15,9 @@ from glasshouse.dispatch import backend as backends
 from glasshouse.tensor.creation import check_device
 from glasshouse.tensor.manipulate import copied
 
+__all__ = ["__array_api_version__", "__array_namespace_info__", "astype", "can_cast", "e", "finfo",
+           "iinfo", "inf", "isdtype", "nan", "newaxis", "pi", "result_type"]  # fmt: skip
+
 __array_api_version__ = "2024.12"
 e, pi, inf, nan, newaxis = math.e, math.pi, math.inf, math.nan, None
 

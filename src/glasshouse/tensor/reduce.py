@@ -17,6 +17,9 @@ from glasshouse.ops import reduce as reductions
 from glasshouse.tensor import elementwise
 from glasshouse.tensor.elementary import choose, is_infinite, split
 
+__all__ = ["all", "any", "argmax", "argmin", "count_nonzero", "cumulative_prod", "cumulative_sum",
+           "diff", "logsumexp", "max", "mean", "min", "prod", "std", "sum", "var"]  # fmt: skip
+
 
 def kept_shape(shape, axes) -> tuple[int, ...]:
     return tuple(1 if i in axes else size for i, size in enumerate(shape))

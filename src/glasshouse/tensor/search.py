@@ -14,6 +14,9 @@ from glasshouse.tensor.elementary import split
 from glasshouse.tensor.elementwise import check_real
 from glasshouse.tensor.manipulate import concat, moveaxis, part
 
+__all__ = ["argsort", "sort", "topk", "unique_all", "unique_counts", "unique_inverse",
+           "unique_values"]  # fmt: skip
+
 
 def result(name: str, fields: str, doc: str, module: str = __name__) -> type:
     cls = namedtuple(name, fields, module=module)

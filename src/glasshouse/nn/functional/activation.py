@@ -28,6 +28,13 @@ from glasshouse.tensor import (
 from glasshouse.tensor.softmax import log_softmax, softmax
 from glasshouse.tensor.writing import in_place
 
+__all__ = ["alpha_dropout", "celu", "celu_", "drop_path", "dropout", "dropout1d", "dropout2d",
+           "dropout3d", "elu", "elu_", "feature_alpha_dropout", "gelu", "gumbel_softmax",
+           "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "hardtanh_", "leaky_relu",
+           "leaky_relu_", "log_softmax", "logsigmoid", "mish", "prelu", "relu", "relu6", "relu_",
+           "rrelu", "rrelu_", "selu", "selu_", "sigmoid", "silu", "softmax", "softmin", "softplus",
+           "softshrink", "softsign", "tanhshrink", "threshold", "threshold_"]  # fmt: skip
+
 # Klambauer et al. 2017, arXiv:1706.02515, eq. 14: the fixed point of mean 0 and variance 1
 SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946

@@ -13,6 +13,9 @@ from glasshouse.ops.checks import check_like, check_option
 from glasshouse.ops.contract import conv, conv_data_grad
 from glasshouse.ops.movement import permute
 
+__all__ = ["conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d", "conv_transpose2d",
+           "conv_transpose3d"]  # fmt: skip
+
 
 @composed
 def convolve(where, n, input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):

@@ -34,6 +34,9 @@ from glasshouse.tensor import (
 from glasshouse.tensor import pad as pad_axes
 from glasshouse.tensor import where as choose
 
+__all__ = ["BlockMask", "and_masks", "create_block_mask", "create_mask", "flex_attention",
+           "noop_mask", "or_masks", "sliding_window"]  # fmt: skip
+
 DEFAULT_BLOCK = 128  # as in PyTorch
 
 

@@ -27,6 +27,10 @@ from glasshouse.tensor import arange, concat, exp, eye, log, moveaxis, reduce
 from glasshouse.tensor import where as choose
 from glasshouse.transforms import checkpoint
 
+__all__ = ["dice_loss", "focal_loss", "gaussian_nll_loss", "info_nce_loss", "label_smoothing_loss",
+           "linear_cross_entropy", "nt_xent_loss", "poisson_nll_loss",
+           "sigmoid_focal_loss"]  # fmt: skip
+
 
 def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"):
     """(log var + (x - y)² / var) / 2 with var at least eps; `full` adds log(2π) / 2. Gradients do

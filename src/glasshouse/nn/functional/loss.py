@@ -13,6 +13,9 @@ from glasshouse.tensor import abs, arange, exp, log, reduce
 from glasshouse.tensor import where as choose
 from glasshouse.tensor.softmax import shifted
 
+__all__ = ["binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy",
+           "huber_loss", "kl_div", "l1_loss", "mse_loss", "nll_loss", "smooth_l1_loss"]  # fmt: skip
+
 
 def reduced(loss: Value, reduction: str, dtype=None) -> Value:
     """`loss` as it is, or its mean or sum, in `dtype`."""

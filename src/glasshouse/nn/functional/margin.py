@@ -13,6 +13,11 @@ from glasshouse.tensor import arange, cumulative_sum, minimum, reduce, sqrt
 from glasshouse.tensor import where as choose
 from glasshouse.tensor.index import take_along_axis
 
+__all__ = ["contrastive_loss", "cosine_embedding_loss", "hinge_embedding_loss",
+           "margin_ranking_loss", "multi_margin_loss", "multilabel_margin_loss",
+           "multilabel_soft_margin_loss", "soft_margin_loss", "triplet_margin_loss",
+           "triplet_margin_with_distance_loss"]  # fmt: skip
+
 
 def hinge(x: Value) -> Value:
     """max(0, x), with slope 1 at 0 as PyTorch has it."""

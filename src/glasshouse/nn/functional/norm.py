@@ -19,6 +19,9 @@ from glasshouse.ops.collective import all_reduce
 from glasshouse.ops.movement import concatenate, pad
 from glasshouse.tensor import abs, finfo, maximum, reduce, sqrt
 
+__all__ = ["batch_norm", "cosine_similarity", "cross_map_lrn2d", "group_norm", "instance_norm",
+           "layer_norm", "local_response_norm", "normalize", "rms_norm"]  # fmt: skip
+
 
 def moments(x: Value, axes) -> tuple[Value, Value, Value]:
     """(mean, x - mean, biased variance) over `axes`, which are kept with size 1."""

@@ -18,6 +18,13 @@ from glasshouse.ops.window import window_select
 from glasshouse.tensor import arange, reduce, take_along_axis
 from glasshouse.tensor import where as choose
 
+__all__ = ["adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
+           "adaptive_max_pool1d", "adaptive_max_pool1d_with_indices", "adaptive_max_pool2d",
+           "adaptive_max_pool2d_with_indices", "adaptive_max_pool3d",
+           "adaptive_max_pool3d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d",
+           "max_pool1d", "max_pool1d_with_indices", "max_pool2d", "max_pool2d_with_indices",
+           "max_pool3d", "max_pool3d_with_indices"]  # fmt: skip
+
 
 @composed
 def max_pool(

@@ -8,6 +8,8 @@ from glasshouse.nn.checks import check_floating, check_positive
 from glasshouse.tensor import abs, arange, asarray, concat, cos, exp, log, minimum, sin, stack
 from glasshouse.tensor import where as choose
 
+__all__ = ["alibi_slopes", "relative_buckets", "rotate", "sinusoids"]
+
 BASE = 10000.0  # of the wavelengths, as in both sources
 
 

@@ -24,6 +24,10 @@ from glasshouse.tensor import (
     zeros,
 )
 
+__all__ = ["fractional_max_pool2d", "fractional_max_pool2d_with_indices", "fractional_max_pool3d",
+           "fractional_max_pool3d_with_indices", "lp_pool1d", "lp_pool2d", "lp_pool3d",
+           "max_unpool1d", "max_unpool2d", "max_unpool3d"]  # fmt: skip
+
 
 @composed
 def lp_pool(where, n, input, norm_type, kernel_size, stride=None, ceil_mode=False):

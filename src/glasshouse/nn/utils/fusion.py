@@ -7,6 +7,9 @@ from glasshouse.dispatch.value import as_value, reshape
 from glasshouse.nn.module import Module, Parameter
 from glasshouse.tensor import rsqrt
 
+__all__ = ["fuse_conv_bn_eval", "fuse_conv_bn_weights", "fuse_linear_bn_eval",
+           "fuse_linear_bn_weights"]  # fmt: skip
+
 
 def fuse_conv_bn_eval(conv, bn, transpose: bool = False) -> Module:
     """A copy of a convolution that computes bn(conv(x)), both in evaluation mode; `transpose` for

@@ -9,6 +9,8 @@ from glasshouse.nn.module import Module, Parameter
 from glasshouse.nn.utils import parametrizations
 from glasshouse.tensor import matmul
 
+__all__ = ["remove_spectral_norm", "remove_weight_norm", "spectral_norm", "weight_norm"]
+
 
 class Recomputed:
     """A hook before forward that sets the attribute `name` of the module to `compute(module)`."""

@@ -11,6 +11,8 @@ from glasshouse.optim.lr_scheduler.schedule import (
     per_group,
 )
 
+__all__ = ["ChainedScheduler", "ReduceLROnPlateau", "SequentialLR"]
+
 
 class SequentialLR(LRScheduler):
     """One schedule after another: each starts at its milestone, counting its steps from 0.

@@ -12,6 +12,8 @@ from glasshouse.optim.lr_scheduler.schedule import (
     per_group,
 )
 
+__all__ = ["CosineAnnealingWarmRestarts", "CyclicLR", "OneCycleLR", "SWALR"]
+
 
 def momenta_of(where: str, optimizer, base_momentum, max_momentum) -> list[tuple[float, float]]:
     """The least and the largest momentum of each group, for schedules that move it.

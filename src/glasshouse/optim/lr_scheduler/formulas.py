@@ -11,6 +11,10 @@ from glasshouse.optim.lr_scheduler.schedule import (
     check_functions,
 )
 
+__all__ = ["ConstantLR", "CosineAnnealingLR", "ExponentialLR", "InverseSqrtLR", "LambdaLR",
+           "LinearLR", "MultiStepLR", "MultiplicativeLR", "PolynomialLR", "StepLR",
+           "WarmupCosineLR"]  # fmt: skip
+
 
 class LambdaLR(LRScheduler):
     """lr = initial_lr * fn(step); one function, or a list of one per group."""

@@ -11,8 +11,8 @@ from glasshouse.graph.graph import Node, needed_nodes
 from glasshouse.remat.passes.recompute import LIGHT_FLOPS, is_cheap, is_kept, is_view
 from glasshouse.remat.passes.rerun import is_within
 from glasshouse.remat.passes.values import names_of
-from glasshouse.remat.planner.blocks import Means, RematBlock
 from glasshouse.remat.planner import solvers
+from glasshouse.remat.planner.blocks import Means, RematBlock
 
 
 class WaitingValue(NamedTuple):

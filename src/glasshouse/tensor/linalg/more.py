@@ -22,6 +22,10 @@ from glasshouse.tensor.linalg.standard import cholesky as cholesky_of
 from glasshouse.tensor.manipulate import concat, moveaxis, stack
 from glasshouse.tensor.search import result as named_result
 
+__all__ = ["cholesky_ex", "cond", "eig", "eigvals", "householder_product", "inv_ex", "lu_factor",
+           "lu_factor_ex", "lu_solve", "matrix_exp", "multi_dot", "solve_ex", "tensorinv",
+           "tensorsolve", "vander"]  # fmt: skip
+
 result = partial(named_result, module=__name__)
 INFO = "the info is 0 where it worked, else the position, from 1, where it failed."
 EigResult = result("EigResult", "eigenvalues eigenvectors", "Complex values, vectors as columns.")
