@@ -42,23 +42,8 @@ from glasshouse.base.dtype import int16 as short
 from glasshouse.base.dtype import int32 as int
 from glasshouse.base.dtype import int64 as long
 from glasshouse.base.errors import *
-from glasshouse.capture import (
-    allow_in_graph,
-    assume_constant_result,
-    disable,
-    disallow_in_graph,
-    explain,
-    export,
-    graph_break,
-    list_compilers,
-    mark_dynamic,
-    optimize,
-    register_compiler,
-    reset,
-    run,
-    skip,
-    verify,
-)
+from glasshouse.capture.api import *
+from glasshouse.capture.compilers import list_compilers, register_compiler
 from glasshouse.dispatch import (
     Mode,
     Primitive,
@@ -159,18 +144,5 @@ from glasshouse.tensor.statistics import *
 from glasshouse.tensor.synonyms import *
 from glasshouse.tensor.random import Generator
 from glasshouse.tensor.random import global_generator as default_generator
-from glasshouse.transforms import (
-    checkpoint,
-    grad,
-    hessian,
-    hvp,
-    jacfwd,
-    jacobian,
-    jacrev,
-    jvp,
-    scan,
-    value_and_grad,
-    vjp,
-    vmap,
-)
+from glasshouse.transforms import *
 from glasshouse.version import __version__

@@ -29,6 +29,10 @@ from glasshouse.capture.world import World
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.hooks import hooks
 
+__all__ = ["allow_in_graph", "assume_constant_result", "disable", "disallow_in_graph", "explain",
+           "export", "graph_break", "mark_dynamic", "optimize", "reset", "run", "skip",
+           "verify"]  # fmt: skip
+
 
 def optimize(
     compiler="program",

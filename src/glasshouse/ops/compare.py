@@ -8,7 +8,7 @@ from glasshouse.dispatch.kernel_text import function_text, operator_text
 from glasshouse.ops.elementwise import batch_elementwise, elementwise, infer_same, mismatch
 
 
-def comparison(name, doc, *, ref, kernel, dtypes, why):
+def comparison(name, doc, *, kernel, dtypes, **fields):
     check = infer_same(name, dtypes)
     errors = [refusal(ShapeError, "equal shape", (2,), (3,))]
     if dtypes != "all":
@@ -17,8 +17,6 @@ def comparison(name, doc, *, ref, kernel, dtypes, why):
         name,
         "compare",
         doc,
-        why=why,
-        ref=ref,
         infer=lambda x, y: Spec(check(x, y).shape, bool_),
         batch=batch_elementwise(name),
         flops=lambda x, _y: x.size,
@@ -28,6 +26,7 @@ def comparison(name, doc, *, ref, kernel, dtypes, why):
         traits=("elementwise",),
         kernel=KernelText(kernel, cost=1),
         source="IEEE 754-2019, 5.11",
+        **fields,
     )
 
 

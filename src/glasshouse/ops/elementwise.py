@@ -74,28 +74,14 @@ def derivative_rules(derivative):
 
 
 def elementwise(
-    name,
-    doc,
-    *,
-    why,
-    ref,
-    derivatives=None,
-    vjp=None,
-    jvp=None,
-    dtypes="numeric",
-    flops=1,
-    ranges=None,
-    traits=(),
-    source="standard",
-    complex_flops=4,
-    kernel=None,
-    composition=None,
+    name, doc, *, ref, derivatives=None, dtypes="numeric", flops=1, ranges=None, traits=(), **fields
 ):
     """A card whose infer, batch, flops and samples follow from its being elementwise; per operand
-    `derivatives` has a function (y, *operands) -> derivative, `ranges` the samples' (low, high)."""
+    `derivatives` has a function (y, *operands) -> derivative, `ranges` the samples' (low, high).
+    `fields` are further ones of the card."""
     ranges = ranges or ((-2, 2),) * operand_count(ref)
     if derivatives is not None:
-        vjp, jvp = zip(*map(derivative_rules, derivatives), strict=True)
+        fields["vjp"], fields["jvp"] = zip(*map(derivative_rules, derivatives), strict=True)
     errors = []
     if dtypes != "all":
         wrong = "bool" if dtypes in ("numeric", "inexact") else "complex64"
@@ -106,21 +92,15 @@ def elementwise(
         name,
         "elementwise",
         doc,
-        why=why,
         infer=infer_same(name, dtypes),
         ref=ref,
-        jvp=jvp,
         batch=batch_elementwise(name),
         flops=lambda first, *_rest, **_: flops * first.size,
-        vjp=vjp,
-        complex_flops=complex_flops,
-        source=source,
         samples=[sample(*(Arr(shape, *r) for r in ranges)) for shape in ((2, 3), (), (0, 2))],
         error_samples=errors,
         dtypes=dtypes,
         traits=("elementwise", *traits),
-        kernel=kernel,
-        composition=composition,
+        **{"complex_flops": 4, "source": "standard", **fields},
     )
 
 

@@ -30,19 +30,7 @@ def spread(g, shape, axes):
     return broadcast_to(reshape(g, kept), shape)
 
 
-def reduction(
-    name,
-    doc,
-    *,
-    ref,
-    why,
-    dtypes="numeric",
-    nonempty=False,
-    vjp=None,
-    jvp=None,
-    source="standard",
-    traits=(),
-):
+def reduction(name, doc, *, dtypes="numeric", nonempty=False, traits=(), **fields):
     def infer(x: Spec, *, axes) -> Spec:
         check_reduced(name, x, axes, dtypes, nonempty)
         return Spec(drop_axes(x.shape, axes), x.dtype)
@@ -58,11 +46,7 @@ def reduction(
         name,
         "reduce",
         doc,
-        why=why,
         infer=infer,
-        ref=ref,
-        vjp=vjp,
-        jvp=jvp,
         batch=lambda batched, x, *, axes: bind(
             primitives[name], (x,), {"axes": tuple(axis + 1 for axis in axes)}
         ),
@@ -76,7 +60,8 @@ def reduction(
         ],
         dtypes=dtypes,
         traits=("reduction", *traits),
-        source=source,
+        source="standard",
+        **fields,
     )
 
 
@@ -197,7 +182,7 @@ all_ = reduction(
 )
 
 
-def position(name, doc, *, ref, why):
+def position(name, doc, **fields):
     def infer(x: Spec, *, axis) -> Spec:
         check_reduced(name, x, (axis,), "ordered", nonempty=True)
         return Spec(drop_axes(x.shape, (axis,)), int64)
@@ -206,9 +191,7 @@ def position(name, doc, *, ref, why):
         name,
         "reduce",
         doc,
-        why=why,
         infer=infer,
-        ref=ref,
         batch=lambda batched, x, *, axis: bind(primitives[name], (x,), {"axis": axis + 1}),
         flops=lambda x, *, axis: x.size,
         samples=[
@@ -222,6 +205,7 @@ def position(name, doc, *, ref, why):
         ],
         dtypes="ordered",
         traits=("reduction",),
+        **fields,
     )
 
 

@@ -6,27 +6,10 @@ from glasshouse.optim.grad_scaler import GradScaler
 from glasshouse.optim.groups import layerwise_groups
 from glasshouse.optim.layerwise import LAMB, LARS, NovoGrad
 from glasshouse.optim.lbfgs import LBFGS
-from glasshouse.optim.lr_scheduler import (
-    ChainedScheduler,
-    ConstantLR,
-    CosineAnnealingLR,
-    CosineAnnealingWarmRestarts,
-    CyclicLR,
-    ExponentialLR,
-    InverseSqrtLR,
-    LRScheduler,
-    LambdaLR,
-    LinearLR,
-    MultiStepLR,
-    MultiplicativeLR,
-    OneCycleLR,
-    PolynomialLR,
-    ReduceLROnPlateau,
-    SWALR,
-    SequentialLR,
-    StepLR,
-    WarmupCosineLR,
-)
+from glasshouse.optim.lr_scheduler.composed import *
+from glasshouse.optim.lr_scheduler.cycles import *
+from glasshouse.optim.lr_scheduler.formulas import *
+from glasshouse.optim.lr_scheduler.schedule import LRScheduler
 from glasshouse.optim.matrices import Adafactor, Muon, Shampoo
 from glasshouse.optim.optimizer import Optimizer
 from glasshouse.optim.rules import ASGD, SGD, Adadelta, Adagrad, RMSprop, Rprop

@@ -1,6 +1,7 @@
 """Advice on time outside of kernels: Python, loaders, compiling, steps of the host."""
 
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 from glasshouse.compile.work import REFERENCE
@@ -14,48 +15,42 @@ REPEATS = 8  # equal calls of one line in a step, from which on it is a loop ove
 SIZES = 3  # sets of sizes of one computation, from which on sizes are said to vary
 
 
-def waiting_for_data(e: Evidence) -> list[Advice]:
+def waiting_for_data(e: Evidence) -> Iterator[Advice]:
     """The loop waits for its loader."""
     ns, rest, cores = e.ns("waiting for data"), e.wall_ns - e.ns("waiting for data"), count_cores()
     gain = e.wall_ns - max(rest, ns / cores)
-    return [
-        Advice(
-            "waiting for data",
-            "the loader's next batch",
-            "",
-            ns,
-            gain,
-            "Nothing is computed while the loop waits.",
-            "Give the DataLoader num_workers, so that batches are made while the step before "
-            "computes, or make what is costly in the data set once, before the loop.",
-            f"{milliseconds(ns)} by {cores} workers on as many cores, beside {milliseconds(rest)} "
-            "of all else",
-            e.wall_ns,
-        )
-    ]
+    yield Advice(
+        "waiting for data",
+        "the loader's next batch",
+        "",
+        ns,
+        gain,
+        "Nothing is computed while the loop waits.",
+        "Give the DataLoader num_workers, so that batches are made while the step before "
+        "computes, or make what is costly in the data set once, before the loop.",
+        f"{milliseconds(ns)} by {cores} workers on as many cores, beside {milliseconds(rest)} "
+        "of all else",
+        e.wall_ns,
+    )
 
 
-def pauses(e: Evidence) -> list[Advice]:
+def pauses(e: Evidence) -> Iterator[Advice]:
     """Python that makes no calls."""
-    told = []
     for p in e.pauses[:3]:
         parts = [short(line) for line in (p.before, p.after) if line]
         where = f"between {' and '.join(parts)}" if len(set(parts)) == 2 else "around its line"
         where = "before the first call of a step" if p.between_steps else where
-        told.append(
-            Advice(
-                "Python between Programs",
-                f"Python that computes nothing with tensors, {where}",
-                p.after or p.before,
-                p.ns,
-                p.ns * (1 - 1 / LEFT),
-                f"No kernel runs meanwhile, {p.count} times {milliseconds(p.ns / p.count)}.",
-                BETWEEN_STEPS if p.between_steps else WITHIN_A_STEP,
-                f"all of it but a {LEFT}th",
-                e.wall_ns,
-            )
+        yield Advice(
+            "Python between Programs",
+            f"Python that computes nothing with tensors, {where}",
+            p.after or p.before,
+            p.ns,
+            p.ns * (1 - 1 / LEFT),
+            f"No kernel runs meanwhile, {p.count} times {milliseconds(p.ns / p.count)}.",
+            BETWEEN_STEPS if p.between_steps else WITHIN_A_STEP,
+            f"all of it but a {LEFT}th",
+            e.wall_ns,
         )
-    return told
 
 
 BETWEEN_STEPS = (
@@ -84,40 +79,36 @@ def time_of(g: CallGroup) -> float:
     return g.own_ns + (0 if g.at_once else g.kernel_ns)
 
 
-def python_loops(e: Evidence) -> list[Advice]:
+def python_loops(e: Evidence) -> Iterator[Advice]:
     """A line that works through rows one by one."""
-    told = []
     for line, groups in loops_of(e).items():
         cost = sum(map(time_of, groups))
         times = max(g.count for g in groups) // e.loop_steps
         largest = max(groups, key=time_of)
-        told.append(
-            Advice(
-                "Python loop",
-                f"{largest.where}: the same call on the same shapes, {times} times a step",
-                line,
-                cost,
-                cost * (1 - 1 / times),
-                "Each turn pays for Python and for a call of its own, however little it computes.",
-                "Make one call of all turns, on one more axis (gh.vmap or torch.func.vmap writes "
-                "it for you), unless each turn needs the result of the one before.",
-                f"{times} calls become 1: {milliseconds(cost)} x (1 - 1/{times})",
-                e.wall_ns,
-            )
+        yield Advice(
+            "Python loop",
+            f"{largest.where}: the same call on the same shapes, {times} times a step",
+            line,
+            cost,
+            cost * (1 - 1 / times),
+            "Each turn pays for Python and for a call of its own, however little it computes.",
+            "Make one call of all turns, on one more axis (gh.vmap or torch.func.vmap writes "
+            "it for you), unless each turn needs the result of the one before.",
+            f"{times} calls become 1: {milliseconds(cost)} x (1 - 1/{times})",
+            e.wall_ns,
         )
-    return told
 
 
-def no_capture(e: Evidence) -> list[Advice]:
+def no_capture(e: Evidence) -> Iterator[Advice]:
     """An ordinary loop: each call passes Python."""
     in_loops = {id(g) for groups in loops_of(e).values() for g in groups}
     groups = [g for g in e.groups if id(g) not in in_loops and g.own_ns]
     if not groups:
-        return []
+        return
     cost = sum(overhead_of(e, g) for g in groups)
     calls = sum(g.count for g in groups) / e.loop_steps
     if calls < 2:
-        return []
+        return
     slowest = max(groups, key=lambda g: overhead_of(e, g))
     change = "Decorate the function of a whole step with gh.optimize: it becomes one Program."
     if any(g.at_once for g in groups) and e.plain.backend != "numpy":
@@ -125,19 +116,17 @@ def no_capture(e: Evidence) -> list[Advice]:
             'Capture the step: gh.optimize(step), or torch.compile(model, backend="glasshouse").'
         )
     each = cost / max(1, sum(g.count for g in groups))
-    return [
-        Advice(
-            "no capture",
-            f"{calls:,.0f} calls a step pass Python one by one, the costliest {slowest.where}",
-            slowest.line,
-            cost,
-            cost * (1 - 1 / calls),
-            f"Python and dispatch take {milliseconds(each)} of each, beside what it computes.",
-            change,
-            f"{calls:,.0f} calls become one: {milliseconds(cost)} x (1 - 1/{calls:,.0f})",
-            e.wall_ns,
-        )
-    ]
+    yield Advice(
+        "no capture",
+        f"{calls:,.0f} calls a step pass Python one by one, the costliest {slowest.where}",
+        slowest.line,
+        cost,
+        cost * (1 - 1 / calls),
+        f"Python and dispatch take {milliseconds(each)} of each, beside what it computes.",
+        change,
+        f"{calls:,.0f} calls become one: {milliseconds(cost)} x (1 - 1/{calls:,.0f})",
+        e.wall_ns,
+    )
 
 
 def overhead_of(e: Evidence, g: CallGroup) -> float:
@@ -149,9 +138,8 @@ def overhead_of(e: Evidence, g: CallGroup) -> float:
     return g.own_ns - (g.count * ideal if ideal < TINY_NS else g.kernel_ns)
 
 
-def graph_breaks(e: Evidence) -> list[Advice]:
+def graph_breaks(e: Evidence) -> Iterator[Advice]:
     """Captured functions that run in parts."""
-    told = []
     stacks = {run.stack for run in e.plain.program_runs}
     places = {place for stack in stacks for place in places_of(e, stack)}
     for c in e.trace.captures:
@@ -164,20 +152,17 @@ def graph_breaks(e: Evidence) -> list[Advice]:
         cost = e.ns("Python")
         parts = len(own) + 1
         more = f" and {len(own) - 1} more" if len(own) > 1 else ""
-        told.append(
-            Advice(
-                "graph break",
-                f"{c['name']} breaks at {reason}{more}",
-                line,
-                cost,
-                cost * (1 - 1 / parts),
-                f"{runs:,.1f} Programs a step run with Python between them.",
-                hint[:1].upper() + hint[1:] + "." if hint else "Move it out of the function.",
-                f"{parts} parts become one: {milliseconds(cost)} of Python x (1 - 1/{parts})",
-                e.wall_ns,
-            )
+        yield Advice(
+            "graph break",
+            f"{c['name']} breaks at {reason}{more}",
+            line,
+            cost,
+            cost * (1 - 1 / parts),
+            f"{runs:,.1f} Programs a step run with Python between them.",
+            hint[:1].upper() + hint[1:] + "." if hint else "Move it out of the function.",
+            f"{parts} parts become one: {milliseconds(cost)} of Python x (1 - 1/{parts})",
+            e.wall_ns,
         )
-    return told
 
 
 def place_of_line(line: str) -> tuple[str, int]:
@@ -191,13 +176,12 @@ def places_of(e: Evidence, stack: int) -> list[tuple[str, int]]:
     return [(code.co_filename, code.co_firstlineno) for code, _ in e.trace.users(stack)]
 
 
-def recompilation(e: Evidence) -> list[Advice]:
+def recompilation(e: Evidence) -> Iterator[Advice]:
     """One computation with ever other sizes."""
     kinds: dict[Any, list[int]] = defaultdict(list)
     for number, program in enumerate(e.plain.programs):
         names = [s.call.name for info in program.step_infos() for s in info.sources]
         kinds[tuple(sorted(names))].append(number)
-    told = []
     for numbers in kinds.values():
         sizes = {sizes_of(e.plain.programs[n]): n for n in numbers}
         if len(sizes) < SIZES:
@@ -206,21 +190,18 @@ def recompilation(e: Evidence) -> list[Advice]:
         first, other = list(sizes)[:2]
         was, now = next((a, b) for a, b in zip(first, other, strict=True) if a != b)
         run = next(r for r in e.plain.runs if r.program is e.plain.programs[numbers[-1]])
-        told.append(
-            Advice(
-                "recompilation",
-                f"one computation ran with {len(sizes)} sets of sizes, such as {was} and {now}",
-                e.line_of_stack(run.stack),
-                cost,
-                cost * (1 - 1 / len(sizes)),
-                "Each set of sizes is captured and compiled for itself, or runs uncompiled.",
-                "Pad to one size or to a few (drop_last for the rest of an epoch), or capture "
-                "with dynamic=True.",
-                f"{len(sizes)} sets become one: {milliseconds(cost)} x (1 - 1/{len(sizes)})",
-                e.wall_ns,
-            )
+        yield Advice(
+            "recompilation",
+            f"one computation ran with {len(sizes)} sets of sizes, such as {was} and {now}",
+            e.line_of_stack(run.stack),
+            cost,
+            cost * (1 - 1 / len(sizes)),
+            "Each set of sizes is captured and compiled for itself, or runs uncompiled.",
+            "Pad to one size or to a few (drop_last for the rest of an epoch), or capture "
+            "with dynamic=True.",
+            f"{len(sizes)} sets become one: {milliseconds(cost)} x (1 - 1/{len(sizes)})",
+            e.wall_ns,
         )
-    return told
 
 
 def sizes_of(program) -> tuple[str, ...]:
@@ -239,11 +220,11 @@ def cost_of_sizes(e: Evidence, numbers: set[int], part: float) -> float:
     return (trace.compile_ns + min(captured, e.ns("Python"))) * part + references
 
 
-def compiled_once(e: Evidence) -> list[Advice]:
+def compiled_once(e: Evidence) -> Iterator[Advice]:
     """What belongs to no step."""
     ns = e.ns("compiling")
-    return [
-        Advice(
+    if ns > 0:
+        yield Advice(
             "compiling",
             "Programs were compiled, or read from disk, while this was recorded",
             "",
@@ -255,38 +236,33 @@ def compiled_once(e: Evidence) -> list[Advice]:
             "nothing in later steps",
             e.wall_ns,
         )
-    ] * (ns > 0)
 
 
-def host_steps(e: Evidence) -> list[Advice]:
+def host_steps(e: Evidence) -> Iterator[Advice]:
     """Steps that stop the native runner for Python."""
     own: dict[tuple, list] = defaultdict(list)
     for r in e.rows:
         info = e.trace.info(r.program, r.step)
         if info.step_kind.is_host and not is_double(info):
             own[r.name, r.line, info.fallback].append(r)
-    told = []
     for (name, line, why), rows in own.items():
         cost = sum(r.time_ns for r in rows)
         ideal = sum(r.runs * e.ideal_ns(r.flops, r.bytes) for r in rows)
         r = rows[0]
         reason = why or "it is computed by a function in Python"
-        told.append(
-            Advice(
-                "host step",
-                f"{name}{f' in {r.module}' if r.module else ''}, {r.phase}",
-                line,
-                cost,
-                max(0, cost - ideal),
-                f"The Program stops for Python here: {reason}.",
-                "Write it with functions that have kernels, or give its card a kernel "
-                "(docs/add_a_primitive.md), and it is fused with what stands around it.",
-                f"at most, {milliseconds(cost)} less what {sum(r.runs for r in rows)} runs take at "
-                f"the machine's limit, {milliseconds(ideal)}",
-                e.wall_ns,
-            )
+        yield Advice(
+            "host step",
+            f"{name}{f' in {r.module}' if r.module else ''}, {r.phase}",
+            line,
+            cost,
+            max(0, cost - ideal),
+            f"The Program stops for Python here: {reason}.",
+            "Write it with functions that have kernels, or give its card a kernel "
+            "(docs/add_a_primitive.md), and it is fused with what stands around it.",
+            f"at most, {milliseconds(cost)} less what {sum(r.runs for r in rows)} runs take at "
+            f"the machine's limit, {milliseconds(ideal)}",
+            e.wall_ns,
         )
-    return told
 
 
 def is_double(info) -> bool:
@@ -294,14 +270,14 @@ def is_double(info) -> bool:
     return any(spec.dtype.name == "float64" for s in info.sources for spec in s.call.specs)
 
 
-def not_compiled(e: Evidence) -> list[Advice]:
+def not_compiled(e: Evidence) -> Iterator[Advice]:
     """Recordings that run as references, for they are short and seldom."""
     rows = [r for r in e.rows if e.trace.info(r.program, r.step).step_kind == REFERENCE]
     cost = sum(r.time_ns for r in rows)
     ideal = sum(r.runs * e.ideal_ns(r.flops, r.bytes) for r in rows)
     line = rows[0].line if rows else ""
-    return [
-        Advice(
+    if rows:
+        yield Advice(
             "not compiled",
             f"{len(rows)} kinds of steps ran as references in Python",
             line,
@@ -312,7 +288,6 @@ def not_compiled(e: Evidence) -> list[Advice]:
             f"{milliseconds(cost)} less {milliseconds(ideal)} at the machine's limit",
             e.wall_ns,
         )
-    ] * bool(rows)
 
 
 HOST_RULES = (

@@ -2,6 +2,7 @@
 
 import functools
 from collections import defaultdict
+from collections.abc import Iterator
 from itertools import pairwise
 from math import prod
 
@@ -34,36 +35,34 @@ def largest(groups: list[CallGroup]) -> CallGroup:
     return max(groups, key=cost_of)
 
 
-def double_precision(e: Evidence) -> list[Advice]:
+def double_precision(e: Evidence) -> Iterator[Advice]:
     """float64, as NumPy makes it of Python's numbers."""
     groups = [
         g for g in e.groups if "float64" in {s.dtype.name for s in (*g.call.specs, *g.call.outs)}
     ]
     if not groups:
-        return []
+        return
     cost = sum(map(cost_of, groups))
     ideal = sum(g.count * e.ideal_ns(2 * g.call.cost.flops, g.call.cost.bytes) for g in groups)
     first = min(groups, key=lambda g: g.order)
     gain = max(cost / 2, cost - 2 * ideal)
-    return [
-        Advice(
-            "float64",
-            f"{len(groups)} kinds of calls compute in float64, the first {first.where}",
-            first.line,
-            cost,
-            gain,
-            "It moves twice the bytes, fills half of a vector register, and products of it have no "
-            "kernels of their own.",
-            "Make the data float32 where it comes in (numpy's default is float64), unless the "
-            "digits are needed.",
-            f"{milliseconds(cost)} now; half of it at least, and at the machine's limit "
-            f"float32 takes {milliseconds(ideal / 2)}",
-            e.wall_ns,
-        )
-    ]
+    yield Advice(
+        "float64",
+        f"{len(groups)} kinds of calls compute in float64, the first {first.where}",
+        first.line,
+        cost,
+        gain,
+        "It moves twice the bytes, fills half of a vector register, and products of it have no "
+        "kernels of their own.",
+        "Make the data float32 where it comes in (numpy's default is float64), unless the "
+        "digits are needed.",
+        f"{milliseconds(cost)} now; half of it at least, and at the machine's limit "
+        f"float32 takes {milliseconds(ideal / 2)}",
+        e.wall_ns,
+    )
 
 
-def casts(e: Evidence) -> list[Advice]:
+def casts(e: Evidence) -> Iterator[Advice]:
     """From one dtype to another and back."""
     by_pass: dict[str, dict[tuple[str, str], list[CallGroup]]] = {}
     for g in e.groups:
@@ -79,32 +78,29 @@ def casts(e: Evidence) -> list[Advice]:
         g for own in by_pass.values() for (a, b), gs in own.items() if (b, a) in own for g in gs
     ]
     if not groups:
-        return []
+        return
     cost, worst = sum(map(cost_of, groups)), largest(groups)
     count = sum(g.count for g in groups) / e.loop_steps
     pair = f"{worst.call.specs[0].dtype.name} to {worst.call.outs[0].dtype.name}"
-    return [
-        Advice(
-            "casts",
-            f"{count:,.0f} casts a step, back and forth, the costliest {pair} in {worst.where}",
-            worst.line,
-            cost,
-            cost,
-            "A cast reads and writes all of a tensor, and computes nothing.",
-            "Keep one dtype from end to end, or leave it to gh.autocast or torch.autocast, "
-            "which cast at products alone.",
-            "all of it",
-            e.wall_ns,
-        )
-    ]
+    yield Advice(
+        "casts",
+        f"{count:,.0f} casts a step, back and forth, the costliest {pair} in {worst.where}",
+        worst.line,
+        cost,
+        cost,
+        "A cast reads and writes all of a tensor, and computes nothing.",
+        "Keep one dtype from end to end, or leave it to gh.autocast or torch.autocast, "
+        "which cast at products alone.",
+        "all of it",
+        e.wall_ns,
+    )
 
 
-def copies(e: Evidence) -> list[Advice]:
+def copies(e: Evidence) -> Iterator[Advice]:
     """Copies that eager PyTorch was asked for."""
     groups = [g for g in e.groups if g.name in CLONES and g.phase != "optimizer"]
     moved = [g for g in groups if g.call.attrs.get("memory_format") is not None]
     plain = [g for g in groups if g.call.attrs.get("memory_format") is None]
-    told = []
     for cause, own, why, change in (
         (
             "reorders",
@@ -124,18 +120,15 @@ def copies(e: Evidence) -> list[Advice]:
             cost, worst = sum(map(cost_of, own)), largest(own)
             count = sum(g.count for g in own) / e.loop_steps
             where = f"{count:,.0f} a step, the costliest {worst.where}"
-            told.append(
-                Advice(cause, where, worst.line, cost, cost, why, change, "all of it", e.wall_ns)
-            )
-    return told
+            yield Advice(cause, where, worst.line, cost, cost, why, change, "all of it", e.wall_ns)
 
 
-def odd_channels(e: Evidence) -> list[Advice]:
+def odd_channels(e: Evidence) -> Iterator[Advice]:
     """Convolutions that would be faster with a few channels more or less: those whose channels fill
     their last block badly are measured beside their neighbours."""
     groups = sorted(filter(fills_badly, e.groups), key=lambda g: -g.kernel_ns)
     if sum(g.kernel_ns for g in groups) < WASTE / 2 * e.wall_ns:
-        return []
+        return
     gain, told = 0.0, []
     for g in groups[:MEASURED]:
         now, other, channels = beside_neighbours(g)
@@ -143,22 +136,20 @@ def odd_channels(e: Evidence) -> list[Advice]:
             gain += g.kernel_ns * (1 - other / now)
             told.append((g, now, other, channels))
     if not told:
-        return []
+        return
     g, now, other, (ins, outs) = told[0]
-    return [
-        Advice(
-            "odd channel counts",
-            f"{g.where}: {' to '.join(map(str, channels_of(g)))} channels",
-            g.line,
-            sum(x[0].kernel_ns for x in told),
-            gain,
-            f"Kernels take {BLOCK} channels at once, and others where some are left over: measured "
-            f"just now, {ins} to {outs} channels take {other / now:.2f} times as long a FLOP.",
-            f"Take {ins} to {outs} channels.",
-            f"{milliseconds(g.kernel_ns)} x (1 - {other / now:.2f}) in the costliest",
-            e.wall_ns,
-        )
-    ]
+    yield Advice(
+        "odd channel counts",
+        f"{g.where}: {' to '.join(map(str, channels_of(g)))} channels",
+        g.line,
+        sum(x[0].kernel_ns for x in told),
+        gain,
+        f"Kernels take {BLOCK} channels at once, and others where some are left over: measured "
+        f"just now, {ins} to {outs} channels take {other / now:.2f} times as long a FLOP.",
+        f"Take {ins} to {outs} channels.",
+        f"{milliseconds(g.kernel_ns)} x (1 - {other / now:.2f}) in the costliest",
+        e.wall_ns,
+    )
 
 
 def blocked(channels: int) -> list[int]:
@@ -210,7 +201,7 @@ def beside_neighbours(g: CallGroup) -> tuple[float, float, tuple[int, int]]:
     return now, other, channels
 
 
-def small_kernels(e: Evidence) -> list[Advice]:
+def small_kernels(e: Evidence) -> Iterator[Advice]:
     """Programs of many kernels that have next to nothing to do."""
     rows = []
     for r in e.rows:
@@ -223,50 +214,46 @@ def small_kernels(e: Evidence) -> list[Advice]:
     cost = sum(r.time_ns for r in rows)
     ideal = sum(r.runs * e.ideal_ns(r.flops, r.bytes) for r in rows)
     if not rows or runs < FEW:
-        return []
+        return
     worst = max(rows, key=lambda r: r.time_ns)
-    return [
-        Advice(
-            "small kernels",
-            f"{runs:,.0f} small kernels a step, the costliest {worst.name} {worst.module}".strip(),
-            worst.line,
-            cost,
-            cost - ideal,
-            f"Each takes {milliseconds(cost / runs / e.loop_steps)}, of which its work takes "
-            f"{milliseconds(ideal / runs / e.loop_steps)}: starting kernels costs the rest.",
-            "Do the same work in fewer, larger calls: stack equal operands on one more axis, or "
-            "take larger batches.",
-            f"{milliseconds(cost)} less {milliseconds(ideal)} that the work takes at the machine's "
-            "limit",
-            e.wall_ns,
-        )
-    ]
+    yield Advice(
+        "small kernels",
+        f"{runs:,.0f} small kernels a step, the costliest {worst.name} {worst.module}".strip(),
+        worst.line,
+        cost,
+        cost - ideal,
+        f"Each takes {milliseconds(cost / runs / e.loop_steps)}, of which its work takes "
+        f"{milliseconds(ideal / runs / e.loop_steps)}: starting kernels costs the rest.",
+        "Do the same work in fewer, larger calls: stack equal operands on one more axis, or "
+        "take larger batches.",
+        f"{milliseconds(cost)} less {milliseconds(ideal)} that the work takes at the machine's "
+        "limit",
+        e.wall_ns,
+    )
 
 
-def small_batches(e: Evidence) -> list[Advice]:
+def small_batches(e: Evidence) -> Iterator[Advice]:
     """Weights that are moved for a few rows."""
     groups = [g for g in e.groups if is_thin(g)]
     products = [g for g in e.groups if g.is_product]
     if not groups or 2 * sum(map(cost_of, groups)) < sum(map(cost_of, products)):
-        return []
+        return
     updates = [g for g in e.groups if g.phase == "optimizer"]
     cost = sum(map(cost_of, groups)) + sum(map(cost_of, updates))
     worst = largest(groups)
     rows = thinnest(worst.call)
-    return [
-        Advice(
-            "small batches",
-            f"{worst.where}: {' x '.join(map(str, worst.call.specs))}",
-            worst.line,
-            cost,
-            cost * (1 - 1 / FEW),
-            f"Weights are read{', their gradients written and updated' * bool(updates)} for "
-            f"{rows} row{'s' * (rows != 1)} at a time: memory is what it waits for.",
-            f"Take {FEW} times as many rows a step.",
-            f"{milliseconds(cost)} that do not grow with the batch, shared by {FEW} times the rows",
-            e.wall_ns,
-        )
-    ]
+    yield Advice(
+        "small batches",
+        f"{worst.where}: {' x '.join(map(str, worst.call.specs))}",
+        worst.line,
+        cost,
+        cost * (1 - 1 / FEW),
+        f"Weights are read{', their gradients written and updated' * bool(updates)} for "
+        f"{rows} row{'s' * (rows != 1)} at a time: memory is what it waits for.",
+        f"Take {FEW} times as many rows a step.",
+        f"{milliseconds(cost)} that do not grow with the batch, shared by {FEW} times the rows",
+        e.wall_ns,
+    )
 
 
 def thinnest(call) -> int:
@@ -284,7 +271,7 @@ def is_thin(g: CallGroup) -> bool:
     return largest_one >= MANY * MANY * thinnest(g.call)
 
 
-def unfused(e: Evidence) -> list[Advice]:
+def unfused(e: Evidence) -> Iterator[Advice]:
     """Operators on elements one after the other, each through memory."""
     trace = e.plain
     groups = {g.order: g for g in e.groups if g.at_once}
@@ -300,27 +287,25 @@ def unfused(e: Evidence) -> list[Advice]:
             chains[a.phase, a.call.outs[0].shape] += [a, b]
     own = list({id(g): g for gs in chains.values() for g in gs}.values())
     if not own or not trace.wall_ns:
-        return []
+        return
     cost = sum(map(cost_of, own))
     moved = sum(g.call.cost.bytes * g.count for g in own)
     count = sum(g.count for g in own) / e.loop_steps
     needed = sum(2 * gs[0].call.outs[0].nbytes * min(g.count for g in gs) for gs in chains.values())
     gain = cost * max(0.0, 1 - needed / moved)
-    return [
-        Advice(
-            "unfused operators",
-            f"{count:,.0f} operators a step on elements, the costliest {largest(own).where}",
-            largest(own).line,
-            cost,
-            gain,
-            "Each reads its operands from memory and writes its result there, for one operation.",
-            'Capture them: gh.optimize(step), or torch.compile(model, backend="glasshouse"), makes '
-            "one kernel of such a chain.",
-            f"{scaled(moved, 'B')} moved now, {scaled(needed, 'B')} by fused kernels, of "
-            f"{milliseconds(cost)}",
-            e.wall_ns,
-        )
-    ]
+    yield Advice(
+        "unfused operators",
+        f"{count:,.0f} operators a step on elements, the costliest {largest(own).where}",
+        largest(own).line,
+        cost,
+        gain,
+        "Each reads its operands from memory and writes its result there, for one operation.",
+        'Capture them: gh.optimize(step), or torch.compile(model, backend="glasshouse"), makes '
+        "one kernel of such a chain.",
+        f"{scaled(moved, 'B')} moved now, {scaled(needed, 'B')} by fused kernels, of "
+        f"{milliseconds(cost)}",
+        e.wall_ns,
+    )
 
 
 def is_elementwise(e: Evidence, g: CallGroup) -> bool:

@@ -1,5 +1,7 @@
 """Advice on what is kept or computed for nobody, and on memory near its limit."""
 
+from collections.abc import Iterator
+
 from glasshouse.profile.advice_kernels import largest
 from glasshouse.profile.evidence import CallGroup, Evidence
 from glasshouse.profile.finding import Advice
@@ -10,28 +12,26 @@ LISTS = ("aten::_foreach", "aten::_fused")  # operators on all weights at once
 NEAR = 0.9  # of the limit of memory: the next larger step may fail
 
 
-def unused_gradients(e: Evidence) -> list[Advice]:
+def unused_gradients(e: Evidence) -> Iterator[Advice]:
     """A backward pass that no update follows."""
     back = [g for g in e.groups if g.phase == "backward"]
     if not back or len(e.plain.regions("optimizer")) or has_updates(e):
-        return []
+        return
     cost = sum(g.own_ns + (0 if g.at_once else g.kernel_ns) for g in back)
     worst = largest(back)
-    return [
-        Advice(
-            "unused gradients",
-            f"{sum(g.count for g in back) / e.loop_steps:,.0f} backward calls a step, the "
-            f"costliest {worst.where}",
-            worst.line,
-            cost,
-            cost,
-            "Gradients were computed, and no optimizer used them while this was recorded.",
-            "Leave backward() out, or call it only where an update follows; freeze what is not "
-            "trained with requires_grad_(False).",
-            "all of the backward pass",
-            e.wall_ns,
-        )
-    ]
+    yield Advice(
+        "unused gradients",
+        f"{sum(g.count for g in back) / e.loop_steps:,.0f} backward calls a step, the "
+        f"costliest {worst.where}",
+        worst.line,
+        cost,
+        cost,
+        "Gradients were computed, and no optimizer used them while this was recorded.",
+        "Leave backward() out, or call it only where an update follows; freeze what is not "
+        "trained with requires_grad_(False).",
+        "all of the backward pass",
+        e.wall_ns,
+    )
 
 
 def has_updates(e: Evidence) -> bool:
@@ -57,62 +57,58 @@ def is_weight_made(g: CallGroup) -> bool:
     return g.is_product or g.call.primitive.kind in ("create", "movement") or not g.call.cost.flops
 
 
-def unused_tape(e: Evidence) -> list[Advice]:
+def unused_tape(e: Evidence) -> Iterator[Advice]:
     """Gradients noted in evaluation."""
     tracked = [g for g in e.groups if g.tracked]
     if not tracked or any(g.phase == "backward" for g in e.groups):
-        return []
+        return
     kept = sum(out.nbytes * g.count for g in tracked for out in g.call.outs) // e.loop_steps
     peak = MemoryTimeline(e.plain).peak_bytes if e.plain.with_memory else 2 * kept
     calls = sum(g.count for g in tracked) / e.loop_steps
     worst = max(tracked, key=lambda g: sum(out.nbytes for out in g.call.outs))
-    return [
-        Advice(
-            "gradients noted in evaluation",
-            f"{calls:,.0f} calls a step are noted for a backward pass that never comes, the "
-            f"largest result {worst.where}",
-            worst.line,
-            0,
-            0,
-            "What a backward pass would read is kept until the result goes.",
-            "Evaluate under gh.no_grad() or torch.no_grad() (torch.inference_mode()).",
-            f"{scaled(kept, 'B')} of results a step are noted, of a peak of {scaled(peak, 'B')}",
-            e.wall_ns,
-            min(kept, peak),
-            max(1, peak),
-        )
-    ]
+    yield Advice(
+        "gradients noted in evaluation",
+        f"{calls:,.0f} calls a step are noted for a backward pass that never comes, the "
+        f"largest result {worst.where}",
+        worst.line,
+        0,
+        0,
+        "What a backward pass would read is kept until the result goes.",
+        "Evaluate under gh.no_grad() or torch.no_grad() (torch.inference_mode()).",
+        f"{scaled(kept, 'B')} of results a step are noted, of a peak of {scaled(peak, 'B')}",
+        e.wall_ns,
+        min(kept, peak),
+        max(1, peak),
+    )
 
 
-def memory_near_limit(e: Evidence) -> list[Advice]:
+def memory_near_limit(e: Evidence) -> Iterator[Advice]:
     """A peak at the limit."""
     limit = e.plain.memory_limit
     if not e.plain.with_memory or not limit:
-        return []
+        return
     timeline = MemoryTimeline(e.plain)
     if timeline.peak_bytes < NEAR * limit:
-        return []
+        return
     owner = timeline.alive[0]
-    return [
-        Advice(
-            "memory near its limit",
-            f"{scaled(timeline.peak_bytes, 'B')} at the peak of {scaled(limit, 'B')} allowed, the "
-            f"largest part {owner.tag}",
-            "",
-            0,
-            0,
-            "The next larger step fails, and near the limit memory is given back and taken again.",
-            "Compute parts again in the backward pass (gh.checkpoint, gh.optimize with "
-            "memory_budget), take smaller batches and accumulate, or gh.autocast for half the "
-            "bytes.",
-            f"what lives from the forward to the backward pass, {scaled(owner.nbytes, 'B')} in the "
-            "largest part, falls with either",
-            e.wall_ns,
-            owner.nbytes,
-            timeline.peak_bytes,
-            urgent=True,
-        )
-    ]
+    yield Advice(
+        "memory near its limit",
+        f"{scaled(timeline.peak_bytes, 'B')} at the peak of {scaled(limit, 'B')} allowed, the "
+        f"largest part {owner.tag}",
+        "",
+        0,
+        0,
+        "The next larger step fails, and near the limit memory is given back and taken again.",
+        "Compute parts again in the backward pass (gh.checkpoint, gh.optimize with "
+        "memory_budget), take smaller batches and accumulate, or gh.autocast for half the "
+        "bytes.",
+        f"what lives from the forward to the backward pass, {scaled(owner.nbytes, 'B')} in the "
+        "largest part, falls with either",
+        e.wall_ns,
+        owner.nbytes,
+        timeline.peak_bytes,
+        urgent=True,
+    )
 
 
 MEMORY_RULES = (

@@ -72,24 +72,17 @@ NUMERIC, NO_COMPLEX = "what is not numeric", "complex values"
 NO_FLOATS = "floating and complex values"
 
 
-def named(function, name: str, **doc):
+def named(function, name, about, shapes, dtypes, errors, example, result):
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = DOC.format(**doc)
+    parts = {"about": about, "shapes": shapes, "dtypes": dtypes, "errors": errors}
+    function.__doc__ = DOC.format(**parts, example=example, result=result)
     return composed(function)
 
 
 def documented(function, name: str, about: str, dtypes: str, errors: str, given: str, result: str):
-    example = f"{name}([{given}]).tolist()"
-    return named(
-        function,
-        name,
-        about=about,
-        shapes="x (...) -> (...)",
-        dtypes=dtypes,
-        errors=f"DTypeError for {errors}",
-        example=example,
-        result=f"[{result}]",
-    )
+    example, result = f"{name}([{given}]).tolist()", f"[{result}]"
+    errors = f"DTypeError for {errors}"
+    return named(function, name, about, "x (...) -> (...)", dtypes, errors, example, result)
 
 
 def by_kind(name, real, of_complex, x: Value):
@@ -242,16 +235,7 @@ def binary(name, kind, compute, about, given, result):
     shapes = "x1 (...), x2 (...) -> their common broadcast shape"
     errors = f"DTypeError for {errors}; ShapeError if the shapes do not broadcast"
     example = f"{name}({given}).tolist()"
-    return named(
-        function,
-        name,
-        about=about,
-        shapes=shapes,
-        dtypes=dtypes,
-        errors=errors,
-        example=example,
-        result=result,
-    )
+    return named(function, name, about, shapes, dtypes, errors, example, result)
 
 
 def larger(x1, x2):

@@ -84,7 +84,7 @@ def complex_transform(where: str, x, s, axes, norm, inverse: bool) -> Value:
     return scaled(where, y, math.prod(sizes), norm, inverse)
 
 
-def of_real(where: str, x, s, axes, norm, inverse: bool = False) -> Value:
+def of_real(where: str, x, s, axes, norm, inverse: bool) -> Value:
     """The frequencies of a real signal: the last axis first, the others of what that gives."""
     x = real_operand(where, x)
     axes, sizes = axes_and_sizes(where, x, s, axes)
@@ -99,7 +99,7 @@ def of_real(where: str, x, s, axes, norm, inverse: bool = False) -> Value:
     return scaled(where, y, math.prod(sizes), norm, inverse)
 
 
-def to_real(where: str, x, s, axes, norm, inverse: bool = True) -> Value:
+def to_real(where: str, x, s, axes, norm, inverse: bool) -> Value:
     """The real signal of frequencies, of which the last axis has the first half."""
     x = complex_operand(where, x)
     axes, sizes = axes_and_sizes(where, x, s, axes)
@@ -117,181 +117,90 @@ def to_real(where: str, x, s, axes, norm, inverse: bool = True) -> Value:
     return scaled(where, y, math.prod(sizes[:-1]) * size, norm, inverse)
 
 
-def sized(n) -> tuple | None:
-    return None if n is None else (n,)
+DTYPES = {
+    complex_transform: "any -> complex64, or complex128 of float64 and complex128",
+    of_real: "real or bool -> complex64, or complex128 of float64",
+    to_real: "any -> float32, or float64",
+}
+DOC = """{about}
+
+Shapes: x {shapes}.
+Dtypes: {dtypes}.
+Raises: {refused}OptionError for another norm or size, AxisError.
+Source: {source}.
+{example}"""
 
 
-@takes_names_of_pytorch
-def fft(x, /, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
-    """The discrete Fourier transform along an axis: y_k = Σ_j x_j exp(-2πi·jk/n).
-
-    Shapes: x (..., m, ...) -> (..., n, ...).
-    Dtypes: any -> complex64, or complex128 of float64 and complex128.
-    Raises: OptionError for another norm or size, AxisError.
-    Source: standard.
-    Example:
-        >>> fft([1.0, 0.0, 0.0]).tolist()
-        [(1+0j), (1+0j), (1+0j)]
-    """
-    return complex_transform("fft", x, sized(n), (axis,), norm, False)
-
-
-@takes_names_of_pytorch
-def ifft(x, /, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
-    """The inverse of `fft`: x_j = 1/n Σ_k y_k exp(2πi·jk/n).
-
-    Shapes: x (..., m, ...) -> (..., n, ...).
-    Dtypes: any -> complex64, or complex128.
-    Raises: OptionError for another norm or size, AxisError.
-    Source: standard.
-    """
-    return complex_transform("ifft", x, sized(n), (axis,), norm, True)
-
-
-@takes_names_of_pytorch
-def fftn(x, /, s=None, axes=None, norm: str | None = "backward"):
-    """The discrete Fourier transform along several axes, by default all.
-
-    Shapes: x (...) -> the axes with the sizes `s`.
-    Dtypes: any -> complex64, or complex128.
-    Raises: OptionError for another norm or sizes, AxisError.
-    Source: standard.
-    """
-    return complex_transform("fftn", x, s, axes, norm, False)
-
-
-@takes_names_of_pytorch
-def ifftn(x, /, s=None, axes=None, norm: str | None = "backward"):
-    """The inverse of `fftn`.
-
-    Shapes: x (...) -> the axes with the sizes `s`.
-    Dtypes: any -> complex64, or complex128.
-    Raises: OptionError for another norm or sizes, AxisError.
-    Source: standard.
-    """
-    return complex_transform("ifftn", x, s, axes, norm, True)
-
-
-@takes_names_of_pytorch
-def rfft(x, /, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
-    """The frequencies 0 to n // 2 of a real signal; the others are their conjugates.
-
-    Shapes: x (..., m, ...) -> (..., n // 2 + 1, ...).
-    Dtypes: real or bool -> complex64, or complex128 of float64.
-    Raises: DTypeError for complex numbers, OptionError for another norm or size, AxisError.
-    Source: standard.
-    Example:
-        >>> rfft([1.0, 1.0, 1.0, 1.0]).tolist()
-        [(4+0j), 0j, 0j]
-    """
-    return of_real("rfft", x, sized(n), (axis,), norm)
-
-
-@takes_names_of_pytorch
-def irfft(x, /, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
-    """The real signal of n elements, by default 2(m - 1), with the frequencies x.
-
-    Shapes: x (..., m, ...) -> (..., n, ...).
-    Dtypes: any -> float32, or float64.
-    Raises: OptionError for another norm or size, AxisError.
-    Source: standard.
-    """
-    return to_real("irfft", x, sized(n), (axis,), norm)
-
-
-@takes_names_of_pytorch
-def rfftn(x, /, s=None, axes=None, norm: str | None = "backward"):
-    """The frequencies of a real signal along several axes, of the last the first half.
-
-    Shapes: x (...) -> the axes with the sizes `s`, the last with s // 2 + 1.
-    Dtypes: real or bool -> complex64, or complex128.
-    Raises: DTypeError for complex numbers, OptionError for another norm or sizes, AxisError.
-    Source: standard.
-    """
-    return of_real("rfftn", x, s, axes, norm)
-
-
-@takes_names_of_pytorch
-def irfftn(x, /, s=None, axes=None, norm: str | None = "backward"):
-    """The inverse of `rfftn`: the last axis has the size 2(m - 1) if `s` does not say it.
-
-    Shapes: x (...) -> the axes with the sizes `s`.
-    Dtypes: any -> float32, or float64.
-    Raises: OptionError for another norm or sizes, AxisError.
-    Source: standard.
-    """
-    return to_real("irfftn", x, s, axes, norm)
-
-
-@takes_names_of_pytorch
-def hfft(x, /, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
-    """The real frequencies of a signal that is its own mirrored conjugate, given by its half.
-
-    Shapes: x (..., m, ...) -> (..., n, ...), n = 2(m - 1) by default.
-    Dtypes: any -> float32, or float64.
-    Raises: OptionError for another norm or size, AxisError.
-    Source: standard.
-    """
-    return to_real("hfft", x, sized(n), (axis,), norm, inverse=False)
-
-
-@takes_names_of_pytorch
-def ihfft(x, /, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
-    """The inverse of `hfft`: half of the signal that has the real frequencies x.
-
-    Shapes: x (..., m, ...) -> (..., n // 2 + 1, ...).
-    Dtypes: real or bool -> complex64, or complex128 of float64.
-    Raises: DTypeError for complex numbers, OptionError for another norm or size, AxisError.
-    Source: standard.
-    """
-    return of_real("ihfft", x, sized(n), (axis,), norm, inverse=True)
-
-
-@takes_names_of_pytorch
-def hfftn(x, /, s=None, axes=None, norm: str | None = "backward"):
-    """`hfft` along the last of several axes, and `fft` along the others.
-
-    Shapes: x (...) -> the axes with the sizes `s`.
-    Dtypes: any -> float32, or float64.
-    Raises: OptionError for another norm or sizes, AxisError.
-    Source: PyTorch.
-    """
-    return to_real("hfftn", x, s, axes, norm, inverse=False)
-
-
-@takes_names_of_pytorch
-def ihfftn(x, /, s=None, axes=None, norm: str | None = "backward"):
-    """The inverse of `hfftn`.
-
-    Shapes: x (...) -> the axes with the sizes `s`, the last with s // 2 + 1.
-    Dtypes: real or bool -> complex64, or complex128.
-    Raises: DTypeError for complex numbers, OptionError for another norm or sizes, AxisError.
-    Source: PyTorch.
-    """
-    return of_real("ihfftn", x, s, axes, norm, inverse=True)
-
-
-def of_two_axes(transform):
-    """A transform along two axes, by default the last."""
-
-    def call(x, /, s=None, axes=LAST_TWO, norm: str | None = "backward"):
-        return transform(x, s, axes, norm)
-
-    name = f"{transform.__name__[:-1]}2"
+def documented(call, name: str, compute, about: str, shapes: str, example=()):
     call.__name__ = call.__qualname__ = name
-    call.__doc__ = f"""gh.fft.{transform.__name__} along two axes, by default the last two.
-
-    Shapes: as gh.fft.{transform.__name__}.
-    Dtypes: as gh.fft.{transform.__name__}.
-    Raises: OptionError for another norm or sizes, AxisError.
-    Source: PyTorch.
-    """
+    refused = "DTypeError for complex numbers, " * (compute is of_real)
+    source = "PyTorch" if name.endswith(("2", "hfftn")) else "standard"
+    if example:
+        given, result = example
+        example = f"Example:\n    >>> {name}({given}).tolist()\n    {result}\n"
+    parts = {"about": about, "shapes": shapes, "dtypes": DTYPES[compute], "refused": refused}
+    call.__doc__ = DOC.format(**parts, source=source, example=example or "")
     return takes_names_of_pytorch(call)
 
 
-fft2, ifft2, rfft2, irfft2, hfft2, ihfft2 = map(
-    of_two_axes, (fftn, ifftn, rfftn, irfftn, hfftn, ihfftn)
-)
+def along_axis(name, compute, inverse, about, shapes, example=()):
+    """The transform `compute`, or its inverse, along one axis."""
+
+    def call(x, /, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
+        return compute(name, x, None if n is None else (n,), (axis,), norm, inverse)
+
+    return documented(call, name, compute, about, shapes, example)
+
+
+def along_axes(name, compute, inverse, about, shapes="(...) -> the axes with the sizes `s`"):
+    """The transform along several axes, and that along two, by default the last."""
+
+    def call(x, /, s=None, axes=None, norm: str | None = "backward"):
+        return compute(name, x, s, axes, norm, inverse)
+
+    def of_two(x, /, s=None, axes=LAST_TWO, norm: str | None = "backward"):
+        return compute(name, x, s, axes, norm, inverse)
+
+    about_two = f"gh.fft.{name} along two axes, by default the last two."
+    return (
+        documented(call, name, compute, about, shapes),
+        documented(of_two, f"{name[:-1]}2", compute, about_two, shapes),
+    )
+
+
+# fmt: off
+fft = along_axis("fft", complex_transform, False,
+                 "The discrete Fourier transform along an axis: y_k = Σ_j x_j exp(-2πi·jk/n).",
+                 "(..., m, ...) -> (..., n, ...)",
+                 ("[1.0, 0.0, 0.0]", "[(1+0j), (1+0j), (1+0j)]"))
+ifft = along_axis("ifft", complex_transform, True,
+                  "The inverse of `fft`: x_j = 1/n Σ_k y_k exp(2πi·jk/n).",
+                  "(..., m, ...) -> (..., n, ...)")
+rfft = along_axis("rfft", of_real, False,
+                  "The frequencies 0 to n // 2 of a real signal; the others are their conjugates.",
+                  "(..., m, ...) -> (..., n // 2 + 1, ...)",
+                  ("[1.0, 1.0, 1.0, 1.0]", "[(4+0j), 0j, 0j]"))
+irfft = along_axis("irfft", to_real, True,
+                   "The real signal of n elements, by default 2(m - 1), with the frequencies x.",
+                   "(..., m, ...) -> (..., n, ...)")
+hfft = along_axis("hfft", to_real, False, "The real frequencies of a signal that is its own "
+                  "mirrored conjugate, given by its half.",
+                  "(..., m, ...) -> (..., n, ...), n = 2(m - 1) by default")
+ihfft = along_axis("ihfft", of_real, True,
+                   "The inverse of `hfft`: half of the signal that has the real frequencies x.",
+                   "(..., m, ...) -> (..., n // 2 + 1, ...)")
+HALF = "(...) -> the axes with the sizes `s`, the last with s // 2 + 1"
+fftn, fft2 = along_axes("fftn", complex_transform, False,
+                        "The discrete Fourier transform along several axes, by default all.")
+ifftn, ifft2 = along_axes("ifftn", complex_transform, True, "The inverse of `fftn`.")
+rfftn, rfft2 = along_axes("rfftn", of_real, False, "The frequencies of a real signal along "
+                          "several axes, of the last the first half.", HALF)
+irfftn, irfft2 = along_axes("irfftn", to_real, True, "The inverse of `rfftn`: the last axis has "
+                            "the size 2(m - 1) if `s` does not say it.")
+hfftn, hfft2 = along_axes("hfftn", to_real, False,
+                          "`hfft` along the last of several axes, and `fft` along the others.")
+ihfftn, ihfft2 = along_axes("ihfftn", of_real, True, "The inverse of `hfftn`.", HALF)
+# fmt: on
 
 
 def spaced(where: str, n, d: float, dtype, device) -> tuple[int, DType, float]:

@@ -44,16 +44,8 @@ def reduction(dtypes: str, example: str, result: str, errors="an axis out of ran
     def decorate(function):
         name, about = function.__name__, function.__doc__
         shapes = f"x (...) -> without the {axes}, or with 1 there"
-        return elementwise.named(
-            function,
-            name,
-            about=about,
-            shapes=shapes,
-            dtypes=dtypes,
-            errors=f"ShapeError for {errors}",
-            result=result,
-            example=f"{name}({example}).tolist()",
-        )
+        refused, call = f"ShapeError for {errors}", f"{name}({example}).tolist()"
+        return elementwise.named(function, name, about, shapes, dtypes, refused, call, result)
 
     return decorate
 
@@ -236,16 +228,11 @@ def cumulative(name: str, scan, first: int, about: str, result):
         out = scan(x, axis)
         return with_first(out, axis, first) if include_initial else out
 
-    return elementwise.named(
-        function,
-        name,
-        about=f"{about}; {first}, that of none, comes in front if include_initial.",
-        shapes="x (..., n, ...) -> (..., n, ...), or n + 1",
-        dtypes=SUMMED,
-        result=result,
-        errors="ShapeError without an axis unless x has just one",
-        example=f"{name}([1, 2, 3]).tolist()",
-    )
+    about = f"{about}; {first}, that of none, comes in front if include_initial."
+    shapes = "x (..., n, ...) -> (..., n, ...), or n + 1"
+    errors = "ShapeError without an axis unless x has just one"
+    example = f"{name}([1, 2, 3]).tolist()"
+    return elementwise.named(function, name, about, shapes, SUMMED, errors, example, result)
 
 
 cumulative_sum = cumulative(

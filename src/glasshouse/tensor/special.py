@@ -251,16 +251,10 @@ def incomplete(name: str, part: int, about: str):
         both = ((a == 0) & (x == 0)) | ((a == math.inf) & (x == math.inf))
         return cast(where(inside, part_inside, choose(both, math.nan, edge)), dtype)
 
-    return named(
-        function,
-        name,
-        about=about,
-        shapes="a (...), x (...) -> their common broadcast shape",
-        dtypes=FLOATING,
-        errors="DTypeError for complex values; ShapeError if the shapes do not broadcast",
-        example=f"round({name}(as_value([1.0]), as_value([0.0]))).tolist()",
-        result=[float(part)],
-    )
+    shapes = "a (...), x (...) -> their common broadcast shape"
+    errors = "DTypeError for complex values; ShapeError if the shapes do not broadcast"
+    example = f"round({name}(as_value([1.0]), as_value([0.0]))).tolist()"
+    return named(function, name, about, shapes, FLOATING, errors, example, [float(part)])
 
 
 gammainc = incomplete(

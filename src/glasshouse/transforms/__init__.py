@@ -6,3 +6,6 @@ from glasshouse.transforms.jacobian import hessian, hvp, jacfwd, jacobian, jacre
 from glasshouse.transforms.reverse import grad, value_and_grad, vjp
 from glasshouse.transforms.scan import scan
 from glasshouse.transforms.vmap import vmap
+
+__all__ = ["checkpoint", "grad", "hessian", "hvp", "jacfwd", "jacobian", "jacrev", "jvp", "scan",
+           "value_and_grad", "vjp", "vmap"]  # fmt: skip
