@@ -56,18 +56,11 @@ def launch_command(ranks, module, script, args, **options):
     min_ranks = options["min_ranks"]
     if min_ranks is not None and min_ranks > ranks:
         raise OptionError("launch", f"--min-ranks up to {ranks}", min_ranks, "Start more ranks.")
-    plan = LaunchPlan(
-        (*(["-m"] if module else []), script, *args),
-        ranks,
-        options["transport"] or "",
-        options["timeout"],
-        options["restarts"],
-        min_ranks,
-        options["logs"],
-        options["quiet_ranks"],
-        node,
-    )
-    sys.exit(launch(plan))
+    command = (*(["-m"] if module else []), script, *args)
+    transport = options["transport"] or ""
+    often = (options["timeout"], options["restarts"], min_ranks)
+    shown = (options["logs"], options["quiet_ranks"])
+    sys.exit(launch(LaunchPlan(command, ranks, transport, *often, *shown, node)))
 
 
 def node_of(options) -> NodePlace:

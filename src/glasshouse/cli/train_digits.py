@@ -148,15 +148,14 @@ class TrainingRun:
         if distributed.rank():
             return
         out.mkdir(parents=True, exist_ok=True)
-        save_checkpoint(
-            out / CHECKPOINT,
-            model=self.model,
-            optimizer=self.optimizer,
-            scheduler=self.schedule,
-            random_state=gh.random.default_generator(),
-            epoch=len(self.history),
-            metrics={"recipe": asdict(self.recipe), "history": self.history},
-        )
+        metrics = {"recipe": asdict(self.recipe), "history": self.history}
+        epoch = len(self.history)
+        save_checkpoint(out / CHECKPOINT, **self.parts(), epoch=epoch, metrics=metrics)
+
+    def parts(self) -> dict:
+        """What goes on where it was, by its name in a checkpoint."""
+        own = {"model": self.model, "optimizer": self.optimizer, "scheduler": self.schedule}
+        return {**own, "random_state": gh.random.default_generator()}
 
     @classmethod
     def restore(cls, out: Path) -> "TrainingRun":
@@ -166,13 +165,7 @@ class TrainingRun:
             expected = f"{path} to hold a run on the digits"
             raise CheckpointError("train digits", expected, "another one", "Choose another --out.")
         run = cls(TrainingRecipe(**metrics["recipe"]))
-        load_checkpoint(
-            path,
-            model=run.model,
-            optimizer=run.optimizer,
-            scheduler=run.schedule,
-            random_state=gh.random.default_generator(),
-        )
+        load_checkpoint(path, **run.parts())
         run.history = metrics["history"]
         run.saved_epochs = len(run.history)
         return run

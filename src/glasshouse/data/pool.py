@@ -199,24 +199,16 @@ class WorkerPool:
             how = f"was killed by {signal.Signals(-code).name}"
             if code == -signal.SIGKILL:
                 fix = "It may have run out of memory: try fewer workers or smaller batches."
-        return WorkerError(
-            "DataLoader",
-            f"worker {worker} of {self.count} to stay alive",
-            f"one that {how} (process {process.pid})",
-            fix,
-        )
+        expected = f"worker {worker} of {self.count} to stay alive"
+        return WorkerError("DataLoader", expected, f"one that {how} (process {process.pid})", fix)
 
     def failure_of(self, reply: Reply) -> BaseException:
         """The error that a worker raised, with its traceback there as a note."""
         pickled, summary, text, pid = pickle.loads(reply.error)
         error = None if pickled is None else pickle.loads(pickled)
         if not isinstance(error, Exception):  # SystemExit would end this process in silence
-            error = WorkerError(
-                "DataLoader",
-                f"worker {reply.worker} to return a batch",
-                summary,
-                "See the traceback below.",
-            )
+            expected = f"worker {reply.worker} to return a batch"
+            error = WorkerError("DataLoader", expected, summary, "See the traceback below.")
         error.add_note(f"\nIn worker {reply.worker} (process {pid}):\n{text}")
         return error
 

@@ -76,17 +76,8 @@ class Conv(Module):
 
     def forward(self, input):
         x, padding = self.padded(input)
-        return convolve(
-            type(self).__name__,
-            self.n,
-            x,
-            self.weight,
-            self.bias,
-            self.stride,
-            padding,
-            self.dilation,
-            self.groups,
-        )
+        options = (self.stride, padding, self.dilation, self.groups)
+        return convolve(type(self).__name__, self.n, x, self.weight, self.bias, *options)
 
     def padded(self, x):
         """(the input, the zeros that the convolution is to add around it)."""
@@ -143,19 +134,8 @@ class ConvTranspose(Conv):
             got = f"padding={padding!r}, padding_mode={padding_mode!r}"
             fix = "Pad the result by functional.pad."
             raise OptionError(name, "padding as numbers, of zeros", got, fix)
-        super().__init__(
-            in_channels,
-            out_channels,
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            groups,
-            bias,
-            padding_mode,
-            device,
-            dtype,
-        )
+        options = (stride, padding, dilation, groups, bias, padding_mode, device, dtype)
+        super().__init__(in_channels, out_channels, kernel_size, *options)
         self.output_padding = int_tuple(name, "output_padding", output_padding, self.n)
 
     def weight_shape(self) -> tuple[int, ...]:
@@ -165,18 +145,9 @@ class ConvTranspose(Conv):
         extra = self.output_padding
         if output_size is not None:
             extra = self.padding_for(as_value(input).shape, tuple(output_size)[-self.n :])
-        return convolve_transposed(
-            type(self).__name__,
-            self.n,
-            input,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,
-            extra,
-            self.groups,
-            self.dilation,
-        )
+        options = (self.stride, self.padding, extra, self.groups, self.dilation)
+        parameters = (self.weight, self.bias)
+        return convolve_transposed(type(self).__name__, self.n, input, *parameters, *options)
 
     def padding_for(self, shape, output_size) -> tuple[int, ...]:
         """The output_padding with which an input of `shape` gives `output_size`."""

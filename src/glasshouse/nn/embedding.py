@@ -77,20 +77,9 @@ class EmbeddingBag(Embedding):
         return bag
 
     def forward(self, input, offsets=None, per_sample_weights=None):
-        return embedding_bag(
-            input,
-            self.weight,
-            offsets,
-            self.max_norm,
-            self.norm_type,
-            self.scale_grad_by_freq,
-            self.mode,
-            False,
-            per_sample_weights,
-            self.include_last_offset,
-            self.padding_idx,
-            _where="EmbeddingBag",
-        )
+        options = (self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode, False)
+        options += (per_sample_weights, self.include_last_offset, self.padding_idx)
+        return embedding_bag(input, self.weight, offsets, *options, _where="EmbeddingBag")
 
     def extra_repr(self) -> str:
         shown = f"{self.num_embeddings}, {self.embedding_dim}"

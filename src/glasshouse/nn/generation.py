@@ -180,15 +180,10 @@ class GroupedQueryAttention(Module):
             k, v = cache.update(k, v)
         plain = self.is_causal and self.window is None and cache is None and attn_mask is None
         mask = None if plain else self.mask(q.shape[2], k.shape[2], offset, cache, attn_mask)
-        y = scaled_dot_product_attention(
-            q,
-            k,
-            v,
-            mask,
-            self.dropout if self.training else 0.0,
-            is_causal=plain,
-            enable_gqa=self.num_heads != self.num_kv_heads,
-        )
+        rate = self.dropout if self.training else 0.0
+        has_groups = self.num_heads != self.num_kv_heads
+        options = {"is_causal": plain, "enable_gqa": has_groups}
+        y = scaled_dot_product_attention(q, k, v, mask, rate, **options)
         y = permute(y, axes=(0, 2, 1, 3))  # (N, L, heads, D)
         return self.o_proj(reshape(y, (*y.shape[:2], self.num_heads * self.head_dim)))
 

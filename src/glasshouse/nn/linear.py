@@ -184,16 +184,8 @@ class Embedding(Module):
         table = as_value(embeddings, where="Embedding.from_pretrained")
         if table.ndim != 2:
             raise ShapeError("Embedding.from_pretrained", "a table (V, D)", table.shape, "Reshape.")
-        return cls(
-            *table.shape,
-            padding_idx,
-            max_norm,
-            norm_type,
-            scale_grad_by_freq,
-            sparse,
-            _weight=table,
-            _freeze=freeze,
-        )
+        options = (padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
+        return cls(*table.shape, *options, _weight=table, _freeze=freeze)
 
     def reset_parameters(self) -> None:
         """Draw the initial values anew."""
@@ -203,22 +195,10 @@ class Embedding(Module):
                 self.weight[self.padding_idx] = 0.0
 
     def forward(self, input):
-        return embedding(
-            input,
-            self.weight,
-            self.padding_idx,
-            self.max_norm,
-            self.norm_type,
-            self.scale_grad_by_freq,
-            _where="Embedding",
-        )
+        options = (self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq)
+        return embedding(input, self.weight, *options, _where="Embedding")
 
     def extra_repr(self) -> str:
         shown = f"{self.num_embeddings}, {self.embedding_dim}"
-        options = {
-            "padding_idx": None,
-            "max_norm": None,
-            "norm_type": 2,
-            "scale_grad_by_freq": False,
-        }
-        return with_unusual(shown, vars(self), options)
+        defaults = {"padding_idx": None, "max_norm": None, "norm_type": 2}
+        return with_unusual(shown, vars(self), {**defaults, "scale_grad_by_freq": False})

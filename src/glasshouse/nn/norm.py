@@ -206,18 +206,11 @@ class InstanceNorm(RunningNorm):
     def forward(self, input):
         s, ndims = AXES[self.n], (self.n + 1, self.n + 2)
         x = self.check_input(input, ndims, f"(C, {s}) or (N, C, {s})", -1 - self.n)
-        y = functional.instance_norm(
-            x.reshape((1, *x.shape)) if x.ndim == self.n + 1 else x,
-            self.running_mean,
-            self.running_var,
-            self.weight,
-            self.bias,
-            self.training or not self.track_running_stats,
-            self.momentum,
-            self.eps,
-            _where=type(self).__name__,
-        )
-        return y.reshape(x.shape)
+        batch = x.reshape((1, *x.shape)) if x.ndim == self.n + 1 else x
+        tensors = (self.running_mean, self.running_var, self.weight, self.bias)
+        options = (self.training or not self.track_running_stats, self.momentum, self.eps)
+        name = type(self).__name__
+        return functional.instance_norm(batch, *tensors, *options, _where=name).reshape(x.shape)
 
 
 InstanceNorm1d, InstanceNorm2d, InstanceNorm3d = by_axes(InstanceNorm)

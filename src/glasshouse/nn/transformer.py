@@ -176,16 +176,8 @@ class TransformerDecoder(Stack):
         tgt_is_causal=False,
         memory_is_causal=False,
     ):
-        return super().forward(
-            tgt,
-            memory,
-            tgt_mask,
-            memory_mask,
-            tgt_key_padding_mask,
-            memory_key_padding_mask,
-            tgt_is_causal,
-            memory_is_causal,
-        )
+        masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
+        return super().forward(tgt, memory, *masks, tgt_is_causal, memory_is_causal)
 
 
 class EncoderDecoder(Module):
@@ -265,22 +257,13 @@ class EncoderDecoder(Module):
             got = f"{src.shape} and {tgt.shape}"
             fix = f"Check batch_first={self.batch_first}."
             raise ShapeError("Transformer", "src and tgt of one batch size", got, fix)
-        memory = self.encoder(
-            src,
-            mask=src_mask,
-            src_key_padding_mask=src_key_padding_mask,
-            is_causal=bool(src_is_causal),
-        )
-        return self.decoder(
-            tgt,
-            memory,
-            tgt_mask=tgt_mask,
-            memory_mask=memory_mask,
-            tgt_key_padding_mask=tgt_key_padding_mask,
-            memory_key_padding_mask=memory_key_padding_mask,
-            tgt_is_causal=bool(tgt_is_causal),
-            memory_is_causal=memory_is_causal,
-        )
+        masks = {"mask": src_mask, "src_key_padding_mask": src_key_padding_mask}
+        memory = self.encoder(src, **masks, is_causal=bool(src_is_causal))
+        masks = {"tgt_mask": tgt_mask, "memory_mask": memory_mask}
+        masks["tgt_key_padding_mask"] = tgt_key_padding_mask
+        masks["memory_key_padding_mask"] = memory_key_padding_mask
+        causal = {"tgt_is_causal": bool(tgt_is_causal), "memory_is_causal": memory_is_causal}
+        return self.decoder(tgt, memory, **masks, **causal)
 
     @staticmethod
     def generate_square_subsequent_mask(sz, device=None, dtype=None):

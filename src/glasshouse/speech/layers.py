@@ -55,16 +55,9 @@ class Spectrogram(nn.Module):
         self.register_buffer("window", constant(features.window_values(window, size)))
 
     def forward(self, waveform):
-        return features.spectrogram(
-            waveform,
-            self.window,
-            self.n_fft,
-            self.hop_length,
-            self.power,
-            center=self.center,
-            pad_mode=self.pad_mode,
-            normalized=self.normalized,
-        )
+        sizes = (self.n_fft, self.hop_length, self.power)
+        options = {name: getattr(self, name) for name in ("center", "pad_mode", "normalized")}
+        return features.spectrogram(waveform, self.window, *sizes, **options)
 
 
 class MelSpectrogram(Spectrogram):

@@ -110,13 +110,5 @@ def vit_b_16(
     **options,
 ) -> VisionTransformer:
     """ViT-B/16: 86,567,656 parameters for 1,000 classes."""
-    return VisionTransformer(
-        image_size,
-        patch_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        mlp_dim,
-        num_classes=num_classes,
-        **options,
-    )
+    sizes = (image_size, patch_size, num_layers, num_heads, hidden_dim, mlp_dim)
+    return VisionTransformer(*sizes, num_classes=num_classes, **options)
