@@ -184,20 +184,16 @@ def grad(
     for x in inputs:
         if not isinstance(x, Value) or x.tape_entry is None:
             got = x.spec if isinstance(x, Value) else type_name(x)
-            where = "grad"
-            expected = "inputs with requires_grad=True"
-            raise GradError(where, expected, got, "Set requires_grad before computing the outputs.")
+            fix = "Set requires_grad before computing the outputs."
+            raise GradError("grad", "inputs with requires_grad=True", got, fix)
     gradients = pull_back("grad", outputs, inputs, grad_outputs, retain_graph, create_graph)
     if materialize_grads:
         gradients = [zeros(x.spec) if g is None else g for x, g in zip(inputs, gradients)]
     for i, g in enumerate(gradients):
         if g is None and not allow_unused:
-            raise GradError(
-                "grad",
-                "outputs that depend on every input",
-                f"none that depends on input {i}",
-                "Pass allow_unused=True to get None for it.",
-            )
+            expected = "outputs that depend on every input"
+            fix = "Pass allow_unused=True to get None for it."
+            raise GradError("grad", expected, f"none that depends on input {i}", fix)
     return tuple(gradients)
 
 

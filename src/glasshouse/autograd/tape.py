@@ -280,12 +280,9 @@ def without_hooks(nodes):
 
 
 def freed_error():
-    return GradError(
-        "backward",
-        "a graph that is still there",
-        "one that an earlier backward freed",
-        "Pass retain_graph=True to the earlier call, or compute the result again.",
-    )
+    expected = "a graph that is still there"
+    fix = "Pass retain_graph=True to the earlier call, or compute the result again."
+    return GradError("backward", expected, "one that an earlier backward freed", fix)
 
 
 def attach(entry, outputs, mode) -> None:

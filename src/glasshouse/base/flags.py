@@ -55,12 +55,9 @@ class Flag:
                 return self.kind(text)
             except ValueError:
                 pass
-        raise OptionError(
-            self.variable,
-            getattr(self.kind, "expected", f"a value of type {self.kind.__name__}"),
-            repr(text),
-            f"Unset it or use e.g. {str(self.default)!r}.",
-        )
+        expected = getattr(self.kind, "expected", f"a value of type {self.kind.__name__}")
+        fix = f"Unset it or use e.g. {str(self.default)!r}."
+        raise OptionError(self.variable, expected, repr(text), fix)
 
 
 declared = (

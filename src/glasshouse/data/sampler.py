@@ -192,12 +192,9 @@ class WeightedRandomSampler(SeededSampler):
         if not (
             np.isfinite(self.weights).all() and (self.weights >= 0).all() and self.weights.any()
         ):
-            raise OptionError(
-                where,
-                "finite weights of 0 or more, not all 0",
-                f"{weights!r:.60}",
-                "Use numbers of samples or 1 / (samples of the class).",
-            )
+            expected = "finite weights of 0 or more, not all 0"
+            fix = "Use numbers of samples or 1 / (samples of the class)."
+            raise OptionError(where, expected, f"{weights!r:.60}", fix)
         self.num_samples = check_integer(where, "num_samples", num_samples, 1)
         self.replacement = bool(replacement)
         possible = int(np.count_nonzero(self.weights))

@@ -46,12 +46,9 @@ def share(
 
 def absent(name: str, missing: list[int], timeout_s: float) -> CollectiveError:
     shown = ", ".join(map(str, missing))
-    return CollectiveError(
-        f"distributed {name}",
-        f"all ranks within {timeout_s:g} s",
-        f"no sign of rank {shown}",
-        f"See what rank {missing[0]} prints; raise timeout_s if it starts slowly.",
-    )
+    expected = f"all ranks within {timeout_s:g} s"
+    fix = f"See what rank {missing[0]} prints; raise timeout_s if it starts slowly."
+    return CollectiveError(f"distributed {name}", expected, f"no sign of rank {shown}", fix)
 
 
 def made(told: Path, nbytes: int) -> tuple[mmap.mmap, int]:

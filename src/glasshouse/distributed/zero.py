@@ -206,12 +206,9 @@ def check_module(module: Module, stage: int) -> None:
 
 def check_optimizer(optimizer: Optimizer) -> None:
     if not optimizer.by_parts:
-        raise OptionError(
-            "zero",
-            "an optimizer whose rule can be applied to parts of a parameter",
-            repr(getattr(optimizer, "inner", optimizer).where),
-            "Use one like SGD, AdamW, LAMB or LARS, or replicate(model, mesh).",
-        )
+        expected = "an optimizer whose rule can be applied to parts of a parameter"
+        fix = "Use one like SGD, AdamW, LAMB or LARS, or replicate(model, mesh)."
+        raise OptionError("zero", expected, repr(getattr(optimizer, "inner", optimizer).where), fix)
     if optimizer.state:
         fix = "Call zero before the first step, and load its state afterwards."
         raise OptionError("zero", "an optimizer without a state", f"{optimizer.where} with", fix)

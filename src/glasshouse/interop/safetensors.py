@@ -172,6 +172,5 @@ def unknown_dtype(path, name: str, code: str) -> CheckpointError:
 
 
 def damaged(path, fault) -> CheckpointError:
-    return CheckpointError(
-        "load", f"{path} to be a whole safetensors file", fault, "Load an earlier checkpoint."
-    )
+    fix = "Load an earlier checkpoint."
+    return CheckpointError("load", f"{path} to be a whole safetensors file", fault, fix)

@@ -368,12 +368,9 @@ class MemoryManager:
             totals[tag] += size
         largest = totals.most_common(5)
         listed = ", ".join(f"{tag}: {size:,} bytes" for tag, size in largest) or "nothing"
-        return OutOfMemoryError(
-            "memory",
-            f"{nbytes:,} more bytes beside {self.counts.reserved_bytes:,} in use",
-            f"a refusal by {what}",
-            f"Largest: {listed}. Use a smaller batch, gh.checkpoint or gh.autocast.",
-        )
+        expected = f"{nbytes:,} more bytes beside {self.counts.reserved_bytes:,} in use"
+        fix = f"Largest: {listed}. Use a smaller batch, gh.checkpoint or gh.autocast."
+        return OutOfMemoryError("memory", expected, f"a refusal by {what}", fix)
 
 
 class Pretended:

@@ -177,9 +177,5 @@ def load_error(where: str, missing, unexpected, wrong, strict: bool) -> Checkpoi
     kinds["mismatched"] = wrong
     parts = "; ".join(f"{kind} {', '.join(names)}" for kind, names in kinds.items() if names)
     hint = "" if wrong else " or pass strict=False"
-    return CheckpointError(
-        where,
-        "the names and shapes of this module",
-        parts,
-        f"Load the state of an equal module{hint}.",
-    )
+    fix = f"Load the state of an equal module{hint}."
+    return CheckpointError(where, "the names and shapes of this module", parts, fix)

@@ -14,12 +14,8 @@ def softmax_operands(where_: str, input, dim, dtype, axis):
         got, fix = f"{x.dtype.name} {x.shape}", "Convert it with input.float()."
         raise DTypeError(where_, "a floating input", got, fix)
     if (dim is None) == (axis is None):
-        raise OptionError(
-            where_,
-            "one of dim and axis",
-            f"dim={dim} and axis={axis}",
-            "Pass dim=-1 for the last axis.",
-        )
+        fix = "Pass dim=-1 for the last axis."
+        raise OptionError(where_, "one of dim and axis", f"dim={dim} and axis={axis}", fix)
     axis = axis if dim is None else dim
     return x, () if not x.ndim and axis in (0, -1) else check_axis(where_, axis, x.ndim)
 

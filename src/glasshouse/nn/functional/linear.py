@@ -135,12 +135,9 @@ def shrink_rows(weight, index: Value, max_norm: float, norm_type: float) -> None
 
 def outside_of_table(where: str, index, rows: int) -> IndexOutOfRangeError:
     """The error of indices outside a table of so many rows."""
-    return IndexOutOfRangeError(
-        where,
-        f"indices from 0 to {rows - 1}",
-        f"indices from {reduce.min(index).item()} to {reduce.max(index).item()}",
-        "Enlarge num_embeddings or change the indices.",
-    )
+    got = f"indices from {reduce.min(index).item()} to {reduce.max(index).item()}"
+    fix = "Enlarge num_embeddings or change the indices."
+    return IndexOutOfRangeError(where, f"indices from 0 to {rows - 1}", got, fix)
 
 
 def one_hot(tensor, num_classes=-1):

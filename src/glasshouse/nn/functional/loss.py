@@ -230,12 +230,9 @@ def pick_classes(where: str, x: Value, axis: int, target: Value, ignore_index: i
 
 def outside_of_classes(where: str, target, classes: int, ignore_index: int) -> IndexOutOfRangeError:
     """The error of a target that names no class."""
-    return IndexOutOfRangeError(
-        where,
-        f"class indices from 0 to {classes - 1}, or ignore_index {ignore_index}",
-        f"indices from {reduce.min(target).item()} to {reduce.max(target).item()}",
-        "Change the target or the number of classes.",
-    )
+    expected = f"class indices from 0 to {classes - 1}, or ignore_index {ignore_index}"
+    got = f"indices from {reduce.min(target).item()} to {reduce.max(target).item()}"
+    return IndexOutOfRangeError(where, expected, got, "Change the target or the number of classes.")
 
 
 def nll_loss(input, target, weight=None, ignore_index=-100, reduction="mean"):

@@ -80,12 +80,9 @@ def interpolate(
     if n not in SPATIAL_AXES.get(mode, (1, 2, 3)) or 0 in x.shape[2:]:
         layout = {(1,): "(N, C, L)", (2,): "(N, C, H, W)", (3,): "(N, C, D, H, W)"}
         expected = layout.get(SPATIAL_AXES.get(mode), "(N, C, *S) with 1 to 3 spatial axes")
-        raise ShapeError(
-            where,
-            f"an input {expected} for mode {mode!r}, none of them empty",
-            x.shape,
-            "Add the axes that are missing, or choose another mode.",
-        )
+        expected = f"an input {expected} for mode {mode!r}, none of them empty"
+        fix = "Add the axes that are missing, or choose another mode."
+        raise ShapeError(where, expected, x.shape, fix)
     check_mode_options(mode, align_corners, antialias)
     sizes, factors = wanted_sizes(x.shape[2:], size, scale_factor, recompute_scale_factor, mode)
     if mode == "area":
