@@ -5,7 +5,6 @@ import abc
 
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import OptionError
-from glasshouse.distributed import placement
 from glasshouse.distributed.context import PositionEmbedding, attended_in_ring, check_ring
 from glasshouse.distributed.layout import (
     Layout,
@@ -17,6 +16,14 @@ from glasshouse.distributed.layout import (
 )
 from glasshouse.distributed.mesh import DeviceMesh
 from glasshouse.distributed.patterns import matching
+from glasshouse.distributed.placement import (
+    Placement,
+    Replicate,
+    Shard,
+    check_cut,
+    own_part,
+    sharding_of,
+)
 from glasshouse.distributed.randomness import drawn_apart
 from glasshouse.distributed.replicate import check_same, share
 from glasshouse.distributed.vocabulary import (
@@ -38,7 +45,7 @@ class ColumnLinear(Linear):
     def forward(self, input):
         x = entered(input, self.layout)
         y = linear(x, self.weight, self.bias, _where="Linear")
-        if isinstance(self.layout.output, placement.Shard):
+        if isinstance(self.layout.output, Shard):
             return y
         return joined_parts(y, -1, self.layout.group)
 
@@ -48,7 +55,7 @@ class RowLinear(Linear):
 
     def forward(self, input):
         x = input
-        if isinstance(self.layout.input, placement.Replicate):
+        if isinstance(self.layout.input, Replicate):
             x = own_part_of(x, -1, self.layout.group)
         y = left(linear(x, self.weight, None, _where="Linear"), self.layout)
         return y if self.bias is None else y + self.bias
@@ -107,22 +114,22 @@ class Style(abc.ABC):
         self,
         axis: str = "tensor",
         *,
-        input: placement.Placement | None = None,
-        output: placement.Placement | None = None,
+        input: Placement | None = None,
+        output: Placement | None = None,
     ):
         where = type(self).__name__
         self.axis = axis
         self.input = check_layout(where, self.default_input() if input is None else input)
         self.output = check_layout(where, self.default_output() if output is None else output)
 
-    def default_input(self) -> placement.Placement:
-        return placement.Replicate()
+    def default_input(self) -> Placement:
+        return Replicate()
 
-    def default_output(self) -> placement.Placement:
-        return placement.Replicate()
+    def default_output(self) -> Placement:
+        return Replicate()
 
     @abc.abstractmethod
-    def cuts(self, name: str, module: Module) -> dict[str, placement.Shard]:
+    def cuts(self, name: str, module: Module) -> dict[str, Shard]:
         """Which parameters of a module are cut, and how; refuses a module that it does not fit."""
 
     @abc.abstractmethod
@@ -145,11 +152,11 @@ class Column(Style):
     sequence; `output=Replicate()`: the outputs are joined."""
 
     def default_output(self):
-        return placement.Shard(-1)
+        return Shard(-1)
 
     def cuts(self, name, module):
         self.check_type(name, module, Linear)
-        return {"weight": placement.Shard(0), "bias": placement.Shard(0)}
+        return {"weight": Shard(0), "bias": Shard(0)}
 
     def apply(self, module, layout):
         module.__class__, module.layout = ColumnLinear, layout
@@ -160,15 +167,15 @@ class Row(Style):
     `output=Shard(axis)`: each rank gets a part of the sequence."""
 
     def default_input(self):
-        return placement.Shard(-1)
+        return Shard(-1)
 
     def cuts(self, name, module):
         self.check_type(name, module, Linear)
-        return {"weight": placement.Shard(1)}
+        return {"weight": Shard(1)}
 
     def apply(self, module, layout):
         module.__class__, module.layout = RowLinear, layout
-        if isinstance(layout.output, placement.Shard):
+        if isinstance(layout.output, Shard):
             sum_gradients([module.bias], layout)
 
 
@@ -178,18 +185,18 @@ class Heads(Style):
 
     def cuts(self, name, module):
         self.check_type(name, module, MultiheadAttention, ParallelAttention)
-        packed = dict.fromkeys(("in_proj_weight", "in_proj_bias"), placement.Shard(0, parts=3))
-        separate = {f"{kind}_proj_weight": placement.Shard(0) for kind in "qkv"}
-        return {**packed, **separate, **dict.fromkeys(("bias_k", "bias_v"), placement.Shard(2))} | {
-            "out_proj.weight": placement.Shard(1)
+        packed = dict.fromkeys(("in_proj_weight", "in_proj_bias"), Shard(0, parts=3))
+        separate = {f"{kind}_proj_weight": Shard(0) for kind in "qkv"}
+        return {**packed, **separate, **dict.fromkeys(("bias_k", "bias_v"), Shard(2))} | {
+            "out_proj.weight": Shard(1)
         }
 
     def apply(self, module, layout):
         module.__class__, module.layout = ParallelAttention, layout
         module.num_heads //= layout.group.size
         module.out_proj.__class__ = RowLinear
-        module.out_proj.layout = Layout(layout.group, placement.Shard(-1), layout.output)
-        if isinstance(layout.output, placement.Shard):
+        module.out_proj.layout = Layout(layout.group, Shard(-1), layout.output)
+        if isinstance(layout.output, Shard):
             sum_gradients([module.out_proj.bias], layout)
 
 
@@ -205,7 +212,7 @@ class Vocabulary(Style):
         if module.max_norm is not None or module.scale_grad_by_freq:
             fix = "Leave max_norm and scale_grad_by_freq out."
             raise OptionError("distribute, Vocabulary", "a plain Embedding", repr(module), fix)
-        return {"weight": placement.Shard(0)}
+        return {"weight": Shard(0)}
 
     def apply(self, module, layout):
         is_loss = isinstance(module, CrossEntropyLoss)
@@ -219,10 +226,10 @@ class Sequence(Style):
     comes, and is cut along axis 1, or `output=Shard(axis)`."""
 
     def default_input(self):
-        return placement.Shard(1)
+        return Shard(1)
 
     def default_output(self):
-        return placement.Shard(1)
+        return Shard(1)
 
     def cuts(self, name, module):
         return {}
@@ -231,7 +238,7 @@ class Sequence(Style):
         if type(module).forward is Dropout.forward:
             module.__class__, module.layout = ApartDropout, layout
         sum_gradients(list(module.parameters()), layout)
-        if isinstance(layout.input, placement.Replicate):
+        if isinstance(layout.input, Replicate):
             axis = layout.output.axis
 
             def cut(module, args):
@@ -310,8 +317,8 @@ def distribute(module: Module, mesh: DeviceMesh, plan: dict[str, Style | list[St
             share(module, mesh.group(axis))
     with no_grad():
         for p, (axis, cut) in cuts.items():
-            sharding = placement.sharding_of(p).with_cut(mesh, axis, cut)
-            p.rebind(placement.own_part(p, cut, mesh.group(axis)))
+            sharding = sharding_of(p).with_cut(mesh, axis, cut)
+            p.rebind(own_part(p, cut, mesh.group(axis)))
             p.sharding = sharding
     for part, style in work:
         style.apply(part, Layout(mesh.group(style.axis), style.input, style.output))
@@ -326,7 +333,7 @@ def note_cut(cuts: dict, named_module: tuple, member: str, placed: tuple, mesh) 
     p = part.get_submodule(path)._parameters.get(name)
     if p is None:
         return
-    checked = (axis, placement.check_cut(f"distribute, {where}", p.shape, mesh, axis, cut))
+    checked = (axis, check_cut(f"distribute, {where}", p.shape, mesh, axis, cut))
     if cuts.setdefault(p, checked) != checked:
         expected = f"one way to cut it, as {cuts[p][1]} along {cuts[p][0]!r}"
         fix = "Change the style of one of the modules that share it."
