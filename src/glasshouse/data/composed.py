@@ -1,6 +1,7 @@
 """What data sets with an index and those without share: being composed of others."""
 
 from glasshouse.data.sampler import set_epoch_of
+from glasshouse.ops.checks import check_integer
 
 
 class Composed:
@@ -13,6 +14,8 @@ class Composed:
         """Choose the epoch: shuffled orders and seeded maps below depend on it."""
         for source in self.sources:
             set_epoch_of(source, epoch)
+        if hasattr(self, "epoch"):
+            self.epoch = check_integer("set_epoch", "epoch", epoch, 0)
 
     def __repr__(self):
         own = [(name, getattr(self, name)) for name in self.shown]

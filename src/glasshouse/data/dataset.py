@@ -186,10 +186,6 @@ class MapDataset(Dataset):
         rng = () if self.seed is None else (sample_generator(self.seed, self.epoch, index),)
         return self.fn(self.sources[0][index], *rng)
 
-    def set_epoch(self, epoch):
-        super().set_epoch(epoch)
-        self.epoch = check_integer("set_epoch", "epoch", epoch, 0)
-
 
 class TransformDataset(MapDataset):
     """Samples whose fields went through functions: by position for tuples, by name for dicts. A

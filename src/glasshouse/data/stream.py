@@ -142,10 +142,6 @@ class MapStream(IterableDataset):
             for position, sample in enumerate(samples, start)
         )
 
-    def set_epoch(self, epoch):
-        super().set_epoch(epoch)
-        self.epoch = check_integer("set_epoch", "epoch", epoch, 0)
-
 
 class FilterStream(IterableDataset):
     """The source's samples for which `keep` is true."""
@@ -191,10 +187,6 @@ class ShuffleStream(IterableDataset):
             buffer[place] = sample
         for place in rng.permutation(len(buffer)).tolist():
             yield buffer[place]
-
-    def set_epoch(self, epoch):
-        super().set_epoch(epoch)
-        self.epoch = check_integer("set_epoch", "epoch", epoch, 0)
 
 
 class BatchStream(IterableDataset):

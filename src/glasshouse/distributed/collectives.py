@@ -230,6 +230,17 @@ class Collectives(abc.ABC):
         return request
 
 
+def passed_on(method: Callable) -> Callable:
+    """The method of a wrapped transport that calls this one of the transport in it."""
+
+    @functools.wraps(method)
+    def call(self, *args, **named):
+        return getattr(self.inner, method.__name__)(*args, **named)
+
+    call.__isabstractmethod__ = False
+    return call
+
+
 class WrappedCollectives(Collectives):
     """Another transport's collectives. A subclass changes some of them: `init(wrap=Subclass)` puts
     it around the transport of the world, and of each group made from it."""
@@ -246,32 +257,15 @@ class WrappedCollectives(Collectives):
     def sent_bytes(self, count):
         self.inner.sent_bytes = count
 
-    def all_reduce(self, source, out, reduce="sum"):
-        self.inner.all_reduce(source, out, reduce)
-
-    def all_gather(self, source, out):
-        self.inner.all_gather(source, out)
-
-    def reduce_scatter(self, source, out, reduce="sum"):
-        self.inner.reduce_scatter(source, out, reduce)
-
-    def all_to_all(self, source, out):
-        self.inner.all_to_all(source, out)
-
-    def broadcast(self, buffer, root=0):
-        self.inner.broadcast(buffer, root)
-
-    def send(self, source, to, tag=0):
-        self.inner.send(source, to, tag)
-
-    def receive(self, out, source, tag=0):
-        self.inner.receive(out, source, tag)
-
-    def send_receive(self, source, to, out, origin, tag=0):
-        self.inner.send_receive(source, to, out, origin, tag)
-
-    def barrier(self):
-        self.inner.barrier()
+    all_reduce = passed_on(Collectives.all_reduce)
+    all_gather = passed_on(Collectives.all_gather)
+    reduce_scatter = passed_on(Collectives.reduce_scatter)
+    all_to_all = passed_on(Collectives.all_to_all)
+    broadcast = passed_on(Collectives.broadcast)
+    send = passed_on(Collectives.send)
+    receive = passed_on(Collectives.receive)
+    send_receive = passed_on(Collectives.send_receive)
+    barrier = passed_on(Collectives.barrier)
 
     def subgroup(self, group):
         return type(self)(self.inner.subgroup(group))
