@@ -369,15 +369,7 @@ def split_biases(module: GraphModule) -> GraphModule:
     return module.recompile()
 
 
-SPLIT = (
-    "Linear",
-    "Conv1d",
-    "Conv2d",
-    "Conv3d",
-    "ConvTranspose1d",
-    "ConvTranspose2d",
-    "ConvTranspose3d",
-)
+SPLIT = tuple("Linear Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d".split())
 
 
 def add_bias(x, bias):

@@ -21,17 +21,8 @@ class DType:
     """One data type: its `name`, `kind` (bool, int …), `itemsize` in bytes, NumPy form `np`."""
 
     __slots__ = (
-        "name",
-        "kind",
-        "itemsize",
-        "np",
-        "is_floating",
-        "is_complex",
-        "is_inexact",
-        "is_integer",
-        "is_bool",
-        "specs",
-    )
+        "name kind itemsize np is_floating is_complex is_inexact is_integer is_bool specs"
+    ).split()
 
     def __init__(self, name: str, kind: str, np_dtype):
         self.name, self.kind = name, kind

@@ -25,26 +25,10 @@ from glasshouse.capture.values import (
 from glasshouse.ir.node import IRNode
 
 VARYING = {
-    operator.add,
-    operator.sub,
-    operator.mul,
-    operator.truediv,
-    operator.iadd,
-    operator.isub,
-    operator.imul,
-    operator.itruediv,
+    getattr(operator, f"{i}{name}") for name in ("add", "sub", "mul", "truediv") for i in ("", "i")
 }
 
-WRITING = {
-    "setitem",
-    "delitem",
-    "setattr",
-    "backward",
-    "held_gradients",
-    "rebind",
-    "__enter__",
-    "__exit__",
-}
+WRITING = set("setitem delitem setattr backward held_gradients rebind __enter__ __exit__".split())
 
 
 class FrontEnd:

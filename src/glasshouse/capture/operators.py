@@ -25,50 +25,15 @@ NAMES = "add and floordiv lshift matmul mul mod or pow rshift sub truediv xor".s
 PLAIN = [getattr(operator, f"__{name}__") for name in NAMES]
 BINARY = [*PLAIN, *(getattr(operator, f"i{name}") for name in NAMES)]
 COMPARE = (operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge)
+OF_NUMBERS = "add sub mul truediv floordiv mod pow".split()
 ARITHMETIC = {
-    operator.add,
-    operator.sub,
-    operator.mul,
-    operator.truediv,
-    operator.floordiv,
-    operator.mod,
-    operator.pow,
-    operator.neg,
-    operator.pos,
-    operator.iadd,
-    operator.isub,
-    operator.imul,
-    operator.itruediv,
-    operator.ifloordiv,
-    operator.imod,
-    operator.ipow,
-    float,
-    int,
-    abs,
-    min,
-    max,
-    round,
-    math.sqrt,
-    math.exp,
-    math.log,
-    math.cos,
-    math.sin,
-    math.pow,
-    math.floor,
-    math.ceil,
-    math.tanh,
+    *(getattr(operator, f"{i}{name}") for name in OF_NUMBERS for i in ("", "i")),
+    *(getattr(math, name) for name in "sqrt exp log cos sin pow floor ceil tanh".split()),
+    *(operator.neg, operator.pos, float, int, abs, min, max, round),
 }
 SURE = {
-    operator.add,
-    operator.sub,
-    operator.mul,
-    operator.neg,
-    operator.pos,
-    operator.iadd,
-    operator.isub,
-    operator.imul,
-    abs,
-    float,
+    *(getattr(operator, f"{i}{name}") for name in OF_NUMBERS[:3] for i in ("", "i")),
+    *(operator.neg, operator.pos, abs, float),
 }
 REVERSED = {fn: f"__r{fn.__name__.strip('_')}__" for fn in PLAIN}
 REVERSED |= zip(COMPARE, ("__gt__", "__ge__", "__eq__", "__ne__", "__lt__", "__le__"), strict=True)

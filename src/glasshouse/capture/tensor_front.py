@@ -16,18 +16,7 @@ from glasshouse.ir.node import IRNode
 from glasshouse.tensor import Tensor
 from glasshouse.tensor.detached import DetachedView
 
-FIXED = (
-    "shape",
-    "dtype",
-    "ndim",
-    "size",
-    "itemsize",
-    "nbytes",
-    "spec",
-    "device",
-    "requires_grad",
-    "is_leaf",
-)
+FIXED = tuple("shape dtype ndim size itemsize nbytes spec device requires_grad is_leaf".split())
 FIXED_COUNT = {"split", "meshgrid", "broadcast_arrays"}  # as many results as the arguments say
 
 

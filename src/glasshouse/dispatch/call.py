@@ -90,20 +90,9 @@ class Call:
     wait for it, so it runs just once, though nobody reads its result."""
 
     __slots__ = (
-        "primitive",
-        "name",
-        "specs",
-        "attrs",
-        "out",
-        "outs",
-        "host",
-        "is_collective",
-        "number",
-        "reads",
-        "pulls",
-        "cached_cost",
-        "__weakref__",
-    )
+        "primitive name specs attrs out outs host is_collective number reads pulls cached_cost "
+        "__weakref__"
+    ).split()
 
     def __init__(self, primitive, specs: tuple, attrs: dict, out, host=None):
         self.primitive, self.name = primitive, primitive.name

@@ -22,18 +22,7 @@ class Node:
     that the memory of `value` is ours, and may be written when nobody else refers to it; `event` is
     what a watcher noted of it, and unset without one."""
 
-    __slots__ = (
-        "call",
-        "inputs",
-        "spec",
-        "origin",
-        "number",
-        "value",
-        "scalar",
-        "owned",
-        "event",
-        "__weakref__",
-    )
+    __slots__ = "call inputs spec origin number value scalar owned event __weakref__".split()
     call: Any  # Call; None for an array from outside
     inputs: Any  # a sequence of nodes
     spec: Any  # Spec, or a tuple of them

@@ -123,8 +123,19 @@ STATE_SETTERS = {
     torch.autocast_decrement_nesting,
     torch.clear_autocast_cache,
 }
-# What PyTorch says of itself, which `ambient` guards or nothing changes.
-STATE_READERS = {
+# What PyTorch says of itself that no call changes, or that depends on the classes of tensors alone.
+ALWAYS_THE_SAME = {
+    torch._C._get_privateuse1_backend_name,
+    torch._C._has_torch_function,
+    torch._C._has_torch_function_unary,
+    torch._C._has_torch_function_variadic,
+    torch.cuda.is_available,
+    torch.accelerator.current_accelerator,
+    torch.accelerator.is_available,
+    torch.cuda.is_current_stream_capturing,
+}
+# All that it says of itself: `ambient` guards the others.
+STATE_READERS = ALWAYS_THE_SAME | {
     torch.is_grad_enabled,
     torch.is_inference_mode_enabled,
     torch.is_autocast_enabled,
@@ -136,30 +147,11 @@ STATE_READERS = {
     torch.is_anomaly_enabled,
     torch._C._get_tracing_state,
     torch._C._is_torch_function_mode_enabled,
-    torch._C._get_privateuse1_backend_name,
-    torch._C._has_torch_function,
-    torch._C._has_torch_function_unary,
-    torch._C._has_torch_function_variadic,
-    torch.cuda.is_available,
     torch.is_deterministic_algorithms_warn_only_enabled,
     torch.are_deterministic_algorithms_enabled,
     torch.get_num_threads,
-    torch.accelerator.current_accelerator,
-    torch.accelerator.is_available,
     torch.utils._python_dispatch._len_torch_dispatch_stack,
     torch._C._len_torch_dispatch_stack,
-    torch.cuda.is_current_stream_capturing,
-}
-# Of these, what no call changes, or what depends on the classes of tensors alone.
-ALWAYS_THE_SAME = {
-    torch._C._get_privateuse1_backend_name,
-    torch._C._has_torch_function,
-    torch._C._has_torch_function_unary,
-    torch._C._has_torch_function_variadic,
-    torch.cuda.is_available,
-    torch.accelerator.current_accelerator,
-    torch.accelerator.is_available,
-    torch.cuda.is_current_stream_capturing,
 }
 # Functions of PyTorch's that give the same in each captured call.
 CONSTANTS = {
@@ -213,13 +205,9 @@ def is_for_dynamo(fn) -> bool:
     return module == "torch._dynamo.decorators" and fn.__name__ in FOR_DYNAMO
 
 
-FOR_DYNAMO = {
-    "graph_break",
-    "mark_static_address",
-    "mark_static",
-    "mark_dynamic",
-    "maybe_mark_dynamic",
-}
+FOR_DYNAMO = set(
+    "graph_break mark_static_address mark_static mark_dynamic maybe_mark_dynamic".split()
+)
 
 
 def name_of(target) -> str:

@@ -5,22 +5,10 @@ import ast
 import torch
 
 from glasshouse.dispatch.call import Cost
+from glasshouse.profile.read_trace import KNOWN_DTYPES
 from glasshouse.torch.operator_cost import Operator, finish_work, work_of
 
-DTYPES = {
-    "float": torch.float32,
-    "double": torch.float64,
-    "c10::Half": torch.float16,
-    "c10::BFloat16": torch.bfloat16,
-    "long int": torch.int64,
-    "int": torch.int32,
-    "short int": torch.int16,
-    "signed char": torch.int8,
-    "unsigned char": torch.uint8,
-    "bool": torch.bool,
-    "c10::complex<float>": torch.complex64,
-    "c10::complex<double>": torch.complex128,
-}
+DTYPES = {name: getattr(torch, own) for name, own in KNOWN_DTYPES.items()}
 
 
 def overloads_of(name: str) -> list:
