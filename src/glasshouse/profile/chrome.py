@@ -236,16 +236,8 @@ class Exporter:
         for ph, s in (("s", start), ("f", end)):
             record = self.slice_record(self.moved.get(id(s), s))
             more = {"bp": "e"} if ph == "f" else {}
-            yield {
-                "ph": ph,
-                "id": self.flows,
-                "pid": record["pid"],
-                "tid": record["tid"],
-                "ts": record["ts"],
-                "cat": category,
-                "name": category,
-                **more,
-            }
+            own = {"ph": ph, "id": self.flows, "cat": category, "name": category}
+            yield own | {name: record[name] for name in ("pid", "tid", "ts")} | more
 
     def backward_arrows(self) -> Iterator[dict]:
         events = self.trace.events
@@ -285,15 +277,8 @@ class Exporter:
                     "Device Id": -1,
                     "owner": str(tag),
                 }
-                yield {
-                    "ph": "i",
-                    "s": "t",
-                    "cat": "cpu_instant_event",
-                    "name": "[memory]",
-                    "tid": 1,
-                    "args": args,
-                    **common,
-                }
+                instant = {"ph": "i", "s": "t", "cat": "cpu_instant_event", "name": "[memory]"}
+                yield instant | {"tid": 1, "args": args, **common}
 
 
 def kernel_args(trace: Trace, info, shares, program: int, step: int) -> dict:

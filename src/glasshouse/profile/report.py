@@ -26,42 +26,35 @@ MAX_MARKS = 200  # of steps, in drawings
 SMALL_NS = 20_000
 PLACE = "/*DATA*/null"
 MOST_HEAD = 1 << 16  # characters in front of a trace's events
+# What the report has of a trace under its own name.
+AS_THEY_ARE = (
+    "host script rank backend wall_ns kernel_ns compile_ns dropped dropped_memory dropped_runs "
+    "captures fallbacks"
+).split()
 
 
 def data_of(trace: Trace) -> dict:
     """All tables of a trace, as what JSON can hold; times in ns."""
     plain, trace = trace, with_kernels(trace)
     machine, rows = limits(), kernels(trace)
-    return {
+    return {name: getattr(trace, name) for name in AS_THEY_ARE} | {
         "made": time.strftime("%Y-%m-%d %H:%M:%S"),
-        "host": trace.host,
-        "script": trace.script,
         "processor": processor_name(),
         "threads": trace.threads_of_kernels or count_cores(),
-        "rank": trace.rank,
-        "wall_ns": trace.wall_ns,
-        "kernel_ns": trace.kernel_ns,
         "events": len(trace.events),
         "kernel_runs": len(trace.steps.step),
-        "dropped": trace.dropped,
-        "dropped_memory": trace.dropped_memory,
-        "dropped_runs": trace.dropped_runs,
         "flops_per_s": max(machine.flops_per_s, best_rate(rows)),
         "bytes_per_s": machine.bytes_per_s,
         "step_ns": trace.step_ns() or [trace.wall_ns],
         "steps_at": [end - trace.begin_ns for _, _, end in trace.loop_steps()][:MAX_MARKS],
-        "compile_ns": trace.compile_ns,
         "modules": [row._asdict() for row in ModuleTree(trace).rows()],
         "kernels": [row._asdict() for row in rows],
         "operators": [row._asdict() for row in key_averages(trace, True)],
         "programs": [program_data(trace, i) for i in range(len(trace.programs))],
         "memory": memory_data(trace) if trace.with_memory else None,
-        "backend": trace.backend,
         "advice": [x.as_dict() for x in advice(plain)],
         "breakdown": Breakdown(trace).ns,
         "about": ABOUT,
-        "captures": trace.captures,
-        "fallbacks": trace.fallbacks,
         "fallback_lines": trace.fallbacks.lines(),
     }
 
