@@ -27,7 +27,7 @@ from glasshouse.capture.reproduce import Reproduction
 from glasshouse.capture.verification import Verification, verify_calls
 from glasshouse.capture.world import World
 from glasshouse.dispatch import backend as backends
-from glasshouse.dispatch.hooks import hooks
+from glasshouse.dispatch import hooks
 
 __all__ = ["allow_in_graph", "assume_constant_result", "disable", "disallow_in_graph", "explain",
            "export", "graph_break", "mark_dynamic", "optimize", "reset", "run", "skip",

@@ -14,8 +14,7 @@ from glasshouse.capture.payload_places import (
     TensorUpdate,
 )
 from glasshouse.capture.tape_nodes import ProgramNode, walk_tape
-from glasshouse.dispatch.bind import box
-from glasshouse.dispatch.scope import phase
+from glasshouse.dispatch import box, phase
 from glasshouse.graph.node import Node
 from glasshouse.tensor import Tensor
 

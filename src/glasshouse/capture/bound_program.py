@@ -11,7 +11,7 @@ from glasshouse.compile.program import compiled, compiled_graph, run_timed, warn
 from glasshouse.compile.source_map import counts_of
 from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch import backend as backends
-from glasshouse.dispatch.bind import timers
+from glasshouse.dispatch import timers
 from glasshouse.dispatch.watch import Tally
 from glasshouse.graph.node import Node, computed, pack
 from glasshouse.graph.record import Recording

@@ -5,9 +5,7 @@ from typing import Any
 
 from glasshouse.capture.guards import Guard
 from glasshouse.capture.values import ValueSource, Var
-from glasshouse.ir.graph import IRGraph
-from glasshouse.ir.graph_module import GraphModule
-from glasshouse.ir.node import IRNode
+from glasshouse.ir import GraphModule, IRGraph, IRNode
 from glasshouse.nn.module import Module
 
 

@@ -6,8 +6,7 @@ from weakref import WeakKeyDictionary
 
 from glasshouse.autograd.backward import leaves_visited_early
 from glasshouse.autograd.tape import AT_END, Leaf, sequence
-from glasshouse.base.dtype import DType
-from glasshouse.base.shape import Spec
+from glasshouse.base import DType, Spec
 from glasshouse.capture.guards import GuardCheck
 from glasshouse.capture.hooked_backward import backward_with_hooks
 from glasshouse.capture.module_front import CONTEXTS, LeftContext, ModuleFront
@@ -15,12 +14,10 @@ from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.tape_nodes import walk_tape
 from glasshouse.capture.tensor_front import TensorFront
 from glasshouse.capture.values import Break, ValueSource, Var
+from glasshouse.dispatch import Primitive, Value, hooks
 from glasshouse.dispatch.backend import TensorBackend, current
 from glasshouse.dispatch.bind import Watchers, state
-from glasshouse.dispatch.hooks import hooks
 from glasshouse.dispatch.mode import KeyedMode
-from glasshouse.dispatch.primitive import Primitive
-from glasshouse.dispatch.value import Value
 from glasshouse.nn.module import Module, Parameter
 from glasshouse.tensor import Tensor, asarray, random
 

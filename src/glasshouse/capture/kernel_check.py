@@ -9,8 +9,7 @@ from glasshouse.capture.recording_interpreter import RecordingInterpreter
 from glasshouse.capture.world import largest_error, tolerance_of
 from glasshouse.compile.program import compiled
 from glasshouse.dispatch import backend as backends
-from glasshouse.dispatch import primitives
-from glasshouse.dispatch.backend import quiet
+from glasshouse.dispatch import primitives, quiet
 from glasshouse.dispatch.watch import unwatched
 from glasshouse.graph.node import Node
 from glasshouse.graph.record import (

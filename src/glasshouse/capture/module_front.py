@@ -8,8 +8,7 @@ from glasshouse.capture.network_front import TABLES, NetworkFront
 from glasshouse.capture.plain import SCALARS
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import Break, Recipe, ValueSource, Var
-from glasshouse.dispatch.backend import TensorBackend
-from glasshouse.dispatch.bind import state
+from glasshouse.dispatch import TensorBackend, state
 from glasshouse.dispatch.mode import KeyedMode
 from glasshouse.dispatch.scope import in_module, phase, scope_of
 from glasshouse.ir.graph_module import GraphModule
@@ -18,8 +17,7 @@ from glasshouse.nn.hooks import CALL_KINDS, backward_hooks, call_hooks
 from glasshouse.nn.layer import Layer
 from glasshouse.nn.linear import Flatten, Identity, Unflatten
 from glasshouse.nn.module import Module, Parameter, functional_call
-from glasshouse.optim.lr_scheduler import LRScheduler
-from glasshouse.optim.optimizer import Optimizer
+from glasshouse.optim import LRScheduler, Optimizer
 from glasshouse.profile.annotation import record_function
 
 INLINED_MODULES = (Sequential, ModuleList, ModuleDict, GraphModule)

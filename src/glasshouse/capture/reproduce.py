@@ -18,12 +18,9 @@ from glasshouse import nn
 from glasshouse.autograd.tape import enable_grad
 from glasshouse.base.dtype import DType
 from glasshouse.capture.config import counters
-from glasshouse.dispatch.bind import state
-from glasshouse.dispatch.primitive import primitives
+from glasshouse.dispatch import primitives, state
 from glasshouse.dispatch.watch import unwatched
-from glasshouse.ir.graph import IRGraph
-from glasshouse.ir.graph_module import GraphModule
-from glasshouse.ir.node import IRNode
+from glasshouse.ir import GraphModule, IRGraph, IRNode
 from glasshouse.nn.module import Module, Parameter
 from glasshouse.tensor import Tensor, random
 

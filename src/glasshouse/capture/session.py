@@ -41,8 +41,7 @@ from glasshouse.capture.values import (
     discarded,
 )
 from glasshouse.compile.plan import no_collection
-from glasshouse.ir.graph_module import GraphModule
-from glasshouse.ir.node import IRNode
+from glasshouse.ir import GraphModule, IRNode
 
 UNFINISHED = "a generator that is left unfinished inside with or try"
 

@@ -3,8 +3,7 @@
 from glasshouse.autograd.tape import Leaf, freed_error, sequence
 from glasshouse.base.errors import GradError
 from glasshouse.capture.payload_places import PlaceKind, RunPayloads, bring_to_backend
-from glasshouse.dispatch import zeros
-from glasshouse.dispatch.bind import box
+from glasshouse.dispatch import box, zeros
 from glasshouse.tensor import Tensor
 
 

@@ -5,8 +5,7 @@ import operator
 import numpy as np
 
 from glasshouse.autograd.tape import Leaf
-from glasshouse.base.dtype import DType
-from glasshouse.base.shape import Spec
+from glasshouse.base import DType, Spec
 from glasshouse.capture.front import FrontEnd, is_number
 from glasshouse.capture.guards import GuardCheck
 from glasshouse.capture.plain import is_instance as isinstance

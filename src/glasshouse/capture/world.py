@@ -13,8 +13,7 @@ from glasshouse.base.flags import flags
 from glasshouse.capture.native import native
 from glasshouse.dispatch import backend as backends
 from glasshouse.nn.module import Module
-from glasshouse.optim.lr_scheduler import LRScheduler
-from glasshouse.optim.optimizer import Optimizer
+from glasshouse.optim import LRScheduler, Optimizer
 from glasshouse.tensor import Tensor, random
 
 OURS = (Module, Optimizer, LRScheduler, random.Generator)

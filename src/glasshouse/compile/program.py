@@ -34,11 +34,9 @@ from glasshouse.compile.plan import (
 from glasshouse.compile.source_map import ReferenceSteps
 from glasshouse.compile.target import current_target
 from glasshouse.compile.toolchain import CompileError
-from glasshouse.dispatch.backend import quiet
-from glasshouse.dispatch.bind import state, timers, watchers
+from glasshouse.dispatch import hooks, quiet, state, timers, watchers
 from glasshouse.dispatch.call import Call
 from glasshouse.dispatch.fallback import WHOLE, Fallback
-from glasshouse.dispatch.hooks import hooks
 from glasshouse.dispatch.watch import COMPILING, ProgramRun, tell
 from glasshouse.graph.graph import Graph, graph_of
 from glasshouse.graph.record import Recording, compute

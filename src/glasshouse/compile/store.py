@@ -16,9 +16,8 @@ from glasshouse.base.dtype import DType
 from glasshouse.compile import disk_cache
 from glasshouse.compile.target import current_target
 from glasshouse.compile.toolchain import CompileError
-from glasshouse.dispatch.bind import state
+from glasshouse.dispatch import primitives, state
 from glasshouse.dispatch.call import Call, pseudo_primitives
-from glasshouse.dispatch.primitive import primitives
 from glasshouse.graph.record import Recording
 from glasshouse.ops import BUILT_IN
 from glasshouse.ops.body import Body

@@ -12,14 +12,13 @@ from time import perf_counter_ns
 from typing import Any
 
 from glasshouse import memory
-from glasshouse.base.errors import OptionError, type_name
-from glasshouse.base.flags import having
+from glasshouse.base import OptionError, having, type_name
 from glasshouse.compile import toolchain
 from glasshouse.compile.emitted import CKernel, Dialect
 from glasshouse.compile.kernel_cache import CommonSizes, CompiledKernel, compile_kernels
 from glasshouse.compile.lowerer import Lowerer, identity_of
 from glasshouse.dispatch import backend as backends
-from glasshouse.dispatch.bind import state
+from glasshouse.dispatch import state
 from glasshouse.graph.graph import Graph
 
 

@@ -5,13 +5,7 @@ import sys
 
 import numpy as np
 
-from glasshouse.base.errors import (
-    DTypeError,
-    IndexOutOfRangeError,
-    OptionError,
-    ShapeError,
-    type_name,
-)
+from glasshouse.base import DTypeError, IndexOutOfRangeError, OptionError, ShapeError, type_name
 from glasshouse.metrics.edit_distance import EditDistance
 from glasshouse.metrics.metric import Metric, to_labels, to_numbers
 from glasshouse.ops.checks import check_option, check_several

@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 import glasshouse as gh
 from glasshouse import nn
-from glasshouse.dispatch.primitive import primitives
-from glasshouse.dispatch.value import Value, full
+from glasshouse.dispatch import Value, full, primitives
 from glasshouse.ops.contract import conv, matmul
 from glasshouse.torch.aten.convolution import convolution_backward, options_of
 from glasshouse.torch.aten.matrix import flash_attention, flash_attention_backward, transposed

@@ -2,10 +2,8 @@
 
 import torch
 
-from glasshouse.base import Spec
+from glasshouse.base import DType, DTypeError, Spec
 from glasshouse.base import dtype as dtypes
-from glasshouse.base.dtype import DType
-from glasshouse.base.errors import DTypeError
 
 
 class KnownDtypes(dict):

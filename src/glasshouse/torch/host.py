@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from glasshouse.base import Spec
-from glasshouse.base.dtype import uint8
+from glasshouse.base import Spec, uint8
 from glasshouse.dispatch.primitive import Primitive, define
 from glasshouse.torch.dtypes import from_array, to_array
 

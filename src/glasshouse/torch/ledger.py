@@ -5,8 +5,7 @@ was alive then is found afterwards, by going through the ledger once more."""
 
 from collections import Counter
 
-from glasshouse.dispatch.bind import state
-from glasshouse.dispatch.watch import Watcher
+from glasshouse.dispatch import Watcher, state
 from glasshouse.memory import Tag
 from glasshouse.torch.system_heap import SystemHeap
 

@@ -20,9 +20,8 @@ from glasshouse.base import BackendError, DTypeError, Spec, having
 from glasshouse.base.flags import flags
 from glasshouse.compile.recording import RecordingBackend
 from glasshouse.compile.source_map import counts_of
-from glasshouse.dispatch.bind import box, state
+from glasshouse.dispatch import Value, box, cast, full, state
 from glasshouse.dispatch.scope import Scope
-from glasshouse.dispatch.value import Value, cast, full
 from glasshouse.graph import record
 from glasshouse.ops.movement import inverse_permutation, permute
 from glasshouse.targets.cpu import CPU

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from glasshouse.base import Spec, having
-from glasshouse.base.dtype import float32
+from glasshouse.base import Spec, float32, having
 from glasshouse.base.flags import flags
 from glasshouse.dispatch.bind import Watchers, state
 from glasshouse.dispatch.call import Call, Cost

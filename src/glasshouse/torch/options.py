@@ -6,8 +6,7 @@ from typing import NamedTuple
 from glasshouse.base import OptionError, check_known, having, suggest
 from glasshouse.base.units import MemoryBudget, parse_budget
 from glasshouse.compile.target import current_target
-from glasshouse.dispatch.autocast import autocast
-from glasshouse.dispatch.bind import state
+from glasshouse.dispatch import autocast, state
 
 WHERE = "torch.compile(options=…)"
 MODES = ("default", "lite", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")

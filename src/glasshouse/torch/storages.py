@@ -9,9 +9,8 @@ from functools import partial
 import torch
 
 from glasshouse import memory
-from glasshouse.dispatch.bind import state
+from glasshouse.dispatch import Watcher, state
 from glasshouse.dispatch.scope import path_of
-from glasshouse.dispatch.watch import Watcher
 from glasshouse.memory import Tag
 from glasshouse.torch.operator_cost import tensors_in
 

@@ -20,8 +20,7 @@ from glasshouse.compile.emitted import StaleCode
 from glasshouse.compile.executable import IndexErrorInside, Program, RunTable
 from glasshouse.compile.plan import ARENA_TAG, SMALL_BYTES
 from glasshouse.compile.target import current_target
-from glasshouse.dispatch.backend import quiet
-from glasshouse.dispatch.bind import timers
+from glasshouse.dispatch import quiet, timers
 from glasshouse.dispatch.watch import Tally
 from glasshouse.graph import record
 from glasshouse.torch.draws import draw_keys

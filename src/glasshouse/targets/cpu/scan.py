@@ -11,8 +11,7 @@ import pickle
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from glasshouse.base import Spec, uint8
-from glasshouse.base.flags import having
+from glasshouse.base import Spec, having, uint8
 from glasshouse.compile import toolchain
 from glasshouse.compile.code import ProgramCode, assemble
 from glasshouse.compile.emitted import (

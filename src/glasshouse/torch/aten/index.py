@@ -4,8 +4,7 @@ from math import prod
 
 import glasshouse as gh
 from glasshouse.base import as_dtype
-from glasshouse.dispatch.primitive import primitives
-from glasshouse.dispatch.value import Value, cast, full
+from glasshouse.dispatch import Value, cast, full, primitives
 from glasshouse.ops.index import gather_along
 from glasshouse.ops.movement import permute
 from glasshouse.torch.aten.reduce import wide

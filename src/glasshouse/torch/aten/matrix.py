@@ -6,9 +6,7 @@ import numpy as np
 
 import glasshouse as gh
 from glasshouse.base import as_dtype, having
-from glasshouse.dispatch.bind import state
-from glasshouse.dispatch.primitive import primitives
-from glasshouse.dispatch.value import Value, cast, full
+from glasshouse.dispatch import Value, cast, full, primitives, state
 from glasshouse.nn.functional.blocks import blocks_of, by_rows, rows_of_mask
 from glasshouse.ops.contract import matmul
 from glasshouse.torch.aten.reduce import wide

@@ -2,8 +2,7 @@
 
 import glasshouse as gh
 from glasshouse.base.dtype import int64
-from glasshouse.dispatch.primitive import primitives
-from glasshouse.dispatch.value import Value, cast, full
+from glasshouse.dispatch import Value, cast, full, primitives
 from glasshouse.ops.movement import flip, pad, permute, section
 from glasshouse.ops.window import fold, windows
 from glasshouse.torch.aten.shape import axis_of, reshape, typed

@@ -1,8 +1,7 @@
 """Operators that draw: from keys of `lowering`'s own, which follow torch.manual_seed."""
 
 from glasshouse.base import as_dtype
-from glasshouse.dispatch.primitive import primitives
-from glasshouse.dispatch.value import Value, cast, full
+from glasshouse.dispatch import Value, cast, full, primitives
 from glasshouse.tensor import random
 from glasshouse.torch.aten.create import dtype_of
 from glasshouse.torch.draws import generator

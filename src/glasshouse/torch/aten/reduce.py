@@ -2,8 +2,7 @@
 
 import glasshouse as gh
 from glasshouse.base import as_dtype
-from glasshouse.dispatch.primitive import primitives
-from glasshouse.dispatch.value import Value, cast, full
+from glasshouse.dispatch import Value, cast, full, primitives
 from glasshouse.torch.aten.elementwise import truth
 from glasshouse.torch.aten.shape import axis_of, reshape
 from glasshouse.torch.dtypes import FROM_TORCH

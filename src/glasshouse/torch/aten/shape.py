@@ -2,8 +2,8 @@
 
 from math import prod
 
+from glasshouse.dispatch import Value
 from glasshouse.dispatch import value as values
-from glasshouse.dispatch.value import Value
 
 
 def axis_of(axis: int, ndim: int) -> int:
