@@ -27,6 +27,9 @@ FORWARD_TRAINING, CONVOLUTION_DIRECT, FORMAT_ANY, CPU = 64, 1, 1, 1
 SRC, DST, WEIGHTS, BIAS, SCRATCHPAD = 1, 17, 33, 41, 80
 DIFF_SRC, DIFF_DST, DIFF_WEIGHTS = 129, 145, 161
 QUERY_WEIGHTS, QUERY_DIFF_WEIGHTS, QUERY_SCRATCHPAD, QUERY_NAME = 131, 132, 136, 8
+# What a memory descriptor is asked for.
+QUERY_STRIDES, QUERY_NDIM, QUERY_SHAPE, QUERY_DTYPE, QUERY_PADDED_SHAPE = 14, 256, 257, 258, 260
+QUERY_BLOCKS, QUERY_BLOCK_SIZES, QUERY_BLOCK_AXES = 263, 264, 265
 CACHED_PRIMITIVES = 64  # that oneDNN keeps when no Program uses them
 # What objects are, by a part of the name of what makes them.
 DESTROYED = (
@@ -90,6 +93,17 @@ def remade(*made_by) -> OnednnObject:
     if dnnl is None:
         raise Unavailable("oneDNN is not installed")
     return dnnl.object(*made_by)
+
+
+class MemoryLayout(NamedTuple):
+    """How elements lie: in `blocks` (axis, size), the last one innermost, `strides` apart; a shape
+    is `padded` to whole blocks. `dtype` is one of `DTYPES`."""
+
+    dtype: int
+    shape: tuple[int, ...]
+    padded: tuple[int, ...]
+    strides: tuple[int, ...]
+    blocks: tuple[tuple[int, int], ...]
 
 
 class OnednnLibrary:
@@ -179,6 +193,32 @@ class OnednnLibrary:
     def size(self, desc: OnednnObject) -> int:
         return self.dll.dnnl_memory_desc_get_size(desc.pointer)
 
+    def layout(self, desc: OnednnObject) -> MemoryLayout:
+        """What a memory descriptor says."""
+
+        def number(what: int) -> int:
+            answer = c_int()
+            self.call("dnnl_memory_desc_query", desc.pointer, c_int(what), byref(answer))
+            return answer.value
+
+        def numbers(what: int, count: int) -> tuple[int, ...]:
+            answer = c_void_p()
+            self.call("dnnl_memory_desc_query", desc.pointer, c_int(what), byref(answer))
+            return tuple(Dims.from_address(answer.value or 0)[:count])
+
+        ndim, count = number(QUERY_NDIM), number(QUERY_BLOCKS)
+        axes, sizes = numbers(QUERY_BLOCK_AXES, count), numbers(QUERY_BLOCK_SIZES, count)
+        whats = (QUERY_SHAPE, QUERY_PADDED_SHAPE, QUERY_STRIDES)
+        shape, padded, strides = (numbers(what, ndim) for what in whats)
+        blocks = tuple(zip(axes, sizes, strict=True))
+        return MemoryLayout(number(QUERY_DTYPE), shape, padded, strides, blocks)
+
+    def chosen_layouts(self, args) -> list[MemoryLayout]:
+        """The layouts of those arguments of a primitive for which primitives chose them."""
+        chosen = (QUERY_WEIGHTS, QUERY_DIFF_WEIGHTS)
+        queries = (desc for _, desc in args if desc.made_by[0] == "query")
+        return [self.layout(desc) for desc in queries if desc.made_by[2] in chosen]
+
     def equal(self, a: OnednnObject, b: OnednnObject) -> bool:
         return bool(self.dll.dnnl_memory_desc_equal(a.pointer, b.pointer))
 
@@ -229,12 +269,14 @@ def load_library() -> OnednnLibrary | None:
 
 
 class OnednnCall(NamedTuple):
-    """A primitive's descriptor, its arguments by number, its scratch bytes and implementation."""
+    """A primitive's descriptor, its arguments by number, its scratch bytes and implementation, and
+    the layouts of the arguments for which it chose them."""
 
     desc: OnednnObject
     args: list[tuple[int, OnednnObject]]
     scratch_bytes: int
     implementation: str
+    layouts: list[MemoryLayout]
 
 
 @functools.cache
@@ -265,6 +307,8 @@ class PrimitiveCall(NativeCall):
         scratch = dnnl.size(dnnl.query(call.desc, QUERY_SCRATCHPAD))
         if (scratch, dnnl.implementation(call.desc)) != (call.scratch_bytes, call.implementation):
             raise StaleCode(f"{call.implementation} became {dnnl.implementation(call.desc)}")
+        if dnnl.chosen_layouts(call.args) != call.layouts:
+            raise StaleCode(f"{call.implementation} chooses other layouts")
         primitive = dnnl.object("primitive_create", call.desc)
         table, memories = (ExecArg * len(call.args))(), []
         for entry, (number, desc) in zip(table, call.args, strict=True):

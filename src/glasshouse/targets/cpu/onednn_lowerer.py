@@ -21,6 +21,7 @@ from glasshouse.targets.cpu.onednn import (
     PrimitiveCall,
     Unavailable,
 )
+from glasshouse.targets.cpu.tiled_reorders import TiledReorder, Tiles, tiles_between
 
 
 class PlannedPrimitive(NamedTuple):
@@ -29,6 +30,9 @@ class PlannedPrimitive(NamedTuple):
     call: OnednnCall
     views: list[View]
     name: str
+
+    def emit(self) -> EmittedStep:
+        return EmittedStep([(v.base, v.offset) for v in self.views], PrimitiveCall(self.call))
 
 
 class OnednnLowerer(Lowerer):
@@ -86,8 +90,7 @@ class OnednnLowerer(Lowerer):
         raise NotImplementedError
 
     def emit(self, step) -> EmittedStep:
-        planned = step.plan
-        return EmittedStep([(v.base, v.offset) for v in planned.views], PrimitiveCall(planned.call))
+        return step.plan.emit()
 
     def describe(self, step) -> StepDescription:
         text = f"{self.label} {step.node.op} {step.plan.name}"
@@ -120,7 +123,8 @@ class PrimitivePlanner:
         name = dnnl.implementation(desc)
         if name.startswith("ref") and prod(self.node.spec.shape) > 64:
             raise Unavailable(f"{label}: only {name}")
-        call = OnednnCall(desc, [arg[:2] for arg in args], nbytes, name)
+        given = [arg[:2] for arg in args]
+        call = OnednnCall(desc, given, nbytes, name, dnnl.chosen_layouts(given))
         lowering.add_step(
             self.lowerer,
             self.node,
@@ -135,11 +139,20 @@ class PrimitivePlanner:
     def add_reorder(
         self, source: View, source_desc, target: View, target_desc, worth_keeping=True
     ) -> None:
-        """A step that changes a layout."""
+        """A step that changes a layout: ours where it turns tiles, else oneDNN's."""
+        if (tiles := self.tiles_between(source_desc, target_desc)) is not None:
+            planned, results = TiledReorder(tiles, [source, target]), [target.base]
+            more = {"computes": [], "worth_keeping": worth_keeping}
+            self.lowering.add_step(self.lowerer, self.node, [source], results, planned, **more)
+            return
         how = (source_desc, "engine", target_desc, "engine", self.dnnl.attr)
         desc = self.dnnl.object("reorder_primitive_desc_create", *how)
         reads, writes = [(SRC, source_desc, source)], [(DST, target_desc, target)]
         self.add_step(desc, reads, writes, "reorder", [], worth_keeping)
+
+    def tiles_between(self, source_desc, target_desc) -> Tiles | None:
+        """The tiles of a change of layout; None where that turns none."""
+        return tiles_between(self.dnnl.layout(source_desc), self.dnnl.layout(target_desc))
 
     def reordered(self, node: Node, source: View, source_desc, wanted, worth_keeping=True) -> View:
         """An operand, the value of `node`, in the layout that a primitive chose; where it lies if
