@@ -3,16 +3,11 @@
 import math
 
 from glasshouse.ops.elementwise import maximum, sqrt
-from glasshouse.optim.optimizer import FRACTION, NON_NEGATIVE, Optimizer, blend, options
+from glasshouse.optim.optimizer import FRACTION, Optimizer, blend, non_negative, options
 from glasshouse.tensor import any as any_
 from glasshouse.tensor import where
 
-MOMENT_RANGES = {
-    "lr": NON_NEGATIVE,
-    "betas": FRACTION,
-    "eps": NON_NEGATIVE,
-    "weight_decay": NON_NEGATIVE,
-}
+MOMENT_RANGES = non_negative("lr eps weight_decay") | {"betas": FRACTION}
 
 
 class MomentRule(Optimizer):
@@ -162,7 +157,7 @@ class NAdam(MomentRule):
     Source: Dozat 2016, "Incorporating Nesterov momentum into Adam"; 0.96 as in PyTorch.
     """
 
-    ranges = {**MOMENT_RANGES, "momentum_decay": NON_NEGATIVE}
+    ranges = MOMENT_RANGES | non_negative("momentum_decay")
     numbers = ("mu_product",)
 
     def __init__(

@@ -4,7 +4,7 @@ import math
 
 from glasshouse.ops.elementwise import sqrt
 from glasshouse.optim.adam import MOMENT_RANGES, MomentRule
-from glasshouse.optim.optimizer import NON_NEGATIVE, Optimizer, blend, options
+from glasshouse.optim.optimizer import Optimizer, blend, non_negative, options
 from glasshouse.tensor import sum as sum_
 from glasshouse.tensor import where
 from glasshouse.tensor.gradients import reduced_over
@@ -41,7 +41,7 @@ class LARS(Optimizer):
     Source: You, Gitman, Ginsburg 2017, arXiv:1708.03888, algorithm 1.
     """
 
-    ranges = dict.fromkeys("lr momentum weight_decay trust_coefficient eps".split(), NON_NEGATIVE)
+    ranges = non_negative("lr momentum weight_decay trust_coefficient eps")
     optional = ("momentum_buffer",)
     counts_steps = False
     decays_itself = True

@@ -12,7 +12,7 @@ from glasshouse.dispatch import phase, reshape
 from glasshouse.ops.cast import bitcast
 from glasshouse.ops.checks import check_integer, check_option
 from glasshouse.optim.checks import check_gradient
-from glasshouse.optim.optimizer import NON_NEGATIVE, Optimizer, options
+from glasshouse.optim.optimizer import Optimizer, non_negative, options
 from glasshouse.tensor import Tensor, asarray, concat, zeros
 from glasshouse.tensor import max as max_
 from glasshouse.tensor import sum as sum_
@@ -162,7 +162,7 @@ class LBFGS(Optimizer):
     """
 
     by_parts = False
-    ranges = dict.fromkeys("lr tolerance_grad tolerance_change".split(), NON_NEGATIVE)
+    ranges = non_negative("lr tolerance_grad tolerance_change")
 
     def __init__(
         self,

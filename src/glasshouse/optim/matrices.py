@@ -8,7 +8,7 @@ from glasshouse.dispatch.value import cast
 from glasshouse.ops.checks import check_integer, check_option
 from glasshouse.ops.elementwise import maximum, sqrt
 from glasshouse.optim.layerwise import length
-from glasshouse.optim.optimizer import NON_NEGATIVE, Optimizer, blend, options
+from glasshouse.optim.optimizer import Optimizer, blend, non_negative, options
 from glasshouse.tensor import Tensor, eye, finfo, full, linalg, moveaxis, reshape
 from glasshouse.tensor import mean as mean_
 from glasshouse.tensor import sum as sum_
@@ -34,12 +34,8 @@ class Adafactor(Optimizer):
     """
 
     by_parts = False
-    ranges = {
-        "lr": NON_NEGATIVE,
-        "beta2_decay": (-math.inf, 2**-1074),
-        "d": (1.0, math.inf),
-        "weight_decay": NON_NEGATIVE,
-    }
+    ranges = non_negative("lr weight_decay")
+    ranges |= {"beta2_decay": (-math.inf, 2**-1074), "d": (1.0, math.inf)}
     decoupled = True
     takes_complex = False
 
@@ -112,7 +108,7 @@ class Muon(Optimizer):
     """
 
     by_parts = False
-    ranges = dict.fromkeys("lr weight_decay momentum eps".split(), NON_NEGATIVE)
+    ranges = non_negative("lr weight_decay momentum eps")
     buffers = ("momentum_buffer",)
     counts_steps = False
     decoupled = True
@@ -239,8 +235,7 @@ class Shampoo(Optimizer):
     """
 
     by_parts = False
-    ranges = dict.fromkeys("lr momentum weight_decay".split(), NON_NEGATIVE)
-    ranges["eps"] = (2**-1022, math.inf)
+    ranges = non_negative("lr momentum weight_decay") | {"eps": (2**-1022, math.inf)}
     optional = ("momentum_buffer",)
     takes_complex = False
 

@@ -308,6 +308,11 @@ def blend(old, new, weight: float):
     return new * weight if old is None else old + (new - old) * weight
 
 
+def non_negative(names: str) -> dict[str, tuple[float, float]]:
+    """Ranges of options that may be 0 or more, for the `ranges` of a rule."""
+    return dict.fromkeys(names.split(), NON_NEGATIVE)
+
+
 OWNED = {"params", "param_names"}  # of a group, beside its options
 FREE = {"params", "param_names", "initial_lr", "swa_lr"}
 NON_NEGATIVE = (0.0, math.inf)

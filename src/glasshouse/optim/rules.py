@@ -1,8 +1,10 @@
 """Gradient descent, with momentum or averages, and steps scaled by sums of squares or by signs."""
 
+import math
+
 from glasshouse.base.errors import OptionError
 from glasshouse.ops.elementwise import sqrt
-from glasshouse.optim.optimizer import FRACTION, NON_NEGATIVE, Optimizer, blend, options
+from glasshouse.optim.optimizer import FRACTION, Optimizer, blend, non_negative, options
 from glasshouse.tensor import clip, full_like, sign, where
 
 
@@ -25,12 +27,7 @@ class SGD(Optimizer):
         [0.800000011920929]
     """
 
-    ranges = {
-        "lr": NON_NEGATIVE,
-        "momentum": NON_NEGATIVE,
-        "dampening": (float("-inf"), float("inf")),
-        "weight_decay": NON_NEGATIVE,
-    }
+    ranges = non_negative("lr momentum weight_decay") | {"dampening": (-math.inf, math.inf)}
     optional = ("momentum_buffer",)
     counts_steps = False
 
@@ -79,13 +76,7 @@ class RMSprop(Optimizer):
     Source: Tieleman & Hinton 2012, lecture 6.5; centered: Graves 2013, arXiv:1308.0850, eq. 38-41.
     """
 
-    ranges = {
-        "lr": NON_NEGATIVE,
-        "alpha": FRACTION,
-        "eps": NON_NEGATIVE,
-        "weight_decay": NON_NEGATIVE,
-        "momentum": NON_NEGATIVE,
-    }
+    ranges = non_negative("lr eps weight_decay momentum") | {"alpha": FRACTION}
     buffers = ("square_avg",)
     optional = ("momentum_buffer", "grad_avg")
 
@@ -130,9 +121,7 @@ class Adagrad(Optimizer):
     Source: Duchi, Hazan, Singer 2011, "Adaptive subgradient methods", JMLR 12, sec. 1.1.
     """
 
-    ranges = dict.fromkeys(
-        "lr lr_decay weight_decay initial_accumulator_value eps".split(), NON_NEGATIVE
-    )
+    ranges = non_negative("lr lr_decay weight_decay initial_accumulator_value eps")
     buffers = ("sum",)
 
     def __init__(
@@ -171,12 +160,7 @@ class Adadelta(Optimizer):
     Source: Zeiler 2012, arXiv:1212.5701, algorithm 1.
     """
 
-    ranges = {
-        "lr": NON_NEGATIVE,
-        "rho": (0.0, 1.0 + 2**-52),
-        "eps": NON_NEGATIVE,
-        "weight_decay": NON_NEGATIVE,
-    }
+    ranges = non_negative("lr eps weight_decay") | {"rho": (0.0, 1.0 + 2**-52)}
     buffers = ("square_avg", "acc_delta")
 
     def __init__(
@@ -213,7 +197,7 @@ class Rprop(Optimizer):
     Source: Riedmiller & Braun 1993, "A direct adaptive method for faster backpropagation learning".
     """
 
-    ranges = {"lr": NON_NEGATIVE, "etas": NON_NEGATIVE, "step_sizes": NON_NEGATIVE}
+    ranges = non_negative("lr etas step_sizes")
     pairs = ("etas", "step_sizes")
     buffers = ("prev", "step_size")
 
@@ -265,7 +249,7 @@ class ASGD(Optimizer):
         2011, arXiv:1107.2490, sec. 2.
     """
 
-    ranges = dict.fromkeys(("lr", "weight_decay", "lambd", "alpha", "t0"), NON_NEGATIVE)
+    ranges = non_negative("lr weight_decay lambd alpha t0")
     buffers = ("ax",)
     numbers = ("eta", "mu")
 

@@ -5,7 +5,7 @@ import math
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import GradError, OptionError, ShapeError
 from glasshouse.ops.elementwise import maximum
-from glasshouse.optim.optimizer import FRACTION, NON_NEGATIVE, Optimizer, blend, options
+from glasshouse.optim.optimizer import FRACTION, Optimizer, blend, non_negative, options
 from glasshouse.tensor import asarray, clip, full, sign
 
 
@@ -26,7 +26,7 @@ class Lion(Optimizer):
         [0.75, -1.75]
     """
 
-    ranges = {"lr": NON_NEGATIVE, "betas": FRACTION, "weight_decay": NON_NEGATIVE}
+    ranges = non_negative("lr weight_decay") | {"betas": FRACTION}
     pairs = ("betas",)
     buffers = ("exp_avg",)
     counts_steps = False
@@ -62,13 +62,8 @@ class Sophia(Optimizer):
     Source: Liu et al. 2024, arXiv:2305.14342, algorithm 3.
     """
 
-    ranges = {
-        "lr": NON_NEGATIVE,
-        "betas": FRACTION,
-        "rho": NON_NEGATIVE,
-        "eps": (2**-1022, math.inf),
-        "weight_decay": NON_NEGATIVE,
-    }
+    ranges = non_negative("lr rho weight_decay")
+    ranges |= {"betas": FRACTION, "eps": (2**-1022, math.inf)}
     pairs = ("betas",)
     buffers = ("exp_avg",)
     optional = ("hessian",)
