@@ -7,7 +7,17 @@ import warnings
 
 import torch
 import torch_model_zoo as zoo
-from torch_model_exact import distance, draws, mark_of, said_of, times_as_far, widened
+from torch_model_exact import (
+    distance,
+    draws,
+    is_inexact,
+    mark_of,
+    said_of,
+    times_as_far,
+    wide,
+    widen,
+    widened,
+)
 
 import glasshouse as gh
 
@@ -47,7 +57,9 @@ def train(model, optimizer, inputs: dict, weights: list[torch.Tensor]) -> torch.
 def weights_of(model, inputs: dict) -> list[torch.Tensor]:
     """Numbers that each output is multiplied by, drawn from a seed."""
     generator = torch.Generator().manual_seed(1)
-    outputs = parts_of(model(**inputs))  # which may also make it ready, by hooks and the like
+    outputs = parts_of(copy.deepcopy(model)(**inputs))
+    with torch.no_grad():  # what a module keeps of a call is copied only where it has no gradient
+        model(**inputs)  # which may make it ready, by hooks and the like
     return [torch.randn(x.shape, generator=generator).to(x.dtype) for x in outputs]
 
 
@@ -65,7 +77,8 @@ class Run:
             self.seconds.append(time.perf_counter() - start)
         parameters = dict(model.named_parameters())
         gradients = {k: p.grad for k, p in parameters.items() if p.grad is not None}
-        self.parts = {"losses": losses, "gradients": gradients, "parameters": model.state_dict()}
+        parameters |= dict(model.named_buffers())
+        self.parts = {"losses": losses, "gradients": gradients, "parameters": parameters}
 
     def tensors(self) -> list[torch.Tensor]:
         """All of it."""
@@ -83,7 +96,7 @@ class Run:
 def scales(part: dict) -> dict[str, float]:
     """What a difference of each tensor is a part of: its norm, or a thousandth of the largest there
     is (a gradient that is 0 but for rounding has no relative precision); 0 for whole numbers."""
-    norms = {k: x.double().norm().item() for k, x in part.items() if x.is_floating_point()}
+    norms = {k: wide(x).norm().item() for k, x in part.items() if is_inexact(x)}
     least = LEAST * max(norms.values(), default=0.0)
     return {k: max(norms[k], least) if k in norms else 0.0 for k in part}
 
@@ -115,9 +128,9 @@ def beside_exact(step, model, inputs: dict, weights: list, ours: Run, eager: Run
     double    how far ours in float64 are from eager's in float64, if they are captured alike
     further   how many times as far from that as eager's are ours in float32, at the worst tensor"""
     breaks = len(step.capture.breaks)
-    wide = (copy.deepcopy(model).double(), widened(inputs), [w.double() for w in weights])
-    exact = Run(train, *wide)
-    found = max(compare(Run(step, *wide), exact).values())
+    given = (widen(copy.deepcopy(model)), widened(inputs), [w.double() for w in weights])
+    exact = Run(train, *given)
+    found = max(compare(Run(step, *given), exact).values())
     others = (Run(train, model, inputs, weights).tensors() for _ in draws(model))
     return {
         "double": found if len(step.capture.breaks) == breaks else float("inf"),

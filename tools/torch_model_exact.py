@@ -35,6 +35,21 @@ def wide(x: torch.Tensor) -> torch.Tensor:
     return (torch.view_as_real(x.resolve_conj()) if x.is_complex() else x).double()
 
 
+def is_inexact(x: torch.Tensor) -> bool:
+    """Whether a tensor has numbers that are rounded, real or complex."""
+    return x.is_floating_point() or x.is_complex()
+
+
+def widen(model: torch.nn.Module) -> torch.nn.Module:
+    """The model, its parameters and buffers in float64 and complex128."""
+    return model.double()._apply(lambda x: x.to(torch.complex128) if x.is_complex() else x)
+
+
+def narrow(model: torch.nn.Module) -> torch.nn.Module:
+    """The model, its parameters and buffers in float32 and complex64."""
+    return model.float()._apply(lambda x: x.to(torch.complex64) if x.is_complex() else x)
+
+
 def widened(inputs: dict) -> dict:
     """Inputs in float64."""
     return {name: x.double() if x.is_floating_point() else x for name, x in inputs.items()}

@@ -38,7 +38,18 @@ sys.path.insert(0, str(Path(__file__).parent))
 import apart
 import torch_model_capture
 import torch_model_zoo as zoo
-from torch_model_exact import draws, is_exact, mark_of, said_of, times_as_far, wide, widened
+from torch_model_exact import (
+    draws,
+    is_exact,
+    is_inexact,
+    mark_of,
+    narrow,
+    said_of,
+    times_as_far,
+    wide,
+    widen,
+    widened,
+)
 
 LEAST = 0.97  # of each library's models are right
 LEAST_RIGHT, LEAST_SINGLE = 0.95, 0.90  # of those that are captured
@@ -155,13 +166,13 @@ def in_double(call, model, inputs: dict, buffers: dict) -> Step | None:
     try:
         put_back(model, buffers)
         model.zero_grad(set_to_none=True)  # gradients that somebody has stay what they are
-        model.double()
+        widen(model)
         return step(call, model, widened(inputs))
     except (RuntimeError, TypeError, ValueError):
         return None
     finally:
         model.zero_grad(set_to_none=True)
-        model.float()
+        narrow(model)
 
 
 def eager_steps(model, inputs: dict, buffers: dict) -> Iterator[list[torch.Tensor]]:
@@ -214,7 +225,7 @@ def compare(ours: Step, eager: Step, exact: Step | None = None) -> dict:
 
 def is_near(x, y, exact=None) -> bool:
     """Whether two buffers agree as outputs have to; those of whole numbers are equal."""
-    if torch.equal(x, y) or not y.is_floating_point():
+    if torch.equal(x, y) or not is_inexact(y):
         return torch.equal(x, y)
     x, y = wide(x), wide(y)
     noise = 0.0 if exact is None else 3 * (y - exact).norm().item()

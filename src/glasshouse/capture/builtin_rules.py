@@ -5,11 +5,13 @@ import inspect
 import itertools
 import math
 import operator
+import os
+import threading
 import types
 from collections import OrderedDict, defaultdict, deque
 
+from glasshouse.capture.class_checks import on_isinstance, on_issubclass, on_native_check
 from glasshouse.capture.frame import (
-    CapturedGenerator,
     CapturedIterator,
     ChoicesIterator,
     EnumerateIterator,
@@ -20,7 +22,7 @@ from glasshouse.capture.frame import (
 )
 from glasshouse.capture.guards import GuardCheck
 from glasshouse.capture.operators import as_builtin
-from glasshouse.capture.plain import ARRAY_SCALARS, MISSING, static_lookup
+from glasshouse.capture.plain import ARRAY_SCALARS, MISSING
 from glasshouse.capture.polyfills import (
     POLYFILLS,
     call_until,
@@ -60,7 +62,6 @@ PURE = {
 GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 
 
-SAFE_CHECKS = ("abc", "typing", "enum")
 PRINT_HINT = "print after the captured function, or accept the break"
 
 
@@ -98,50 +99,6 @@ def check_count(fn, args, kwargs) -> None:
 
 def polyfilled(t, fn, args, kwargs, then):
     return t.call_polyfill(fn, args, kwargs, then)
-
-
-def refuse_own_check(fn, args, kinds) -> None:
-    """Break where a class says in Python what belongs to it."""
-    for kind in kinds if isinstance(kinds, tuple) else (kinds,):
-        for name in ("__instancecheck__", "__subclasscheck__"):
-            check = static_lookup(type(kind), name)[0]
-            if isinstance(check, types.FunctionType) and check.__module__ not in SAFE_CHECKS:
-                raise Break(f"{fn.value.__name__} with a check of its own", fn, args)
-
-
-def on_isinstance(t, fn, args, kwargs, then):
-    kinds = t.concretize(args[1])
-    refuse_own_check(fn, args, kinds)
-    value = t.typed(args[0])
-    if isinstance(value, (CapturedGenerator, CapturedIterator)):
-        return t.give(then, t.do(issubclass, type_of(value), kinds))
-    given = t.do(isinstance, value, kinds)
-    rely_on_registry(t, type(value), kinds)
-    return t.give(then, given)
-
-
-def rely_on_registry(t, cls, kinds) -> None:
-    """Guard what abstract classes have registered, where inheritance does not say it all."""
-    for kind in kinds if isinstance(kinds, tuple) else (kinds,):
-        if t.live and issubclass(type(kind), abc.ABCMeta) and kind not in cls.__mro__:
-            token = abc.get_cache_token()
-            check = GuardCheck(is_token, token, f"what is registered has the number {token}")
-            t.guards.add("call", t.guards.source("const", None, abc.ABCMeta, "ABCMeta"), check)
-            return
-
-
-def is_token(_, token) -> bool:
-    return abc.get_cache_token() == token
-
-
-def on_issubclass(t, fn, args, kwargs, then):
-    if not t.all_foldable(args):
-        raise Break("call of issubclass", fn, args)
-    cls, kinds = map(t.concretize, args)
-    refuse_own_check(fn, args, kinds)
-    given = t.do(issubclass, cls, kinds)
-    rely_on_registry(t, cls, kinds)
-    return t.give(then, given)
 
 
 def on_type(t, fn, args, kwargs, then):
@@ -347,6 +304,18 @@ def on_sum(t, fn, args, kwargs, then):
     return polyfilled(t, fn, args, kwargs, then)
 
 
+def on_place(t, fn, args, kwargs, then):
+    """Where the call runs, such as its thread: a constant as long as that is the same."""
+    value = t.do(fn.value)
+    base = t.guards.source("const", None, fn.value, fn.value.__name__)
+    t.guards.add("call", base, GuardCheck(tells, value, f"gives {value}"))
+    return t.give(then, value)
+
+
+def tells(fn, value) -> bool:
+    return fn() == value
+
+
 def on_check_islice(t, fn, args, kwargs, then):
     return t.give(then, t.call_concrete(check_islice, args))
 
@@ -365,7 +334,7 @@ def on_new_tuple(t, fn, args, kwargs, then):
 
 
 def on_str(t, fn, args, kwargs, then):
-    if not args or t.foldable(args[0]):
+    if not args or t.foldable(args[0]) or is_constant_set(t, args[0]):
         return t.give(then, t.do(fn.value, *(t.concretize(x) for x in args)))
     cls = type(t.typed(args[0]))
     if isinstance(args[0].value, BaseException) and t.says_the_same(args[0], fn.value):
@@ -378,12 +347,19 @@ def on_str(t, fn, args, kwargs, then):
     raise Break(f"the text of a {cls.__name__}", fn, args)
 
 
+def is_constant_set(t, var: Var) -> bool:
+    """Whether a value is a set of constants: who reads one relies on all of it."""
+    return type(var.value) in (set, frozenset) and all(map(t.foldable, t.sequence(var)))
+
+
 def on_number(t, fn, args, kwargs, then):
     """int(x), float(x)."""
     if len(args) == 1 and t.is_number_call(args):
         return t.deliver(then, t.number(fn.value, args))
     if t.all_foldable(args, kwargs):
         return t.give(then, t.call_concrete(fn.value, args, kwargs))
+    if len(args) == 1 and t.is_tensor(args[0]) and t.front.is_settled(t, args[0]):
+        return t.give(then, t.do(fn.value, args[0].value))
     name = f"__{fn.value.__name__}__"
     done = as_builtin(fn.value, args[0], name, then)
     if not t.is_tensor(args[0]) and len(args) == 1 and t.call_own(args[0], name, [], done):
@@ -435,6 +411,8 @@ CLASSES |= dict.fromkeys(
 )
 BUILTINS = {
     isinstance: on_isinstance,
+    abc.ABCMeta.__instancecheck__: on_native_check,
+    abc.ABCMeta.__subclasscheck__: on_native_check,
     issubclass: on_issubclass,
     getattr: on_getattr,
     hasattr: on_hasattr,
@@ -447,6 +425,8 @@ BUILTINS = {
     check_islice: on_check_islice,
     sum: on_sum,
     inspect.signature: on_signature,
+    threading.get_ident: on_place,
+    os.getpid: on_place,
     repr: on_str,
     print: breaking("call", hint=PRINT_HINT),
     len: simple(lambda t, args, then: t.length(args[0], then)),

@@ -99,10 +99,7 @@ class CallRules:
         if isinstance(f, self.dispatcher_type):
             return self.call(Var(f.fn), args, kwargs, then)
         if isinstance(f, CACHED):
-            if all(self.foldable(x) or self.is_same_object(x) for x in (*args, *kwargs.values())):
-                self.concretize(fn)
-                return self.fold(fn, f, args, kwargs, then)
-            return self.call(Var(f.__wrapped__), args, kwargs, then)
+            return self.call_cached(fn, args, kwargs, then)
         if isinstance(f, GETTERS) and len(args) == 1 and not kwargs:
             return self.call_getter(fn, args[0], then)
         method = static_lookup(type(f), "__call__")[0]

@@ -1,5 +1,6 @@
 """Reading and writing containers, with guards on what was read and a log of what was written."""
 
+import operator
 from collections import OrderedDict
 
 from glasshouse.capture.frame import (
@@ -18,7 +19,8 @@ from glasshouse.capture.values import Break, ValueSource, Var, constant, last_it
 
 
 def same_set(value, elements) -> bool:
-    return isinstance(value, (set, frozenset)) and value == elements
+    """Whether a set gives these elements in this order: equal sets may have another."""
+    return len(value) == len(elements) and all(map(operator.eq, value, elements))
 
 
 def hashes_in_python(key) -> bool:
@@ -90,7 +92,7 @@ class ContainerRules:
             self.refuse_keys(var)
             if self.live and isinstance(var.origin, ValueSource):
                 self.typed(var)
-                check = GuardCheck(same_set, frozenset(var.value), f"set is {set(var.value)!r}")
+                check = GuardCheck(same_set, tuple(var.value), f"set is {set(var.value)!r}")
                 self.guards.add("call", var.origin, check)
             var.items = {x: (Var(x),) for x in var.value}
 

@@ -188,8 +188,12 @@ class FrontEnd:
         """The trace is given up; the values that it has become ordinary ones."""
 
     def truth(self, tracer, var: Var) -> bool | None:
-        """bool() of a tensor where that needs no value; else None."""
-        return None
+        """bool() of a tensor where that is the same in each call; else None."""
+        return tracer.do(bool, var.value) if self.is_settled(tracer, var) else None
+
+    def is_settled(self, tracer, var: Var) -> bool:
+        """Whether a tensor has the same values in each call."""
+        return False
 
     # -- nodes -----------------------------------------------------------------------------------
 

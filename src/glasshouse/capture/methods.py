@@ -5,6 +5,7 @@ import types
 from collections import OrderedDict, deque
 from contextvars import ContextVar
 
+from glasshouse.capture.class_checks import ASKED, on_native_check
 from glasshouse.capture.containers import keys_of
 from glasshouse.capture.frame import CapturedGenerator, CapturedIterator, holds_own, plain_value
 from glasshouse.capture.objects import compares_in_python
@@ -39,6 +40,7 @@ PROTOCOL = {
 }
 WITHOUT_ARGUMENTS = {"clear", "copy", "keys", "values", "items", "reverse"}
 WITH_LAST = {"popitem", "move_to_end"}
+HANDED_ON = {"__call__", *ASKED.values()}
 TEXTS = {"__str__", "__repr__", "__hash__", "__format__", "__reduce__"}
 
 
@@ -77,8 +79,10 @@ class MethodRules:
 
     def builtin_method(self, fn: Var, this: Var, name: str, args, kwargs, then):
         """this.name(*args) of a builtin type."""
-        this = without_proxy(this)
+        proxy, this = this, without_proxy(this)
         value = this.value
+        if this is not proxy and hasattr(dict, name):
+            fn = Var(getattr(value, name), Recipe("method", this, name))
         unbound = isinstance(fn.value, (types.MethodDescriptorType, types.WrapperDescriptorType))
         if unbound and isinstance(value, CapturedIterator) and name not in STEPS:
             raise Break(f"method {name} of an iterator", fn, [this, *args], kwargs)
@@ -103,11 +107,8 @@ class MethodRules:
             return self.get_attribute(this, self.concretize(args[0]), then, plain=True)
         if name == "__new__":
             return self.object_new(fn, this, args, kwargs, then)
-        if name == "__call__" and isinstance(value, type):  # what a metaclass hands on
-            if getattr(fn.value, "__objclass__", None) is not type or not is_heap(value):
-                raise Break(f"making a {value.__name__}", fn, args, kwargs)
-            self.concretize(this)
-            return self.instantiate(this, value, args, kwargs, then)
+        if isinstance(value, type) and name in HANDED_ON:
+            return self.method_of_type(fn, this, name, args, kwargs, then)
         if name == "__eq__" and type(value).__eq__ is object.__eq__ and args:
             same = self.identical(this, args[0])
             return self.give(then, True if same else NotImplemented)
@@ -135,6 +136,16 @@ class MethodRules:
         if name == "fromkeys" and isinstance(value, type) and issubclass(value, dict) and args:
             return self.call_function(Var(fromkeys_of), [this, *args], kwargs, then)
         return self.plain_method(fn, this, name, args, kwargs, then)
+
+    def method_of_type(self, fn: Var, this: Var, name: str, args, kwargs, then):
+        """A method of `type` to which a metaclass hands on."""
+        cls = this.value
+        if name != "__call__":
+            return on_native_check(self, Var(getattr(type, name)), [this, *args], kwargs, then)
+        if getattr(fn.value, "__objclass__", None) is not type or not is_heap(cls):
+            raise Break(f"making a {cls.__name__}", fn, args, kwargs)
+        self.concretize(this)
+        return self.instantiate(this, cls, args, kwargs, then)
 
     def plain_method(self, fn: Var, this: Var, name: str, args, kwargs, then):
         """A method that the interpreter has no rule for: folded where nothing can change it."""

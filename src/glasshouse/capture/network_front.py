@@ -28,7 +28,7 @@ class NetworkFront(FrontEnd):
         for kind in TABLES:
             members = module.__dict__.get(kind, ())
             tracked = tracer.tracked.get(id(members))
-            if tracked is not None and tracked.log and name in tracked.items:
+            if tracked is not None and name in (tracked.items or ()):
                 return tracked.items[name] and tracked.items[name][1]
             if name in members:
                 source = None

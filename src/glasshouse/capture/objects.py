@@ -145,7 +145,7 @@ class ObjectRules:
         if isinstance(origin, ValueSource):
             if type(value) is tuple:
                 return all(self.foldable(x) for x in self.sequence(var))
-            plain = type(value) in SCALARS or isinstance(value, FUNCTIONS)
+            plain = compares(value) or isinstance(value, FUNCTIONS)
             return plain or self.front.is_constant(value)
         return False
 

@@ -4,12 +4,12 @@ CPython 3.11, 3.12 and 3.13 share most of them; where they differ the method say
 
 import builtins
 import operator
-import sys
 import types
 from itertools import pairwise
 
 from glasshouse.capture.bytecode import VERSION, decoded
 from glasshouse.capture.frame import END, type_of
+from glasshouse.capture.imports import has_in_its_dict, import_name, imported
 from glasshouse.capture.operators import BINARY, COMPARE, exact_bool
 from glasshouse.capture.values import NULL, Break, Recipe, UserError, Var
 
@@ -32,10 +32,6 @@ COLLECTS = "gc.collect"
 
 def formatted(value, conversion, spec):
     return format(conversion(value) if conversion else value, spec)
-
-
-def import_name(names, name, fromlist, level):
-    return builtins.__import__(name, names, None, fromlist, level)
 
 
 def drawn(iterable):
@@ -165,20 +161,18 @@ class OpcodeHandlers:
     def op_IMPORT_NAME(self, f, ins):
         fromlist, level = f.stack.pop(), f.stack.pop()
         name = f.root.co_names[ins.arg]
-        if not level.value and name in sys.modules:
-            wanted = name if fromlist.value else name.partition(".")[0]
-            f.stack.append(Var(sys.modules[wanted]))
-        else:
+        module = imported(f.globals, name, bool(fromlist.value), level.value)
+        if module is None:
             args = [Var(f.globals), Var(name), fromlist, level]
             raise Break(f"import of {name!r}", Var(import_name), args)
+        f.stack.append(Var(module))
 
     def op_IMPORT_FROM(self, f, ins):
         name = f.root.co_names[ins.arg]
         module = f.stack[-1].value
-        if type(module) is types.ModuleType and name in module.__dict__:
-            f.stack.append(Var(module.__dict__[name]))
-        else:
+        if not has_in_its_dict(module, name):
             raise Break(f"import of {name!r} from a {type(module).__name__}")
+        f.stack.append(Var(module.__dict__[name]))
 
     # -- making --------------------------------------------------------------------------------
 
@@ -301,6 +295,8 @@ class OpcodeHandlers:
                 return None
             if not spec.value and type(x.value).__format__ is object.__format__:
                 return self.call(Var(str), [x], {})
+        if conversion in (str, repr) and not spec.value and not self.is_tensor(x):
+            return self.call(Var(conversion), [x], {})
         raise Break("formatting of a value", Var(formatted), [x, Var(conversion), spec])
 
     # -- operators -----------------------------------------------------------------------------

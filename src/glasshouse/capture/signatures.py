@@ -40,7 +40,7 @@ def signature_part(t, var: Var, name: str) -> Var:
     """An attribute of a signature or of a parameter."""
     part = t.do(getattr, var.value, name)
     if type(part) is types.MappingProxyType:
-        inner = constant(dict(part))
+        inner = constant(part.copy())  # of the type of what is behind it
         return t.track(Var(part, Recipe("call", Var(types.MappingProxyType), [inner], {})))
     return Var(part)
 

@@ -14,6 +14,7 @@ from glasshouse.base.errors import CaptureError
 from glasshouse.base.interrupts import came, deliver
 from glasshouse.capture.attributes import AttributeRules
 from glasshouse.capture.bytecode import VERSION, DecodedCode, original_of, slot_names
+from glasshouse.capture.cached_calls import CachedCallRules
 from glasshouse.capture.calls import CallRules
 from glasshouse.capture.containers import ContainerRules
 from glasshouse.capture.context_variables import ContextVariableRules
@@ -85,6 +86,7 @@ class CaptureTracer(
     IterationRules,
     PolyfillCallRules,
     ContextVariableRules,
+    CachedCallRules,
     CallRules,
 ):
     """One run of the interpreter, for one call of one function."""

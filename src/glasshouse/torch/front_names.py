@@ -66,6 +66,11 @@ READS_VALUES = set(
     "combinations histogramdd one_hot nonzero_numpy to_sparse to_dense_sparse sparse_mask "
     "coalesce _local_scalar_dense __cuda_array_interface__ cartesian_prod".split()
 )
+# Of these, what gives numbers and lists of them.
+READS_PLAINLY = set(
+    "item tolist equal allclose is_nonzero __bool__ __int__ __float__ __index__ "
+    "__contains__".split()
+)
 # What changes a tensor in ways that the guards would have to follow.
 CHANGES_TENSOR = set(
     "register_hook register_post_accumulate_grad_hook retain_grad requires_grad_ detach_ set_ "

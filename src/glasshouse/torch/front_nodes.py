@@ -10,11 +10,12 @@ import torch
 from glasshouse.capture.front import FrontEnd, is_in_place
 from glasshouse.capture.operators import ARITHMETIC, IN_PLACE
 from glasshouse.capture.plain import is_instance as isinstance
-from glasshouse.capture.values import Break, Recipe, UserError, ValueSource, Var
+from glasshouse.capture.values import Break, Recipe, UserError, ValueSource, Var, constant
 from glasshouse.ir.node import IRNode
 from glasshouse.torch import front_names as names
 from glasshouse.torch.front_names import name_of
 from glasshouse.torch.front_numbers import memory_of, tensor_facts
+from glasshouse.torch.front_settled import is_settled
 from glasshouse.torch.front_state import is_plain
 from glasshouse.torch.planned import current
 
@@ -71,6 +72,13 @@ class TorchNodeFront(FrontEnd):
                     args,
                     kwargs,
                 )
+        if name in names.READS_PLAINLY and self.are_settled(tracer, (*args, *kwargs.values())):
+            words = {k: v.value for k, v in kwargs.items()}
+            return constant(
+                tracer.do(
+                    getattr(call.value, "__func__", call.value), *(x.value for x in args), **words
+                )
+            )
         hidden = [x for x in (*args, *kwargs.values()) if self.holds_hidden(tracer, x)]
         if name == "item" and not kwargs and len(args) == 1:
             return self.item(tracer, args[0])
@@ -122,6 +130,17 @@ class TorchNodeFront(FrontEnd):
             code.opaque.add(at)
             tracer.stop_learning(f"{frames.names[0]} ran in a backward pass")
         return result
+
+    def is_settled(self, tracer, var):
+        return is_settled(tracer, var, self.writes)
+
+    def are_settled(self, tracer, given) -> bool:
+        """Whether what a call is given are tensors with the same values in each call, and
+        constants."""
+        return all(
+            self.is_settled(tracer, x) if self.is_tensor(x.value) else x.origin is None
+            for x in given
+        )
 
     def is_so_already(self, tracer, args, kwargs) -> bool:
         """Whether requires_grad_ changes nothing."""

@@ -1,11 +1,14 @@
 """Captured functions as Python: what libraries around models do: context variables, caches,
 mappings made of a few methods, objects that look into their own dict."""
 
+import abc
 import collections.abc
 import contextvars
 import functools
 import inspect
 import os
+import threading
+import types
 from collections import OrderedDict
 from dataclasses import dataclass, fields
 
@@ -383,6 +386,157 @@ class Chunked:
 @case(X, Chunked(), whole=True)
 def signature_of_a_method(x, c):
     return c.one(x), len(inspect.signature(c.one).parameters)
+
+
+@case(X, Chunked(), whole=True)
+def names_in_a_signature(x, c):
+    parameters = inspect.signature(c.one).parameters
+    names = set(parameters.keys())
+    kept = {k: v for k, v in {"y": 3, "z": 4}.items() if k in names}
+    return c.one(x, **kept), list(parameters), [p.name for p in parameters.values()]
+
+
+# -- results that a cache keeps --------------------------------------------------------------------
+
+
+class Plan:
+    """What is made of a text once."""
+
+    def __init__(self, text):
+        self.factors, self.uses = [int(x) for x in text.split()], []
+
+
+@functools.lru_cache
+def plan_of(text):
+    return Plan(text)
+
+
+@functools.lru_cache
+def factors_of(plan, count):
+    return plan.factors[:count], {"count": count}
+
+
+@case(X, whole=True)
+def object_of_a_cache(x):
+    plan = plan_of("2 3 4")
+    return x * plan.factors[1], plan is plan_of("2 3 4")
+
+
+@case(X, whole=True)
+def lists_that_a_cache_makes_of_an_object(x):
+    factors, words = factors_of(plan_of("2 3"), 2)
+    return x * factors[0] + words["count"], factors is factors_of(plan_of("2 3"), 2)[0]
+
+
+def test_what_a_cache_has_is_found_as_it_is_then():
+    captured = gh.optimize("eager")(lambda x: x * plan_of("5").factors[0])
+    assert captured(gh.ones(1)).tolist() == [5.0]
+    plan_of("5").factors[0] = 7
+    assert captured(gh.ones(1)).tolist() == [7.0]
+    plan_of.cache_clear()
+    assert captured(gh.ones(1)).tolist() == [5.0]
+
+
+# -- sets ------------------------------------------------------------------------------------------
+
+WAYS = {"same", "valid", "full"}
+
+
+@case(X, whole=True)
+def text_of_a_set(x):
+    return x + 1, f"one of {WAYS}", str(WAYS), repr(frozenset(WAYS)), f"{WAYS!r}"
+
+
+def test_equal_sets_with_another_order_are_told_apart():
+    captured = gh.optimize("eager")(lambda x, s: (x + 1, list(s)))
+    for given in ({8, 0}, {0, 8}, {8, 0}):
+        assert captured(gh.ones(1), given)[1] == list(given)
+
+
+# -- imports ---------------------------------------------------------------------------------------
+
+
+def relative_imports(x):
+    from . import plain
+    from .plain import is_library
+
+    return x + 1, plain.is_heap(int), is_library(int)
+
+
+def test_relative_imports_of_what_is_loaded_are_captured():
+    own = {"__package__": "glasshouse.capture", "__name__": "elsewhere", "__spec__": None}
+    names = globals() | own
+    fn = types.FunctionType(relative_imports.__code__, names)
+    check(fn, X, whole=True)
+
+
+# -- classes whose metaclass says what belongs to them ---------------------------------------------
+
+
+class Marks(type):
+    def __instancecheck__(cls, obj):
+        return super().__instancecheck__(obj) or getattr(obj, "marked", False)
+
+    def __subclasscheck__(cls, other):
+        return super().__subclasscheck__(other) or other is int
+
+
+class Marked(metaclass=Marks):
+    pass
+
+
+class Registered(abc.ABC):  # noqa: B024
+    @classmethod
+    def __subclasshook__(cls, other):
+        return hasattr(other, "marked") or NotImplemented
+
+
+class StrictMarks(abc.ABCMeta):
+    def __instancecheck__(cls, obj):
+        return super().__instancecheck__(obj) and obj.marked
+
+
+class Strict(Registered, metaclass=StrictMarks):
+    pass
+
+
+class Mark(Strict):
+    marked = False
+
+
+@case(X, Chunked(), Marked(), Mark(), whole=True)
+def isinstance_by_a_metaclass(x, other, own, mark):
+    kinds = (str, (Marked, bytes))
+    asked = [isinstance(each, kinds) for each in (other, own, 3)]
+    asked += [isinstance(other, Marked | int), isinstance(mark, Strict), isinstance(x, Marked)]
+    mark.marked = other.marked = True
+    asked += [isinstance(mark, Strict), isinstance(other, Marked)]
+    return x + sum(asked), asked
+
+
+@case(X, whole=True)
+def issubclass_by_a_metaclass(x):
+    return x + 1, [issubclass(each, (str, Marked)) for each in (int, float, Marked, str)]
+
+
+# -- where a call runs -----------------------------------------------------------------------------
+
+BY_THREAD = {}
+
+
+@case(X, whole=True)
+def thread_of_a_call(x):
+    return x + 1, threading.get_ident() in BY_THREAD, os.getpid() > 0
+
+
+def test_a_call_in_another_thread_has_its_own_number():
+    captured = gh.optimize("eager")(lambda x: (x + 1, threading.get_ident()))
+    numbers = [captured(gh.ones(1))[1]]
+    thread = threading.Thread(target=lambda: numbers.append(captured(gh.ones(1))[1]))
+    thread.start()
+    number = thread.ident
+    thread.join()
+    assert numbers == [threading.get_ident(), number]
 
 
 @pytest.mark.parametrize(("fn", "args", "options"), case)

@@ -1,0 +1,102 @@
+"""isinstance and issubclass: by the classes' order, by what is registered, and by what a metaclass
+says of its classes."""
+
+import abc
+import builtins
+import types
+
+from glasshouse.capture.frame import CapturedGenerator, CapturedIterator, type_of
+from glasshouse.capture.guards import GuardCheck
+from glasshouse.capture.plain import is_instance as isinstance
+from glasshouse.capture.plain import static_lookup
+from glasshouse.capture.values import Break, Var
+
+SAFE_CHECKS = ("abc", "typing", "enum")  # modules whose checks ask nothing but classes
+ASKED = {"isinstance": "__instancecheck__", "issubclass": "__subclasscheck__"}
+
+
+def each_kind(kinds) -> list:
+    """The classes in a tuple or union of them, which may lie in tuples; what is none as it is."""
+    if isinstance(kinds, types.UnionType):
+        kinds = kinds.__args__
+    return [x for kind in kinds for x in each_kind(kind)] if isinstance(kinds, tuple) else [kinds]
+
+
+def own_check(kind, name: str) -> types.FunctionType | None:
+    """What a metaclass has in Python under a name; None where Python's own rule holds."""
+    check = static_lookup(type(kind), name)[0]
+    own = isinstance(check, types.FunctionType) and check.__module__ not in SAFE_CHECKS
+    return check if own else None
+
+
+def on_isinstance(t, fn, args, kwargs, then):
+    value, kinds = t.typed(args[0]), t.concretize(args[1])
+    if isinstance(value, (CapturedGenerator, CapturedIterator)):
+        if has_own_checks(kinds, fn.value):
+            raise Break("isinstance of an iterator with a check of its own", fn, args)
+        return t.give(then, t.do(issubclass, type_of(value), kinds))
+    return check_classes(t, fn.value, args[0], kinds, type(value), then)
+
+
+def on_issubclass(t, fn, args, kwargs, then):
+    if not t.all_foldable(args):
+        raise Break("call of issubclass", fn, args)
+    cls, kinds = map(t.concretize, args)
+    return check_classes(t, fn.value, args[0], kinds, cls, then)
+
+
+def has_own_checks(kinds, asks) -> bool:
+    """Whether the user's code says what belongs to one of some classes."""
+    return any(own_check(kind, ASKED[asks.__name__]) for kind in each_kind(kinds))
+
+
+def check_classes(t, asks, var: Var, kinds, cls: type, then):
+    """isinstance or issubclass of a Var whose class is `cls`; a metaclass's check is inlined."""
+    if has_own_checks(kinds, asks):
+        return check_in_order(t, asks, var, each_kind(kinds), cls, then)
+    given = t.do(asks, var.value, kinds)
+    rely_on_registry(t, cls, kinds)
+    return t.give(then, given)
+
+
+def check_in_order(t, asks, var: Var, kinds: list, cls: type, then):
+    """The same for one class after the other, until one says yes."""
+    if not kinds:
+        return t.give(then, False)
+    kind, *more = kinds
+    check = own_check(kind, ASKED[asks.__name__])
+
+    def decided(tracer, flag):
+        if flag:
+            return tracer.give(then, True)
+        return check_in_order(tracer, asks, var, more, cls, then)
+
+    if check is None:
+        return check_classes(t, asks, var, kind, cls, lambda t2, v: decided(t2, v.value))
+    if asks is builtins.isinstance and cls is kind:  # of which nobody is asked
+        return t.give(then, True)
+    return t.call(Var(check), [Var(kind), var], {}, lambda t2, v: t2.truth(v, decided))
+
+
+def on_native_check(t, fn, args, kwargs, then):
+    """The checks of `type` and `ABCMeta`, to which a metaclass hands on."""
+    kind, asked = t.concretize(args[0]), args[1]
+    of_instance = fn.value.__name__ == ASKED["isinstance"]
+    value = t.typed(asked) if of_instance else t.concretize(asked)
+    given = t.do(fn.value, kind, value)
+    rely_on_registry(t, type(value) if of_instance else value, kind)
+    return t.give(then, given)
+
+
+def rely_on_registry(t, cls, kinds) -> None:
+    """Guard what abstract classes have registered, where inheritance does not say it all."""
+    for kind in each_kind(kinds):
+        if t.live and issubclass(type(kind), abc.ABCMeta) and kind not in cls.__mro__:
+            token = abc.get_cache_token()
+            check = GuardCheck(is_token, token, f"what is registered has the number {token}")
+            t.guards.add("call", t.guards.source("const", None, abc.ABCMeta, "ABCMeta"), check)
+            return
+
+
+def is_token(_, token) -> bool:
+    return abc.get_cache_token() == token
