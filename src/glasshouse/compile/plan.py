@@ -24,9 +24,10 @@ from glasshouse.compile.steps import PlannedBuffer
 from glasshouse.compile.target import Target, current_target
 from glasshouse.graph.graph import Graph, verify
 from glasshouse.graph.simplify import PASSES as SIMPLER
+from glasshouse.graph.sums_at_origin import sum_at_origin
 from glasshouse.remat.passes.recompute import recompute
 
-PASSES = (*SIMPLER, ("recompute", recompute))
+PASSES = (*SIMPLER, ("sum_at_origin", sum_at_origin), ("recompute", recompute))
 ARENA_TAG = memory.manager.ARENA_TAG
 SMALL_BYTES = 1 << 12  # outputs below this are NumPy's own: a manager would cost more than it tells
 
