@@ -110,7 +110,7 @@ def test_a_product_that_is_read_in_two_dtypes_is_rounded(alone):
 
 @pytest.mark.parametrize(
     ("rows", "columns", "reordered"),
-    [(256, 128, True), (255, 128, False), (512, 120, False), (128, 1536, True), (128, 2048, False)],
+    [(512, 128, True), (511, 128, False), (512, 120, False), (128, 1536, True), (128, 2048, False)],
 )
 def test_matrices_go_into_the_layout_of_a_large_product(alone, rows, columns, reordered):
     """Where there are many rows, or the rows of the second fall into few sets of the cache."""
@@ -121,7 +121,7 @@ def test_matrices_go_into_the_layout_of_a_large_product(alone, rows, columns, re
     assert any("reorder" in info.kind or "reorder" in info.name for info in steps()) == reordered
 
 
-@pytest.mark.parametrize(("rows", "copied"), [(256, True), (255, False)])
+@pytest.mark.parametrize(("rows", "copied"), [(1024, True), (1023, False)])
 def test_a_matrix_that_lies_in_columns_is_copied_for_many_rows(alone, rows, copied):
     rng = np.random.default_rng(2)
     a, b = (rng.standard_normal(s, np.float32) for s in ((rows, 64), (128, 64)))

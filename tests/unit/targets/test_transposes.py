@@ -8,7 +8,7 @@ from glasshouse.base.flags import flags
 from glasshouse.compile import program
 from glasshouse.compile.toolchain import threads_used
 from glasshouse.targets.cpu import onednn, onednn_products
-from glasshouse.targets.cpu.onednn_products import DEEP, SOME_ROWS
+from glasshouse.targets.cpu.onednn_products import COLUMNS_ACROSS, TERMS_ACROSS
 
 pytestmark = pytest.mark.skipif(onednn.library() is None, reason="oneDNN is not here")
 LAID_OUT = {"first": (True, False), "second": (False, True), "both": (True, True)}
@@ -39,7 +39,7 @@ def copies() -> int:
 @pytest.mark.parametrize("across", LAID_OUT)
 @pytest.mark.parametrize(
     ("rows", "columns", "depth"),
-    [(256, 256, 1024), (300, 333, 1040), (257, 1001, 1025), (900, 272, 1536), (512, 1030, 2000)],
+    [(1024, 768, 1024), (1030, 1001, 1040), (1025, 777, 1025), (1100, 800, 1536)],
 )
 def test_products_are_exact(rows, columns, depth, across):
     a, b = LAID_OUT[across]
@@ -53,7 +53,7 @@ def test_products_are_exact(rows, columns, depth, across):
 def test_onednns_reading_across_is_the_twin(monkeypatch, across):
     rng = np.random.default_rng(3)
     a, b = LAID_OUT[across]
-    x, y = (rng.standard_normal(s).astype(np.float32) for s in ((320, 1056), (1056, 272)))
+    x, y = (rng.standard_normal(s).astype(np.float32) for s in ((1040, 1056), (1056, 800)))
     x, y = (gh.asarray(m.T.copy()).T if turned else gh.asarray(m) for m, turned in ((x, a), (y, b)))
     ours = (x @ y).numpy()
     assert copies() == a + b
@@ -66,23 +66,26 @@ def test_onednns_reading_across_is_the_twin(monkeypatch, across):
 
 def test_parts_of_wider_matrices_are_copied():
     whole, x = whole_numbers(1100, 900, False)
-    second, y = whole_numbers(1024, 512, False)
-    part = x[20 : 20 + DEEP, 8:600].T
-    np.testing.assert_array_equal((part @ y).numpy(), whole[20 : 20 + DEEP, 8:600].T @ second)
+    second, y = whole_numbers(TERMS_ACROSS, 800, False)
+    part = x[20 : 20 + TERMS_ACROSS, 8:600].T
+    np.testing.assert_array_equal(
+        (part @ y).numpy(), whole[20 : 20 + TERMS_ACROSS, 8:600].T @ second
+    )
     assert copies() == 1
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_threads_share_a_copy(threads):
     with threads_used(threads):
-        first, x = whole_numbers(700, 1088, True)
-        second, y = whole_numbers(1088, 400, True)
+        first, x = whole_numbers(1070, 1088, True)
+        second, y = whole_numbers(1088, 900, True)
         np.testing.assert_array_equal((x @ y).numpy(), first @ second)
         assert copies() == 2
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "depth"), [(512, SOME_ROWS - 1, DEEP), (512, 512, DEEP - 1)]
+    ("rows", "columns", "depth"),
+    [(512, COLUMNS_ACROSS - 1, TERMS_ACROSS), (512, 800, TERMS_ACROSS - 1)],
 )
 def test_a_first_operand_is_read_as_it_lies_where_a_copy_costs_more(rows, columns, depth):
     first, x = whole_numbers(rows, depth, True)
@@ -94,7 +97,7 @@ def test_a_first_operand_is_read_as_it_lies_where_a_copy_costs_more(rows, column
 def test_a_gradient_of_a_layer_is_eagers():
     """Of the weight, the columns of the gradient are read."""
     rng = np.random.default_rng(4)
-    values = [rng.standard_normal(s).astype(np.float32) for s in ((1040, 256), (300, 256))]
+    values = [rng.standard_normal(s).astype(np.float32) for s in ((1040, 768), (300, 768))]
 
     def gradient():
         x, w = map(gh.tensor, values)

@@ -11,11 +11,13 @@ from glasshouse.targets.cpu.onednn import DST, QUERY_WEIGHTS, SRC, WEIGHTS, Unav
 from glasshouse.targets.cpu.onednn_lowerer import OnednnLowerer, PrimitivePlanner
 from glasshouse.targets.cpu.transposes import TRANSPOSES
 
-MANY_ROWS, SOME_ROWS, FEW_ROWS = 512, 256, 128
+MANY_ROWS, FEW_ROWS = 512, 128
 COLLIDING_BYTES = 2048
 REORDERED_ELEMENTS = 1 << 24
-CACHED_ELEMENTS = 5 << 19  # that a copy finds, and leaves, in a cache
-DEEP = 1024  # rows of b from which on a product reads columns of a slower than rows
+ROWS_ACROSS = 1024  # of the result, for each of which a copied b saves time
+COLUMNS_ACROSS = 768  # of the result, for each of which a copied a saves time …
+TERMS_ACROSS = 1024  # … where its sums have so many terms …
+CACHED_ELEMENTS = 1 << 21  # … and caches have some of a
 
 
 class OnednnProducts(OnednnLowerer):
@@ -94,25 +96,25 @@ def is_read_across(view: View) -> bool:
 
 
 def is_transposed(a: View, b: View) -> bool:
-    """Whether a matrix a is copied first, to be read by rows: such a product takes 0.94 of the time
-    from some thousand elements of a sum on."""
-    rows = SOME_ROWS if prod(a.shape) <= CACHED_ELEMENTS else 2 * MANY_ROWS
-    return is_read_across(a) and a.shape[1] >= DEEP and b.shape[-1] >= rows
+    """Whether a matrix a is copied first, to be read by rows: such a product takes 0.94 of the
+    time, if its sums have many terms."""
+    is_deep = a.shape[-1] >= TERMS_ACROSS and prod(a.shape) <= CACHED_ELEMENTS
+    return is_read_across(a) and is_deep and b.shape[-1] >= COLUMNS_ACROSS
 
 
 def is_reordered(a: View, b: View) -> bool:
     """Whether a matrix b goes into oneDNN's own layout first. That takes a fifteenth of the time of
-    a product with 512 rows, a third of that where it finds b in a cache; the product then takes
-    nine tenths of its time, 0.96 where b would be read across (measured for matrices of 0.2 to 10
-    million elements); or half, where the rows of b, one below the other, fall into few sets of the
-    cache. oneDNN sees to that itself if their length is a power of two."""
+    a product with 512 rows, and the product then takes nine tenths of its time, 0.96 where b would
+    be read across (measured for matrices of 0.2 to 10 million elements); or half, where the rows of
+    b, one below the other, fall into few sets of the cache. oneDNN sees to that itself if their
+    length is a power of two."""
     *leading, _, columns = b.shape
     over, along = b.strides[-2:]
     row_bytes = over * b.base.dtype.itemsize
     collides = row_bytes % COLLIDING_BYTES == 0 and row_bytes.bit_count() > 1
     row_major = along == 1 and columns % 16 == 0 and prod(leading) == 1
-    rows = FEW_ROWS if row_major and collides else MANY_ROWS
-    if prod(b.shape) <= CACHED_ELEMENTS and b.base.dtype is float32:
-        rows = min(rows, SOME_ROWS)
+    rows = FEW_ROWS if collides else MANY_ROWS
+    if not row_major:
+        rows = ROWS_ACROSS
     fits = row_major or is_read_across(b)
     return fits and prod(b.shape) <= REORDERED_ELEMENTS and prod(a.shape[:-1]) >= rows
