@@ -155,8 +155,28 @@ class KernelEmitter(ExprWriter):
     def row_of_stores(self, roots, lo, hi) -> None:
         exprs = [root.expr for root in roots]
         self.declare(exprs, False)
+        self.draw_words(exprs, lo, hi)
         with self.loop("i", hi, lo, pragma="simd"):
             self.take_in(roots, exprs, "")
+
+    def draw_words(self, exprs, lo: str, hi: str) -> None:
+        """The random words of a part of a row, four at a time, before its loop. Those of short or
+        long rows, and those that are not neighbours along a row, its loop draws one by one."""
+        if not self.pattern.draws_rows():
+            return
+        (inner,), at = self.inner, "i" if lo == "0" else f"i - {lo}"
+        for expr in walk(exprs, lambda e: e.number in self.names or e.number in self.filled):
+            number = expr.number
+            if expr.op != "random" or number in self.names or inner.stride(expr.view) != 1:
+                continue
+            first = " + ".join([*self.terms((*self.kept, *self.summed), expr.view), lo])
+            count = hi if lo == "0" else f"{hi} - {lo}"
+            keys = [self.names[a.number] for a in expr.args]
+            drawn = ", ".join([first, count, *keys, f"room{number}"])
+            self.put(f"uint32_t room{number}[GH_WORDS({count})];")
+            self.put(f"const uint32_t *words{number} = gh_random_row({drawn});")
+            self.names[number] = f"words{number}[{at}]"
+            self.scopes[-1].append(number)
 
     def emit_rows(self) -> None:
         """Reductions along the row: one sweep after the other, while the row is in cache."""
@@ -216,6 +236,7 @@ class KernelEmitter(ExprWriter):
         fresh = "k >= met" if size % lanes else ""
         with self.block(""):
             self.declare(exprs, False)
+            self.draw_words(exprs, lo, hi)
             for root in reductions:
                 c, begin = compute_type(root.expr.dtype), f"{{[0 ... {lanes - 1}] = {start(root)}}}"
                 self.put(f"{c} s{root.number}[{lanes}] = {begin};")
@@ -350,6 +371,7 @@ class KernelEmitter(ExprWriter):
                 self.put(f"{each} s{root.number}[i] = {start(root)};")
             with self.rows_between("lo", "hi", self.summed):
                 self.declare(exprs, False)
+                self.draw_words(exprs, "0", inner)
                 with self.loop("i", inner, pragma="simd"):
                     self.take_in(sweep, exprs, "[i]")
             with self.loop("i", inner, pragma="simd"):

@@ -35,14 +35,19 @@ class ExprWriter(KernelWriter):
 
     def index(self, view: View) -> str:
         """The element of a buffer that a view shows at the current position."""
+        terms = self.terms((*self.kept, *self.summed, *self.inner), view)
+        return " + ".join(terms) or "0"
+
+    def terms(self, loops, view: View) -> list[str]:
+        """What the positions of loops, and where it begins, add to the element of a view."""
         terms = []
-        for loop in (*self.kept, *self.summed, *self.inner):
+        for loop in loops:
             step = loop.stride(view)
             if step:
                 terms.append(loop.name if step == 1 else f"{loop.name} * {self.distance(step)}")
         if view.base is None and view.offset:
             terms.append(self.distance(view.offset))
-        return " + ".join(terms) or "0"
+        return terms
 
     def extent(self, loop: Loop) -> str:
         """How many positions a loop has."""

@@ -17,7 +17,8 @@ from glasshouse.dispatch.primitive import primitives
 
 LANES = 16  # sums that the elements of a row go to in turn, a power of two
 MAX_WHOLE = 1 << 53  # whole numbers that a float64 has exactly
-SCRATCH_BYTES = 1 << 16  # of a row that is kept between two sweeps
+SCRATCH_BYTES = 1 << 16  # of a row that is kept between two sweeps, or drawn at once
+FEW_WORDS = 64  # of a row, below which blocks of random words are drawn word by word
 MOST_TEMPLATES = 1 << 10  # texts of some KB each
 
 SizeSource = tuple[str, int]  # where an argument's value lies: a list of the pattern, and where
@@ -78,7 +79,14 @@ class KernelPattern:
             bool(narrow and inner % narrow),
             inner % LANES == 0,
             min(scratch, 16).bit_length(),
+            self.draws_rows(),
         )
+
+    def draws_rows(self) -> bool:
+        """Whether the random words of a row, or of a part of it, are drawn before its loop."""
+        inner = self.loops.inner[0].size
+        in_parts = self.kernel.axes is None and not self.loops.kept
+        return inner >= FEW_WORDS and (in_parts or inner * 4 <= SCRATCH_BYTES)
 
     def add(self, expr: Expr) -> None:
         """An expression whose operands have been added."""

@@ -92,4 +92,4 @@ def canonical(text: str) -> str:
     def rename(match):
         return names.setdefault(match[0], f"{match[1]}{len(names)}")
 
-    return re.sub(r"\b(v|t|s|r|part|kept)\d+\b(?!\()", rename, text)
+    return re.sub(r"\b(v|t|s|r|part|kept|room|words)\d+\b(?!\()", rename, text)

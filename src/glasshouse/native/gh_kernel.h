@@ -44,4 +44,39 @@ static inline uint32_t gh_random(uint64_t n, uint32_t k0, uint32_t k1, uint32_t 
   return (uint32_t)(n & 1u ? odd : even);
 }
 
+/* The words from the `first` on, `count` of them, four from each block; they need GH_WORDS(count) of
+ * room. Returns where the first lies. `gh_random`, which makes a block for each word, is the twin. */
+enum { GH_BLOCKS = 16 };
+#define GH_WORDS(count) ((count) + 8 * GH_BLOCKS)
+static inline const uint32_t *gh_random_row(uint64_t first, int64_t count, uint32_t k0, uint32_t k1,
+                                            uint32_t word2, uint32_t word3, uint32_t *to) {
+  const uint64_t begin = first >> 2;
+  const int64_t blocks = (int64_t)(((first + (uint64_t)count + 3) >> 2) - begin);
+  for (int64_t j = 0; j < blocks; j += GH_BLOCKS) {
+    uint64_t low[GH_BLOCKS], high[GH_BLOCKS];
+    #pragma omp simd
+    for (int i = 0; i < GH_BLOCKS; i++) {
+      const uint64_t n = begin + (uint64_t)(j + i);
+      uint64_t c0 = n, c1 = n >> 32, c2 = word2, c3 = word3;
+      uint32_t r0 = k0, r1 = k1;
+      _Pragma("GCC unroll 10") for (int round = 0; round < 10; round++) {
+        const uint64_t p0 = (uint64_t)(uint32_t)c0 * 0xD2511F53u, p1 = (uint64_t)(uint32_t)c2 * 0xCD9E8D57u;
+        c0 = (p1 >> 32) ^ c1 ^ r0;
+        c1 = p1;
+        c2 = (p0 >> 32) ^ c3 ^ r1;
+        c3 = p0;
+        r0 += 0x9E3779B9u;
+        r1 += 0xBB67AE85u;
+      }
+      low[i] = (uint32_t)c0 | c1 << 32;
+      high[i] = (uint32_t)c2 | c3 << 32;
+    }
+    for (int i = 0; i < GH_BLOCKS; i++) {
+      memcpy(to + 4 * (j + i), low + i, sizeof *low);
+      memcpy(to + 4 * (j + i) + 2, high + i, sizeof *high);
+    }
+  }
+  return to + (first & 3);
+}
+
 #endif

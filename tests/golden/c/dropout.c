@@ -18,19 +18,20 @@ void kernel0(void **a) {
     const uint32_t v1 = b2[0];
     const uint32_t v2 = b3[0];
     const uint32_t v3 = b4[0];
+    uint32_t room4[GH_WORDS(n_i)];
+    const uint32_t *words5 = gh_random_row(0, n_i, v0, v1, v2, v3, room4);
     #pragma omp simd
     for (int64_t i = 0; i < n_i; i++) {
-      const uint32_t v4 = gh_random((uint64_t)(i), v0, v1, v2, v3);
-      const int32_t v5 = ((int32_t)v4);
-      const int32_t v6 = gh_shift_right_i32(v5, ((int32_t)8LL));
-      const float v7 = (float)v6;
-      const float v8 = v7 * b5;
-      const float v9 = v8 + ((float)0x1.0000000000000p-1);
-      const uint8_t v10 = v9 < b6;
-      const float v11 = b8[i];
-      const float v12 = v11 * b7;
-      const float v13 = v10 ? v12 : ((float)0x0.0p+0);
-      b0[i] = v13;
+      const int32_t v6 = ((int32_t)words5[i]);
+      const int32_t v7 = gh_shift_right_i32(v6, ((int32_t)8LL));
+      const float v8 = (float)v7;
+      const float v9 = v8 * b5;
+      const float v10 = v9 + ((float)0x1.0000000000000p-1);
+      const uint8_t v11 = v10 < b6;
+      const float v12 = b8[i];
+      const float v13 = v12 * b7;
+      const float v14 = v11 ? v13 : ((float)0x0.0p+0);
+      b0[i] = v14;
     }
   }
 }

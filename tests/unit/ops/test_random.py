@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+import glasshouse as gh
+from glasshouse.base.flags import flags
 from glasshouse.dispatch.value import as_value
 from glasshouse.ops.random import philox, random_bits
 from glasshouse.transforms.vmap import vmap
@@ -66,3 +68,19 @@ def test_bits_are_balanced():
     share = [((bits >> np.uint32(i)) & np.uint32(1)).mean() for i in range(32)]
     assert np.abs(np.array(share) - 0.5).max() < 0.02  # 5 standard deviations
     assert len(np.unique(bits)) > bits.size - 3
+
+
+@pytest.mark.parametrize("shape", [(100, 10), (7, 333), (64, 64), (3, 20_000), (100_001,), (9, 70)])
+@pytest.mark.parametrize("axis", [None, 0, -1])
+def test_words_drawn_before_a_loop_are_those_drawn_one_by_one(shape, axis):
+    """Rows that begin within a block; sums of rows, of columns and of parts; short and long rows."""
+    key = np.array([1, 2, 3, 4], np.uint32)
+    expected = random_bits.reference(key, shape=shape)
+    with flags.override(compile="always"), gh.backends.use("lazy"):
+        bits = random_bits(as_value(key), shape=shape)
+        odd = gh.bitwise_and(bits, 1).astype("int32")
+        total = odd if axis is None else gh.sum(odd, axis=axis)
+        gh.eval(bits, total)
+        np.testing.assert_array_equal(bits.numpy(), expected)
+    odd = (expected & 1).astype(np.int32)
+    np.testing.assert_array_equal(total.numpy(), odd if axis is None else odd.sum(axis))
