@@ -9,7 +9,7 @@ from glasshouse.graph.graph import Node
 from glasshouse.targets.cpu.layouts import matrix_strides, repeated_axes, stacked
 from glasshouse.targets.cpu.onednn import DST, QUERY_WEIGHTS, SRC, WEIGHTS, Unavailable
 from glasshouse.targets.cpu.onednn_lowerer import OnednnLowerer, PrimitivePlanner
-from glasshouse.targets.cpu.transposes import TRANSPOSES
+from glasshouse.targets.cpu.transposes import TRANSPOSES, panel_of
 
 MANY_ROWS, FEW_ROWS = 512, 128
 COLLIDING_BYTES = 2048
@@ -81,7 +81,7 @@ def in_rows(planner: PrimitivePlanner, node: Node, a: View):
 
 def in_layout(planner: PrimitivePlanner, b: View, b_desc, wanted, worth_keeping: bool) -> View:
     """A matrix b in the layout that oneDNN wants."""
-    node, panel = planner.node.inputs[1], planner.dnnl.panel_of(wanted)
+    node, panel = planner.node.inputs[1], panel_of(planner.dnnl.layout(wanted))
     if panel and is_read_across(b):
         return TRANSPOSES.add(planner.lowering, node, b, panel, worth_keeping)
     return planner.reordered(node, b, b_desc, wanted, worth_keeping)

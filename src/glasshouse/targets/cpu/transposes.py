@@ -12,8 +12,9 @@ from glasshouse.compile.lowerer import StepDescription
 from glasshouse.compile.view import View
 from glasshouse.graph.graph import Node
 from glasshouse.targets.cpu.handwritten import HandwrittenKernels, vector_functions
+from glasshouse.targets.cpu.onednn import MemoryLayout
 
-HEADER = vector_functions("gh_transpose.h")
+HEADER = vector_functions("gh_turn.h") + vector_functions("gh_transpose.h")
 STRIP = 64  # rows that are read side by side
 PART = 256  # columns of a strip that a core takes at a time
 
@@ -68,6 +69,15 @@ class Transposes(HandwrittenKernels):
 
 
 TRANSPOSES = Transposes()
+
+
+def panel_of(layout: MemoryLayout) -> int:
+    """How many columns a panel has, where a matrix lies in panels, one behind the other, each row
+    by row and without further rows; 0 for any other layout."""
+    if [axis for axis, _ in layout.blocks] != [0, 1] or layout.padded[0] != layout.shape[0]:
+        return 0
+    (_, tall), (_, wide) = layout.blocks
+    return wide if layout.strides == (tall * wide, layout.shape[0] * wide) else 0
 
 
 def text_of(padded: bool) -> str:
