@@ -47,9 +47,9 @@ def grads_of_ours(q, k, v, g, **options):
     return [x.numpy() for x in (out, *grads)]
 
 
-def check(shared: int, **options):
+def check(shared: int, keys=KEYS, **options):
     q, g = drawn(BATCH, HEADS, QUERIES, SIZE), drawn(BATCH, HEADS, QUERIES, SIZE, seed=1)
-    k, v = (drawn(BATCH, shared, KEYS, SIZE, seed=i) for i in (2, 3))
+    k, v = (drawn(BATCH, shared, keys, SIZE, seed=i) for i in (2, 3))
     mask = options.pop("attn_mask", None)
     theirs, own = dict(options), dict(options)
     if mask is not None:
@@ -82,6 +82,30 @@ def test_no_mask(small_blocks):
 
 def test_causal(small_blocks):
     check(HEADS, is_causal=True)
+
+
+@pytest.mark.parametrize("shared", [HEADS, 2])
+@pytest.mark.parametrize("part", [5, 18, QUERIES])
+def test_causal_parts_see_the_keys_up_to_their_last_query(small_blocks, monkeypatch, part, shared):
+    """Those of 5 and of 18 queries leave some for the last part; with one part all is one block."""
+    monkeypatch.setattr(matrix, "PART", part)
+    check(shared, keys=QUERIES, is_causal=True)
+
+
+def flops_of_attention(length: int) -> int:
+    """FLOPs of causal attention, forward and backward."""
+    q, k, v, g = (gh.tensor(drawn(2, 12, length, SIZE, seed=i)) for i in range(4))
+    with gh.FlopCounter() as counter, gh.backends.use("lazy"):
+        out, sums = matrix.flash_attention(q, k, v, is_causal=True)
+        matrix.flash_attention_backward(g, q, k, v, out, sums, 0.0, True)
+    return counter.total("all", "executed")
+
+
+def test_causal_parts_leave_out_scores_that_are_masked(monkeypatch):
+    parts = flops_of_attention(512)
+    monkeypatch.setattr(matrix, "visible_parts", lambda q, k, rows: [])
+    whole = flops_of_attention(512)
+    assert 0.6 < parts / whole < 0.65  # 1 + 2 + 3 + 4 of four times four
 
 
 def test_heads_that_share_keys(small_blocks):

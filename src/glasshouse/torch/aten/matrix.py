@@ -1,6 +1,9 @@
 """Products of matrices, and attention."""
 
 import math
+from functools import reduce
+from itertools import pairwise
+from operator import add
 
 import numpy as np
 
@@ -14,6 +17,7 @@ from glasshouse.torch.aten.shape import reshape
 from glasshouse.torch.table import aten
 
 INT64 = as_dtype("int64")
+PART = 128  # queries of causal attention that see as many keys
 
 
 @aten("mm", "bmm")
@@ -189,11 +193,17 @@ def flash_attention(q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, 
         out, sums = attended(q, k, v, attn_mask, is_causal, scale)
         return out, reshape(sums, sums.shape[:-1])
 
+    parts = visible_parts(q, k, blocks.rows) if is_causal and attn_mask is None else []
+
     def of_group(mask, q, k, v):
         def of_rows(carry, start, q, *own):
             masks = own[0] if own else mask
             return carry, attended(q, k, v, masks, is_causal, scale, start)
 
+        if parts:
+            cut = ((cut_rows(q, a, b), cut_rows(k, 0, b), cut_rows(v, 0, b), a) for a, b in parts)
+            done = [attended(*x, None, True, scale, start) for *x, start in cut]
+            return tuple(gh.concat(list(x), axis=-2) for x in zip(*done, strict=True))
         return by_rows(of_rows, blocks.rows, (), q, *rows_of_mask(mask, q))[1]
 
     out, sums = blocks.each(of_group, *map(blocks.grouped, (q, k, v)))
@@ -232,8 +242,12 @@ def flash_attention_backward(
         rows = (g, q, sums, inner)
         grad_q, grad_k, grad_v = pulled(*rows, keys, values, attn_mask, is_causal, scale)
     else:
+        parts = visible_parts(q, k, blocks.rows) if is_causal and attn_mask is None else []
 
         def of_group(mask, k, v, *rows):
+            if parts:
+                return pulled_by_parts(parts, rows, k, v, scale)
+
             def of_rows(carry, start, g, q, sums, inner, *own):
                 masks = own[0] if own else mask
                 grads = pulled(g, q, sums, inner, k, v, masks, is_causal, scale, start)
@@ -250,6 +264,39 @@ def flash_attention_backward(
     if heads != shared:
         grad_k, grad_v = (summed_heads(x, shared) for x in (grad_k, grad_v))
     return grad_q, grad_k, grad_v
+
+
+def visible_parts(q: Value, k: Value, rows: int) -> list[tuple[int, int]]:
+    """Queries in parts, each of which sees keys up to its last query, where `rows` of a block are
+    all of them and there is a key for each: up to half of the scores are then not computed."""
+    count = q.shape[-2]
+    if rows != count or k.shape[-2] != count or count < 2 * PART:
+        return []
+    bounds = [*range(0, count - PART + 1, PART), count]
+    return list(pairwise(bounds))
+
+
+def cut_rows(x: Value, start: int, stop: int) -> Value:
+    """(..., L, E) -> (..., stop - start, E)."""
+    return x if x.shape[-2] == stop - start else x[..., start:stop, :]
+
+
+def pulled_by_parts(parts, rows, k, v, scale: float):
+    """The gradients of queries, keys and values from those of each part, which sees the keys up to
+    its last query."""
+    done = []
+    for start, stop in parts:
+        own = (cut_rows(x, start, stop) for x in rows)
+        visible = (cut_rows(x, 0, stop) for x in (k, v))
+        done.append(pulled(*own, *visible, None, True, scale, start))
+    grad_q, *key_grads = zip(*done, strict=True)
+    totals = []
+    for grads in key_grads:
+        sums = []
+        for i, (start, stop) in enumerate(parts):
+            sums.append(reduce(add, (cut_rows(x, start, stop) for x in grads[i:])))
+        totals.append(gh.concat(sums, axis=-2))
+    return gh.concat(list(grad_q), axis=-2), *totals
 
 
 def pulled(g, q, sums, inner, k, v, mask, is_causal: bool, scale: float, start=0):
