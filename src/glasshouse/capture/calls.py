@@ -228,7 +228,7 @@ class CallRules:
         module = str(f.__globals__.get("__name__", ""))  # wraps() copies the name of another
         if is_skipped(module, f.__qualname__):
             return f"{module}.{f.__qualname__} is not captured"
-        if module.startswith(self.front.left_to_python):
+        if module not in self.front.looked_into and module.startswith(self.front.left_to_python):
             return self.front.why_left(f, module)
         missing = unknown_operation(code)
         return f"{f.__qualname__} has {missing}" if missing else None

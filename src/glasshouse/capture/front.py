@@ -38,6 +38,7 @@ class FrontEnd:
     in_place: frozenset = frozenset()  # functions that write to their first argument
     reentered: tuple[type, ...] = ()  # contexts of which one object can be entered again
     left_to_python: tuple[str, ...] = ()  # modules whose functions are never looked into
+    looked_into: frozenset[str] = frozenset()  # of these, those that are
     yields = False  # whether another library's front end captures the calls that it claims
     computes_for_real = False  # whether a trace's results are those of the call
 

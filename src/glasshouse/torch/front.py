@@ -46,6 +46,7 @@ class TorchFront(
     name = "torch"
     computes_for_real = True
     left_to_python = (*names.LEFT_TO_PYTHON, *names.OURS)
+    looked_into = frozenset(names.LOOKED_INTO)
     in_place = frozenset({operator.setitem})
 
     def __init__(self):

@@ -30,6 +30,8 @@ LEFT_TO_PYTHON = tuple(
         "utils.data utils.dlpack utils.tensorboard"
     ).split()
 )
+# Of these, what only calls modules, with other tensors in the place of theirs.
+LOOKED_INTO = {"torch._functorch.functional_call"}
 WHY_LEFT = {  # by the beginning of a module's name
     "torch._functorch": "torch.func transforms functions as they are",
     "torch.func": "torch.func transforms functions as they are",
@@ -111,7 +113,7 @@ RAISES = set(
     "multi_margin_loss multilabel_margin_loss binary_cross_entropy multinomial bernoulli "
     "bernoulli_ normal normal_ poisson searchsorted histc inverse cholesky cholesky_solve lu "
     "lu_solve solve det logdet slogdet svd eig qr pinverse matrix_power backward grad "
-    "_assert_async _assert triangular_solve lstsq".split()
+    "_assert_async _assert triangular_solve lstsq one_hot".split()
 )
 RAISES |= {name for name in dir(torch._C._linalg) if name.startswith("linalg_")}
 RAISES -= {f"linalg_{name}" for name in "vector_norm matmul vecdot cross diagonal vander".split()}

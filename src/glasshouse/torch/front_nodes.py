@@ -260,6 +260,8 @@ class TorchNodeFront(FrontEnd):
 
     def why_not(self, tracer, fn, name: str, args, kwargs) -> str | None:
         """Why a call cannot be a node; None if it can."""
+        if name == "one_hot" and self.has_classes(tracer, args, kwargs):
+            return None
         unary = fn is operator.index or name in READING_OPERATORS
         if unary or name in names.READS_VALUES or name == "where" and len(args) + len(kwargs) == 1:
             return f"{name}() needs a tensor's value"
@@ -278,6 +280,11 @@ class TorchNodeFront(FrontEnd):
         ):
             return f"{name}() needs a tensor's value"
         return None
+
+    def has_classes(self, tracer, args, kwargs) -> bool:
+        """Whether one_hot is told the number of classes, which it else takes from the values."""
+        count = kwargs.get("num_classes") or (args[1] if len(args) > 1 else Var(-1))
+        return type(count.value) is int and tracer.concretize(count) >= 0
 
     def picks(self, tracer, key: Var) -> bool:
         """Whether an index picks as many elements as its values say."""

@@ -131,7 +131,7 @@ def whole_hessian():
 REASONS = {
     gradient: "torch.func", gradient_with_more: "torch.func",
     gradients_of_each_sample: "torch.func",
-    ensemble: "torch.func", other_parameters: "torch.func", jacobians: "torch.func",
+    ensemble: "torch.func", jacobians: "torch.func",
     products: "torch.func", random_rows: "torch.func", effects_inside: "torch.func",
     rows_of_a_function: "torch.func", without_mutation: "torch.func",
     whole_hessian: "hessian runs as it is",
@@ -141,6 +141,11 @@ REASONS = {
 @pytest.mark.parametrize("make", REASONS, ids=lambda make: make.__name__)
 def test_transforms(make):
     same_story(make, reason=REASONS[make])
+
+
+def test_functional_call_is_captured():
+    gh.reset()
+    assert not same_story(other_parameters).capture.breaks
 
 
 @pytest.mark.parametrize("transform", [func.grad, func.jacrev, func.jacfwd, func.hessian])
