@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 processes = multiprocessing.get_context("forkserver")
+ENDING_SECONDS = 10  # for what a process does behind its work, such as to let go of its locks
 
 
 def begin_with(*modules: str) -> None:
@@ -42,6 +43,7 @@ def messages(work, args: tuple, seconds: float) -> Iterator:
                 return
             message = ours.recv()
             if message == "" and isinstance(message, Ended):
+                process.join(ENDING_SECONDS)
                 return
             yield message
     except EOFError:

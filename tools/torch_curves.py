@@ -177,7 +177,7 @@ def answer(send, model: str, rule: str, steps: int) -> None:
 
 def run_apart(model: str, rule: str, steps: int) -> dict:
     """A row, computed in a process of its own."""
-    found = next(apart.messages(answer, (model, rule, steps), SECONDS))
+    found, *_ = apart.messages(answer, (model, rule, steps), SECONDS)
     return {"agrees": False, "failed": str(found)} if isinstance(found, apart.Ended) else found
 
 

@@ -329,7 +329,7 @@ def answer(send, library: str, name: str, options) -> None:
 
 def run_apart(library: str, name: str, options) -> dict:
     """One model in a process of its own, so that a crash or a hang costs that model alone."""
-    result = next(apart.messages(answer, (library, name, options), options.seconds))
+    result, *_ = apart.messages(answer, (library, name, options), options.seconds)
     return {"right": False, "error": str(result)} if isinstance(result, apart.Ended) else result
 
 
