@@ -68,7 +68,7 @@ def divide_rounded(x, y, rounding_mode=None):
     return (x - fmod(x, y)) // y
 
 
-@aten("floor_divide.default", "floor_divide.Scalar", promotion=KEEP)
+@aten("floor_divide.default", "floor_divide.Scalar", promotion=DEFAULT)
 def floor_divide(x, y):
     x, y = values_of(x, y)
     return x // y
@@ -142,7 +142,7 @@ def fused_product(x, y, z):
 
 @aten("lerp.Scalar", "lerp.Tensor", promotion=DEFAULT)
 def interpolate(x, y, weight):
-    return x + weight * (y - x)
+    return gh.lerp(x, y, weight)
 
 
 @aten("maximum", promotion=KEEP)

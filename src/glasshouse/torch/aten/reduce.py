@@ -6,7 +6,7 @@ from glasshouse.dispatch import Value, cast, full, primitives
 from glasshouse.torch.aten.elementwise import truth
 from glasshouse.torch.aten.shape import axis_of, reshape
 from glasshouse.torch.dtypes import FROM_TORCH
-from glasshouse.torch.table import aten
+from glasshouse.torch.table import DEFAULT, aten
 
 FLOAT32, INT64 = as_dtype("float32"), as_dtype("int64")
 MEAN = 1  # PyTorch's number of that reduction
@@ -284,3 +284,11 @@ def nll_loss_backward(g, x, target, weight, reduction, ignore_index, total_weigh
     target = reshape(gh.where(target == ignore_index, full((), -1, INT64), target), rows)
     here = target == reshape(gh.arange(classes, dtype=INT64), along)
     return gh.where(here, g, full((), 0, g.dtype))
+
+
+@aten("smooth_l1_loss_backward", promotion=DEFAULT)
+def smooth_l1_loss_backward(g, x, target, reduction, beta):
+    """The gradient of x. PyTorch's own rule takes the sign of NaN, which is 0, for its slope."""
+    difference = x - target
+    slope = gh.where(gh.abs(difference) < beta, difference / beta, gh.sign(difference))
+    return g * slope / max(1, x.size) if reduction == MEAN else g * slope

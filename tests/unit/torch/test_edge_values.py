@@ -1,0 +1,77 @@
+"""Values at which formulas end: NaN, infinities, negative zero, and the least and largest numbers.
+What eager gives there, our backend gives, by references and by kernels."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.nn.functional as F  # noqa: E402
+
+from glasshouse.base.flags import flags  # noqa: E402
+from glasshouse.torch.backend import glasshouse  # noqa: E402
+
+NAN, INF = float("nan"), float("inf")
+NUMBERS = [INF, -INF, NAN, 0.0, -0.0, 2.0, -2.0, 7.5, 1e30, -1e-30]
+
+
+def every_pair():
+    x = torch.tensor(NUMBERS)
+    return torch.meshgrid(x, x, indexing="ij")
+
+
+def ends():
+    return (torch.tensor(NUMBERS),)
+
+
+CASES = {  # a function, and what makes its arguments
+    "floor_divide": (lambda x, y: x.detach() // y.detach(), every_pair),
+    "floor_divide of bfloat16": (
+        lambda x, y: x.detach().bfloat16() // y.detach().bfloat16(),
+        every_pair,
+    ),
+    "divided by a number": (lambda x: [x.detach() // INF, x.detach() // -2], ends),
+    "number divided": (lambda x: 3 // x.detach(), ends),
+    "div, rounded down": (lambda x, y: torch.div(x, y, rounding_mode="floor"), every_pair),
+    "lerp": (lambda x, y: [torch.lerp(x, y, w) for w in (0.0, 0.3, 0.5, 0.7, 1.0)], every_pair),
+    "lerp by a tensor": (lambda x, y: torch.lerp(x, y, y), every_pair),
+    "smooth_l1_loss": (lambda x, y: F.smooth_l1_loss(x, y, reduction="none"), every_pair),
+    "huber_loss": (lambda x, y: F.huber_loss(x, y, reduction="none", delta=0.5), every_pair),
+}
+
+
+def outcome(function, arguments):
+    """Results and gradients, with gradients that are not all alike."""
+    arguments = [x.requires_grad_(x.is_floating_point()) for x in arguments]
+    results = function(*arguments)
+    flat = [results] if isinstance(results, torch.Tensor) else list(results)
+    tracked = [x for x in flat if x.requires_grad]
+    if tracked:
+        sum((x.double() * (i + 1)).sum() for i, x in enumerate(tracked)).backward()
+    return [x.detach() for x in flat], [x.grad for x in arguments]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_ends(name):
+    function, arguments = CASES[name]
+    with flags.override(compile="never"):
+        got = outcome(torch.compile(function, backend=glasshouse), arguments())
+    torch.testing.assert_close(got, outcome(function, arguments()), equal_nan=True)
+
+
+def test_ends_in_kernels():
+    """All cases as one graph."""
+
+    def every_case(*arguments):
+        given, results = list(arguments), []
+        for function, make in CASES.values():
+            own, given = given[: counts[make]], given[counts[make] :]
+            result = function(*own)
+            results += [result] if isinstance(result, torch.Tensor) else result
+        return results
+
+    def arguments():
+        return [x for _, make in CASES.values() for x in make()]
+
+    counts = {make: len(make()) for _, make in CASES.values()}
+    got = outcome(torch.compile(every_case, backend=glasshouse), arguments())
+    torch.testing.assert_close(got, outcome(every_case, arguments()), equal_nan=True)
