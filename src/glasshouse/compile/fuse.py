@@ -91,7 +91,13 @@ def reads_in_place(other: FusedKernel, kernel: FusedKernel, used: set[PlannedBuf
         producer = stores[view.base]
         if producer.reduce and not reduces_rows(other) or not same_place(view, producer.store):
             return False
-    return True
+    return used.isdisjoint(gathered_from(kernel))
+
+
+def gathered_from(kernel: FusedKernel) -> set[PlannedBuffer]:
+    """What a kernel reads at positions that it computes; of an axis of size 1 they look fixed."""
+    exprs = parts_of([root.expr for root in kernel.roots])
+    return {e.view.base for e in exprs if e.op == "gather"}
 
 
 def same_place(view: View, store: View) -> bool:

@@ -64,7 +64,8 @@ def readable(array) -> np.ndarray:
     """An array that PyTorch takes: no scalar of NumPy's, writable, its elements row by row, as some
     of PyTorch's own kernels expect without a check."""
     array = np.asarray(array)
-    fits = array.flags.writeable and array.flags.c_contiguous
+    forward = min(array.strides, default=0) >= 0  # NumPy does not look at those of axes of size 1
+    fits = array.flags.writeable and array.flags.c_contiguous and forward
     return array if fits else array.copy(order="C")
 
 

@@ -7,6 +7,7 @@ from glasshouse import nn
 from glasshouse.base import as_dtype
 from glasshouse.dispatch.value import Value, cast, full
 from glasshouse.ops.elementwise import remainder
+from glasshouse.torch.aten.shape import typed
 from glasshouse.torch.dtypes import FROM_TORCH
 from glasshouse.torch.table import DEFAULT, KEEP, TO_BOOL, TO_FLOAT, aten
 
@@ -257,8 +258,9 @@ def where(condition, x, y):
 
 @aten("masked_fill.Scalar", "masked_fill.Tensor")
 def masked_fill(x, mask, value):
-    fill = cast(value, x.dtype) if isinstance(value, Value) else full((), value, x.dtype)
-    return gh.where(mask, fill, x)
+    if not isinstance(value, Value):
+        value = full((), typed(value, x.dtype), x.dtype)
+    return gh.where(mask, cast(value, x.dtype), x)
 
 
 # -- functions of one operand -----------------------------------------------------------------

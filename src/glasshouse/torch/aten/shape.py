@@ -27,7 +27,9 @@ def reshape(x: Value, shape) -> Value:
 
 def typed(value, dtype):
     """A number as Python has it for a dtype."""
-    return bool(value) if dtype.is_bool else int(value) if dtype.is_integer else float(value)
+    if dtype.is_bool or dtype.is_integer:
+        return bool(value) if dtype.is_bool else int(value)
+    return float(value) if dtype.is_floating else complex(value)
 
 
 def spread(option, count: int) -> tuple[int, ...]:
