@@ -93,7 +93,7 @@ def test_a_target_that_is_no_class_is_an_error():
 
     scores, classes = scores_and_classes("rows")
     compiled = torch.compile(loss_of, backend="glasshouse")
-    with pytest.raises(RuntimeError, match=f"index {CLASSES} is out of bounds"):
+    with pytest.raises(IndexError, match=f"Target {CLASSES} is out of bounds"):
         compiled(scores, torch.full_like(classes, CLASSES))
 
 

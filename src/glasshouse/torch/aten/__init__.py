@@ -5,6 +5,7 @@ from glasshouse.torch.aten import (
     create,
     elementwise,
     index,
+    loss,
     matrix,
     movement,
     norm,

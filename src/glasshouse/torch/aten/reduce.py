@@ -6,10 +6,9 @@ from glasshouse.dispatch import Value, cast, full, primitives
 from glasshouse.torch.aten.elementwise import truth
 from glasshouse.torch.aten.shape import axis_of, reshape
 from glasshouse.torch.dtypes import FROM_TORCH
-from glasshouse.torch.table import DEFAULT, aten
+from glasshouse.torch.table import aten
 
 FLOAT32, INT64 = as_dtype("float32"), as_dtype("int64")
-MEAN = 1  # PyTorch's number of that reduction
 
 
 def axes_of(axes, ndim: int) -> tuple[int, ...] | None:
@@ -267,28 +266,3 @@ def log_softmax_backward(g, y, axis, dtype):
         return cast(g * 0, FROM_TORCH[dtype])
     total = gh.sum(g, axis=axis, keepdims=True)
     return cast(g - gh.exp(wide(y)) * total, FROM_TORCH[dtype])
-
-
-@aten("nll_loss_backward", "nll_loss2d_backward")
-def nll_loss_backward(g, x, target, weight, reduction, ignore_index, total_weight):
-    """-weight[y] · g at the class y; 0 elsewhere, and where y is ignored. Selected, not scattered:
-    the kernel that reads it computes it, without memory of its own."""
-    axis = 0 if x.ndim < 2 else 1
-    classes, along = x.shape[axis], (-1,) + (1,) * (x.ndim - axis - 1)
-    rows = (*x.shape[:axis], 1, *x.shape[axis + 1 :])  # one value for each target
-    if reduction == MEAN:
-        g = g / total_weight
-    g = -reshape(g, (1,) * x.ndim if g.size == 1 else rows)
-    if weight is not None:
-        g = g * reshape(weight, along)
-    target = reshape(gh.where(target == ignore_index, full((), -1, INT64), target), rows)
-    here = target == reshape(gh.arange(classes, dtype=INT64), along)
-    return gh.where(here, g, full((), 0, g.dtype))
-
-
-@aten("smooth_l1_loss_backward", promotion=DEFAULT)
-def smooth_l1_loss_backward(g, x, target, reduction, beta):
-    """The gradient of x. PyTorch's own rule takes the sign of NaN, which is 0, for its slope."""
-    difference = x - target
-    slope = gh.where(gh.abs(difference) < beta, difference / beta, gh.sign(difference))
-    return g * slope / max(1, x.size) if reduction == MEAN else g * slope

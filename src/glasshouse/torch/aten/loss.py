@@ -1,0 +1,60 @@
+"""Losses and their gradients."""
+
+import glasshouse as gh
+from glasshouse.base import as_dtype
+from glasshouse.dispatch.primitive import primitives
+from glasshouse.dispatch.value import Value, cast, full
+from glasshouse.torch.aten.index import gather, rows_of
+from glasshouse.torch.aten.reduce import wide
+from glasshouse.torch.aten.shape import reshape
+from glasshouse.torch.table import DEFAULT, aten
+
+INT64 = as_dtype("int64")
+NONE, MEAN, SUM = range(3)  # PyTorch's numbers of reductions
+
+
+@aten("nll_loss_forward", "nll_loss2d_forward")
+def nll_loss(x, target, weight, reduction, ignore_index):
+    """(-weight[y] · x at the class y, reduced; the sum of these weights). PyTorch's own rule for it
+    would say of a class that is not there what `gather` says of an index."""
+    axis = 0 if x.ndim < 2 else 1
+    is_kept, zero = target != ignore_index, full((), 0, wide(x).dtype)
+    classes = gh.where(is_kept, target, full((), 0, target.dtype))
+    at = reshape(classes, (*x.shape[:axis], 1, *x.shape[axis + 1 :]))
+    loss = -reshape(wide(gather(x, axis, at)), target.shape)
+    weights = cast(is_kept, zero.dtype)
+    if weight is not None:
+        taken = primitives["gather"](wide(weight), rows_of(classes, weight.size), axis=0)
+        loss, weights = loss * taken, gh.where(is_kept, taken, zero)
+    loss = gh.where(is_kept, loss, zero)
+    if reduction == NONE and axis == 1:
+        return cast(loss, x.dtype), full((), 0, x.dtype)
+    total = gh.sum(weights)
+    if reduction != NONE:
+        loss = gh.sum(loss) / total if reduction == MEAN else gh.sum(loss)
+    return cast(loss, x.dtype), cast(total, x.dtype)
+
+
+@aten("nll_loss_backward", "nll_loss2d_backward")
+def nll_loss_backward(g, x, target, weight, reduction, ignore_index, total_weight):
+    """-weight[y] · g at the class y; 0 elsewhere, and where y is ignored. Selected, not scattered:
+    the kernel that reads it computes it, without memory of its own."""
+    axis = 0 if x.ndim < 2 else 1
+    classes, along = x.shape[axis], (-1,) + (1,) * (x.ndim - axis - 1)
+    rows = (*x.shape[:axis], 1, *x.shape[axis + 1 :])  # one value for each target
+    if reduction == MEAN:
+        g = g / total_weight
+    g = -reshape(g, (1,) * x.ndim if g.size == 1 else rows)
+    if weight is not None:
+        g = g * reshape(weight, along)
+    target = reshape(gh.where(target == ignore_index, full((), -1, INT64), target), rows)
+    here = target == reshape(gh.arange(classes, dtype=INT64), along)
+    return gh.where(here, g, full((), 0, g.dtype))
+
+
+@aten("smooth_l1_loss_backward", promotion=DEFAULT)
+def smooth_l1_loss_backward(g, x, target, reduction, beta):
+    """The gradient of x. PyTorch's own rule takes the sign of NaN, which is 0, for its slope."""
+    difference = x - target
+    slope = gh.where(gh.abs(difference) < beta, difference / beta, gh.sign(difference))
+    return g * slope / max(1, x.size) if reduction == MEAN else g * slope
