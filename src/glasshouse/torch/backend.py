@@ -9,6 +9,7 @@ from torch._decomp import core_aten_decompositions
 from torch._dynamo.backends.common import aot_autograd
 
 from glasshouse.compile.plan import no_collection
+from glasshouse.torch.eager_errors import RaisesAsEager, calls_of, writes_inputs
 from glasshouse.torch.options import TorchOptions, check_mode, checked_options
 from glasshouse.torch.partition import DECOMPOSITIONS, partition, partition_within
 from glasshouse.torch.runtime import (
@@ -106,4 +107,6 @@ def glasshouse(
     )
     with graphs_cached(module, given), no_collection():
         compiled = compile_graph(module, inputs)
-    return compiled if writes or sizes_vary(inputs) else WithoutZeros(compiled)
+    if not (writes or sizes_vary(inputs)):
+        compiled = WithoutZeros(compiled)
+    return RaisesAsEager(compiled, calls_of(module)) if writes_inputs() else compiled
