@@ -1,7 +1,8 @@
 """Errors of graphs that write to what they are given.
 
-A compiled graph writes to its inputs when all is computed. Eager has written by then what comes before
-the operation that raises; so where a compiled graph raises, PyTorch does its calls once more."""
+A compiled graph writes to its inputs when all is computed. Eager has written by then what comes
+before the operation that raises; so where a compiled graph raises, PyTorch does its calls once
+more."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Graphs that write to what they are given, and raise: eager's error, and what eager had written."""
+"""Graphs that write to what they are given, and raise: eager's error, and what eager wrote."""
 
 import pytest
 
