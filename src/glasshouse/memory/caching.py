@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from glasshouse.base import OutOfMemoryError
-from glasshouse.memory.direct import Mapping
+from glasshouse.memory.direct import Mapping, trim_heap
 from glasshouse.memory.manager import MemoryManager, register
 
 SPARE = 1.1  # of what was ever in use at once, beyond which free memory is returned
@@ -189,7 +189,9 @@ class CachingManager(MemoryManager):
         """Before more is mapped, return free mappings and ends of segments, the largest first,
         where there would be a tenth more than was ever in use at once: what a former phase needed
         shall not stay beside what this one maps. Less is kept, since the system clears what it
-        gives again."""
+        gives again. The same is true of what the C library keeps."""
+        if wanted > self.small_bytes and not self.simulated:
+            trim_heap()
         counts = self.counts
         most = SPARE * max(counts.peak_allocated_bytes, counts.allocated_bytes + wanted)
         last = [block for *_, block in self.large.blocks if block.is_last]

@@ -2,6 +2,7 @@
 
 import ctypes
 import mmap
+import os
 
 from glasshouse.memory.manager import MemoryManager, register
 
@@ -12,6 +13,15 @@ from glasshouse.memory.manager import MemoryManager, register
 PRIVATE = {}
 if hasattr(mmap, "MAP_ANONYMOUS"):
     PRIVATE["flags"] = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+
+C_LIBRARY = ctypes.CDLL(None) if os.name == "posix" else None
+
+
+def trim_heap() -> None:
+    """Have the C library return to the system what it keeps of freed memory, where it can."""
+    trim = getattr(C_LIBRARY, "malloc_trim", None)  # glibc's alone
+    if trim is not None:
+        trim(0)
 
 
 class Mapping:

@@ -10,6 +10,7 @@ import types
 import torch
 from torch.autograd import forward_ad
 
+from glasshouse import memory
 from glasshouse.capture.dispatching import miss
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import Var
@@ -95,9 +96,11 @@ class TorchFront(
         tracer.guards.add("eq", level, NO_LEVEL)
 
     def begin(self, tracer):
+        memory.current().empty_cache()  # what follows is computed in PyTorch's own memory
         tracer.wrote = False
         tracer.first_gradients, tracer.gradients_set = {}, set()
         tracer.tensor_checks, tracer.state_at_start = {}, state_now()
+        tracer.gradient_sources, tracer.computed_bytes = set(), 0
         tracer.given_memory, tracer.lifted_before = set(), 0  # of the graph's inputs
         tracer.plain_codes = {ContentlessMode.dispatch.__code__}  # of Python without effects
         tracer.graph.entry_modes = StateModes()

@@ -3,6 +3,7 @@
 import operator
 import sys
 import types
+import weakref
 from itertools import islice
 
 import torch
@@ -13,6 +14,7 @@ from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import Break, Recipe, UserError, ValueSource, Var, constant
 from glasshouse.ir.node import IRNode
 from glasshouse.torch import front_names as names
+from glasshouse.torch.dead_values import COMPUTED_BYTES, drop_dead_values
 from glasshouse.torch.front_names import name_of
 from glasshouse.torch.front_numbers import memory_of, tensor_facts
 from glasshouse.torch.front_settled import is_settled
@@ -58,6 +60,25 @@ class UsersFrames:
             sys.setprofile(None)
 
 
+class LeafBefore:
+    """A leaf, and its gradient as it is now. That is not kept alive: where it was replaced and is
+    gone, no operation was given it, and all that Python sees of it in a second run is its class."""
+
+    def __init__(self, leaf: torch.Tensor):
+        self.leaf = leaf
+        self.gradient = None if leaf.grad is None else weakref.ref(leaf.grad)
+
+    def restore_gradient(self) -> None:
+        """Have the gradient be as it was; zeros that take no memory stand for one that is gone."""
+        if self.gradient is None:
+            self.leaf.grad = None
+            return
+        gradient = self.gradient()
+        if gradient is None:
+            gradient = torch.zeros((), dtype=self.leaf.dtype).expand_as(self.leaf)
+        self.leaf.grad = gradient
+
+
 class TorchNodeFront(FrontEnd):
     """PyTorch's functions and methods as nodes."""
 
@@ -101,7 +122,11 @@ class TorchNodeFront(FrontEnd):
                 raise Break(reason, call, args, kwargs, PASS_HINT)
             if fn is not torch.autograd.grad:
                 self.forget_gradients(tracer)
+            drop_dead_values(tracer)
             return self.go_back(tracer, op, target, fn, args, kwargs)
+        if tracer.computed_bytes > COMPUTED_BYTES:
+            tracer.computed_bytes = 0
+            drop_dead_values(tracer)
         numbers = takes_numbers(name)
         try:
             return super().apply(tracer, op, target, fn, args, kwargs, numbers=numbers)
@@ -243,14 +268,14 @@ class TorchNodeFront(FrontEnd):
 
         def keep(tensors):
             leaves = [x for x in tensors if x.is_leaf and x.requires_grad]
-            gradients = [x.grad for x in leaves] if "setattr" in called else []
+            before = [LeafBefore(x) for x in leaves] if "setattr" in called else []
             generator = torch.get_rng_state() if draws else None
             if current.simulation is not None:
                 current.simulation.note(generator, "aten::get_rng_state")
 
             def undo():
-                for x, gradient in zip(leaves, gradients, strict=False):
-                    x.grad = gradient
+                for leaf in before:
+                    leaf.restore_gradient()
                 if generator is not None:
                     torch.set_rng_state(generator)
 
@@ -313,6 +338,8 @@ class TorchNodeFront(FrontEnd):
         node.meta.update(tensor_facts(value))
 
     def wrap(self, tracer, node: IRNode, result, args, target):
+        if self.is_tensor(result):
+            tracer.computed_bytes += result.numel() * result.element_size()
         if (
             isinstance(result, tuple)
             and type(result) is not tuple

@@ -1,6 +1,8 @@
 """Calls of captured graphs that are given numbers which only a run knows: rates, and what tensors
 hold. Compilers take tensors without axes in their place, computed before what they are given to."""
 
+from itertools import count
+
 import torch
 
 from glasshouse.ir.node import IRNode
@@ -11,6 +13,7 @@ from glasshouse.torch.layout import overlaps_itself
 SCALING = dict.fromkeys(("add", "sub", "mul", "div", "truediv", "true_divide"), 2)
 SCALING |= dict.fromkeys(("lerp", "addcmul", "addcdiv"), 3)
 FACTORS = ("alpha", "value")
+numbers = count()  # of storages: an address may be another one's later
 
 
 def is_number(node: IRNode) -> bool:
@@ -120,5 +123,11 @@ def memory(node: IRNode) -> int | None:
 
 
 def memory_of(tensor: torch.Tensor) -> int | None:
-    """What tells the memory of tensors apart; None where a tensor has none of its own."""
-    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else None
+    """A number that tells the memory of tensors apart, of those too that are gone by now; None
+    where a tensor has none of its own."""
+    if tensor.layout is not torch.strided:
+        return None
+    own = tensor.untyped_storage().__dict__
+    if "_gh_number" not in own:
+        own["_gh_number"] = next(numbers)
+    return own["_gh_number"]

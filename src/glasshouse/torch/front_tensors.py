@@ -115,9 +115,11 @@ class TorchTensorFront(FrontEnd):
         if first is None:
             tracer.guards.add("is", source, None)
             return Var(None)
-        loaded = tracer.load(first, source)
-        self.guard(tracer, loaded)
-        return loaded
+        # Its sizes and strides matter where an operation is given it: most are just replaced.
+        self.check_plain(first)
+        tracer.guards.add("type", source, type(first))
+        tracer.gradient_sources.add(id(source))
+        return tracer.load(first, source)
 
     def set_attribute(self, tracer, var, name, value):
         if name == "requires_grad" and value is not None and isinstance(var.origin, IRNode):
