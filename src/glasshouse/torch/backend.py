@@ -12,6 +12,7 @@ from glasshouse.compile.plan import no_collection
 from glasshouse.torch.eager_errors import RaisesAsEager, calls_of, writes_inputs
 from glasshouse.torch.options import TorchOptions, check_mode, checked_options
 from glasshouse.torch.partition import DECOMPOSITIONS, partition, partition_within
+from glasshouse.torch.recurrent import recurrent_layers_captured
 from glasshouse.torch.runtime import (
     TorchGraphProgram,
     keep_nothing_donated,
@@ -105,7 +106,7 @@ def glasshouse(
         keep_inference_input_mutations=writes,
         partition_fn=cut,
     )
-    with graphs_cached(module, given), no_collection():
+    with graphs_cached(module, given), no_collection(), recurrent_layers_captured():
         compiled = compile_graph(module, inputs)
     if not (writes or sizes_vary(inputs)):
         compiled = WithoutZeros(compiled)

@@ -70,12 +70,15 @@ def core_operators() -> list:
 
 
 def name_of(target) -> str:
-    """The name of an overload in the table; "" for what is no operator of ATen's or its prims'."""
+    """The name of an overload in the table; "" for what is no operator of ATen's, its prims' or
+    ours."""
     if not isinstance(target, torch._ops.OpOverload):
         return ""
     name = target._schema.name.partition("::")[2]
     if target.namespace == "prims":
         return f"prims.{name}"
+    if target.namespace == "glasshouse":
+        return f"glasshouse.{name}"
     return f"{name}.{target._overloadname}" if target.namespace == "aten" else ""
 
 

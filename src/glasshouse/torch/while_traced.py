@@ -1,5 +1,5 @@
 """What is otherwise while TorchDynamo traces a program for a backend of ours: cyclic garbage waits,
-and less is done in vain (`lean_trace.py`).
+less is done in vain (`lean_trace.py`), and recurrent layers are captured (`recurrent.py`).
 
 TorchDynamo calls back when it starts and ends, but does not say for which backend: that stands in
 a variable of its own. Programs for other backends are traced as they would be without us."""
@@ -9,6 +9,7 @@ import gc
 import sys
 
 from glasshouse.compile.plan import no_collection
+from glasshouse.torch.recurrent import recurrent_layers_captured
 
 try:
     from torch._dynamo.callback import callback_handler
@@ -30,7 +31,7 @@ def garbage_waits():
         gc.collect(1)
 
 
-CONTEXTS = (garbage_waits, lean)
+CONTEXTS = (garbage_waits, lean, recurrent_layers_captured)
 entered = contextlib.ExitStack()  # what ends with the trace
 
 

@@ -11,6 +11,7 @@ from glasshouse.torch.aten import (
     norm,
     pool,
     random,
+    recurrent,
     reduce,
     sample,
 )

@@ -1,0 +1,412 @@
+"""Recurrent layers of PyTorch as few operators: the loop over the steps of one direction is one.
+
+PyTorch keeps nn.LSTM, nn.GRU and nn.RNN out of graphs, or takes their loops apart into operators
+for each step. Here the product of all inputs with their weights is one operator, the loop one of
+ours, and the gradient of a weight one product of all steps. The bodies below are what PyTorch runs
+where a graph is left to it; Programs compute the entries of `aten/recurrent.py`."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+from torch._C import DispatchKey
+from torch._subclasses.fake_tensor import UnsupportedOperatorException
+from torch.nn import functional
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
+
+
+def in_order(stack: Tensor, reverse: bool) -> Tensor:
+    """The steps of a stack in the order of a loop."""
+    return stack.flip(0) if reverse else stack
+
+
+def stacked(steps: list[Tensor], reverse: bool) -> Tensor:
+    """What the steps of a loop gave, first step first."""
+    return torch.stack(steps[::-1] if reverse else steps)
+
+
+def before_steps(outputs: Tensor, first: Tensor, reverse: bool) -> Tensor:
+    """What each step of a loop was given of the step before."""
+    given = [outputs[1:], first[None]] if reverse else [first[None], outputs[:-1]]
+    return torch.cat(given)
+
+
+def over_steps(gradient: Tensor, given: Tensor) -> Tensor:
+    """The gradient of a weight (N, K) from those of its results (T, B, N) and what it was given
+    (T, B, K): one product of all steps."""
+    return gradient.flatten(0, 1).t() @ given.flatten(0, 1)
+
+
+def or_zeros(gradient: Tensor | None, stack: Tensor) -> Tensor:
+    return torch.zeros_like(stack) if gradient is None else gradient
+
+
+# -- LSTM --------------------------------------------------------------------------------------
+
+LSTMStacks = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+@torch.library.custom_op("glasshouse::lstm_loop", mutates_args=())
+def lstm_loop(
+    gates: Tensor, h: Tensor, c: Tensor, weight: Tensor, projection: Tensor | None, reverse: bool
+) -> LSTMStacks:
+    """The stacks of outputs h, of cells c, and of the gates i, f, g, o of an LSTM:
+    c' = σ(f) c + σ(i) tanh(g), h' = σ(o) tanh(c'), perhaps projected.
+
+    Shapes: gates (T, B, 4 H), h (B, P), c (B, H), weight (4 H, P), projection (P, H).
+    """
+    steps = []
+    for given in in_order(gates, reverse):
+        i, f, g, o = (given + h @ weight.t()).chunk(4, -1)
+        i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+        c = f * c + i * g
+        h = o * c.tanh()
+        if projection is not None:
+            h = h @ projection.t()
+        steps.append((h, c, i, f, g, o))
+    return tuple(stacked(list(parts), reverse) for parts in zip(*steps, strict=True))
+
+
+@lstm_loop.register_fake
+def _(gates, h, c, weight, projection, reverse):
+    steps = gates.shape[0]
+    cells = [gates.new_empty((steps, *c.shape)) for _ in range(5)]
+    return gates.new_empty((steps, *h.shape)), *cells
+
+
+@torch.library.custom_op("glasshouse::lstm_loop_backward", mutates_args=())
+def lstm_loop_backward(
+    grad_outputs: Tensor | None,
+    grad_cells: Tensor | None,
+    stacks: list[Tensor],
+    c: Tensor,
+    weight: Tensor,
+    projection: Tensor | None,
+    reverse: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of an LSTM's gates, of its first h and c, and of the outputs of all steps, each
+    with what comes by way of later steps. `stacks` are those of c, i, f, g, o."""
+    before = before_steps(stacks[0], c, reverse)
+    given = [or_zeros(grad_cells, before), before, *stacks]
+    if grad_outputs is None:
+        grad_outputs = weight.new_zeros((*before.shape[:2], weight.shape[1]))
+    dh, dc, steps = torch.zeros_like(grad_outputs[0]), torch.zeros_like(c), []
+    turned = [in_order(stack, not reverse) for stack in (grad_outputs, *given)]
+    for from_output, from_cell, c_before, c_now, i, f, g, o in zip(*turned, strict=True):
+        dh = dh + from_output
+        own = dh if projection is None else dh @ projection
+        t = c_now.tanh()
+        dc = dc + from_cell + own * o * (1 - t * t)
+        gates = torch.cat(
+            [
+                dc * g * i * (1 - i),
+                dc * c_before * f * (1 - f),
+                dc * i * (1 - g * g),
+                own * t * o * (1 - o),
+            ],
+            -1,
+        )
+        steps.append((gates, dh))
+        dh, dc = gates @ weight, dc * f
+    grad_gates, grad_all = (stacked(list(x), not reverse) for x in zip(*steps, strict=True))
+    return grad_gates, dh, dc, grad_all
+
+
+@lstm_loop_backward.register_fake
+def _(grad_outputs, grad_cells, stacks, c, weight, projection, reverse):
+    steps, batch, _ = stacks[0].shape
+    size, width = weight.shape
+    gates, outputs = c.new_empty((steps, batch, size)), c.new_empty((steps, batch, width))
+    return gates, c.new_empty((batch, width)), torch.empty_like(c), outputs
+
+
+def keep_lstm(ctx, inputs, output) -> None:
+    """Keep what the backward pass of an LSTM's loop reads."""
+    _, h, c, weight, projection, ctx.reverse = inputs
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(*output[2:])
+    ctx.save_for_backward(h, c, weight, projection, *output)
+
+
+def lstm_gradients(ctx, grad_outputs, grad_cells, *_):
+    """The gradients of an LSTM's loop."""
+    h, c, weight, projection, outputs, *stacks = ctx.saved_tensors
+    grad_gates, grad_h, grad_c, grad_all = torch.ops.glasshouse.lstm_loop_backward(
+        grad_outputs, grad_cells, stacks, c, weight, projection, ctx.reverse
+    )
+    grad_weight = over_steps(grad_gates, before_steps(outputs, h, ctx.reverse))
+    grad_projection = None
+    if projection is not None:
+        cells, *_, o = stacks
+        grad_projection = over_steps(grad_all, o * cells.tanh())
+    return grad_gates, grad_h, grad_c, grad_weight, grad_projection, None
+
+
+lstm_loop.register_autograd(lstm_gradients, setup_context=keep_lstm)
+
+
+def input_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The product of the inputs of all steps with their weight, and a bias."""
+    return functional.linear(x.flatten(0, 1), weight, bias).unflatten(0, x.shape[:2])
+
+
+def lstm_direction(x: Tensor, state: list[Tensor], weights: list[Tensor], reverse: bool):
+    """(outputs, [last h, last c]) of one direction of an LSTM."""
+    w_input, w_state, *others = weights
+    biases, projection = others[: len(others) // 2 * 2], others[len(others) // 2 * 2 :]
+    gates = input_product(x, w_input, biases[0] + biases[1] if biases else None)
+    outputs, cells, *_ = torch.ops.glasshouse.lstm_loop(
+        gates, *state, w_state, projection[0] if projection else None, reverse
+    )
+    last = 0 if reverse else -1
+    return outputs, [outputs[last], cells[last]]
+
+
+# -- GRU ---------------------------------------------------------------------------------------
+
+
+@torch.library.custom_op("glasshouse::gru_loop", mutates_args=())
+def gru_loop(
+    gates: Tensor, h: Tensor, weight: Tensor, bias: Tensor | None, reverse: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The stacks of outputs h of a GRU, of its gates r, z, n, and of what the state gives to n:
+    n = tanh(xₙ + σ(r) hₙ), h' = n + σ(z) (h - n).
+
+    Shapes: gates (T, B, 3 H), h (B, H), weight (3 H, H), bias (3 H,).
+    """
+    steps = []
+    for given in in_order(gates, reverse):
+        of_input = given.chunk(3, -1)
+        of_state = functional.linear(h, weight, bias).chunk(3, -1)
+        r, z = ((x + y).sigmoid() for x, y in zip(of_input[:2], of_state[:2], strict=True))
+        n = (of_input[2] + r * of_state[2]).tanh()
+        h = n + z * (h - n)
+        steps.append((h, r, z, n, of_state[2].contiguous()))
+    return tuple(stacked(list(parts), reverse) for parts in zip(*steps, strict=True))
+
+
+@gru_loop.register_fake
+def _(gates, h, weight, bias, reverse):
+    return tuple(gates.new_empty((gates.shape[0], *h.shape)) for _ in range(5))
+
+
+@torch.library.custom_op("glasshouse::gru_loop_backward", mutates_args=())
+def gru_loop_backward(
+    grad_outputs: Tensor,
+    outputs: Tensor,
+    stacks: list[Tensor],
+    h: Tensor,
+    weight: Tensor,
+    reverse: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of a GRU's gates by what the inputs and by what the state gave to them, and of
+    its first h. `stacks` are those of r, z, n and what the state gives to n."""
+    given = [grad_outputs, before_steps(outputs, h, reverse), *stacks]
+    dh, steps = torch.zeros_like(h), []
+    turned = [in_order(stack, not reverse) for stack in given]
+    for from_output, before, r, z, n, own in zip(*turned, strict=True):
+        dh = dh + from_output
+        dn = dh * (1 - z) * (1 - n * n)
+        dr, dz = dn * own * r * (1 - r), dh * (before - n) * z * (1 - z)
+        of_state = torch.cat([dr, dz, dn * r], -1)
+        steps.append((torch.cat([dr, dz, dn], -1), of_state))
+        dh = dh * z + of_state @ weight
+    return *(stacked(list(x), not reverse) for x in zip(*steps, strict=True)), dh
+
+
+@gru_loop_backward.register_fake
+def _(grad_outputs, outputs, stacks, h, weight, reverse):
+    sizes = (*outputs.shape[:2], weight.shape[0])
+    return h.new_empty(sizes), h.new_empty(sizes), h.new_empty(h.shape)
+
+
+def keep_gru(ctx, inputs, output) -> None:
+    """Keep what the backward pass of a GRU's loop reads."""
+    _, h, weight, bias, ctx.reverse = inputs
+    ctx.has_bias = bias is not None
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.save_for_backward(h, weight, *output)
+
+
+def gru_gradients(ctx, grad_outputs, *_):
+    """The gradients of a GRU's loop."""
+    h, weight, outputs, *stacks = ctx.saved_tensors
+    grad_gates, of_state, grad_h = torch.ops.glasshouse.gru_loop_backward(
+        grad_outputs, outputs, stacks, h, weight, ctx.reverse
+    )
+    grad_weight = over_steps(of_state, before_steps(outputs, h, ctx.reverse))
+    grad_bias = of_state.sum((0, 1)) if ctx.has_bias else None
+    return grad_gates, grad_h, grad_weight, grad_bias, None
+
+
+gru_loop.register_autograd(gru_gradients, setup_context=keep_gru)
+
+
+def gru_direction(x: Tensor, state: list[Tensor], weights: list[Tensor], reverse: bool):
+    """(outputs, [last h]) of one direction of a GRU."""
+    w_input, w_state, *biases = weights
+    gates = input_product(x, w_input, biases[0] if biases else None)
+    own = biases[1] if biases else None
+    outputs, *_ = torch.ops.glasshouse.gru_loop(gates, *state, w_state, own, reverse)
+    return outputs, [outputs[0 if reverse else -1]]
+
+
+# -- plain layers ------------------------------------------------------------------------------
+
+
+@torch.library.custom_op("glasshouse::rnn_loop", mutates_args=())
+def rnn_loop(gates: Tensor, h: Tensor, weight: Tensor, relu: bool, reverse: bool) -> Tensor:
+    """The stack of outputs h' = activation(x + W h) of a plain recurrent layer, of tanh or relu.
+
+    Shapes: gates (T, B, H), h (B, H), weight (H, H).
+    """
+    steps = []
+    for given in in_order(gates, reverse):
+        h = given + h @ weight.t()
+        h = h.relu() if relu else h.tanh()
+        steps.append(h)
+    return stacked(steps, reverse)
+
+
+@rnn_loop.register_fake
+def _(gates, h, weight, relu, reverse):
+    return gates.new_empty(gates.shape)
+
+
+@torch.library.custom_op("glasshouse::rnn_loop_backward", mutates_args=())
+def rnn_loop_backward(
+    grad_outputs: Tensor, outputs: Tensor, weight: Tensor, relu: bool, reverse: bool
+) -> tuple[Tensor, Tensor]:
+    """The gradients of a plain layer's gates and of its first h."""
+    dh, steps = torch.zeros_like(outputs[0]), []
+    turned = [in_order(stack, not reverse) for stack in (grad_outputs, outputs)]
+    for from_output, y in zip(*turned, strict=True):
+        dh = dh + from_output
+        steps.append(dh.masked_fill(y <= 0, 0) if relu else dh * (1 - y * y))
+        dh = steps[-1] @ weight
+    return stacked(steps, not reverse), dh
+
+
+@rnn_loop_backward.register_fake
+def _(grad_outputs, outputs, weight, relu, reverse):
+    return outputs.new_empty(outputs.shape), outputs.new_empty(outputs.shape[1:])
+
+
+def keep_rnn(ctx, inputs, output) -> None:
+    """Keep what the backward pass of a plain layer's loop reads."""
+    _, h, weight, ctx.relu, ctx.reverse = inputs
+    ctx.save_for_backward(h, weight, output)
+
+
+def rnn_gradients(ctx, grad_outputs):
+    """The gradients of a plain layer's loop."""
+    h, weight, outputs = ctx.saved_tensors
+    grad_gates, grad_h = torch.ops.glasshouse.rnn_loop_backward(
+        grad_outputs, outputs, weight, ctx.relu, ctx.reverse
+    )
+    grad_weight = over_steps(grad_gates, before_steps(outputs, h, ctx.reverse))
+    return grad_gates, grad_h, grad_weight, None, None
+
+
+rnn_loop.register_autograd(rnn_gradients, setup_context=keep_rnn)
+
+
+def rnn_direction(relu: bool) -> Callable:
+    """What runs one direction of a plain layer."""
+
+    def run(x: Tensor, state: list[Tensor], weights: list[Tensor], reverse: bool):
+        w_input, w_state, *biases = weights
+        gates = input_product(x, w_input, biases[0] + biases[1] if biases else None)
+        outputs = torch.ops.glasshouse.rnn_loop(gates, *state, w_state, relu, reverse)
+        return outputs, [outputs[0 if reverse else -1]]
+
+    return run
+
+
+# -- layers ------------------------------------------------------------------------------------
+
+
+def run_layers(direction: Callable, x: Tensor, states, params, *options) -> list[Tensor]:
+    """[outputs, last states …] of all layers, as PyTorch's operators of recurrent layers have it.
+
+    Shapes: x (T, B, I), or (B, T, I) if batch_first; states (layers · directions, B, …).
+    """
+    _, layers, dropout, train, bidirectional, batch_first = options
+    directions = 2 if bidirectional else 1
+    count = len(params) // (layers * directions)
+    x, lasts = x.transpose(0, 1) if batch_first else x, []
+    for layer in range(layers):
+        outputs = []
+        for turn in range(directions):
+            at = layer * directions + turn
+            weights = params[at * count : (at + 1) * count]
+            made, last = direction(x, [state[at] for state in states], weights, turn == 1)
+            outputs.append(made)
+            lasts.append(last)
+        x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
+        if train and layer < layers - 1:
+            x = torch.dropout(x, dropout, train)
+    x = x.transpose(0, 1) if batch_first else x
+    return [x, *(torch.stack(parts) for parts in zip(*lasts, strict=True))]
+
+
+def is_taken(tensors: list[Tensor]) -> bool:
+    """Whether recurrent layers with these operands are computed here: in float32 alone."""
+    fits = all(x.dtype == torch.float32 and x.device.type == "cpu" for x in tensors)
+    is_plain = not any(is_traceable_wrapper_subclass(x) or x.numel() == 0 for x in tensors)
+    is_transformed = torch._C._functorch.peek_interpreter_stack() is not None
+    return fits and is_plain and not is_transformed and not torch.is_autocast_enabled("cpu")
+
+
+KERNELS = {
+    torch.ops.aten.lstm.input: lstm_direction,
+    torch.ops.aten.gru.input: gru_direction,
+    torch.ops.aten.rnn_tanh.input: rnn_direction(relu=False),
+    torch.ops.aten.rnn_relu.input: rnn_direction(relu=True),
+}
+PACKED = [  # of PackedSequence, which eager computes
+    torch.ops.aten.lstm.data,
+    torch.ops.aten.gru.data,
+    torch.ops.aten.rnn_tanh.data,
+    torch.ops.aten.rnn_relu.data,
+]
+
+
+def in_place_of(operator) -> Callable:
+    """What computes an operator of recurrent layers while a graph is made for us.
+
+    It raises: UnsupportedOperatorException where it is left to eager, which breaks the graph there
+    """
+    direction = KERNELS.get(operator)
+
+    def compute(x, states, params, *options):
+        states = states if isinstance(states, (tuple, list)) else (states,)
+        if direction is None or not is_taken([x, *states, *params]):
+            raise UnsupportedOperatorException(operator)
+        return tuple(run_layers(direction, x, states, params, *options))
+
+    return compute
+
+
+@contextlib.contextmanager
+def recurrent_layers_captured() -> Iterator[None]:
+    """Inside, TorchDynamo captures recurrent layers, whose operators are those of this file."""
+    config = torch._dynamo.config
+    if config.allow_rnn:  # the user has loops taken apart, or this is inside already
+        yield
+        return
+    before = {op: dict(op.py_kernels) for op in (*KERNELS, *PACKED)}
+    try:
+        for operator in before:
+            for key in KEYS:
+                operator.py_kernels[key] = in_place_of(operator)
+            operator._dispatch_cache.clear()
+        with config.patch(allow_rnn=True):
+            yield
+    finally:
+        for operator, kernels in before.items():
+            operator.py_kernels.update(kernels)
+            operator._dispatch_cache.clear()
