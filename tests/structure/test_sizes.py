@@ -37,6 +37,7 @@ MANY_PARAMETERS = {
     "torch/aten/": "the signatures are those of ATen's operators",
     "torch/cost_formulas.py": "the signatures are those of PyTorch's operators",
     "torch/partition.py:batch_norm": "the signature is that of ATen's operator",
+    "torch/recurrent.py": "operators of PyTorch take a flat list of tensors and options",
     "interop/torch_twins.py": "sizes of published models, as their own constructors take them",
     "speech/models.py": "sizes of published models, with their defaults",
     "text/models.py": "sizes of published models, with their defaults",
