@@ -53,17 +53,17 @@ def true_divide(lhs, rhs):
 
 def floor_divide(lhs, rhs):
     """The largest integers not above lhs / rhs; for floats by the quotient of lhs - remainder,
-    exact where floor(lhs / rhs) rounds up. An infinite lhs has none, as in Python: NaN.
+    exact where floor(lhs / rhs) rounds up.
 
     Source: Python's float floor division.
     """
     if not lhs.dtype.is_floating:
         return bind(primitives["div"], (lhs, rhs), {})
-    card = primitives["where"]
+    quotient = lhs / rhs
     exact = bind(primitives["round"], ((lhs - lhs % rhs) / rhs,), {})
-    below_one = 0 - cast((lhs < 0) ^ (rhs < 0), exact.dtype)  # where |lhs / rhs| < 1: 0 or -1
-    floor = bind(card, (abs(lhs) < abs(rhs), below_one, exact), {})
-    return bind(card, ((lhs == 0) | (rhs == 0), lhs / rhs, floor), {})
+    floor = bind(primitives["floor"], (quotient,), {})
+    special = (quotient - quotient != 0) | (floor == 0) | (rhs - rhs != 0)
+    return bind(primitives["where"], (special, floor, exact), {})
 
 
 @composed(scalars=True)

@@ -61,7 +61,7 @@ def promotion_of_division(named: dict):
 def divide_rounded(x, y, rounding_mode=None):
     x, y = values_of(x, y)
     if rounding_mode == "floor":
-        return x // y
+        return floor_quotient(x, y)
     if rounding_mode is None:
         return x / y
     if x.dtype.is_floating:
@@ -69,10 +69,21 @@ def divide_rounded(x, y, rounding_mode=None):
     return (x - fmod(x, y)) // y
 
 
+def floor_quotient(x, y):
+    """The largest whole number not above x / y, as Python has it: NaN for an infinite x, and -1
+    where x / y is below 0 by however little. The array API standard has it otherwise there, which
+    `x // y` of ours follows."""
+    if not x.dtype.is_floating:
+        return x // y
+    exact = gh.round((x - x % y) / y)
+    below_one = 0 - cast((x < 0) ^ (y < 0), exact.dtype)  # where |x / y| < 1: 0 or -1
+    floor = gh.where(gh.abs(x) < gh.abs(y), below_one, exact)
+    return gh.where((x == 0) | (y == 0), x / y, floor)
+
+
 @aten("floor_divide.default", "floor_divide.Scalar", promotion=DEFAULT)
 def floor_divide(x, y):
-    x, y = values_of(x, y)
-    return x // y
+    return floor_quotient(*values_of(x, y))
 
 
 @aten("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor", promotion=DEFAULT)
