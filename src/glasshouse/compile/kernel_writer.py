@@ -6,6 +6,7 @@ positions the loop over i has, `step0` a number of elements between two of them 
 decides for which of the sizes a text is compiled."""
 
 import re
+from collections.abc import Iterable
 from contextlib import contextmanager
 
 from glasshouse.compile.kernel_pattern import KernelPattern, SizeSource
@@ -83,6 +84,11 @@ class KernelWriter:
 def size_line(name: str, number: int, alignment: str = "") -> str:
     """The line of a kernel that takes a size."""
     return f"  const int64_t {name} = (int64_t)a[{number}]{alignment};"
+
+
+def size_lines(names: Iterable[str], first: int) -> str:
+    """The lines of a kernel that take its sizes, which stand behind `first` other arguments."""
+    return "".join(size_line(name, k) + "\n" for k, name in enumerate(names, first))
 
 
 def canonical(text: str) -> str:

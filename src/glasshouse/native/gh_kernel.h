@@ -27,19 +27,23 @@ static inline int64_t gh_index(int64_t at, int64_t size, int64_t *error) {
   return good ? from_start : 0;
 }
 
-/* Word `n` of the random stream of a key: Philox4x32-10 (Salmon et al. 2011), as in ops/random.py.
- * The words of 32 bits lie in 64, where vectors multiply them without moving them. */
+/* A round of Philox4x32-10 (Salmon et al. 2011), as in ops/random.py, on variables c0 to c3. The words
+ * of 32 bits lie in 64, where vectors multiply them without moving them. */
+#define GH_PHILOX_ROUND(k0, k1) do { \
+    const uint64_t p0 = (uint64_t)(uint32_t)c0 * 0xD2511F53u, p1 = (uint64_t)(uint32_t)c2 * 0xCD9E8D57u; \
+    c0 = (p1 >> 32) ^ c1 ^ k0; \
+    c1 = p1; \
+    c2 = (p0 >> 32) ^ c3 ^ k1; \
+    c3 = p0; \
+    k0 += 0x9E3779B9u; \
+    k1 += 0xBB67AE85u; \
+  } while (0)
+
+/* Word `n` of the random stream of a key. */
 static inline uint32_t gh_random(uint64_t n, uint32_t k0, uint32_t k1, uint32_t word2, uint32_t word3) {
   uint64_t c0 = n >> 2, c1 = n >> 34, c2 = word2, c3 = word3;
-  for (int round = 0; round < 10; round++) {
-    const uint64_t p0 = (uint64_t)(uint32_t)c0 * 0xD2511F53u, p1 = (uint64_t)(uint32_t)c2 * 0xCD9E8D57u;
-    c0 = (p1 >> 32) ^ c1 ^ k0;
-    c1 = p1;
-    c2 = (p0 >> 32) ^ c3 ^ k1;
-    c3 = p0;
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
+  for (int round = 0; round < 10; round++)
+    GH_PHILOX_ROUND(k0, k1);
   const uint64_t even = n & 2u ? c2 : c0, odd = n & 2u ? c3 : c1;
   return (uint32_t)(n & 1u ? odd : even);
 }
@@ -59,15 +63,8 @@ static inline const uint32_t *gh_random_row(uint64_t first, int64_t count, uint3
       const uint64_t n = begin + (uint64_t)(j + i);
       uint64_t c0 = n, c1 = n >> 32, c2 = word2, c3 = word3;
       uint32_t r0 = k0, r1 = k1;
-      _Pragma("GCC unroll 10") for (int round = 0; round < 10; round++) {
-        const uint64_t p0 = (uint64_t)(uint32_t)c0 * 0xD2511F53u, p1 = (uint64_t)(uint32_t)c2 * 0xCD9E8D57u;
-        c0 = (p1 >> 32) ^ c1 ^ r0;
-        c1 = p1;
-        c2 = (p0 >> 32) ^ c3 ^ r1;
-        c3 = p0;
-        r0 += 0x9E3779B9u;
-        r1 += 0xBB67AE85u;
-      }
+      _Pragma("GCC unroll 10") for (int round = 0; round < 10; round++)
+        GH_PHILOX_ROUND(r0, r1);
       low[i] = (uint32_t)c0 | c1 << 32;
       high[i] = (uint32_t)c2 | c3 << 32;
     }

@@ -408,5 +408,6 @@ def recurrent_layers_captured() -> Iterator[None]:
             yield
     finally:
         for operator, kernels in before.items():
+            operator.py_kernels.clear()
             operator.py_kernels.update(kernels)
             operator._dispatch_cache.clear()

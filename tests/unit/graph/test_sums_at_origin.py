@@ -4,20 +4,11 @@ import numpy as np
 import pytest
 
 import glasshouse as gh
-from glasshouse.base.flags import flags
 from glasshouse.compile import plan, program
 from glasshouse.graph.sums_at_origin import axes_together
 
+pytestmark = pytest.mark.usefixtures("alone")
 SIZES = (4, 6, 5, 48)
-
-
-@pytest.fixture(autouse=True)
-def compiled(monkeypatch):
-    """No other Programs, and none that others find."""
-    with gh.backends.use("lazy") as backend, flags.override(compile="always"):
-        backend.evaluate()
-        monkeypatch.setattr(program, "programs", {})
-        yield
 
 
 def gradients(shape, axes, order=(0, 1, 2, 3)):

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import glasshouse as gh
-from glasshouse.base.flags import flags
 from glasshouse.compile import program
 from glasshouse.nn import functional as F
 from glasshouse.targets.cpu import onednn
@@ -12,15 +11,6 @@ from glasshouse.targets.cpu.onednn import Unavailable
 from glasshouse.targets.cpu.onednn_lowerer import PrimitivePlanner
 
 pytestmark = pytest.mark.skipif(onednn.library() is None, reason="oneDNN is not here")
-
-
-@pytest.fixture
-def alone(monkeypatch):
-    """No other Programs, and none that others find."""
-    with gh.backends.use("lazy") as backend, flags.override(compile="always", winograd=False):
-        backend.evaluate()
-        monkeypatch.setattr(program, "programs", {})
-        yield
 
 
 def layers():
@@ -49,13 +39,13 @@ def check(found) -> None:
         np.testing.assert_allclose(y, z, rtol=0, atol=1e-5 * np.abs(z).max())
 
 
-def test_a_bias_is_part_of_the_primitive(alone):
+def test_a_bias_is_part_of_the_primitive(without_winograd):
     check(layers())
     names = [info.name for info in steps() if info.kind == "onednn"]
     assert "matmul + add" in names and "conv + add" in names
 
 
-def test_a_primitive_that_takes_no_bias_is_followed_by_a_kernel(alone, monkeypatch):
+def test_a_primitive_that_takes_no_bias_is_followed_by_a_kernel(without_winograd, monkeypatch):
     real = PrimitivePlanner.bias
 
     def none(self, view, shape):
@@ -70,7 +60,7 @@ def test_a_primitive_that_takes_no_bias_is_followed_by_a_kernel(alone, monkeypat
     assert not any("add" in name for name in names)
 
 
-def test_what_onednn_has_no_fast_way_for_is_done_on_the_host(alone, monkeypatch):
+def test_what_onednn_has_no_fast_way_for_is_done_on_the_host(without_winograd, monkeypatch):
     def none(self, *args, **more):
         raise Unavailable("nothing here")
 
@@ -91,14 +81,14 @@ def attention_like(n: int):
     return (scores * 2).mT @ heads
 
 
-def test_operands_are_read_where_they_lie(alone):
+def test_operands_are_read_where_they_lie(without_winograd):
     found = attention_like(16).numpy()
     with gh.backends.use("numpy"):
         np.testing.assert_allclose(found, attention_like(16).numpy(), rtol=1e-5, atol=1e-5)
     assert "permute" not in " ".join(info.name for info in steps())
 
 
-def test_a_product_that_is_read_in_two_dtypes_is_rounded(alone):
+def test_a_product_that_is_read_in_two_dtypes_is_rounded(without_winograd):
     rng = np.random.default_rng(1)
     a, b = (gh.tensor(rng.standard_normal((16, 16), np.float32)).astype("bfloat16") for _ in "ab")
     product = a @ b
@@ -112,7 +102,7 @@ def test_a_product_that_is_read_in_two_dtypes_is_rounded(alone):
     ("rows", "columns", "reordered"),
     [(512, 128, True), (511, 128, False), (512, 120, False), (128, 1536, True), (128, 2048, False)],
 )
-def test_matrices_go_into_the_layout_of_a_large_product(alone, rows, columns, reordered):
+def test_matrices_go_into_the_layout_of_a_large_product(without_winograd, rows, columns, reordered):
     """Where there are many rows, or the rows of the second fall into few sets of the cache."""
     rng = np.random.default_rng(2)
     a, b = (rng.standard_normal(s, np.float32) for s in ((rows, 64), (64, columns)))
@@ -122,7 +112,7 @@ def test_matrices_go_into_the_layout_of_a_large_product(alone, rows, columns, re
 
 
 @pytest.mark.parametrize(("rows", "copied"), [(1024, True), (1023, False)])
-def test_a_matrix_that_lies_in_columns_is_copied_for_many_rows(alone, rows, copied):
+def test_a_matrix_that_lies_in_columns_is_copied_for_many_rows(without_winograd, rows, copied):
     rng = np.random.default_rng(2)
     a, b = (rng.standard_normal(s, np.float32) for s in ((rows, 64), (128, 64)))
     found = (gh.tensor(a) @ gh.tensor(b).T).numpy()

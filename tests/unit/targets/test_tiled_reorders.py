@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import glasshouse as gh
-from glasshouse.base.flags import flags
 from glasshouse.compile import program
 from glasshouse.compile.emitted import StaleCode
 from glasshouse.nn import functional as F
@@ -87,15 +86,6 @@ def test_other_layouts_are_left_to_onednn(name):
     assert tiles_between(*OTHERS[name]) is None
 
 
-@pytest.fixture
-def alone(monkeypatch):
-    """No other Programs, and none that others find."""
-    with gh.backends.use("lazy") as backend, flags.override(compile="always", winograd=False):
-        backend.evaluate()
-        monkeypatch.setattr(program, "programs", {})
-        yield
-
-
 def pointwise(rows: int, columns: int, stride: int) -> list[np.ndarray]:
     """A convolution of single positions, and its gradients."""
     rng = np.random.default_rng(0)
@@ -110,7 +100,9 @@ def pointwise(rows: int, columns: int, stride: int) -> list[np.ndarray]:
 @needs_onednn
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("rows, columns", [(64, 32), (2048, 64), (80, 48), (128, 1024), (40, 24)])
-def test_convolutions_have_the_bits_of_onednns_reorders(alone, monkeypatch, rows, columns, stride):
+def test_convolutions_have_the_bits_of_onednns_reorders(
+    without_winograd, monkeypatch, rows, columns, stride
+):
     ours = pointwise(rows, columns, stride)
     monkeypatch.setattr(program, "programs", {})
     monkeypatch.setattr(PrimitivePlanner, "tiles_between", lambda *_: None)
@@ -119,7 +111,7 @@ def test_convolutions_have_the_bits_of_onednns_reorders(alone, monkeypatch, rows
 
 
 @needs_onednn
-def test_layouts_that_onednn_chooses_are_met_by_tiles(alone, monkeypatch):
+def test_layouts_that_onednn_chooses_are_met_by_tiles(without_winograd, monkeypatch):
     planned = []
     emit = TiledReorder.emit
     monkeypatch.setattr(TiledReorder, "emit", lambda self: planned.append(self) or emit(self))
@@ -129,7 +121,7 @@ def test_layouts_that_onednn_chooses_are_met_by_tiles(alone, monkeypatch):
 
 
 @needs_onednn
-def test_code_for_other_layouts_is_stale(alone):
+def test_code_for_other_layouts_is_stale(without_winograd):
     """For another number of threads, perhaps: our kernels would write what oneDNN does not read."""
     dnnl, calls = onednn.library(), []
     load = onednn.PrimitiveCall.load

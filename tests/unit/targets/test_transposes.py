@@ -4,23 +4,16 @@ import numpy as np
 import pytest
 
 import glasshouse as gh
-from glasshouse.base.flags import flags
 from glasshouse.compile import program
 from glasshouse.compile.toolchain import threads_used
 from glasshouse.targets.cpu import onednn, onednn_products
 from glasshouse.targets.cpu.onednn_products import COLUMNS_ACROSS, TERMS_ACROSS
 
-pytestmark = pytest.mark.skipif(onednn.library() is None, reason="oneDNN is not here")
+pytestmark = [
+    pytest.mark.usefixtures("alone"),
+    pytest.mark.skipif(onednn.library() is None, reason="oneDNN is not here"),
+]
 LAID_OUT = {"first": (True, False), "second": (False, True), "both": (True, True)}
-
-
-@pytest.fixture(autouse=True)
-def alone(monkeypatch):
-    """No other Programs, and none that others find."""
-    with gh.backends.use("lazy") as backend, flags.override(compile="always"):
-        backend.evaluate()
-        monkeypatch.setattr(program, "programs", {})
-        yield
 
 
 def whole_numbers(rows: int, columns: int, across: bool):

@@ -17,7 +17,7 @@ from glasshouse.compile.c_text import (
 )
 from glasshouse.compile.emitted import CKernel, EmittedStep
 from glasshouse.compile.kernel_cache import IF_PARALLEL, PARALLEL_SIZE
-from glasshouse.compile.kernel_writer import PARALLEL, size_line
+from glasshouse.compile.kernel_writer import PARALLEL, size_lines
 from glasshouse.compile.loops import PARALLEL_WORK
 from glasshouse.compile.lowerer import Claim, GraphUsers
 from glasshouse.graph.graph import Node
@@ -58,9 +58,9 @@ class AxisKernels(HandwrittenKernels):
         shared = units > 1 and self.work * x.spec.size > PARALLEL_WORK
         sizes = {"pre": pre, "size": size, "post": post, **self.sizes(node)}
         sizes[PARALLEL_SIZE] = int(shared)
-        lines = [size_line(name, k) for k, name in enumerate(sizes, len(views))]
-        lines += [f"  {memory_type(v.base.dtype)} *b{k} = a[{k}];" for k, v in enumerate(views)]
-        text = "\n".join([*lines, self.body(node, post == 1)]) + "\n"
+        lines = [f"  {memory_type(v.base.dtype)} *b{k} = a[{k}];" for k, v in enumerate(views)]
+        taken = size_lines(sizes, len(views))
+        text = taken + "\n".join([*lines, self.body(node, post == 1)]) + "\n"
         args = [(v.base, v.offset) for v in views] + [("size", n) for n in sizes.values()]
         return EmittedStep(args, CKernel(text, guarded(self.helpers) if self.helpers else ""))
 

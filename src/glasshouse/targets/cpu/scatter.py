@@ -4,7 +4,7 @@ from math import prod
 
 from glasshouse.compile.emitted import CKernel, EmittedStep
 from glasshouse.compile.kernel_cache import IF_PARALLEL, PARALLEL_SIZE
-from glasshouse.compile.kernel_writer import PARALLEL, size_line
+from glasshouse.compile.kernel_writer import PARALLEL, size_lines
 from glasshouse.compile.loops import PARALLEL_WORK
 from glasshouse.compile.lowerer import Claim, GraphUsers
 from glasshouse.compile.view import View
@@ -53,7 +53,7 @@ def emit_updates(node, indices: View, updates: View, out: View) -> EmittedStep:
         "chunks": chunks,
         PARALLEL_SIZE: int(chunks > 1 and count * post > PARALLEL_WORK),
     }
-    taken = "".join(size_line(name, k) + "\n" for k, name in enumerate(sizes, 4))
+    taken = size_lines(sizes, 4)
     declared = "".join(f"  {line}\n" for line in pointers(indices, updates, out))
     text = f"""\
 {taken}{declared}\

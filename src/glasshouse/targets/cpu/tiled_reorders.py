@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from glasshouse.compile.emitted import CKernel, EmittedStep
 from glasshouse.compile.kernel_cache import IF_PARALLEL, PARALLEL_SIZE
-from glasshouse.compile.kernel_writer import size_line
+from glasshouse.compile.kernel_writer import size_lines
 from glasshouse.compile.loops import PARALLEL_WORK
 from glasshouse.compile.view import View, strides_of
 from glasshouse.targets.cpu.handwritten import vector_functions
@@ -60,7 +60,7 @@ class TiledReorder(NamedTuple):
     def emit(self) -> EmittedStep:
         sizes = self.tiles._asdict()
         sizes[PARALLEL_SIZE] = int(self.tiles.elements > PARALLEL_WORK)
-        taken = "".join(size_line(name, k) + "\n" for k, name in enumerate(sizes, len(self.views)))
+        taken = size_lines(sizes, len(self.views))
         args = [(view.base, view.offset) for view in self.views]
         given = [("size", size) for size in sizes.values()]
         return EmittedStep([*args, *given], CKernel(taken + TEXT, HEADER))

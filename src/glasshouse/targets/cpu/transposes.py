@@ -6,7 +6,7 @@ from typing import NamedTuple
 from glasshouse.base import Spec, float32
 from glasshouse.compile.emitted import CKernel, EmittedStep
 from glasshouse.compile.kernel_cache import IF_PARALLEL
-from glasshouse.compile.kernel_writer import PARALLEL, size_line
+from glasshouse.compile.kernel_writer import PARALLEL, size_lines
 from glasshouse.compile.loops import PARALLEL_WORK
 from glasshouse.compile.lowerer import StepDescription
 from glasshouse.compile.view import View
@@ -61,7 +61,7 @@ class Transposes(HandwrittenKernels):
         planned = step.plan
         args = [(view.base, view.offset) for view in planned.views]
         args += [("size", size) for size in planned.sizes.values()]
-        taken = "".join(size_line(name, k) + "\n" for k, name in enumerate(planned.sizes, 2))
+        taken = size_lines(planned.sizes, len(planned.views))
         return EmittedStep(args, CKernel(taken + text_of(planned.panel > 0), HEADER))
 
     def describe(self, step) -> StepDescription:
