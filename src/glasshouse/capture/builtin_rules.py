@@ -185,7 +185,7 @@ def on_sequence(make):
             return t.deliver(then, make(t, []))
         if fn.value is tuple and type(args[0].value) is tuple:
             return t.deliver(then, args[0])
-        items = t.sequence(args[0])
+        items = t.iterated(args[0])
         if items is not None:
             return t.deliver(then, make(t, list(items)))
 

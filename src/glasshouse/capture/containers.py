@@ -86,6 +86,10 @@ class ContainerRules:
             return self.front.unbind(self, var)
         return None
 
+    def iterated(self, var: Var) -> list[Var] | None:
+        """As `sequence`; None too where the class says in Python what iteration gives."""
+        return None if self.iterates_in_python(var) else self.sequence(var)
+
     def whole_set(self, var: Var) -> None:
         """Know every element of a set."""
         if var.items is None:
@@ -236,7 +240,7 @@ class ContainerRules:
                 self.do(list.__delitem__, var.value, raw)
                 del items[raw]
             elif isinstance(raw, slice):
-                new = self.sequence(value)
+                new = self.iterated(value)
                 if new is None:
                     raise Break("assignment of a slice", None)
                 self.do(list.__setitem__, var.value, raw, [x.value for x in new])

@@ -400,7 +400,7 @@ class MethodRules:
                 return Var(None)
             return None
         elif name in SET_ALGEBRA:
-            others = [self.sequence(x) for x in args]
+            others = [self.iterated(x) for x in args]
             if None in others:
                 return None
             raw = [{self.concrete_key(y) for y in other} for other in others]
@@ -446,7 +446,7 @@ class MethodRules:
             return self.extend(
                 this, how, args[0], then=lambda t, v: t.extend(this, how, *rest, then=then)
             )
-        items = self.sequence(args[0])
+        items = self.iterated(args[0])
         if items is None:
             fn = self.extension(args[0]) if isinstance(this.value, list) else add_all
             return self.call_function(Var(fn), [this, args[0]], {}, done)

@@ -226,7 +226,7 @@ class OpcodeHandlers:
     op_DICT_MERGE = op_DICT_UPDATE
 
     def op_UNPACK_SEQUENCE(self, f, ins):
-        items = self.sequence(f.stack[-1])
+        items = self.iterated(f.stack[-1])
         if items is None:
             return self.unpack_unknown(f, f.stack.pop())
         f.stack.pop()
@@ -255,7 +255,7 @@ class OpcodeHandlers:
 
     def op_UNPACK_EX(self, f, ins):
         before, after = ins.arg & 255, ins.arg >> 8
-        items = self.sequence(f.stack[-1])
+        items = self.iterated(f.stack[-1])
         if items is None:
             return self.unpack_unknown(f, f.stack.pop())
         f.stack.pop()
@@ -439,7 +439,7 @@ class OpcodeHandlers:
             kwargs = {self.concretize(k): v for k, v in self.entries(f.stack.pop())}
         if not all(isinstance(k, str) for k in kwargs):
             self.fail(TypeError("keywords must be strings"))
-        args = self.sequence(f.stack[-1])
+        args = self.iterated(f.stack[-1])
         if args is None:
             iterable = f.stack[-1]
             if not any(hasattr(type(iterable.value), n) for n in ("__iter__", "__getitem__")):

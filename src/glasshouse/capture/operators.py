@@ -242,7 +242,7 @@ class OperatorRules:
                 return lhs if a else rhs
             return self.new_list(joined) if type(a) is list else self.new_tuple(joined)
         if fn is operator.iadd and type(a) is list:
-            items = self.sequence(rhs)
+            items = self.iterated(rhs)
             if items is not None:
                 for x in list(items):
                     self.container_method(lhs, "append", [x])

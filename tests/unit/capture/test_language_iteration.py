@@ -676,6 +676,32 @@ def an_iterator_is_not_reversed(x):
         return str(error), x + 1
 
 
+class Lists(list):
+    def __iter__(self):
+        yield 1
+
+
+class Tuples(tuple):
+    def __iter__(self):
+        yield 1
+
+
+def given(*args):
+    return args
+
+
+@case(X)
+def iteration_asks_the_class_before_the_items(x):
+    a, b = Lists([2]), Tuples((2,))
+    made = list(a), tuple(a), set(a), list(b), tuple(b), set(b), [*a, *b], given(*a, *b), given(*a)
+    joined, joined[:0] = [7], a
+    joined += a
+    joined.extend(b)
+    (c,) = a
+    d, *e = b
+    return made, joined, {3}.union(a), sorted(a), sum(b), c, d, e, a[0], b.index(2), x + 1
+
+
 @pytest.mark.parametrize(("fn", "args", "options"), case)
 def test_iteration(fn, args, options):
     check(fn, *args, **options)
