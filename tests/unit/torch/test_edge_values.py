@@ -35,6 +35,10 @@ CASES = {  # a function, and what makes its arguments
     "lerp": (lambda x, y: [torch.lerp(x, y, w) for w in (0.0, 0.3, 0.5, 0.7, 1.0)], every_pair),
     "lerp by a tensor": (lambda x, y: torch.lerp(x, y, y), every_pair),
     "smooth_l1_loss": (lambda x, y: F.smooth_l1_loss(x, y, reduction="none"), every_pair),
+    "softmax of single numbers": (
+        lambda x: [part for n in x for part in (F.softmax(n, -1), F.log_softmax(n, 0))],
+        ends,
+    ),
     "huber_loss": (lambda x, y: F.huber_loss(x, y, reduction="none", delta=0.5), every_pair),
 }
 

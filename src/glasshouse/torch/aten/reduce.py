@@ -228,7 +228,7 @@ def shifted(x: Value, axis: int) -> Value:
 @aten("_softmax")
 def softmax(x, axis, half_to_float):
     if x.ndim == 0 or x.size == 0:
-        return full(x.shape, 1, x.dtype)
+        return gh.exp(x - x)  # 1, but NaN of NaN and infinities
     e = gh.exp(shifted(wide(x), axis))
     y = e / gh.sum(e, axis=axis, keepdims=True)
     return y if half_to_float else cast(y, x.dtype)
@@ -245,7 +245,7 @@ def safe_softmax(x, axis, dtype=None):
 @aten("_log_softmax")
 def log_softmax(x, axis, half_to_float):
     if x.ndim == 0 or x.size == 0:
-        return full(x.shape, 0, x.dtype)
+        return x - x
     moved = shifted(wide(x), axis)
     y = moved - gh.log(gh.sum(gh.exp(moved), axis=axis, keepdims=True))
     return y if half_to_float else cast(y, x.dtype)
@@ -255,7 +255,7 @@ def log_softmax(x, axis, half_to_float):
 def softmax_backward(g, y, axis, dtype):
     gy = wide(g) * wide(y)
     if y.ndim == 0:
-        return cast(gy * 0, FROM_TORCH[dtype])
+        return cast(gy - wide(y) * gy, FROM_TORCH[dtype])
     return cast(gy - wide(y) * gh.sum(gy, axis=axis, keepdims=True), FROM_TORCH[dtype])
 
 
@@ -263,6 +263,6 @@ def softmax_backward(g, y, axis, dtype):
 def log_softmax_backward(g, y, axis, dtype):
     g = wide(g)
     if y.ndim == 0:
-        return cast(g * 0, FROM_TORCH[dtype])
+        return cast(g - gh.exp(wide(y)) * g, FROM_TORCH[dtype])
     total = gh.sum(g, axis=axis, keepdims=True)
     return cast(g - gh.exp(wide(y)) * total, FROM_TORCH[dtype])
