@@ -62,6 +62,33 @@ def test_ends(name):
     torch.testing.assert_close(got, outcome(function, arguments()), equal_nan=True)
 
 
+DIVISIONS = {
+    "//": lambda x, y: x // y,
+    "%": lambda x, y: x % y,
+    "fmod": torch.fmod,
+    "rounded towards 0": lambda x, y: torch.div(x, y, rounding_mode="trunc"),
+    "uint8": lambda x, y: x.to(torch.uint8) // y.to(torch.uint8),
+    "by a number": lambda x, y: x // 0 + y,
+    "of a number": lambda x, y: x + 3 % y,
+}
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_whole_numbers_over_zero_are_an_error(name, compile):
+    function, x = DIVISIONS[name], torch.tensor([5, -7, 0])
+    with flags.override(compile=compile):
+        compiled = torch.compile(function, backend=glasshouse)
+        for y in (torch.tensor([2, 0, 3]), torch.tensor(0)):
+            with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+                compiled(x, y)
+        if name != "by a number":
+            for y in (torch.tensor([2, -1, 3]), torch.tensor(2)):
+                torch.testing.assert_close(compiled(x, y), function(x, y))
+        nothing = torch.tensor([], dtype=torch.int64)
+        torch.testing.assert_close(compiled(nothing, nothing), function(nothing, nothing))
+
+
 def test_ends_in_kernels():
     """All cases as one graph."""
 

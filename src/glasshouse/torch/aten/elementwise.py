@@ -5,7 +5,7 @@ import math
 import glasshouse as gh
 from glasshouse import nn
 from glasshouse.base import as_dtype
-from glasshouse.dispatch.value import Value, cast, full
+from glasshouse.dispatch import Value, cast, full, primitives
 from glasshouse.ops.elementwise import remainder
 from glasshouse.torch.aten.shape import typed
 from glasshouse.torch.dtypes import FROM_TORCH
@@ -18,6 +18,17 @@ def values_of(*operands):
     """The operands as values: a number takes the dtype and shape () of its fellow."""
     like = next(x for x in operands if isinstance(x, Value))
     return [x if isinstance(x, Value) else full((), x, like.dtype) for x in operands]
+
+
+def divided_by(x, y):
+    """Both as values, for a division. Whole numbers over 0 are an error in PyTorch: a table of a
+    single element is read outside then, upon which PyTorch does the call and says so."""
+    given = y
+    x, y = values_of(x, y)
+    if y.dtype.is_inexact or (isinstance(given, int) and given != 0):
+        return x, y
+    ones = primitives["gather"](full((1,), 1, y.dtype), cast(y == 0, as_dtype("int64")), axis=0)
+    return x, y * ones
 
 
 # -- arithmetic -------------------------------------------------------------------------------
@@ -59,14 +70,15 @@ def promotion_of_division(named: dict):
 
 @aten("div.Tensor_mode", "div.Scalar_mode", promotion=promotion_of_division)
 def divide_rounded(x, y, rounding_mode=None):
-    x, y = values_of(x, y)
+    if rounding_mode is None:
+        x, y = values_of(x, y)
+        return x / y
+    x, y = divided_by(x, y)
     if rounding_mode == "floor":
         return floor_quotient(x, y)
-    if rounding_mode is None:
-        return x / y
     if x.dtype.is_floating:
         return gh.trunc(x / y)
-    return (x - fmod(x, y)) // y
+    return (x - signed_remainder(x, y)) // y
 
 
 def floor_quotient(x, y):
@@ -83,19 +95,23 @@ def floor_quotient(x, y):
 
 @aten("floor_divide.default", "floor_divide.Scalar", promotion=DEFAULT)
 def floor_divide(x, y):
-    return floor_quotient(*values_of(x, y))
+    return floor_quotient(*divided_by(x, y))
 
 
 @aten("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor", promotion=DEFAULT)
 def modulo(x, y):
-    x, y = values_of(x, y)
+    x, y = divided_by(x, y)
     return x % y
 
 
 @aten("fmod.Tensor", "fmod.Scalar", promotion=DEFAULT)
 def fmod(x, y):
+    return signed_remainder(*divided_by(x, y))
+
+
+def signed_remainder(x, y):
     """The remainder with the sign of x."""
-    x, y = gh.broadcast_arrays(*values_of(x, y))
+    x, y = gh.broadcast_arrays(x, y)
     if x.dtype.kind == "uint":
         return x % y
     rest = remainder(gh.abs(x), gh.abs(y))
