@@ -9,6 +9,8 @@ from math import prod
 from glasshouse.compile.expr import Expr, Exprs, parts_of
 from glasshouse.compile.lower import Lowering
 from glasshouse.compile.steps import (
+    MAX_BUFFERS,
+    MAX_ROOTS,
     FusedKernel,
     LoweredStep,
     PlannedBuffer,
@@ -18,8 +20,6 @@ from glasshouse.compile.steps import (
 from glasshouse.compile.view import View, same_strides
 
 WINDOW = 48  # how many steps back a kernel looks for one to join
-MAX_ROOTS = 16
-MAX_BUFFERS = 24  # pointers and cache ways that one kernel may use
 MIN_ROWS = 4  # rows that a kernel with a row-by-row reduction needs, to keep the cores busy
 
 

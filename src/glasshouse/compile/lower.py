@@ -15,6 +15,8 @@ from glasshouse.compile.expr import Expr, Exprs
 from glasshouse.compile.joined_order import order_for_chain
 from glasshouse.compile.lowerer import Claim, claim_nodes, graph_of_node, remaining_nodes
 from glasshouse.compile.steps import (
+    MAX_BUFFERS,
+    MAX_ROOTS,
     FusedKernel,
     LoweredStep,
     PlannedBuffer,
@@ -239,9 +241,14 @@ class Lowering:
         view = View(None, 0, node.shape, strides_of(node.shape, order))
         order, at = order_for_chain(view, self.chain_from(node)) or order, 0
         whole = self.buffer(node.spec, order, node).view()
+        kernel: FusedKernel | None = None
         for x in node.inputs:
             part = whole._replace(offset=at * whole.strides[axis], shape=x.shape)
-            self.fill(node, part, self.expr[x.number])
+            root = Root(part, self.expr[x.number], node=node)
+            if kernel is None or not shares_reads(kernel, x.shape, root):
+                kernel = FusedKernel(self.target.fused, x.shape, [], None, mergeable=False)
+                self.steps.append(kernel)
+            kernel.roots.append(root)
             at += x.shape[axis]
         self.expr[node.number] = self.exprs.load(whole)
 
@@ -385,6 +392,15 @@ def around(whole: View, widths) -> list[View]:
         part = View(whole.base, start * whole.strides[axis], shape, whole.strides)
         parts += [part] * (stop > start)
     return parts
+
+
+def shares_reads(kernel: FusedKernel, shape, root: Root) -> bool:
+    """Whether a kernel that fills parts of a buffer fills a further one for less than another
+    kernel would: it reads operands of it already."""
+    reads, more = kernel.reads(), {v.base for v in root.expr.loads}
+    fits = len(kernel.roots) < MAX_ROOTS and len(reads | more) < MAX_BUFFERS
+    shared = any(2 * b.spec.size >= prod(shape) for b in reads & more)
+    return fits and shared and kernel.domain == shape
 
 
 def is_packed(view: View) -> bool:

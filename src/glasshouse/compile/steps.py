@@ -10,6 +10,9 @@ from glasshouse.compile.expr import Expr
 from glasshouse.compile.view import View, strides_of
 from glasshouse.graph.graph import Node
 
+MAX_ROOTS = 16  # results of one kernel
+MAX_BUFFERS = 24  # pointers and cache ways that one kernel may use
+
 
 class PlannedBuffer:
     """Memory for one value: its spec, the order of its axes in memory, and where it lies.

@@ -91,3 +91,46 @@ def graph_of_chain():
         recording = record.recorder.take()
     del y
     return [node for node in graph_of(recording).nodes if node.op in ("permute", "reshape")]
+
+
+def parts_of_two(axis: int = 1):
+    """Parts joined: three read the same two operands, one reads another, one has another shape."""
+    a, b, c = (gh.tensor(np.arange(i, 40 + i, dtype=np.float32).reshape(5, 8)) for i in range(3))
+    return gh.concat([a * b, c * 2, a - b, b * 3, b[:, :4] if axis else b[:4]], axis=axis)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_parts_that_read_the_same_are_written_by_one_kernel(axis):
+    with gh.backends.use("lazy") as backend:
+        backend.evaluate()
+        result = parts_of_two(axis)
+        recording = record.recorder.take()
+    steps = describe_steps(ProgramPlan(graph_of(recording))).splitlines()
+    del result
+    assert [line.count("concatenate") for line in steps if "concatenate" in line] == [1, 1, 2, 1]
+    with flags.override(compile="always"):
+        compiled = parts_of_two(axis).numpy()
+    with gh.backends.use("numpy"):
+        np.testing.assert_array_equal(compiled, parts_of_two(axis).numpy())
+
+
+def test_one_kernel_fills_only_so_many_parts():
+    def joined(count: int = 40):
+        x = gh.tensor(np.arange(12, dtype=np.float32).reshape(3, 4))
+        return gh.concat([x * i for i in range(count)], axis=1)
+
+    with flags.override(compile="always"):
+        compiled = joined().numpy()
+    with gh.backends.use("numpy"):
+        np.testing.assert_array_equal(compiled, joined().numpy())
+
+
+def test_parts_of_an_operand_exchange_their_places_though_nobody_reads_it_any_more():
+    x = np.arange(64, dtype=np.float32)
+    with flags.override(compile="always"):
+        doubled = gh.tensor(x) * 2
+        gh.eval(doubled)
+        turned = gh.concat([doubled[32:] + doubled[:32], doubled[:32] * 3], axis=0)
+        del doubled
+        found = turned.numpy()
+    np.testing.assert_array_equal(found, np.concatenate([2 * (x[32:] + x[:32]), 6 * x[:32]]))

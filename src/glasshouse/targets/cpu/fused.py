@@ -28,4 +28,5 @@ class FusedLowerer(Lowerer):
     def describe(self, step) -> StepDescription:
         names = [f"{r.reduce or 'map'} {r.node.op if r.node else ''}" for r in step.roots]
         text = f"{self.label} over {step.domain}: {', '.join(map(str.strip, names))}"
-        return StepDescription(text, [r.node for r in step.roots if r.node is not None])
+        nodes = {r.node: None for r in step.roots if r.node is not None}  # a node may fill parts
+        return StepDescription(text, list(nodes))

@@ -14,18 +14,18 @@ GH_FN int gh_wide(int64_t columns, int64_t first) {
 }
 
 /* The panel that begins with column `first` of a matrix whose element (k, j) lies at
-   b[k * down + j * along]. */
+   b[k * down + j * along]: squares are transposed in registers where a column lies in one piece. */
 GH_FN void gh_panel(const float *b, int64_t down, int64_t along, int64_t depth, int64_t columns,
                     int64_t first, float *to) {
   const int64_t width = gh_wide(columns, first) * GH_LANES;
   b += first * along;
   to += first * depth;
-  const int64_t block = along == 1 ? 1 : GH_LANES; /* rows of the panel: elements of a line of the cache */
-  for (int64_t k = 0; k < depth; k += block) {
-    const int64_t end = k + block < depth ? k + block : depth;
-    for (int64_t j = 0; j < width; j++)
-      for (int64_t i = k; i < end; i++) to[i * width + j] = b[i * down + j * along];
+  if (down == 1) {
+    gh_strip(b, along, width, depth, to, width, width);
+    return;
   }
+  for (int64_t k = 0; k < depth; k++)
+    for (int64_t j = 0; j < width; j++) to[k * width + j] = b[k * down + j * along];
 }
 
 /* `rows` rows by a part of a panel, in registers: c = a b, or c += a b. Meanwhile what is read from

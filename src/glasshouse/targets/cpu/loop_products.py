@@ -15,7 +15,7 @@ from glasshouse.compile.view import View
 from glasshouse.graph.graph import Node
 from glasshouse.targets.cpu.handwritten import FUSED, HandwrittenKernels, vector_functions
 
-HEADER = vector_functions("gh_rows.h")
+HEADER = "".join(map(vector_functions, ("gh_turn.h", "gh_transpose.h", "gh_rows.h")))
 ROWS = range(8, 49)  # that were measured to be faster
 FEW_ELEMENTS = 1 << 18  # of the matrix: as many as a core's own cache holds
 VECTOR = 16  # elements; multiplications and additions in a cycle
