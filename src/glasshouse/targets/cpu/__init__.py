@@ -8,5 +8,6 @@ from glasshouse.targets.cpu.onednn_convolutions import OnednnConvolutions
 from glasshouse.targets.cpu.onednn_products import OnednnProducts
 from glasshouse.targets.cpu.scatter import ScatterKernels
 from glasshouse.targets.cpu.target import CPU
+from glasshouse.targets.cpu.weight_gradients import WeightGradients
 from glasshouse.targets.cpu.windows import WindowKernels
 from glasshouse.targets.cpu.winograd import WinogradConvolutions

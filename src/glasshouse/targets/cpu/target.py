@@ -13,6 +13,7 @@ from glasshouse.targets.cpu.scan import LoopLowerer
 from glasshouse.targets.cpu.scatter import ScatterKernels
 from glasshouse.targets.cpu.start_wait import CollectiveLowerer
 from glasshouse.targets.cpu.symmetric_products import SymmetricProducts
+from glasshouse.targets.cpu.weight_gradients import WeightGradients
 from glasshouse.targets.cpu.windows import WindowKernels
 from glasshouse.targets.cpu.winograd import WinogradConvolutions
 
@@ -37,6 +38,7 @@ CPU = CpuTarget(
         LoopProducts(),
         OnednnProducts(),
         DepthwiseConvolutions(),
+        WeightGradients(),
         OnednnConvolutions(),
         WindowKernels(),
         ScatterKernels(),

@@ -1,0 +1,113 @@
+"""The gradients of convolutions' weights by our kernel: those of the reference and of oneDNN, for
+every shape and number of threads, and where it is used."""
+
+import numpy as np
+import pytest
+
+import glasshouse as gh
+from glasshouse.base.flags import flags
+from glasshouse.compile import program, toolchain
+from glasshouse.ops.contract import conv_weight_grad
+from glasshouse.targets.cpu import weight_gradients
+
+SHAPES = {  # images, channels, made, (height, width), kernel, stride, padding, dilation
+    "whole panels": (2, 64, 28, (8, 12), (1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1)),
+    "parts of panels": (3, 37, 45, (7, 11), (1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1)),
+    "few channels": (2, 16, 17, (9, 6), (1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1)),
+    "one channel": (2, 1, 1, (9, 6), (1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1)),
+    "steps": (2, 40, 33, (9, 14), (1, 1), (2, 3), ((0, 0), (0, 0)), (1, 1)),
+    "kernels with steps": (2, 33, 70, (15, 16), (3, 3), (2, 2), ((1, 1), (1, 1)), (1, 1)),
+    "uneven padding": (1, 20, 9, (11, 8), (2, 3), (1, 2), ((2, 0), (0, 3)), (1, 1)),
+    "padding of one position": (1, 18, 16, (6, 6), (1, 1), (1, 1), ((1, 1), (2, 0)), (1, 1)),
+    "gaps": (2, 35, 18, (13, 12), (3, 2), (1, 1), ((2, 2), (0, 3)), (2, 3)),
+    "many blocks": (4, 24, 30, (21, 20), (1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1)),
+    "one position": (1, 50, 20, (1, 1), (1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1)),
+}
+TOLERANCE = 1e-5  # of the largest element
+
+
+@pytest.fixture
+def fresh(monkeypatch):
+    """Programs made here are of no use to others."""
+    monkeypatch.setattr(program, "programs", {})
+    monkeypatch.setattr(flags, "compile", "always")
+
+
+@pytest.fixture
+def everywhere(fresh, monkeypatch):
+    """Also where it is slower."""
+    monkeypatch.setattr(weight_gradients, "is_faster", lambda node: True)
+    monkeypatch.setattr(flags, "winograd", False)
+
+
+def gradient(shape, dtype: str = "float32", spoilt: bool = False) -> np.ndarray:
+    """The gradient of a convolution's weights with the current backend; `spoilt`: one NaN in it."""
+    images, channels, made, size, kernel, stride, padding, dilation = shape
+    out = [
+        (n + sum(pair) - (k - 1) * gap - 1) // step + 1
+        for n, k, step, pair, gap in zip(size, kernel, stride, padding, dilation, strict=True)
+    ]
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((images, channels, *size), np.float32)
+    g = rng.standard_normal((images, made, *out), np.float32)
+    if spoilt:
+        g[0, made - 1, -1, -1] = np.nan
+    x, g = (gh.tensor(a, dtype=dtype) for a in (x, g))
+    how = {"stride": stride, "padding": padding, "dilation": dilation, "groups": 1}
+    return conv_weight_grad(x, g, shape=kernel, **how).numpy().astype(np.float32)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_gradients_are_those_of_the_reference(everywhere, name):
+    found = gradient(SHAPES[name])
+    with gh.backends.use("numpy"):
+        expected = gradient(SHAPES[name])
+    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("name", ["parts of panels", "kernels with steps"])
+def test_gradients_are_those_of_onednn(everywhere, monkeypatch, name):
+    found = gradient(SHAPES[name])
+    monkeypatch.setattr(weight_gradients, "is_faster", lambda node: False)
+    monkeypatch.setattr(program, "programs", {})
+    expected = gradient(SHAPES[name])
+    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE * np.abs(expected).max())
+
+
+def test_a_nan_spoils_the_weights_of_its_channel_alone(everywhere):
+    found = gradient(SHAPES["parts of panels"], spoilt=True)
+    assert np.isnan(found[-1]).all()
+    assert np.isfinite(found[:-1]).all()
+
+
+@pytest.mark.parametrize("name", ["parts of panels", "kernels with steps", "few channels"])
+def test_bits_do_not_depend_on_the_number_of_threads(everywhere, monkeypatch, name):
+    monkeypatch.setattr(weight_gradients, "CORES", 3)
+    openmp = toolchain.share_openmp()
+    before, found = openmp.omp_get_max_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            openmp.omp_set_num_threads(threads)
+            found.append(gradient(SHAPES[name]).tobytes())
+    finally:
+        openmp.omp_set_num_threads(before)
+    assert found[0] == found[1] == found[2]
+
+
+def kind_of(shape, dtype: str = "float32") -> str:
+    """The kind of the step that computes the gradient."""
+    with gh.profile() as prof:
+        gradient(shape, dtype)
+    (kind,) = {row.kind for row in prof.kernels() if "conv" in row.name}
+    return kind
+
+
+def test_it_is_used_where_onednn_is_slower(fresh, monkeypatch):
+    monkeypatch.setattr(weight_gradients, "WIDE", True)
+    large = (2, 32, 48, (24, 24), (1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1))
+    strided = (2, 32, 48, (33, 33), (3, 3), (2, 2), ((1, 1), (1, 1)), (1, 1))
+    few_positions = (2, 32, 48, (16, 16), (1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1))
+    few_channels = (2, 8, 48, (24, 24), (1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1))
+    assert kind_of(large) == kind_of(strided) == "panels"
+    assert kind_of(few_positions) == kind_of(few_channels) == "onednn"
+    assert kind_of(large, "bfloat16") == "onednn"
