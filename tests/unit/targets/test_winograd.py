@@ -17,7 +17,7 @@ from glasshouse.dispatch import backend as backends
 from glasshouse.graph import record
 from glasshouse.nn.functional import conv2d, relu
 from glasshouse.ops.contract import conv, conv_data_grad, conv_weight_grad
-from glasshouse.targets.cpu import CPU, winograd
+from glasshouse.targets.cpu import CPU, weight_gradients, winograd
 
 PASSES = ("conv", "conv_data_grad", "conv_weight_grad")
 # Of the largest element: about three times the error of a direct sum (docs/numerics.md).
@@ -255,7 +255,8 @@ def test_flag_turns_it_off(monkeypatch, on):
         found = trained()
         kinds, flops, executed = kinds_and_flops()
     defined = 3 * 2 * prod((4, 48, 24, 24)) * 32 * 9
-    assert kinds == ({"winograd"} if on else {"onednn"})
+    others = {"onednn", "panels"} if weight_gradients.WIDE else {"onednn"}
+    assert kinds == ({"winograd"} if on else others)
     assert flops == defined and executed == (defined // 4 if on else defined)
     with flags.override(compile="always", winograd=not on):
         twin = trained()
