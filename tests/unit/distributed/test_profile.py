@@ -11,8 +11,7 @@ from glasshouse.base.flags import flags
 from glasshouse.profile import chrome
 from glasshouse.profile.breakdown import Breakdown
 
-STEPS, SIZE, MICROBATCHES = 3, 300, 4
-CLEAR = 25  # percent of overlap that HTA cannot miss, which counts in whole microseconds
+STEPS, SIZE, MICROBATCHES = 12, 300, 4  # of few steps, HTA may miss all that overlaps
 
 
 def profiled(folder):
@@ -157,27 +156,6 @@ def test_the_command_merges_traces(told, tmp_path):
     assert len({r["pid"] for r in chrome.read(out)["traceEvents"]}) == 2
 
 
-def hidden_share(data) -> float:
-    """Of the time in communication, the percentage that lies beside computation."""
-    sides = {True: [], False: []}
-    for r in slices(data, "kernel"):
-        sides[r["name"].startswith("nccl")].append((r["ts"], r["ts"] + r["dur"]))
-    sent, computed = (merged(sides[is_sent]) for is_sent in (True, False))
-    hidden = sum(max(0, min(b, d) - max(a, c)) for a, b in sent for c, d in computed)
-    return 100 * hidden / sum(b - a for a, b in sent)
-
-
-def merged(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Spans without overlaps."""
-    found: list[tuple[float, float]] = []
-    for begin, end in sorted(spans):
-        if found and begin <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
-        else:
-            found.append((begin, end))
-    return found
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_hta_finds_communication_and_its_overlap(told, monkeypatch):
     module = pytest.importorskip("hta.trace_analysis")
@@ -187,9 +165,7 @@ def test_hta_finds_communication_and_its_overlap(told, monkeypatch):
     analysis = module.TraceAnalysis(trace_dir=str(told[0] / "hta"))
     overlap = analysis.get_comm_comp_overlap(False)
     assert sorted(overlap["rank"]) == [0, 1]
-    for rank, share in zip(overlap["rank"], overlap["comp_comm_overlap_pctg"], strict=True):
-        data = chrome.read(told[0] / "hta" / f"rank{rank}.json.gz")
-        assert 0 < share <= 100 or hidden_share(data) < CLEAR  # a busy machine may run them in turn
+    assert (overlap["comp_comm_overlap_pctg"] > 0).all()
     kinds, _ = analysis.get_gpu_kernel_breakdown(False)
     told_apart = dict(zip(kinds["kernel_type"], kinds["sum"], strict=True))
     assert sum(n for kind, n in told_apart.items() if "COMMUNICATION" in kind) > 0
