@@ -16,6 +16,7 @@ from glasshouse.compile.steps import (
     PlannedBuffer,
     innermost,
     kernel_order,
+    share_an_operand,
 )
 from glasshouse.compile.view import View, same_strides
 
@@ -68,8 +69,7 @@ def may_merge(other: FusedKernel, kernel: FusedKernel, reads: set[PlannedBuffer]
     written, others = other.writes(), other.reads()
     if len(others | written | reads | kernel.writes()) > MAX_BUFFERS:
         return False
-    size = prod(kernel.domain)
-    shared = any(2 * b.spec.size >= size for b in others & reads)
+    shared = share_an_operand(others, reads, prod(kernel.domain))
     used = written & reads
     fits = reads_in_place(other, kernel, used) if used else shared
     return fits and keeps_rows(other, kernel)

@@ -24,6 +24,7 @@ from glasshouse.compile.steps import (
     innermost,
     order_of,
     order_of_view,
+    share_an_operand,
 )
 from glasshouse.compile.view import View, strides_of
 from glasshouse.graph.graph import Graph, Node
@@ -399,8 +400,7 @@ def shares_reads(kernel: FusedKernel, shape, root: Root) -> bool:
     kernel would: it reads operands of it already."""
     reads, more = kernel.reads(), {v.base for v in root.expr.loads}
     fits = len(kernel.roots) < MAX_ROOTS and len(reads | more) < MAX_BUFFERS
-    shared = any(2 * b.spec.size >= prod(shape) for b in reads & more)
-    return fits and shared and kernel.domain == shape
+    return fits and kernel.domain == shape and share_an_operand(reads, more, prod(shape))
 
 
 def is_packed(view: View) -> bool:

@@ -124,6 +124,11 @@ class LoweredStep:
 Step = FusedKernel | LoweredStep
 
 
+def share_an_operand(first: set[PlannedBuffer], second: set[PlannedBuffer], size: int) -> bool:
+    """Whether two kernels over `size` elements read one operand that is worth to be read once."""
+    return any(2 * b.spec.size >= size for b in first & second)
+
+
 def order_of(expr: Expr, shape) -> tuple[int, ...] | None:
     """The order of axes in memory of the first load that covers the domain; None: row-major."""
     size = prod(shape)

@@ -8,12 +8,17 @@ from math import gcd, prod
 from typing import NamedTuple
 
 from glasshouse.base import Spec, bfloat16, float32
-from glasshouse.compile.emitted import CKernel, EmittedStep
+from glasshouse.compile.emitted import EmittedStep
 from glasshouse.compile.lowerer import Claim, GraphUsers
 from glasshouse.compile.view import View
 from glasshouse.graph.graph import Node
 from glasshouse.targets.cpu.epilogues import with_epilogue
-from glasshouse.targets.cpu.handwritten import FUSED, HandwrittenKernels, vector_functions
+from glasshouse.targets.cpu.handwritten import (
+    HandwrittenKernels,
+    PlannedKernel,
+    emitted,
+    vector_functions,
+)
 from glasshouse.targets.cpu.layouts import channels_last, channels_last_view
 
 HEADER = vector_functions("gh_depthwise.h")
@@ -25,13 +30,6 @@ SPAN = 32  # … of so many elements at most
 REGISTERS = 24  # of 32 that sums may take …
 MORE_REGISTERS = 28  # … with the weights and an element
 PARTS = 8  # that the rows of a weight's gradient are summed in, at least
-
-
-class PlannedDepthwise(NamedTuple):
-    """The text of a kernel, and the views of its pointers."""
-
-    text: str
-    views: list[View]
 
 
 class DepthwiseConvolutions(HandwrittenKernels):
@@ -54,13 +52,12 @@ class DepthwiseConvolutions(HandwrittenKernels):
             text, reads, target, scratch = plan_data(lowering, node, view)
         views = [*reads[:2], target.view(), scratch.view(), *reads[2:]]
         more = {"scratch": [scratch], "computes": claim.nodes}
-        lowering.add_step(self, node, reads, [target], PlannedDepthwise(text, views), **more)
+        lowering.add_step(self, node, reads, [target], PlannedKernel(text, views), **more)
         lowering.hand_out(claim.last, [target])
         return True
 
     def emit(self, step) -> EmittedStep:
-        args = [(view.base, view.offset) for view in step.plan.views]
-        return EmittedStep(args, CKernel(step.plan.text, HEADER, FUSED))
+        return emitted(step, HEADER)
 
 
 def shapes_of(node: Node) -> tuple[tuple[int, ...], ...]:

@@ -7,7 +7,6 @@
    (targets/cpu/weight_gradients.py) keeps its sizes in a constant `gh_gradient`, which is folded into
    the functions here, all of them inlined. */
 enum { GH_COLUMNS = 2 * GH_LANES, GH_PANEL_ROW = 16, GH_LINE = 64 };
-int omp_get_max_threads(void), omp_get_num_threads(void), omp_get_thread_num(void);
 
 /* (images, height, width, channels) -> (images, out_height, out_width, out_channels) by kernels of
    `rows` x `columns`; elements before the first: `top`, `left`. */
@@ -76,11 +75,6 @@ GH_FN void gh_gradient_product(const float *a, const float *b, float *to, int64_
 /* What a thread computes: panels of rows from `row` to `row_end`, and of columns, the weights of a kernel
    one after the other. */
 typedef struct { int64_t row, row_end, column, column_end; } gh_share;
-
-GH_FN int gh_gradient_threads(int most) {
-  const int threads = omp_get_max_threads();
-  return threads < most ? threads : most;
-}
 
 GH_FN gh_share gh_gradient_share(int64_t row_panels, int64_t column_panels) {
   const int64_t thread = omp_get_thread_num(), threads = omp_get_num_threads();

@@ -27,13 +27,6 @@ typedef struct {
   int brief; /* data, weights and results are bfloat16, not float32; all between is float32 */
 } gh_winograd;
 
-/* The threads to work with: one for each of `most` places in the scratch memory, or fewer. */
-int omp_get_max_threads(void), omp_get_thread_num(void);
-GH_FN int gh_threads(int most) {
-  const int threads = omp_get_max_threads();
-  return threads < most ? threads : most;
-}
-
 /* `call` for the vectors of `size` channels: from `c`, `count` of them, which is a constant. */
 #define GH_CHANNELS(size, call)                                                             \
   for (int64_t c = 0; c < (size); c += GH_LANES) {                                          \

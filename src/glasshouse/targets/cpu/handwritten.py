@@ -1,8 +1,10 @@
 """What kernels that are written for one card each share."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 from glasshouse.compile.c_text import C_TYPES, guarded
+from glasshouse.compile.emitted import CKernel, EmittedStep
 from glasshouse.compile.loops import PARALLEL_WORK
 from glasshouse.compile.lowerer import Claim, GraphUsers, Lowerer
 from glasshouse.compile.view import View
@@ -10,6 +12,14 @@ from glasshouse.graph.graph import Node
 
 # Products are sums in registers: a multiplication and an addition may be rounded at once.
 FUSED = '__attribute__((optimize("fp-contract=fast"))) '
+
+
+class PlannedKernel(NamedTuple):
+    """The text of a kernel, the views of its pointers, and what it is called."""
+
+    text: str
+    views: list[View]
+    name: str = ""
 
 
 class HandwrittenKernels(Lowerer):
@@ -27,10 +37,16 @@ class HandwrittenKernels(Lowerer):
         return machine.kernel_ns(sum(flops) / machine.handwritten)
 
 
-def vector_functions(name: str) -> str:
-    """The C functions of a header beside this file, behind the vectors that they use."""
+def vector_functions(*names: str) -> str:
+    """The C functions of headers beside this file, behind the vectors that they use."""
     folder = Path(__file__).parent
-    return "".join(guarded((folder / file).read_text()) for file in ("gh_vectors.h", name))
+    return "".join(guarded((folder / file).read_text()) for file in ("gh_vectors.h", *names))
+
+
+def emitted(step, header: str) -> EmittedStep:
+    """The kernel of a step's plan, behind the functions of a header."""
+    args = [(view.base, view.offset) for view in step.plan.views]
+    return EmittedStep(args, CKernel(step.plan.text, header, FUSED))
 
 
 def pointers(*views: View) -> list[str]:

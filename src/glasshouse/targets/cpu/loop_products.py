@@ -4,29 +4,24 @@ The matrix is brought into panels once, before the loop; a step then reads it fr
 to the last, each core its own panels. oneDNN's product is the twin (docs/compiler.md has both)."""
 
 from math import prod
-from typing import NamedTuple
 
 from glasshouse.base import Spec, float32
-from glasshouse.compile.emitted import CKernel, EmittedStep
+from glasshouse.compile.emitted import EmittedStep
 from glasshouse.compile.loops import PARALLEL_WORK
 from glasshouse.compile.lowerer import Claim, GraphUsers, StepDescription
 from glasshouse.compile.target import current_target
-from glasshouse.compile.view import View
 from glasshouse.graph.graph import Node
-from glasshouse.targets.cpu.handwritten import FUSED, HandwrittenKernels, vector_functions
+from glasshouse.targets.cpu.handwritten import (
+    HandwrittenKernels,
+    PlannedKernel,
+    emitted,
+    vector_functions,
+)
 
-HEADER = "".join(map(vector_functions, ("gh_turn.h", "gh_transpose.h", "gh_rows.h")))
+HEADER = vector_functions("gh_turn.h", "gh_transpose.h", "gh_rows.h")
 ROWS = range(8, 49)  # that were measured to be faster
 FEW_ELEMENTS = 1 << 18  # of the matrix: as many as a core's own cache holds
 VECTOR = 16  # elements; multiplications and additions in a cycle
-
-
-class PlannedKernel(NamedTuple):
-    """The text of a kernel, the views of its pointers, and what it is called."""
-
-    text: str
-    views: list[View]
-    name: str
 
 
 class LoopProducts(HandwrittenKernels):
@@ -58,8 +53,7 @@ class LoopProducts(HandwrittenKernels):
         return True
 
     def emit(self, step) -> EmittedStep:
-        args = [(view.base, view.offset) for view in step.plan.views]
-        return EmittedStep(args, CKernel(step.plan.text, HEADER, FUSED))
+        return emitted(step, HEADER)
 
     def describe(self, step) -> StepDescription:
         text = f"{self.label} {step.node.op} {step.plan.name}"

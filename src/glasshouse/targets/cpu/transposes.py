@@ -14,7 +14,7 @@ from glasshouse.graph.graph import Node
 from glasshouse.targets.cpu.handwritten import HandwrittenKernels, vector_functions
 from glasshouse.targets.cpu.onednn import MemoryLayout
 
-HEADER = vector_functions("gh_turn.h") + vector_functions("gh_transpose.h")
+HEADER = vector_functions("gh_turn.h", "gh_transpose.h")
 STRIP = 64  # rows that are read side by side
 PART = 256  # columns of a strip that a core takes at a time
 

@@ -5,18 +5,16 @@ oneDNN's gradient is the twin (docs/compiler.md has both)."""
 
 import os
 from math import prod
-from typing import NamedTuple
 
 from glasshouse.base import Spec, float32
 from glasshouse.compile import toolchain
-from glasshouse.compile.emitted import CKernel, EmittedStep
+from glasshouse.compile.emitted import EmittedStep
 from glasshouse.compile.lowerer import Claim, GraphUsers, Lowerer
-from glasshouse.compile.view import View
 from glasshouse.graph.graph import Node
-from glasshouse.targets.cpu.handwritten import FUSED, vector_functions
+from glasshouse.targets.cpu.handwritten import PlannedKernel, emitted, vector_functions
 from glasshouse.targets.cpu.layouts import channels_last_view
 
-HEADER = vector_functions("gh_weight_gradient.h")
+HEADER = vector_functions("gh_threads.h", "gh_weight_gradient.h")
 CORES = os.cpu_count() or 1
 BLOCK = 96  # positions at a time, whose panels stay in a core's own cache
 MOST_ROWS = 14  # channels made of a panel, whose sums with two vectors stay in registers
@@ -24,13 +22,6 @@ ROW, COLUMNS, LANES = 16, 32, 16  # floats between rows of the panels, and of th
 FEW_CHANNELS = 16  # at least, to be faster; and positions …
 FEW_POSITIONS, FEW_PRODUCTS = 256, 1024  # … for kernels, and for those of one weight
 WIDE = "avx512f" in toolchain.processor()  # registers enough for the panels
-
-
-class PlannedGradient(NamedTuple):
-    """The text of a kernel, and the views of its pointers."""
-
-    text: str
-    views: list[View]
 
 
 class WeightGradients(Lowerer):
@@ -52,14 +43,13 @@ class WeightGradients(Lowerer):
         floats = sums + threads_of(node) * floats_of_panels(node)
         scratch = lowering.buffer(Spec((floats,), float32))
         views = [*reads, target.view(), scratch.view()]
-        planned = PlannedGradient(kernel_text(node, sums), views)
+        planned = PlannedKernel(kernel_text(node, sums), views)
         lowering.add_step(self, node, reads, [target], planned, scratch=[scratch])
         lowering.hand_out(node, [target])
         return True
 
     def emit(self, step) -> EmittedStep:
-        args = [(view.base, view.offset) for view in step.plan.views]
-        return EmittedStep(args, CKernel(step.plan.text, HEADER, FUSED))
+        return emitted(step, HEADER)
 
 
 def is_supported(node: Node) -> bool:
@@ -127,7 +117,7 @@ def kernel_text(node: Node, sums: int) -> str:
     return f"""\
 {constants_of(node)}\
 float *dw = a[2], *work = (float *)a[3] + {sums}, *sums = {"a[3]" if sums else "dw"};
-#pragma omp parallel num_threads(gh_gradient_threads({threads_of(node)}))
+#pragma omp parallel num_threads(gh_threads({threads_of(node)}))
 gh_gradient_sums(&s, a[0], a[1], sums, {own}, {BLOCK}, {rows}, {node.shape[0] % rows});
 {order_text() if sums else ""}"""
 

@@ -12,17 +12,17 @@ from typing import NamedTuple
 from glasshouse.base import Spec, bfloat16, float32
 from glasshouse.base.flags import flags
 from glasshouse.compile import toolchain
-from glasshouse.compile.emitted import CKernel, EmittedStep
+from glasshouse.compile.emitted import EmittedStep
 from glasshouse.compile.lowerer import Claim, GraphUsers, Lowerer, StepDescription
 from glasshouse.compile.view import View
 from glasshouse.compile.work import product_of
 from glasshouse.dispatch.call import Call
 from glasshouse.graph.graph import Node
 from glasshouse.targets.cpu.epilogues import with_epilogue
-from glasshouse.targets.cpu.handwritten import FUSED, vector_functions
+from glasshouse.targets.cpu.handwritten import emitted, vector_functions
 from glasshouse.targets.cpu.layouts import channels_last, channels_last_view
 
-HEADER = vector_functions("gh_winograd.h")
+HEADER = vector_functions("gh_threads.h", "gh_winograd.h")
 CONVOLUTIONS = ("conv", "conv_data_grad", "conv_weight_grad")
 CORES = os.cpu_count() or 1
 BRIEF = "amx_bf16" not in toolchain.processor()  # bfloat16 too: units for matrices would be faster
@@ -75,8 +75,7 @@ class WinogradConvolutions(Lowerer):
         return True
 
     def emit(self, step) -> EmittedStep:
-        args = [(view.base, view.offset) for view in step.plan.views]
-        return EmittedStep(args, CKernel(step.plan.text, HEADER, FUSED))
+        return emitted(step, HEADER)
 
     def describe(self, step) -> StepDescription:
         return super().describe(step)._replace(saved_flops=step.plan.saved_flops)

@@ -222,15 +222,20 @@ def topk(x, k, axis=-1, largest=True, sorted=True):
 
 def shifted(x: Value, axis: int) -> Value:
     """x less its largest element along an axis, so that exp stays finite."""
-    return x - gh.max(x, axis=axis, keepdims=True)
+    return x - (gh.max(x, axis=axis, keepdims=True) if x.ndim else x)
+
+
+def total(x: Value, axis: int) -> Value:
+    """Sums along an axis; a single number is its own."""
+    return gh.sum(x, axis=axis, keepdims=True) if x.ndim else x
 
 
 @aten("_softmax")
 def softmax(x, axis, half_to_float):
-    if x.ndim == 0 or x.size == 0:
-        return gh.exp(x - x)  # 1, but NaN of NaN and infinities
+    if x.size == 0:
+        return full(x.shape, 1, x.dtype)
     e = gh.exp(shifted(wide(x), axis))
-    y = e / gh.sum(e, axis=axis, keepdims=True)
+    y = e / total(e, axis)
     return y if half_to_float else cast(y, x.dtype)
 
 
@@ -244,25 +249,20 @@ def safe_softmax(x, axis, dtype=None):
 
 @aten("_log_softmax")
 def log_softmax(x, axis, half_to_float):
-    if x.ndim == 0 or x.size == 0:
-        return x - x
+    if x.size == 0:
+        return full(x.shape, 0, x.dtype)
     moved = shifted(wide(x), axis)
-    y = moved - gh.log(gh.sum(gh.exp(moved), axis=axis, keepdims=True))
+    y = moved - gh.log(total(gh.exp(moved), axis))
     return y if half_to_float else cast(y, x.dtype)
 
 
 @aten("_softmax_backward_data")
 def softmax_backward(g, y, axis, dtype):
     gy = wide(g) * wide(y)
-    if y.ndim == 0:
-        return cast(gy - wide(y) * gy, FROM_TORCH[dtype])
-    return cast(gy - wide(y) * gh.sum(gy, axis=axis, keepdims=True), FROM_TORCH[dtype])
+    return cast(gy - wide(y) * total(gy, axis), FROM_TORCH[dtype])
 
 
 @aten("_log_softmax_backward_data")
 def log_softmax_backward(g, y, axis, dtype):
     g = wide(g)
-    if y.ndim == 0:
-        return cast(g - gh.exp(wide(y)) * g, FROM_TORCH[dtype])
-    total = gh.sum(g, axis=axis, keepdims=True)
-    return cast(g - gh.exp(wide(y)) * total, FROM_TORCH[dtype])
+    return cast(g - gh.exp(wide(y)) * total(g, axis), FROM_TORCH[dtype])
