@@ -4,10 +4,11 @@ from time import perf_counter_ns
 
 import numpy as np
 import pytest
-from tests.unit.profile.test_profiler import prof  # noqa: F401  a fixture
+from tests.unit.profile.test_profiler import make_step, prof  # noqa: F401  a fixture
 
 import glasshouse as gh
 from glasshouse.base import Spec
+from glasshouse.base.flags import flags
 from glasshouse.compile.source_map import StepInfo
 from glasshouse.compile.work import COLLECTIVE, COPY, StepKind
 from glasshouse.dispatch.call import call_of
@@ -94,8 +95,21 @@ def test_kernels_on_the_cpu_are_stream_7_and_have_launches(prof, tmp_path):  # n
     assert any("kernels on the CPU" in name for name in names)
 
 
-def test_a_kernel_is_launched_by_a_call_that_it_computes(prof, tmp_path):  # noqa: F811
-    path = prof.export_chrome_trace(tmp_path / "t.json", hta=True)
+def wait_until_visible(call) -> None:
+    """Have a call take a µs, which is as short as HTA can see."""
+    while perf_counter_ns() < call.begin_ns + 1_000:
+        pass
+
+
+def test_a_kernel_is_launched_by_a_call_that_it_computes(tmp_path):
+    with flags.override(compile="always"), gh.add_op_callback(wait_until_visible):
+        step = make_step()
+        step(), step()
+        with gh.profile() as p:
+            for _ in range(3):
+                step()
+                p.step()
+    path = p.export_chrome_trace(tmp_path / "t.json", hta=True)
     kernels = [r for r in slices(path, "kernel") if r["name"].startswith("conv_weight_grad")]
     launches = {r["args"]["correlation"]: r for r in slices(path, "cuda_runtime")}
     callers = {r["args"]["External id"]: r for r in slices(path, "cpu_op")}
