@@ -1,8 +1,9 @@
 """The folder of compiled code: what lies in it, within how many bytes, and what crashes leave.
 
-An entry is one file of data (a shared library, or a Program's code) and a mark beside it: the
-digest of the data, whose time says when the entry was last used. A link names the library that
-holds a kernel. Whatever is made lies in a work folder first, which its process locks; the system
+An entry is one file: its data (a shared library, or a Program's code) and behind it the digest of
+the data. One file comes to its place in one step, so two processes that make the same entry at once
+cannot mix theirs. Its time says when the entry was last used. A link names the library that holds
+a kernel. Whatever is made lies in a work folder first, which its process locks; the system
 lifts that lock however the process ends, so the next process knows which ones to remove."""
 
 import atexit
@@ -22,7 +23,8 @@ from pathlib import Path
 from glasshouse.base.flags import flags
 
 DATA_SUFFIXES = (".so", ".code")
-MARK, LINK = ".sha256", ".kernel"
+LINK = ".kernel"
+DIGEST_BYTES = 64  # of a digest in hexadecimal digits
 WORK = "work-"  # how the names of work folders begin …
 TEMPORARY = "glasshouse-compiled-"  # … and those of folders that stand in for the cache
 LOCK_S = 60  # a folder this young may belong to a process that is about to lock it
@@ -32,7 +34,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """Files of one entry, their bytes, and when it was last used (seconds since 1970)."""
+    """The file of one entry, its bytes, and when it was last used (seconds since 1970)."""
 
     path: Path
     nbytes: int
@@ -165,16 +167,16 @@ def remove_if_stale(folder: Path) -> None:
 
 
 def read_entry(path: Path) -> bytes | None:
-    """The contents of an entry if they have the digest written beside it; it counts as used now."""
-    mark = path.with_suffix(MARK)
+    """The data of an entry if the digest behind them is theirs; it counts as used now."""
     try:
-        data = path.read_bytes()
-        if digest(data) != mark.read_text():
-            return None
+        contents = path.read_bytes()
     except OSError:
         return None
+    data = contents[:-DIGEST_BYTES]
+    if digest(data).encode() != contents[-DIGEST_BYTES:]:
+        return None
     with suppress(OSError):  # a folder that may only be read
-        os.utime(mark)
+        os.utime(path)
     return data
 
 
@@ -190,15 +192,15 @@ def write_entry(path: Path, data: bytes) -> None:
 
 
 def place_entry(finished: Path, path: Path) -> None:
-    """Move a finished file to its place, its digest beside it.
+    """Move a finished file to its place, with its digest behind its data.
 
     Raises: OSError
     """
-    mark = finished.with_suffix(MARK)
-    mark.write_text(digest(finished.read_bytes()))
+    mark = digest(finished.read_bytes()).encode()
+    with finished.open("ab") as file:  # which the loader of a shared library leaves unread
+        file.write(mark)
     nbytes = finished.stat().st_size
     os.replace(finished, path)
-    os.replace(mark, path.with_suffix(MARK))
     Written.count(path.parent, nbytes)
 
 
@@ -243,18 +245,13 @@ class Written:
 def list_entries(folder: Path) -> list[CacheEntry]:
     """The entries of the folder, that used longest ago first."""
     entries = []
-    with suppress(OSError), os.scandir(folder) as folder_entries:
-        files = {file.name: file for file in folder_entries}
-        for file in files.values():
+    with suppress(OSError), os.scandir(folder) as files:
+        for file in files:
             path = Path(file.path)
-            if path.suffix not in DATA_SUFFIXES:
-                continue
-            with suppress(OSError):  # another process removed it
-                status = file.stat()
-                mark = files.get(path.with_suffix(MARK).name)
-                marked = status if mark is None else mark.stat()
-                nbytes = status.st_size + (0 if mark is None else marked.st_size)
-                entries.append(CacheEntry(path, nbytes, marked.st_mtime))
+            if path.suffix in DATA_SUFFIXES:
+                with suppress(OSError):  # another process removed it
+                    status = file.stat()
+                    entries.append(CacheEntry(path, status.st_size, status.st_mtime))
     return sorted(entries, key=lambda entry: (entry.used_s, entry.path.name))
 
 
@@ -269,7 +266,6 @@ def prune_entries(folder: Path, most_bytes: int) -> list[CacheEntry]:
             break
         with suppress(OSError):
             entry.path.unlink(missing_ok=True)
-            entry.path.with_suffix(MARK).unlink(missing_ok=True)
             removed.append(entry)
             left -= entry.nbytes
     if removed:
@@ -283,9 +279,6 @@ def clear_entries(folder: Path) -> list[CacheEntry]:
     removed = prune_entries(folder, -1)
     remove_dead_links(folder)
     remove_stale(folder, WORK)
-    for mark in folder.glob(f"*{MARK}"):
-        if not any(mark.with_suffix(suffix).exists() for suffix in DATA_SUFFIXES):
-            mark.unlink(missing_ok=True)
     return removed
 
 

@@ -1,6 +1,7 @@
 """The folder of compiled code stays within its bytes, and loses first what was used longest ago."""
 
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -29,9 +30,9 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(disk_cache.Written, "nbytes", 0)
     with flags.override(cache=str(tmp_path), cache_bytes=0):
         for age, name in enumerate(("d.code", "c.so", "b.so", "a.so")):
-            write_entry(tmp_path / name, bytes(936))  # and 64 of its mark
+            write_entry(tmp_path / name, bytes(936))  # and 64 of its digest
             when = time.time() - 10_000 * age
-            os.utime((tmp_path / name).with_suffix(".sha256"), (when, when))
+            os.utime(tmp_path / name, (when, when))
         link_kernel(tmp_path, "gh_1", "b.so")
         yield tmp_path
 
@@ -52,7 +53,34 @@ def test_what_was_used_longest_ago_goes_first(folder):
     assert [entry.path.name for entry in removed] == ["a.so", "b.so"]
     assert names(folder) == ["c.so", "d.code"]
     assert library_of(folder, "gh_1") is None  # no links to nowhere
-    assert sorted(os.listdir(folder)) == ["c.sha256", "c.so", "d.code", "d.sha256"]
+    assert sorted(os.listdir(folder)) == ["c.so", "d.code"]
+
+
+def test_an_entry_that_lost_bytes_is_none(folder):
+    contents = (folder / "a.so").read_bytes()
+    for torn in (b"", contents[:50], contents[:-1], contents[1:], contents + b"x"):
+        (folder / "a.so").write_bytes(torn)
+        assert read_entry(folder / "a.so") is None
+
+
+def test_an_entry_that_others_write_meanwhile_is_whole(folder):
+    """Two processes that make one entry at once write unequal data: a compiler's files differ."""
+    stop = threading.Event()
+
+    def write(value: bytes) -> None:
+        while not stop.is_set():
+            write_entry(folder / "a.so", value * 100)
+
+    writers = [threading.Thread(target=write, args=(value,)) for value in (b"0", b"1")]
+    for writer in writers:
+        writer.start()
+    try:
+        read = [read_entry(folder / "a.so") for _ in range(500)]
+    finally:
+        stop.set()
+        for writer in writers:
+            writer.join()
+    assert None not in read
 
 
 def test_kernels_are_found_by_name(folder):
@@ -80,7 +108,6 @@ def test_many_short_processes_prune_as_often_as_one_that_writes_as_much(folder, 
 
 
 def test_clearing_leaves_what_is_being_made(folder):
-    (folder / "torn.sha256").write_text("of an entry that was half removed")
     with work_folder(folder) as work:
         os.utime(work, (0, 0))
         assert len(clear_entries(folder)) == 4
