@@ -14,6 +14,7 @@ from glasshouse import memory
 from glasshouse.capture.dispatching import miss
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import Var
+from glasshouse.dispatch.bind import state
 from glasshouse.torch import front_names as names
 from glasshouse.torch.front_calls import TorchCallFront
 from glasshouse.torch.front_claims import is_of_torch
@@ -97,6 +98,7 @@ class TorchFront(
 
     def begin(self, tracer):
         memory.current().empty_cache()  # what follows is computed in PyTorch's own memory
+        tracer.place_before = state.scope, state.phase
         tracer.wrote = False
         tracer.first_gradients, tracer.gradients_set = {}, set()
         tracer.tensor_checks, tracer.state_at_start = {}, state_now()
@@ -107,6 +109,9 @@ class TorchFront(
 
     def end(self, tracer):
         """The trace is over."""
+        state.scope, state.phase = tracer.place_before
+
+    stop = end
 
     def call(self, tracer, fn, args, kwargs, then):
         f = fn.value
@@ -118,6 +123,9 @@ class TorchFront(
             return True
         if isinstance(f, torch.nn.Module):
             return self.call_module(tracer, fn, args, kwargs, then)
+        if isinstance(f, types.FunctionType) and f.__code__ is names.OPTIMIZER_STEP:
+            self.call_step(tracer, fn, args, kwargs, then)
+            return True
         if self.call_special(tracer, fn, args, kwargs, then):
             return True
         return super().call(tracer, fn, args, kwargs, then)

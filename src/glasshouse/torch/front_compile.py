@@ -22,6 +22,7 @@ from glasshouse.capture.front import is_in_place
 from glasshouse.capture.operators import IN_PLACE
 from glasshouse.capture.program_compiler import compile_to_program
 from glasshouse.capture.recording_interpreter import eager
+from glasshouse.dispatch.bind import state
 from glasshouse.ir.graph_module import GraphModule
 from glasshouse.ir.node import WRITING, IRNode, all_of, map_nodes
 from glasshouse.torch.front_names import RAISES_FOR_INTEGERS, STATE_SETTERS, WRITES, name_of
@@ -34,6 +35,7 @@ from glasshouse.torch.front_numbers import (
     takes_tensors,
 )
 from glasshouse.torch.front_passes import Passes, is_pass, passes_through
+from glasshouse.torch.module_scope import placed_as
 from glasshouse.torch.tensor_access import native
 
 DIVISIONS = RAISES_FOR_INTEGERS - {"pow"}
@@ -74,6 +76,20 @@ class ModesKept:
         except BaseException:
             self.before.set()
             raise
+
+
+class PhaseKept:
+    """A graph of several passes: behind it the pass is that which was before it."""
+
+    def __init__(self, run):
+        self.inside = run
+
+    def __call__(self, *args):
+        before = state.phase
+        try:
+            return self.inside(*args)
+        finally:
+            state.phase = before
 
 
 class AliasedInputs:
@@ -326,22 +342,41 @@ def in_segments(
             nodes.append(node)
     ordered = numbers_first(nodes, is_left, writes)
     through: Passes | None = None  # those through what is waiting
+    phase = "forward"
     for node in ordered:
         is_compiled = node.op.startswith("call_") and not is_left(node)
         own = passes.get(node)
         differs = own is not None and through is not None and own != through
         if not is_compiled or differs:
+            phase = tell_phase(graph, phase, waiting)
             add_segment(compiler, graph, made, waiting, module.graph.on_error)
             waiting, through = [], None
         if is_compiled:
             waiting.append(node)
             through = through if own is None else own
         else:
+            phase = tell_phase(graph, phase, [node])
             add_node(graph, made, node)
     run = torch.fx.GraphModule(members_of(module), graph).forward
+    if graph.find_nodes(op="call_function", target=set_phase):
+        run = PhaseKept(run)
     if ordered == nodes:
         return run
     return AliasedInputs(run, fx_module(module).forward, example_inputs)
+
+
+def tell_phase(graph: torch.fx.Graph, told: str, nodes: list[IRNode]) -> str:
+    """Have the calls that are added from here on belong to the pass of these nodes; returns that,
+    which is the one `told` where they say none."""
+    phase = next((x.meta["phase"] for x in nodes if "phase" in x.meta), told)
+    if phase != told:
+        graph.call_function(set_phase, (phase,))
+    return phase
+
+
+def set_phase(phase: str) -> None:
+    """What follows belongs to a pass."""
+    state.phase = phase
 
 
 def add_node(graph: torch.fx.Graph, made: dict, node: IRNode) -> None:
@@ -350,7 +385,8 @@ def add_node(graph: torch.fx.Graph, made: dict, node: IRNode) -> None:
     target = "output" if node.op == "output" else node.target
     if node.op == "call_function" and args and not isinstance(args[0], torch.fx.Node):
         target = IN_PLACE.get(target, target)  # torch.fx would write 0 += x
-    made[node] = graph.create_node(node.op, target, args, named, node.name)
+    with placed_as(node, graph):
+        made[node] = graph.create_node(node.op, target, args, named, node.name)
 
 
 def add_segment(compiler, graph: torch.fx.Graph, made: dict, nodes: list[IRNode], on_error) -> None:

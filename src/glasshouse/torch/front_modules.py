@@ -1,5 +1,7 @@
 """What a trace knows of PyTorch's modules: members, calls, hooks."""
 
+from contextlib import contextmanager
+
 import torch
 from torch.nn.modules import module as of_modules
 from torch.optim.lr_scheduler import LRScheduler
@@ -8,6 +10,8 @@ from glasshouse.capture.network_front import NetworkFront
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.plain import is_library, static_lookup
 from glasshouse.capture.values import Break, ValueSource, Var
+from glasshouse.dispatch.bind import state
+from glasshouse.torch.module_scope import in_optimizer, in_torch_module
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 GLOBAL_HOOKS = (
@@ -50,13 +54,41 @@ class TorchModuleFront(NetworkFront):
         self.guard_forward(tracer, fn)
         self.guard_global_hooks(tracer)
         hooked = any(module.__dict__[kind] for kind in HOOKS)
-        if hooked or any(getattr(of_modules, kind) for kind in GLOBAL_HOOKS):
-            if module._backward_hooks or module._backward_pre_hooks:
-                raise Break("a module with backward hooks", fn, args, kwargs)
-            tracer.call(Var(torch.nn.Module._call_impl), [fn, *args], kwargs, then)
-        else:
-            tracer.get_attribute(fn, "forward", lambda t, v: t.call(v, args, kwargs, then))
+        hooked = hooked or any(getattr(of_modules, kind) for kind in GLOBAL_HOOKS)
+        if hooked and (module._backward_hooks or module._backward_pre_hooks):
+            raise Break("a module with backward hooks", fn, args, kwargs)
+        with self.running(tracer, in_torch_module, fn):
+            if hooked:
+                tracer.call(Var(torch.nn.Module._call_impl), [fn, *args], kwargs, then)
+            else:
+                tracer.get_attribute(fn, "forward", lambda t, v: t.call(v, args, kwargs, then))
         return True
+
+    def call_step(self, tracer, fn, args, kwargs, then) -> None:
+        """Interpret an optimizer's step."""
+        with self.running(tracer, in_optimizer, args[0]):
+            tracer.call_function(fn, args, kwargs, then)
+
+    @contextmanager
+    def running(self, tracer, context, var):
+        """Calls of the frame that is entered here belong where the context (a function) of a Var
+        puts them, until that frame ends."""
+        depth, before = len(tracer.frames), (state.scope, state.phase)
+        inside = context(var.value)
+        inside.__enter__()
+        entered = False
+        try:
+            yield
+            entered = len(tracer.frames) > depth
+        finally:
+            if entered:
+                tracer.frames[depth].scope = before, context, var
+            else:
+                state.scope, state.phase = before
+
+    def leave(self, frame) -> None:
+        if frame.scope is not None:
+            state.scope, state.phase = frame.scope[0]
 
     def guard_forward(self, tracer, fn) -> None:
         """Guard that a module of PyTorch's own has the forward of its class, and which that is;

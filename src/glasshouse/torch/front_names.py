@@ -38,6 +38,8 @@ WHY_LEFT = {  # by the beginning of a module's name
     "torch.utils.checkpoint": "a checkpoint calls its function again in the backward pass",
     "torch.autograd.graph": "its hooks run in the midst of operations",
 }
+# Around every optimizer's own step; each is the same code.
+OPTIMIZER_STEP = torch.optim.Optimizer.profile_hook_step(lambda optimizer: None).__code__
 OURS = tuple(
     f"glasshouse.{name}"
     for name in "analyze autograd backends compile data dispatch interop memory metrics nn ops "

@@ -12,11 +12,12 @@ from glasshouse.capture.front import FrontEnd, is_in_place
 from glasshouse.capture.operators import ARITHMETIC, IN_PLACE
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import Break, Recipe, UserError, ValueSource, Var, constant
+from glasshouse.dispatch.bind import state
 from glasshouse.ir.node import IRNode
 from glasshouse.torch import front_names as names
 from glasshouse.torch.dead_values import COMPUTED_BYTES, drop_dead_values
 from glasshouse.torch.front_names import name_of
-from glasshouse.torch.front_numbers import memory_of, tensor_facts
+from glasshouse.torch.front_numbers import FACTORS, memory_of, tensor_facts
 from glasshouse.torch.front_settled import is_settled
 from glasshouse.torch.front_state import is_plain
 from glasshouse.torch.planned import current
@@ -100,6 +101,9 @@ class TorchNodeFront(FrontEnd):
                     getattr(call.value, "__func__", call.value), *(x.value for x in args), **words
                 )
             )
+        for factor in FACTORS:  # PyTorch reads a tensor that is given as one
+            if factor in kwargs and self.is_factor(kwargs[factor]):
+                kwargs = {**kwargs, factor: self.item(tracer, kwargs[factor])}
         hidden = [x for x in (*args, *kwargs.values()) if self.holds_hidden(tracer, x)]
         if name == "item" and not kwargs and len(args) == 1:
             return self.item(tracer, args[0])
@@ -173,6 +177,11 @@ class TorchNodeFront(FrontEnd):
         if isinstance(args[0].origin, ValueSource):
             self.guard(tracer, args[0])
         return tracer.concretize(wanted) is args[0].value.requires_grad
+
+    def is_factor(self, var: Var) -> bool:
+        """Whether a tensor may be given in place of a number."""
+        x = var.value
+        return self.is_tensor(x) and not x.ndim and not x.requires_grad
 
     def item(self, tracer, var: Var) -> Var:
         """tensor.item(): a number that the graph gives, and which nothing else may rely on."""
@@ -329,7 +338,8 @@ class TorchNodeFront(FrontEnd):
         return self.is_tensor(var.value)
 
     def annotate(self, node: IRNode) -> None:
-        node.meta["requires_grad"] = torch.is_grad_enabled()  # of what it writes to, say
+        node.meta["scope"], node.meta["phase"] = state.scope, state.phase
+        node.meta["requires_grad"] = torch.is_grad_enabled()  # until it has run
         node.meta["keeps_casts"] = torch.is_autocast_enabled("cpu") and (
             torch.is_autocast_cache_enabled()
         )
@@ -338,6 +348,8 @@ class TorchNodeFront(FrontEnd):
         node.meta.update(tensor_facts(value))
 
     def wrap(self, tracer, node: IRNode, result, args, target):
+        if node.meta.get("requires_grad"):  # results say so themselves; this is of what is written
+            node.meta["requires_grad"] = self.requires_grad([x.value for x in args])
         if self.is_tensor(result):
             tracer.computed_bytes += result.numel() * result.element_size()
         if (
@@ -354,6 +366,12 @@ class TorchNodeFront(FrontEnd):
             tracer.stop_learning(f"{name_of(target)}() gave a {type(result).__name__}")
             return Var(result)
         return super().wrap(tracer, node, result, args, target)
+
+    def requires_grad(self, value) -> bool:
+        """Whether a gradient may go to a tensor, or to one in a list or tuple."""
+        if isinstance(value, (list, tuple)):
+            return any(map(self.requires_grad, value))
+        return self.is_tensor(value) and value.requires_grad
 
     def wrap_fields(self, tracer, node: IRNode, result):
         """A result with named parts, such as that of torch.max."""

@@ -8,6 +8,7 @@ import torch
 from glasshouse.ir.node import IRNode
 from glasshouse.torch.front_names import RANDOM, name_of
 from glasshouse.torch.layout import overlaps_itself
+from glasshouse.torch.module_scope import placed_as
 
 # Calls that multiply by a number or add it, and how many arguments they take.
 SCALING = dict.fromkeys(("add", "sub", "mul", "div", "truediv", "true_divide"), 2)
@@ -67,11 +68,12 @@ def add_scaling(graph: torch.fx.Graph, made: dict, node: IRNode, given_as: torch
         fits = dtype is given_as or not is_number(x)
         return made[x] if fits else graph.call_method("to", (made[x], dtype))
 
-    args = [operand(x) for x in node.args]
-    for name in FACTORS:
-        if name in node.kwargs:
-            args[1] = graph.call_function(torch.mul, (args[1], operand(node.kwargs[name])))
-    made[node] = graph.create_node(node.op, node.target, tuple(args), {}, node.name)
+    with placed_as(node, graph):
+        args = [operand(x) for x in node.args]
+        for name in FACTORS:
+            if name in node.kwargs:
+                args[1] = graph.call_function(torch.mul, (args[1], operand(node.kwargs[name])))
+        made[node] = graph.create_node(node.op, node.target, tuple(args), {}, node.name)
 
 
 # -- numbers first ---------------------------------------------------------------------------------

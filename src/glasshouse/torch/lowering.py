@@ -30,6 +30,7 @@ from glasshouse.torch.draws import KeyInputs, keys_from
 from glasshouse.torch.dtypes import FROM_TORCH, spec_of, to_array
 from glasshouse.torch.host import DONE, call_in_torch
 from glasshouse.torch.layout import layout_of
+from glasshouse.torch.module_scope import phase_of
 from glasshouse.torch.results import COMPUTED, GraphResults, Output, dense_output
 from glasshouse.torch.sizes import SizeValues
 from glasshouse.torch.table import TABLE, call_entry, name_of
@@ -232,7 +233,8 @@ class GraphLowering:
             return SIZES[str(target)](*args)
         pending = self.backend.recorder.pending
         first = len(pending)
-        with having(state, scope=self.scope_at(module_path(node))):
+        phase = phase_of(node) if self.phase == "forward" else state.phase
+        with having(state, scope=self.scope_at(module_path(node)), phase=phase):
             result = self.operate(node, target, args, named)
         self.line_of |= dict.fromkeys(map(id, pending[first:]), line_of(node))
         return result

@@ -19,29 +19,11 @@ from torch.utils import checkpoint
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.scope import Scope, forget, name_within, scope_of
 from glasshouse.dispatch.watch import CAPTURING, tell
+from glasshouse.torch.module_scope import TorchScope
 
 MOST_MARKS = 1 << 18  # then the older half is forgotten
 count_modes = torch._C._len_torch_dispatch_stack
 next_number = torch.autograd._get_sequence_nr  # that the next node of this thread gets
-
-
-class TorchScope(Scope):
-    """A running module of PyTorch's. Paths begin below the outermost module, as in `state_dict`:
-    encoder.layer.3.attention. That module itself is called by its class."""
-
-    __slots__ = ()
-
-    @property
-    def path(self) -> str:
-        """The names down to the module."""
-        if self.full_name is None:
-            parent = self.parent
-            if parent is None:
-                self.full_name = self.kind
-            else:
-                name = name_within(parent.module(), self.module()) or self.kind
-                self.full_name = name if parent.parent is None else f"{parent.path}.{name}"
-        return self.full_name
 
 
 class NodeScopes:

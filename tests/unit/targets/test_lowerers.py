@@ -204,10 +204,10 @@ def test_another_process_finds_what_a_lowerer_made(fresh):
     environment = {**os.environ, "GH_CACHE": str(fresh), "GH_BACKEND": "lazy"}
     environment["PYTHONPATH"] = str(Path(gh.__file__).parents[1])
     first = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    stored = {path.name: path.stat().st_mtime_ns for path in fresh.glob("*.code")}
+    stored = {path.name: path.stat().st_ino for path in fresh.glob("*.code")}
     again = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert first.stdout == again.stdout and first.stdout.endswith(" 3\n") and stored
-    assert stored == {path.name: path.stat().st_mtime_ns for path in fresh.glob("*.code")}
+    assert stored == {path.name: path.stat().st_ino for path in fresh.glob("*.code")}
 
 
 def test_bad_arguments_are_refused():

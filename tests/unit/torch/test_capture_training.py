@@ -73,6 +73,8 @@ OPTIMIZERS = {
     "adam": lambda p: torch.optim.Adam(p, lr=0.01),
     "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
     "amsgrad": lambda p: torch.optim.AdamW(p, lr=0.01, amsgrad=True),
+    "rate in a tensor": lambda p: torch.optim.SGD(p, lr=torch.tensor(0.1), momentum=0.9),
+    "Adam's rate in a tensor": lambda p: torch.optim.AdamW(p, lr=torch.tensor(0.01)),
     "two groups": lambda p: torch.optim.SGD(
         [{"params": [next(p)], "lr": 0.5}, {"params": [*p]}], lr=0.1
     ),
@@ -82,6 +84,17 @@ OPTIMIZERS = {
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_whole_step_is_one_graph(name):
     captured = compare(step, lambda: Bench(OPTIMIZERS[name]))
+    assert captured.hits >= 3 and not captured.capture.breaks
+
+
+@pytest.mark.parametrize("name", ["rate in a tensor", "Adam's rate in a tensor"])
+def test_a_rate_in_a_tensor_is_compiled(name):
+    def slower(bench, x, y):
+        loss = step(bench, x, y)
+        bench.optimizer.param_groups[0]["lr"].mul_(0.5)
+        return loss
+
+    captured = compare(slower, lambda: Bench(OPTIMIZERS[name]), compiler="program")
     assert captured.hits >= 3 and not captured.capture.breaks
 
 

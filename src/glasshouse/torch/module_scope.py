@@ -1,0 +1,83 @@
+"""Where in a model of PyTorch's a call is, and how graphs of torch.fx tell it.
+
+`nn_module_stack` and `stack_trace` are what TorchDynamo's graphs have. AOTAutograd hands them on to
+the operators that it makes of a call, those of its gradient too."""
+
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+import torch
+
+from glasshouse.base import having
+from glasshouse.dispatch.bind import state
+from glasshouse.dispatch.scope import Scope, name_within, scope_of
+from glasshouse.ir.node import IRNode
+
+PHASE = "glasshouse_phase"  # in what PyTorch calls custom
+
+
+class TorchScope(Scope):
+    """A running module of PyTorch's. Paths begin below the outermost module, as in `state_dict`:
+    encoder.layer.3.attention. That module itself is called by its class."""
+
+    __slots__ = ()
+
+    @property
+    def path(self) -> str:
+        """The names down to the module."""
+        if self.full_name is None:
+            parent = self.parent
+            if parent is None:
+                self.full_name = self.kind
+            else:
+                name = name_inside(parent.module(), self.module()) or self.kind
+                self.full_name = name if parent.parent is None else f"{parent.path}.{name}"
+        return self.full_name
+
+
+def name_inside(parent, module) -> str | None:
+    """The name of a module in one that calls it, which is mostly its own parent."""
+    inside = {} if parent is None else parent._modules
+    own = (name for name, inner in inside.items() if inner is module and inner is not None)
+    return next(own, None) or name_within(parent, module)
+
+
+def in_torch_module(module):
+    """A context in which calls belong to a module of PyTorch's, within the one that runs."""
+    return having(state, scope=scope_of(module, state.scope, TorchScope))
+
+
+def in_optimizer(step):
+    """A context in which calls belong to an optimizer's step."""
+    return having(state, scope=None, phase="optimizer")
+
+
+@contextmanager
+def placed_as(node: IRNode, graph: torch.fx.Graph):
+    """What is added to a graph inside is where a captured node is: in its module, its pass, on the
+    user's line."""
+    before = len(graph.nodes)
+    yield
+    meta = meta_of_place(node)
+    for made in islice(reversed(graph.nodes), len(graph.nodes) - before):
+        made.meta.update(meta)
+
+
+def meta_of_place(node: IRNode) -> dict[str, Any]:
+    """What nodes of torch.fx have of where a captured one is."""
+    scope, line = node.meta.get("scope"), node.meta.get("user")
+    meta: dict[str, Any] = {}
+    if scope is not None:
+        meta["nn_module_stack"] = {scope.path: (scope.path, scope.kind)}
+    if node.meta.get("phase") == "optimizer":
+        meta["custom"] = {PHASE: "optimizer"}
+    if line:
+        file, _, number = line.rpartition(":")
+        meta["stack_trace"] = f'File "{file}", line {number}, in a captured function\n'
+    return meta
+
+
+def phase_of(node: torch.fx.Node) -> str:
+    """The pass that an operator outside of backward graphs belongs to."""
+    return (node.meta.get("custom") or {}).get(PHASE, "forward")
