@@ -19,6 +19,7 @@ from glasshouse.dispatch.bind import Watchers, state, timers, watchers
 WAITING = "data"  # the region in which a loop waits for its next batch
 COMPILING = "compile"  # that in which a Program is made
 CAPTURING = "TorchDynamo"  # that in which TorchDynamo traces Python and has its graph compiled
+CAPTURED = "captured graph"  # that in which one runs which makes some calls as they are
 RECEIVING = "receive"  # that in which a stage of a pipeline waits for what another one gives it
 LOOKING = "profiler"  # that in which something is worked out for watchers, and the program stands
 

@@ -102,7 +102,7 @@ def python_loops(e: Evidence) -> Iterator[Advice]:
 def no_capture(e: Evidence) -> Iterator[Advice]:
     """An ordinary loop: each call passes Python."""
     in_loops = {id(g) for groups in loops_of(e).values() for g in groups}
-    groups = [g for g in e.groups if id(g) not in in_loops and g.own_ns]
+    groups = [g for g in e.groups if id(g) not in in_loops and g.own_ns and not g.in_graph]
     if not groups:
         return
     cost = sum(overhead_of(e, g) for g in groups)

@@ -234,10 +234,10 @@ class FlopCounter(Watcher):
         ]
         total = sum(r.model for r in rows)
         lines = [line(rows, "total", {}, phases, total)]
-        for path in ordered([p for r in rows for p in prefixes(r.module, depth)]):
-            if any(r.executed for r in rows if fits(r, {"module": path})):
-                name = "  " * path.count(".") + path.rpartition(".")[2]
-                lines.append(line(rows, name, {"module": path}, phases, total))
+        counted = [r.module for r in rows if r.executed]
+        for path in ordered([p for module in counted for p in prefixes(module, depth)]):
+            name = "  " * path.count(".") + path.rpartition(".")[2]
+            lines.append(line(rows, name, {"module": path}, phases, total))
         operators = [
             [name, *line(rows, name, {"primitive": name}, phases, total)[1:]]
             for name in self.by("primitive", view, "executed")

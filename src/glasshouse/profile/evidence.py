@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from glasshouse.dispatch.call import MATRIX, Call
+from glasshouse.dispatch.watch import CAPTURED
 from glasshouse.profile import record as recorded
 from glasshouse.profile.at_once import with_kernels
 from glasshouse.profile.breakdown import Breakdown
@@ -28,7 +29,7 @@ class CallGroup(NamedTuple):
     """Equal calls of one line, module and pass. `kernel_ns` is their kernels' time; `own_ns` that
     from each call to the next, kernels of another time not included; `at_once` says whether they
     were computed as they were made, `tracked` whether autograd noted them; `order` sorts by the
-    first of each."""
+    first of each. A call `in_graph` is one that a captured graph makes as it is."""
 
     call: Call
     module: str
@@ -40,6 +41,7 @@ class CallGroup(NamedTuple):
     at_once: bool
     tracked: bool
     order: tuple[int, int]
+    in_graph: bool = False
 
     @property
     def name(self) -> str:
@@ -129,23 +131,30 @@ class Evidence:
             numbers = int(counts[i]), float(kernel[i]), float(own[i])
             at_once = plain.events[place]["kind"] == COMPUTED
             where = trace.scopes[e["scope"]], trace.phases[e["phase"]], self.line_at(place)
-            groups.append(
-                CallGroup(call, *where, *numbers, bool(at_once), bool(tracked[i]), (0, place))
-            )
+            kinds = bool(at_once), bool(tracked[i]), (0, place), bool(self.is_in_graph[place])
+            groups.append(CallGroup(call, *where, *numbers, *kinds))
         return groups
 
     @cached_property
     def is_inside(self) -> np.ndarray:
         """Which events lie in a wait for data, or in a step that the host computes."""
+        parts = ("waiting for data", "host steps")
+        return np.any([self.within(*self.breakdown.spans[part]) for part in parts], axis=0)
+
+    @cached_property
+    def is_in_graph(self) -> np.ndarray:
+        """Which events lie in a captured graph that makes some calls as they are."""
+        regions = self.trace.regions(CAPTURED)
+        return self.within(regions["begin"], regions["end"])
+
+    def within(self, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """Which events lie in one of some spans that do not overlap."""
         events = self.trace.events
-        inside = np.zeros(len(events), bool)
-        for part in ("waiting for data", "host steps"):
-            begins, ends = self.breakdown.spans[part]
-            order = np.argsort(begins)
-            at = np.searchsorted(begins[order], events["begin"], "right") - 1
-            if len(begins):
-                inside |= (at >= 0) & (events["end"] <= ends[order][np.maximum(at, 0)])
-        return inside
+        if not len(begins):
+            return np.zeros(len(events), bool)
+        order = np.argsort(begins)
+        at = np.searchsorted(begins[order], events["begin"], "right") - 1
+        return (at >= 0) & (events["end"] <= ends[order][np.maximum(at, 0)])
 
     def stacks_of(self, places: np.ndarray) -> np.ndarray:
         """The stack that each call belongs to: for a gradient that of its forward call."""

@@ -19,6 +19,7 @@ from glasshouse.profile.captured import capture_data
 from glasshouse.profile.libraries import folders
 
 HOST = (-1, -1, -1, -1)  # device, stream, launch of what no device ran
+GRAPH_CODE = "<eval_with_key>"  # how names of files begin that torch.fx writes graphs as
 LAUNCHER = "<frozen runpy>"  # of `python -m` and `glasshouse profile SCRIPT`
 BALANCE = 8  # FLOPs that take as long as a byte, to share a fused kernel's time among its calls
 
@@ -179,7 +180,8 @@ class Trace:
     def users(self, stack: int) -> list[tuple]:
         """(code, instruction) of the user's functions, the innermost first, but the launcher."""
         inner = takewhile(lambda at: at[0].co_filename != LAUNCHER, self.stacks[stack])
-        return [at for at in inner if not at[0].co_filename.startswith((PACKAGE, *folders))]
+        others = (PACKAGE, GRAPH_CODE, *folders)
+        return [at for at in inner if not at[0].co_filename.startswith(others)]
 
     def frames(self, stack: int) -> list[str]:
         """The user's frames of a stack, the innermost first: "file.py(12): function"."""

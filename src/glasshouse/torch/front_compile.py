@@ -10,6 +10,7 @@ import operator
 import warnings
 from collections.abc import Callable
 from importlib import import_module
+from time import perf_counter_ns
 
 import torch
 from torch._guards import TracingContext, tracing
@@ -22,7 +23,8 @@ from glasshouse.capture.front import is_in_place
 from glasshouse.capture.operators import IN_PLACE
 from glasshouse.capture.program_compiler import compile_to_program
 from glasshouse.capture.recording_interpreter import eager
-from glasshouse.dispatch.bind import state
+from glasshouse.dispatch.bind import state, watchers
+from glasshouse.dispatch.watch import CAPTURED, tell
 from glasshouse.ir.graph_module import GraphModule
 from glasshouse.ir.node import WRITING, IRNode, all_of, map_nodes
 from glasshouse.torch.front_names import RAISES_FOR_INTEGERS, STATE_SETTERS, WRITES, name_of
@@ -78,18 +80,22 @@ class ModesKept:
             raise
 
 
-class PhaseKept:
-    """A graph of several passes: behind it the pass is that which was before it."""
+class SegmentedGraph:
+    """A graph that makes some of its calls as they are. Watchers are told how long it runs; behind
+    it the pass is that which was before it."""
 
     def __init__(self, run):
         self.inside = run
 
     def __call__(self, *args):
+        begin_ns = perf_counter_ns() if watchers else 0
         before = state.phase
         try:
             return self.inside(*args)
         finally:
             state.phase = before
+            if begin_ns:
+                tell("region", CAPTURED, begin_ns)
 
 
 class AliasedInputs:
@@ -342,41 +348,51 @@ def in_segments(
             nodes.append(node)
     ordered = numbers_first(nodes, is_left, writes)
     through: Passes | None = None  # those through what is waiting
-    phase = "forward"
+    running = None  # what began a pass that is not the forward one
     for node in ordered:
         is_compiled = node.op.startswith("call_") and not is_left(node)
         own = passes.get(node)
         differs = own is not None and through is not None and own != through
         if not is_compiled or differs:
-            phase = tell_phase(graph, phase, waiting)
+            running = tell_pass(graph, running, waiting)
             add_segment(compiler, graph, made, waiting, module.graph.on_error)
             waiting, through = [], None
         if is_compiled:
             waiting.append(node)
             through = through if own is None else own
         else:
-            phase = tell_phase(graph, phase, [node])
+            running = tell_pass(graph, running, [node])
             add_node(graph, made, node)
-    run = torch.fx.GraphModule(members_of(module), graph).forward
-    if graph.find_nodes(op="call_function", target=set_phase):
-        run = PhaseKept(run)
+    run = SegmentedGraph(torch.fx.GraphModule(members_of(module), graph).forward)
     if ordered == nodes:
         return run
     return AliasedInputs(run, fx_module(module).forward, example_inputs)
 
 
-def tell_phase(graph: torch.fx.Graph, told: str, nodes: list[IRNode]) -> str:
-    """Have the calls that are added from here on belong to the pass of these nodes; returns that,
-    which is the one `told` where they say none."""
-    phase = next((x.meta["phase"] for x in nodes if "phase" in x.meta), told)
-    if phase != told:
-        graph.call_function(set_phase, (phase,))
-    return phase
+def tell_pass(graph: torch.fx.Graph, running, nodes: list[IRNode]):
+    """Have the calls that are added from here on belong to the pass of some nodes. `running` is
+    what began the one before, and what comes back what began this; None in a forward pass."""
+    phases = ("forward" if x.op == "output" else x.meta.get("phase") for x in nodes)
+    phase = next(filter(None, phases), None)
+    before = "forward" if running is None else running.args[0]
+    if phase is None or phase == before:
+        return running
+    if running is not None:
+        graph.call_function(end_pass, (before, running))
+    return None if phase == "forward" else graph.call_function(begin_pass, (phase,))
 
 
-def set_phase(phase: str) -> None:
-    """What follows belongs to a pass."""
+def begin_pass(phase: str) -> int:
+    """What follows belongs to a pass; when it began, if anybody watches."""
     state.phase = phase
+    return perf_counter_ns() if watchers else 0
+
+
+def end_pass(phase: str, begin_ns: int) -> None:
+    """A pass has ended."""
+    state.phase = "forward"
+    if begin_ns:
+        tell("region", phase, begin_ns)
 
 
 def add_node(graph: torch.fx.Graph, made: dict, node: IRNode) -> None:

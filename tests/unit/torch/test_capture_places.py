@@ -8,6 +8,8 @@ from torch import nn
 
 import glasshouse as gh
 from glasshouse.dispatch.bind import state
+from glasshouse.profile.advice_host import no_capture
+from glasshouse.profile.evidence import Evidence
 
 pytestmark = pytest.mark.library_warnings
 HERE = re.compile(r".*test_capture_places\.py:\d+")
@@ -86,6 +88,34 @@ def test_steps_between_programs_belong_to_their_pass():
     _, step = training()
     steps_of_adam = [row for row in profiled(step) if row.name == "aten::add_"]
     assert steps_of_adam and {row.phase for row in steps_of_adam} == {"optimizer"}
+
+
+def test_steps_end_with_the_optimizers_pass():
+    _, step = training()
+    with gh.profile() as prof:
+        for _ in range(3):
+            step()
+    assert len(prof.trace.loop_steps()) == 3
+
+
+def test_captured_steps_are_not_advised_to_be_captured():
+    _, step = training()
+    with gh.profile(with_stack=True) as prof:
+        for _ in range(3):
+            step()
+    found = Evidence(prof.trace)
+    assert not [*no_capture(found)]
+    assert any(group.in_graph for group in found.groups)
+    lines = {pause.after for pause in found.pauses} | {g.line for g in found.groups}
+    assert all(HERE.match(line) for line in lines if line), lines
+
+
+def test_counts_list_modules_in_the_order_in_which_they_run():
+    _, step = training()
+    with gh.FlopCounter() as count:
+        step()
+    names = [line.split()[0] for line in count.table().splitlines() if line]
+    assert names.index("first") < names.index("head")
 
 
 def test_kernels_have_the_users_lines():
