@@ -98,6 +98,15 @@ def test_each_module_says_how_near_the_limit_it_is(prof, tmp_path):  # noqa: F81
 
 
 @needs_browser
+def test_all_kinds_are_as_near_the_limit_as_the_summary_says(prof, tmp_path):  # noqa: F811
+    text = dom(prof.report(tmp_path / "r.html"), "summary")
+    share = r"((?:> |&gt; )?[0-9.]+ %)"
+    (card,) = re.findall(rf"of the machine's limit<b>{share}</b>", text)
+    (row,) = re.findall(rf"<td[^>]*>all</td>(?:(?!</tr>).)*?<td[^>]*>{share}</td></tr>", text)[-1:]
+    assert card == row
+
+
+@needs_browser
 def test_comparison_is_shown(prof, tmp_path):  # noqa: F811
     prof.export_json(tmp_path / "base.json")
     path = prof.report(tmp_path / "r.html", against=tmp_path / "base.json")
