@@ -13,10 +13,11 @@ from glasshouse.profile.advice import advice
 from glasshouse.profile.at_once import with_kernels
 from glasshouse.profile.breakdown import ABOUT, Breakdown
 from glasshouse.profile.compare import Comparison, read_run
+from glasshouse.profile.counter import OUTSIDE, prefixes
 from glasshouse.profile.machine import count_cores, limits, processor_name
 from glasshouse.profile.memory import MemoryTimeline
 from glasshouse.profile.read_trace import read_trace
-from glasshouse.profile.tables import ModuleTree, kernels, key_averages
+from glasshouse.profile.tables import ModuleTree, exact_flops_of, kernels, key_averages
 from glasshouse.profile.text import writable
 from glasshouse.profile.trace import Trace
 
@@ -37,17 +38,22 @@ def data_of(trace: Trace) -> dict:
     """All tables of a trace, as what JSON can hold; times in ns."""
     plain, trace = trace, with_kernels(trace)
     machine, rows = limits(), kernels(trace)
+    flops_per_s = max(machine.flops_per_s, best_rate(rows))
+    ideal = ideal_ns_of_modules(trace, flops_per_s, machine.bytes_per_s)
     return {name: getattr(trace, name) for name in AS_THEY_ARE} | {
         "made": time.strftime("%Y-%m-%d %H:%M:%S"),
         "processor": processor_name(),
         "threads": trace.threads_of_kernels or count_cores(),
         "events": len(trace.events),
         "kernel_runs": len(trace.steps.step),
-        "flops_per_s": max(machine.flops_per_s, best_rate(rows)),
+        "flops_per_s": flops_per_s,
         "bytes_per_s": machine.bytes_per_s,
         "step_ns": trace.step_ns() or [trace.wall_ns],
         "steps_at": [end - trace.begin_ns for _, _, end in trace.loop_steps()][:MAX_MARKS],
-        "modules": [row._asdict() for row in ModuleTree(trace).rows()],
+        "modules": [
+            row._asdict() | {"ideal_ns": ideal.get(row.module, 0.0)}
+            for row in ModuleTree(trace).rows()
+        ],
         "kernels": [row._asdict() for row in rows],
         "operators": [row._asdict() for row in key_averages(trace, True)],
         "programs": [program_data(trace, i) for i in range(len(trace.programs))],
@@ -67,6 +73,19 @@ def read_before(path) -> dict:
     with chrome.open_text(Path(path), "r") as file:
         is_trace = '"traceEvents"' in file.read(MOST_HEAD)
     return data_of(read_trace(path)) if is_trace else read_run(path)
+
+
+def ideal_ns_of_modules(trace: Trace, flops_per_s: float, bytes_per_s: float) -> dict:
+    """What the kernels of each module with all below it take at such limits, by its path; of a
+    fused kernel the part that its time is shared out by."""
+    sums: Counter = Counter()
+    for share in trace.shares:
+        _, runs = trace.time_of_steps.get((share.program, share.step), (0, 0))
+        info = trace.info(share.program, share.step)
+        run_s = max(exact_flops_of(info) / flops_per_s, info.bytes / bytes_per_s)
+        for path in prefixes(share.module or OUTSIDE):
+            sums[path] += 1e9 * run_s * runs * share.part
+    return dict(sums)
 
 
 def best_rate(rows) -> float:

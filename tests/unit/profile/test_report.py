@@ -106,6 +106,16 @@ def test_all_kinds_are_as_near_the_limit_as_the_summary_says(prof, tmp_path):  #
     assert card == row
 
 
+def test_limits_of_modules_add_up_to_that_of_all_kernels(prof):  # noqa: F811
+    data = data_of(prof.trace)
+    run_s = (
+        r["runs"] * max(r["exact_flops"] / data["flops_per_s"], r["bytes"] / data["bytes_per_s"])
+        for r in data["kernels"]
+    )
+    roots = (r for r in data["modules"] if "." not in r["module"] and not r["phase"])
+    assert sum(r["ideal_ns"] for r in roots) == pytest.approx(1e9 * sum(run_s))
+
+
 @needs_browser
 def test_comparison_is_shown(prof, tmp_path):  # noqa: F811
     prof.export_json(tmp_path / "base.json")
