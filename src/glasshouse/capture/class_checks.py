@@ -88,15 +88,34 @@ def on_native_check(t, fn, args, kwargs, then):
     return t.give(then, given)
 
 
+class RegisteredAnswers:
+    """What abstract classes said of classes, as (class, abstract class, answer), and the number
+    that Python counts registrations by: while that is the same, no answer changes."""
+
+    def __init__(self):
+        self.token = abc.get_cache_token()
+        self.answers: list[tuple[type, type, bool]] = []
+
+    def hold(self) -> bool:
+        """Whether they all say the same now; imports register classes all the time."""
+        token = abc.get_cache_token()
+        if token != self.token:
+            if any(issubclass(cls, kind) is not answer for cls, kind, answer in self.answers):
+                return False
+            self.token = token
+        return True
+
+
 def rely_on_registry(t, cls, kinds) -> None:
-    """Guard what abstract classes have registered, where inheritance does not say it all."""
+    """Guard what abstract classes say of a class, where inheritance does not say it all."""
     for kind in each_kind(kinds):
         if t.live and issubclass(type(kind), abc.ABCMeta) and kind not in cls.__mro__:
-            token = abc.get_cache_token()
-            check = GuardCheck(is_token, token, f"what is registered has the number {token}")
-            t.guards.add("call", t.guards.source("const", None, abc.ABCMeta, "ABCMeta"), check)
-            return
+            if t.registered is None:
+                t.registered = RegisteredAnswers()
+                check = GuardCheck(still_hold, t.registered, "abstract classes say the same")
+                t.guards.add("call", t.guards.source("const", None, abc.ABCMeta, "ABCMeta"), check)
+            t.registered.answers.append((cls, kind, issubclass(cls, kind)))
 
 
-def is_token(_, token) -> bool:
-    return abc.get_cache_token() == token
+def still_hold(_, answers: RegisteredAnswers) -> bool:
+    return answers.hold()

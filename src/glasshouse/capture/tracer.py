@@ -16,6 +16,7 @@ from glasshouse.capture.attributes import AttributeRules
 from glasshouse.capture.bytecode import VERSION, DecodedCode, original_of, slot_names
 from glasshouse.capture.cached_calls import CachedCallRules
 from glasshouse.capture.calls import CallRules
+from glasshouse.capture.class_checks import RegisteredAnswers
 from glasshouse.capture.containers import ContainerRules
 from glasshouse.capture.context_variables import ContextVariableRules
 from glasshouse.capture.frame import (
@@ -116,6 +117,7 @@ class CaptureTracer(
         self.lifted: dict[int, tuple] = {}
         self.snapshots: dict[int, tuple] = {}
         self.guarded: set[int] = set()
+        self.registered: RegisteredAnswers | None = None  # of abstract classes
         self.drained: list[tuple] = []  # (instruction, iterator, attribute, value before)
         self.shared: set[int] = set()  # tensors that some operation gave back as they were
         self.functions: dict[int, Var] = {}  # those whose attributes were written to

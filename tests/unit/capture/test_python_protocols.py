@@ -3,7 +3,7 @@ functions, classes that look up their attributes themselves, what reads the fram
 functions as values, what is registered, types of caught exceptions."""
 
 import abc
-import collections
+import collections.abc
 import gc
 import operator
 import re
@@ -298,6 +298,26 @@ def test_protocol(name, kind):
     if name == "registered":  # what plain Python registers stays so
         plain = [((True, True), True, True)] * 4
     assert got == plain
+
+
+def test_other_classes_may_be_registered_meanwhile():
+    """Imports register classes: what was asked is asked again, and holds."""
+
+    class Mine:
+        pass
+
+    @gh.optimize("eager")
+    def fn(x):
+        return x + (1 if isinstance(x, Kind) else 2), isinstance(mine, Kind)
+
+    mine, x = Mine(), gh.ones(3)
+    for _ in range(3):
+        collections.abc.Sized.register(type("Other", (), {}))
+        assert fn(x)[1] is False
+    assert len(fn.capture.entries) == 1 and fn.hits == 2
+    Kind.register(Mine)
+    assert fn(x)[1] is True and fn(x)[1] is True
+    assert fn.hits == 3
 
 
 def test_handler_asks_for_type():
