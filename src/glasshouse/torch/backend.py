@@ -90,7 +90,6 @@ def glasshouse(
     """
     given = checked_options(options)
     check_mode(mode)
-    traced_otherwise(glasshouse)
     budget = given.memory_budget
     rules, cut = Decompositions(), partition
     if budget is not None:

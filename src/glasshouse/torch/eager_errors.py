@@ -9,6 +9,7 @@ import torch
 from glasshouse.base.errors import Explained
 from glasshouse.compile.toolchain import CompileError
 
+FOUND = "glasshouse_found_writing"  # the attribute of a context of TorchDynamo's
 OURS = Explained, CompileError  # told of the compiler, not of values
 
 
@@ -39,7 +40,18 @@ def calls_of(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
 
 
 def writes_inputs() -> bool:
-    """Whether the graph that was just compiled writes to its inputs."""
+    """Whether the graph that was just compiled, or found on disk, writes to its inputs."""
     context = torch._guards.TracingContext.try_get()
-    metadata = None if context is None else context.fw_metadata
-    return metadata is not None and any(x.mutates_data for x in metadata.input_info)
+    if context is None:
+        return False
+    metadata = context.fw_metadata
+    traced = metadata is not None and any(x.mutates_data for x in metadata.input_info)
+    return traced or getattr(context, FOUND, False)
+
+
+def tell_written() -> None:
+    """Note that the graph that was found on disk writes to its inputs: PyTorch notes nothing of
+    what it does not trace."""
+    context = torch._guards.TracingContext.try_get()
+    if context is not None:
+        setattr(context, FOUND, True)

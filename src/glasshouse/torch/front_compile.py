@@ -211,19 +211,23 @@ def compile_graph(compiler, module: GraphModule, example_inputs: list):
 
 def compiled_call(compiler, graph, example_inputs: list, is_writing: bool):
     """What a compiler makes of a torch.fx graph."""
-    if compiler is compile_to_program or isinstance(compiler, BudgetCompiler):
+    is_ours = compiler is compile_to_program or isinstance(compiler, BudgetCompiler)
+    if is_ours:
         budget = getattr(compiler, "budget", None)
-        # It imports TorchDynamo, which takes a second.
+        # These import TorchDynamo, which takes a second.
         compiler = import_module("glasshouse.torch.backend").glasshouse
+        to_keep = import_module("glasshouse.torch.captured_key").fakes_for
         if budget is not None:
             compiler = functools.partial(compiler, options={"memory_budget": budget})
     # PyTorch's partitioner draws numbers. The context has AOTAutograd say which results are kept
     # for the backward pass alone: they lie as their Program likes.
-    fakes = FakeTensorMode()
-    context = tracing(TracingContext(fakes))
-    with torch.random.fork_rng(devices=[]), context, warnings.catch_warnings():
+    fakes, _held = FakeTensorMode(), []
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
-        compiled = compiler(graph, example_inputs)
+        if is_ours:
+            fakes, _held = to_keep(graph, example_inputs, aliases)
+        with tracing(TracingContext(fakes)):
+            compiled = compiler(graph, example_inputs)
     fakes.fake_tensor_converter.meta_converter.describer.lookup_tensor.clear()  # for swap_tensors
     return AliasedInputs(compiled, graph.forward, example_inputs) if is_writing else compiled
 
@@ -403,6 +407,8 @@ def add_node(graph: torch.fx.Graph, made: dict, node: IRNode) -> None:
         target = IN_PLACE.get(target, target)  # torch.fx would write 0 += x
     with placed_as(node, graph):
         made[node] = graph.create_node(node.op, target, args, named, node.name)
+    if "dtype" in node.meta:
+        made[node].meta["dtype"] = node.meta["dtype"]
 
 
 def add_segment(compiler, graph: torch.fx.Graph, made: dict, nodes: list[IRNode], on_error) -> None:

@@ -74,6 +74,7 @@ def add_scaling(graph: torch.fx.Graph, made: dict, node: IRNode, given_as: torch
             if name in node.kwargs:
                 args[1] = graph.call_function(torch.mul, (args[1], operand(node.kwargs[name])))
         made[node] = graph.create_node(node.op, node.target, tuple(args), {}, node.name)
+    made[node].meta["dtype"] = dtype
 
 
 # -- numbers first ---------------------------------------------------------------------------------

@@ -22,9 +22,11 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
 from glasshouse.compile.store import sources_digest
+from glasshouse.torch.eager_errors import tell_written, writes_inputs
 from glasshouse.torch.graph_source import GraphSource
 from glasshouse.torch.kept_lowering import SOURCES
 from glasshouse.torch.lowering import module_path
+from glasshouse.torch.module_scope import PHASE, phase_of
 from glasshouse.torch.options import TorchOptions
 from glasshouse.torch.planned import current
 from glasshouse.torch.runtime import (
@@ -40,7 +42,7 @@ from glasshouse.version import __version__
 if not hasattr(config, "force_non_lazy_backward_lowering"):
     raise ImportError("a PyTorch whose cache keeps graphs of other backends")
 
-KEPT_OF_NODES = {"kept_val", "module_path", "stack_trace"}
+KEPT_OF_NODES = {"kept_val", "module_path", "stack_trace", PHASE}
 
 
 @dataclasses.dataclass
@@ -85,7 +87,7 @@ def packed(graph: torch.fx.GraphModule) -> bytes:
     for node in graph.graph.nodes:
         if node.target is torch.ops.higher_order.with_effects:  # its wrapper is not kept
             raise BypassAOTAutogradCache("a graph with operators that have effects")
-        node.meta["module_path"] = module_path(node)
+        node.meta["module_path"], node.meta[PHASE] = module_path(node), phase_of(node)
         if "val" in node.meta:
             node.meta["kept_val"] = pytree.tree_map(kept, node.meta["val"])
     try:
@@ -112,6 +114,7 @@ class CachedGraph(OutputCode):
         self.phase, self.options = phase, options
         self.visible = visible_results(phase)
         self.stable = static_inputs() if keeps else ()
+        self.writes = phase == "forward" and writes_inputs()
         self.program: TorchGraphProgram | None = self.program_of(GraphSource(graph))
         self.bytes, self.digest = b"", ""
         self._boxed_call = True
@@ -143,6 +146,8 @@ class CachedGraph(OutputCode):
             if source.digest != self.digest:
                 raise BypassAOTAutogradCache("a graph that was damaged on disk")
             self.program = self.program_of(source)
+        if self.writes:
+            tell_written()
 
     def set_triton_bundle(self, triton_bundle) -> None:
         """Nothing: it is for compilers that use Triton."""
@@ -163,8 +168,9 @@ def key_of(module: torch.fx.GraphModule, options: TorchOptions) -> str:
     """What the key of a graph holds beside PyTorch's own: this package's sources, what else of ours
     decides how it is made, and the lines and modules that it names."""
     parts = [__version__, sources_digest(SOURCES), repr(options), *sorted(TABLE)]
+    parts.append(module.meta.get("captured", ""))  # of a graph that gh.optimize captured
     for node in module.graph.nodes:
-        parts += [node.meta.get("stack_trace") or "", module_path(node)]
+        parts += [node.meta.get("stack_trace") or "", module_path(node), phase_of(node)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

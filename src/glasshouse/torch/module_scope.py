@@ -14,7 +14,7 @@ from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.scope import Scope, name_within, scope_of
 from glasshouse.ir.node import IRNode
 
-PHASE = "glasshouse_phase"  # in what PyTorch calls custom
+PHASE = "glasshouse_phase"  # in what PyTorch calls custom, and of nodes that were kept
 
 
 class TorchScope(Scope):
@@ -80,4 +80,6 @@ def meta_of_place(node: IRNode) -> dict[str, Any]:
 
 def phase_of(node: torch.fx.Node) -> str:
     """The pass that an operator outside of backward graphs belongs to."""
+    if PHASE in node.meta:  # of a graph from the disk
+        return node.meta[PHASE]
     return (node.meta.get("custom") or {}).get(PHASE, "forward")

@@ -62,14 +62,32 @@ def trace_ends(*_told) -> None:
     entered.close()
 
 
-def traced_otherwise(backend):
-    """From now on all that is here holds while programs are traced for this backend, which is
-    returned.
-
-    `torch._dynamo.reset` forgets it.
-    """
-    backend.traced_otherwise = True
-    if callback_handler is not None and trace_starts not in callback_handler.start_callbacks:
+def register() -> None:
+    """Have TorchDynamo call back, once."""
+    if trace_starts not in callback_handler.start_callbacks:
         callback_handler.register_start_callback(trace_starts)
         callback_handler.register_end_callback(trace_ends)
+
+
+def remain() -> None:
+    """Have `torch._dynamo.reset`, which clears all callbacks, leave ours."""
+    clear = callback_handler.clear
+
+    def clear_others() -> None:
+        try:
+            clear()
+        finally:
+            register()
+
+    if "clear" not in vars(callback_handler):
+        callback_handler.clear = clear_others
+
+
+def traced_otherwise(backend):
+    """From now on all that is here holds while programs are traced for this backend, which is
+    returned."""
+    backend.traced_otherwise = True
+    if callback_handler is not None:
+        register()
+        remain()
     return backend

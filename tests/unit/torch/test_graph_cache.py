@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import types
 from unittest.mock import patch
 
 import pytest
@@ -10,6 +11,10 @@ torch = pytest.importorskip("torch")
 nn, functional = torch.nn, torch.nn.functional
 
 from torch._dynamo.utils import counters  # noqa: E402
+
+import glasshouse as gh  # noqa: E402
+from glasshouse.torch.captured_key import captured_key, is_described, is_known  # noqa: E402
+from glasshouse.torch.front_compile import aliases  # noqa: E402
 
 graph_cache = pytest.importorskip("glasshouse.torch.graph_cache", exc_type=ImportError)
 
@@ -285,3 +290,131 @@ def test_a_damaged_graph_is_made_again(damage, tmp_path):
     entry.write_bytes(damage(entry.read_bytes()))
     torch.testing.assert_close(compiled_anew(product)(x, x), product(x, x))
     assert cache_hits()[0] == 0
+
+
+def add_and_pick(x, i):
+    x.add_(1)
+    return x[i]
+
+
+@pytest.mark.parametrize("compiler", [compiled_anew, gh.optimize])
+def test_what_a_graph_from_the_cache_writes_before_it_raises(compiler):
+    for hits in (0, 1):
+        counters.clear()
+        fn = compiler(types.FunctionType(add_and_pick.__code__, globals()))
+        for _ in range(3):
+            fn(torch.zeros(4), torch.tensor([1]))
+        assert cache_hits()[0] == hits
+        x = torch.zeros(4)
+        with pytest.raises(IndexError):
+            fn(x, torch.tensor([9]))
+        assert x.tolist() == [1] * 4
+
+
+# -- steps that gh.optimize captures -----------------------------------------------------------
+
+
+class Layers(nn.Module):
+    """Layers with norms, of which one weight is used twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(6, 6), nn.LayerNorm(6), nn.Linear(6, 6)
+
+    def forward(self, x):
+        x = functional.dropout(functional.gelu(self.first(x)), 0.25)
+        return self.last(self.norm(x.view(2, -1, 6).transpose(0, 1)).contiguous() + self.last.bias)
+
+
+def captured_steps(make=Layers, dtype=torch.float32) -> list[torch.Tensor]:
+    """Losses, parameters and state after some steps captured as in a new process."""
+    torch.manual_seed(3)
+    model, x = make().to(dtype), torch.randn(4, 6, dtype=dtype)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    counters.clear()
+
+    @gh.optimize
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    losses = [step(x) for _ in range(5)]
+    state = [x for entry in optimizer.state.values() for x in entry.values()]
+    return [*losses, *model.parameters(), *state]
+
+
+def test_a_captured_step_from_the_cache():
+    made = captured_steps()
+    hits, misses = cache_hits()
+    assert hits == 0 and misses >= 2  # passes, and the update
+    found = captured_steps()
+    assert cache_hits() == (misses, 0)
+    assert all(map(torch.equal, made, found))
+    captured_steps(dtype=torch.float64)
+    assert cache_hits()[0] == 0
+
+
+def test_a_captured_step_that_was_damaged_on_disk(tmp_path):
+    made = captured_steps()
+    files = [path for path in (tmp_path / "aotautograd").rglob("*") if path.is_file()]
+    assert files
+    for path in files:
+        path.write_bytes(path.read_bytes()[:-100])
+    found = captured_steps()
+    assert cache_hits()[0] == 0
+    assert all(map(torch.equal, made, found))
+
+
+def scaled(x, y, *words):
+    """The key of a graph of two tensors."""
+    graph = torch.fx.Graph()
+    first, second = graph.placeholder("x"), graph.placeholder("y")
+    graph.output((graph.call_function(torch.addmm, (first, first, second), dict(words)),))
+    return captured_key(torch.fx.GraphModule({}, graph), [x, y], aliases)
+
+
+def test_the_key_of_a_captured_graph_tells_its_inputs_and_modes():
+    x, y = torch.zeros(4, 4), torch.zeros(4, 4)
+    both = torch.zeros(8, 4)
+    keys = [
+        scaled(x, y),
+        scaled(x, x),
+        scaled(both[:4], both[4:]),
+        scaled(both[4:], both[:4]),
+        scaled(x, y.T),
+        scaled(x, torch.zeros(4, 3)),
+        scaled(x, y.double()),
+        scaled(x, y.clone().requires_grad_()),
+        scaled(x, nn.Parameter(y)),
+        scaled(x, nn.Parameter(y) * 1),
+    ]
+    with torch.no_grad():
+        keys.append(scaled(x, y))
+    for dtype in (torch.bfloat16, torch.float16):
+        with torch.autocast("cpu", dtype):
+            keys.append(scaled(x, y))
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        keys.append(scaled(x, y))
+    assert all(keys) and len(set(keys)) == len(keys)
+    assert scaled(torch.ones(4, 4), torch.ones(4, 4)) == keys[0]
+
+
+def test_a_captured_graph_that_a_key_cannot_describe_has_none():
+    class Own(torch.Tensor):
+        pass
+
+    x, hooked = torch.zeros(4, 4), torch.zeros(4, 4, requires_grad=True)
+    hooked.register_hook(lambda grad: grad * 2)
+    assert scaled(x, hooked) == ""
+    assert scaled(x, x.as_subclass(Own)) == ""
+    assert scaled(x, x.to_sparse()) == ""
+    assert scaled(x, 3.0) == ""
+    assert scaled(x, x, ("alpha", 2.0)) != ""
+    graph = torch.fx.Graph()
+    node = graph.call_function(torch.add, (graph.placeholder("x"), slice(0, object())))
+    assert not is_described(node)
+    assert not is_known(scaled) and is_known(functional.gelu)
+    assert not is_known(torch.autograd.Function.apply)

@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 nn = torch.nn
 
+from torch._dynamo.callback import callback_handler  # noqa: E402
 from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
 from torch._dynamo.utils import counters  # noqa: E402
 
@@ -39,12 +40,6 @@ LAYERS = {
     "RNN both ways": (nn.RNN, {"bidirectional": True, "num_layers": 2, "bias": False}),
     "RNN relu": (nn.RNN, {"nonlinearity": "relu"}),
 }
-
-
-@pytest.fixture(autouse=True)
-def watched():
-    """A reset forgets our callback."""
-    while_traced.traced_otherwise(glasshouse)
 
 
 def compiled(model, **named):
@@ -230,11 +225,19 @@ def test_other_backends_leave_recurrent_layers_to_eager_as_before():
     assert torch.ops.aten.lstm.input.py_kernels == plain
     assert not torch._dynamo.config.allow_rnn
     torch._dynamo.reset()
-    while_traced.traced_otherwise(glasshouse)
     counter = CompileCounterWithBackend("eager")
     torch.compile(layer, backend=counter)(x)
     targets = {node.target for module in counter.graphs for node in module.graph.nodes}
     assert torch.lstm not in targets
+
+
+def test_layers_are_captured_behind_a_reset():
+    layer, x = nn.LSTM(SIZE, WIDTH), torch.randn(STEPS, BATCH, SIZE)
+    for _ in range(3):
+        torch._dynamo.reset()
+        assert_same(flat(compiled(layer)(x)), flat(layer(x)))
+    told = callback_handler.start_callbacks.count(while_traced.trace_starts)
+    assert told == callback_handler.end_callbacks.count(while_traced.trace_ends) == 1
 
 
 def test_loops_that_the_user_has_taken_apart_are():
