@@ -205,8 +205,8 @@ class PythonTensorCall:
         for (place, dtype, sizes, strides, nbytes), given in zip(self.outputs, buffers):
             if given is None:
                 tensor = torch.empty_strided(sizes, strides, dtype=dtype)
-            elif isinstance(given[1], torch.Tensor):  # an input that is written to
-                tensor = given[1].detach().as_strided(sizes, strides)
+            elif isinstance(given, torch.Tensor):  # an input that is written to
+                tensor = given
             else:
                 flat = torch.from_numpy(given[1].numpy()[:nbytes]).view(dtype)
                 tensor = flat.as_strided(sizes, strides)

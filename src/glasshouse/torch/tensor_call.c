@@ -262,23 +262,36 @@ static PyObject *make_result(const Expected *e, PyObject *owner, void *data) {
     return made;
 }
 
+/* The address of a tensor's data as DLPack says; -1 with an error where it cannot. */
+static int64_t data_of(PyObject *tensor) {
+    DLTensor t;
+    if (api->tensor_from_object(tensor, &t)) return -1;
+    return (int64_t)(uintptr_t)t.data + (int64_t)t.byte_offset;
+}
+
 /* results(buffers) -> a tensor for each result, whose place the table has. A buffer is (address,
-   owner), or None: the result gets memory of its own. */
+   owner), or None: the result gets memory of its own; or the tensor that the result is written to. */
 static PyObject *results(TensorCall *x, PyObject *buffers) {
     if (!PyList_Check(buffers) || PyList_GET_SIZE(buffers) != x->outputs)
         return PyErr_SetString(PyExc_TypeError, "results: expected a buffer or None for each"), NULL;
     PyObject *list = PyList_New(x->outputs);
     for (Py_ssize_t i = 0; list && i < x->outputs; i++) {
         const Expected *e = x->all + x->inputs + i;
-        PyObject *given = PyList_GET_ITEM(buffers, i), *owner = NULL;
-        unsigned long long address = 0;
-        if (given != Py_None && !PyArg_ParseTuple(given, "KO", &address, &owner)) return Py_DECREF(list), NULL;
-        PyObject *made = make_result(e, owner, (void *)(uintptr_t)address);
-        if (!made) return Py_DECREF(list), NULL;
+        PyObject *given = PyList_GET_ITEM(buffers, i), *owner = NULL, *made;
+        int64_t place = -1;
+        if (PyObject_TypeCheck(given, tensor_type)) {
+            made = Py_NewRef(given);
+            place = place_of(given, e);
+        } else {
+            unsigned long long address = 0;
+            if (given != Py_None && !PyArg_ParseTuple(given, "KO", &address, &owner)) return Py_DECREF(list), NULL;
+            made = make_result(e, owner, (void *)(uintptr_t)address);
+            if (!made) return Py_DECREF(list), NULL;
+        }
         PyList_SET_ITEM(list, i, made);
-        DLTensor t;
-        if (api->tensor_from_object(made, &t)) return Py_DECREF(list), NULL;
-        x->table[e->place] = (int64_t)(uintptr_t)t.data;
+        if (place == -1) place = data_of(made);
+        if (place == -1) return Py_DECREF(list), NULL;
+        x->table[e->place] = place;
     }
     return list;
 }

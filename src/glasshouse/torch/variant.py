@@ -394,12 +394,12 @@ class CompiledVariant(ProgramVariant):
         self.program.arena, self.table.table[0] = arena, arena.address
 
     def allocate(self, specs, args: list) -> list:
-        """(address, owner) of each output, None for a small one."""
+        """(address, owner) of each output; None for a small one, the input for one that lies in
+        it."""
         alloc, buffers = self.program.target.memory().alloc, []
         for at, (_, _, _, nbytes, tag) in enumerate(specs):
             if at in self.in_place:
-                given = args[self.in_place[at]]
-                buffers.append((given.data_ptr(), given))
+                buffers.append(args[self.in_place[at]])
                 continue
             buffer = None if nbytes < SMALL_BYTES else alloc(nbytes, tag)
             buffers.append(None if buffer is None else (buffer.address, buffer))

@@ -95,6 +95,15 @@ def test_results_lie_where_the_table_says_and_are_freed_with_the_tensor():
         assert memory.stats().allocated_bytes == before
 
 
+def test_results_may_be_written_to_what_is_there():
+    for made in (torch.zeros(8, 3), torch.zeros(3, 8).T, torch.nn.Parameter(torch.zeros(8, 3))):
+        given = made[2:6] if type(made) is torch.Tensor else made
+        outputs = [(0, torch.float32, tuple(given.shape), (3, 1), given.nbytes)]
+        for call, table in calls([], outputs):
+            (result,) = call.results([given])
+            assert result is given and table[0] == given.data_ptr()
+
+
 def test_sharing_is_equal_only_where_the_slow_twin_is():
     from glasshouse.torch.front_compile import aliases
 
