@@ -41,9 +41,10 @@ from glasshouse.torch.module_scope import placed_as
 from glasshouse.torch.tensor_access import native
 
 DIVISIONS = RAISES_FOR_INTEGERS - {"pow"}
-# The operator of lstm keeps None, which AOTAutograd does not take; binary_cross_entropy raises for
-# what is no probability (NaN, say), which operators that it is taken apart into do not.
-NEVER_COMPILED = {"lstm", "binary_cross_entropy"}
+# The first raises for what is no probability (NaN, say), which the operators that it is taken apart
+# into do not; the others have sizes that lengths say.
+NEVER_COMPILED = {"binary_cross_entropy", "_pack_padded_sequence", "_pad_packed_sequence"}
+RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
 # Calls that read each operand many times, so that none may be what they write to.
 PRODUCTS = set("addmm addmv addbmm baddbmm addr mm bmm mv matmul einsum".split())
 FEWEST_CALLS = 2  # in a segment that is worth compiling
@@ -259,7 +260,7 @@ def is_left(node: IRNode) -> bool:
     target = node.target
     if node.meta.get("hidden") or numbers_of(node) and not takes_tensors(node):
         return True
-    if may_divide_by_zero(node) or reads_what_it_writes(node):
+    if may_divide_by_zero(node) or reads_what_it_writes(node) or is_loop_of_eagers(node):
         return True
     if (
         is_pass(node)
@@ -272,6 +273,16 @@ def is_left(node: IRNode) -> bool:
     if target is operator.getitem and isinstance(node.args[0], IRNode):
         return is_left(node.args[0])
     return target is getattr and node.args[1] in ("grad", "data")
+
+
+def is_loop_of_eagers(node: IRNode) -> bool:
+    """Whether a call is a recurrent layer that our operators leave to eager: of other numbers than
+    float32, under autocast, or of a PackedSequence, whose fourth argument is no flag."""
+    if name_of(node.target) not in RECURRENT:
+        return False
+    is_packed = len(node.args) < 4 or not isinstance(node.args[3], bool)
+    dtypes = {x.meta.get("dtype") for x in node.all_input_nodes}
+    return is_packed or dtypes != {torch.float32} or node.meta["autocast"]
 
 
 def written_by(node: IRNode) -> list[IRNode]:

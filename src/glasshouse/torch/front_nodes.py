@@ -340,9 +340,8 @@ class TorchNodeFront(FrontEnd):
     def annotate(self, node: IRNode) -> None:
         node.meta["scope"], node.meta["phase"] = state.scope, state.phase
         node.meta["requires_grad"] = torch.is_grad_enabled()  # until it has run
-        node.meta["keeps_casts"] = torch.is_autocast_enabled("cpu") and (
-            torch.is_autocast_cache_enabled()
-        )
+        node.meta["autocast"] = torch.is_autocast_enabled("cpu")
+        node.meta["keeps_casts"] = node.meta["autocast"] and torch.is_autocast_cache_enabled()
 
     def describe(self, node: IRNode, value) -> None:
         node.meta.update(tensor_facts(value))
