@@ -40,9 +40,9 @@ class CaptureFrame:
     """One function being interpreted.
 
     `then(tracer, result)` says what happens with the result where that is not a push onto the
-    caller's stack; `init` is the object whose __init__ this is; `scope` has its caller's scope, and
-    the context (function, argument) that it runs in. `at` is the running instruction, `saved` the
-    stack before it."""
+    caller's stack; `init` is the object whose __init__ this is; `scope` has its caller's scope and
+    pass, and the context (function, argument) that it runs in. `at` is the running instruction,
+    `saved` the stack before it."""
 
     __slots__ = ("root", "code", "locals", "stack", "ip", "at", "saved", "globals", "kw_names",
                  "then", "init", "generator", "scope", "trusted", "handled")  # fmt: skip

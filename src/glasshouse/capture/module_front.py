@@ -8,9 +8,9 @@ from glasshouse.capture.network_front import TABLES, NetworkFront
 from glasshouse.capture.plain import SCALARS
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import Break, Recipe, ValueSource, Var
-from glasshouse.dispatch import TensorBackend, state
+from glasshouse.dispatch import TensorBackend
 from glasshouse.dispatch.mode import KeyedMode
-from glasshouse.dispatch.scope import in_module, phase, scope_of
+from glasshouse.dispatch.scope import in_module, phase
 from glasshouse.ir.graph_module import GraphModule
 from glasshouse.nn.containers import ModuleDict, ModuleList, Sequential
 from glasshouse.nn.hooks import CALL_KINDS, backward_hooks, call_hooks
@@ -206,23 +206,14 @@ class ModuleFront(NetworkFront):
                     tracer.guards.add("len", table, 0)
         if backward_hooks(module):
             raise Break("a module with backward hooks", fn, args, kwargs)
-        depth = len(tracer.frames)
-        outer = state.scope
-        state.scope = scope_of(module, outer)
-        if has_own_hooks(module) or call_hooks:
-            words = tracer.new_dict((Var(k), v) for k, v in kwargs.items())
-            tracer.call(Var(Module._call_with_hooks), [fn, tracer.new_tuple(args), words], {}, then)
-        else:
-            tracer.get_attribute(fn, "forward", lambda t, v: t.call(v, args, kwargs, then))
-        if len(tracer.frames) > depth:
-            tracer.frames[depth].scope = outer, in_module, fn
-        else:
-            state.scope = outer
+        with self.running(tracer, in_module, fn):
+            if has_own_hooks(module) or call_hooks:
+                words = tracer.new_dict((Var(k), v) for k, v in kwargs.items())
+                given = [fn, tracer.new_tuple(args), words]
+                tracer.call(Var(Module._call_with_hooks), given, {}, then)
+            else:
+                tracer.get_attribute(fn, "forward", lambda t, v: t.call(v, args, kwargs, then))
         return True
-
-    def leave(self, frame):
-        if frame.scope is not None:
-            state.scope = frame.scope[0]
 
     # -- guards ----------------------------------------------------------------------------------
 

@@ -1,9 +1,12 @@
 """What a trace knows of modules, optimizers and schedulers, whichever library has them: modules
 keep their members in dicts, schedulers change numbers of optimizers beside the graph."""
 
+from contextlib import contextmanager
+
 from glasshouse.capture.front import FrontEnd
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import Break, Recipe, ValueSource
+from glasshouse.dispatch.bind import state
 
 TABLES = ("_parameters", "_buffers", "_modules")
 
@@ -57,6 +60,27 @@ class NetworkFront(FrontEnd):
         if var is not None and isinstance(var.value, self.member_types):
             return False
         return not any(name in module.__dict__.get(table, ()) for table in TABLES)
+
+    @contextmanager
+    def running(self, tracer, context, var):
+        """Calls of the frame that is entered here belong where the context (a function) of a Var
+        puts them, until that frame ends."""
+        depth, before = len(tracer.frames), (state.scope, state.phase)
+        inside = context(var.value)
+        inside.__enter__()
+        entered = False
+        try:
+            yield
+            entered = len(tracer.frames) > depth
+        finally:
+            if entered:
+                tracer.frames[depth].scope = before, context, var
+            else:
+                state.scope, state.phase = before
+
+    def leave(self, frame):
+        if frame.scope is not None:
+            state.scope, state.phase = frame.scope[0]
 
     # -- optimizers and schedulers ---------------------------------------------------------------
 

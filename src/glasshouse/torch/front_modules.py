@@ -1,7 +1,5 @@
 """What a trace knows of PyTorch's modules: members, calls, hooks."""
 
-from contextlib import contextmanager
-
 import torch
 from torch.nn.modules import module as of_modules
 from torch.optim.lr_scheduler import LRScheduler
@@ -10,7 +8,6 @@ from glasshouse.capture.network_front import NetworkFront
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.plain import is_library, static_lookup
 from glasshouse.capture.values import Break, ValueSource, Var
-from glasshouse.dispatch.bind import state
 from glasshouse.torch.module_scope import in_optimizer, in_torch_module
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -68,27 +65,6 @@ class TorchModuleFront(NetworkFront):
         """Interpret an optimizer's step."""
         with self.running(tracer, in_optimizer, args[0]):
             tracer.call_function(fn, args, kwargs, then)
-
-    @contextmanager
-    def running(self, tracer, context, var):
-        """Calls of the frame that is entered here belong where the context (a function) of a Var
-        puts them, until that frame ends."""
-        depth, before = len(tracer.frames), (state.scope, state.phase)
-        inside = context(var.value)
-        inside.__enter__()
-        entered = False
-        try:
-            yield
-            entered = len(tracer.frames) > depth
-        finally:
-            if entered:
-                tracer.frames[depth].scope = before, context, var
-            else:
-                state.scope, state.phase = before
-
-    def leave(self, frame) -> None:
-        if frame.scope is not None:
-            state.scope, state.phase = frame.scope[0]
 
     def guard_forward(self, tracer, fn) -> None:
         """Guard that a module of PyTorch's own has the forward of its class, and which that is;
