@@ -186,6 +186,8 @@ def on_sequence(make):
         if fn.value is tuple and type(args[0].value) is tuple:
             return t.deliver(then, args[0])
         items = t.iterated(args[0])
+        if items is not None and fn.value is set and type(args[0].value) in (set, frozenset):
+            return t.deliver(then, t.new_set(items, set(args[0].value)))
         if items is not None:
             return t.deliver(then, make(t, list(items)))
 
@@ -375,7 +377,9 @@ def on_pure(t, fn, args, kwargs, then):
     if fn.value is frozenset and args:
         items = t.sequence(args[0])
         if items is not None:
-            return t.give(then, frozenset(t.concrete_key(x) for x in items))
+            keys = [t.concrete_key(x) for x in items]
+            made_of = args[0].value if type(args[0].value) is set else keys
+            return t.give(then, frozenset(made_of))
     if t.all_foldable(args, kwargs):
         return t.give(then, t.call_concrete(fn.value, args, kwargs))
     raise Break(f"making a {fn.value.__name__}", fn, args, kwargs)

@@ -35,6 +35,14 @@ def annotate(fn: types.FunctionType, flat) -> None:
     fn.__annotations__ = flat if isinstance(flat, dict) else dict(zip(flat[::2], flat[1::2]))
 
 
+def set_of(*elements) -> set:
+    """A set to which these were added one after the other."""
+    made = set()
+    for x in elements:
+        made.add(x)
+    return made
+
+
 def may_be_fetched(source: ValueSource) -> bool:
     """Whether the guards know what is at a source without a reference of their own to it."""
     step: ValueSource | None = source
@@ -183,8 +191,21 @@ class ValueEmitter:
         return self.bind(var, text)
 
     def make_set(self, var):
-        items = self.listed(x for (x,) in var.items.values())
-        return self.bind(var, f"{{{items}}}" if items else "set()")
+        """A set whose elements are in the order that the trace saw: how it is made decides it."""
+        if not var.items:
+            return self.bind(var, "set()")
+        elements = [x for (x,) in var.items.values()]
+        constant = all(x.origin is None for x in elements)
+        added = [set(), set()]
+        for way, order in zip(added, (var.items, var.value), strict=True):
+            for x in order:
+                way.add(x)
+        wanted = list(var.value)
+        if list(added[0]) != wanted and constant and list(set(frozenset(var.value))) == wanted:
+            return self.bind(var, f"set({self.pool(frozenset(var.value))})")
+        if list(added[0]) != wanted and list(added[1]) == wanted:
+            elements = [var.items[x][0] for x in var.value]
+        return self.bind(var, f"{self.pool(set_of)}({self.listed(elements)})")
 
     def make_dict(self, var, cls=dict):
         ordered = isinstance(var.value, OrderedDict)

@@ -31,6 +31,10 @@ SET_ALGEBRA = {
     "issubset",
     "issuperset",
     "isdisjoint",
+    "update",
+    "intersection_update",
+    "difference_update",
+    "symmetric_difference_update",
 }
 PROTOCOL = {
     "__getitem__": operator.getitem,
@@ -390,28 +394,36 @@ class MethodRules:
             set.clear(value)
             items.clear()
         elif name == "copy":
-            return self.new_set([x[0] for x in items.values()])
+            return self.new_set([x[0] for x in items.values()], set(value))
         elif name == "pop" and value:
             return items.pop(self.popped(this))[0]
-        elif name.endswith("_update") and name[:-7] in SET_ALGEBRA:
-            made = self.set_method(this, name[:-7], args)
-            if made is not None:
-                self.replace_all(this, "add", self.sequence(made))
-                return Var(None)
-            return None
         elif name in SET_ALGEBRA:
-            others = [self.iterated(x) for x in args]
-            if None in others:
-                return None
-            raw = [{self.concrete_key(y) for y in other} for other in others]
-            result = self.do(getattr(set, name), value, *raw)
-            if not isinstance(result, (set, frozenset)):
-                return Var(result)
-            vars_by_value = {y.value: y for other in (*others, self.sequence(this)) for y in other}
-            return self.new_set([vars_by_value[x] for x in result])
+            return self.set_algebra(this, name, args)
         else:
             return None
         self.note_method(this, name, args)
+        return Var(None)
+
+    def set_algebra(self, this: Var, name: str, args) -> Var | None:
+        """A set of elements of this one and of others; or a change of this one; or an answer.
+
+        Python does it to the real values: how a set was made decides the order of its elements."""
+        others = [self.iterated(x) for x in args]
+        if None in others:
+            return None
+        real = [
+            x.value if type(x.value) in (set, frozenset) else [self.concrete_key(y) for y in other]
+            for x, other in zip(args, others, strict=True)
+        ]
+        elements = {y.value: (y,) for other in (*others, self.sequence(this)) for y in other}
+        result = self.do(getattr(set, name), this.value, *real)
+        if isinstance(result, (set, frozenset)):
+            return self.new_set([elements[x][0] for x in result], result)
+        if result is not None:
+            return Var(result)
+        kept = [self.new_set(other, set(x)) for other, x in zip(others, real, strict=True)]
+        this.items = {x: elements[x] for x in this.value}
+        self.note_method(this, name, kept)
         return Var(None)
 
     def popped(self, this: Var):
@@ -450,6 +462,9 @@ class MethodRules:
         if items is None:
             fn = self.extension(args[0]) if isinstance(this.value, list) else add_all
             return self.call_function(Var(fn), [this, args[0]], {}, done)
+        if type(args[0].value) in (set, frozenset) and isinstance(this.value, set):
+            self.container_method(this, "update", [args[0]])
+            return done(self, Var(None))
         name = "append" if isinstance(this.value, list) else "add"
         for x in list(items):
             self.container_method(this, name, [x])

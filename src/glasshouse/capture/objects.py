@@ -286,9 +286,12 @@ class ObjectRules:
         value = cls((k, v.value) for k, (_, v) in items.items())
         return self.track(Var(value, Recipe("dict", cls), items))
 
-    def new_set(self, elements: list[Var]) -> Var:
+    def new_set(self, elements: list[Var], value: set | None = None) -> Var:
+        """A set of these elements, added one after the other; or `value`, where it is known."""
         items = {self.concrete_key(x): (x,) for x in elements}
-        return self.track(Var({x.value for x in elements}, Recipe("set"), items))
+        if value is None:
+            value = {x.value for x in elements}
+        return self.track(Var(value, Recipe("set"), items))
 
     def new_cell(self, content: Var | None) -> Var:
         cell = types.CellType() if content is None else types.CellType(content.value)

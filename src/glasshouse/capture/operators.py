@@ -46,6 +46,12 @@ SET_OPERATORS = {
     operator.sub: "difference",
     operator.xor: "symmetric_difference",
 }
+SET_UPDATES = {
+    operator.or_: "update",
+    operator.and_: "intersection_update",
+    operator.sub: "difference_update",
+    operator.xor: "symmetric_difference_update",
+}
 MAX_REPEAT = 100_000
 RESULTS = {len: int, repr: str}
 UNLIKE_SCALARS = [kind.__eq__ for kind in (list, tuple, dict, set, frozenset)]
@@ -263,8 +269,10 @@ class OperatorRules:
                 return lhs
             return self.new_dict([*self.entries(lhs), *self.entries(rhs)])
         if plain in SET_OPERATORS and isinstance(b, (set, frozenset)) and type(a) is set:
-            made = self.set_method(lhs, SET_OPERATORS[plain], [rhs])
-            return made if fn is plain else self.replace_all(lhs, "add", self.sequence(made))
+            if fn is plain:
+                return self.set_method(lhs, SET_OPERATORS[plain], [rhs])
+            self.set_method(lhs, SET_UPDATES[plain], [rhs])
+            return lhs
         if fn is not plain and isinstance(a, (list, set, dict)) and not self.user_operator(lhs, fn):
             raise Break(f"{fn.__name__} of a {type(a).__name__}", Var(fn), [lhs, rhs])
         return None

@@ -7,6 +7,7 @@ import contextvars
 import functools
 import inspect
 import os
+import random
 import threading
 import types
 from collections import OrderedDict
@@ -451,6 +452,32 @@ def test_equal_sets_with_another_order_are_told_apart():
     captured = gh.optimize("eager")(lambda x, s: (x + 1, list(s)))
     for given in ({8, 0}, {0, 8}, {8, 0}):
         assert captured(gh.ones(1), given)[1] == list(given)
+
+
+def sets_of(x, s):
+    """Sets made in every way of `s`, which changes too."""
+    copied, grown, frozen, mixed = set(s), {*s}, frozenset(s), {1, *s, 2}
+    copied.add(77)
+    grown |= {5, 8, 4000}
+    mixed.update(frozen)
+    mixed ^= {16, 24}
+    made = [s.copy(), s | {1000}, s & s, s - {1000}, s.union([8, 16]), copied, grown, frozen, mixed]
+    s |= {8, 3, 400}
+    s.intersection_update([8, 3, *frozen])
+    s.discard(3)
+    return x + 1, made, [list(y) for y in made], list(s)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_order_of_a_set_follows_how_it_was_made(seed):
+    # Multiples of 8 want the same place in a small table: the first that comes gets it.
+    numbers = [8 * n for n in random.Random(seed).sample(range(60), 2 + seed % 10)]
+    plain, given = set(numbers), set(numbers)
+    want = sets_of(gh.ones(1), plain)
+    captured = gh.optimize("eager", nopython=True)(sets_of)
+    _, made, orders, order = captured(gh.ones(1), given)
+    assert [list(y) for y in made] == orders == want[2]
+    assert list(given) == order == want[3] == list(plain)
 
 
 # -- imports ---------------------------------------------------------------------------------------
