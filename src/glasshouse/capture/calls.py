@@ -444,8 +444,9 @@ class CallRules:
         if f in BUILTINS:
             check_count(fn, args, kwargs)
             return BUILTINS[f](self, fn, args, kwargs, then)
-        if self.may_vary(f) and self.is_number_call(args) and not kwargs:
-            return self.deliver(then, self.number(f, args))
+        made = self.of_numbers(f, args) if self.is_number_call(args) and not kwargs else None
+        if made is not None:
+            return self.deliver(then, made)
         if f in PURE and self.all_foldable(args, kwargs):
             return self.fold(fn, f, args, kwargs, then)
         if f in POLYFILLS:

@@ -51,7 +51,7 @@ class Guard(NamedTuple):
             "keys": f"list({x}) == {brief(v)}",
             "distinct": f"{x} is not {v}",
             "lacks": f"{x} has no {v!r}",
-            "call": f"{brief(v)} holds for {x}",
+            "call": v.text if isinstance(v, OutcomeCheck) else f"{brief(v)} holds for {x}",
             "spec": f"{x} == {v}",
             "unhooked": f"{x} has no hooks",
             "code": f"{x}.__code__ is {brief(v)}",
@@ -71,6 +71,10 @@ class GuardCheck:
 
     def __repr__(self):
         return self.text
+
+
+class OutcomeCheck(GuardCheck):
+    """A guard on what an expression of the value gives, which its text says in full."""
 
 
 def linked(value):

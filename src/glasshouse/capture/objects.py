@@ -8,6 +8,7 @@ from enum import Enum
 from glasshouse.capture.bytecode import original_of
 from glasshouse.capture.frame import CapturedGenerator
 from glasshouse.capture.guards import GuardCheck, GuardSet
+from glasshouse.capture.outcomes import OutcomeWriter, rely_on
 from glasshouse.capture.plain import (
     ARRAY_SCALARS,
     FUNCTIONS,
@@ -62,6 +63,8 @@ class ObjectRules:
                 self.guards.add(kind, origin, value)
                 if type(value) is types.FunctionType:
                     self.guards.add("code", origin, value.__code__)
+        elif isinstance(origin, SymbolicNumber) and self.rely_on_number(origin, value):
+            return value
         elif isinstance(origin, (Recipe, SymbolicNumber)):
             parts = self.parts_of(origin, var)
             if parts is None and origin.kind not in ("function", "method", "object", "traceback"):
@@ -73,6 +76,14 @@ class ObjectRules:
         else:
             raise Break("a value that the graph computes is needed", None)
         return var.value
+
+    def rely_on_number(self, origin: SymbolicNumber, value) -> bool:
+        """Guard what arithmetic gives, where other numbers may give the same: step % 10."""
+        outcome = OutcomeWriter(self).outcome(origin.fn, origin.args)
+        if type(value) is not int or outcome is None or outcome.one_to_one:
+            return False
+        rely_on(self, outcome, "number", value)
+        return True
 
     def rely_on_code(self, fn: Var) -> None:
         """Guard a function that is called: of one that is passed, that it has the same code."""
@@ -177,6 +188,11 @@ class ObjectRules:
         ):
             return False
         return not self.guards.has("eq", var.origin) and self.is_dynamic(var.origin)
+
+    def was_seen_to_vary(self, var: Var) -> bool:
+        """Whether a number was another one in an earlier call, or may be by the user's word."""
+        varied = self.all_dynamic or var.origin.text in self.dynamic
+        return varied and type(var.value) in (int, float) and self.varies(var)
 
     def identical(self, lhs: Var, rhs: Var) -> bool:
         """lhs is rhs, guarded."""

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from glasshouse.capture.frame import CapturedIterator
 from glasshouse.capture.objects import compares_in_python
+from glasshouse.capture.outcomes import Among, OutcomeWriter, rely_on
 from glasshouse.capture.plain import ARRAY_SCALARS, FUNCTIONS, SCALARS, static_lookup
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.polyfills import equal_items, unequal_items
@@ -35,6 +36,7 @@ SURE = {
     *(getattr(operator, f"{i}{name}") for name in OF_NUMBERS[:3] for i in ("", "i")),
     *(operator.neg, operator.pos, abs, float),
 }
+WHOLE_DIVISIONS = {operator.mod, operator.imod, operator.floordiv, operator.ifloordiv}
 REVERSED = {fn: f"__r{fn.__name__.strip('_')}__" for fn in PLAIN}
 REVERSED |= zip(COMPARE, ("__gt__", "__ge__", "__eq__", "__ne__", "__lt__", "__le__"), strict=True)
 IN_PLACE = dict(zip(BINARY[len(PLAIN) :], PLAIN, strict=True))
@@ -111,6 +113,27 @@ class OperatorRules:
             type(x.value) in (int, float) for x in args
         )
 
+    def of_numbers(self, fn, args) -> Var | None:
+        """An operation on numbers of which some vary: later calls do it again, or rely on what it
+        gives; None where they rely on the numbers."""
+        if self.may_vary(fn) or divides_by_constant(fn, args):
+            return self.number(fn, args)
+        tells = fn is bool or fn in COMPARE or isinstance(fn, Among)
+        outcome = OutcomeWriter(self).outcome(fn, args) if tells or fn in ARITHMETIC else None
+        if outcome is None:
+            return None
+        try:
+            value = fn(*(x.value for x in args))
+        except (ArithmeticError, ValueError):
+            return None
+        if tells:
+            rely_on(self, outcome, "truth", value)
+            return Var(value)
+        if type(value) not in (int, float):
+            return None
+        rely_on(self, outcome, "type", type(value))
+        return self.number(fn, args)
+
     def number(self, fn, args) -> Var:
         """Arithmetic that later calls do again."""
         for x in args:
@@ -127,8 +150,9 @@ class OperatorRules:
         if fn in ARITHMETIC and self.is_size_call([x]):
             made = self.front.apply(self, "call_function", fn, fn, [x], {}, numbers=True)
             return self.deliver(then, made)
-        if self.may_vary(fn) and self.is_number_call([x]):
-            return self.deliver(then, self.number(fn, [x]))
+        made = self.of_numbers(fn, [x]) if self.is_number_call([x]) else None
+        if made is not None:
+            return self.deliver(then, made)
         if self.foldable(x):
             return self.deliver(then, constant(self.do(fn, self.concretize(x))))
         if self.call_own(x, method_name(fn), [], then):
@@ -147,8 +171,9 @@ class OperatorRules:
         if fn in ARITHMETIC and self.is_size_call([lhs, rhs]):
             made = self.front.apply(self, "call_function", fn, fn, [lhs, rhs], {}, numbers=True)
             return self.deliver(then, made)
-        if self.may_vary(fn) and self.is_number_call([lhs, rhs]):
-            return self.deliver(then, self.number(fn, [lhs, rhs]))
+        made = self.of_numbers(fn, [lhs, rhs]) if self.is_number_call([lhs, rhs]) else None
+        if made is not None:
+            return self.deliver(then, made)
         joined = self.sequence_operator(fn, lhs, rhs)
         if joined is not None:
             return self.deliver(then, joined)
@@ -320,6 +345,9 @@ class OperatorRules:
 
     def same_item(self, x: Var, y: Var) -> bool | None:
         """Whether two items are equal; None where it cannot be told."""
+        equal = self.of_numbers(operator.eq, [x, y]) if self.is_number_call([x, y]) else None
+        if equal is not None:
+            return equal.value
         if self.foldable(x) and self.foldable(y):
             one, other = self.concretize(x), self.concretize(y)
             return one is other or one == other
@@ -345,6 +373,9 @@ class OperatorRules:
                 hint = "use gh.where, or let it break: each side is captured on its own"
                 raise Break("a branch on a tensor's value", Var(exact_bool), [x], hint=hint)
             return then(self, flag)
+        told = self.of_numbers(bool, [x]) if self.is_number_call([x]) else None
+        if told is not None:
+            return then(self, told.value)
         if self.foldable(x) and type(value) in SCALARS:
             return then(self, bool(self.concretize(x)))
         if isinstance(value, FUNCTIONS):
@@ -387,6 +418,12 @@ class OperatorRules:
         if items is None:
             raise Break(f"the length of a {type(value).__name__}", Var(len), [x])
         return self.give(then, len(items))
+
+
+def divides_by_constant(fn, args) -> bool:
+    """Whether this is // or % of whole numbers by a constant, which cannot raise."""
+    whole = fn in WHOLE_DIVISIONS and all(type(x.value) is int for x in args)
+    return whole and args[1].origin is None and args[1].value != 0
 
 
 def method_name(fn) -> str:

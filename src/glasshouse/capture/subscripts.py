@@ -1,9 +1,11 @@
 """Items of containers: search, indexing, assignment and deletion."""
 
+import math
 import operator
 from collections import defaultdict
 
 from glasshouse.capture.frame import CapturedGenerator, CapturedIterator
+from glasshouse.capture.outcomes import Among
 from glasshouse.capture.polyfills import contains_in
 from glasshouse.capture.signatures import without_proxy
 from glasshouse.capture.values import Break, Var, constant, discarded, pending
@@ -49,6 +51,8 @@ class SubscriptRules:
             base = container.origin.parts[0]
         if self.is_dict(base) or base is not container and isinstance(base.value, dict):
             contained = self.entry(base, self.concrete_key(element)) is not None
+        elif self.is_number_call([element]) and self.is_of_constants(container):
+            contained = self.among(container, element)
         elif isinstance(value, (set, frozenset)):
             self.whole_set(container)
             contained = self.do(value.__contains__, self.concrete_key(element))
@@ -64,6 +68,25 @@ class SubscriptRules:
         if contained is None:
             raise Break("a search in a container", Var(fn), [container, element])
         return self.give(then, contained is not inverted)
+
+    def is_of_constants(self, container: Var) -> bool:
+        """Whether something is a plain container of numbers that may be relied on."""
+        kinds = (list, tuple, set, frozenset, range)
+        if type(container.value) not in kinds:
+            return False
+        return all(
+            type(x.value) in (int, float) and math.isfinite(x.value) and not self.varies(x)
+            for x in self.sequence(container)
+        )
+
+    def among(self, container: Var, element: Var) -> bool:
+        """Whether a number that varies is in a container of constants."""
+        values = self.concretize(container)
+        frozen = values if type(values) in (tuple, range) else tuple(values)
+        told = self.of_numbers(Among(frozen), [element])
+        if told is not None:
+            return told.value
+        return self.do(contains, values, self.concretize(element))
 
     @pending
     def get_item(self, obj: Var, key: Var, then=None):

@@ -113,6 +113,7 @@ class CaptureTracer(
         self.inputs: list[tuple] = []  # (node, Var) of each placeholder
         self.members: dict[str, object] = {}  # what the graph's module owns
         self.dynamic: set[str] = set()  # sources of numbers and sizes that were seen to vary
+        self.outcomes: set[tuple] = set()  # what is relied on of them
         self.all_dynamic = self.scheduled = self.began_handling = False
         self.lifted: dict[int, tuple] = {}
         self.snapshots: dict[int, tuple] = {}

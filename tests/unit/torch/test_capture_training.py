@@ -1,6 +1,7 @@
 """Training iterations of PyTorch, captured whole, leave what eager leaves."""
 
 import copy
+import math
 
 import pytest
 
@@ -288,3 +289,35 @@ def test_dropout_draws_what_eager_draws():
         return Bench(model=lambda: nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3)))
 
     compare(step, make)
+
+
+def scheduled_rate(step):
+    if step < 6:
+        return 0.1 * (step + 1) / 7
+    if step > 30:
+        return 0.01
+    share = (step - 6) / (30 - 6)
+    assert 0 <= share <= 1
+    return 0.01 + 0.5 * (1 + math.cos(math.pi * share)) * 0.09
+
+
+def step_that_counts(bench, x, y, step):
+    """Gradients of four steps, and a learning rate that is computed from the step."""
+    for group in bench.optimizer.param_groups:
+        group["lr"] = scheduled_rate(step)
+    loss = F.cross_entropy(bench.model(x), y) / 4
+    loss.backward()
+    if (step + 1) % 4 == 0:
+        nn.utils.clip_grad_norm_(bench.model.parameters(), 1.0)
+        bench.optimizer.step()
+        bench.optimizer.zero_grad(set_to_none=True)
+    return loss.detach()
+
+
+def test_steps_that_depend_on_their_number_are_captured_for_what_they_do():
+    eager, ours = Bench(torch.optim.AdamW), Bench(torch.optim.AdamW)
+    captured = gh.optimize(step_that_counts)
+    for step, (x, y) in enumerate(batches(40)):
+        assert_same(step_that_counts(eager, x, y, step), captured(ours, x, y, step))
+    assert_same(eager.model.state_dict(), ours.model.state_dict())
+    assert len(captured.capture.entries) <= 9
