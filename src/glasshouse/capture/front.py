@@ -315,6 +315,7 @@ class FrontEnd:
         node.meta["user"] = tracer.user_line()
         self.annotate(node)
         node.meta["varies"] = self.depends_on_varying(node, fn)
+        node.meta["rank_varies"] = node.meta["varies"] and self.rank_varies(node)
         if node.meta["varies"] and any(f.code.catches_at(f.at) for f in tracer.frames):
             tracer.fix_inputs(node)  # with others it may raise, which the graph cannot catch
         values = [x.value for x in args]
@@ -351,6 +352,10 @@ class FrontEnd:
         if fn in VARYING:
             inputs = [x for x in inputs if not is_number(x)] or inputs
         return any(x.meta.get("varies") for x in inputs)
+
+    def rank_varies(self, node: IRNode) -> bool:
+        """Whether the number of axes that an operation leaves depends on sizes that vary."""
+        return any(x.meta.get("rank_varies") for x in node.all_input_nodes)
 
     def count_varies(self, node: IRNode, fn, result) -> bool:
         """Whether an operation may give another number of results for other sizes or numbers."""

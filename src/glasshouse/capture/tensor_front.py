@@ -73,7 +73,7 @@ class TensorFront(FrontEnd):
 
     def computed_shape(self, tracer, var):
         """The shape of a tensor that the graph computes, as the graph computes it."""
-        if ranks_vary(var.origin):
+        if has_other_ranks(var.origin):
             tracer.fix_inputs(var.origin)
             return constant(var.value.shape)
         node = tracer.graph.call_function(getattr, (var.origin, "shape"))
@@ -95,6 +95,9 @@ class TensorFront(FrontEnd):
         source, value = var.origin, var.value
         axes = range(value.ndim) if isinstance(source, ValueSource) else ()
         return any(self.is_free(tracer, source, value, i) for i in axes)
+
+    def rank_varies(self, node):
+        return squeezes_all(node) or super().rank_varies(node)
 
     def count_varies(self, node, fn, result):
         if hasattr(result, "_fields") or node.op == "call_module":
@@ -143,8 +146,7 @@ class TensorFront(FrontEnd):
             node = tracer.graph.call_function(getattr, (self.lift(tracer, var), name))
             node.meta["varies"] = node.meta["scalar"] = True
             return Var(getattr(value, name), node)
-        fixed = name == "spec" or name == "ndim" and ranks_vary(var.origin)
-        if fixed and varies:
+        if varies and (name == "spec" or name == "ndim" and has_other_ranks(var.origin)):
             tracer.fix_inputs(self.lift(tracer, var))
         if name in FIXED:
             return constant(getattr(value, name))
@@ -247,12 +249,15 @@ class TensorFront(FrontEnd):
         node.meta["spec"] = value.spec
 
 
-def ranks_vary(node) -> bool:
-    """Whether the number of axes that an operation leaves depends on sizes."""
-    if not isinstance(node, IRNode):
-        return False
+def squeezes_all(node: IRNode) -> bool:
+    """Whether an operation takes away the axes of size 1, wherever they are."""
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     return name == "squeeze" and len(node.args) < 2 and not node.kwargs
+
+
+def has_other_ranks(origin) -> bool:
+    """Whether a tensor has another number of axes for other sizes."""
+    return isinstance(origin, IRNode) and bool(origin.meta.get("rank_varies"))
 
 
 def is_between(value, bounds) -> bool:

@@ -393,3 +393,24 @@ def test_error_that_depends_on_sizes_is_guarded(dynamic):
     for rows, columns in ((2, 3), (2, 4), (5, 3), (3, 3), (2, 3), (4, 4)):
         x, y = X(rows, columns), X(3, 2)
         same(fast(x, y), fn(x, y))
+
+
+@pytest.mark.parametrize("sizes", [(1, 7, 1, 3), (7, 1, 3)])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, n: (gh.squeeze(gh.ones(n)) * 2).ndim,
+        lambda x, n: gh.exp(gh.squeeze(x[:n]) * 2 + 1).shape[-1],
+        lambda x, n: x.sum(-1) if (gh.squeeze(x[:n]) + 1).ndim else x,
+    ],
+)
+def test_ranks_that_depend_on_sizes_are_told_apart_behind_further_operations(fn, sizes):
+    captured = gh.optimize("eager", dynamic=True)(fn)
+    for n in sizes:
+        try:
+            want = repr(fn(gh.arange(8.0), n))
+        except IndexError:
+            with pytest.raises(IndexError):
+                captured(gh.arange(8.0), n)
+        else:
+            assert repr(captured(gh.arange(8.0), n)) == want
