@@ -14,16 +14,20 @@ from glasshouse.graph.record import Recording
 NAME_OPS = 6  # primitives that the name of a kernel lists at most
 
 
-class ArenaValue(NamedTuple):
-    """What lies in a Program's arena from the step that is told of it to the step `last`: `nbytes`
-    from the byte `at` on, the value of a call, or a step's scratch memory."""
+class StoredValue(NamedTuple):
+    """What a Program stores from the step that is told of it to the step `last`: `nbytes` from the
+    byte `at` of its arena on, or the output of the number `at`. It is the value of a call, of the
+    primitive `op`, which is the step's source number `source` (-1: of none that it lists), or a
+    step's scratch memory."""
 
     name: str
+    op: str
     spec: str
     origin: Origin
     at: int
     nbytes: int
     last: int
+    source: int
 
 
 class StepInfo(NamedTuple):
@@ -31,8 +35,8 @@ class StepInfo(NamedTuple):
     its label; bytes are what it moves; `saved_flops` those of its primitives' definitions that its
     algorithm does without. A step without sources only copies; `origin` says for whom. `fallback`
     is why one is left to the host for want of a kernel. Devices also have copies (`transfer`: HtoD,
-    DtoH or DtoD) and collectives (`group`: its ranks). `arena`: values that lie in the arena from
-    this step on."""
+    DtoH or DtoD) and collectives (`group`: its ranks). `arena` and `outputs`: values that lie in
+    the arena and in outputs from this step on."""
 
     name: str
     step_kind: StepKind
@@ -45,7 +49,8 @@ class StepInfo(NamedTuple):
     group: tuple[int, ...] = ()
     saved_flops: int = 0
     fallback: str = ""
-    arena: tuple[ArenaValue, ...] = ()
+    arena: tuple[StoredValue, ...] = ()
+    outputs: tuple[StoredValue, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -84,7 +89,8 @@ def step_infos(program) -> list[StepInfo]:
         for i, node in stored:
             own[i].append(node)
     first: dict[Any, int] = {}
-    infos, arena = [], arena_values(program.schedule)
+    infos = []
+    arena, outputs = (buffers_by_step(program.schedule, p) for p in ("arena", "output"))
     for i, step in enumerate(program.schedule):
         nodes = computed_in(own[i], homes)
         kernel, group = program.sources.get(i), told[i].group
@@ -101,7 +107,8 @@ def step_infos(program) -> list[StepInfo]:
                 group=group.ranks if group else (),
                 saved_flops=told[i].saved_flops,
                 fallback=told[i].fallback,
-                arena=tuple(arena[i]),
+                arena=stored_values(program.schedule[i], nodes, arena[i]),
+                outputs=stored_values(program.schedule[i], nodes, outputs[i]),
             )
         )
     return infos
@@ -115,23 +122,34 @@ def about_bytes(nbytes: int) -> str:
     return f"{nbytes} B"
 
 
-def arena_values(schedule) -> list[list[ArenaValue]]:
-    """By step, what lies in the arena from then on."""
+def buffers_by_step(schedule, place: str) -> list[list[tuple[Any, int]]]:
+    """By step, the buffers of a place that are used from then on, and the last step that does."""
     first: dict[Any, int] = {}
     last: dict[Any, int] = {}
     for i, step in enumerate(schedule):
         for buffer in (*step.writes(), *step.reads()):
-            if buffer.place == "arena" and buffer.host is None:
+            if buffer.place == place and buffer.host is None:
                 first.setdefault(buffer, i)
                 last[buffer] = i
-    values: list[list[ArenaValue]] = [[] for _ in schedule]
+    buffers: list[list[tuple[Any, int]]] = [[] for _ in schedule]
     for buffer, i in sorted(first.items(), key=lambda x: x[0].number):
+        buffers[i].append((buffer, last[buffer]))
+    return buffers
+
+
+def stored_values(step, nodes: list[Node], buffers) -> tuple[StoredValue, ...]:
+    """What a step that computes these nodes stores in these buffers."""
+    places = {node.number: i for i, node in enumerate(nodes)}
+    values = []
+    for buffer, last in buffers:
         node, spec = buffer.node, buffer.spec
         is_scratch = node is None or node.op not in primitives
-        name = f"scratch of {schedule[i].lowerer.label}" if is_scratch else label_of(node)
-        origin = origin_of_buffer(schedule[i], node)
-        values[i].append(ArenaValue(name, repr(spec), origin, buffer.at, spec.nbytes, last[buffer]))
-    return values
+        name = f"scratch of {step.lowerer.label}" if is_scratch else label_of(node)
+        op, number = ("", -1) if is_scratch else (node.op, node.number)
+        origin, source = origin_of_buffer(step, node), places.get(number, -1)
+        size = buffer.at, spec.nbytes
+        values.append(StoredValue(name, op, repr(spec), origin, *size, last, source))
+    return tuple(values)
 
 
 def origin_of_buffer(step, node) -> Origin:

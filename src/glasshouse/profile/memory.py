@@ -9,10 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from glasshouse.compile.plan import ARENA_TAG
-from glasshouse.compile.source_map import ArenaValue
+from glasshouse.compile.source_map import StepInfo, StoredValue
 from glasshouse.memory import Tag
+from glasshouse.profile import record as recorded
 from glasshouse.profile.counter import Sums
-from glasshouse.profile.record import MEMORY_KINDS, RecordedRun
+from glasshouse.profile.naming import name_of_value
+from glasshouse.profile.record import COMPUTED, MEMORY_KINDS, RecordedRun
 from glasshouse.profile.text import milliseconds, percent, scaled, table
 from glasshouse.profile.trace import Trace
 
@@ -69,28 +71,30 @@ class MemoryTimeline:
         """What is alive at the peak, tensor by tensor, the largest first. The arena is shown at the
         step of its Program at which most of it is in use."""
         tensors: list[PeakTensor] = []
-        for nbytes, tag in held_after(self.trace, self.at).values():
+        outputs, results = OutputsOfRuns(self.trace), ResultsOfCalls(self.trace)
+        for nbytes, tag, row in held_after(self.trace, self.at).values():
             run = self.run_at_peak(nbytes) if tag == ARENA_TAG else None
             if run is not None:
                 tensors += arena_tensors(self.trace, run, nbytes)
-            else:
-                tensors.append(PeakTensor(tag, "", nbytes, "", False))
+                continue
+            made = (outputs.tensor(row) or results.tensor(row)) if row >= 0 else None
+            tensors.append(made or PeakTensor(tag, "", nbytes, "", False))
         return sorted(tensors, key=lambda t: -t.nbytes)
 
     @cached_property
-    def in_use(self) -> tuple[np.ndarray, np.ndarray]:
-        """(time_ns, bytes) of what is allocated, with the arenas' values in place of the arenas: a
-        point for each step of each Program that ran."""
-        times, nbytes = [], []
+    def in_use(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """(time_ns, bytes) of each run of a Program that has an arena: what is allocated then, with
+        the arena's values in place of the arena, from the begin of each step on, and at its end."""
+        curves = []
         for run in self.trace.program_runs:
             used = np.array([sum(sizes.values()) for sizes in sizes_in_arena(run.program)])
-            if run.program.arena_bytes and len(used) == len(run.ends_ns):
-                at = np.searchsorted(self.time_ns, run.ends_ns - self.trace.begin_ns, "right") - 1
-                times.append(run.ends_ns - self.trace.begin_ns)
-                nbytes.append(self.allocated[at] - run.program.arena_bytes + used)
-        if not times:
-            return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        return np.concatenate(times), np.maximum(0, np.concatenate(nbytes))
+            if not run.program.arena_bytes or len(used) != len(run.ends_ns):
+                continue
+            at = np.searchsorted(self.time_ns, run.ends_ns - self.trace.begin_ns, "right") - 1
+            nbytes = np.maximum(0, self.allocated[at] - run.program.arena_bytes + used)
+            times = np.append(run.begins_ns, run.ends_ns[-1]) - self.trace.begin_ns
+            curves.append((times, np.append(nbytes, nbytes[-1])))
+        return curves
 
     def table(self, row_limit: int = 20) -> str:
         """The owners at the peak as text, in the arena too."""
@@ -126,12 +130,89 @@ class MemoryTimeline:
         return self.table()
 
 
-def held_after(trace: Trace, count: int) -> dict[int, tuple[int, Tag]]:
-    """(bytes, tag) of each block that is held after some events, by its address."""
-    held = {address: (nbytes, tag) for address, (nbytes, tag) in trace.live.items()}
-    for row in trace.memory[:count]:
+class OutputsOfRuns:
+    """What blocks of memory are that runs of Programs have allocated for their outputs: a run has
+    a block for each, in their order, before it begins or as it comes to it."""
+
+    def __init__(self, trace: Trace):
+        self.trace = trace
+        self.runs = sorted(trace.program_runs, key=lambda run: run.end_ns)
+        ends_ns = [run.end_ns for run in self.runs]
+        self.number_of_run = np.searchsorted(ends_ns, trace.memory["time"], "left").tolist()
+        self.alike: dict[tuple, list[int]] = {}  # rows of blocks for outputs that look alike
+        for i, row in enumerate(trace.memory):
+            if row["kind"] == ALLOC:
+                self.alike.setdefault(self.looks(i), []).append(i)
+        self.values: dict[int, dict[tuple, list[PeakTensor]]] = {}
+
+    def looks(self, row: int) -> tuple:
+        """What is told of a block: the run that comes next, the owner, and the bytes."""
+        event = self.trace.memory[row]
+        return self.number_of_run[row], self.trace.tags[event["tag"]], int(event["nbytes"])
+
+    def tensor(self, row: int) -> PeakTensor | None:
+        """The output that an event's block was for; None where it was for none."""
+        run, tag, nbytes = looks = self.looks(row)
+        if run == len(self.runs):
+            return None
+        values = self.outputs_of(self.runs[run].program).get((tag, nbytes), [])
+        rows = self.alike[looks]
+        if len(values) == len(rows):
+            return values[rows.index(row)]
+        return values[0] if len(set(values)) == 1 else None
+
+    def outputs_of(self, program) -> dict[tuple, list[PeakTensor]]:
+        """The outputs of a Program by what is told of their blocks, each list in their order."""
+        if id(program) not in self.values:
+            stored = [(v, info) for info in program.step_infos() for v in info.outputs]
+            outputs = self.values[id(program)] = {}
+            for value, info in sorted(stored, key=lambda x: x[0].at):
+                tag = Tag(value.op, *value.origin[:2])
+                tensor = tensor_of(self.trace, program, info, value)
+                outputs.setdefault((tag, value.nbytes), []).append(tensor)
+        return self.values[id(program)]
+
+
+class ResultsOfCalls:
+    """What blocks of memory are that calls which were computed at once have made: a block is told
+    of in its call, or as soon as that is over."""
+
+    def __init__(self, trace: Trace):
+        self.trace = trace
+        computed = np.flatnonzero(trace.events["kind"] == COMPUTED)
+        self.events = computed[np.argsort(trace.events["begin"][computed], kind="stable")]
+        self.begins_ns = trace.events["begin"][self.events]
+
+    def tensor(self, row: int) -> PeakTensor | None:
+        """The result that an event's block was for; None where the call is not known."""
+        block = self.trace.memory[row]
+        at = int(np.searchsorted(self.begins_ns, block["time"], "right")) - 1
+        tag, nbytes = self.trace.tags[block["tag"]], int(block["nbytes"])
+        if at < 0:
+            return None
+        event = int(self.events[at])
+        call = recorded.calls[int(self.trace.events["what"][event])]
+        if call.name != tag.primitive:
+            return None
+        specs = {repr(spec) for spec in call.outs if spec.nbytes == nbytes}
+        spec = specs.pop() if len(specs) == 1 else ""
+        return PeakTensor(tag, spec, nbytes, self.trace.line_of_event(event), False)
+
+
+class HeldBlock(NamedTuple):
+    """A block of memory, and the row of the event that tells of it; -1 if it was there before."""
+
+    nbytes: int
+    tag: Tag
+    row: int
+
+
+def held_after(trace: Trace, count: int) -> dict[int, HeldBlock]:
+    """Each block that is held after some events, by its address."""
+    held = {address: HeldBlock(nbytes, tag, -1) for address, (nbytes, tag) in trace.live.items()}
+    for i, row in enumerate(trace.memory[:count]):
         if row["kind"] == ALLOC:
-            held[int(row["address"])] = int(row["nbytes"]), trace.tags[row["tag"]]
+            held[int(row["address"])] = HeldBlock(int(row["nbytes"]), trace.tags[row["tag"]], i)
         elif row["kind"] == FREE:
             held.pop(int(row["address"]), None)
     return held
@@ -140,36 +221,38 @@ def held_after(trace: Trace, count: int) -> dict[int, tuple[int, Tag]]:
 def alive_after(trace: Trace, count: int) -> list[Alive]:
     """The owners of what is held after some events, the largest first."""
     sums = Sums()
-    for nbytes, tag in held_after(trace, count).values():
+    for nbytes, tag, _ in held_after(trace, count).values():
         sums.add(tag, nbytes, 1)
     alive = [Alive(tag, nbytes, blocks) for tag, (nbytes, blocks) in sums.items()]
     return sorted(alive, key=lambda a: -a.nbytes)
 
 
-def values_in_arena(program) -> Iterator[list[ArenaValue]]:
-    """After each step of a Program, the values that lie in its arena. Of values that follow each
-    other at one place the last one is there."""
-    values: dict[int, ArenaValue] = {}
+def values_in_arena(program) -> Iterator[list[tuple[StoredValue, StepInfo]]]:
+    """After each step of a Program, the values that lie in its arena, and the steps that made them.
+    Of values that follow each other at one place the last one is there."""
+    values: dict[int, tuple[StoredValue, StepInfo]] = {}
     for i, info in enumerate(program.step_infos()):
-        values = {at: value for at, value in values.items() if value.last >= i}
-        values |= {value.at: value for value in info.arena}
+        values = {at: x for at, x in values.items() if x[0].last >= i}
+        values |= {value.at: (value, info) for value in info.arena}
         yield list(values.values())
 
 
 def sizes_in_arena(program) -> list[dict[int, int]]:
     """The bytes of the values in the arena by their places, after each step."""
-    return [{value.at: value.nbytes for value in values} for values in values_in_arena(program)]
+    return [{v.at: v.nbytes for v, _ in values} for values in values_in_arena(program)]
 
 
 def arena_tensors(trace: Trace, run: RecordedRun, nbytes: int) -> list[PeakTensor]:
     """What lies in a run's arena where it is fullest, and what of it is not in use then."""
-    number = trace.number_of[id(run.program)]
-    fullest = max(values_in_arena(run.program), key=lambda values: sum(v.nbytes for v in values))
-    tensors = []
-    for value in fullest:
-        origin = value.origin
-        tag = Tag(value.name, origin.module, origin.phase)
-        line = trace.line(number, origin.place)
-        tensors.append(PeakTensor(tag, value.spec, value.nbytes, line, True))
+    fullest = max(values_in_arena(run.program), key=lambda values: sum(v.nbytes for v, _ in values))
+    tensors = [tensor_of(trace, run.program, info, value, True) for value, info in fullest]
     rest = nbytes - sum(t.nbytes for t in tensors)
     return tensors + [PeakTensor(UNUSED, "", rest, "", True)] * (rest > 0)
+
+
+def tensor_of(trace: Trace, program, info: StepInfo, value: StoredValue, in_arena=False):
+    """A value of a Program as it is told of at the peak."""
+    origin = value.origin
+    tag = Tag(name_of_value(info, value), origin.module, origin.phase)
+    line = trace.line(trace.number_of[id(program)], origin.place)
+    return PeakTensor(tag, value.spec, value.nbytes, line, in_arena)

@@ -5,15 +5,17 @@ that has them, one behind the other, has the function in it."""
 
 import functools
 import inspect
+from collections.abc import Sequence
 
 import numpy as np
 
-from glasshouse.compile.source_map import NAME_OPS, StepInfo, label_of
+from glasshouse.compile.source_map import NAME_OPS, StepInfo, StoredValue, label_of
 from glasshouse.dispatch import Mode, as_value
 from glasshouse.dispatch.backend import use_backend
 from glasshouse.dispatch.call import MATRIX
 from glasshouse.dispatch.compose import composed_functions
 from glasshouse.dispatch.watch import unwatched
+from glasshouse.graph.node import Node
 
 FEWEST = 3  # primitives of a function that is told by them
 MOST_NAMED = 1 << 12  # lists of primitives whose names are kept: layers repeat theirs
@@ -80,29 +82,64 @@ def calls_of_function(fn) -> tuple[str, ...]:
 def name_of_step(info: StepInfo) -> str:
     """What a step computes, in the words of who wrote it: products first, then functions, then
     primitives that belong to none."""
-    shown = [s for s in info.sources if s.call.primitive.kind not in SILENT]
+    shown = [s for s in info.sources if is_shown(s)]
     if len(shown) < 2:
         return info.name
     names: list[str] = []
     for module in dict.fromkeys(s.origin.module for s in shown):
-        names += named(tuple(label_of(s) for s in shown if s.origin.module == module))
+        parts = tuple(label_of(s) for s in shown if s.origin.module == module)
+        names += named(parts)
     names = sorted(dict.fromkeys(names), key=lambda name: name not in MATRIX)
     if len(names) > NAME_OPS:
         names[NAME_OPS - 1 :] = [f"{len(names) - NAME_OPS + 1} more"]
     return " + ".join(names)
 
 
-@functools.lru_cache(MOST_NAMED)
+def name_of_value(info: StepInfo, value: StoredValue) -> str:
+    """What a value that a step stores is: the result of a function that the user called, or what
+    comes up in one, such as "exp in softmax"."""
+    source = info.sources[value.source] if value.source >= 0 else None
+    if source is None or not is_shown(source):
+        return value.name
+    module = source.origin.module
+    places = [i for i, s in enumerate(info.sources) if is_shown(s) and s.origin.module == module]
+    at = places.index(value.source)
+    parts = tuple(label_of(info.sources[i]) for i in places)
+    name, covered = next(x for x in grouped(parts) if at in x[1])
+    return name if at == max(covered) or name == value.name else f"{value.name} in {name}"
+
+
+def is_shown(source: Node) -> bool:
+    return source.call.primitive.kind not in SILENT
+
+
 def named(parts: tuple[str, ...]) -> tuple[str, ...]:
     """Primitives with functions in place of theirs."""
+    return names_of(grouped(parts))
+
+
+@functools.lru_cache(MOST_NAMED)
+def grouped(parts: tuple[str, ...]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Functions, and primitives that belong to none, with the places of theirs among the parts."""
+    groups = [(name, (i,)) for i, name in enumerate(parts)]
     if BITS in parts:
-        parts = tuple("random numbers" if x == BITS else x for x in parts if x not in OF_BITS)
+        made = tuple(i for i, name in enumerate(parts) if name in (BITS, *OF_BITS))
+        groups = [x for x in groups if x[0] not in OF_BITS]
+        groups = [("random numbers", made) if x[0] == BITS else x for x in groups]
+    names = names_of(groups)
     for composition, name in compositions().items():
-        at = place_of(composition, parts)
+        at = place_of(composition, names)
         while at >= 0:
-            parts = (*parts[:at], name, *parts[at + len(composition) :])
-            at = place_of(composition, parts)
-    return parts
+            end = at + len(composition)
+            covered = tuple(i for _, places in groups[at:end] for i in places)
+            groups[at:end] = [(name, covered)]
+            names = names_of(groups)
+            at = place_of(composition, names)
+    return tuple(groups)
+
+
+def names_of(groups: Sequence[tuple[str, tuple[int, ...]]]) -> tuple[str, ...]:
+    return tuple(name for name, _ in groups)
 
 
 def place_of(composition: tuple[str, ...], parts: tuple[str, ...]) -> int:

@@ -138,14 +138,17 @@ def memory_data(trace: Trace) -> dict:
         "peak_bytes": timeline.peak_bytes,
         "peak_ns": timeline.peak_ns,
         "tensors": [[*t.tag, t.nbytes, t.spec, t.line, t.in_arena] for t in timeline.tensors],
-        "in_use": [x.tolist() for x in thinned(*timeline.in_use)],
+        "in_use": [
+            [x.tolist() for x in thinned(*curve, most=max(MAX_POINTS // len(timeline.in_use), 2))]
+            for curve in timeline.in_use
+        ],
     }
 
 
-def thinned(time_ns, nbytes, *others) -> list[np.ndarray]:
+def thinned(time_ns, nbytes, *others, most: int = MAX_POINTS) -> list[np.ndarray]:
     """Curves over time with fewer points: of each part the one with the most bytes."""
     count = len(time_ns)
-    parts = np.array_split(np.arange(count), min(count, MAX_POINTS)) if count else []
+    parts = np.array_split(np.arange(count), min(count, most)) if count else []
     keep = np.array([part[nbytes[part].argmax()] for part in parts], np.int64)
     return [x[keep] for x in (time_ns, nbytes, *others)]
 

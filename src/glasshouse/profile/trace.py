@@ -351,10 +351,17 @@ class Trace:
         gradient that of its forward call."""
         origin = getattr(self.programs[program], "lines", {}).get(place, "")
         events = self.last_events[program]
-        if not origin and self.with_stack and 0 <= place < len(events) and events[place] >= 0:
-            frames = self.frames(int(self.events[self.differentiated(events[place])]["stack"]))
-            origin = frames[0].partition("):")[0].replace("(", ":") if frames else ""
+        if not origin and 0 <= place < len(events) and events[place] >= 0:
+            return self.line_of_event(events[place])
         return origin
+
+    def line_of_event(self, event: int) -> str:
+        """The user's line of a call that was noted with its stack; for a gradient that of its
+        forward call."""
+        if not self.with_stack:
+            return ""
+        frames = self.frames(int(self.events[self.differentiated(event)]["stack"]))
+        return frames[0].partition("):")[0].replace("(", ":") if frames else ""
 
     def differentiated(self, event: int) -> int:
         """The forward call of a gradient's event; the event itself if it is none's."""

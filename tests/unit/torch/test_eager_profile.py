@@ -117,6 +117,28 @@ def test_allocations_are_told_by_module(recorded):
     assert any(module == "second" and phase == "backward" for _, module, phase in tags)
 
 
+def test_tensors_at_the_peak_have_shapes_and_lines(recorded):
+    made = [t for t in recorded.memory().tensors if t.tag.primitive.startswith("aten::")]
+    assert all(t.spec for t in made)
+    assert any(t.line.startswith(__file__) and t.tag.module == "second" for t in made)
+
+
+def test_what_is_kept_for_the_backward_pass_has_a_shape_a_line_and_the_name_of_its_function():
+    def loss(x, w):
+        return torch.relu(torch.nn.functional.linear(x, w)).square().sum()
+
+    line = loss.__code__.co_firstlineno + 1
+    run = torch.compile(loss, backend="glasshouse")
+    x, w = torch.randn(ROWS, WIDE), torch.randn(WIDE, WIDE, requires_grad=True)
+    for _ in range(2):
+        run(x, w).backward()
+    with gh.profile(profile_memory=True) as prof:
+        result = run(x, w)
+    kept = [t for t in prof.memory().tensors if t.tag.primitive == "relu"]
+    assert [(t.spec, t.line) for t in kept] == [(f"float32[{ROWS}, {WIDE}]", f"{__file__}:{line}")]
+    del result
+
+
 def test_views_take_no_memory():
     x = torch.zeros(ROWS, WIDE)
     with gh.profile(profile_memory=True) as prof:
