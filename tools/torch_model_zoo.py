@@ -254,7 +254,6 @@ def build_transformers(name: str):
     heads = mapping[name]
     cls = getattr(transformers, heads if isinstance(heads, str) else heads[0])
     config = small_config(name)
-    config.use_cache = False
     model = cls(config)
     words = torch.randint(3, WORDS, (BATCH, TOKENS))
     if task == "IMAGE_CLASSIFICATION":

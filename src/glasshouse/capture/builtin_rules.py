@@ -1,6 +1,7 @@
 """Builtin functions and classes with a rule of their own: rule(tracer, fn, args, kwargs, then)."""
 
 import abc
+import copy
 import inspect
 import itertools
 import math
@@ -8,9 +9,11 @@ import operator
 import os
 import threading
 import types
+import typing
 from collections import OrderedDict, defaultdict, deque
 
 from glasshouse.capture.class_checks import on_isinstance, on_issubclass, on_native_check
+from glasshouse.capture.copies import on_copy
 from glasshouse.capture.frame import (
     CapturedIterator,
     ChoicesIterator,
@@ -306,6 +309,11 @@ def on_sum(t, fn, args, kwargs, then):
     return polyfilled(t, fn, args, kwargs, then)
 
 
+def on_type_form(t, fn, args, kwargs, then):
+    """typing.get_origin and get_args: types and what is made of them do not change."""
+    return t.deliver(then, constant(t.call_concrete(fn.value, args, kwargs)))
+
+
 def on_place(t, fn, args, kwargs, then):
     """Where the call runs, such as its thread: a constant as long as that is the same."""
     value = t.do(fn.value)
@@ -429,6 +437,10 @@ BUILTINS = {
     check_islice: on_check_islice,
     sum: on_sum,
     inspect.signature: on_signature,
+    copy.copy: on_copy(deep=False),
+    copy.deepcopy: on_copy(deep=True),
+    typing.get_origin: on_type_form,
+    typing.get_args: on_type_form,
     threading.get_ident: on_place,
     os.getpid: on_place,
     repr: on_str,

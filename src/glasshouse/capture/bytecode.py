@@ -3,6 +3,7 @@
 Every jump is relative in 3.11 and later, so code that continues at an offset, with a given stack
 and given locals, is a short prefix in front of the unchanged bytecode."""
 
+import builtins
 import dis
 import sys
 import types
@@ -21,6 +22,13 @@ BACKWARD = {"JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"}
 TARGETS = {"JUMP_FORWARD", "FOR_ITER", "SEND", "JUMP_IF_FALSE_OR_POP", "JUMP_IF_TRUE_OR_POP"}
 ENDS = {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP"}
 IMPLICIT = {"CALL_INTRINSIC_1", "CLEANUP_THROW"}  # how handlers begin that no `try` stands for
+HANDLING = {"PUSH_EXC_INFO", "BUILD_TUPLE", "CHECK_EXC_MATCH", "COPY", "POP_EXCEPT"}
+ERRORS = {name: x for name, x in vars(builtins).items() if isinstance(x, type)}
+NO_EXIT = {  # names of errors that GeneratorExit is none of
+    name
+    for name, x in ERRORS.items()
+    if issubclass(x, BaseException) and not issubclass(GeneratorExit, x)
+}
 GENERATORS = 0x20 | 0x80 | 0x200  # CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
 
 
@@ -53,7 +61,7 @@ class DecodedCode:
         self.opaque: set[int] = set()
         self.unknown: str | None = None
         self.callers: dict[int, types.CodeType] = {}  # by line, of calls that Python does
-        self.slots = slot_names(code)
+        self.slots, self.names = slot_names(code), code.co_names
         self.instructions, self.at = decode(code)
         self.handlers = [
             ExceptionHandler(self.index(b), self.index(e), self.index(t), depth, lasti)
@@ -79,18 +87,36 @@ class DecodedCode:
         first, second = (x.op for x in self.instructions[handler.target : handler.target + 2])
         return first == "PUSH_EXC_INFO" and second != "WITH_EXCEPT_START"
 
-    def is_in_try(self, i: int) -> bool:
-        """Whether an exception at instruction `i` comes to a handler of the user's, or `with`'s."""
+    def acts_at_exit(self, i: int) -> bool:
+        """Whether more of a generator runs when it is let go while it stands at instruction `i`: a
+        handler of the user's, or `with`'s, takes GeneratorExit."""
         handler = self.handler_at(i)
-        while handler is not None and self.instructions[handler.target].op in IMPLICIT:
-            handler = self.handler_at(handler.target)  # the table has only the innermost
-        return handler is not None
+        while handler is not None:
+            raised_again = self.passes_exit_on(handler.target)
+            if raised_again is None:
+                return True
+            handler = self.handler_at(raised_again)  # the table has only the innermost
+        return False
+
+    def passes_exit_on(self, i: int) -> int | None:
+        """Where the handler that begins at instruction `i` raises GeneratorExit again, if it does
+        nothing else: as `except IndexError` does."""
+        while self.instructions[i].op not in ("RERAISE", *IMPLICIT):
+            ins = self.instructions[i]
+            asked = ins.op == "LOAD_GLOBAL" and self.names[ins.arg >> 1] in NO_EXIT
+            if ins.op.startswith("POP_JUMP") and self.instructions[i - 1].op == "CHECK_EXC_MATCH":
+                i = ins.target
+            elif asked or ins.op in HANDLING:
+                i += 1
+            else:
+                return None
+        return i
 
     @property
     def ends_with_effects(self) -> bool:
-        """Whether a generator yields inside `try` or `with`: more of it runs when it is let go."""
+        """Whether a generator yields where more of it runs when it is let go."""
         yields = (i for i, x in enumerate(self.instructions) if x.op == "YIELD_VALUE")
-        return any(map(self.is_in_try, yields))
+        return any(map(self.acts_at_exit, yields))
 
     def depth_at(self, i: int) -> int:
         """How many items lie on the stack before instruction `i`; -1 where that is not reached."""

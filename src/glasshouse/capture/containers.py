@@ -117,8 +117,6 @@ class ContainerRules:
         """All (key, value) of what is unpacked as a mapping: a dict may iterate in Python."""
         if self.is_dict(without_proxy(var)):
             return self.entries(var)
-        if self.live:
-            raise Break(f"a {type(var.value).__name__} is unpacked as a mapping", None)
         return [(Var(k), Var(v)) for k, v in self.do(unpack, var.value).items()]
 
     def refuse_keys(self, var: Var) -> None:

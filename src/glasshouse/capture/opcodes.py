@@ -11,6 +11,7 @@ from glasshouse.capture.bytecode import VERSION, decoded
 from glasshouse.capture.frame import END, type_of
 from glasshouse.capture.imports import has_in_its_dict, import_name, imported
 from glasshouse.capture.operators import BINARY, COMPARE, exact_bool
+from glasshouse.capture.signatures import without_proxy
 from glasshouse.capture.values import NULL, Break, Recipe, UserError, Var
 
 CONVERT = (None, str, repr, ascii)
@@ -37,6 +38,12 @@ def formatted(value, conversion, spec):
 def drawn(iterable):
     """The items as a tuple, without asking for a length."""
     return tuple(x for x in iterable)
+
+
+def items_of_mapping(mapping):
+    """What `**mapping` unpacks."""
+    keys = mapping.keys()
+    return {key: mapping[key] for key in keys}
 
 
 def call_with(fn, iterable):
@@ -217,13 +224,28 @@ class OpcodeHandlers:
 
     def op_DICT_UPDATE(self, f, ins):
         x = f.stack.pop()
+        if self.live and not self.is_dict(without_proxy(x)):
+            return self.unpack_mapping(f, x)
         target = f.stack[-ins.arg]
         for key, value in self.unpacked(x):
             if ins.op == "DICT_MERGE" and key.value in target.value:
                 self.fail(TypeError(f"got multiple values for keyword argument '{key.value}'"))
             self.store_item(target, key, value)
+        return None
 
     op_DICT_MERGE = op_DICT_UPDATE
+
+    def unpack_mapping(self, f, x):
+        """Have what is no plain dict asked for its items, then run the instruction on these."""
+        if not hasattr(type_of(x.value), "keys"):
+            raise Break(f"a {type(x.value).__name__} is unpacked as a mapping", None)
+        self.typed(x)
+
+        def then(tracer, made):
+            f.stack.append(made)
+            f.ip = f.at
+
+        return self.call(Var(items_of_mapping), [x], {}, then)
 
     def op_UNPACK_SEQUENCE(self, f, ins):
         items = self.iterated(f.stack[-1])

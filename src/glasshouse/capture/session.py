@@ -232,7 +232,7 @@ class CaptureSession(BreakContinuation):
         """A generator that stands inside a with or try: when it goes, more of it runs."""
         for var in self.tracer.tracked.values():
             made = var.value
-            if is_suspended(made) and made.frame.code.is_in_try(made.frame.at):
+            if is_suspended(made) and made.frame.code.acts_at_exit(made.frame.at):
                 return UNFINISHED, made.site
         return None
 

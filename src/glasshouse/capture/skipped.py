@@ -8,10 +8,13 @@ SKIPPED = set(
     "unittest warnings weakref".split()
 )
 LOOKED_INTO = {"collections.abc"}  # methods that a class gets with a few of its own
-READS_ENVIRONMENT = ("_Environ.__getitem__", "_create")  # functions of os
+INTERPRETED = {  # beginnings of names of functions, by modules that are skipped else
+    "os": ("_Environ.__getitem__", "_create"),  # which read its variables
+    "collections": ("UserDict.", "UserList.", "ChainMap."),  # containers that Python's code makes
+}
 
 
 def is_skipped(module: str, name: str) -> bool:
     """Whether a function of a module is left to Python, by their names."""
     skipped = module.partition(".")[0] in SKIPPED and module not in LOOKED_INTO
-    return skipped and not (module == "os" and name.startswith(READS_ENVIRONMENT))
+    return skipped and not name.startswith(INTERPRETED.get(module, ()))

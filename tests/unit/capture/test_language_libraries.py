@@ -4,12 +4,14 @@ mappings made of a few methods, objects that look into their own dict."""
 import abc
 import collections.abc
 import contextvars
+import copy
 import functools
 import inspect
 import os
 import random
 import threading
 import types
+import typing
 from collections import OrderedDict
 from dataclasses import dataclass, fields
 
@@ -544,6 +546,194 @@ def isinstance_by_a_metaclass(x, other, own, mark):
 @case(X, whole=True)
 def issubclass_by_a_metaclass(x):
     return x + 1, [issubclass(each, (str, Marked)) for each in (int, float, Marked, str)]
+
+
+# -- what libraries make themselves: sequences, mappings, forms of types ---------------------------
+
+
+class Layers(collections.abc.Sequence):
+    """A view, whose iterator is a generator that yields inside `try`."""
+
+    def __init__(self, numbers):
+        self.numbers = numbers
+
+    def __len__(self):
+        return len(self.numbers)
+
+    def __getitem__(self, i):
+        return self.numbers[i] * 2
+
+
+class Batch(collections.UserDict):
+    """As a tokenizer gives one: a mapping that is no dict."""
+
+    def __getitem__(self, key):
+        return self.data[key]
+
+
+class Reversed:
+    """A mapping of two methods alone."""
+
+    def __init__(self, **items):
+        self.items = items
+
+    def keys(self):
+        return reversed(list(self.items))
+
+    def __getitem__(self, key):
+        return self.items[key] + 1
+
+
+@case(X, [3, 4], whole=True)
+def a_generator_inside_of_try_is_let_go(x, numbers):
+    layers = Layers([1, 2, 3, *numbers])
+    pairs = list(zip("ab", layers, strict=False))
+    first = next(iter(layers))
+    for each in layers:
+        if each > 3:
+            break
+    return x * each + first, pairs, list(layers)
+
+
+def yields_in(how, log):
+    if how == "errors":
+        try:
+            yield 1
+            yield 2
+        except (ValueError, KeyError):
+            log.append("caught")
+    elif how == "every error":
+        try:
+            yield 1
+        except Exception:
+            log.append("caught")
+    elif how == "exits":
+        try:
+            yield 1
+        except BaseException:
+            log.append("let go")
+            raise
+    else:
+        try:
+            yield 1
+        finally:
+            log.append("finally")
+
+
+@case(X, [], hit=False)
+def generators_that_are_let_go_do_what_python_does(x, log):
+    for how in ("errors", "every error", "exits", "finally"):
+        for number in yields_in(how, log):
+            log.append(number)
+            break
+        log.append(next(yields_in(how, log)))
+        log += [a for a, _ in zip("x", yields_in(how, log), strict=False)]
+    return x + len(log), log
+
+
+def named_words(**words):
+    return {key: words[key] for key in words}
+
+
+@case(X, Batch(a=2, b=3), Reversed(c=4, d=5), whole=True)
+def mappings_are_unpacked(x, batch, other):
+    words = named_words(**batch, **other)
+    batch["a"] = 7
+    made = {"z": 1, **other, **batch}
+    return x * words["a"] + len(batch), words, made, list(batch), "b" in batch, batch.get("q", 5)
+
+
+@case(X)
+def mappings_with_a_key_twice(x):
+    return x, named_words(**Reversed(a=1), a=2)
+
+
+@case(X)
+def what_is_no_mapping(x):
+    return x, named_words(**x.shape)
+
+
+FORM = typing.Optional[typing.Dict[str, typing.List[int]]]  # noqa: UP006, UP045
+
+
+@case(X, whole=True)
+def forms_of_types(x):
+    inside = typing.get_args(FORM)[0]
+    origins = [typing.get_origin(form) for form in (FORM, inside, int, list[int], int | None)]
+    return x + len(typing.get_args(inside)), origins, typing.get_args(list[int]), inside
+
+
+# -- copies ----------------------------------------------------------------------------------------
+
+
+class Settings:
+    """An object as configurations are: attributes that are set and found by its class's code."""
+
+    kind = "settings"
+
+    def __init__(self, **values):
+        self.__dict__.update(values)
+
+    def __getattribute__(self, name):
+        return super().__getattribute__("depth" if name == "layers" else name)
+
+    def __setattr__(self, name, value):
+        if name == "kind":
+            raise ValueError(name)
+        super().__setattr__(name, value)
+
+
+class OwnCopy:
+    def __deepcopy__(self, memo):
+        return "copied"
+
+
+def settings():
+    made = Settings(depth=2, names=["a", {"b": (1, [3])}], of={1, 2}, act=len, none=None)
+    made.again, made.names2 = made, made.names
+    return made
+
+
+@case(X, settings(), whole=True)
+def deep_copies_of_objects(x, given):
+    other = copy.deepcopy(given)
+    other.depth = given.layers + 5
+    other.names.append(7)
+    other.names[1]["b"][1].append(given.depth)
+    delattr(other, "none")
+    same = [other.again is other, other.names2 is other.names, other.names is given.names]
+    names = [name for name in other.__dict__ if name.startswith("d")]
+    return x * other.layers + given.depth, same, other.names, given.names, names, other.of
+
+
+@case(X, settings(), whole=True)
+def flat_copies(x, given):
+    other, items, words = copy.copy(given), [1, [2]], {"a": [1], 3: (4,)}
+    other.depth = 9
+    copied = copy.copy(items), copy.copy(words), copy.copy({3, 4}), copy.copy((1, 2))
+    same = [other.names is given.names, copied[0][1] is items[1], copied[1]["a"] is words["a"]]
+    return x + other.depth - given.depth, same, copied
+
+
+@case(X, [[1, 2], [3]], whole=True)
+def deep_copies_of_what_is_new(x, rows):
+    rows = [*rows, rows[0]]
+    copied = copy.deepcopy(rows)
+    copied[0].append(x.shape[0])
+    return x + len(rows[0]), copied, copied[2] is copied[0], rows
+
+
+@case(X, OwnCopy())
+def copies_in_a_way_of_their_own(x, other):
+    return x + 1, copy.deepcopy([other]), copy.deepcopy(OrderedDict(a=1)), copy.deepcopy(x)
+
+
+def test_copies_of_one_object_are_not_taken_for_those_of_two():
+    captured = gh.optimize("eager")(lambda x, rows: (x, copy.deepcopy(rows)))
+    one, other = [1], [1]
+    for given in ([one, one], [one, other], [one, one]):
+        made = captured(X, given)[1]
+        assert (made[0] is made[1]) == (given[0] is given[1])
 
 
 # -- where a call runs -----------------------------------------------------------------------------

@@ -380,3 +380,56 @@ def test_adapters_of_peft():
         return lambda x, y: step(x, y), rows, lambda: (model.state_dict(), optimizer)
 
     assert not same_story(make).capture.breaks
+
+
+SMALL = {"vocab_size": 40, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+DEEP = {"num_hidden_layers": 2, "num_attention_heads": 2}
+TRANSFORMERS = {  # as their users make them: with caches, and losses that are told by labels
+    "GPT2LMHeadModel": {"n_embd": 16, "n_layer": 2, "n_head": 2},
+    "LlamaForCausalLM": {"hidden_size": 16, "intermediate_size": 24, **DEEP},
+    "BertForSequenceClassification": {"hidden_size": 16, "intermediate_size": 24, **DEEP},
+    "T5ForConditionalGeneration": {
+        "d_model": 16,
+        "d_ff": 24,
+        "d_kv": 8,
+        "num_layers": 2,
+        "num_heads": 2,
+        "decoder_start_token_id": 0,
+    },
+    "BartForConditionalGeneration": {
+        "d_model": 16,
+        "encoder_ffn_dim": 24,
+        "decoder_ffn_dim": 24,
+        **dict.fromkeys(("encoder_layers", "decoder_layers"), 1),
+        **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 2),
+    },
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_models_of_transformers_as_they_come(name):
+    define_empty_operators(torch)
+    transformers = pytest.importorskip("transformers")
+    config = getattr(transformers, name.split("For")[0].removesuffix("LMHeadModel") + "Config")
+
+    def make():
+        torch.manual_seed(0)
+        model = getattr(transformers, name)(config(**SMALL, **TRANSFORMERS[name])).eval()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+        def step(batch):
+            optimizer.zero_grad()
+            loss = model(**batch).loss
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        def batches(number):
+            words = torch.randint(3, 40, (2, 7), generator=torch.Generator().manual_seed(number))
+            labels = words[:, 0] % 2 if "Classification" in name else words.clone()
+            data = {"input_ids": words, "attention_mask": torch.ones_like(words), "labels": labels}
+            return (transformers.BatchEncoding(data),)
+
+        return step, batches, lambda: (model.state_dict(), optimizer.state_dict())
+
+    assert not same_story(make).capture.breaks
