@@ -47,6 +47,7 @@ from glasshouse.capture.values import (
 
 LOOKS_UP = "an object that looks up its attributes itself"
 LIMIT_DEPTH = 120
+NO_WORDS: dict[str, Var] = {}
 CONTAINERS = (list, tuple, dict, set, frozenset)
 MUTABLE = (list, dict, set)
 # What tells how long objects live, which they do not as in Python while a function is captured.
@@ -205,7 +206,7 @@ class CallRules:
             return BUILTINS[f](self, fn, args, kwargs, then)
         if f in self.config.constant_results:
             return self.deliver(then, constant(self.call_concrete(f, args, kwargs)))
-        reason = self.why_opaque(f)
+        reason = self.why_opaque(f, args, kwargs)
         if reason is None and len(self.frames) > LIMIT_DEPTH:
             reason = "deep recursion"
         if decoded(f.__code__).unknown == COLLECTS:
@@ -215,8 +216,8 @@ class CallRules:
             raise Break(reason, fn, args, kwargs)
         return self.inline(fn, args, kwargs, then)
 
-    def why_opaque(self, f) -> str | None:
-        """Why a function is not captured; None if it is."""
+    def why_opaque(self, f, args=(), kwargs=NO_WORDS) -> str | None:
+        """Why a function is not captured, called in this way; None if it is."""
         code = f.__code__
         config = self.config
         off = id(code) in config.disabled or id(f) in config.disallowed
@@ -228,7 +229,8 @@ class CallRules:
         module = str(f.__globals__.get("__name__", ""))  # wraps() copies the name of another
         if is_skipped(module, f.__qualname__):
             return f"{module}.{f.__qualname__} is not captured"
-        if module not in self.front.looked_into and module.startswith(self.front.left_to_python):
+        left = module.startswith(self.front.left_to_python)
+        if left and not self.front.looks_into(self, module, args, kwargs):
             return self.front.why_left(f, module)
         missing = unknown_operation(code)
         return f"{f.__qualname__} has {missing}" if missing else None
@@ -382,8 +384,10 @@ class CallRules:
             return self.make_builtin(fn, cls, init, args, kwargs, then)
         made = self.track(Var(self.do(object.__new__, cls), Recipe("object", cls), {}))
         if isinstance(init, types.FunctionType):
-            if self.why_opaque(init):
-                raise Break(f"making a {cls.__name__}", fn, args, kwargs)
+            reason = self.why_opaque(init, args, kwargs)
+            if reason:
+                hint = reason.partition(": ")[2]
+                raise Break(f"making a {cls.__name__}", fn, args, kwargs, hint=hint)
             return self.inline(Var(init), [made, *args], kwargs, then, made)
         if init is object.__init__:
             if args or kwargs:

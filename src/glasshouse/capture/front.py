@@ -50,6 +50,10 @@ class FrontEnd:
         """Whether a value is a module of a neural network, captured as an object of its own."""
         return False
 
+    def looks_into(self, tracer, module: str, args, kwargs) -> bool:
+        """Whether a function of a module among `left_to_python` is looked into even so."""
+        return module in self.looked_into
+
     def why_left(self, fn, module: str) -> str:
         """Why a function of a module among `left_to_python` is not looked into."""
         return f"{fn.__qualname__} runs as it is"

@@ -8,6 +8,7 @@ import weakref
 import torch
 from torch.autograd import Function
 from torch.autograd.profiler import record_function
+from torch.distributions import Distribution
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils._foreach_utils import _group_tensors_by_device_and_dtype
 
@@ -17,6 +18,8 @@ from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import Break, Recipe, ValueSource, Var, constant
 from glasshouse.torch import front_names as names
 from glasshouse.torch.front_state import GUARDED_WITH_MODES, READERS, StateCheck
+
+DISTRIBUTIONS = "torch.distributions"
 
 
 class TorchCallFront(NetworkFront):
@@ -56,6 +59,16 @@ class TorchCallFront(NetworkFront):
 
         tracer.call(Var(tuple), [dict(given)[place]], {}, with_tuple)
         return True
+
+    def looks_into(self, tracer, module, args, kwargs):
+        """Distributions are looked into where they do not look at the values they are given."""
+        if not module.startswith(DISTRIBUTIONS):
+            return super().looks_into(tracer, module, args, kwargs)
+        if tracer.frames[-1].globals.get("__name__", "").startswith(DISTRIBUTIONS):
+            return True
+        own = next((x.value for x in args if isinstance(x.value, Distribution)), Distribution)
+        told = kwargs.get("validate_args")
+        return not (own._validate_args if told is None or told.value is None else told.value)
 
     def why_left(self, fn, module):
         usual = super().why_left(fn, module)

@@ -94,6 +94,10 @@ class TorchNodeFront(FrontEnd):
                     args,
                     kwargs,
                 )
+        if name == "new" and len(args) == 2 and type(args[1].value) is torch.Size:
+            args = [args[0], *tracer.sequence(args[1])]  # what it gets as a tuple is data
+        if fn is torch.as_tensor and len(args) == 1 and self.is_tensor(args[0].value):
+            return self.as_tensor_of(tracer, args[0], kwargs)
         if name in names.READS_PLAINLY and self.are_settled(tracer, (*args, *kwargs.values())):
             words = {k: v.value for k, v in kwargs.items()}
             return constant(
@@ -211,6 +215,17 @@ class TorchNodeFront(FrontEnd):
             items = tracer.sequence(var) or ()
             return any(self.holds_hidden(tracer, x) for x in items)
         return isinstance(var.origin, IRNode) and bool(var.origin.meta.get("hidden"))
+
+    def as_tensor_of(self, tracer, x: Var, kwargs) -> Var:
+        """torch.as_tensor of a tensor: the tensor, unless it is of another dtype or device."""
+        words = {k: v for k, v in kwargs.items() if v.value is not None}
+        now = {"dtype": x.value.dtype, "device": x.value.device}
+        wanted = {k: torch.device(v.value) if k == "device" else v.value for k, v in words.items()}
+        if all(now.get(k) == v for k, v in wanted.items()):
+            for v in words.values():
+                tracer.concretize(v)
+            return x
+        return self.apply(tracer, "call_method", "to", x.value.to, [x], words)
 
     def is_tensor_or_list(self, var: Var) -> bool:
         return isinstance(var.value, (torch.Tensor, list, tuple))

@@ -12,6 +12,8 @@ torch = pytest.importorskip("torch")
 import torch.nn.functional as F  # noqa: E402
 from same_outcome import same_outcome  # noqa: E402
 
+import glasshouse as gh  # noqa: E402
+
 X = torch.linspace(-2, 2, 12).reshape(3, 4)
 Y = torch.linspace(0.5, 3, 12).reshape(3, 4)
 CALLS = [(X, Y), (X + 1, Y), (-X, Y)]
@@ -580,3 +582,24 @@ def test_what_raises_only_later(fn):
     captured = same_outcome(fn, (X, right), (X, right), (X, wrong), (X, right))
     if fn in OWN_WRITES:
         assert not captured.capture.breaks
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x.new(x.shape).fill_(2),
+        lambda x: x.double().new(torch.Size((2, 2))).fill_(3),
+        lambda x: x.new(2, 3).fill_(2),
+        lambda x: x.new((2, 3)),
+        lambda x: x.new([2, 3]) * 2,
+        lambda x: torch.Tensor(x.shape).fill_(1),
+        lambda x: torch.LongTensor(3).fill_(1) + torch.LongTensor([0, 1, 2]),
+    ],
+)
+def test_sizes_and_data_of_legacy_constructors_are_told_apart(fn):
+    captured = gh.optimize("eager")(fn)
+    for _ in range(3):
+        x = torch.randn(3)
+        want, got = fn(x), captured(x)
+        assert got.dtype == want.dtype
+        assert torch.equal(got, want)
