@@ -16,6 +16,11 @@ def unvalidated(monkeypatch):
     monkeypatch.setattr(D.Distribution, "_validate_args", False)
 
 
+@pytest.fixture
+def validated(monkeypatch):
+    monkeypatch.setattr(D.Distribution, "_validate_args", True)  # torch.compile has set it
+
+
 def triangle(x):
     return torch.tril(x.unsqueeze(-1) * x.unsqueeze(-2)) + 3 * torch.eye(x.shape[-1])
 
@@ -76,11 +81,11 @@ def test_distributions_that_do_not_look_at_values_are_part_of_the_graph(name, un
 
 
 @pytest.mark.parametrize("name", ["normal", "categorical", "several normals"])
-def test_distributions_that_look_at_values_are_left_to_python(name):
+def test_distributions_that_look_at_values_are_left_to_python(name, validated):
     same_story(likelihood(MAKERS[name]), reason="look at the values that they are given")
 
 
-def test_one_distribution_that_does_not_look_at_values():
+def test_one_distribution_that_does_not_look_at_values(validated):
     def make(x):
         return D.Normal(x[:, :2], x[:, 2:4].exp(), validate_args=False)
 
@@ -107,7 +112,7 @@ def test_divergences(unvalidated):
     assert not same_story(make, compiler="eager").capture.breaks
 
 
-def test_values_outside_of_the_support_raise_as_in_eager():
+def test_values_outside_of_the_support_raise_as_in_eager(validated):
     def make():
         def step(x, values):
             return D.Categorical(logits=x).log_prob(values).sum()
