@@ -24,6 +24,7 @@ from glasshouse.capture.values import (
     Var,
     constant,
     discarded,
+    is_new_container,
     own_method,
     pending,
 )
@@ -226,7 +227,7 @@ class AttributeRules:
 
     def object_dict(self, obj: Var) -> Var:
         """obj.__dict__, as a dict that shares what is known of the attributes."""
-        if obj.is_made("object") or obj.is_made("subdict") or obj.is_made("sublist"):
+        if obj.is_made("object") or is_new_container(obj):
             return self.attributes_of_new(obj)
         if obj.is_new or obj.items:
             reason = "the __dict__ of an object that was written to"
@@ -414,8 +415,7 @@ class AttributeRules:
             return None
         data = hasattr(type(class_value), "__set__") or hasattr(type(class_value), "__delete__")
         function = isinstance(value, FUNCTIONS) and not isinstance(value, types.FunctionType)
-        made = obj.is_made("subdict") or obj.is_made("sublist")
-        if made and not data and (more or name in value.__dict__):
+        if is_new_container(obj) and not data and (more or name in value.__dict__):
             self.store_item(self.attributes_of_new(obj), Var(name), var)
             return self.give(then, None)
         if function or isinstance(value, CONTAINERS) or data and not is_slot(class_value):

@@ -213,7 +213,9 @@ class ValueEmitter:
         pairs = [(self.name(var.items[k][0]), self.name(var.items[k][1])) for k in order]
         if cls is dict:
             return self.bind(var, "{" + ", ".join(f"{k}: {v}" for k, v in pairs) + "}")
-        return self.bind(var, f"{self.pool(cls)}([{''.join(f'({k}, {v}), ' for k, v in pairs)}])")
+        name = self.bind(var, f"{self.pool(cls)}([{''.join(f'({k}, {v}), ' for k, v in pairs)}])")
+        self.attributes_of_new(var, name)
+        return name
 
     def make_sublist(self, var, cls):
         if any(not isinstance(x, Var) for x in var.items):

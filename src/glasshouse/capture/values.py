@@ -153,6 +153,12 @@ def constant(value) -> Var:
     return Var(value)
 
 
+def is_new_container(var: Var) -> bool:
+    """Whether a new list or dict has attributes: one of a user's class, or an OrderedDict."""
+    ordered = var.is_made("dict") and type(var.value) is OrderedDict
+    return ordered or var.is_made("subdict") or var.is_made("sublist")
+
+
 class Break(Exception):
     """The graph ends here: `fn(*args, **kwargs)` is called by Python, and what follows is captured
     on its own. With `fn` None the instruction itself runs in Python, and all after it."""

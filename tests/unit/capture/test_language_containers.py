@@ -800,6 +800,17 @@ def tuple_with_items_of_its_own(x):
     return next(iter(OwnItems((1, 2)))), list(OwnItems((3, 4))), OwnItems((5,))[0], x
 
 
+@case(X, whole=True)
+def an_ordered_dict_with_attributes(x):
+    made = OrderedDict(a=1)
+    made.note, made.about = "n", OrderedDict()
+    made.about["version"] = 2
+    had = getattr(made, "nothing", 5), hasattr(made, "note"), made.about["version"]
+    del made.note
+    again = OrderedDict(made)
+    return x + 1, made, made.__dict__, had, hasattr(again, "about"), hasattr(made, "note")
+
+
 @pytest.mark.parametrize(("fn", "args", "options"), case)
 def test_containers(fn, args, options):
     check(fn, *args, **options)

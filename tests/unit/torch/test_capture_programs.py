@@ -344,6 +344,39 @@ def test_a_program_in_pieces_does_what_eager_does(make):
     same_story(make)
 
 
+# -- averages over the state -----------------------------------------------------------------------
+
+
+def test_an_average_of_the_state_dict():
+    def make():
+        model = Net()
+        optimizer = sgd(model)
+        average = {name: x.clone() for name, x in model.state_dict().items()}
+
+        def step(x, y):
+            loss = take_step(model, optimizer, x, y)
+            for name, value in model.state_dict().items():
+                if value.is_floating_point():
+                    average[name].mul_(0.9).add_(value, alpha=0.1)
+                else:
+                    average[name].copy_(value)
+            return loss
+
+        return step, rows, lambda: (model, optimizer, average)
+
+    assert not same_story(make).capture.breaks
+
+
+def test_a_state_dict_that_is_returned():
+    model = Net()
+    captured = gh.optimize("eager")(lambda x: (model(x), model.state_dict()))
+    for _ in range(3):
+        state = captured(rows(1)[0])[1]
+        assert state._metadata == model.state_dict()._metadata
+        assert list(state) == list(model.state_dict())
+        assert state["norm.running_mean"].data_ptr() == model.norm.running_mean.data_ptr()
+
+
 # -- other libraries -------------------------------------------------------------------------------
 
 
