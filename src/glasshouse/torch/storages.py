@@ -14,7 +14,7 @@ from glasshouse.dispatch.scope import path_of
 from glasshouse.memory import Tag
 from glasshouse.torch.operator_cost import tensors_in
 
-EXISTED = Tag("tensors that were there before")
+EXISTED = "tensors that were there before"
 
 
 class StorageWatch:
@@ -40,16 +40,16 @@ class StorageWatch:
             for tensor in tensors_in(result):
                 self.note(tensor, "alloc", name)
 
-    def note(self, tensor, kind: str, owner) -> None:
+    def note(self, tensor, kind: str, owner: str) -> None:
         try:
             storage = tensor.untyped_storage()
         except NotImplementedError:  # sparse tensors are several
             return
         if storage._cdata in self.references or is_ours(storage):
             return
-        if type(owner) is str:
-            owner = Tag(owner, path_of(state.scope), state.phase)
-        self.hold(storage, storage.nbytes(), kind, owner)
+        module = path_of(state.scope)
+        made = existing(tensor, module) if owner is EXISTED else Tag(owner, module, state.phase)
+        self.hold(storage, storage.nbytes(), kind, made)
 
     def hold(self, storage, nbytes: int, kind: str, owner: Tag, kept=None) -> None:
         """Tell of a storage that is not known, and of its end; `kept` stays as long as it does."""
@@ -66,6 +66,13 @@ class StorageWatch:
     def end(self) -> None:
         """Look no longer."""
         self.references.clear()
+
+
+def existing(tensor: torch.Tensor, module: str) -> Tag:
+    """What a tensor is that was there before, by where it is first read."""
+    if isinstance(tensor if tensor._base is None else tensor._base, torch.nn.Parameter):
+        return Tag("parameter", module)
+    return Tag("optimizer's state or gradient" if state.phase == "optimizer" else EXISTED)
 
 
 def is_ours(storage) -> bool:

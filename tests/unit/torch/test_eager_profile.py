@@ -117,6 +117,23 @@ def test_allocations_are_told_by_module(recorded):
     assert any(module == "second" and phase == "backward" for _, module, phase in tags)
 
 
+def test_what_was_there_before_is_told_by_what_it_is():
+    model = torch.nn.Linear(WIDE, WIDE)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def step():
+        model(torch.ones(2, WIDE)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    step()
+    with gh.profile(profile_memory=True) as prof:
+        step()
+    sizes = {str(a.tag): (a.nbytes, a.count) for a in prof.memory().alive}
+    both = FLOAT * (WIDE * WIDE + WIDE), 2
+    assert sizes["parameter Linear"] == sizes["optimizer's state or gradient"] == both
+
+
 def test_tensors_at_the_peak_have_shapes_and_lines(recorded):
     made = [t for t in recorded.memory().tensors if t.tag.primitive.startswith("aten::")]
     assert all(t.spec for t in made)
