@@ -13,6 +13,7 @@ from glasshouse.capture.values import Break, Recipe, ValueSource, Var
 MOST_APART = 32  # objects from outside in one copy: later calls check that they are several
 ATOMS = {int, float, bool, complex, str, bytes, range, property, types.FunctionType}
 ATOMS |= {types.BuiltinFunctionType, types.CodeType, *map(type, (None, Ellipsis, NotImplemented))}
+BUILT_IN = (tuple, list, dict, set)
 OWN_WAYS = ("__deepcopy__", "__copy__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
 
 
@@ -34,7 +35,7 @@ class ObjectCopier:
         Raises: Break where the class of something in it has a way of its own
         """
         value, kind = x.value, type(x.value)
-        if kind in ATOMS or isinstance(value, (type, enum.Enum)) or has_a_name(value):
+        if is_left_as_it_is(value):
             return x
         if id(value) in self.made:
             return self.made[id(value)]
@@ -48,8 +49,11 @@ class ObjectCopier:
     def tuple_of(self, x: Var) -> Var:
         items = self.tracer.sequence(x)
         parts = [self.part(item) for item in items]
+        if id(x.value) in self.made:  # it is in itself
+            return self.made[id(x.value)]
         same = all(a is b for a, b in zip(items, parts, strict=True))
-        return x if same else self.tracer.new_tuple(parts)
+        made = self.made[id(x.value)] = x if same else self.tracer.new_tuple(parts)
+        return made
 
     def list_of(self, x: Var) -> Var:
         t = self.tracer
@@ -72,15 +76,30 @@ class ObjectCopier:
         return made
 
     def object_of(self, x: Var) -> Var:
+        if looks_up_in_python(x.value):
+            raise Break(f"a copy of a {type(x.value).__name__} inside of another", None)
+        made, pairs = self.object_with_parts(x)
+        self.fill(made, pairs)
+        return made
+
+    def object_with_parts(self, x: Var) -> tuple[Var, list]:
+        """A new object without attributes, and copies of those that it gets."""
         t, cls = self.tracer, type(x.value)
         if t.is_tensor(x) or not is_its_attributes(x.value):
             raise Break(f"a copy of a {cls.__name__}", None)
         t.typed(x)
         made = t.track(Var(object.__new__(cls), Recipe("object", cls), {}))
         self.made[id(x.value)] = made
-        table = t.attributes_of_new(made)
-        for key, value in t.entries(t.object_dict(x)):
-            t.store_item(table, key, self.part(value))
+        return made, [(key, self.part(value)) for key, value in t.entries(t.object_dict(x))]
+
+    def fill(self, made: Var, pairs: list) -> None:
+        table = self.tracer.attributes_of_new(made)
+        for key, value in pairs:
+            self.tracer.store_item(table, key, value)
+
+    def whole(self, x: Var) -> Var:
+        made = self.copied(x)
+        self.keep_apart()
         return made
 
     def keep_apart(self) -> None:
@@ -91,6 +110,11 @@ class ObjectCopier:
             for y in self.from_outside[:i]:
                 if type(x.value) is type(y.value):
                     self.tracer.guards.add("distinct", x.origin, y.origin)
+
+
+def is_left_as_it_is(value) -> bool:
+    """Whether a copy of a value is the value."""
+    return type(value) in ATOMS or isinstance(value, (type, enum.Enum)) or has_a_name(value)
 
 
 def has_a_name(value) -> bool:
@@ -113,16 +137,57 @@ def is_its_attributes(value) -> bool:
     return has_dict and native and not (own or slots or cls in copyreg.dispatch_table)
 
 
+def looks_up_in_python(value) -> bool:
+    """Whether what is asked of an object on the way runs code of its class."""
+    own = type(value).__getattribute__ is not object.__getattribute__
+    return own or static_lookup(type(value), "__getattr__")[0] is not MISSING
+
+
+def asked(x, names):
+    """What an object says to names that Python's copies ask it for."""
+    return [getattr(x, name, None) for name in names]
+
+
 def on_copy(deep: bool):
     def handler(t, fn, args, kwargs, then):
         if len(args) != 1 or kwargs or not t.live:
             raise Break(f"{fn.value.__name__} with a memo", fn, args, kwargs)
-        copier = ObjectCopier(t, deep)
-        try:
-            made = copier.copied(args[0])
-            copier.keep_apart()
-        except Break as broke:
-            raise Break(broke.reason, fn, args, kwargs) from None
-        return t.deliver(then, made)
+        x, copier = args[0], ObjectCopier(t, deep)
+        by_rules = type(x.value) not in BUILT_IN and not is_left_as_it_is(x.value)
+        if by_rules and is_its_attributes(x.value) and looks_up_in_python(x.value):
+            return copy_asking(copier, fn, x, then)
+        return t.deliver(then, breaking_at(fn, x, lambda: copier.whole(x)))
 
     return handler
+
+
+def copy_asking(copier: ObjectCopier, fn: Var, x: Var, then):
+    """Copy an object whose class looks up attributes in Python: it is asked for what Python's copy
+    asks it for, and its copy before that has attributes."""
+
+    def go_on(t, answers):
+        if copier.deep and answers.value[0] is not None:
+            raise Break(f"a copy of a {type(x.value).__name__}", fn, [x])
+        made, pairs = breaking_at(fn, x, lambda: copier.object_with_parts(x))
+        breaking_at(fn, x, copier.keep_apart)
+
+        def end(t2, said):
+            if said.value and said.value[0] is not None:
+                raise Break(f"a copy of a {type(x.value).__name__}", fn, [x])
+            copier.fill(made, pairs)
+            return t2.deliver(then, made)
+
+        names = ("__setstate__", "__dict__") if pairs else ()
+        return t.call(Var(asked), [made, Var(names)], {}, end)
+
+    names = ("__deepcopy__", "__reduce_ex__") if copier.deep else ()
+    names += ("__reduce__", "__getstate__")
+    return copier.tracer.call(Var(asked), [x, Var(names)], {}, go_on)
+
+
+def breaking_at(fn: Var, x: Var, do):
+    """What `do` gives; where it breaks, Python makes the whole copy."""
+    try:
+        return do()
+    except Break as broke:
+        raise Break(broke.reason, fn, [x]) from None

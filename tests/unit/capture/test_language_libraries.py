@@ -723,6 +723,49 @@ def deep_copies_of_what_is_new(x, rows):
     return x + len(rows[0]), copied, copied[2] is copied[0], rows
 
 
+class Telling:
+    """An object that tells what it is asked for, and does not have."""
+
+    def __init__(self, log):
+        self.value = log
+
+    def __getattr__(self, name):
+        LOG.append(name)
+        raise AttributeError(name)
+
+
+class TellingAll(Telling):
+    def __getattribute__(self, name):
+        LOG.append(f"at all {name}")
+        return super().__getattribute__(name)
+
+
+LOG: list[str] = []
+
+
+def empty(kind):
+    made = kind(1)
+    del made.value
+    return made
+
+
+@case(X, Telling([1]), empty(Telling), whole=True, hit=False)
+@case(X, TellingAll([1]), empty(TellingAll), hit=False)
+def copies_of_what_tells_what_it_is_asked_for(x, some, none):
+    LOG.clear()
+    made = [copy.copy(some), copy.deepcopy(some), copy.copy(none), copy.deepcopy(none)]
+    told = list(LOG)
+    return x + len(told), told, [y.value for y in made[:2]]
+
+
+@case(X, whole=True)
+def a_deep_copy_of_a_tuple_in_itself(x):
+    given = ([],)
+    given[0].append(given)
+    made = copy.deepcopy(given)
+    return x + 1, made[0][0] is made, made is given, made[0] is given[0]
+
+
 @case(X, OwnCopy())
 def copies_in_a_way_of_their_own(x, other):
     return x + 1, copy.deepcopy([other]), copy.deepcopy(OrderedDict(a=1)), copy.deepcopy(x)
