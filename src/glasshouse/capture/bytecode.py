@@ -23,11 +23,10 @@ TARGETS = {"JUMP_FORWARD", "FOR_ITER", "SEND", "JUMP_IF_FALSE_OR_POP", "JUMP_IF_
 ENDS = {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP"}
 IMPLICIT = {"CALL_INTRINSIC_1", "CLEANUP_THROW"}  # how handlers begin that no `try` stands for
 HANDLING = {"PUSH_EXC_INFO", "BUILD_TUPLE", "CHECK_EXC_MATCH", "COPY", "POP_EXCEPT"}
-ERRORS = {name: x for name, x in vars(builtins).items() if isinstance(x, type)}
 NO_EXIT = {  # names of errors that GeneratorExit is none of
     name
-    for name, x in ERRORS.items()
-    if issubclass(x, BaseException) and not issubclass(GeneratorExit, x)
+    for name, x in vars(builtins).items()
+    if isinstance(x, type) and issubclass(x, BaseException) and not issubclass(GeneratorExit, x)
 }
 GENERATORS = 0x20 | 0x80 | 0x200  # CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
 

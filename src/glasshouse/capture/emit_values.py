@@ -196,15 +196,13 @@ class ValueEmitter:
             return self.bind(var, "set()")
         elements = [x for (x,) in var.items.values()]
         constant = all(x.origin is None for x in elements)
-        added = [set(), set()]
-        for way, order in zip(added, (var.items, var.value), strict=True):
-            for x in order:
-                way.add(x)
         wanted = list(var.value)
-        if list(added[0]) != wanted and constant and list(set(frozenset(var.value))) == wanted:
-            return self.bind(var, f"set({self.pool(frozenset(var.value))})")
-        if list(added[0]) != wanted and list(added[1]) == wanted:
-            elements = [var.items[x][0] for x in var.value]
+        if list(set_of(*var.items)) != wanted:
+            copied = frozenset(var.value)
+            if constant and list(set(copied)) == wanted:
+                return self.bind(var, f"set({self.pool(copied)})")
+            if list(set_of(*wanted)) == wanted:
+                elements = [var.items[x][0] for x in wanted]
         return self.bind(var, f"{self.pool(set_of)}({self.listed(elements)})")
 
     def make_dict(self, var, cls=dict):

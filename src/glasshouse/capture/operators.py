@@ -286,7 +286,7 @@ class OperatorRules:
             if type(seq.value) in (list, tuple) and counted:
                 items = self.sequence(seq) * self.concretize(times)
                 if fn is not plain and seq is lhs and type(seq.value) is list:
-                    return self.replace_all(lhs, "append", items)
+                    return self.replace_all(lhs, items)
                 return self.new_list(items) if type(seq.value) is list else self.new_tuple(items)
         if plain is operator.or_ and type(a) is dict and type(b) is dict:
             if fn is not plain:
@@ -302,11 +302,11 @@ class OperatorRules:
             raise Break(f"{fn.__name__} of a {type(a).__name__}", Var(fn), [lhs, rhs])
         return None
 
-    def replace_all(self, target: Var, how: str, items: list[Var]) -> Var:
-        """A list or set with other contents."""
+    def replace_all(self, target: Var, items: list[Var]) -> Var:
+        """A list with other contents."""
         self.container_method(target, "clear", [])
         for x in items:
-            self.container_method(target, how, [x])
+            self.container_method(target, "append", [x])
         return target
 
     def equality(self, lhs: Var, rhs: Var) -> bool | None:
