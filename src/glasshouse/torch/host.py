@@ -4,44 +4,56 @@ Such a call is a card of its own, so that it is recorded, counted, named and ref
 any other step of the host."""
 
 import ctypes
+from collections.abc import Sequence
 from functools import cache, partial
 from itertools import count
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from glasshouse.base import Spec, uint8
+from glasshouse.base import BackendError, Spec, uint8
 from glasshouse.dispatch.primitive import Primitive, define
-from glasshouse.torch.dtypes import from_array, to_array
+from glasshouse.dispatch.value import Value
+from glasshouse.ops.movement import inverse_permutation, permute
+from glasshouse.torch.dtypes import FROM_TORCH, from_array, to_array
+from glasshouse.torch.layout import layout_of
+from glasshouse.torch.sizes import SizeValues
 
 draws = count()
 DONE = Spec((1,), uint8)  # the result of an operator without one
 
 
-class Operand(int):
-    """Stands for the operand of this number among an operator's arguments."""
+class Operand(NamedTuple):
+    """Stands for an operand among an operator's arguments: its number, and the order in which its
+    axes lie in memory in eager. It is handed over in that order, so that it lies row by row."""
 
-    def __repr__(self):
-        return f"operand {int(self)}"
+    number: int
+    order: tuple[int, ...]
 
 
-def run_in_torch(*arrays, operator: str, arguments, outs, draw):
-    """The arrays that PyTorch's own operator gives for arrays and constant arguments."""
-    results = results_in_torch(operator, arguments, [from_array(readable(x)) for x in arrays])
-    arrays_out = tuple(map(to_array, results))
-    if arrays_out and [x.shape for x in arrays_out] != [spec.shape for spec in specs_of(outs)]:
-        raise OtherSizesError(operator)
+def run_in_torch(*arrays, operator: str, arguments, outs, orders, draw):
+    """The arrays that PyTorch's own operator gives for arrays and constant arguments; each result
+    with its axes in the order given for it."""
+    tensors = [from_array(readable(x)) for x in arrays]
+    results = results_in_torch(operator, arguments, orders, tensors)
+    arrays_out = [to_array(x) for x in results]
     if not arrays_out:  # an operator for its effect, such as a check
         return np.zeros(DONE.shape, DONE.dtype.np)
-    return arrays_out if isinstance(outs, tuple) else arrays_out[0]
+    specs = outs if isinstance(outs, tuple) else (outs,)
+    if [x.shape for x in arrays_out] != [spec.shape for spec in specs]:
+        raise OtherSizesError(operator)
+    return one_or_several(arrays_out)
 
 
-def results_in_torch(operator: str, arguments, tensors: list, note=None) -> list[torch.Tensor]:
-    """What PyTorch's own operator gives for tensors and constant arguments, row by row; `note` is
-    told of all that it gives before."""
+def results_in_torch(
+    operator: str, arguments, orders, tensors: list, note=None
+) -> list[torch.Tensor]:
+    """What PyTorch's own operator gives for tensors and constant arguments, row by row with the
+    axes in the given orders; `note` is told of all that it gives before."""
     flat, spec = arguments
-    given = [tensors[x] if isinstance(x, Operand) else x for x in flat]
+    given = [as_eager_has(x, tensors) if isinstance(x, Operand) else x for x in flat]
     args, named = pytree.tree_unflatten(given, spec)
     with torch.no_grad():
         results = find_operator(operator)(*args, **named)
@@ -49,15 +61,16 @@ def results_in_torch(operator: str, arguments, tensors: list, note=None) -> list
     results = [x for x in results if isinstance(x, torch.Tensor)]
     if note is not None:
         note(results)
-    return [x.contiguous() for x in results]
+    return [x.permute(order).contiguous() for x, order in zip(results, orders, strict=True)]
+
+
+def as_eager_has(operand: Operand, tensors: list[torch.Tensor]) -> torch.Tensor:
+    """An operand with its axes in order again, over the same memory."""
+    return tensors[operand.number].permute(inverse_permutation(operand.order))
 
 
 class OtherSizesError(Exception):
     """An operator of PyTorch's gave other sizes than it had promised when the graph was made."""
-
-
-def specs_of(outs) -> tuple:
-    return outs if isinstance(outs, tuple) else (outs,)
 
 
 def readable(array) -> np.ndarray:
@@ -84,7 +97,7 @@ def find_operator(name: str):
     return getattr(getattr(getattr(torch.ops, namespace), packet), overload)
 
 
-def infer(*specs: Spec, operator, arguments, outs, draw):
+def infer(*specs: Spec, operator, arguments, outs, orders, draw):
     return outs
 
 
@@ -121,18 +134,61 @@ class HashableArguments(tuple):
         return repr(self) == repr(other)
 
 
-def call_in_torch(target, args, named: dict, outs, is_value):
-    """The result of one of PyTorch's operators on our values, as a step of the host. `outs` is the
-    spec of its result, or a tuple of them."""
-    flat, tree = pytree.tree_flatten((args, named))
-    values = [x for x in flat if is_value(x)]
-    numbers = iter(range(len(values)))
-    flat = [Operand(next(numbers)) if is_value(x) else x for x in flat]
-    attrs = {
-        "operator": str(target),
-        "arguments": HashableArguments((tuple(flat), tree)),
-        "outs": outs,
-        "draw": next(draws) if torch.Tag.nondeterministic_seeded in target.tags else 0,
-    }
-    number = len(outs) if isinstance(outs, tuple) else 1
-    return partial(host_card(number), **attrs)(*values)
+class EagerResult(NamedTuple):
+    """What an operator of PyTorch's gives: its spec with the axes in the order that they have in
+    memory in eager, and that order."""
+
+    spec: Spec
+    order: tuple[int, ...]
+
+
+def result_of(fake, sizes: SizeValues) -> EagerResult:
+    """What an operator gives for which eager gives such a tensor.
+
+    Raises: NotImplementedError if it is no tensor, BackendError if it does not lie by strides
+    """
+    if not isinstance(fake, torch.Tensor):
+        raise NotImplementedError(f"a result {fake!r}")
+    if fake.layout != torch.strided:
+        raise BackendError(
+            "torch.compile", "results that lie by strides", fake.layout, "PyTorch computes it."
+        )
+    layout = layout_of(sizes.concrete(fake))
+    return EagerResult(Spec(layout.sizes, FROM_TORCH[fake.dtype]), layout.order)
+
+
+def call_in_torch(target, given: tuple, fakes: tuple, results: Sequence[EagerResult]):
+    """The results of one of PyTorch's operators on our values, as a step of the host.
+
+    `given` are its arguments by position and by name, `fakes` the same with fake tensors in place
+    of values. Axes go in and out in the order in which eager has them in memory.
+    """
+    flat, tree = pytree.tree_flatten(given)
+    operands, places = [], []
+    for x, eager in zip(flat, pytree.tree_leaves(fakes), strict=True):
+        place = x
+        if isinstance(x, Value):
+            place = Operand(len(operands), layout_of(eager).order)
+            operands.append(permute(x, axes=place.order))
+        places.append(place)
+    call = partial(
+        host_card(max(len(results), 1)),
+        operator=str(target),
+        arguments=HashableArguments((tuple(places), tree)),
+        outs=one_or_several([x.spec for x in results] or [DONE]),
+        orders=tuple(x.order for x in results),
+        draw=next(draws) if torch.Tag.nondeterministic_seeded in target.tags else 0,
+    )
+    values = call(*operands)
+    values = values if isinstance(values, tuple) else (values,)
+    if not results:
+        return values
+    return tuple(
+        permute(value, axes=inverse_permutation(x.order))
+        for value, x in zip(values, results, strict=True)
+    )
+
+
+def one_or_several(results: list):
+    """What a card gives: the only result, or a tuple of several."""
+    return results[0] if len(results) == 1 else tuple(results)

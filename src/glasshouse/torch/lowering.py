@@ -28,7 +28,7 @@ from glasshouse.targets.cpu import CPU
 from glasshouse.torch import aten  # noqa: F401  (fills the table)
 from glasshouse.torch.draws import KeyInputs, keys_from
 from glasshouse.torch.dtypes import FROM_TORCH, spec_of, to_array
-from glasshouse.torch.host import DONE, call_in_torch
+from glasshouse.torch.host import call_in_torch, result_of
 from glasshouse.torch.layout import layout_of
 from glasshouse.torch.module_scope import phase_of
 from glasshouse.torch.results import COMPUTED, GraphResults, Output, dense_output
@@ -262,13 +262,13 @@ class GraphLowering:
         """The result of an operator by its entry; by PyTorch where there is none."""
         entry = TABLE.get(name_of(target))
         if entry is not None:
-            args, named = in_order(target, args, named)
+            given, by_name = in_order(target, args, named)
             try:
                 if name_of(target) in STRIDED:
-                    return self.operate_on_memory(node, entry, args, named)
+                    return self.operate_on_memory(node, entry, given, by_name)
                 fakes = map_arg((node.args, node.kwargs), fake_of)
                 fake_args, fake_named = in_order(target, *fakes)
-                result = call_entry(entry, args, named, (*fake_args, *fake_named.values()))
+                result = call_entry(entry, given, by_name, (*fake_args, *fake_named.values()))
                 return self.promised(node, result)
             except (NotImplementedError, DTypeError):  # what the table has no composition for
                 pass
@@ -308,22 +308,15 @@ class GraphLowering:
                 "Unset GH_STRICT, and PyTorch computes it as a step of the host.",
             )
         self.unknown[str(target)] = self.unknown.get(str(target), 0) + 1
-        without_result = fake is None or isinstance(fake, (tuple, list)) and not fake
-        outs = DONE if without_result else pytree.tree_map(self.spec_of_result, fake)
-        outs = tuple(outs) if isinstance(outs, list) else outs
-        result = call_in_torch(target, args, named, outs, lambda x: isinstance(x, Value))
-        if without_result:
-            self.effects.append(result)
-        return result
-
-    def spec_of_result(self, fake):
-        if not isinstance(fake, torch.Tensor):
-            raise NotImplementedError(f"a result {fake!r}")
-        if fake.layout != torch.strided:
-            raise BackendError(
-                "torch.compile", "results that lie by strides", fake.layout, "PyTorch computes it."
-            )
-        return spec_of(self.sizes.concrete(fake))
+        fakes = map_arg((node.args[len(node.args) - len(args) :], node.kwargs), fake_of)
+        fakes = pytree.tree_map(self.sizes.concrete, in_order(target, *fakes))
+        several = isinstance(fake, (tuple, list))
+        promised = [] if fake is None else [*fake] if several else [fake]
+        results = [result_of(x, self.sizes) for x in promised]
+        values = call_in_torch(target, in_order(target, args, named), fakes, results)
+        if not promised:
+            self.effects.extend(values)
+        return values if several or not promised else values[0]
 
     def promised(self, node: FxNode, result):
         """What an entry gave, in the dtypes that PyTorch promises.

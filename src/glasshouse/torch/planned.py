@@ -103,11 +103,11 @@ class Simulation:
         """What an operator of PyTorch's makes in a step of the host, before that copies it."""
         if node.call.primitive.ref is not run_in_torch:
             return
-        operator, arguments = (node.attrs[name] for name in ("operator", "arguments"))
+        operator, arguments, orders = (node.attrs[x] for x in ("operator", "arguments", "orders"))
         note = partial(self.note, name=operator)
         specs = [x.spec for x in node.inputs]
         given = [torch.empty(x.shape, dtype=TO_TORCH[x.dtype], device="cpu") for x in specs]
-        note(results_in_torch(operator, arguments, given, note))
+        note(results_in_torch(operator, arguments, orders, given, note))
 
     def note(self, tensors, name: str) -> None:
         """Tell of what PyTorch itself would have made."""
