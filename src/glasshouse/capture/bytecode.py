@@ -21,6 +21,8 @@ PAIRS = {"LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST"}
 BACKWARD = {"JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"}
 TARGETS = {"JUMP_FORWARD", "FOR_ITER", "SEND", "JUMP_IF_FALSE_OR_POP", "JUMP_IF_TRUE_OR_POP"}
 ENDS = {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP"}
+RAISING = {"RAISE_VARARGS", "RERAISE"}
+LEAVING = {"RETURN_VALUE", "RETURN_CONST", "YIELD_VALUE"}
 IMPLICIT = {"CALL_INTRINSIC_1", "CLEANUP_THROW"}  # how handlers begin that no `try` stands for
 HANDLING = {"PUSH_EXC_INFO", "BUILD_TUPLE", "CHECK_EXC_MATCH", "COPY", "POP_EXCEPT"}
 NO_EXIT = {  # names of errors that GeneratorExit is none of
@@ -116,6 +118,24 @@ class DecodedCode:
         """Whether a generator yields where more of it runs when it is let go."""
         yields = (i for i, x in enumerate(self.instructions) if x.op == "YIELD_VALUE")
         return any(map(self.acts_at_exit, yields))
+
+    def only_raises(self, i: int) -> bool:
+        """Whether all ways from instruction `i` on end in a raise that this code does not catch."""
+        waiting, reached = [i], set()
+        while waiting:
+            i = waiting.pop()
+            if i in reached:
+                continue
+            reached.add(i)
+            ins = self.instructions[i]
+            raises = ins.op in RAISING and not self.catches_at(i)
+            if not raises and (ins.op in RAISING or ins.op in LEAVING):
+                return False
+            if ins.target >= 0:
+                waiting.append(ins.target)
+            if ins.op not in ENDS:
+                waiting.append(i + 1)
+        return True
 
     def depth_at(self, i: int) -> int:
         """How many items lie on the stack before instruction `i`; -1 where that is not reached."""

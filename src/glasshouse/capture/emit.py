@@ -69,7 +69,8 @@ class ReplacementEmitter(ContinuationEmitter):
 
     def or_plainly(self, run: list[str], graph, uncaptured, slots: int) -> list[str]:
         """The statements that run the graph; if it raises, all is as before, and Python runs the
-        function, which writes what comes before that and raises there, at the user's line."""
+        function, which writes what comes before that and raises there, at the user's line. So it
+        does where one of the graph's checks fails."""
         tracer = self.tracer
         front, nodes = tracer.front, tracer.graph.nodes
         calls = [x for x in nodes if x.op.startswith("call_") and x.target not in ENTERING]
@@ -78,8 +79,14 @@ class ReplacementEmitter(ContinuationEmitter):
         changes = wrote or any(x.target in ENTERING for x in nodes)
         # A Program may have overwritten what it replaces.
         lost = changes and keep is None or wrote and hasattr(graph, "run_first")
-        if lost and not tracer.has_caught:  # of such a graph the front end says that it may
-            return run
+        others = []
+        if (
+            not tracer.has_caught
+        ):  # of a graph whose errors are caught the front end says that it may
+            if changes and tracer.has_checks:
+                others = [f"    if not {self.pool(front.is_failed_check)}(error):", "        raise"]
+            elif lost:
+                return run
         if keep is not None:
             tensors = [self.name(x) for _, x in tracer.inputs if tracer.is_tensor(x)]
             before = [f"undo = {self.pool(keep)}([{', '.join(tensors)}])"]
@@ -91,7 +98,8 @@ class ReplacementEmitter(ContinuationEmitter):
             *(f"    {x}" for x in run),
             f"except {self.pool(OptionError)}:",  # a budget that cannot be met
             "    raise",
-            "except Exception:",
+            f"except Exception{' as error' if others else ''}:",
+            *others,
             *undo,
             f"    return {self.pool(native().tail_call)}({self.pool(uncaptured)}, ({words}))",
         ]

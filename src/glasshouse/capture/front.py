@@ -196,6 +196,15 @@ class FrontEnd:
         """bool() of a tensor where that is the same in each call; else None."""
         return tracer.do(bool, var.value) if self.is_settled(tracer, var) else None
 
+    def checked(self, tracer, var: Var, is_error: Callable[[bool], bool]) -> bool | None:
+        """bool() of a tensor where the other truth is an error: the graph raises if a later call
+        has that, and Python then runs the function. None where the graph cannot."""
+        return None
+
+    def is_failed_check(self, error: Exception) -> bool:
+        """Whether a graph raised this because something was otherwise than `checked` said."""
+        return False
+
     def is_settled(self, tracer, var: Var) -> bool:
         """Whether a tensor has the same values in each call."""
         return False

@@ -342,15 +342,28 @@ class OpcodeHandlers:
         container, element = f.stack.pop(), f.stack.pop()
         return self.contains(container, element, bool(ins.arg))
 
-    def decide(self, x, then, fn=exact_bool, jump=None):
-        """bool(x) to `then`; behind a break what `fn` says is pushed, or goes one of two ways."""
+    def decide(self, x, then, fn=exact_bool, jump=None, ways=None):
+        """bool(x) to `then`; behind a break what `fn` says is pushed, or goes one of two ways. What
+        is pushed may decide a jump that follows: `ways` says where to, if true and if false."""
         try:
             return self.truth(x, then)
         except Break as graph_break:
-            if graph_break.fn is not None and graph_break.then is then:
+            if graph_break.fn is None or graph_break.then is not then:
+                raise
+            flag = self.checked(x, ways or jump)
+            if flag is None:
                 graph_break.fix_continuation()
                 graph_break.fn, graph_break.jump = Var(fn), jump
-            raise
+                raise
+        return then(self, flag)
+
+    def checked(self, x, ways) -> bool | None:
+        """bool() of a tensor, of which the graph checks that it is so in later calls too: where one
+        of the ways to go on only raises. Else None."""
+        if ways is None or not self.is_tensor(x):
+            return None
+        only_raises = self.frames[-1].code.only_raises
+        return self.front.checked(self, x, lambda flag: only_raises(ways[not flag][0]))
 
     def push_truth(self, x, inverted=False):
         """Push bool(x), or not x."""
@@ -358,7 +371,12 @@ class OpcodeHandlers:
         def then(tracer, flag):
             tracer.push(Var(flag is not inverted))
 
-        return self.decide(x, then, operator.not_ if inverted else exact_bool)
+        f = self.frames[-1]
+        behind, ways = f.code.instructions[f.ip], None
+        if behind.op.startswith("POP_JUMP_IF_") and behind.op.endswith(("TRUE", "FALSE")):
+            ways = ((behind.target, 0), (f.ip + 1, 0))
+            ways = ways if behind.op.endswith("TRUE") is not inverted else ways[::-1]
+        return self.decide(x, then, operator.not_ if inverted else exact_bool, ways=ways)
 
     def op_BINARY_SUBSCR(self, f, ins):
         key, obj = f.stack.pop(), f.stack.pop()

@@ -130,6 +130,7 @@ class CaptureTracer(
         self.folding: set[int] = set()  # Vars of which it is asked whether they are constants
         self.handed_over: list[Var] = []  # generators that Python has got
         self.has_caught = False  # whether somebody may catch what the graph raises
+        self.has_checks = False  # whether the graph raises where Python would have gone another way
 
     @classmethod
     def untraced(cls) -> "CaptureTracer":

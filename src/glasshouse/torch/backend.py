@@ -10,6 +10,7 @@ from torch._dynamo.backends.common import aot_autograd
 
 from glasshouse.compile.plan import no_collection
 from glasshouse.torch.eager_errors import RaisesAsEager, calls_of, writes_inputs
+from glasshouse.torch.foreach import foreach_rules
 from glasshouse.torch.options import TorchOptions, check_mode, checked_options
 from glasshouse.torch.partition import DECOMPOSITIONS, partition, partition_within
 from glasshouse.torch.recurrent import recurrent_layers_captured
@@ -53,8 +54,9 @@ else:
 
 @functools.cache
 def decompositions() -> dict:
-    """PyTorch's own decompositions of what the table has no entry for."""
-    rules = core_aten_decompositions()
+    """How what the table has no entry for is taken apart, by PyTorch's own rules, and by ours of
+    operators on lists of tensors."""
+    rules = core_aten_decompositions() | foreach_rules()
     return {op: rule for op, rule in rules.items() if name_of(op) not in TABLE}
 
 

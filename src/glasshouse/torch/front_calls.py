@@ -8,7 +8,6 @@ import weakref
 import torch
 from torch.autograd import Function
 from torch.autograd.profiler import record_function
-from torch.distributions import Distribution
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils._foreach_utils import _group_tensors_by_device_and_dtype
 
@@ -61,14 +60,7 @@ class TorchCallFront(NetworkFront):
         return True
 
     def looks_into(self, tracer, module, args, kwargs):
-        """Distributions are looked into where they do not look at the values they are given."""
-        if not module.startswith(DISTRIBUTIONS):
-            return super().looks_into(tracer, module, args, kwargs)
-        if tracer.frames[-1].globals.get("__name__", "").startswith(DISTRIBUTIONS):
-            return True
-        own = next((x.value for x in args if isinstance(x.value, Distribution)), Distribution)
-        told = kwargs.get("validate_args")
-        return not (own._validate_args if told is None or told.value is None else told.value)
+        return module.startswith(DISTRIBUTIONS) or super().looks_into(tracer, module, args, kwargs)
 
     def why_left(self, fn, module):
         usual = super().why_left(fn, module)

@@ -24,7 +24,13 @@ from glasshouse.torch.planned import current
 
 PASS_HINT = "hooks run as Python; forward and backward in one call without them make one graph"
 READING_HINT = "read values behind the captured function, or accept the break"
+FAILED_CHECK = "a check of the captured function failed"  # what the graph raises
 READING_OPERATORS = {"not_", "truth", "contains", "countOf", "indexOf"}
+
+
+def function_call(fn) -> tuple:
+    """A call of a function as `apply` takes it."""
+    return "call_function", fn, fn
 
 
 class UsersFrames:
@@ -164,6 +170,22 @@ class TorchNodeFront(FrontEnd):
             tracer.stop_learning(f"{frames.names[0]} ran in a backward pass")
         return result
 
+    def checked(self, tracer, var, is_error):
+        x = var.value
+        if tracer.wrote or x.numel() != 1 or not is_plain(type(x)):
+            return None  # Python begins anew where it is otherwise: nothing may be written by then
+        flag = tracer.do(bool, x)
+        if not is_error(not flag):
+            return None
+        if not flag:
+            var = self.apply(tracer, *function_call(torch.logical_not), [var], {})
+        self.apply(tracer, *function_call(torch._assert_async), [var, Var(FAILED_CHECK)], {})
+        tracer.has_checks = True
+        return flag
+
+    def is_failed_check(self, error):
+        return isinstance(error, RuntimeError) and error.args == (FAILED_CHECK,)
+
     def is_settled(self, tracer, var):
         return is_settled(tracer, var, self.writes)
 
@@ -283,9 +305,10 @@ class TorchNodeFront(FrontEnd):
         return memory_of(var.value) not in memories
 
     def keeper(self, tracer, wrote):
-        """What is done again where the graph raises, and somebody catches that: behind nothing but
-        gradients that were set and numbers that were drawn (`why_uncatchable`), which are cheap."""
-        if not (tracer.has_caught and wrote):
+        """What is done again where the graph raises, and somebody catches that, or a check of its
+        own failed: behind nothing but gradients that were set and numbers that were drawn
+        (`why_uncatchable`, `checked`), which are cheap."""
+        if not ((tracer.has_caught or tracer.has_checks) and wrote):
             return None
         called = {name_of(node.target) for node in tracer.graph.nodes}
         draws = not names.RANDOM.isdisjoint(called)

@@ -16,11 +16,11 @@ from torch.fx import Node as FxNode
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
-from glasshouse.base import BackendError, DTypeError, Spec, having
+from glasshouse.base import BackendError, DTypeError, Spec, having, int64, uint8
 from glasshouse.base.flags import flags
 from glasshouse.compile.recording import RecordingBackend
 from glasshouse.compile.source_map import counts_of
-from glasshouse.dispatch import Value, box, cast, full, state
+from glasshouse.dispatch import Value, box, cast, full, primitives, state
 from glasshouse.dispatch.scope import Scope
 from glasshouse.graph import record
 from glasshouse.ops.movement import inverse_permutation, permute
@@ -33,7 +33,7 @@ from glasshouse.torch.layout import layout_of
 from glasshouse.torch.module_scope import phase_of
 from glasshouse.torch.results import COMPUTED, GraphResults, Output, dense_output
 from glasshouse.torch.sizes import SizeValues
-from glasshouse.torch.table import TABLE, call_entry, name_of
+from glasshouse.torch.table import CHECKS, TABLE, call_entry, name_of
 
 TORCH = str(Path(torch.__file__).parent)
 STRIDED = ("as_strided.default", "as_strided_scatter.default")
@@ -260,6 +260,8 @@ class GraphLowering:
 
     def operate(self, node: FxNode, target, args, named: dict):
         """The result of an operator by its entry; by PyTorch where there is none."""
+        if name_of(target) in CHECKS:
+            return self.check(args[0])
         entry = TABLE.get(name_of(target))
         if entry is not None:
             given, by_name = in_order(target, args, named)
@@ -287,8 +289,17 @@ class GraphLowering:
             result = permute(result, axes=inverse_permutation(layout.order))
         return self.promised(node, result)
 
+    def check(self, value: Value) -> None:
+        """Have a run end where a value is 0, as where an index is outside of its table: PyTorch
+        then does the calls, and says what is wrong."""
+        outside = cast(value == 0, int64)
+        table = full((1,), 1, uint8)
+        self.effects.append(primitives["gather"](table, outside.reshape(1), axis=0))
+
     def with_effects(self, node: FxNode, token, target, *args, **named):
         """(token, results) of an operator that PyTorch calls for its effect, such as a check."""
+        if name_of(target) in CHECKS:
+            return (token, self.check(args[0]))
         fakes = node.meta["val"][1:]
         fake = fakes[0] if len(fakes) == 1 else fakes
         result = self.in_torch(node, target, args, named, fake)

@@ -5,6 +5,7 @@ for a budget that is a number from 0 (all) to 1 (nothing that costs time); here 
 for that keeps within a budget in bytes."""
 
 import copy
+import functools
 
 import torch
 from torch._functorch import config
@@ -18,6 +19,7 @@ from glasshouse.base.errors import OptionError
 from glasshouse.base.units import MemoryBudget
 from glasshouse.torch.eager_variant import POOLING
 from glasshouse.torch.remade_norms import remake_norms
+from glasshouse.torch.table import CHECKS, name_of
 
 TRIALS = 5  # of halving the interval of budgets
 LEAST = 1e-6  # a budget of 0 would not look at what has to be kept
@@ -223,6 +225,29 @@ def hide_biases(backward: torch.fx.GraphModule) -> None:
     backward.recompile()
 
 
+def checked_once(cut):
+    """A function that cuts a joint graph, whose backward graph makes no check of the forward pass
+    again: PyTorch puts those into both graphs whose operands the backward graph has."""
+
+    @functools.wraps(cut)
+    def cut_so(joint, inputs, **named):
+        forward, backward = cut(joint, inputs, **named)
+        checks = [
+            node
+            for node in backward.graph.nodes
+            if name_of(node.target) in CHECKS and node.meta.get("partitioner_tag") == "is_forward"
+        ]
+        for node in checks:
+            backward.graph.erase_node(node)
+        if checks:
+            backward.graph.eliminate_dead_code()
+            backward.recompile()
+        return forward, backward
+
+    return cut_so
+
+
+@checked_once
 def partition(joint, inputs, **named):
     """PyTorch's cut, of what the entries of the table need: nothing is computed again but what
     costs less than to keep it."""
@@ -238,6 +263,7 @@ def partition_within(budget: MemoryBudget):
     It raises: OptionError, with the least that has to be kept, where that is more
     """
 
+    @checked_once
     def cut(joint, inputs, *, num_fwd_outputs, **named):
         def trial(part: float):
             graph = copy.deepcopy(joint)

@@ -29,6 +29,9 @@ class TableEntry(NamedTuple):
 
 TABLE: dict[str, TableEntry] = {}
 
+# Operators without a result, which raise where their operand is 0.
+CHECKS = ("_assert_async.default", "_assert_async.msg")
+
 # The operators of PyTorch's Core ATen IR that have no entry, and why.
 WITHOUT_ENTRY = {
     "_embedding_bag.default": "PyTorch computes it: its backward reads what only PyTorch writes",

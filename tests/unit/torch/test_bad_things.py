@@ -148,6 +148,36 @@ def test_modes_of_inductor_change_nothing():
     assert torch.equal(compiled(torch.relu, mode="reduce-overhead")(x), torch.relu(x))
 
 
+SEEN: list[tuple] = []  # where the operands of a foreign operator lie, and how
+
+
+@torch.library.custom_op("glasshouse_tests::product_across", mutates_args=())
+def product_across(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    SEEN.append((w.data_ptr(), x.stride(), w.stride()))
+    return (x @ w).t().contiguous().t(), x.clone()
+
+
+@product_across.register_fake
+def product_across_fake(x, w):
+    return x.new_empty(w.shape[1], x.shape[0]).t(), torch.empty_like(x)
+
+
+def test_foreign_operators_take_and_give_axes_in_the_order_of_eager():
+    def step(x, w):
+        across, same = product_across((x * 2).t(), w.t())
+        return across, same, across.exp()
+
+    x, w = torch.randn(6, 5), torch.randn(4, 6)
+    SEEN.clear()
+    expected = step(x, w)
+    compiled = torch.compile(step, backend="glasshouse", fullgraph=True)
+    for _ in range(2):
+        results = compiled(x, w)
+        assert [r.stride() for r in results] == [e.stride() for e in expected]
+        torch.testing.assert_close(results, expected)
+    assert len(SEEN) == 3 and len(set(SEEN)) == 1  # the weight where it is, without a copy
+
+
 @torch.library.custom_op("glasshouse_tests::twice_and_one", mutates_args=())
 def twice_and_one(x: torch.Tensor) -> torch.Tensor:
     return x * 2 + 1

@@ -144,7 +144,7 @@ def any_(x, axes=None, keepdim=False):
     return cast(truths, x.dtype) if x.dtype.name == "uint8" else truths
 
 
-@aten("all.default", "all.dim", "all.dims")
+@aten("all.default", "all.dim", "all.dims", "_is_all_true.default")
 def all_(x, axes=None, keepdim=False):
     truths = reduced(gh.all, truth(x), axes, keepdim)
     return cast(truths, x.dtype) if x.dtype.name == "uint8" else truths

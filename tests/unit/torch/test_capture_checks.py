@@ -1,0 +1,182 @@
+"""Checks of a tensor's values in captured functions: part of the graph where they only raise."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from checked_functions import (  # noqa: E402
+    both_ways,
+    caught_beside,
+    is_sound,
+    raises_in_a_loop,
+    training_step,
+    ways_to_check,
+)
+from same_outcome import same_story  # noqa: E402
+
+import glasshouse as gh  # noqa: E402
+
+pytestmark = pytest.mark.library_warnings
+COMPILERS = ["eager", "program"]
+
+
+def given(values, shape=(3, 4)):
+    """What makes the arguments of calls: random numbers, the first of which is given."""
+
+    def arguments(number):
+        x = torch.randn(shape, generator=torch.Generator().manual_seed(number))
+        if values[number] is not None:
+            x.view(-1)[0] = values[number]
+        return (x,)
+
+    return arguments
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("bad", [float("nan"), 1e4], ids=["raise", "assert"])
+def test_a_check_that_fails_leaves_all_as_eager_does(compiler, bad):
+    def make():
+        step, others = training_step(draws=compiler == "eager")  # a Program draws other numbers
+        return step, given([None, None, None, bad, None, bad, bad, None]), others
+
+    captured = same_story(make, calls=8, compiler=compiler)
+    assert not captured.capture.breaks
+    # Without gradients and state, with both, and without gradients where zero_grad came last.
+    assert len(captured.capture.entries) == 3
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_the_error_is_the_users_at_the_users_line(compiler):
+    captured = gh.optimize(compiler)(lambda x: is_sound(x) * 2)
+    x = torch.ones(3)
+    for _ in range(3):
+        assert captured(x).tolist() == [2, 2, 2]
+    x[1] = torch.inf
+    with pytest.raises(ValueError, match=r"torch.Size\(\[3\]\) with others at \[\[1\]\]") as raised:
+        captured(x)
+    assert raised.traceback[-1].name == "is_sound"
+    assert not captured.capture.breaks
+
+
+def test_a_check_is_made_before_what_is_written_behind_it():
+    def make():
+        total = torch.zeros(4)
+
+        def step(x):
+            total.add_(is_sound(x).sum(0))
+            return total * 2
+
+        return step, given([None, None, float("nan"), None]), lambda: total
+
+    captured = same_story(make, calls=4, compiler="program")
+    assert not captured.capture.breaks and len(captured.capture.entries) == 1
+
+
+def test_behind_what_is_written_a_check_breaks_the_graph():
+    """Python could not begin anew: it would write again."""
+
+    def make():
+        total = torch.zeros(4)
+
+        def step(x):
+            total.add_(x.sum(0))
+            return is_sound(total) * 2
+
+        return step, given([None, None, float("nan"), None]), lambda: total
+
+    same_story(make, calls=4, reason="a branch on a tensor's value")
+
+
+def test_errors_of_what_follows_writing_are_raised_once_it_is_written():
+    """The check asks for a second run where it fails; other errors do not."""
+
+    def make():
+        total, table = torch.zeros(4), torch.arange(5.0)
+
+        def step(x):
+            total.add_(is_sound(x).sum(0))
+            return table[x[0].long()] + total
+
+        values = [None, None, 9.0, None, float("nan")]
+        return step, lambda i: (given(values)(i)[0].abs(),), lambda: total
+
+    same_story(make, calls=5)
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_an_error_that_the_function_itself_catches(compiler):
+    def make():
+        def step(x):
+            try:
+                return is_sound(x).exp()
+            except ValueError:
+                return torch.nan_to_num(x)
+
+        return step, given([None, None, float("nan"), None]), lambda: ()
+
+    assert not same_story(make, calls=4, compiler=compiler).capture.breaks
+
+
+@pytest.mark.parametrize("function", [both_ways, caught_beside, raises_in_a_loop])
+def test_a_branch_that_may_go_on_breaks_the_graph(function):
+    def make():
+        return function, lambda i: (torch.tensor([1.0, i - 2.0]),), lambda: ()
+
+    same_story(make, reason="a branch on a tensor's value")
+
+
+def test_where_the_first_call_raises_nothing_is_assumed():
+    def make():
+        return is_sound, given([float("nan"), None, None, float("nan")]), lambda: ()
+
+    same_story(make, calls=4)
+
+
+@pytest.mark.parametrize("bad", [9.5, 1000.0, float("nan"), -9.5])
+def test_ways_to_write_a_check(bad):
+    def make():
+        return ways_to_check, given([None, None, bad, None]), lambda: ()
+
+    captured = same_story(make, calls=4, compiler="program")
+    assert not captured.capture.breaks
+    assert len(captured.capture.entries) == 1
+
+
+def test_torch_compile_raises_what_pytorch_says():
+    def checked(x):
+        torch._assert_async((x > 0).all(), "expected numbers above 0")
+        return x.log()
+
+    compiled = torch.compile(checked, backend="glasshouse", fullgraph=True)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(torch.ones(3)), torch.zeros(3))
+    with pytest.raises(RuntimeError, match="^expected numbers above 0$"):
+        compiled(-torch.ones(3))
+
+
+def test_a_check_of_the_forward_pass_is_made_once():
+    from functorch.compile import make_boxed_func
+    from torch._functorch.aot_autograd import aot_module_simplified
+
+    from glasshouse.torch.partition import partition
+
+    graphs = []
+
+    def keep(graph, _inputs):
+        graphs.append([str(node.target) for node in graph.graph.nodes])
+        return make_boxed_func(graph.forward)
+
+    def checked(x):
+        size = x.exp()
+        torch._assert_async((size < 9).all(), "too large")
+        return ((size * size).sum(),)
+
+    x = torch.ones(3, requires_grad=True)
+    traced = torch.fx.symbolic_trace(checked)
+    run = aot_module_simplified(
+        traced, [x], fw_compiler=keep, bw_compiler=keep, partition_fn=partition
+    )
+    run(x)[0].backward()
+    forward, backward = graphs
+    assert "aten._assert_async.msg" in forward
+    assert "aten._assert_async.msg" not in backward

@@ -1,0 +1,82 @@
+"""Operators on lists of tensors: each as one call for each tensor, none left to PyTorch."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from glasshouse.torch.foreach import foreach_rules  # noqa: E402
+
+pytestmark = pytest.mark.library_warnings
+
+
+def tensors(seed):
+    """Three tensors whose elements all functions are defined for."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.rand(shape, generator=generator) * 0.8 + 0.1 for shape in ((3, 3), (4,), ())]
+
+
+def argument_of(parameter, seed):
+    """An argument for a parameter of a schema."""
+    kind = str(parameter.type)
+    if kind == "List[Tensor]":
+        return tensors(seed)
+    if kind == "Tensor":
+        return torch.tensor(0.7)
+    return [0.5, 2.0, 1.5] if kind.startswith("List") else 2.0
+
+
+def arguments_of(overload):
+    given = [x for x in overload._schema.arguments if x.name != "alpha"]
+    given = [x for x in given if not x.has_default_value() or x.name == "value"]
+    return [argument_of(x, seed) for seed, x in enumerate(given)]
+
+
+def strict(function):
+    return torch.compile(
+        function, backend="glasshouse", fullgraph=True, options={"strict": True}, dynamic=False
+    )
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_each_operator(part):
+    overloads = [x for x in foreach_rules() if "mm" not in str(x)]
+    given = [arguments_of(x) for x in overloads][part::4]
+
+    def all_of_them(given):
+        return [f(*args) for f, args in zip(overloads[part::4], given, strict=True)]
+
+    expected = all_of_them(given)
+    for overload, got, want in zip(overloads[part::4], strict(all_of_them)(given), expected):
+        torch.testing.assert_close(got, want, msg=lambda text, name=overload: f"{name}: {text}")
+
+
+def test_products():
+    a, b = tensors(0)[:1] * 2, tensors(1)[:1] * 2
+    got = strict(lambda a, b: torch.ops.aten._foreach_mm(a, b))(a, b)
+    torch.testing.assert_close(got, [x @ y for x, y in zip(a, b)])
+
+
+@pytest.mark.parametrize("norm_type", [2.0, 1.0, float("inf")])
+def test_gradients_are_clipped_in_the_graph(norm_type):
+    def clipped(gradients):
+        parameters = [torch.zeros_like(x) for x in gradients]
+        for parameter, gradient in zip(parameters, gradients):
+            parameter.grad = gradient.clone()
+        norm = torch.nn.utils.get_total_norm([x.grad for x in parameters], norm_type)
+        torch.nn.utils.clip_grads_with_norm_(parameters, 0.1, norm)
+        return norm, [x.grad for x in parameters]
+
+    given = tensors(0)
+    torch.testing.assert_close(strict(clipped)(given), clipped(given))
+
+
+def test_averages_in_place():
+    def averaged(averages, values):
+        torch._foreach_lerp_(averages, values, 0.1)
+        torch._foreach_add_(averages, 1.0)
+        torch._foreach_mul_(averages, torch.tensor(0.5))
+        return [x + 0 for x in averages]
+
+    ours, theirs, values = tensors(0), tensors(0), tensors(1)
+    torch.testing.assert_close(strict(averaged)(ours, values), averaged(theirs, values))
+    torch.testing.assert_close(ours, theirs)
