@@ -8,6 +8,7 @@ import weakref
 import torch
 from torch.autograd import Function
 from torch.autograd.profiler import record_function
+from torch.distributions import Distribution
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils._foreach_utils import _group_tensors_by_device_and_dtype
 
@@ -60,7 +61,16 @@ class TorchCallFront(NetworkFront):
         return True
 
     def looks_into(self, tracer, module, args, kwargs):
-        return module.startswith(DISTRIBUTIONS) or super().looks_into(tracer, module, args, kwargs)
+        """Distributions are looked into where the graph can check the values that they look at, or
+        they do not look at them."""
+        if not module.startswith(DISTRIBUTIONS):
+            return super().looks_into(tracer, module, args, kwargs)
+        is_within = tracer.frames[-1].globals.get("__name__", "").startswith(DISTRIBUTIONS)
+        if is_within or not tracer.wrote:
+            return True
+        own = next((x.value for x in args if isinstance(x.value, Distribution)), Distribution)
+        told = kwargs.get("validate_args")
+        return not (own._validate_args if told is None or told.value is None else told.value)
 
     def why_left(self, fn, module):
         usual = super().why_left(fn, module)

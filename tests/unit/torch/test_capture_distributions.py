@@ -85,6 +85,19 @@ def test_distributions_that_look_at_values_are_part_of_the_graph(name, validated
     assert not same_story(likelihood(MAKERS[name]), compiler="eager").capture.breaks
 
 
+def test_behind_what_is_written_to_they_are_left_to_python(validated):
+    def make():
+        total = torch.zeros(4)
+
+        def step(x):
+            total.add_(x.sum(0))
+            return D.Normal(x, total.exp()).log_prob(x)
+
+        return step, lambda i: (torch.ones(2, 4) * i,), lambda: total
+
+    same_story(make, reason="making a Normal")
+
+
 def test_divergences(unvalidated):
     def make():
         torch.manual_seed(0)

@@ -409,12 +409,6 @@ def text_of_tensor(x, y):
     return str(x[0] * 0), y + 1
 
 
-def asserted(x, y):
-    if not (y > 0).all():
-        raise AssertionError("positive")
-    return x + y
-
-
 def number_of_tensor(x, y):
     return int(x.detach().abs().sum()) + 1, float(y.detach().max()) * 2, y + 1
 
@@ -449,7 +443,7 @@ def seeded(x, y):
 
 PIECES = [
     branch_on_value, loop_on_value, prints, to_list, to_numpy, masks, nonzero, compared,
-    text_of_tensor, asserted, number_of_tensor, sizes_by_value, counted_by_value, inference,
+    text_of_tensor, number_of_tensor, sizes_by_value, counted_by_value, inference,
     hooked, seeded,
 ]  # fmt: skip
 
