@@ -8,16 +8,18 @@ over that of `gh.optimize`.
 
 import warnings
 
+import torch
 from harness import measure, parse_arguments, save_rows, show, summarize
+from torch import nn
+from torch.distributions import Normal, kl_divergence
+
+import glasshouse as gh
 
 ROUNDS, CALLS, FIRST_CALLS = 15, 20, 6
 
 
-def policy():
+def policy(checks: bool = False):
     """PPO: a Gaussian policy and a value network on 64 observations."""
-    import torch
-    from torch import nn
-    from torch.distributions import Normal
 
     def layers(out):
         inner = nn.Linear(24, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh()
@@ -33,7 +35,8 @@ def policy():
     seen = torch.randn(64, 24), torch.randn(64, 6), torch.randn(64), torch.randn(64)
 
     def loss(agent, observed, actions, advantages, returns):
-        policy = Normal(agent.actor(observed), agent.log_std.exp())
+        scale = agent.log_std.exp()
+        policy = Normal(agent.actor(observed), scale, validate_args=checks)
         ratio = (policy.log_prob(actions).sum(-1) + 9.0).exp()
         clipped = ratio.clamp(0.8, 1.2)
         gain = torch.min(ratio * advantages, clipped * advantages).mean()
@@ -43,11 +46,13 @@ def policy():
     return agent, loss, seen
 
 
+def checked_policy():
+    """The same, whose distribution looks at the values that it is given, as is usual in eager."""
+    return policy(checks=True)
+
+
 def autoencoder():
     """A variational autoencoder of 64 digits."""
-    import torch
-    from torch import nn
-    from torch.distributions import Normal, kl_divergence
 
     class Coder(nn.Module):
         def __init__(self):
@@ -57,10 +62,10 @@ def autoencoder():
 
     def loss(coder, x):
         mean, scale = coder.encoder(x).chunk(2, -1)
-        hidden = Normal(mean, scale.exp())
+        hidden = Normal(mean, scale.exp(), validate_args=False)
         picture = coder.decoder(hidden.rsample())
         error = nn.functional.binary_cross_entropy_with_logits(picture, x, reduction="sum")
-        prior = Normal(torch.zeros_like(mean), torch.ones_like(mean))
+        prior = Normal(torch.zeros_like(mean), torch.ones_like(mean), validate_args=False)
         return (error + kl_divergence(hidden, prior).sum()) / len(x)
 
     return Coder(), loss, (torch.rand(64, 784),)
@@ -68,9 +73,6 @@ def autoencoder():
 
 def table():
     """A classifier of 256 rows of a table, with batch norm and dropout."""
-    import torch
-    from torch import nn
-
     sizes, layers = (40, 128, 128), []
     for before, behind in zip(sizes, sizes[1:]):
         layers += [nn.Linear(before, behind), nn.BatchNorm1d(behind), nn.ReLU(), nn.Dropout(0.1)]
@@ -84,8 +86,6 @@ def table():
 
 def characters():
     """A transformer of two layers, 64 wide, on 16 texts of 32 characters."""
-    import torch
-    from torch import nn
 
     class Model(nn.Module):
         def __init__(self):
@@ -107,9 +107,6 @@ def characters():
 
 def digits():
     """A convolutional network on 64 pictures of 28 × 28."""
-    import torch
-    from torch import nn
-
     first = nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)
     second = nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)
     network = nn.Sequential(*first, *second, nn.Flatten(), nn.Linear(32 * 49, 10))
@@ -120,15 +117,11 @@ def digits():
     return network, loss, (torch.randn(64, 1, 28, 28), torch.randint(0, 10, (64,)))
 
 
-PROGRAMS = {x.__name__: x for x in (policy, autoencoder, table, characters, digits)}
+PROGRAMS = {x.__name__: x for x in (policy, checked_policy, autoencoder, table, characters, digits)}
 
 
 def step_of(make, mode: str):
     """The step of a program as one mode runs it."""
-    import torch
-
-    import glasshouse as gh
-
     torch.manual_seed(0)
     network, loss, batch = make()
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-4)
@@ -152,18 +145,12 @@ MODES = ("eager", "inductor", "glasshouse", "gh.optimize")
 
 def row_of(name: str, smoke: bool) -> dict:
     """Times of a step in each mode."""
-    import torch
-    from torch.distributions import Distribution
-
-    checks = Distribution._validate_args
     steps = {mode: step_of(PROGRAMS[name], mode) for mode in MODES}
-    for mode, step in steps.items():
+    for step in steps.values():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for _ in range(FIRST_CALLS):
                 step()
-        if mode == "eager":  # torch.compile turns the checks of distributions off
-            Distribution.set_default_validate_args(checks)
     torch.set_num_threads(1)
     rounds, calls = (1, 1) if smoke else (ROUNDS, CALLS)
     times = summarize(measure(steps, rounds, calls))
@@ -174,8 +161,6 @@ def row_of(name: str, smoke: bool) -> dict:
 
 def main() -> None:
     options = parse_arguments(__doc__, PROGRAMS)
-    import torch
-
     torch.set_num_threads(1)
     names = options.parts or (["policy"] if options.smoke else list(PROGRAMS))
     rows = {}
