@@ -24,7 +24,7 @@ from glasshouse.torch.planned import current
 
 PASS_HINT = "hooks run as Python; forward and backward in one call without them make one graph"
 READING_HINT = "read values behind the captured function, or accept the break"
-FAILED_CHECK = "a check of the captured function failed"  # what the graph raises
+FAILED_CHECK = "a check of the captured function failed: "  # how what the graph raises begins
 READING_OPERATORS = {"not_", "truth", "contains", "countOf", "indexOf"}
 
 
@@ -179,12 +179,13 @@ class TorchNodeFront(FrontEnd):
             return None
         if not flag:
             var = self.apply(tracer, *function_call(torch.logical_not), [var], {})
-        self.apply(tracer, *function_call(torch._assert_async), [var, Var(FAILED_CHECK)], {})
+        message = Var(FAILED_CHECK + tracer.frames[-1].where)
+        self.apply(tracer, *function_call(torch._assert_async), [var, message], {})
         tracer.has_checks = True
         return flag
 
     def is_failed_check(self, error):
-        return isinstance(error, RuntimeError) and error.args == (FAILED_CHECK,)
+        return isinstance(error, RuntimeError) and str(error).startswith(FAILED_CHECK)
 
     def is_settled(self, tracer, var):
         return is_settled(tracer, var, self.writes)

@@ -142,6 +142,13 @@ def test_ways_to_write_a_check(bad):
     assert len(captured.capture.entries) == 1
 
 
+def test_an_exported_graph_says_where_the_check_is():
+    exported = gh.export(lambda x: is_sound(x) * 2, torch.ones(3))[0]
+    assert exported(torch.ones(3)).tolist() == [2, 2, 2]
+    with pytest.raises(RuntimeError, match=r"a check of .* failed: .*checked_functions.py:\d+$"):
+        exported(torch.ones(3) * torch.nan)
+
+
 def test_torch_compile_raises_what_pytorch_says():
     def checked(x):
         torch._assert_async((x > 0).all(), "expected numbers above 0")
