@@ -80,9 +80,8 @@ class ReplacementEmitter(ContinuationEmitter):
         # A Program may have overwritten what it replaces.
         lost = changes and keep is None or wrote and hasattr(graph, "run_first")
         others = []
-        if (
-            not tracer.has_caught
-        ):  # of a graph whose errors are caught the front end says that it may
+        # Where somebody catches what the graph raises, the front end has seen to it that it may.
+        if not tracer.has_caught:
             if changes and tracer.has_checks:
                 others = [f"    if not {self.pool(front.is_failed_check)}(error):", "        raise"]
             elif lost:

@@ -61,6 +61,8 @@ def results_in_torch(
     results = [x for x in results if isinstance(x, torch.Tensor)]
     if note is not None:
         note(results)
+    if [x.ndim for x in results] != list(map(len, orders)):
+        raise OtherSizesError(operator)
     return [x.permute(order).contiguous() for x, order in zip(results, orders, strict=True)]
 
 
