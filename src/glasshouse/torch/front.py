@@ -100,6 +100,7 @@ class TorchFront(
         memory.current().empty_cache()  # what follows is computed in PyTorch's own memory
         tracer.place_before = state.scope, state.phase
         tracer.wrote = False
+        tracer.written_inputs, tracer.undone = {}, {}  # by a tensor's identity; None: not known
         tracer.first_gradients, tracer.gradients_set = {}, set()
         tracer.tensor_checks, tracer.state_at_start = {}, state_now()
         tracer.gradient_sources, tracer.computed_bytes = set(), 0

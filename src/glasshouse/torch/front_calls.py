@@ -66,7 +66,7 @@ class TorchCallFront(NetworkFront):
         if not module.startswith(DISTRIBUTIONS):
             return super().looks_into(tracer, module, args, kwargs)
         is_within = tracer.frames[-1].globals.get("__name__", "").startswith(DISTRIBUTIONS)
-        if is_within or not tracer.wrote:
+        if is_within or self.may_begin_anew(tracer):
             return True
         own = next((x.value for x in args if isinstance(x.value, Distribution)), Distribution)
         told = kwargs.get("validate_args")

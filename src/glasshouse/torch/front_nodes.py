@@ -3,12 +3,11 @@
 import operator
 import sys
 import types
-import weakref
 from itertools import islice
 
 import torch
 
-from glasshouse.capture.front import FrontEnd, is_in_place
+from glasshouse.capture.front import is_in_place
 from glasshouse.capture.operators import ARITHMETIC, IN_PLACE
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import Break, Recipe, UserError, ValueSource, Var, constant
@@ -16,21 +15,15 @@ from glasshouse.dispatch.bind import state
 from glasshouse.ir.node import IRNode
 from glasshouse.torch import front_names as names
 from glasshouse.torch.dead_values import COMPUTED_BYTES, drop_dead_values
+from glasshouse.torch.front_checks import TorchCheckFront
 from glasshouse.torch.front_names import name_of
 from glasshouse.torch.front_numbers import FACTORS, memory_of, tensor_facts
 from glasshouse.torch.front_settled import is_settled
 from glasshouse.torch.front_state import is_plain
-from glasshouse.torch.planned import current
 
 PASS_HINT = "hooks run as Python; forward and backward in one call without them make one graph"
 READING_HINT = "read values behind the captured function, or accept the break"
-FAILED_CHECK = "a check of the captured function failed: "  # how what the graph raises begins
 READING_OPERATORS = {"not_", "truth", "contains", "countOf", "indexOf"}
-
-
-def function_call(fn) -> tuple:
-    """A call of a function as `apply` takes it."""
-    return "call_function", fn, fn
 
 
 class UsersFrames:
@@ -67,26 +60,7 @@ class UsersFrames:
             sys.setprofile(None)
 
 
-class LeafBefore:
-    """A leaf, and its gradient as it is now. That is not kept alive: where it was replaced and is
-    gone, no operation was given it, and all that Python sees of it in a second run is its class."""
-
-    def __init__(self, leaf: torch.Tensor):
-        self.leaf = leaf
-        self.gradient = None if leaf.grad is None else weakref.ref(leaf.grad)
-
-    def restore_gradient(self) -> None:
-        """Have the gradient be as it was; zeros that take no memory stand for one that is gone."""
-        if self.gradient is None:
-            self.leaf.grad = None
-            return
-        gradient = self.gradient()
-        if gradient is None:
-            gradient = torch.zeros((), dtype=self.leaf.dtype).expand_as(self.leaf)
-        self.leaf.grad = gradient
-
-
-class TorchNodeFront(FrontEnd):
+class TorchNodeFront(TorchCheckFront):
     """PyTorch's functions and methods as nodes."""
 
     def apply(self, tracer, op, target, fn, args, kwargs, *, numbers=False):
@@ -160,7 +134,8 @@ class TorchNodeFront(FrontEnd):
                 return fn(*args, **kwargs)
 
         try:
-            result = super().apply(tracer, op, target, watched, args, kwargs)
+            with self.noting_gradients(tracer):
+                result = super().apply(tracer, op, target, watched, args, kwargs)
         except UserError as raised:
             tracer.stop_learning(f"a backward pass raising {type(raised.error).__name__}")
             raise
@@ -169,23 +144,6 @@ class TorchNodeFront(FrontEnd):
             code.opaque.add(at)
             tracer.stop_learning(f"{frames.names[0]} ran in a backward pass")
         return result
-
-    def checked(self, tracer, var, is_error):
-        x = var.value
-        if tracer.wrote or x.numel() != 1 or not is_plain(type(x)):
-            return None  # Python begins anew where it is otherwise: nothing may be written by then
-        flag = tracer.do(bool, x)
-        if not is_error(not flag):
-            return None
-        if not flag:
-            var = self.apply(tracer, *function_call(torch.logical_not), [var], {})
-        message = Var(FAILED_CHECK + tracer.frames[-1].where)
-        self.apply(tracer, *function_call(torch._assert_async), [var, message], {})
-        tracer.has_checks = True
-        return flag
-
-    def is_failed_check(self, error):
-        return isinstance(error, RuntimeError) and str(error).startswith(FAILED_CHECK)
 
     def is_settled(self, tracer, var):
         return is_settled(tracer, var, self.writes)
@@ -288,7 +246,9 @@ class TorchNodeFront(FrontEnd):
             writes = "generator" in kwargs or "out" in kwargs or bool(inplace.value)
         elif is_in_place(target) or target in IN_PLACE or target is operator.setitem:
             writes = "generator" in kwargs or not self.is_made_here(tracer, args[0])
-        tracer.wrote = tracer.wrote or writes and name not in ("setattr", "requires_grad_")
+        if writes and name not in ("setattr", "requires_grad_"):
+            tracer.wrote = True
+            self.note_written(tracer, target, args)
         return None
 
     def is_made_here(self, tracer, var: Var) -> bool:
@@ -304,32 +264,6 @@ class TorchNodeFront(FrontEnd):
                 memories.add(memory_of(x.value))
         tracer.lifted_before = len(lifted)
         return memory_of(var.value) not in memories
-
-    def keeper(self, tracer, wrote):
-        """What is done again where the graph raises, and somebody catches that, or a check of its
-        own failed: behind nothing but gradients that were set and numbers that were drawn
-        (`why_uncatchable`, `checked`), which are cheap."""
-        if not ((tracer.has_caught or tracer.has_checks) and wrote):
-            return None
-        called = {name_of(node.target) for node in tracer.graph.nodes}
-        draws = not names.RANDOM.isdisjoint(called)
-
-        def keep(tensors):
-            leaves = [x for x in tensors if x.is_leaf and x.requires_grad]
-            before = [LeafBefore(x) for x in leaves] if "setattr" in called else []
-            generator = torch.get_rng_state() if draws else None
-            if current.simulation is not None:
-                current.simulation.note(generator, "aten::get_rng_state")
-
-            def undo():
-                for leaf in before:
-                    leaf.restore_gradient()
-                if generator is not None:
-                    torch.set_rng_state(generator)
-
-            return undo
-
-        return keep
 
     def why_not(self, tracer, fn, name: str, args, kwargs) -> str | None:
         """Why a call cannot be a node; None if it can."""

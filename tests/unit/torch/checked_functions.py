@@ -66,3 +66,44 @@ def ways_to_check(x):
     if torch.any(x < -9):
         raise ValueError("small")
     return x + 1
+
+
+def two_networks(check):
+    """A step that updates a critic, then an actor whose actions it checks, as in SAC."""
+    torch.manual_seed(0)
+    actor, critic = nn.Linear(4, 3), nn.Sequential(nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, 1))
+    optimizers = [torch.optim.Adam(x.parameters(), lr=1e-2) for x in (critic, actor)]
+
+    def step(x):
+        with torch.no_grad():
+            actions = actor(x)
+        loss = critic(torch.cat([x, actions], 1)).square().mean()
+        optimizers[0].zero_grad()
+        loss.backward()
+        optimizers[0].step()
+        actions = check(actor(x * 2))
+        gain = critic(torch.cat([x, actions], 1)).mean()
+        optimizers[1].zero_grad()
+        (-gain).backward()
+        optimizers[1].step()
+        return loss, gain
+
+    return step, lambda: (actor, critic, optimizers)
+
+
+def normalized_step():
+    """A step whose loss is checked behind a batch norm's statistics."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 2))
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-2, momentum=0.9)
+
+    def step(x):
+        loss = net(x).square().mean()
+        if not loss.isfinite():
+            raise FloatingPointError("the loss is not finite")
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return step, lambda: (net, optimizer)

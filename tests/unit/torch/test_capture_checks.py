@@ -8,8 +8,10 @@ from checked_functions import (  # noqa: E402
     both_ways,
     caught_beside,
     is_sound,
+    normalized_step,
     raises_in_a_loop,
     training_step,
+    two_networks,
     ways_to_check,
 )
 from same_outcome import same_story  # noqa: E402
@@ -72,17 +74,85 @@ def test_a_check_is_made_before_what_is_written_behind_it():
     assert not captured.capture.breaks and len(captured.capture.entries) == 1
 
 
-def test_behind_what_is_written_a_check_breaks_the_graph():
-    """Python could not begin anew: it would write again."""
-
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_behind_what_is_written_inputs_are_put_back(compiler):
     def make():
-        total = torch.zeros(4)
+        total, count = torch.zeros(4), torch.zeros(())
 
         def step(x):
             total.add_(x.sum(0))
-            return is_sound(total) * 2
+            count[...] = count + 1
+            mean = is_sound(total / count)
+            total.mul_(0.9)
+            return mean * 2
 
-        return step, given([None, None, float("nan"), None]), lambda: total
+        return step, given([None, None, float("nan"), None]), lambda: (total, count)
+
+    captured = same_story(make, calls=4, compiler=compiler)
+    assert not captured.capture.breaks and len(captured.capture.entries) == 1
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_a_check_behind_another_networks_update(compiler):
+    def make():
+        step, others = two_networks(is_sound)
+        return step, given([None, None, None, float("nan"), None, float("inf"), None]), others
+
+    assert not same_story(make, calls=7, compiler=compiler).capture.breaks
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_a_check_behind_a_batch_norm(compiler):
+    def make():
+        step, others = normalized_step()
+        return step, given([None, None, None, float("nan"), None, None]), others
+
+    assert not same_story(make, calls=6, compiler=compiler).capture.breaks
+
+
+def adds_to_gradients(x, weight):
+    (x * weight).sum().backward()
+    return is_sound(x)
+
+
+def writes_to_a_view(x, weight):
+    with torch.no_grad():
+        weight[1:].add_(x.sum())
+    return is_sound(x)
+
+
+def writes_to_a_list(x, weight):
+    with torch.no_grad():
+        torch._foreach_mul_([weight], 0.5)
+    return is_sound(x)
+
+
+def writes_to_much(x, weight):
+    with torch.no_grad():
+        weight.mul_(0.5)
+    return is_sound(x)
+
+
+@pytest.mark.parametrize(
+    "write, size",
+    [
+        (adds_to_gradients, 4),
+        (writes_to_a_view, 4),
+        (writes_to_a_list, 4),
+        (writes_to_much, 2**20 + 1),
+    ],
+)
+def test_behind_what_is_not_put_back_a_check_breaks_the_graph(write, size):
+    """Python could not begin anew: it would write again."""
+
+    def make():
+        weight = torch.ones(size, requires_grad=True)
+        weight.grad = torch.ones(size)
+        return (
+            lambda x: write(x, weight),
+            given([None, None, float("nan"), None], shape=(1,)),
+            lambda: weight,
+        )
 
     same_story(make, calls=4, reason="a branch on a tensor's value")
 

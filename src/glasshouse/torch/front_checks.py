@@ -1,0 +1,134 @@
+"""Checks of tensors' values in a graph, and how all is as before a call where one fails.
+
+Python then does the call from its beginning. What the graph wrote before a check is put back for
+that: gradients that were set, numbers that were drawn, and inputs, as far as they are small."""
+
+import contextlib
+import operator
+import weakref
+
+import torch
+
+from glasshouse.capture.front import FrontEnd, is_in_place
+from glasshouse.capture.operators import IN_PLACE
+from glasshouse.capture.plain import is_instance as isinstance
+from glasshouse.capture.values import ValueSource, Var
+from glasshouse.torch import front_names as names
+from glasshouse.torch.front_names import name_of
+from glasshouse.torch.front_state import is_plain
+from glasshouse.torch.planned import current
+
+FAILED_CHECK = "a check of the captured function failed: "  # how what the graph raises begins
+UNDONE_BYTES = 4 << 20  # of inputs, at most, that a call copies to put them back
+SETTING = {"setattr", "backward"}  # calls behind which leaves may have other gradients
+STATISTICS = {"batch_norm": (3, 4)}  # places of the arguments that a call writes to
+
+
+class LeafBefore:
+    """A leaf, and its gradient as it is now. That is not kept alive: where it was replaced and is
+    gone, no operation was given it, and all that Python sees of it in a second run is its class."""
+
+    def __init__(self, leaf: torch.Tensor):
+        self.leaf = leaf
+        self.gradient = None if leaf.grad is None else weakref.ref(leaf.grad)
+
+    def restore_gradient(self) -> None:
+        """Have the gradient be as it was; zeros that take no memory stand for one that is gone."""
+        if self.gradient is None:
+            self.leaf.grad = None
+            return
+        gradient = self.gradient()
+        if gradient is None:
+            gradient = torch.zeros((), dtype=self.leaf.dtype).expand_as(self.leaf)
+        self.leaf.grad = gradient
+
+
+class TorchCheckFront(FrontEnd):
+    """What PyTorch's graphs check, and put back."""
+
+    def checked(self, tracer, var, is_error):
+        x = var.value
+        if x.numel() != 1 or not is_plain(type(x)) or not self.may_begin_anew(tracer):
+            return None
+        flag = tracer.do(bool, x)
+        if not is_error(not flag):
+            return None
+        if not flag:
+            var = self.apply(tracer, *function_call(torch.logical_not), [var], {})
+        message = Var(FAILED_CHECK + tracer.frames[-1].where)
+        self.apply(tracer, *function_call(torch._assert_async), [var, message], {})
+        tracer.has_checks, tracer.undone = True, dict(tracer.written_inputs)
+        return flag
+
+    def is_failed_check(self, error):
+        return isinstance(error, RuntimeError) and str(error).startswith(FAILED_CHECK)
+
+    def may_begin_anew(self, tracer) -> bool:
+        """Whether Python may do the call from its beginning where the graph ends here."""
+        if tracer.written_inputs is None:
+            return False
+        return sum(x.nbytes for x in tracer.written_inputs.values()) <= UNDONE_BYTES
+
+    def note_written(self, tracer, target, args) -> None:
+        """Note the inputs that a call writes to; where it is not known what it writes to, that."""
+        name = name_of(target)
+        if tracer.written_inputs is None or name == "backward":  # see noting_gradients
+            return
+        if name in STATISTICS:
+            first, last = STATISTICS[name]
+            written = args[first : last + 1]
+        elif is_in_place(target) or target in IN_PLACE or target is operator.setitem:
+            written = args[:1]
+        else:
+            written = [Var(None)]
+        given = [x for x in written if isinstance(x.origin, ValueSource)]
+        if len(given) < len(written) or not all(self.is_tensor(x.value) for x in given):
+            tracer.written_inputs = None
+            return
+        tracer.written_inputs |= {id(x.value): x.value for x in given}
+
+    @contextlib.contextmanager
+    def noting_gradients(self, tracer):
+        """Inside, a backward pass is made. What it adds to in place is not put back."""
+        given = [x.value for _, x in tracer.lifted.values() if self.is_tensor(x.value)]
+        gradients = [x.grad for x in given if x.is_leaf and x.grad is not None]
+        before = [x._version for x in gradients]
+        yield
+        if before != [x._version for x in gradients]:
+            tracer.written_inputs = None
+
+    def keeper(self, tracer, wrote):
+        """What is done again where the graph raises, and somebody catches that, or a check of its
+        own failed."""
+        if not ((tracer.has_caught or tracer.has_checks) and wrote):
+            return None
+        called = {name_of(node.target) for node in tracer.graph.nodes}
+        draws, sets = not names.RANDOM.isdisjoint(called), not SETTING.isdisjoint(called)
+        given = [x.value for _, x in tracer.inputs if tracer.is_tensor(x)]
+        places = [i for i, x in enumerate(given) if id(x) in tracer.undone]
+
+        def keep(tensors):
+            leaves = [x for x in tensors if x.is_leaf and x.requires_grad]
+            before = [LeafBefore(x) for x in leaves] if sets else []
+            copies = [(tensors[i].detach(), tensors[i].detach().clone()) for i in places]
+            generator = torch.get_rng_state() if draws else None
+            if current.simulation is not None:
+                current.simulation.note([x for _, x in copies], "aten::clone")
+                current.simulation.note(generator, "aten::get_rng_state")
+
+            def undo():
+                for leaf in before:
+                    leaf.restore_gradient()
+                for tensor, copy in copies:
+                    tensor.copy_(copy)
+                if generator is not None:
+                    torch.set_rng_state(generator)
+
+            return undo
+
+        return keep
+
+
+def function_call(fn) -> tuple:
+    """A call of a function as `apply` takes it."""
+    return "call_function", fn, fn
