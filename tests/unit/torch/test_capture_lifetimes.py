@@ -17,7 +17,7 @@ import glasshouse as gh  # noqa: E402
 from glasshouse.capture.values import Recipe, Var  # noqa: E402
 from glasshouse.ir.graph import IRGraph  # noqa: E402
 from glasshouse.torch import dead_values, front_nodes  # noqa: E402
-from glasshouse.torch.front_nodes import LeafBefore  # noqa: E402
+from glasshouse.torch.front_checks import LeafBefore  # noqa: E402
 from glasshouse.torch.front_numbers import memory_of  # noqa: E402
 
 TRACKER = runpy.run_path(str(Path(__file__).parents[3] / "tools" / "torch_tracker.py"))
