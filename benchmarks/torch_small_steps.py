@@ -161,6 +161,9 @@ def row_of(name: str, smoke: bool) -> dict:
 
 def main() -> None:
     options = parse_arguments(__doc__, PROGRAMS)
+    if unknown := set(options.parts) - set(PROGRAMS):
+        expected = ", ".join(PROGRAMS)
+        raise SystemExit(f"torch_small_steps: expected {expected}; got {', '.join(unknown)}")
     torch.set_num_threads(1)
     names = options.parts or (["policy"] if options.smoke else list(PROGRAMS))
     rows = {}

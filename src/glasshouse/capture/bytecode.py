@@ -128,8 +128,7 @@ class DecodedCode:
                 continue
             reached.add(i)
             ins = self.instructions[i]
-            raises = ins.op in RAISING and not self.catches_at(i)
-            if not raises and (ins.op in RAISING or ins.op in LEAVING):
+            if ins.op in LEAVING or ins.op in RAISING and self.catches_at(i):
                 return False
             if ins.target >= 0:
                 waiting.append(ins.target)

@@ -386,8 +386,11 @@ class FrontEnd:
     def writes(self, target, args) -> bool:
         """Whether an operation is there for what it writes."""
         name = target if isinstance(target, str) else getattr(target, "__name__", "")
-        operators = target in IN_PLACE or target in self.in_place
-        return operators or is_in_place(target) or name in WRITING
+        return self.writes_to_first(target) or name in WRITING
+
+    def writes_to_first(self, target) -> bool:
+        """Whether an operation writes to its first argument."""
+        return target in IN_PLACE or target in self.in_place or is_in_place(target)
 
     def wrap(self, tracer, node: IRNode, result, args, target) -> Var:
         """The result of a node as a Var."""

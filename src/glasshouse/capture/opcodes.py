@@ -342,20 +342,29 @@ class OpcodeHandlers:
         container, element = f.stack.pop(), f.stack.pop()
         return self.contains(container, element, bool(ins.arg))
 
-    def decide(self, x, then, fn=exact_bool, jump=None, ways=None):
-        """bool(x) to `then`; behind a break what `fn` says is pushed, or goes one of two ways. What
-        is pushed may decide a jump that follows: `ways` says where to, if true and if false."""
+    def decide(self, x, then, fn=exact_bool, jump=None):
+        """bool(x) to `then`; behind a break what `fn` says is pushed, or goes one of two ways."""
         try:
             return self.truth(x, then)
         except Break as graph_break:
             if graph_break.fn is None or graph_break.then is not then:
                 raise
-            flag = self.checked(x, ways or jump)
+            flag = self.checked(x, jump or self.ways_behind(fn is operator.not_))
             if flag is None:
                 graph_break.fix_continuation()
                 graph_break.fn, graph_break.jump = Var(fn), jump
                 raise
         return then(self, flag)
+
+    def ways_behind(self, inverted: bool) -> tuple | None:
+        """What `jump` is for a truth that is pushed, perhaps inverted, where the next instruction
+        jumps by it; else None."""
+        f = self.frames[-1]
+        behind = f.code.instructions[f.ip]
+        if behind.op not in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"):
+            return None
+        ways = (behind.target, 0), (f.ip + 1, 0)
+        return ways if (behind.op == "POP_JUMP_IF_TRUE") is not inverted else ways[::-1]
 
     def checked(self, x, ways) -> bool | None:
         """bool() of a tensor, of which the graph checks that it is so in later calls too: where one
@@ -371,12 +380,7 @@ class OpcodeHandlers:
         def then(tracer, flag):
             tracer.push(Var(flag is not inverted))
 
-        f = self.frames[-1]
-        behind, ways = f.code.instructions[f.ip], None
-        if behind.op.startswith("POP_JUMP_IF_") and behind.op.endswith(("TRUE", "FALSE")):
-            ways = ((behind.target, 0), (f.ip + 1, 0))
-            ways = ways if behind.op.endswith("TRUE") is not inverted else ways[::-1]
-        return self.decide(x, then, operator.not_ if inverted else exact_bool, ways=ways)
+        return self.decide(x, then, operator.not_ if inverted else exact_bool)
 
     def op_BINARY_SUBSCR(self, f, ins):
         key, obj = f.stack.pop(), f.stack.pop()

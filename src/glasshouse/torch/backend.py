@@ -56,7 +56,7 @@ else:
 def decompositions() -> dict:
     """How what the table has no entry for is taken apart, by PyTorch's own rules, and by ours of
     operators on lists of tensors."""
-    rules = core_aten_decompositions()  # no plain dict: it has no `|` of its own
+    rules = core_aten_decompositions()
     return {op: rule for op, rule in rules.items() if name_of(op) not in TABLE} | foreach_rules()
 
 

@@ -4,13 +4,11 @@ Python then does the call from its beginning. What the graph wrote before a chec
 that: gradients that were set, numbers that were drawn, and inputs, as far as they are small."""
 
 import contextlib
-import operator
 import weakref
 
 import torch
 
-from glasshouse.capture.front import FrontEnd, is_in_place
-from glasshouse.capture.operators import IN_PLACE
+from glasshouse.capture.front import FrontEnd
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import ValueSource, Var
 from glasshouse.torch import front_names as names
@@ -54,9 +52,10 @@ class TorchCheckFront(FrontEnd):
         if not is_error(not flag):
             return None
         if not flag:
-            var = self.apply(tracer, *function_call(torch.logical_not), [var], {})
-        message = Var(FAILED_CHECK + tracer.frames[-1].where)
-        self.apply(tracer, *function_call(torch._assert_async), [var, message], {})
+            invert = torch.logical_not
+            var = self.apply(tracer, "call_function", invert, invert, [var], {})
+        check, message = torch._assert_async, Var(FAILED_CHECK + tracer.frames[-1].where)
+        self.apply(tracer, "call_function", check, check, [var, message], {})
         tracer.has_checks, tracer.undone = True, dict(tracer.written_inputs)
         return flag
 
@@ -77,15 +76,13 @@ class TorchCheckFront(FrontEnd):
         if name in STATISTICS:
             first, last = STATISTICS[name]
             written = args[first : last + 1]
-        elif is_in_place(target) or target in IN_PLACE or target is operator.setitem:
-            written = args[:1]
         else:
-            written = [Var(None)]
-        given = [x for x in written if isinstance(x.origin, ValueSource)]
-        if len(given) < len(written) or not all(self.is_tensor(x.value) for x in given):
+            written = args[:1] if self.writes_to_first(target) else ()
+        given = (isinstance(x.origin, ValueSource) and self.is_tensor(x.value) for x in written)
+        if written and all(given):
+            tracer.written_inputs |= {id(x.value): x.value for x in written}
+        else:
             tracer.written_inputs = None
-            return
-        tracer.written_inputs |= {id(x.value): x.value for x in given}
 
     @contextlib.contextmanager
     def noting_gradients(self, tracer):
@@ -127,8 +124,3 @@ class TorchCheckFront(FrontEnd):
             return undo
 
         return keep
-
-
-def function_call(fn) -> tuple:
-    """A call of a function as `apply` takes it."""
-    return "call_function", fn, fn

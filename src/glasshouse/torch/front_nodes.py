@@ -7,8 +7,7 @@ from itertools import islice
 
 import torch
 
-from glasshouse.capture.front import is_in_place
-from glasshouse.capture.operators import ARITHMETIC, IN_PLACE
+from glasshouse.capture.operators import ARITHMETIC
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import Break, Recipe, UserError, ValueSource, Var, constant
 from glasshouse.dispatch.bind import state
@@ -244,7 +243,7 @@ class TorchNodeFront(TorchCheckFront):
             writes = len(args) > 3 and bool(args[3].value) or bool(inplace.value)
         elif name in names.RANDOM:
             writes = "generator" in kwargs or "out" in kwargs or bool(inplace.value)
-        elif is_in_place(target) or target in IN_PLACE or target is operator.setitem:
+        elif self.writes_to_first(target):
             writes = "generator" in kwargs or not self.is_made_here(tracer, args[0])
         if writes and name not in ("setattr", "requires_grad_"):
             tracer.wrote = True

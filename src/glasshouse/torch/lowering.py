@@ -260,8 +260,6 @@ class GraphLowering:
 
     def operate(self, node: FxNode, target, args, named: dict):
         """The result of an operator by its entry; by PyTorch where there is none."""
-        if name_of(target) in CHECKS:
-            return self.check(args[0])
         entry = TABLE.get(name_of(target))
         if entry is not None:
             given, by_name = in_order(target, args, named)
@@ -274,7 +272,7 @@ class GraphLowering:
                 return self.promised(node, result)
             except (NotImplementedError, DTypeError):  # what the table has no composition for
                 pass
-        return self.in_torch(node, target, args, named, node.meta.get("val"))
+        return self.without_entry(node, target, args, named, node.meta.get("val"))
 
     def operate_on_memory(self, node: FxNode, entry, args, named: dict):
         """An operator that names elements by their places in memory: its operand is handed over in
@@ -298,13 +296,17 @@ class GraphLowering:
 
     def with_effects(self, node: FxNode, token, target, *args, **named):
         """(token, results) of an operator that PyTorch calls for its effect, such as a check."""
-        if name_of(target) in CHECKS:
-            return (token, self.check(args[0]))
         fakes = node.meta["val"][1:]
         fake = fakes[0] if len(fakes) == 1 else fakes
-        result = self.in_torch(node, target, args, named, fake)
+        result = self.without_entry(node, target, args, named, fake)
         parts = result if isinstance(result, (tuple, list)) else (result,)
         return token, *parts
+
+    def without_entry(self, node: FxNode, target, args, named: dict, fake):
+        """The result of an operator without an entry; None of a check, which is a step of ours."""
+        if name_of(target) in CHECKS:
+            return self.check(args[0])
+        return self.in_torch(node, target, args, named, fake)
 
     def in_torch(self, node: FxNode, target, args, named: dict, fake):
         """The result of an operator that PyTorch itself computes, as a step of the host.

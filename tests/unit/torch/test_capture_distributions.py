@@ -85,17 +85,34 @@ def test_distributions_that_look_at_values_are_part_of_the_graph(name, validated
     assert not same_story(likelihood(MAKERS[name]), compiler="eager").capture.breaks
 
 
-def test_behind_what_is_written_to_they_are_left_to_python(validated):
+def test_one_distribution_that_does_not_look_at_values(validated):
+    def make(x):
+        return D.Normal(x[:, :2], x[:, 2:4].exp(), validate_args=False)
+
+    assert not same_story(likelihood(make), compiler="eager").capture.breaks
+
+
+def behind_writing(**options):
+    """A step that makes a distribution behind a write to a view, which is not put back."""
+
     def make():
         total = torch.zeros(4)
 
         def step(x):
-            total[1:].add_(x.sum())  # a view, which is not put back
-            return D.Normal(x, total.exp()).log_prob(x)
+            total[1:].add_(x.sum())
+            return D.Normal(x, total.exp(), **options).log_prob(x)
 
         return step, lambda i: (torch.ones(2, 4) * i,), lambda: total
 
-    same_story(make, reason="making a Normal")
+    return make
+
+
+def test_behind_what_is_written_to_they_are_left_to_python(validated):
+    same_story(behind_writing(), reason="making a Normal")
+
+
+def test_behind_what_is_written_to_one_that_does_not_look_at_values(validated):
+    assert not same_story(behind_writing(validate_args=False)).capture.breaks
 
 
 def test_divergences(unvalidated):

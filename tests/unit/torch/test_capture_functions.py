@@ -335,6 +335,12 @@ def grad_none(x, y):
     return x.grad is None, x.requires_grad, x.is_leaf
 
 
+def asserted(x, y):
+    if not (y > 0).all():
+        raise AssertionError("positive")
+    return x + y
+
+
 WHOLE = [
     operators, comparisons, methods, functions, activations, indexing, named_results, metadata,
     lists_and_dicts, comprehensions, unpacked, closures, generators, defaults, loops, objects,
@@ -342,7 +348,7 @@ WHOLE = [
     isinstances, caught, in_grad_modes, decorated, in_autocast, own_context, in_place,
     writes_to_argument, writes_to_view, out_argument, same_twice, nested_functions, scalars,
     operator_module, number_in_place, random_numbers, linear_algebra, no_tensors_made, nothing,
-    aten, grad_none,
+    aten, grad_none, asserted,
 ]  # fmt: skip
 
 
