@@ -9,7 +9,7 @@ import pytest
 import glasshouse as gh
 
 PACKAGE = Path(gh.__file__).parent
-FLAGS = ("onednn", "winograd")  # which base/flags.py has
+FLAGS = ("onednn", "winograd", "bf16x6")  # which base/flags.py has
 GENERAL = ("kernel", "host")  # labels that mean more than a lowerer
 
 

@@ -21,3 +21,10 @@ def without_winograd(alone):
     """The same, and convolutions go to oneDNN."""
     with flags.override(winograd=False):
         yield
+
+
+@pytest.fixture
+def without_bf16x6(alone):
+    """The same as `alone`, and products go to oneDNN."""
+    with flags.override(bf16x6=False):
+        yield

@@ -16,7 +16,7 @@ from glasshouse.base.errors import BackendError
 from glasshouse.base.flags import flags
 from glasshouse.capture.dispatching import Capture
 from glasshouse.capture.report import Explanation
-from glasshouse.cli.command import Command, echo
+from glasshouse.cli.command import Command, echo, screen_columns
 from glasshouse.compile.executable import Program
 from glasshouse.compile.plan import PASSES, describe_c, describe_steps, passes_of
 from glasshouse.compile.program import plans_kept, programs
@@ -75,9 +75,9 @@ def show_programs(console: Console, programs: list[Program]) -> None:
     """A line for each Program: how many steps of which kind it has."""
     counts = [Counter(info.kind for info in program.step_infos()) for program in programs]
     kinds = sorted(set().union(*counts))
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
     for heading in ("program", "primitives", "steps", *kinds, "arena bytes"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", min_width=len(max(heading.split(), key=len)))
     for number, (program, own) in enumerate(zip(programs, counts, strict=True)):
         table.add_row(
             str(number),
@@ -102,7 +102,7 @@ def show(script, arguments, number, stage):
     """Run SCRIPT and show its compiled Programs: a table, or one of them at one stage.
     Stages: the graph as recorded and after each pass, as Python that runs; the steps with their
     memory; the C of the kernels."""
-    console = Console()
+    console = Console(width=screen_columns())
     programs = run_script(script, list(arguments))
     if not programs:
         fix = "Unset GH_BACKEND, and read a value, e.g. with .item()."

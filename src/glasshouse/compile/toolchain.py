@@ -106,6 +106,19 @@ def identity() -> str:
 
 
 @functools.cache
+def macros() -> str:
+    """What the compiler defines for this processor.
+
+    Raises: CompileError
+    """
+    command = [*find_compiler(), *OPTIONS, "-dM", "-E", "-x", "c", os.devnull]
+    try:
+        return run(command, 20).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CompileError(f"{command[0]} does not run: {error}") from error
+
+
+@functools.cache
 def identity_digest() -> str:
     return digest(identity().encode())
 

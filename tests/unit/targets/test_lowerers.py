@@ -104,7 +104,9 @@ def test_show_lists_a_lowerers_steps(rms):
     script = str(EXAMPLES / "rms_norm_lowerer.py")
     done = CliRunner().invoke(main, ["show", script, "--steps", "2"])
     assert done.exit_code == 0 and "rms norm" in done.output, done.output
-    heading, *rows = (line.split() for line in done.output.splitlines() if "  " in line)
+    lines = [line.split() for line in done.output.splitlines() if line]
+    start = next(i for i, words in enumerate(lines) if words[0] == "program")
+    heading, rows = lines[start], lines[start + 1 :]
     number = next(row[0] for row in rows if row[heading.index("rms")] != "0")
     for stage, text in (("steps", "rms norm over (8, 32, 64)"), ("c", "__builtin_sqrtf")):
         command = ["show", "--program", number, "--stage", stage, script, "--steps", "2"]

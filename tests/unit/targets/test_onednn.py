@@ -102,7 +102,7 @@ def test_a_product_that_is_read_in_two_dtypes_is_rounded(without_winograd):
     ("rows", "columns", "reordered"),
     [(512, 128, True), (511, 128, False), (512, 120, False), (128, 1536, True), (128, 2048, False)],
 )
-def test_matrices_go_into_the_layout_of_a_large_product(without_winograd, rows, columns, reordered):
+def test_matrices_go_into_the_layout_of_a_large_product(without_bf16x6, rows, columns, reordered):
     """Where there are many rows, or the rows of the second fall into few sets of the cache."""
     rng = np.random.default_rng(2)
     a, b = (rng.standard_normal(s, np.float32) for s in ((rows, 64), (64, columns)))
@@ -112,7 +112,7 @@ def test_matrices_go_into_the_layout_of_a_large_product(without_winograd, rows, 
 
 
 @pytest.mark.parametrize(("rows", "copied"), [(1024, True), (1023, False)])
-def test_a_matrix_that_lies_in_columns_is_copied_for_many_rows(without_winograd, rows, copied):
+def test_a_matrix_that_lies_in_columns_is_copied_for_many_rows(without_bf16x6, rows, copied):
     rng = np.random.default_rng(2)
     a, b = (rng.standard_normal(s, np.float32) for s in ((rows, 64), (128, 64)))
     found = (gh.tensor(a) @ gh.tensor(b).T).numpy()

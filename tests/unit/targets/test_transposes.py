@@ -10,7 +10,7 @@ from glasshouse.targets.cpu import onednn, onednn_products
 from glasshouse.targets.cpu.onednn_products import COLUMNS_ACROSS, TERMS_ACROSS
 
 pytestmark = [
-    pytest.mark.usefixtures("alone"),
+    pytest.mark.usefixtures("without_bf16x6"),
     pytest.mark.skipif(onednn.library() is None, reason="oneDNN is not here"),
 ]
 LAID_OUT = {"first": (True, False), "second": (False, True), "both": (True, True)}

@@ -3,6 +3,8 @@
 from glasshouse.base.flags import flags
 from glasshouse.compile.target import DefaultTarget, Target
 from glasshouse.targets.cpu.along_axis import ExtremeKernels, RunningSumKernels, SortKernels
+from glasshouse.targets.cpu.bf16x6 import SplitProducts
+from glasshouse.targets.cpu.bf16x6_convolutions import SplitConvolutions
 from glasshouse.targets.cpu.depthwise import DepthwiseConvolutions
 from glasshouse.targets.cpu.fused import FusedLowerer
 from glasshouse.targets.cpu.host import HostLowerer
@@ -18,16 +20,21 @@ from glasshouse.targets.cpu.windows import WindowKernels
 from glasshouse.targets.cpu.winograd import WinogradConvolutions
 
 
+ALGORITHMS = ("winograd", "bf16x6")  # that flags switch off
+
+
 class CpuTarget(Target):
     """Kernels in C with OpenMP, oneDNN for products, memory of the process."""
 
     threads = 0  # that Programs are made for: where they are told apart by it
 
     def settings(self) -> tuple:
-        return () if flags.winograd else ("no winograd",)
+        switched_off = (name for name in ALGORITHMS if not getattr(flags, name))
+        return tuple(f"no {name}" for name in switched_off)
 
     def variant(self):
-        return None if self is CPU and flags.winograd else (*super().variant(), self.threads)
+        usual = self is CPU and not self.settings()
+        return None if usual else (*super().variant(), self.threads)
 
 
 CPU = CpuTarget(
@@ -36,7 +43,9 @@ CPU = CpuTarget(
         WinogradConvolutions(),
         SymmetricProducts(),
         LoopProducts(),
+        SplitProducts(),
         OnednnProducts(),
+        SplitConvolutions(),
         DepthwiseConvolutions(),
         WeightGradients(),
         OnednnConvolutions(),

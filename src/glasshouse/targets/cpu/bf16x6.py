@@ -1,0 +1,168 @@
+"""Products of float32 on processors with a unit for matrices of bfloat16 (Intel's AMX).
+
+Each element is taken apart into three of bfloat16 that are together equal to it. Six products of
+such parts are as exact as one of float32, and take the unit about two thirds of its time
+(docs/numerics.md, docs/compiler.md). The functions are in gh_bf16x6.h beside this file; what is
+written here are their sizes. `GH_BF16X6=0` turns it off: oneDNN's product is the twin."""
+
+import ctypes
+import functools
+import os
+from math import prod
+from typing import NamedTuple
+
+from glasshouse.base import Spec, float32, uint16
+from glasshouse.base.flags import flags
+from glasshouse.compile import toolchain
+from glasshouse.compile.emitted import CKernel, EmittedStep
+from glasshouse.compile.lowerer import Claim, GraphUsers, Lowerer, StepDescription
+from glasshouse.compile.view import View
+from glasshouse.dispatch.call import Call
+from glasshouse.graph.graph import Node
+from glasshouse.targets.cpu.epilogues import with_epilogue
+from glasshouse.targets.cpu.handwritten import vector_functions
+from glasshouse.targets.cpu.layouts import matrix_strides
+
+HEADER = vector_functions("gh_threads.h", "gh_turn.h", "gh_bf16x6.h")
+CORES = os.cpu_count() or 1
+FEATURES = {"amx_tile", "amx_bf16", "avx512f"}
+REQUEST_TILES = (158, 0x1023, 18)  # arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA
+FIELDS, ITEM_AXES = 8, 4  # as gh_bf16x6.h has them …
+PANEL, PARTS, MOST_DEEP, FEW_PANELS = 32, 3, 16, 4  # … and these; 32 terms are a step of a panel
+MOST_STEPS, MOST_PANELS = 160, 32  # of a block of rows: about half of a core's own cache
+FEW_PLACES, FEW_TERMS, FEW_PRODUCTS = (
+    64,
+    32,
+    1 << 21,
+)  # from which on it was measured to be faster …
+MOST_MAKING = 1 / 54  # … where no more elements are made into parts for each product
+BLOCK_ROWS = 320  # for which a panel of b is made once
+
+
+class PlannedProduct(NamedTuple):
+    """The text of a kernel, the views of its pointers, and the sizes behind them."""
+
+    text: str
+    views: list[View]
+    sizes: list[int]
+
+
+class SplitProducts(Lowerer):
+    """Products of matrices, and of stacks of them, perhaps with a bias."""
+
+    ops = ("matmul",)
+    label = "bf16x6"
+    has_scratch = True
+
+    def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
+        if node.host is not None or not is_supported(node):
+            return None
+        return with_epilogue(graph, node, takes_relu=False)
+
+    def plan(self, lowering, claim: Claim) -> bool:
+        node, (bias, _) = claim.nodes[0], claim.plan
+        a, b = (operand(lowering, x) for x in node.inputs)
+        target = lowering.buffer(node.spec, node=node)
+        self.add_step(lowering, claim, (a, b), bias, target)
+        return True
+
+    def add_step(self, lowering, claim: Claim, operands, bias: Node | None, target) -> None:
+        """A step for the product of two views, whose rows it writes one behind the other."""
+        views = [*operands] if bias is None else [*operands, lowering.row_major(bias)]
+        sizes, elements = sizes_of(*operands)
+        panels = lowering.buffer(Spec((elements,), uint16))
+        text = text_of(bias is not None)
+        planned = PlannedProduct(text, [*views, target.view(), panels.view()], sizes)
+        more = {"scratch": [panels], "computes": claim.nodes}
+        lowering.add_step(self, claim.nodes[0], views, [target], planned, **more)
+        lowering.hand_out(claim.last, [target])
+
+    def emit(self, step) -> EmittedStep:
+        text, views, sizes = step.plan
+        args = [(view.base, view.offset) for view in views]
+        return EmittedStep([*args, *(("size", n) for n in sizes)], CKernel(text, HEADER))
+
+    def describe(self, step) -> StepDescription:
+        return StepDescription(f"{self.label} {step.node.op}", step.computes)
+
+    def product_name(self, call: Call) -> str:
+        return f"{super().product_name(call)} {self.label}"
+
+
+@functools.cache
+def has_tiles() -> bool:
+    """Whether processor, compiler and system let a program use the unit's registers."""
+    if not FEATURES.issubset(toolchain.processor().split()):
+        return False
+    try:
+        return "__AMX_BF16__" in toolchain.macros() and not ctypes.CDLL(None).syscall(
+            *REQUEST_TILES
+        )
+    except (OSError, AttributeError, toolchain.CompileError):
+        return False
+
+
+def is_possible(node: Node) -> bool:
+    return flags.bf16x6 and all(x.dtype is float32 and x.spec.size for x in (node, *node.inputs))
+
+
+def is_supported(node: Node) -> bool:
+    *items, rows, columns = node.shape
+    terms = node.inputs[0].shape[-1]
+    fits = len(items) <= ITEM_AXES and is_faster(prod(items), rows, columns, terms)
+    return fits and is_possible(node) and has_tiles()
+
+
+def is_faster(items: int, rows: int, columns: int, terms: int) -> bool:
+    """Whether this was measured to be faster than oneDNN's product."""
+    large = min(rows, columns) >= FEW_PLACES and terms >= FEW_TERMS
+    worth = items * rows * columns * terms >= FEW_PRODUCTS
+    return large and worth and 1 / columns + 1 / min(rows, BLOCK_ROWS) <= MOST_MAKING
+
+
+def operand(lowering, node: Node) -> View:
+    """A stack of matrices whose rows or columns lie in one piece, if need be copied."""
+    view = lowering.operand_view(node)
+    if matrix_strides(view) is None:
+        return lowering.row_major(node)
+    return view
+
+
+def even(count: int, most: int) -> int:
+    """At most `most`, so that all of `count` are in parts of the same size."""
+    return -(-count // -(-count // most))
+
+
+def sizes_of(a: View, b: View) -> tuple[list[int], int]:
+    """The numbers that a kernel takes, and how many elements its panels have."""
+    *items, rows, terms = a.shape
+    columns = b.shape[-1]
+    a_strides, b_strides = matrix_strides(a), matrix_strides(b)
+    assert a_strides is not None and b_strides is not None
+    lead = [0] * (ITEM_AXES - len(items))
+    counts = [1 for _ in lead] + items
+    axes = [*counts, *lead, *a.strides[:-2], *lead, *b.strides[:-2]]
+    deep, down, across = (-(-n // PANEL) for n in (terms, rows, columns))
+    deep = even(deep, MOST_DEEP)
+    panels = even(down, min(MOST_STEPS // deep, MOST_PANELS))
+    while panels > 1 and prod(items) * across * -(-down // panels) < CORES:
+        panels = (panels + 1) // 2  # for work for each core
+    part = (panels + FEW_PANELS) * deep * PARTS * PANEL * PANEL  # of each core
+    cores = min(CORES, prod(items) * across * -(-down // panels))
+    fields = [rows, columns, terms, *a_strides[-2:], *b_strides[-2:], panels * PANEL]
+    return [*fields, *axes, part, cores], part * cores
+
+
+def text_of(has_bias: bool) -> str:
+    """A kernel: its pointers are a, b, perhaps a bias, the result and the panels; sizes follow."""
+    pointers = 4 + has_bias
+    numbers = [f"(int64_t)a[{i}]" for i in range(pointers, pointers + FIELDS + 3 * ITEM_AXES + 2)]
+    axes = (numbers[i : i + ITEM_AXES] for i in range(FIELDS, FIELDS + 3 * ITEM_AXES, ITEM_AXES))
+    braces = ", ".join("{" + ", ".join(axis) + "}" for axis in axes)
+    result, panels = f"a[{pointers - 2}]", f"a[{pointers - 1}]"
+    bias = "a[2]" if has_bias else "0"
+    part, cores = numbers[-2:]
+    return f"""\
+const gh_product s = {{{", ".join(numbers[:FIELDS])}, {braces}}};
+gh_multiply_items(&s, a[0], a[1], {result}, {bias}, {panels}, {part}, (int){cores});
+"""

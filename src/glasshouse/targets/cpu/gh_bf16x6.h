@@ -1,0 +1,282 @@
+/* Products of float32 by the unit for matrices of bfloat16 (Intel's AMX).
+
+   An element x is the sum of three of bfloat16, each the nearest to what the ones before leave over:
+   x = high + middle + low, without an error. Of the nine products of such parts six are computed, each
+   exactly, and summed in float32; the others (middle low, low middle, low low) are together below 2**-25
+   of the product. Source: Henry, Tang & Heinecke 2019, arXiv:1904.06376.
+
+   Matrices are brought into panels: 32 rows of a, or columns of b, which are two tiles of the unit. A
+   panel has for 32 terms of the sums after the other its six tiles (`GH_PART` says where). */
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+  GH_EDGE = 16,             /* rows of a tile, columns of its result */
+  GH_DEEP = 32,             /* terms of sums in a tile */
+  GH_PAIR = 2 * GH_EDGE,    /* rows or columns of a panel */
+  GH_TILE = 512,            /* elements of a tile */
+  GH_PARTS = 6 * GH_TILE,   /* elements of a panel for 32 terms */
+  GH_MOST_DEEP = 16,        /* so many times 32 terms at a time … */
+  GH_FEW_PANELS = 4         /* … of so many panels of b */
+};
+#define GH_PART(panel, tile, part) ((panel) + (2 * (part) + (tile)) * GH_TILE)
+
+/* c = a b + bias, without a bias if that is 0: (items, rows, depth) by (items, depth, columns). Steps are
+   those between elements; the axes of the items, outermost first, have steps of their own. A core takes `block_rows` rows at a time. */
+enum { GH_ITEM_AXES = 4 };
+typedef struct {
+  int64_t rows, columns, depth, a_row, a_term, b_term, b_column, block_rows;
+  int64_t counts[GH_ITEM_AXES], a_steps[GH_ITEM_AXES], b_steps[GH_ITEM_AXES];
+} gh_product;
+
+/* Where one of its items lies. */
+typedef struct { const float *a, *b; float *c; } gh_item;
+
+/* ---- the unit ------------------------------------------------------------------------------- */
+
+/* The system gives the registers to a process that asks for them (ARCH_REQ_XCOMP_PERM, XTILEDATA). */
+__attribute__((constructor)) static void gh_ask_for_tiles(void) { syscall(SYS_arch_prctl, 0x1023, 18); }
+
+static const struct { uint8_t palette, start, reserved[14]; uint16_t row_bytes[16]; uint8_t rows[16]; }
+  gh_tiles = {1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
+
+/* Tiles 0 to 3 are results, two by two; 4 and 5 are of a, 6 and 7 of b. gcc's own function would not
+   tell the compiler that all of the structure is read. */
+GH_FN void gh_take_tiles(void) { __asm__ volatile("ldtilecfg %0" : : "m"(gh_tiles)); }
+
+#define GH_LEFT(part)                                     \
+  do {                                                    \
+    _tile_loadd(4, GH_PART(a, 0, part), 64);              \
+    if (tall) _tile_loadd(5, GH_PART(a, 1, part), 64);    \
+  } while (0)
+#define GH_RIGHT(part)                                    \
+  do {                                                    \
+    _tile_loadd(6, GH_PART(b, 0, part), 64);              \
+    if (wide) _tile_loadd(7, GH_PART(b, 1, part), 64);    \
+  } while (0)
+#define GH_MULTIPLY                                       \
+  do {                                                    \
+    _tile_dpbf16ps(0, 4, 6);                              \
+    if (wide) _tile_dpbf16ps(1, 4, 7);                    \
+    if (tall) _tile_dpbf16ps(2, 5, 6);                    \
+    if (tall && wide) _tile_dpbf16ps(3, 5, 7);            \
+  } while (0)
+
+/* c = a b for a panel each, or c += a b: `deep` times 32 terms. Not `tall`: 16 rows; not `wide`: 16 columns.
+   The order of the parts is one in which a product loads one side anew. */
+GH_FN void gh_multiply_panels(const uint16_t *a, const uint16_t *b, int64_t deep, float *c, int64_t c_row,
+                              const int tall, const int wide, int add) {
+  enum { HIGH, MIDDLE, LOW };
+  const int64_t bytes = 4 * c_row;
+  float *below = c + GH_EDGE * c_row;
+  if (add) {
+    _tile_loadd(0, c, bytes);
+    if (wide) _tile_loadd(1, c + GH_EDGE, bytes);
+    if (tall) _tile_loadd(2, below, bytes);
+    if (tall && wide) _tile_loadd(3, below + GH_EDGE, bytes);
+  } else {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+  for (int64_t k = 0; k < deep; k++, a += GH_PARTS, b += GH_PARTS) {
+    GH_LEFT(HIGH);
+    GH_RIGHT(LOW);
+    GH_MULTIPLY;
+    GH_RIGHT(MIDDLE);
+    GH_MULTIPLY;
+    GH_LEFT(MIDDLE);
+    GH_MULTIPLY;
+    GH_RIGHT(HIGH);
+    GH_MULTIPLY;
+    GH_LEFT(LOW);
+    GH_MULTIPLY;
+    GH_LEFT(HIGH);
+    GH_MULTIPLY;
+  }
+  _tile_stored(0, c, bytes);
+  if (wide) _tile_stored(1, c + GH_EDGE, bytes);
+  if (tall) _tile_stored(2, below, bytes);
+  if (tall && wide) _tile_stored(3, below + GH_EDGE, bytes);
+}
+
+/* ---- parts ---------------------------------------------------------------------------------- */
+
+/* The parts of two vectors side by side: in each lane that of `first` and, in the upper half, that of `second`.
+   `spoilt` becomes NaN where an element has no parts: infinity and NaN, and what rounds to infinity. The
+   nearest of bfloat16 has halves away from zero; what the first two leave over has no more than 8 bits. */
+GH_FN void gh_split(__m512 first, __m512 second, uint16_t *to, __m512 *spoilt) {
+  const __m512i upper = _mm512_set1_epi32((int)0xffff0000), half = _mm512_set1_epi32(0x8000);
+  GH_UNROLL
+  for (int part = 0; part < 3; part++) {
+    __m512i a = _mm512_castps_si512(first), b = _mm512_castps_si512(second);
+    if (part < 2) {
+      a = _mm512_add_epi32(a, half);
+      b = _mm512_add_epi32(b, half);
+      first = _mm512_sub_ps(first, _mm512_castsi512_ps(_mm512_and_epi32(a, upper)));
+      second = _mm512_sub_ps(second, _mm512_castsi512_ps(_mm512_and_epi32(b, upper)));
+    }
+    /* Bits of b where `upper` has ones, else those of a's upper half. */
+    const __m512i both = _mm512_ternarylogic_epi32(upper, b, _mm512_srli_epi32(a, 16), 0xca);
+    _mm512_storeu_si512(GH_PART(to, 0, part), both);
+    if (part) continue;
+    *spoilt = _mm512_fmadd_ps(first, _mm512_setzero_ps(), *spoilt);
+    *spoilt = _mm512_fmadd_ps(second, _mm512_setzero_ps(), *spoilt);
+  }
+}
+
+/* Which of 16 elements are there, of `count` from the first on; none if that is negative. */
+GH_FN __mmask16 gh_there(int64_t count) {
+  return count >= 16 ? (__mmask16)0xffff : count > 0 ? (__mmask16)((1u << count) - 1) : (__mmask16)0;
+}
+
+/* Rows of 16 elements, of which `rows` rows and `count` in each are there; zeros for the others. */
+GH_FN void gh_square(const float *from, int64_t step, int64_t rows, int64_t count, float *to) {
+  const __mmask16 there = gh_there(count);
+  for (int i = 0; i < GH_EDGE; i++)
+    _mm512_store_ps(to + i * GH_EDGE, i < rows ? _mm512_maskz_loadu_ps(there, from + i * step) : _mm512_setzero_ps());
+}
+
+/* The parts of a tile: up to 16 rows of a or columns of b, the places, by up to 32 terms. A row of the tile is
+   a place of a, or two terms of b. The terms that share a lane are 16 apart: sums are the same in any order. */
+GH_FN void gh_split_tile(const float *from, int64_t place_step, int64_t term_step, int64_t places, int64_t terms,
+                         uint16_t *to, const int of_b, __m512 *spoilt) {
+  float halves[2][GH_EDGE * GH_EDGE] __attribute__((aligned(64)));
+  const int in_rows = term_step == 1, turned = in_rows == of_b;
+  for (int half = 0; half < 2; half++) {
+    float *own = halves[half];
+    const int64_t left = terms - half * GH_EDGE;
+    const float *at = from + half * GH_EDGE * term_step;
+    if (turned && places >= GH_EDGE && left >= GH_EDGE) {
+      gh_turn_square(at, in_rows ? place_step : term_step, own, GH_EDGE);
+      continue;
+    }
+    if (in_rows) gh_square(at, place_step, places, left, own);
+    else gh_square(at, term_step, left, places, own);
+    if (turned) gh_turn_square(own, GH_EDGE, own, GH_EDGE);
+  }
+  for (int j = 0; j < GH_EDGE; j++)
+    gh_split(_mm512_load_ps(halves[0] + j * GH_EDGE), _mm512_load_ps(halves[1] + j * GH_EDGE), to + 2 * GH_EDGE * j, spoilt);
+}
+
+/* Panels of a or b, of `places` rows or columns in all; `spoilt` as above. The order of the tiles is one in which
+   lines of the cache are read that lie one behind the other. */
+GH_FN void gh_split_panels(const float *from, int64_t place_step, int64_t term_step, int64_t places, int64_t terms,
+                           uint16_t *to, const int of_b, __m512 *spoilt) {
+  const int64_t deep = (terms + GH_DEEP - 1) / GH_DEEP, tiles = (places + GH_EDGE - 1) / GH_EDGE;
+  for (int64_t n = 0; n < deep * tiles; n++) {
+    const int64_t k = term_step == 1 ? n % deep : n / tiles, t = term_step == 1 ? n / deep : n % tiles;
+    gh_split_tile(from + t * GH_EDGE * place_step + k * GH_DEEP * term_step, place_step, term_step, places - t * GH_EDGE,
+                  terms - k * GH_DEEP, to + (t / 2 * deep + k) * GH_PARTS + t % 2 * GH_TILE, of_b, spoilt);
+  }
+}
+
+/* ---- products ------------------------------------------------------------------------------- */
+
+GH_FN int64_t gh_least(int64_t a, int64_t b) { return a < b ? a : b; }
+GH_FN int64_t gh_times(int64_t count, int64_t unit) { return (count + unit - 1) / unit; }
+
+/* At most `most`, so that all of `count` are in parts of the same size. */
+GH_FN int64_t gh_even(int64_t count, int64_t most) { return gh_times(count, gh_times(count, most)); }
+
+/* c (+)= a b for a panel each, of which `rows` rows and `columns` columns are there, + a bias, if any. */
+GH_FN void gh_multiply_some(const uint16_t *a, const uint16_t *b, int64_t deep, float *c, int64_t c_row,
+                            int64_t rows, int64_t columns, int add, const float *bias) {
+  if (!bias && rows >= GH_PAIR && columns >= GH_PAIR) {
+    gh_multiply_panels(a, b, deep, c, c_row, 1, 1, add);
+    return;
+  }
+  float own[GH_PAIR * GH_PAIR] __attribute__((aligned(64)));
+  if (rows > GH_EDGE && columns > GH_EDGE) gh_multiply_panels(a, b, deep, own, GH_PAIR, 1, 1, 0);
+  else if (rows > GH_EDGE) gh_multiply_panels(a, b, deep, own, GH_PAIR, 1, 0, 0);
+  else if (columns > GH_EDGE) gh_multiply_panels(a, b, deep, own, GH_PAIR, 0, 1, 0);
+  else gh_multiply_panels(a, b, deep, own, GH_PAIR, 0, 0, 0);
+  rows = gh_least(rows, GH_PAIR);
+  columns = gh_least(columns, GH_PAIR);
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < columns; j += GH_EDGE) {
+      const __mmask16 there = gh_there(columns - j);
+      float *to = c + i * c_row + j;
+      __m512 sum = _mm512_load_ps(own + i * GH_PAIR + j);
+      if (add) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(there, to));
+      if (bias) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(there, bias + j));
+      _mm512_mask_storeu_ps(to, there, sum);
+    }
+}
+
+/* The same sums one after another, in float32: for elements without parts. */
+static void gh_multiply_plainly(const gh_product *s, gh_item item, const float *bias, int64_t rows, int64_t columns) {
+  for (int64_t i = 0; i < rows; i++) {
+    const float *a = item.a + i * s->a_row;
+    float *c = item.c + i * s->columns;
+    for (int64_t j = 0; j < columns; j++) c[j] = 0;
+    for (int64_t k = 0; k < s->depth; k++)
+      for (int64_t j = 0; j < columns; j++) c[j] += a[k * s->a_term] * item.b[k * s->b_term + j * s->b_column];
+    for (int64_t j = 0; j < columns && bias; j++) c[j] += bias[j];
+  }
+}
+
+/* A block of an item by one core: `rows` by `columns` from where the item now begins, in the panels of its own.
+   Those of a stay in its cache while those of b are made and pass by. */
+static void gh_multiply_block(const gh_product *s, gh_item item, const float *bias, int64_t rows, int64_t columns,
+                              uint16_t *panels) {
+  const int64_t width = GH_FEW_PANELS * GH_PAIR, down = gh_times(rows, GH_PAIR);
+  const int64_t most_terms = GH_DEEP * gh_even(gh_times(s->depth, GH_DEEP), GH_MOST_DEEP);
+  uint16_t *b = panels + down * (most_terms / GH_DEEP) * GH_PARTS;
+  __m512 spoilt = _mm512_setzero_ps();
+  for (int64_t k = 0; k < s->depth; k += most_terms) {
+    const int64_t terms = gh_least(most_terms, s->depth - k), deep = gh_times(terms, GH_DEEP);
+    gh_split_panels(item.a + k * s->a_term, s->a_row, s->a_term, rows, terms, panels, 0, &spoilt);
+    for (int64_t column = 0; column < columns; column += width) {
+      const int64_t some = gh_least(width, columns - column);
+      gh_split_panels(item.b + k * s->b_term + column * s->b_column, s->b_column, s->b_term, some, terms, b, 1, &spoilt);
+      for (int64_t j = 0; j < some; j += GH_PAIR)
+        for (int64_t i = 0; i < down; i++)
+          gh_multiply_some(panels + i * deep * GH_PARTS, b + j / GH_PAIR * deep * GH_PARTS, deep,
+                           item.c + i * GH_PAIR * s->columns + column + j, s->columns, rows - i * GH_PAIR,
+                           some - j, k > 0, bias && !k ? bias + column + j : 0);
+    }
+  }
+  if (_mm512_cmp_ps_mask(spoilt, spoilt, _CMP_UNORD_Q)) gh_multiply_plainly(s, item, bias, rows, columns);
+}
+
+GH_FN gh_item gh_item_of(const gh_product *s, int64_t number, const float *a, const float *b, float *c) {
+  gh_item item = {a, b, c + number * s->rows * s->columns};
+  for (int axis = GH_ITEM_AXES - 1; axis >= 0; axis--) {
+    const int64_t i = number % s->counts[axis];
+    number /= s->counts[axis];
+    item.a += i * s->a_steps[axis];
+    item.b += i * s->b_steps[axis];
+  }
+  return item;
+}
+
+/* Cores share the blocks of all items; each has `part` elements of the memory for panels. */
+static void gh_multiply_items(const gh_product *s, const float *a, const float *b, float *c, const float *bias,
+                              uint16_t *panels, int64_t part, int most_threads) {
+  const int64_t across = gh_times(s->columns, GH_PAIR);
+  const int64_t blocks = gh_times(s->rows, s->block_rows), threads = gh_threads(most_threads);
+  int64_t items = 1, strips = 1; /* strips of the columns: for as much work for each core */
+  for (int axis = 0; axis < GH_ITEM_AXES; axis++) items *= s->counts[axis];
+  while (items * blocks * strips % threads && items * blocks * strips < 8 * threads && strips < across) strips++;
+  #pragma omp parallel num_threads(threads)
+  {
+    gh_take_tiles();
+    #pragma omp for collapse(3) schedule(static)
+    for (int64_t n = 0; n < items; n++)
+      for (int64_t strip = 0; strip < strips; strip++)
+        for (int64_t block = 0; block < blocks; block++) {
+          const int64_t row = block * s->block_rows, column = across * strip / strips * GH_PAIR;
+          const int64_t end = gh_least(s->columns, across * (strip + 1) / strips * GH_PAIR);
+          gh_item item = gh_item_of(s, n, a, b, c);
+          item.a += row * s->a_row;
+          item.b += column * s->b_column;
+          item.c += row * s->columns + column;
+          gh_multiply_block(s, item, bias ? bias + column : 0, gh_least(s->block_rows, s->rows - row), end - column,
+                            panels + omp_get_thread_num() * part);
+        }
+    _tile_release();
+  }
+}
