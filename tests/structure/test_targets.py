@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 import glasshouse as gh
+from glasshouse.compile import toolchain
+from glasshouse.compile.c_text import guarded
+from glasshouse.targets.cpu import bf16x6
 
 PACKAGE = Path(gh.__file__).parent
 FLAGS = ("onednn", "winograd", "bf16x6")  # which base/flags.py has
@@ -55,3 +58,17 @@ def test_the_check_finds_what_it_is_for():
         ("self.template", "template"),
     ):
         assert asked_for(ast.parse(text)) == {name}
+
+
+def test_the_headers_of_kernels_can_be_in_one_file(tmp_path):
+    """Kernels of one Program are compiled together."""
+    folder = INSIDE / "cpu"
+    first = ["gh_vectors.h", "gh_threads.h", "gh_turn.h", "gh_transpose.h"]  # which others need
+    others = sorted(path.name for path in folder.glob("gh_*.h") if path.name not in first)
+    usable = [name for name in others if name != "gh_bf16x6.h" or bf16x6.has_tiles()]
+    text = "".join(guarded((folder / name).read_text()) for name in [*first, *usable])
+    source = tmp_path / "all.c"
+    source.write_text('#include "gh_kernel.h"\n' + text)
+    command = [*toolchain.find_compiler(), *toolchain.OPTIONS, "-fsyntax-only", "-w"]
+    done = toolchain.run([*command, f"-I{toolchain.NATIVE}", str(source)], 60)
+    assert done.returncode == 0, done.stderr

@@ -7,6 +7,7 @@ of two matrices do one after the other. A kind of step may tell it otherwise (`c
 import json
 import math
 import mmap
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -20,6 +21,7 @@ import numpy as np
 from glasshouse.base import OptionError, bfloat16, float32, suggest
 from glasshouse.base.flags import flags
 from glasshouse.compile.source_map import StepInfo
+from glasshouse.compile.target import current_target, use_target
 from glasshouse.compile.toolchain import count_threads
 from glasshouse.compile.work import DRAWS, FLAT, StepKind
 from glasshouse.dispatch import backend as backends
@@ -318,19 +320,33 @@ def pool_rate(full) -> float:
 
 
 def product_rates(full, smoke: bool, bandwidth) -> dict[str, list[tuple[float, float]]]:
-    """Rates of products of two matrices: with their moving, and without, where that is apart."""
+    """Rates of products of two matrices: with their moving, and without, where that is apart. Those
+    of each lowerer: what a fast one leaves goes to the next."""
     rates: dict[str, list[tuple[float, float]]] = {}
     for dtype in (float32, bfloat16):
         for size in (64, 128, 256) if smoke else (64, 128, 256, 512, 1024, 2048):
             count = copies(3 * size**2 * dtype.itemsize)
             pairs = [[full(size, size).astype(dtype) for _ in range(2)] for _ in range(count)]
-            flops, nbytes, ns, _ = measured(
-                lambda pairs=pairs: [matmul(a, b) for a, b in pairs], "matmul"
-            )
-            computing = flops / alone(ns, nbytes, bandwidth)
-            rates.setdefault(f"{FLAT} {dtype.name}", []).append((flops, computing))
-            rates.setdefault(f"matmul {dtype.name}", []).append((flops, 1e9 * flops / ns))
+            for flops, nbytes, ns, key in rates_by_lowerer(pairs, f"{FLAT} {dtype.name}"):
+                computing = flops / alone(ns, nbytes, bandwidth)
+                rates.setdefault(key, []).append((flops, computing))
+                stacks = key.replace(FLAT, matmul.__name__)
+                rates.setdefault(stacks, []).append((flops, 1e9 * flops / ns))
     return rates
+
+
+def rates_by_lowerer(pairs, usual: str) -> Iterator[tuple[float, float, float, str]]:
+    """(FLOPs, bytes, ns, name of the rate) of products of these pairs: by the lowerer that has the
+    first pick, then without it by the next, up to the one whose rates have the usual name."""
+    target, key = current_target(), ""
+    while key != usual:
+        with use_target(target):
+            timing = measured(lambda: [matmul(a, b) for a, b in pairs], matmul.__name__)
+        (kind, key), (nbytes, *_) = timing.info.work
+        yield timing.flops, float(nbytes), timing.ns, key
+        others = [lowerer for lowerer in target.lowerers if lowerer != kind]
+        assert len(others) < len(target.lowerers), kind
+        target = target.extension(("without", kind), lowerers=others)
 
 
 def conv_rates(full, smoke: bool, bandwidth) -> dict[str, list[tuple[float, float]]]:

@@ -27,7 +27,8 @@ class StepKind:
 
     label = "kernel"  # in tables, traces and `glasshouse show`
     moves_first = False  # whether it computes only when all is moved
-    has_scratch = False  # whether its bytes have scratch memory in them, which comes in leaps
+    has_scratch = False  # whether its bytes have scratch memory in them, which comes in leaps …
+    moves_scratch = True  # … and leaves the caches
     is_host = False  # whether Python runs it
     is_copy_alone = True  # whether a step that computes no primitive takes as long as a copy
 
@@ -39,7 +40,7 @@ class StepKind:
             if call.primitive.name in MATRIX:
                 products.append(self.product_name(call))
                 numbers.append(call.cost.flops - info.saved_flops)
-                if products[-1].startswith(FLAT):  # without scratch memory, which stays in caches
+                if products[-1].startswith(FLAT) or not self.moves_scratch:
                     numbers[0] = call.cost.bytes
             elif call.primitive.name == DRAWS:
                 products.append(f"{DRAWS} {call.out.dtype.name}")

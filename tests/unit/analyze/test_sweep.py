@@ -43,7 +43,8 @@ def attention():
 def test_values_in_between_are_told_without_an_analysis(inputs_of, exact, monkeypatch):
     model, loss, opt = attention()
     monkeypatch.setattr(blocks, "WHOLE", 1 << 40)  # loops over other numbers of blocks are analysed
-    with flags.override(compile="always"):
+    # Attention's products are six of bfloat16 from some length on, which is between these.
+    with flags.override(compile="always", bf16x6=False):
         costs = sweep(model, loss, opt, inputs_of)
         for n in (80, 96, 112, 127):  # at 128 a product has 512 rows, and other steps
             assert costs(n)[:3] == costs_of(step(model, loss, opt, inputs_of(n)))

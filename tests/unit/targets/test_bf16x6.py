@@ -1,4 +1,4 @@
-"""Products of float32 as six of bfloat16: no less exact than oneDNN's, for every layout and size."""
+"""Products of float32 as six of bfloat16: as exact as oneDNN's, for every layout and size."""
 
 import numpy as np
 import pytest

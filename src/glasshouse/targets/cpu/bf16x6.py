@@ -17,6 +17,7 @@ from glasshouse.compile import toolchain
 from glasshouse.compile.emitted import CKernel, EmittedStep
 from glasshouse.compile.lowerer import Claim, GraphUsers, Lowerer, StepDescription
 from glasshouse.compile.view import View
+from glasshouse.compile.work import product_of
 from glasshouse.dispatch.call import Call
 from glasshouse.graph.graph import Node
 from glasshouse.targets.cpu.epilogues import with_epilogue
@@ -28,8 +29,9 @@ CORES = os.cpu_count() or 1
 FEATURES = {"amx_tile", "amx_bf16", "avx512f"}
 REQUEST_TILES = (158, 0x1023, 18)  # arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA
 FIELDS, ITEM_AXES = 8, 4  # as gh_bf16x6.h has them …
-PANEL, PARTS, MOST_DEEP, FEW_PANELS = 32, 3, 16, 4  # … and these; 32 terms are a step of a panel
+PANEL, PARTS, MOST_DEEP, FEW_PANELS = 32, 3, 16, 2  # … and these; 32 terms are a step of a panel
 MOST_STEPS, MOST_PANELS = 160, 32  # of a block of rows: about half of a core's own cache
+CORE_ELEMENTS = (MOST_STEPS + FEW_PANELS * MOST_DEEP) * PARTS * PANEL**2  # whatever the sizes are
 FEW_PLACES, FEW_TERMS, FEW_PRODUCTS = (
     64,
     32,
@@ -50,9 +52,9 @@ class PlannedProduct(NamedTuple):
 class SplitProducts(Lowerer):
     """Products of matrices, and of stacks of them, perhaps with a bias."""
 
-    ops = ("matmul",)
+    ops: tuple[str, ...] = ("matmul",)
     label = "bf16x6"
-    has_scratch = True
+    has_scratch, moves_scratch = True, False
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
         if node.host is not None or not is_supported(node):
@@ -86,7 +88,7 @@ class SplitProducts(Lowerer):
         return StepDescription(f"{self.label} {step.node.op}", step.computes)
 
     def product_name(self, call: Call) -> str:
-        return f"{super().product_name(call)} {self.label}"
+        return f"{product_of(call)} {self.label} {call.specs[0].dtype.name}"
 
 
 @functools.cache
@@ -147,10 +149,9 @@ def sizes_of(a: View, b: View) -> tuple[list[int], int]:
     panels = even(down, min(MOST_STEPS // deep, MOST_PANELS))
     while panels > 1 and prod(items) * across * -(-down // panels) < CORES:
         panels = (panels + 1) // 2  # for work for each core
-    part = (panels + FEW_PANELS) * deep * PARTS * PANEL * PANEL  # of each core
     cores = min(CORES, prod(items) * across * -(-down // panels))
     fields = [rows, columns, terms, *a_strides[-2:], *b_strides[-2:], panels * PANEL]
-    return [*fields, *axes, part, cores], part * cores
+    return [*fields, *axes, CORE_ELEMENTS, cores], CORE_ELEMENTS * cores
 
 
 def text_of(has_bias: bool) -> str:
@@ -163,6 +164,6 @@ def text_of(has_bias: bool) -> str:
     bias = "a[2]" if has_bias else "0"
     part, cores = numbers[-2:]
     return f"""\
-const gh_product s = {{{", ".join(numbers[:FIELDS])}, {braces}}};
+const gh_split_product s = {{{", ".join(numbers[:FIELDS])}, {braces}}};
 gh_multiply_items(&s, a[0], a[1], {result}, {bias}, {panels}, {part}, (int){cores});
 """

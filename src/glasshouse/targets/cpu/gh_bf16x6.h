@@ -15,12 +15,12 @@ enum {
   GH_EDGE = 16,             /* rows of a tile, columns of its result */
   GH_DEEP = 32,             /* terms of sums in a tile */
   GH_PAIR = 2 * GH_EDGE,    /* rows or columns of a panel */
-  GH_TILE = 512,            /* elements of a tile */
-  GH_PARTS = 6 * GH_TILE,   /* elements of a panel for 32 terms */
+  GH_PART_SIZE = 512,            /* elements of a tile */
+  GH_PARTS = 6 * GH_PART_SIZE,   /* elements of a panel for 32 terms */
   GH_MOST_DEEP = 16,        /* so many times 32 terms at a time … */
-  GH_FEW_PANELS = 4         /* … of so many panels of b */
+  GH_FEW_PANELS = 2         /* … of so many panels of b */
 };
-#define GH_PART(panel, tile, part) ((panel) + (2 * (part) + (tile)) * GH_TILE)
+#define GH_PART(panel, tile, part) ((panel) + (2 * (part) + (tile)) * GH_PART_SIZE)
 
 /* c = a b + bias, without a bias if that is 0: (items, rows, depth) by (items, depth, columns). Steps are
    those between elements; the axes of the items, outermost first, have steps of their own. A core takes `block_rows` rows at a time. */
@@ -28,7 +28,7 @@ enum { GH_ITEM_AXES = 4 };
 typedef struct {
   int64_t rows, columns, depth, a_row, a_term, b_term, b_column, block_rows;
   int64_t counts[GH_ITEM_AXES], a_steps[GH_ITEM_AXES], b_steps[GH_ITEM_AXES];
-} gh_product;
+} gh_split_product;
 
 /* Where one of its items lies. */
 typedef struct { const float *a, *b; float *c; } gh_item;
@@ -169,7 +169,7 @@ GH_FN void gh_split_panels(const float *from, int64_t place_step, int64_t term_s
   for (int64_t n = 0; n < deep * tiles; n++) {
     const int64_t k = term_step == 1 ? n % deep : n / tiles, t = term_step == 1 ? n / deep : n % tiles;
     gh_split_tile(from + t * GH_EDGE * place_step + k * GH_DEEP * term_step, place_step, term_step, places - t * GH_EDGE,
-                  terms - k * GH_DEEP, to + (t / 2 * deep + k) * GH_PARTS + t % 2 * GH_TILE, of_b, spoilt);
+                  terms - k * GH_DEEP, to + (t / 2 * deep + k) * GH_PARTS + t % 2 * GH_PART_SIZE, of_b, spoilt);
   }
 }
 
@@ -185,6 +185,10 @@ GH_FN int64_t gh_even(int64_t count, int64_t most) { return gh_times(count, gh_t
 GH_FN void gh_multiply_some(const uint16_t *a, const uint16_t *b, int64_t deep, float *c, int64_t c_row,
                             int64_t rows, int64_t columns, int add, const float *bias) {
   if (!bias && rows >= GH_PAIR && columns >= GH_PAIR) {
+    for (int i = GH_PAIR; i < 2 * GH_PAIR && !add && i < rows; i++) { /* fetched for what comes next */
+      __builtin_prefetch(c + i * c_row, 1, 3);
+      __builtin_prefetch(c + i * c_row + GH_EDGE, 1, 3);
+    }
     gh_multiply_panels(a, b, deep, c, c_row, 1, 1, add);
     return;
   }
@@ -207,7 +211,7 @@ GH_FN void gh_multiply_some(const uint16_t *a, const uint16_t *b, int64_t deep, 
 }
 
 /* The same sums one after another, in float32: for elements without parts. */
-static void gh_multiply_plainly(const gh_product *s, gh_item item, const float *bias, int64_t rows, int64_t columns) {
+static void gh_multiply_plainly(const gh_split_product *s, gh_item item, const float *bias, int64_t rows, int64_t columns) {
   for (int64_t i = 0; i < rows; i++) {
     const float *a = item.a + i * s->a_row;
     float *c = item.c + i * s->columns;
@@ -220,7 +224,7 @@ static void gh_multiply_plainly(const gh_product *s, gh_item item, const float *
 
 /* A block of an item by one core: `rows` by `columns` from where the item now begins, in the panels of its own.
    Those of a stay in its cache while those of b are made and pass by. */
-static void gh_multiply_block(const gh_product *s, gh_item item, const float *bias, int64_t rows, int64_t columns,
+static void gh_multiply_block(const gh_split_product *s, gh_item item, const float *bias, int64_t rows, int64_t columns,
                               uint16_t *panels) {
   const int64_t width = GH_FEW_PANELS * GH_PAIR, down = gh_times(rows, GH_PAIR);
   const int64_t most_terms = GH_DEEP * gh_even(gh_times(s->depth, GH_DEEP), GH_MOST_DEEP);
@@ -242,7 +246,7 @@ static void gh_multiply_block(const gh_product *s, gh_item item, const float *bi
   if (_mm512_cmp_ps_mask(spoilt, spoilt, _CMP_UNORD_Q)) gh_multiply_plainly(s, item, bias, rows, columns);
 }
 
-GH_FN gh_item gh_item_of(const gh_product *s, int64_t number, const float *a, const float *b, float *c) {
+GH_FN gh_item gh_item_of(const gh_split_product *s, int64_t number, const float *a, const float *b, float *c) {
   gh_item item = {a, b, c + number * s->rows * s->columns};
   for (int axis = GH_ITEM_AXES - 1; axis >= 0; axis--) {
     const int64_t i = number % s->counts[axis];
@@ -254,7 +258,7 @@ GH_FN gh_item gh_item_of(const gh_product *s, int64_t number, const float *a, co
 }
 
 /* Cores share the blocks of all items; each has `part` elements of the memory for panels. */
-static void gh_multiply_items(const gh_product *s, const float *a, const float *b, float *c, const float *bias,
+static void gh_multiply_items(const gh_split_product *s, const float *a, const float *b, float *c, const float *bias,
                               uint16_t *panels, int64_t part, int most_threads) {
   const int64_t across = gh_times(s->columns, GH_PAIR);
   const int64_t blocks = gh_times(s->rows, s->block_rows), threads = gh_threads(most_threads);

@@ -19,7 +19,6 @@ from glasshouse.targets.cpu.weight_gradients import WeightGradients
 from glasshouse.targets.cpu.windows import WindowKernels
 from glasshouse.targets.cpu.winograd import WinogradConvolutions
 
-
 ALGORITHMS = ("winograd", "bf16x6")  # that flags switch off
 
 
