@@ -17,8 +17,8 @@ SIZE = 128
 
 
 def plan_of(function, *shapes) -> ProgramPlan:
-    """The plan of a function of tensors of these shapes, for rank 0 of 2; products have no memory of
-    their own."""
+    """The plan of a function of tensors of these shapes, for rank 0 of 2; products have no scratch
+    memory."""
     gh.eval()
     xs = [gh.asarray(np.zeros(shape, np.float32)) for shape in shapes]
     results = function(*xs)
