@@ -87,20 +87,30 @@ class SplitProducts(Lowerer):
     def describe(self, step) -> StepDescription:
         return StepDescription(f"{self.label} {step.node.op}", step.computes)
 
+    def identity(self) -> str:
+        return f"{self.label} {may_use_tiles()}"
+
     def product_name(self, call: Call) -> str:
         return f"{product_of(call)} {self.label} {call.specs[0].dtype.name}"
 
 
 @functools.cache
-def has_tiles() -> bool:
-    """Whether processor, compiler and system let a program use the unit's registers."""
+def may_use_tiles() -> bool:
+    """Whether the processor has the unit, and the system lets this process use its registers."""
     if not FEATURES.issubset(toolchain.processor().split()):
         return False
     try:
-        return "__AMX_BF16__" in toolchain.macros() and not ctypes.CDLL(None).syscall(
-            *REQUEST_TILES
-        )
-    except (OSError, AttributeError, toolchain.CompileError):
+        return not ctypes.CDLL(None).syscall(*REQUEST_TILES)
+    except (OSError, AttributeError):
+        return False
+
+
+@functools.cache
+def has_tiles() -> bool:
+    """Whether that is so, and the compiler knows the unit."""
+    try:
+        return may_use_tiles() and "__AMX_BF16__" in toolchain.macros()
+    except toolchain.CompileError:
         return False
 
 
