@@ -6,6 +6,7 @@ has the user's file and line, so that tracebacks show them."""
 
 import re
 import types
+from functools import partial
 
 from glasshouse.base.errors import OptionError
 from glasshouse.base.interrupts import hold, release
@@ -86,6 +87,9 @@ class ReplacementEmitter(ContinuationEmitter):
                 others = [f"    if not {self.pool(front.is_failed_check)}(error):", "        raise"]
             elif lost:
                 return run
+        if tracer.assumptions.places:
+            note = partial(tracer.assumptions.failed, front.is_failed_check)
+            others.append(f"    {self.pool(note)}(error)")
         if keep is not None:
             tensors = [self.name(x) for _, x in tracer.inputs if tracer.is_tensor(x)]
             before = [f"undo = {self.pool(keep)}([{', '.join(tensors)}])"]

@@ -201,6 +201,10 @@ class FrontEnd:
         has that, and Python then runs the function. None where the graph cannot."""
         return None
 
+    def tells_finite(self, tracer, var: Var) -> bool:
+        """Whether a truth says of numbers no more than whether they are finite, or numbers."""
+        return False
+
     def is_failed_check(self, error: Exception) -> bool:
         """Whether a graph raised this because something was otherwise than `checked` said."""
         return False

@@ -368,11 +368,19 @@ class OpcodeHandlers:
 
     def checked(self, x, ways) -> bool | None:
         """bool() of a tensor, of which the graph checks that it is so in later calls too: where one
-        of the ways to go on only raises. Else None."""
-        if ways is None or not self.is_tensor(x):
+        of the ways to go on only raises, or is taken for values that are not finite. Else None."""
+        if not self.is_tensor(x):
             return None
-        only_raises = self.frames[-1].code.only_raises
-        return self.front.checked(self, x, lambda flag: only_raises(ways[not flag][0]))
+        frame = self.frames[-1]
+        code, at = frame.code, frame.ip
+        flag = None
+        if ways is not None:
+            flag = self.front.checked(self, x, lambda flag: code.only_raises(ways[not flag][0]))
+        if flag is None and at not in code.doubted and self.front.tells_finite(self, x):
+            flag = self.front.checked(self, x, lambda _: True)
+            if flag is not None:
+                self.assumptions.note(code, at)
+        return flag
 
     def push_truth(self, x, inverted=False):
         """Push bool(x), or not x."""

@@ -340,6 +340,7 @@ class CaptureSession(BreakContinuation):
         fetch = compiler.registers_of(emitter.fetched)
         entry = native().Entry(*compiler.program(), run, info, broke is None, fetch)
         gone.entry = weakref.ref(entry)
+        tracer.assumptions.remove = gone
         self.dispatcher.entries.insert(0, self.held(entry, gone))
         return info
 

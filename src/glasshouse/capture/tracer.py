@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from glasshouse.base.errors import CaptureError
 from glasshouse.base.interrupts import came, deliver
+from glasshouse.capture.assumptions import Assumptions
 from glasshouse.capture.attributes import AttributeRules
 from glasshouse.capture.bytecode import VERSION, DecodedCode, original_of, slot_names
 from glasshouse.capture.cached_calls import CachedCallRules
@@ -131,6 +132,7 @@ class CaptureTracer(
         self.handed_over: list[Var] = []  # generators that Python has got
         self.has_caught = False  # whether somebody may catch what the graph raises
         self.has_checks = False  # whether the graph raises where Python would have gone another way
+        self.assumptions = Assumptions()
 
     @classmethod
     def untraced(cls) -> "CaptureTracer":

@@ -11,6 +11,7 @@ import torch
 from glasshouse.capture.front import FrontEnd
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import ValueSource, Var
+from glasshouse.ir.node import IRNode
 from glasshouse.torch import front_names as names
 from glasshouse.torch.front_names import name_of
 from glasshouse.torch.front_state import is_plain
@@ -18,6 +19,10 @@ from glasshouse.torch.planned import current
 
 FAILED_CHECK = "a check of the captured function failed: "  # how what the graph raises begins
 UNDONE_BYTES = 4 << 20  # of inputs, at most, that a call copies to put them back
+FINITE = {"isfinite", "isnan", "isinf", "isneginf", "isposinf"}  # of each element
+UNEQUAL = {"ne", "__ne__"}  # to itself is a NaN
+JOINING = {"all", "any", "logical_not", "logical_and", "logical_or", "invert", "__invert__",
+           "bitwise_not", "and_", "or_", "__and__", "__or__", "not_"}  # fmt: skip
 SETTING = {"setattr", "backward"}  # calls behind which leaves may have other gradients
 STATISTICS = {"batch_norm": (3, 4)}  # places of the arguments that a call writes to
 
@@ -41,8 +46,40 @@ class LeafBefore:
         self.leaf.grad = gradient
 
 
+class FlagCheck:
+    """The guard that a flag in a tensor is as it was."""
+
+    def __init__(self, flag: bool):
+        self.flag = flag
+
+    def __call__(self, tensor) -> bool:
+        return bool(tensor) is self.flag
+
+    def __repr__(self):
+        return "it is true" if self.flag else "it is false"
+
+
 class TorchCheckFront(FrontEnd):
     """What PyTorch's graphs check, and put back."""
+
+    def truth(self, tracer, var):
+        flag = super().truth(tracer, var)
+        if flag is None and self.is_given_flag(tracer, var):
+            flag = tracer.do(bool, var.value)
+            self.guard(tracer, var)
+            tracer.guards.add("call", var.origin, FlagCheck(flag))
+        return flag
+
+    def is_given_flag(self, tracer, var) -> bool:
+        """Whether a tensor is one boolean that was there before the call, and is as it was: a
+        module's buffer that says what was done already, say."""
+        x = var.value
+        if not isinstance(var.origin, ValueSource) or tracer.written_inputs is None:
+            return False
+        if not is_plain(type(x)) or x.dtype is not torch.bool or x.numel() != 1:
+            return False
+        memory = x.untyped_storage()._cdata
+        return all(memory != y.untyped_storage()._cdata for y in tracer.written_inputs.values())
 
     def checked(self, tracer, var, is_error):
         x = var.value
@@ -58,6 +95,18 @@ class TorchCheckFront(FrontEnd):
         self.apply(tracer, "call_function", check, check, [var, message], {})
         tracer.has_checks, tracer.undone = True, dict(tracer.written_inputs)
         return flag
+
+    def tells_finite(self, tracer, var):
+        waiting = [var.origin]
+        while waiting:
+            node = waiting.pop()
+            name = name_of(node.target) if isinstance(node, IRNode) else ""
+            if name in FINITE or name in UNEQUAL and len(set(node.args)) == 1:
+                continue
+            if name not in JOINING:
+                return False
+            waiting += [x for x in node.args if isinstance(x, IRNode)]
+        return True
 
     def is_failed_check(self, error):
         return isinstance(error, RuntimeError) and str(error).startswith(FAILED_CHECK)

@@ -107,3 +107,63 @@ def normalized_step():
         return loss
 
     return step, lambda: (net, optimizer)
+
+
+def skipping_step():
+    """A training step that leaves out batches with a loss that is not finite, and counts them."""
+    torch.manual_seed(0)
+    net = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-2, momentum=0.9)
+    skipped = []
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = net(x).square().mean()
+        if not torch.isfinite(loss) or torch.isnan(loss):
+            skipped.append(len(skipped))
+            return None
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    def others():
+        return net, optimizer, skipped
+
+    return step, others
+
+
+def filled_in(x):
+    if (x != x).any():
+        x = torch.where(x != x, 0.0, x)
+    return x * 2
+
+
+def negative_where_all_are_finite_and_large(x):
+    if torch.isfinite(x).all() and (x > 0).all():
+        return -x
+    return x
+
+
+class InitializedOnce(nn.Module):
+    """A layer that takes its mean from the first batch, and says so in a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("ready", torch.tensor([False]))
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x):
+        if not self.ready:
+            self.mean.copy_(x.mean(0))
+            self.ready.fill_(True)
+        return x - self.mean
+
+
+def reads_what_it_wrote(flags, x):
+    first, view = flags, flags.view(1)
+    if first:
+        x = x + 1
+    view.logical_not_()
+    if first:
+        x = x * 2
+    return x

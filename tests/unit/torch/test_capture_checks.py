@@ -5,11 +5,16 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from checked_functions import (  # noqa: E402
+    InitializedOnce,
     both_ways,
     caught_beside,
+    filled_in,
     is_sound,
+    negative_where_all_are_finite_and_large,
     normalized_step,
     raises_in_a_loop,
+    reads_what_it_wrote,
+    skipping_step,
     training_step,
     two_networks,
     ways_to_check,
@@ -193,6 +198,75 @@ def test_a_branch_that_may_go_on_breaks_the_graph(function):
         return function, lambda i: (torch.tensor([1.0, i - 2.0]),), lambda: ()
 
     same_story(make, reason="a branch on a tensor's value")
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize(
+    ("bad", "is_broken"),
+    [([3, 6], False), ([3, 4, 6, 8], True), ([0], False), ([0, 1, 2, 3, 4, 5], False)],
+    ids=["twice", "often", "at first", "for long"],
+)
+def test_whether_numbers_are_finite_is_assumed(compiler, bad, is_broken):
+    def make():
+        step, others = skipping_step()
+        values = [NAN if i in bad else None for i in range(11)]
+        return step, given(values), others
+
+    reason = "a branch on a tensor's value" if is_broken else None
+    captured = same_story(make, calls=11, compiler=compiler, reason=reason)
+    assert is_broken or bad[0] == 0 or not captured.capture.breaks
+
+
+@pytest.mark.parametrize("bad", [[], [2], [0, 1, 2, 4, 5, 6]])
+def test_what_is_filled_in_may_be_assumed(bad):
+    def make():
+        return filled_in, given([NAN if i in bad else None for i in range(8)]), lambda: ()
+
+    same_story(make, calls=8)
+
+
+def test_of_two_conditions_one_may_be_assumed():
+    def make():
+        function = negative_where_all_are_finite_and_large
+        return (
+            function,
+            lambda i: (torch.tensor([1.0, i - 2.0, NAN if i == 5 else 1.0]),),
+            lambda: (),
+        )
+
+    same_story(make, calls=8, reason="a branch on a tensor's value")
+
+
+def test_a_flag_of_a_module_is_guarded():
+    def make():
+        layer = InitializedOnce()
+
+        def step(number, x):
+            return layer(x)
+
+        def arguments(number):
+            if number == 5:
+                layer.ready.fill_(False)
+            return number < 0, *given([None] * 8)(number)
+
+        return step, arguments, lambda: layer
+
+    captured = same_story(make, calls=8)
+    assert not captured.capture.breaks
+    assert len(captured.capture.entries) == 2
+
+
+def test_a_flag_that_the_call_wrote_is_not():
+    flag = torch.tensor(False)
+
+    def make():
+        flag.fill_(False)
+        return reads_what_it_wrote, lambda i: (flag, torch.ones(3)), lambda: flag
+
+    same_story(make, calls=5, reason="a branch on a tensor's value")
 
 
 def test_where_the_first_call_raises_nothing_is_assumed():
