@@ -32,12 +32,9 @@ FIELDS, ITEM_AXES = 8, 4  # as gh_bf16x6.h has them …
 PANEL, PARTS, MOST_DEEP, FEW_PANELS = 32, 3, 16, 2  # … and these; 32 terms are a step of a panel
 MOST_STEPS, MOST_PANELS = 160, 32  # of a block of rows: about half of a core's own cache
 CORE_ELEMENTS = (MOST_STEPS + FEW_PANELS * MOST_DEEP) * PARTS * PANEL**2  # whatever the sizes are
-FEW_PLACES, FEW_TERMS, FEW_PRODUCTS = (
-    64,
-    32,
-    1 << 21,
-)  # from which on it was measured to be faster …
-MOST_MAKING = 1 / 54  # … where no more elements are made into parts for each product
+FEW_PLACES, FEW_TERMS = 64, 32  # rows or columns, and terms, from which on it was measured …
+FEW_PRODUCTS = 1 << 21  # … to be faster, so many in all, …
+MOST_MAKING = 1 / 54  # … where no more elements are taken apart for each of them
 BLOCK_ROWS = 320  # for which a panel of b is made once
 
 

@@ -12,18 +12,19 @@
 #include <unistd.h>
 
 enum {
-  GH_EDGE = 16,             /* rows of a tile, columns of its result */
-  GH_DEEP = 32,             /* terms of sums in a tile */
-  GH_PAIR = 2 * GH_EDGE,    /* rows or columns of a panel */
-  GH_PART_SIZE = 512,            /* elements of a tile */
-  GH_PARTS = 6 * GH_PART_SIZE,   /* elements of a panel for 32 terms */
-  GH_MOST_DEEP = 16,        /* so many times 32 terms at a time … */
-  GH_FEW_PANELS = 2         /* … of so many panels of b */
+  GH_EDGE = 16,                /* rows of a tile, columns of its result */
+  GH_DEEP = 32,                /* terms of sums in a tile */
+  GH_PAIR = 2 * GH_EDGE,       /* rows or columns of a panel */
+  GH_PART_SIZE = 512,          /* elements of a tile */
+  GH_PARTS = 6 * GH_PART_SIZE, /* elements of a panel for 32 terms */
+  GH_MOST_DEEP = 16,           /* so many times 32 terms at a time … */
+  GH_FEW_PANELS = 2            /* … of so many panels of b */
 };
 #define GH_PART(panel, tile, part) ((panel) + (2 * (part) + (tile)) * GH_PART_SIZE)
 
 /* c = a b + bias, without a bias if that is 0: (items, rows, depth) by (items, depth, columns). Steps are
-   those between elements; the axes of the items, outermost first, have steps of their own. A core takes `block_rows` rows at a time. */
+   those between elements; the axes of the items, outermost first, have steps of their own. A core takes
+   `block_rows` rows at a time. */
 enum { GH_ITEM_AXES = 4 };
 typedef struct {
   int64_t rows, columns, depth, a_row, a_term, b_term, b_column, block_rows;
@@ -63,8 +64,8 @@ GH_FN void gh_take_tiles(void) { __asm__ volatile("ldtilecfg %0" : : "m"(gh_tile
     if (tall && wide) _tile_dpbf16ps(3, 5, 7);            \
   } while (0)
 
-/* c = a b for a panel each, or c += a b: `deep` times 32 terms. Not `tall`: 16 rows; not `wide`: 16 columns.
-   The order of the parts is one in which a product loads one side anew. */
+/* c = a b for a panel each, or c += a b: `deep` times 32 terms. Not `tall`: 16 rows; not `wide`: 16
+   columns. The order of the parts is one in which a product loads one side anew. */
 GH_FN void gh_multiply_panels(const uint16_t *a, const uint16_t *b, int64_t deep, float *c, int64_t c_row,
                               const int tall, const int wide, int add) {
   enum { HIGH, MIDDLE, LOW };
@@ -104,9 +105,9 @@ GH_FN void gh_multiply_panels(const uint16_t *a, const uint16_t *b, int64_t deep
 
 /* ---- parts ---------------------------------------------------------------------------------- */
 
-/* The parts of two vectors side by side: in each lane that of `first` and, in the upper half, that of `second`.
-   `spoilt` becomes NaN where an element has no parts: infinity and NaN, and what rounds to infinity. The
-   nearest of bfloat16 has halves away from zero; what the first two leave over has no more than 8 bits. */
+/* The parts of two vectors side by side: in each lane that of `first` and, in the upper half, that of
+   `second`. `spoilt` becomes NaN where an element has no parts: infinity and NaN, and what rounds to infinity.
+   Halves are rounded away from zero; what the first two parts leave over has no more than 8 bits. */
 GH_FN void gh_split(__m512 first, __m512 second, uint16_t *to, __m512 *spoilt) {
   const __m512i upper = _mm512_set1_epi32((int)0xffff0000), half = _mm512_set1_epi32(0x8000);
   GH_UNROLL
@@ -136,11 +137,11 @@ GH_FN __mmask16 gh_there(int64_t count) {
 GH_FN void gh_square(const float *from, int64_t step, int64_t rows, int64_t count, float *to) {
   const __mmask16 there = gh_there(count);
   for (int i = 0; i < GH_EDGE; i++)
-    _mm512_store_ps(to + i * GH_EDGE, i < rows ? _mm512_maskz_loadu_ps(there, from + i * step) : _mm512_setzero_ps());
+    _mm512_store_ps(to + i * GH_EDGE, _mm512_maskz_loadu_ps(i < rows ? there : 0, from + i * step));
 }
 
-/* The parts of a tile: up to 16 rows of a or columns of b, the places, by up to 32 terms. A row of the tile is
-   a place of a, or two terms of b. The terms that share a lane are 16 apart: sums are the same in any order. */
+/* The parts of a tile: up to 16 rows of a or columns of b, the places, by up to 32 terms. A row of the tile
+   is a place of a, or two terms of b. The terms that share a lane are 16 apart, of both. */
 GH_FN void gh_split_tile(const float *from, int64_t place_step, int64_t term_step, int64_t places, int64_t terms,
                          uint16_t *to, const int of_b, __m512 *spoilt) {
   float halves[2][GH_EDGE * GH_EDGE] __attribute__((aligned(64)));
@@ -157,19 +158,23 @@ GH_FN void gh_split_tile(const float *from, int64_t place_step, int64_t term_ste
     else gh_square(at, term_step, left, places, own);
     if (turned) gh_turn_square(own, GH_EDGE, own, GH_EDGE);
   }
-  for (int j = 0; j < GH_EDGE; j++)
-    gh_split(_mm512_load_ps(halves[0] + j * GH_EDGE), _mm512_load_ps(halves[1] + j * GH_EDGE), to + 2 * GH_EDGE * j, spoilt);
+  for (int j = 0; j < GH_EDGE; j++) {
+    const __m512 first = _mm512_load_ps(halves[0] + j * GH_EDGE);
+    const __m512 second = _mm512_load_ps(halves[1] + j * GH_EDGE);
+    gh_split(first, second, to + 2 * GH_EDGE * j, spoilt);
+  }
 }
 
-/* Panels of a or b, of `places` rows or columns in all; `spoilt` as above. The order of the tiles is one in which
-   lines of the cache are read that lie one behind the other. */
+/* Panels of a or b, of `places` rows or columns in all; `spoilt` as above. The order of the tiles is one in
+   which lines of the cache are read that lie one behind the other. */
 GH_FN void gh_split_panels(const float *from, int64_t place_step, int64_t term_step, int64_t places, int64_t terms,
                            uint16_t *to, const int of_b, __m512 *spoilt) {
   const int64_t deep = (terms + GH_DEEP - 1) / GH_DEEP, tiles = (places + GH_EDGE - 1) / GH_EDGE;
   for (int64_t n = 0; n < deep * tiles; n++) {
     const int64_t k = term_step == 1 ? n % deep : n / tiles, t = term_step == 1 ? n / deep : n % tiles;
-    gh_split_tile(from + t * GH_EDGE * place_step + k * GH_DEEP * term_step, place_step, term_step, places - t * GH_EDGE,
-                  terms - k * GH_DEEP, to + (t / 2 * deep + k) * GH_PARTS + t % 2 * GH_PART_SIZE, of_b, spoilt);
+    gh_split_tile(from + t * GH_EDGE * place_step + k * GH_DEEP * term_step, place_step, term_step,
+                  places - t * GH_EDGE, terms - k * GH_DEEP,
+                  to + (t / 2 * deep + k) * GH_PARTS + t % 2 * GH_PART_SIZE, of_b, spoilt);
   }
 }
 
@@ -211,21 +216,24 @@ GH_FN void gh_multiply_some(const uint16_t *a, const uint16_t *b, int64_t deep, 
 }
 
 /* The same sums one after another, in float32: for elements without parts. */
-static void gh_multiply_plainly(const gh_split_product *s, gh_item item, const float *bias, int64_t rows, int64_t columns) {
+static void gh_multiply_plainly(const gh_split_product *s, gh_item item, const float *bias, int64_t rows,
+                                int64_t columns) {
   for (int64_t i = 0; i < rows; i++) {
     const float *a = item.a + i * s->a_row;
     float *c = item.c + i * s->columns;
     for (int64_t j = 0; j < columns; j++) c[j] = 0;
-    for (int64_t k = 0; k < s->depth; k++)
-      for (int64_t j = 0; j < columns; j++) c[j] += a[k * s->a_term] * item.b[k * s->b_term + j * s->b_column];
+    for (int64_t k = 0; k < s->depth; k++) {
+      const float *b = item.b + k * s->b_term;
+      for (int64_t j = 0; j < columns; j++) c[j] += a[k * s->a_term] * b[j * s->b_column];
+    }
     for (int64_t j = 0; j < columns && bias; j++) c[j] += bias[j];
   }
 }
 
-/* A block of an item by one core: `rows` by `columns` from where the item now begins, in the panels of its own.
+/* A block of an item by one core: `rows` by `columns` from where the item now begins, in panels of its own.
    Those of a stay in its cache while those of b are made and pass by. */
-static void gh_multiply_block(const gh_split_product *s, gh_item item, const float *bias, int64_t rows, int64_t columns,
-                              uint16_t *panels) {
+static void gh_multiply_block(const gh_split_product *s, gh_item item, const float *bias, int64_t rows,
+                              int64_t columns, uint16_t *panels) {
   const int64_t width = GH_FEW_PANELS * GH_PAIR, down = gh_times(rows, GH_PAIR);
   const int64_t most_terms = GH_DEEP * gh_even(gh_times(s->depth, GH_DEEP), GH_MOST_DEEP);
   uint16_t *b = panels + down * (most_terms / GH_DEEP) * GH_PARTS;
@@ -235,18 +243,21 @@ static void gh_multiply_block(const gh_split_product *s, gh_item item, const flo
     gh_split_panels(item.a + k * s->a_term, s->a_row, s->a_term, rows, terms, panels, 0, &spoilt);
     for (int64_t column = 0; column < columns; column += width) {
       const int64_t some = gh_least(width, columns - column);
-      gh_split_panels(item.b + k * s->b_term + column * s->b_column, s->b_column, s->b_term, some, terms, b, 1, &spoilt);
+      const float *from = item.b + k * s->b_term + column * s->b_column;
+      gh_split_panels(from, s->b_column, s->b_term, some, terms, b, 1, &spoilt);
       for (int64_t j = 0; j < some; j += GH_PAIR)
         for (int64_t i = 0; i < down; i++)
           gh_multiply_some(panels + i * deep * GH_PARTS, b + j / GH_PAIR * deep * GH_PARTS, deep,
-                           item.c + i * GH_PAIR * s->columns + column + j, s->columns, rows - i * GH_PAIR,
-                           some - j, k > 0, bias && !k ? bias + column + j : 0);
+                           item.c + i * GH_PAIR * s->columns + column + j, s->columns,
+                           rows - i * GH_PAIR, some - j, k > 0, bias && !k ? bias + column + j : 0);
     }
   }
-  if (_mm512_cmp_ps_mask(spoilt, spoilt, _CMP_UNORD_Q)) gh_multiply_plainly(s, item, bias, rows, columns);
+  if (_mm512_cmp_ps_mask(spoilt, spoilt, _CMP_UNORD_Q))
+    gh_multiply_plainly(s, item, bias, rows, columns);
 }
 
-GH_FN gh_item gh_item_of(const gh_split_product *s, int64_t number, const float *a, const float *b, float *c) {
+GH_FN gh_item gh_item_of(const gh_split_product *s, int64_t number, const float *a, const float *b,
+                         float *c) {
   gh_item item = {a, b, c + number * s->rows * s->columns};
   for (int axis = GH_ITEM_AXES - 1; axis >= 0; axis--) {
     const int64_t i = number % s->counts[axis];
@@ -258,13 +269,14 @@ GH_FN gh_item gh_item_of(const gh_split_product *s, int64_t number, const float 
 }
 
 /* Cores share the blocks of all items; each has `part` elements of the memory for panels. */
-static void gh_multiply_items(const gh_split_product *s, const float *a, const float *b, float *c, const float *bias,
-                              uint16_t *panels, int64_t part, int most_threads) {
+static void gh_multiply_items(const gh_split_product *s, const float *a, const float *b, float *c,
+                              const float *bias, uint16_t *panels, int64_t part, int most_threads) {
   const int64_t across = gh_times(s->columns, GH_PAIR);
   const int64_t blocks = gh_times(s->rows, s->block_rows), threads = gh_threads(most_threads);
-  int64_t items = 1, strips = 1; /* strips of the columns: for as much work for each core */
-  for (int axis = 0; axis < GH_ITEM_AXES; axis++) items *= s->counts[axis];
-  while (items * blocks * strips % threads && items * blocks * strips < 8 * threads && strips < across) strips++;
+  int64_t tasks = blocks, strips = 1; /* strips of the columns: for as much work for each core */
+  for (int axis = 0; axis < GH_ITEM_AXES; axis++) tasks *= s->counts[axis];
+  const int64_t items = tasks / blocks;
+  while (tasks * strips % threads && tasks * strips < 8 * threads && strips < across) strips++;
   #pragma omp parallel num_threads(threads)
   {
     gh_take_tiles();
@@ -278,8 +290,8 @@ static void gh_multiply_items(const gh_split_product *s, const float *a, const f
           item.a += row * s->a_row;
           item.b += column * s->b_column;
           item.c += row * s->columns + column;
-          gh_multiply_block(s, item, bias ? bias + column : 0, gh_least(s->block_rows, s->rows - row), end - column,
-                            panels + omp_get_thread_num() * part);
+          gh_multiply_block(s, item, bias ? bias + column : 0, gh_least(s->block_rows, s->rows - row),
+                            end - column, panels + omp_get_thread_num() * part);
         }
     _tile_release();
   }
