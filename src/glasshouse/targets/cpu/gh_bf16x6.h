@@ -17,8 +17,7 @@ enum {
   GH_PAIR = 2 * GH_EDGE,       /* rows or columns of a panel */
   GH_PART_SIZE = 512,          /* elements of a tile */
   GH_PARTS = 6 * GH_PART_SIZE, /* elements of a panel for 32 terms */
-  GH_MOST_DEEP = 16,           /* so many times 32 terms at a time … */
-  GH_FEW_PANELS = 2            /* … of so many panels of b */
+  GH_MOST_DEEP = 16            /* so many times 32 terms are in panels at a time */
 };
 #define GH_PART(panel, tile, part) ((panel) + (2 * (part) + (tile)) * GH_PART_SIZE)
 
@@ -33,6 +32,135 @@ typedef struct {
 
 /* Where one of its items lies. */
 typedef struct { const float *a, *b; float *c; } gh_item;
+
+/* ---- parts ---------------------------------------------------------------------------------- */
+
+/* The parts of two vectors side by side: in each lane that of `first` and, in the upper half, that of
+   `second`. `spoilt` becomes NaN where an element has no parts: infinity and NaN, and what rounds to
+   infinity. Halves are rounded away from zero; what the first two parts leave over has at most 8 bits. */
+GH_FN void gh_split(__m512 first, __m512 second, uint16_t *to, __m512 *spoilt) {
+  const __m512i upper = _mm512_set1_epi32((int)0xffff0000), half = _mm512_set1_epi32(0x8000);
+  GH_UNROLL
+  for (int part = 0; part < 3; part++) {
+    __m512i a = _mm512_castps_si512(first), b = _mm512_castps_si512(second);
+    if (part < 2) {
+      a = _mm512_add_epi32(a, half);
+      b = _mm512_add_epi32(b, half);
+      first = _mm512_sub_ps(first, _mm512_castsi512_ps(_mm512_and_epi32(a, upper)));
+      second = _mm512_sub_ps(second, _mm512_castsi512_ps(_mm512_and_epi32(b, upper)));
+    }
+    /* Bits of b where `upper` has ones, else those of a's upper half. */
+    const __m512i both = _mm512_ternarylogic_epi32(upper, b, _mm512_srli_epi32(a, 16), 0xca);
+    _mm512_storeu_si512(GH_PART(to, 0, part), both);
+    if (part) continue;
+    *spoilt = _mm512_fmadd_ps(first, _mm512_setzero_ps(), *spoilt);
+    *spoilt = _mm512_fmadd_ps(second, _mm512_setzero_ps(), *spoilt);
+  }
+}
+
+/* Which of 16 elements are there, of `count` from the first on; none if that is negative. */
+GH_FN __mmask16 gh_there(int64_t count) {
+  return count >= 16 ? (__mmask16)0xffff : count > 0 ? (__mmask16)((1u << count) - 1) : (__mmask16)0;
+}
+
+/* Rows of 16 elements, of which `rows` rows and `count` in each are there; zeros for the others. */
+GH_FN void gh_square(const float *from, int64_t step, int64_t rows, int64_t count, float *to) {
+  const __mmask16 there = gh_there(count);
+  for (int i = 0; i < GH_EDGE; i++)
+    _mm512_store_ps(to + i * GH_EDGE, _mm512_maskz_loadu_ps(i < rows ? there : 0, from + i * step));
+}
+
+/* Panels in the making: of a, or of b (`of_b`), `places` rows or columns from `from` on by `terms` terms,
+   in `tiles` of up to 16 places by 32 terms. A row of a tile is a place of a, or two terms of b; the terms
+   that share a lane are 16 apart, of both. A tile takes GH_TURNS, of which `done` are: two squares of its
+   elements in `halves`, whose rows are the tile's, and then the parts of row after row. */
+enum { GH_TURNS = 2 + GH_EDGE };
+typedef struct {
+  float halves[2][GH_EDGE * GH_EDGE] __attribute__((aligned(64)));
+  __m512 spoilt;
+  const float *from, *tile_from;
+  uint16_t *to, *tile_to;
+  int64_t place_step, term_step, places, terms, deep, tiles, tile, tile_places, tile_terms;
+  int64_t turns, chances, credit; /* see gh_make_some */
+  int of_b, done;
+} gh_maker;
+
+/* Begin with panels, which are made within so many chances. */
+GH_FN void gh_begin(gh_maker *m, const float *from, int64_t place_step, int64_t term_step,
+                    int64_t places, int64_t terms, uint16_t *to, int of_b, int64_t chances) {
+  m->spoilt = _mm512_setzero_ps();
+  m->from = from;
+  m->to = to;
+  m->place_step = place_step;
+  m->term_step = term_step;
+  m->places = places;
+  m->terms = terms;
+  m->deep = (terms + GH_DEEP - 1) / GH_DEEP;
+  m->tiles = places > 0 ? (places + GH_EDGE - 1) / GH_EDGE * m->deep : 0;
+  m->turns = m->tiles * GH_TURNS;
+  m->chances = chances;
+  m->tile = m->credit = 0;
+  m->of_b = of_b;
+  m->done = 0;
+}
+
+/* The order of tiles is one in which lines of the cache are read that lie one behind the other. */
+GH_FN void gh_begin_tile(gh_maker *m) {
+  const int64_t n = m->tile, deep = m->deep, across = m->tiles / deep;
+  const int in_rows = m->term_step == 1;
+  const int64_t k = in_rows ? n % deep : n / across, t = in_rows ? n / deep : n % across;
+  m->tile_from = m->from + t * GH_EDGE * m->place_step + k * GH_DEEP * m->term_step;
+  m->tile_to = m->to + (t / 2 * deep + k) * GH_PARTS + t % 2 * GH_PART_SIZE;
+  m->tile_places = m->places - t * GH_EDGE;
+  m->tile_terms = m->terms - k * GH_DEEP;
+}
+
+/* The elements of half a tile, as they lie in memory or turned; zeros for those that are not there. */
+GH_FN void gh_fill_half(gh_maker *m, int half) {
+  const int in_rows = m->term_step == 1, turned = in_rows == m->of_b;
+  const int64_t places = m->tile_places, terms = m->tile_terms - half * GH_EDGE;
+  const int64_t step = in_rows ? m->place_step : m->term_step, ahead = GH_DEEP * m->term_step;
+  const float *from = m->tile_from + half * GH_EDGE * m->term_step;
+  float *to = m->halves[half];
+  for (int i = 0; i < GH_EDGE; i++) __builtin_prefetch(from + i * step + ahead, 0, 3); /* the next terms */
+  if (turned && places >= GH_EDGE && terms >= GH_EDGE) {
+    gh_turn_square(from, step, to, GH_EDGE);
+    return;
+  }
+  gh_square(from, step, in_rows ? places : terms, in_rows ? terms : places, to);
+  if (turned) gh_turn_square(to, GH_EDGE, to, GH_EDGE);
+}
+
+GH_FN void gh_split_row(gh_maker *m, int row) {
+  const __m512 first = _mm512_load_ps(m->halves[0] + row * GH_EDGE);
+  const __m512 second = _mm512_load_ps(m->halves[1] + row * GH_EDGE);
+  gh_split(first, second, m->tile_to + 2 * GH_EDGE * row, &m->spoilt);
+}
+
+/* All tiles, one after the other. */
+static __attribute__((noinline)) void gh_make_all(gh_maker *m) {
+  for (; m->tile < m->tiles; m->tile++) {
+    gh_begin_tile(m);
+    gh_fill_half(m, 0);
+    gh_fill_half(m, 1);
+    for (int row = 0; row < GH_EDGE; row++) gh_split_row(m, row);
+  }
+}
+
+/* Some of a tile, a few instructions. */
+static __attribute__((noinline)) void gh_make_turn(gh_maker *m) {
+  if (!m->done) gh_begin_tile(m);
+  if (m->done < 2) gh_fill_half(m, m->done);
+  else gh_split_row(m, m->done - 2);
+  if (++m->done < GH_TURNS) return;
+  m->done = 0;
+  m->tile++;
+}
+
+/* At each chance so many turns that all are taken at the last one. */
+GH_FN void gh_make_some(gh_maker *m) {
+  for (m->credit += m->turns; m->credit >= m->chances; m->credit -= m->chances) gh_make_turn(m);
+}
 
 /* ---- the unit ------------------------------------------------------------------------------- */
 
@@ -62,12 +190,15 @@ GH_FN void gh_take_tiles(void) { __asm__ volatile("ldtilecfg %0" : : "m"(gh_tile
     if (wide) _tile_dpbf16ps(1, 4, 7);                    \
     if (tall) _tile_dpbf16ps(2, 5, 6);                    \
     if (tall && wide) _tile_dpbf16ps(3, 5, 7);            \
+    gh_make_some(next);                                   \
   } while (0)
+enum { GH_CHANCES = 6 }; /* of 32 terms of two panels: products of parts */
 
 /* c = a b for a panel each, or c += a b: `deep` times 32 terms. Not `tall`: 16 rows; not `wide`: 16
-   columns. The order of the parts is one in which a product loads one side anew. */
+   columns. The order of the parts is one in which a product loads one side anew. Meanwhile `next` is
+   made: the unit takes long for its products, and other instructions run beside them. */
 GH_FN void gh_multiply_panels(const uint16_t *a, const uint16_t *b, int64_t deep, float *c, int64_t c_row,
-                              const int tall, const int wide, int add) {
+                              const int tall, const int wide, int add, gh_maker *next) {
   enum { HIGH, MIDDLE, LOW };
   const int64_t bytes = 4 * c_row;
   float *below = c + GH_EDGE * c_row;
@@ -103,81 +234,6 @@ GH_FN void gh_multiply_panels(const uint16_t *a, const uint16_t *b, int64_t deep
   if (tall && wide) _tile_stored(3, below + GH_EDGE, bytes);
 }
 
-/* ---- parts ---------------------------------------------------------------------------------- */
-
-/* The parts of two vectors side by side: in each lane that of `first` and, in the upper half, that of
-   `second`. `spoilt` becomes NaN where an element has no parts: infinity and NaN, and what rounds to infinity.
-   Halves are rounded away from zero; what the first two parts leave over has no more than 8 bits. */
-GH_FN void gh_split(__m512 first, __m512 second, uint16_t *to, __m512 *spoilt) {
-  const __m512i upper = _mm512_set1_epi32((int)0xffff0000), half = _mm512_set1_epi32(0x8000);
-  GH_UNROLL
-  for (int part = 0; part < 3; part++) {
-    __m512i a = _mm512_castps_si512(first), b = _mm512_castps_si512(second);
-    if (part < 2) {
-      a = _mm512_add_epi32(a, half);
-      b = _mm512_add_epi32(b, half);
-      first = _mm512_sub_ps(first, _mm512_castsi512_ps(_mm512_and_epi32(a, upper)));
-      second = _mm512_sub_ps(second, _mm512_castsi512_ps(_mm512_and_epi32(b, upper)));
-    }
-    /* Bits of b where `upper` has ones, else those of a's upper half. */
-    const __m512i both = _mm512_ternarylogic_epi32(upper, b, _mm512_srli_epi32(a, 16), 0xca);
-    _mm512_storeu_si512(GH_PART(to, 0, part), both);
-    if (part) continue;
-    *spoilt = _mm512_fmadd_ps(first, _mm512_setzero_ps(), *spoilt);
-    *spoilt = _mm512_fmadd_ps(second, _mm512_setzero_ps(), *spoilt);
-  }
-}
-
-/* Which of 16 elements are there, of `count` from the first on; none if that is negative. */
-GH_FN __mmask16 gh_there(int64_t count) {
-  return count >= 16 ? (__mmask16)0xffff : count > 0 ? (__mmask16)((1u << count) - 1) : (__mmask16)0;
-}
-
-/* Rows of 16 elements, of which `rows` rows and `count` in each are there; zeros for the others. */
-GH_FN void gh_square(const float *from, int64_t step, int64_t rows, int64_t count, float *to) {
-  const __mmask16 there = gh_there(count);
-  for (int i = 0; i < GH_EDGE; i++)
-    _mm512_store_ps(to + i * GH_EDGE, _mm512_maskz_loadu_ps(i < rows ? there : 0, from + i * step));
-}
-
-/* The parts of a tile: up to 16 rows of a or columns of b, the places, by up to 32 terms. A row of the tile
-   is a place of a, or two terms of b. The terms that share a lane are 16 apart, of both. */
-GH_FN void gh_split_tile(const float *from, int64_t place_step, int64_t term_step, int64_t places, int64_t terms,
-                         uint16_t *to, const int of_b, __m512 *spoilt) {
-  float halves[2][GH_EDGE * GH_EDGE] __attribute__((aligned(64)));
-  const int in_rows = term_step == 1, turned = in_rows == of_b;
-  for (int half = 0; half < 2; half++) {
-    float *own = halves[half];
-    const int64_t left = terms - half * GH_EDGE;
-    const float *at = from + half * GH_EDGE * term_step;
-    if (turned && places >= GH_EDGE && left >= GH_EDGE) {
-      gh_turn_square(at, in_rows ? place_step : term_step, own, GH_EDGE);
-      continue;
-    }
-    if (in_rows) gh_square(at, place_step, places, left, own);
-    else gh_square(at, term_step, left, places, own);
-    if (turned) gh_turn_square(own, GH_EDGE, own, GH_EDGE);
-  }
-  for (int j = 0; j < GH_EDGE; j++) {
-    const __m512 first = _mm512_load_ps(halves[0] + j * GH_EDGE);
-    const __m512 second = _mm512_load_ps(halves[1] + j * GH_EDGE);
-    gh_split(first, second, to + 2 * GH_EDGE * j, spoilt);
-  }
-}
-
-/* Panels of a or b, of `places` rows or columns in all; `spoilt` as above. The order of the tiles is one in
-   which lines of the cache are read that lie one behind the other. */
-GH_FN void gh_split_panels(const float *from, int64_t place_step, int64_t term_step, int64_t places, int64_t terms,
-                           uint16_t *to, const int of_b, __m512 *spoilt) {
-  const int64_t deep = (terms + GH_DEEP - 1) / GH_DEEP, tiles = (places + GH_EDGE - 1) / GH_EDGE;
-  for (int64_t n = 0; n < deep * tiles; n++) {
-    const int64_t k = term_step == 1 ? n % deep : n / tiles, t = term_step == 1 ? n / deep : n % tiles;
-    gh_split_tile(from + t * GH_EDGE * place_step + k * GH_DEEP * term_step, place_step, term_step,
-                  places - t * GH_EDGE, terms - k * GH_DEEP,
-                  to + (t / 2 * deep + k) * GH_PARTS + t % 2 * GH_PART_SIZE, of_b, spoilt);
-  }
-}
-
 /* ---- products ------------------------------------------------------------------------------- */
 
 GH_FN int64_t gh_least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -188,20 +244,20 @@ GH_FN int64_t gh_even(int64_t count, int64_t most) { return gh_times(count, gh_t
 
 /* c (+)= a b for a panel each, of which `rows` rows and `columns` columns are there, + a bias, if any. */
 GH_FN void gh_multiply_some(const uint16_t *a, const uint16_t *b, int64_t deep, float *c, int64_t c_row,
-                            int64_t rows, int64_t columns, int add, const float *bias) {
+                            int64_t rows, int64_t columns, int add, const float *bias, gh_maker *next) {
   if (!bias && rows >= GH_PAIR && columns >= GH_PAIR) {
     for (int i = GH_PAIR; i < 2 * GH_PAIR && !add && i < rows; i++) { /* fetched for what comes next */
       __builtin_prefetch(c + i * c_row, 1, 3);
       __builtin_prefetch(c + i * c_row + GH_EDGE, 1, 3);
     }
-    gh_multiply_panels(a, b, deep, c, c_row, 1, 1, add);
+    gh_multiply_panels(a, b, deep, c, c_row, 1, 1, add, next);
     return;
   }
   float own[GH_PAIR * GH_PAIR] __attribute__((aligned(64)));
-  if (rows > GH_EDGE && columns > GH_EDGE) gh_multiply_panels(a, b, deep, own, GH_PAIR, 1, 1, 0);
-  else if (rows > GH_EDGE) gh_multiply_panels(a, b, deep, own, GH_PAIR, 1, 0, 0);
-  else if (columns > GH_EDGE) gh_multiply_panels(a, b, deep, own, GH_PAIR, 0, 1, 0);
-  else gh_multiply_panels(a, b, deep, own, GH_PAIR, 0, 0, 0);
+  if (rows > GH_EDGE && columns > GH_EDGE) gh_multiply_panels(a, b, deep, own, GH_PAIR, 1, 1, 0, next);
+  else if (rows > GH_EDGE) gh_multiply_panels(a, b, deep, own, GH_PAIR, 1, 0, 0, next);
+  else if (columns > GH_EDGE) gh_multiply_panels(a, b, deep, own, GH_PAIR, 0, 1, 0, next);
+  else gh_multiply_panels(a, b, deep, own, GH_PAIR, 0, 0, 0, next);
   rows = gh_least(rows, GH_PAIR);
   columns = gh_least(columns, GH_PAIR);
   for (int64_t i = 0; i < rows; i++)
@@ -231,25 +287,31 @@ static void gh_multiply_plainly(const gh_split_product *s, gh_item item, const f
 }
 
 /* A block of an item by one core: `rows` by `columns` from where the item now begins, in panels of its own.
-   Those of a stay in its cache while those of b are made and pass by. */
+   Those of a stay in its cache while those of b pass by, two of them: one that is multiplied, and the next. */
 static void gh_multiply_block(const gh_split_product *s, gh_item item, const float *bias, int64_t rows,
                               int64_t columns, uint16_t *panels) {
-  const int64_t width = GH_FEW_PANELS * GH_PAIR, down = gh_times(rows, GH_PAIR);
-  const int64_t most_terms = GH_DEEP * gh_even(gh_times(s->depth, GH_DEEP), GH_MOST_DEEP);
-  uint16_t *b = panels + down * (most_terms / GH_DEEP) * GH_PARTS;
+  const int64_t down = gh_times(rows, GH_PAIR), most = gh_even(gh_times(s->depth, GH_DEEP), GH_MOST_DEEP);
+  uint16_t *of_b[2] = {panels + down * most * GH_PARTS, panels + (down + 1) * most * GH_PARTS};
   __m512 spoilt = _mm512_setzero_ps();
-  for (int64_t k = 0; k < s->depth; k += most_terms) {
-    const int64_t terms = gh_least(most_terms, s->depth - k), deep = gh_times(terms, GH_DEEP);
-    gh_split_panels(item.a + k * s->a_term, s->a_row, s->a_term, rows, terms, panels, 0, &spoilt);
-    for (int64_t column = 0; column < columns; column += width) {
-      const int64_t some = gh_least(width, columns - column);
-      const float *from = item.b + k * s->b_term + column * s->b_column;
-      gh_split_panels(from, s->b_column, s->b_term, some, terms, b, 1, &spoilt);
-      for (int64_t j = 0; j < some; j += GH_PAIR)
-        for (int64_t i = 0; i < down; i++)
-          gh_multiply_some(panels + i * deep * GH_PARTS, b + j / GH_PAIR * deep * GH_PARTS, deep,
-                           item.c + i * GH_PAIR * s->columns + column + j, s->columns,
-                           rows - i * GH_PAIR, some - j, k > 0, bias && !k ? bias + column + j : 0);
+  gh_maker next;
+  for (int64_t k = 0; k < s->depth; k += most * GH_DEEP) {
+    const int64_t terms = gh_least(most * GH_DEEP, s->depth - k), deep = gh_times(terms, GH_DEEP);
+    const float *from = item.b + k * s->b_term;
+    gh_begin(&next, item.a + k * s->a_term, s->a_row, s->a_term, rows, terms, panels, 0, 1);
+    gh_make_all(&next);
+    spoilt = _mm512_add_ps(spoilt, next.spoilt);
+    gh_begin(&next, from, s->b_column, s->b_term, gh_least(columns, GH_PAIR), terms, of_b[0], 1, 1);
+    gh_make_all(&next);
+    spoilt = _mm512_add_ps(spoilt, next.spoilt);
+    for (int64_t n = 0; n * GH_PAIR < columns; n++) {
+      const int64_t j = n * GH_PAIR, behind = j + GH_PAIR, left = gh_least(columns - behind, GH_PAIR);
+      gh_begin(&next, from + behind * s->b_column, s->b_column, s->b_term, left, terms, of_b[(n + 1) % 2],
+               1, GH_CHANCES * down * deep);
+      for (int64_t i = 0; i < down; i++)
+        gh_multiply_some(panels + i * deep * GH_PARTS, of_b[n % 2], deep,
+                         item.c + i * GH_PAIR * s->columns + j, s->columns, rows - i * GH_PAIR, columns - j,
+                         k > 0, bias && !k ? bias + j : 0, &next);
+      spoilt = _mm512_add_ps(spoilt, next.spoilt);
     }
   }
   if (_mm512_cmp_ps_mask(spoilt, spoilt, _CMP_UNORD_Q))
