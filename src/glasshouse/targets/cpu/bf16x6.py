@@ -54,9 +54,16 @@ class SplitProducts(Lowerer):
     has_scratch, moves_scratch = True, False
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
-        if node.host is not None or not is_supported(node):
+        if node.host is not None or not self.takes(node):
             return None
         return with_epilogue(graph, node, takes_relu=False)
+
+    def takes(self, node: Node) -> bool:
+        """Whether a node is such a product, and one that is faster so."""
+        *items, rows, columns = node.shape
+        terms = node.inputs[0].shape[-1]
+        fits = len(items) <= ITEM_AXES and is_faster(prod(items), rows, columns, terms)
+        return fits and is_possible(node)
 
     def plan(self, lowering, claim: Claim) -> bool:
         node, (bias, _) = claim.nodes[0], claim.plan
@@ -112,14 +119,8 @@ def has_tiles() -> bool:
 
 
 def is_possible(node: Node) -> bool:
-    return flags.bf16x6 and all(x.dtype is float32 and x.spec.size for x in (node, *node.inputs))
-
-
-def is_supported(node: Node) -> bool:
-    *items, rows, columns = node.shape
-    terms = node.inputs[0].shape[-1]
-    fits = len(items) <= ITEM_AXES and is_faster(prod(items), rows, columns, terms)
-    return fits and is_possible(node) and has_tiles()
+    plain = all(x.dtype is float32 and x.spec.size for x in (node, *node.inputs))
+    return plain and flags.bf16x6 and has_tiles()
 
 
 def is_faster(items: int, rows: int, columns: int, terms: int) -> bool:

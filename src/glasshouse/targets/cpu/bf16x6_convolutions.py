@@ -5,11 +5,10 @@ oneDNN's convolution is the twin."""
 
 from math import prod
 
-from glasshouse.compile.lowerer import Claim, GraphUsers
+from glasshouse.compile.lowerer import Claim
 from glasshouse.compile.view import View
 from glasshouse.graph.graph import Node
-from glasshouse.targets.cpu.bf16x6 import SplitProducts, has_tiles, is_faster, is_possible
-from glasshouse.targets.cpu.epilogues import with_epilogue
+from glasshouse.targets.cpu.bf16x6 import SplitProducts, is_faster, is_possible
 from glasshouse.targets.cpu.layouts import channels_last, channels_last_view
 
 
@@ -18,10 +17,19 @@ class SplitConvolutions(SplitProducts):
 
     ops = ("conv", "conv_data_grad", "conv_weight_grad")
 
-    def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
-        if node.host is not None or not is_supported(node):
-            return None
-        return with_epilogue(graph, node, takes_relu=False)
+    def takes(self, node: Node) -> bool:
+        attrs, data = node.attrs, node.inputs[0]
+        weight = node.shape if node.op == "conv_weight_grad" else node.inputs[1].shape
+        plain = prod(weight[2:]) == 1 and attrs["groups"] == 1 and {*attrs["stride"]} == {1}
+        made, taken = weight[:2]
+        count = data.shape[0] * prod(data.shape[2:])
+        sizes = {
+            "conv": (count, made, taken),
+            "conv_data_grad": (count, taken, made),
+            "conv_weight_grad": (made, taken, count),
+        }
+        fits = plain and not any(map(sum, attrs["padding"]))
+        return fits and is_faster(1, *sizes[node.op]) and is_possible(node)
 
     def plan(self, lowering, claim: Claim) -> bool:
         node, (bias, _) = claim.nodes[0], claim.plan
@@ -35,22 +43,6 @@ class SplitConvolutions(SplitProducts):
         target = lowering.buffer(node.spec, channels_last(node.spec.ndim), node)
         self.add_step(lowering, claim, (data, second), bias, target)
         return True
-
-
-def is_supported(node: Node) -> bool:
-    attrs, data = node.attrs, node.inputs[0]
-    weight = node.shape if node.op == "conv_weight_grad" else node.inputs[1].shape
-    plain = prod(weight[2:]) == 1 and attrs["groups"] == 1 and {*attrs["stride"]} == {1}
-    if not (plain and not any(map(sum, attrs["padding"])) and is_possible(node)):
-        return False
-    made, taken = weight[:2]
-    count = data.shape[0] * prod(data.shape[2:])
-    sizes = {
-        "conv": (count, made, taken),
-        "conv_data_grad": (count, taken, made),
-        "conv_weight_grad": (made, taken, count),
-    }
-    return is_faster(1, *sizes[node.op]) and has_tiles()
 
 
 def positions(lowering, node: Node) -> View:

@@ -33,6 +33,9 @@ typedef struct {
 /* Where one of its items lies. */
 typedef struct { const float *a, *b; float *c; } gh_item;
 
+GH_FN int64_t gh_least(int64_t a, int64_t b) { return a < b ? a : b; }
+GH_FN int64_t gh_times(int64_t count, int64_t unit) { return (count + unit - 1) / unit; }
+
 /* ---- parts ---------------------------------------------------------------------------------- */
 
 /* The parts of two vectors side by side: in each lane that of `first` and, in the upper half, that of
@@ -95,8 +98,8 @@ GH_FN void gh_begin(gh_maker *m, const float *from, int64_t place_step, int64_t 
   m->term_step = term_step;
   m->places = places;
   m->terms = terms;
-  m->deep = (terms + GH_DEEP - 1) / GH_DEEP;
-  m->tiles = places > 0 ? (places + GH_EDGE - 1) / GH_EDGE * m->deep : 0;
+  m->deep = gh_times(terms, GH_DEEP);
+  m->tiles = places > 0 ? gh_times(places, GH_EDGE) * m->deep : 0;
   m->turns = m->tiles * GH_TURNS;
   m->chances = chances;
   m->tile = m->credit = 0;
@@ -235,9 +238,6 @@ GH_FN void gh_multiply_panels(const uint16_t *a, const uint16_t *b, int64_t deep
 }
 
 /* ---- products ------------------------------------------------------------------------------- */
-
-GH_FN int64_t gh_least(int64_t a, int64_t b) { return a < b ? a : b; }
-GH_FN int64_t gh_times(int64_t count, int64_t unit) { return (count + unit - 1) / unit; }
 
 /* At most `most`, so that all of `count` are in parts of the same size. */
 GH_FN int64_t gh_even(int64_t count, int64_t most) { return gh_times(count, gh_times(count, most)); }
