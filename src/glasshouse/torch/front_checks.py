@@ -105,7 +105,7 @@ class TorchCheckFront(FrontEnd):
                 continue
             if name not in JOINING:
                 return False
-            waiting += [x for x in node.args if isinstance(x, IRNode)]
+            waiting += node.all_input_nodes
         return True
 
     def is_failed_check(self, error):

@@ -10,6 +10,7 @@ from checked_functions import (  # noqa: E402
     caught_beside,
     filled_in,
     is_sound,
+    named_condition,
     negative_where_all_are_finite_and_large,
     normalized_step,
     raises_in_a_loop,
@@ -192,7 +193,7 @@ def test_an_error_that_the_function_itself_catches(compiler):
     assert not same_story(make, calls=4, compiler=compiler).capture.breaks
 
 
-@pytest.mark.parametrize("function", [both_ways, caught_beside, raises_in_a_loop])
+@pytest.mark.parametrize("function", [both_ways, named_condition, caught_beside, raises_in_a_loop])
 def test_a_branch_that_may_go_on_breaks_the_graph(function):
     def make():
         return function, lambda i: (torch.tensor([1.0, i - 2.0]),), lambda: ()
