@@ -37,11 +37,12 @@ class Target:
     lends_outputs = False  # whether values in between lie in outputs that are not yet written
     sets_apart = False  # whether large values in between have memory of their own, while they live
 
-    def __init__(self, name: str, lowerers, fused: Lowerer, host: Lowerer, dialect=None):
+    def __init__(self, name: str, lowerers, fused: Lowerer, host: Lowerer, dialect=None, passes=()):
         self.name, self.dialect = name, dialect or Dialect()
         self.fused, self.host = fused, host
         self.lowerers: list[Lowerer] = [*lowerers, fused, host]
-        self.passes: tuple[Callable[[Graph], Graph], ...] = ()  # of a user's, after the compiler's
+        # Over graphs, behind the compiler's: the target's own, then a user's.
+        self.passes: tuple[Callable[[Graph], Graph], ...] = tuple(passes)
         self.extended: dict[Any, Target] = {}
 
     # -- which code it makes -------------------------------------------------------------------

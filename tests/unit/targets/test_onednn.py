@@ -108,6 +108,7 @@ def test_matrices_go_into_the_layout_of_a_large_product(without_bf16x6, rows, co
     a, b = (rng.standard_normal(s, np.float32) for s in ((rows, 64), (64, columns)))
     found = (gh.tensor(a) @ gh.tensor(b)).numpy()
     np.testing.assert_allclose(found, a @ b, rtol=1e-4, atol=1e-4)
+    reordered &= onednn.library().chooses_panels
     assert any("reorder" in info.kind or "reorder" in info.name for info in steps()) == reordered
 
 
@@ -117,4 +118,5 @@ def test_a_matrix_that_lies_in_columns_is_copied_for_many_rows(without_bf16x6, r
     a, b = (rng.standard_normal(s, np.float32) for s in ((rows, 64), (128, 64)))
     found = (gh.tensor(a) @ gh.tensor(b).T).numpy()
     np.testing.assert_allclose(found, a @ b.T, rtol=1e-4, atol=1e-4)
+    copied &= onednn.library().chooses_panels
     assert [info.name for info in steps()] == ["transpose"] * copied + ["matmul"]

@@ -13,6 +13,10 @@ pytestmark = [
     pytest.mark.usefixtures("without_bf16x6"),
     pytest.mark.skipif(onednn.library() is None, reason="oneDNN is not here"),
 ]
+needs_panels = pytest.mark.skipif(
+    onednn.library() is None or not onednn.library().chooses_panels,
+    reason="oneDNN takes matrices as they lie here",
+)
 LAID_OUT = {"first": (True, False), "second": (False, True), "both": (True, True)}
 
 
@@ -29,6 +33,7 @@ def copies() -> int:
     return sum(info.kind == "transpose" for p in entries for info in p.step_infos())
 
 
+@needs_panels
 @pytest.mark.parametrize("across", LAID_OUT)
 @pytest.mark.parametrize(
     ("rows", "columns", "depth"),
@@ -42,6 +47,7 @@ def test_products_are_exact(rows, columns, depth, across):
     assert copies() == a + (b and depth % 16 == 0)
 
 
+@needs_panels
 @pytest.mark.parametrize("across", LAID_OUT)
 def test_onednns_reading_across_is_the_twin(monkeypatch, across):
     rng = np.random.default_rng(3)
@@ -57,6 +63,7 @@ def test_onednns_reading_across_is_the_twin(monkeypatch, across):
     np.testing.assert_allclose(ours, twin, rtol=0, atol=1e-5 * np.abs(twin).max())
 
 
+@needs_panels
 def test_parts_of_wider_matrices_are_copied():
     whole, x = whole_numbers(1100, 900, False)
     second, y = whole_numbers(TERMS_ACROSS, 800, False)
@@ -67,6 +74,7 @@ def test_parts_of_wider_matrices_are_copied():
     assert copies() == 1
 
 
+@needs_panels
 @pytest.mark.parametrize("threads", [1, 2])
 def test_threads_share_a_copy(threads):
     with threads_used(threads):
@@ -87,6 +95,7 @@ def test_a_first_operand_is_read_as_it_lies_where_a_copy_costs_more(rows, column
     assert copies() == 0
 
 
+@needs_panels
 def test_a_gradient_of_a_layer_is_eagers():
     """Of the weight, the columns of the gradient are read."""
     rng = np.random.default_rng(4)
@@ -103,3 +112,13 @@ def test_a_gradient_of_a_layer_is_eagers():
     with gh.backends.use("numpy"):
         expected = gradient()
     np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("across", LAID_OUT)
+def test_matrices_are_read_as_they_lie_where_onednn_makes_panels_itself(monkeypatch, across):
+    monkeypatch.setattr(onednn.library(), "chooses_panels", False)
+    a, b = LAID_OUT[across]
+    first, x = whole_numbers(1030, 1040, a)
+    second, y = whole_numbers(1040, 1001, b)
+    np.testing.assert_array_equal((x @ y).numpy(), first @ second)
+    assert copies() == 0

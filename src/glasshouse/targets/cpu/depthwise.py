@@ -12,6 +12,7 @@ from glasshouse.compile.emitted import EmittedStep
 from glasshouse.compile.lowerer import Claim, GraphUsers
 from glasshouse.compile.view import View
 from glasshouse.graph.graph import Node
+from glasshouse.targets.cpu import onednn
 from glasshouse.targets.cpu.epilogues import with_epilogue
 from glasshouse.targets.cpu.handwritten import (
     HandwrittenKernels,
@@ -84,6 +85,9 @@ def is_depthwise(node: Node) -> bool:
 def is_faster(node: Node) -> bool:
     """Whether this was measured to be faster than oneDNN's (docs/compiler.md)."""
     brief, strided = node.dtype is bfloat16, {*node.attrs["stride"]} != {1}
+    dnnl = onednn.library()
+    if brief and dnnl is not None and bfloat16.name not in dnnl.dtypes:
+        return True
     large = prod(shapes_of(node)[2][2:]) > FEW_WEIGHTS
     if node.op == "conv":
         return not brief and (large or strided)

@@ -6,7 +6,7 @@
    summed in registers, and then added to what the blocks before gave. A kernel
    (targets/cpu/weight_gradients.py) keeps its sizes in a constant `gh_gradient`, which is folded into
    the functions here, all of them inlined. */
-enum { GH_COLUMNS = 2 * GH_LANES, GH_PANEL_ROW = 16, GH_LINE = 64 };
+enum { GH_COLUMNS = 2 * GH_LANES, GH_PANEL_ROW = GH_LANES, GH_LINE = 64 };
 
 /* (images, height, width, channels) -> (images, out_height, out_width, out_channels) by kernels of
    `rows` x `columns`; elements before the first: `top`, `left`. */

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
+from glasshouse.base import by_name, float32
 from glasshouse.base.flags import flags
 from glasshouse.compile import toolchain
 from glasshouse.compile.emitted import LoadedCall, NativeCall, StaleCode
@@ -38,6 +39,7 @@ DESTROYED = (
     ("primitive_create", "primitive"),
     ("attributes", "primitive_attr"),
 )
+EDGE, LARGE = 64, 1024  # rows and columns of a small product, and of a large one
 PRIMITIVE_BYTES = 1 << 17  # that a primitive keeps, about: measured to take 117 to 159 KB
 RUNNER = Path(__file__).parent / "onednn_call.c"
 Dims = c_int64 * 12
@@ -225,6 +227,30 @@ class OnednnLibrary:
     def primitive(self, kind: str, *args) -> OnednnObject:
         """The descriptor of a primitive, whose scratch memory is ours."""
         return self.object(f"{kind}_primitive_desc_create", "engine", *args, self.attr)
+
+    @functools.cached_property
+    def dtypes(self) -> frozenset[str]:
+        """The names of the dtypes that it computes on this processor with instructions made for
+        them: a small product tells."""
+        return frozenset(name for name in DTYPES if self.computes(name))
+
+    def computes(self, name: str) -> bool:
+        """Whether there is more than a reference for products of a dtype."""
+        square = self.desc((EDGE, EDGE), by_name[name], (EDGE, 1))
+        try:
+            product = self.primitive("matmul", square, square, None, square)
+        except Unavailable:
+            return False
+        return not self.implementation(product).startswith("ref")
+
+    @functools.cached_property
+    def chooses_panels(self) -> bool:
+        """Whether large products of float32 want a matrix b in panels. Where vectors are short,
+        they take both matrices as they lie, and make panels themselves."""
+        plain = self.desc((LARGE, LARGE), float32, (LARGE, 1))
+        wanted = self.desc((LARGE, LARGE), float32)
+        product = self.primitive("matmul", plain, wanted, None, plain)
+        return bool(self.layout(self.query(product, QUERY_WEIGHTS)).blocks)
 
     def implementation(self, desc: OnednnObject) -> str:
         """The name of a primitive's implementation, e.g. "brg:avx512_core" or "ref:any"."""

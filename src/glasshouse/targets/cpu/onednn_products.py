@@ -27,7 +27,7 @@ class OnednnProducts(OnednnLowerer):
 
     def plan_primitive(self, planner: PrimitivePlanner, node: Node, bias: View | None) -> None:
         first, second = (matrix_operand(planner, x) for x in node.inputs)
-        if is_transposed(first[1], second[1]):
+        if planner.dnnl.chooses_panels and is_transposed(first[1], second[1]):
             first = in_rows(planner, node.inputs[0], first[1])
         try:
             add_matmul(planner, first, second, bias)
@@ -53,7 +53,7 @@ def add_matmul(planner: PrimitivePlanner, first, second, bias: View | None) -> N
     shape = (1,) * (planner.node.spec.ndim - 1) + planner.node.shape[-1:]
     bias_desc, read = planner.bias(bias, shape)
     is_fixed = is_constant(b)
-    chooses = is_reordered(a, b) or is_fixed
+    chooses = dnnl.chooses_panels and (is_reordered(a, b) or is_fixed)
     wanted = dnnl.desc(b.shape, b.base.dtype) if chooses else b_desc
     desc = dnnl.primitive("matmul", a_desc, wanted, bias_desc, dc)
     if chooses:

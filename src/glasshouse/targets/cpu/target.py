@@ -16,6 +16,7 @@ from glasshouse.targets.cpu.scatter import ScatterKernels
 from glasshouse.targets.cpu.start_wait import CollectiveLowerer
 from glasshouse.targets.cpu.symmetric_products import SymmetricProducts
 from glasshouse.targets.cpu.weight_gradients import WeightGradients
+from glasshouse.targets.cpu.widened_products import widened_products
 from glasshouse.targets.cpu.windows import WindowKernels
 from glasshouse.targets.cpu.winograd import WinogradConvolutions
 
@@ -58,5 +59,6 @@ CPU = CpuTarget(
     ],
     fused=FusedLowerer(),
     host=HostLowerer(),
+    passes=(widened_products,),
 )
 DefaultTarget.target = CPU

@@ -5,6 +5,7 @@ oneDNN's gradient is the twin (docs/compiler.md has both)."""
 
 import os
 from math import prod
+from typing import NamedTuple
 
 from glasshouse.base import Spec, float32
 from glasshouse.compile import toolchain
@@ -17,11 +18,27 @@ from glasshouse.targets.cpu.layouts import channels_last_view
 HEADER = vector_functions("gh_threads.h", "gh_weight_gradient.h")
 CORES = os.cpu_count() or 1
 BLOCK = 96  # positions at a time, whose panels stay in a core's own cache
-MOST_ROWS = 14  # channels made of a panel, whose sums with two vectors stay in registers
-ROW, COLUMNS, LANES = 16, 32, 16  # floats between rows of the panels, and of the widest vectors
 FEW_CHANNELS = 16  # at least, to be faster; and positions …
 FEW_POSITIONS, FEW_PRODUCTS = 256, 1024  # … for kernels, and for those of one weight
-WIDE = "avx512f" in toolchain.processor()  # registers enough for the panels
+
+
+class Registers(NamedTuple):
+    """What vectors hold: floats of one, and rows of a panel whose sums, in two vectors each, stay
+    in registers."""
+
+    lanes: int
+    most_rows: int
+
+
+def registers_of(features: str) -> Registers:
+    """Those of a processor that can do so much, as gh_vectors.h has them."""
+    if "avx512f" in features:
+        return Registers(16, 14)
+    return Registers(8, 6) if "avx" in features else Registers(4, 4)
+
+
+LANES, MOST_ROWS = registers_of(toolchain.processor())
+COLUMNS = 2 * LANES  # channels taken of a panel
 
 
 class WeightGradients(Lowerer):
@@ -63,7 +80,7 @@ def is_faster(node: Node) -> bool:
     images, _, *out = node.inputs[1].shape
     positions = images * prod(out)
     few = FEW_PRODUCTS if prod(node.shape[2:]) == 1 else FEW_POSITIONS
-    return WIDE and min(node.shape[:2]) >= FEW_CHANNELS and positions >= few
+    return LANES > 4 and min(node.shape[:2]) >= FEW_CHANNELS and positions >= few
 
 
 def rows_of(channels: int) -> int:
@@ -84,7 +101,7 @@ def threads_of(node: Node) -> int:
 
 def floats_of_panels(node: Node) -> int:
     """What a core needs: the panels of a block's gradient, and one of its data."""
-    return BLOCK * (ROW * row_panels_of(node) + COLUMNS)
+    return BLOCK * (LANES * row_panels_of(node) + COLUMNS)
 
 
 def constants_of(node: Node) -> str:
