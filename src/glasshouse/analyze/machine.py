@@ -337,16 +337,24 @@ def product_rates(full, smoke: bool, bandwidth) -> dict[str, list[tuple[float, f
 
 def rates_by_lowerer(pairs, usual: str) -> Iterator[tuple[float, float, float, str]]:
     """(FLOPs, bytes, ns, name of the rate) of products of these pairs: by the lowerer that has the
-    first pick, then without it by the next, up to the one whose rates have the usual name."""
+    first pick, then without it by the next, up to the one whose rates have the usual name. None
+    where a product of another dtype is computed instead: that one has rates of its own."""
     target, key = current_target(), ""
     while key != usual:
         with use_target(target):
             timing = measured(lambda: [matmul(a, b) for a, b in pairs], matmul.__name__)
         (kind, key), (nbytes, *_) = timing.info.work
+        if dtype_of(key) != dtype_of(usual):
+            return
         yield timing.flops, float(nbytes), timing.ns, key
         others = [lowerer for lowerer in target.lowerers if lowerer != kind]
         assert len(others) < len(target.lowerers), kind
         target = target.extension(("without", kind), lowerers=others)
+
+
+def dtype_of(product: str) -> str:
+    """The dtype that a product's name ends with."""
+    return product.rsplit(" ", 1)[1]
 
 
 def conv_rates(full, smoke: bool, bandwidth) -> dict[str, list[tuple[float, float]]]:

@@ -27,7 +27,9 @@ def widened_products(graph: Graph) -> Graph:
         product = new.emit(node.op, wide, node.attrs)
         return new.emit("cast", (product,), {"dtype": node.dtype})
 
-    return transform(graph, rule)
+    widest = transform(graph, rule)
+    widest.drop_unneeded()  # turned narrow matrices, whose wide forms are read
+    return widest
 
 
 def widened(graph: Graph, x: Node) -> Node:
