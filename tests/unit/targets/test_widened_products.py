@@ -131,3 +131,20 @@ def test_a_loop_of_narrow_products_has_none_of_the_host(without_narrow):
     with gh.backends.use("numpy"):
         expected = layer(x)[0].astype("float32").numpy()
     np.testing.assert_allclose(outputs, expected, rtol=0, atol=0.05)
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_a_bias_is_added_before_the_result_is_rounded(without_narrow, dtype):
+    shapes = ((12, 20), (20, 16), (16,), (2, 16, 7, 7), (8, 16, 1, 1), (8,))
+    narrow = [gh.asarray(values(*shape)).astype(dtype) for shape in shapes]
+    gh.eval(*narrow)
+    program.programs.clear()
+
+    def results(x, w, b, images, kernel, bias):
+        return x @ w + b, F.conv2d(images, kernel, bias, stride=2)
+
+    given = results(*narrow)
+    gh.eval(*given)
+    assert not [name for name in names() if name.startswith("add")]
+    for mine, wide in zip(given, results(*(t.astype("float32") for t in narrow)), strict=True):
+        np.testing.assert_array_equal(mine.astype("float32").numpy(), rounded(wide, dtype))

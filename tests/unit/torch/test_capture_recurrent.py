@@ -79,6 +79,8 @@ def test_a_layer_of_other_numbers_is_eagers(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_layer_under_autocast_is_eagers(kind):
+    if kind is nn.LSTM and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        pytest.skip("PyTorch's own layer raises on this processor")
     trained_alike(kind(5, 6), X, autocast=True)
 
 

@@ -134,7 +134,17 @@ def capturing(budget):
     return compiled_by
 
 
-CASES = [(name, way) for name in MODELS for way in (compiling, capturing)]
+# Without AVX-512 some sums of batch norm's gradients differ in their last bits within a budget.
+NOT_TO_THE_BIT = pytest.mark.xfail(
+    torch.backends.cpu.get_cpu_capability() != "AVX512",
+    reason="sums of batch norm's gradients are not in the same order without AVX-512",
+)
+BATCH_NORMS = (pictures_by_batches, pictures_without_statistics)
+CASES = [
+    pytest.param(name, way, marks=NOT_TO_THE_BIT if make in BATCH_NORMS else ())
+    for name, make in MODELS.items()
+    for way in (compiling, capturing)
+]
 
 
 @pytest.mark.parametrize(("name", "way"), CASES)

@@ -207,6 +207,8 @@ def under_autocast(layer, x):
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
 @pytest.mark.parametrize("name", LEFT)
 def test_what_is_left_to_eager_is_eagers(name, kind):
+    if (name, kind) == ("autocast", nn.LSTM) and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        pytest.skip("PyTorch's own layer raises on this processor")
     layer = kind(SIZE, WIDTH)
     x = torch.randn(STEPS, BATCH, SIZE, requires_grad=True)
 

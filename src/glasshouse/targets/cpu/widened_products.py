@@ -5,37 +5,57 @@ become float32, which is exact, and the result is rounded once: that is what a p
 floats is. The casts are fused with what makes the operands and with what reads the result."""
 
 from glasshouse.base import float32
+from glasshouse.compile.lowerer import GraphUsers
 from glasshouse.graph.graph import Graph, Node, transform
 from glasshouse.targets.cpu import onednn
 from glasshouse.targets.cpu.depthwise import is_depthwise
+from glasshouse.targets.cpu.epilogues import bias_of
 from glasshouse.targets.cpu.onednn_convolutions import OnednnConvolutions
 from glasshouse.targets.cpu.onednn_products import OnednnProducts
 from glasshouse.targets.cpu.winograd import is_supported
 
+MOVED = ("permute", "reshape", "expand")
 PRODUCTS = (*OnednnProducts.ops, *OnednnConvolutions.ops)
 
 
 def widened_products(graph: Graph) -> Graph:
     """The graph, in which products are of dtypes that the processor computes."""
-    if not any(is_widened(node) for node in graph.nodes):
+    products = [node for node in graph.nodes if is_widened(node)]
+    if not products:
         return graph
+    replaced = {node.number for node in products}
+    biased = biases_of(graph, products)
 
     def rule(new: Graph, node: Node, inputs):
-        if not is_widened(node):
+        if node.number in replaced:
+            wide = new.emit(node.op, tuple(widened(new, x) for x in inputs), node.attrs)
+        elif node.number in biased:
+            at = node.inputs.index(biased[node.number])
+            product = inputs[at].inputs[0]  # before it is rounded
+            wide = new.emit("add", (product, widened(new, inputs[1 - at])))
+        else:
             return new.emit_call(node.call, inputs)
-        wide = tuple(widened(new, x) for x in inputs)
-        product = new.emit(node.op, wide, node.attrs)
-        return new.emit("cast", (product,), {"dtype": node.dtype})
+        return new.emit("cast", (wide,), {"dtype": node.dtype})
 
     widest = transform(graph, rule)
-    widest.drop_unneeded()  # turned narrow matrices, whose wide forms are read
+    widest.drop_unneeded()  # products that are rounded behind a bias, and what was moved
     return widest
 
 
+def biases_of(graph: Graph, products: list[Node]) -> dict[int, Node]:
+    """By the number of each sum of a product and a bias that is all that reads the product: this
+    product. The step of such a product adds the bias too, and rounds once."""
+    used = GraphUsers(graph)
+    alone = [node for node in products if len(used.users_of(node)) == 1]
+    pairs = [(used.users_of(node)[0], node) for node in alone if not used.is_output(node)]
+    return {user.number: node for user, node in pairs if bias_of(user, node) is not None}
+
+
 def widened(graph: Graph, x: Node) -> Node:
-    """An operand in float32. Matrices that are turned stay so: both ways share one cast."""
-    if x.op == "permute" and x.host is None:
-        return graph.emit("permute", (widened(graph, x.inputs[0]),), x.attrs)
+    """An operand in float32. What moves its elements stays behind the cast: a matrix and its
+    transpose share one, and a bias stays a vector."""
+    if x.op in MOVED and x.host is None:
+        return graph.emit(x.op, (widened(graph, x.inputs[0]),), x.attrs)
     return graph.emit("cast", (x,), {"dtype": float32})
 
 
