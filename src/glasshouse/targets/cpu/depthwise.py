@@ -85,8 +85,7 @@ def is_depthwise(node: Node) -> bool:
 def is_faster(node: Node) -> bool:
     """Whether this was measured to be faster than oneDNN's (docs/compiler.md)."""
     brief, strided = node.dtype is bfloat16, {*node.attrs["stride"]} != {1}
-    dnnl = onednn.library()
-    if brief and dnnl is not None and bfloat16.name not in dnnl.dtypes:
+    if brief and onednn.lacks(bfloat16):
         return True
     large = prod(shapes_of(node)[2][2:]) > FEW_WEIGHTS
     if node.op == "conv":

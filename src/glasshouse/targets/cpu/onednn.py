@@ -275,6 +275,12 @@ def find_library() -> str:
     raise Unavailable("libdnnl.so is not installed; pip install onednn-cpu-gomp")
 
 
+def lacks(dtype) -> bool:
+    """Whether oneDNN is here and has no instructions for a dtype on this processor."""
+    dnnl = library()
+    return dnnl is not None and dtype.name not in dnnl.dtypes
+
+
 loading = threading.Lock()  # two libraries would have two engines, whose objects do not mix
 
 

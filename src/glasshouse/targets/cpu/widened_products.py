@@ -63,9 +63,7 @@ def is_widened(node: Node) -> bool:
     """Whether oneDNN would compute a product but for its dtype, and no kernel of ours does."""
     if node.op not in PRODUCTS or node.host is not None or not is_narrow(node):
         return False
-    dnnl = onednn.library()
-    missing = dnnl is not None and node.dtype.name not in dnnl.dtypes
-    return missing and not (is_supported(node) or is_depthwise(node))
+    return onednn.lacks(node.dtype) and not (is_supported(node) or is_depthwise(node))
 
 
 def is_narrow(node: Node) -> bool:
