@@ -1,28 +1,43 @@
 """What a graph takes for given though a later call may have it otherwise.
 
 The graph checks it, and Python does a call in which it fails. Where it fails again and again, the
-entry is dropped, and the graph is broken there from then on."""
+entry is dropped, and the graph is broken there from then on. One that was captured in a call with
+infinity or NaN is dropped as soon as numbers are finite again."""
+
+from collections import Counter
 
 MOST_FAILURES = 3
+CALLS_FOR_EACH = 100  # one failure in so many calls is rare, as those of a GradScaler are
+MOST_DOUBTS = 3  # from which on the graph is broken at a place
 
 
 class Assumptions:
     """Those of one entry: where they were made, and how often one has failed."""
 
-    def __init__(self):
+    def __init__(self, doubts: Counter):
         self.places: list[tuple] = []  # (decoded code, instruction)
-        self.failures = 0
+        self.doubts = doubts  # how often, by place, something else was found
+        self.is_usual = True
+        self.calls = self.failures = 0
         self.remove = None  # takes the entry off its dispatcher's list
 
-    def note(self, code, instruction: int) -> None:
+    def note(self, code, instruction: int, is_usual: bool) -> None:
         self.places.append((code, instruction))
+        self.is_usual = self.is_usual and is_usual
+
+    def are_doubted(self, code, instruction: int) -> bool:
+        """Whether nothing may be taken for given at a place any more."""
+        return self.doubts[code, instruction] >= MOST_DOUBTS
 
     def failed(self, is_failed_check, error: Exception) -> None:
         """The graph raised an error, perhaps because one of them was wrong."""
-        self.failures += is_failed_check(error)
-        if self.failures < MOST_FAILURES or self.remove is None:
+        if not is_failed_check(error):
             return
-        for code, instruction in self.places:
-            code.doubted.add(instruction)
+        self.failures += 1
+        most = max(MOST_FAILURES, self.calls // CALLS_FOR_EACH)
+        if self.is_usual and self.failures < most or self.remove is None:
+            return
+        for place in self.places:
+            self.doubts[place] += MOST_DOUBTS if self.is_usual else 1
         remove, self.remove = self.remove, None
         remove(None)

@@ -224,6 +224,15 @@ def on_dict(cls):
     return handler
 
 
+def on_defaultdict(t, fn, args, kwargs, then):
+    factory = args[0] if args else Var(None)
+    value = t.do(defaultdict, factory.value)
+    made = t.track(Var(value, Recipe("defaultdict", factory), {}))
+    if len(args) < 2 and not kwargs:
+        return t.deliver(then, made)
+    return t.extend(made, "update", *args[1:], then=lambda t2, v: t2.deliver(then, made), **kwargs)
+
+
 def on_enumerate(t, fn, args, kwargs, then):
     start = args[1] if len(args) > 1 else kwargs.get("start", Var(0))
     if type(start.value) is not int:
@@ -300,7 +309,8 @@ def on_sum(t, fn, args, kwargs, then):
     if items is not None and isinstance(args[0].value, CapturedIterator):
         args = [t.new_list(items), *args[1:]]
     start = args[1] if len(args) > 1 else kwargs.get("start", Var(0))
-    if items is None or any(type(x.value) not in (int, float) for x in (*items, start)):
+    plain = items is not None and not any(map(t.front.is_hidden, items))
+    if not plain or any(type(x.value) not in (int, float) for x in (*items, start)):
         return polyfilled(t, fn, args, kwargs, then)
     if t.is_number_call([start, *items]):
         return t.deliver(then, t.number(total_of, [start, *items]))
@@ -366,6 +376,9 @@ def on_number(t, fn, args, kwargs, then):
     """int(x), float(x)."""
     if len(args) == 1 and t.is_number_call(args):
         return t.deliver(then, t.number(fn.value, args))
+    held = t.front.number_of(t, fn.value, args[0]) if len(args) == 1 else None
+    if held is not None:
+        return t.deliver(then, held)
     if t.all_foldable(args, kwargs):
         return t.give(then, t.call_concrete(fn.value, args, kwargs))
     if len(args) == 1 and t.is_tensor(args[0]) and t.front.is_settled(t, args[0]):
@@ -399,6 +412,7 @@ CLASSES |= {
     list: on_sequence(as_list),
     dict: on_dict(dict),
     OrderedDict: on_dict(OrderedDict),
+    defaultdict: on_defaultdict,
     tuple: on_sequence(lambda t, items: t.new_tuple(items)),
     enumerate: on_enumerate,
     zip: on_zip,
@@ -414,7 +428,7 @@ CLASSES |= {
     ),
     types.MethodType: simple(lambda t, args, then: t.deliver(then, t.bound(args[1], args[0]))),
 }
-CLASSES |= dict.fromkeys((property, deque, defaultdict), breaking("making"))
+CLASSES |= dict.fromkeys((property, deque), breaking("making"))
 CLASSES |= dict.fromkeys(ARRAY_SCALARS, on_pure)
 CLASSES |= dict.fromkeys((range, complex, bytes, frozenset, slice), on_pure)
 CLASSES |= dict.fromkeys(

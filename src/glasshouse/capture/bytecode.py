@@ -60,7 +60,6 @@ class DecodedCode:
     def __init__(self, code: types.CodeType):
         self.size, self.keeps_closure = len(code.co_code), keeps_closure(code)
         self.opaque: set[int] = set()
-        self.doubted: set[int] = set()  # where a truth was assumed that often was another
         self.unknown: str | None = None
         self.callers: dict[int, types.CodeType] = {}  # by line, of calls that Python does
         self.slots, self.names = slot_names(code), code.co_names

@@ -451,6 +451,9 @@ class CallRules:
         made = self.of_numbers(f, args) if self.is_number_call(args) and not kwargs else None
         if made is not None:
             return self.deliver(then, made)
+        told = self.front.of_held_numbers(self, f, args) if f in PURE and not kwargs else None
+        if told is not None:
+            return self.deliver(then, told)
         if f in PURE and self.all_foldable(args, kwargs):
             return self.fold(fn, f, args, kwargs, then)
         if f in POLYFILLS:

@@ -3,6 +3,7 @@
 import types
 import warnings
 import weakref
+from collections import Counter
 from functools import partial
 from typing import NamedTuple
 
@@ -54,6 +55,7 @@ class Capture:
         self.breaks: list[tuple[str, str, str]] = []  # (where, reason, hint)
         self.recompiles: list[tuple[str, str, str, str]] = []
         self.varying: set[str] = set()
+        self.doubts: Counter[tuple] = Counter()  # see Assumptions
         self.reproductions: set[str] = set()  # names of functions of which one was written
         captures.add(self)
         self.warned = False

@@ -3,7 +3,7 @@
 import copy
 import sys
 import types
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 
 from glasshouse.capture.frame import CapturedGenerator
 from glasshouse.capture.plain import builtin_base, is_native, static_lookup
@@ -214,6 +214,11 @@ class ValueEmitter:
         name = self.bind(var, f"{self.pool(cls)}([{''.join(f'({k}, {v}), ' for k, v in pairs)}])")
         self.attributes_of_new(var, name)
         return name
+
+    def make_defaultdict(self, var, factory):
+        pairs = [f"{self.name(k)}: {self.name(v)}" for k, v in var.items.values()]
+        made = f"{self.pool(defaultdict)}({self.name(factory)}, {{{', '.join(pairs)}}})"
+        return self.bind(var, made)
 
     def make_sublist(self, var, cls):
         if any(not isinstance(x, Var) for x in var.items):

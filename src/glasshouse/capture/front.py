@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from glasshouse.base.errors import HiddenValueError
+from glasshouse.capture.held_values import HeldValues
 from glasshouse.capture.operators import IN_PLACE
 from glasshouse.capture.plain import ARRAY_SCALARS, FUNCTIONS, SCALARS
 from glasshouse.capture.plain import is_instance as isinstance
@@ -31,7 +32,7 @@ VARYING = {
 WRITING = set("setitem delitem setattr backward held_gradients rebind __enter__ __exit__".split())
 
 
-class FrontEnd:
+class FrontEnd(HeldValues):
     """One kind of tensor."""
 
     name = "none"
@@ -191,27 +192,6 @@ class FrontEnd:
 
     def stop(self, tracer) -> None:
         """The trace is given up; the values that it has become ordinary ones."""
-
-    def truth(self, tracer, var: Var) -> bool | None:
-        """bool() of a tensor where that is the same in each call; else None."""
-        return tracer.do(bool, var.value) if self.is_settled(tracer, var) else None
-
-    def checked(self, tracer, var: Var, is_error: Callable[[bool], bool]) -> bool | None:
-        """bool() of a tensor where the other truth is an error: the graph raises if a later call
-        has that, and Python then runs the function. None where the graph cannot."""
-        return None
-
-    def tells_finite(self, tracer, var: Var) -> bool:
-        """Whether a truth says of numbers no more than whether they are finite, or numbers."""
-        return False
-
-    def is_failed_check(self, error: Exception) -> bool:
-        """Whether a graph raised this because something was otherwise than `checked` said."""
-        return False
-
-    def is_settled(self, tracer, var: Var) -> bool:
-        """Whether a tensor has the same values in each call."""
-        return False
 
     # -- nodes -----------------------------------------------------------------------------------
 

@@ -367,19 +367,23 @@ class OpcodeHandlers:
         return ways if (behind.op == "POP_JUMP_IF_TRUE") is not inverted else ways[::-1]
 
     def checked(self, x, ways) -> bool | None:
-        """bool() of a tensor, of which the graph checks that it is so in later calls too: where one
-        of the ways to go on only raises, or is taken for values that are not finite. Else None."""
-        if not self.is_tensor(x):
+        """bool() of a tensor, or of a number that one holds, of which the graph checks that it is
+        so in later calls too: where one of the ways to go on only raises, or is taken for values
+        that are not finite. Else None."""
+        if not self.is_tensor(x) and not self.front.is_hidden(x):
             return None
         frame = self.frames[-1]
         code, at = frame.code, frame.ip
         flag = None
         if ways is not None:
             flag = self.front.checked(self, x, lambda flag: code.only_raises(ways[not flag][0]))
-        if flag is None and at not in code.doubted and self.front.tells_finite(self, x):
+        if flag is not None or self.assumptions.are_doubted(code, at):
+            return flag
+        usual = self.front.truth_where_finite(self, x)
+        if usual is not None:
             flag = self.front.checked(self, x, lambda _: True)
-            if flag is not None:
-                self.assumptions.note(code, at)
+        if flag is not None:
+            self.assumptions.note(code, at, flag is usual)
         return flag
 
     def push_truth(self, x, inverted=False):

@@ -55,6 +55,7 @@ SET_UPDATES = {
     operator.xor: "symmetric_difference_update",
 }
 MAX_REPEAT = 100_000
+NUMBER_HINT = "each side is captured on its own; a check that only raises breaks no graph"
 RESULTS = {len: int, repr: str}
 UNLIKE_SCALARS = [kind.__eq__ for kind in (list, tuple, dict, set, frozenset)]
 
@@ -171,6 +172,10 @@ class OperatorRules:
         if fn in ARITHMETIC and self.is_size_call([lhs, rhs]):
             made = self.front.apply(self, "call_function", fn, fn, [lhs, rhs], {}, numbers=True)
             return self.deliver(then, made)
+        if fn in COMPARE and self.is_size_call([lhs, rhs]):
+            told = self.front.of_held_numbers(self, fn, [lhs, rhs])
+            if told is not None:
+                return self.deliver(then, told)
         made = self.of_numbers(fn, [lhs, rhs]) if self.is_number_call([lhs, rhs]) else None
         if made is not None:
             return self.deliver(then, made)
@@ -362,6 +367,9 @@ class OperatorRules:
         value = x.value
         if value is NotImplemented and self.live:  # which warns, or raises
             raise Break("the truth of NotImplemented", Var(exact_bool), [x])
+        if self.live and self.front.is_hidden(x):
+            reason = "a branch on a number that a tensor holds"
+            raise Break(reason, Var(exact_bool), [x], hint=NUMBER_HINT)
         if value is True or value is False or value is None:
             self.concretize(x)
             return then(self, bool(value))

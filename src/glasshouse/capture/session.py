@@ -12,6 +12,7 @@ from typing import Any
 
 from glasshouse.base.errors import CaptureError, OptionError
 from glasshouse.base.interrupts import let_through, release
+from glasshouse.capture.assumptions import Assumptions
 from glasshouse.capture.break_continuation import BreakContinuation, real, returned
 from glasshouse.capture.bytecode import slot_names
 from glasshouse.capture.config import config, counters
@@ -58,6 +59,7 @@ class CaptureSession(BreakContinuation):
         self.tracer = CaptureTracer(front, config)
         self.tracer.hands_over = True
         self.tracer.dynamic = capture.varying
+        self.tracer.assumptions = Assumptions(capture.doubts)
         self.tracer.dispatcher_type = native().Dispatcher
         self.tracer.all_dynamic = capture.dynamic or config.dynamic
 

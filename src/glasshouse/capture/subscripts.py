@@ -125,7 +125,11 @@ class SubscriptRules:
 
     def default_item(self, obj: Var, key: Var, then):
         """A missing item of a defaultdict."""
-        factory = self.load(obj.value.default_factory, self.sub(obj, "attr", "default_factory"))
+        if obj.is_made("defaultdict"):
+            factory = obj.origin.parts[0]
+        else:
+            source = self.sub(obj, "attr", "default_factory")
+            factory = self.load(obj.value.default_factory, source)
         if factory.value is None:
             self.concretize(factory)
             self.fail(KeyError(key.value))

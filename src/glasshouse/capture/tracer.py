@@ -8,6 +8,7 @@ follows is captured on its own by resume functions, one for each frame that is o
 import operator
 import sys
 import types
+from collections import Counter
 from typing import NamedTuple
 
 from glasshouse.base.errors import CaptureError
@@ -132,7 +133,7 @@ class CaptureTracer(
         self.handed_over: list[Var] = []  # generators that Python has got
         self.has_caught = False  # whether somebody may catch what the graph raises
         self.has_checks = False  # whether the graph raises where Python would have gone another way
-        self.assumptions = Assumptions()
+        self.assumptions = Assumptions(Counter())
 
     @classmethod
     def untraced(cls) -> "CaptureTracer":

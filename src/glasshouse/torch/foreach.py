@@ -1,4 +1,5 @@
-"""Operators on lists of tensors (`torch._foreach_add`) taken apart: one call for each tensor."""
+"""Operators on lists of tensors (`torch._foreach_add`) taken apart: one call for each tensor.
+Those of GradScaler, too."""
 
 from collections.abc import Callable
 
@@ -67,9 +68,35 @@ FUNCTIONS: list[tuple[str, tuple[str, ...], Callable]] = [
 ]
 
 
+def unscaled(gradients, found_inf: Tensor, inverse: Tensor) -> tuple[list[Tensor], Tensor]:
+    """Gradients times the inverse of a scale, and whether one of them is not finite."""
+    for gradient in gradients:
+        found_inf = torch.where(gradient.isfinite().all(), found_inf, 1.0)
+    return [gradient * inverse for gradient in gradients], found_inf
+
+
+def updated_scale(
+    scale: Tensor, steps: Tensor, found_inf: Tensor, growth: float, backoff: float, interval: int
+) -> tuple[Tensor, Tensor]:
+    """The scale of losses behind a step, and how many steps there were since it last changed."""
+    is_found, more = found_inf != 0, steps + 1
+    grown = (scale.double() * growth).float()
+    grows = (more == interval) & grown.isfinite()
+    unchanged = torch.where(grows, grown, scale)
+    smaller = (scale.double() * backoff).float()
+    steps = torch.where(is_found | (more == interval), 0, more)
+    return torch.where(is_found, smaller, unchanged), steps
+
+
+SCALING = {
+    torch.ops.aten._amp_foreach_non_finite_check_and_unscale.default: unscaled,
+    torch.ops.aten._amp_update_scale.default: updated_scale,
+}
+
+
 def foreach_rules() -> dict:
     """The rule of each operator on lists that needs no value of a tensor."""
-    return {
+    return SCALING | {
         getattr(getattr(torch.ops.aten, f"_foreach_{name}"), overload): rule_of(function)
         for name, overloads, function in FUNCTIONS
         for overload in overloads

@@ -104,6 +104,7 @@ class TorchFront(
         tracer.first_gradients, tracer.gradients_set = {}, set()
         tracer.tensor_checks, tracer.state_at_start = {}, state_now()
         tracer.gradient_sources, tracer.computed_bytes = set(), 0
+        tracer.read_tensors = {}  # by the node of the number that was read
         tracer.given_memory, tracer.lifted_before = set(), 0  # of the graph's inputs
         tracer.plain_codes = {ContentlessMode.dispatch.__code__}  # of Python without effects
         tracer.graph.entry_modes = StateModes()

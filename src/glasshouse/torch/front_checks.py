@@ -4,27 +4,35 @@ Python then does the call from its beginning. What the graph wrote before a chec
 that: gradients that were set, numbers that were drawn, and inputs, as far as they are small."""
 
 import contextlib
+import operator
 import weakref
 
 import torch
 
-from glasshouse.capture.front import FrontEnd
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import ValueSource, Var
 from glasshouse.ir.node import IRNode
 from glasshouse.torch import front_names as names
 from glasshouse.torch.front_names import name_of
 from glasshouse.torch.front_state import is_plain
+from glasshouse.torch.front_values import TorchValueFront
 from glasshouse.torch.planned import current
 
 FAILED_CHECK = "a check of the captured function failed: "  # how what the graph raises begins
 UNDONE_BYTES = 4 << 20  # of inputs, at most, that a call copies to put them back
 FINITE = {"isfinite", "isnan", "isinf", "isneginf", "isposinf"}  # of each element
 UNEQUAL = {"ne", "__ne__"}  # to itself is a NaN
-JOINING = {"all", "any", "logical_not", "logical_and", "logical_or", "invert", "__invert__",
-           "bitwise_not", "and_", "or_", "__and__", "__or__", "not_"}  # fmt: skip
+INVERTING = {"logical_not", "invert", "__invert__", "bitwise_not", "not_"}
+JOINING = {"all", "any", "item", "add", "iadd", "logical_and", "logical_or", "and_", "or_",
+           "__and__", "__or__"}  # fmt: skip
 SETTING = {"setattr", "backward"}  # calls behind which leaves may have other gradients
-STATISTICS = {"batch_norm": (3, 4)}  # places of the arguments that a call writes to
+# Places of the arguments that a call writes to, where that is not the first.
+WRITTEN = {
+    "batch_norm": slice(3, 5),
+    "_amp_foreach_non_finite_check_and_unscale_": slice(0, 2),
+    "_amp_update_scale_": slice(0, 2),
+}
+UNSCALING = "_amp_foreach_non_finite_check_and_unscale_"  # notes whether gradients are finite
 
 
 class LeafBefore:
@@ -59,7 +67,7 @@ class FlagCheck:
         return "it is true" if self.flag else "it is false"
 
 
-class TorchCheckFront(FrontEnd):
+class TorchCheckFront(TorchValueFront):
     """What PyTorch's graphs check, and put back."""
 
     def truth(self, tracer, var):
@@ -83,11 +91,17 @@ class TorchCheckFront(FrontEnd):
 
     def checked(self, tracer, var, is_error):
         x = var.value
-        if x.numel() != 1 or not is_plain(type(x)) or not self.may_begin_anew(tracer):
+        is_number = not self.is_tensor(x)
+        if is_number and not self.may_be_tensor(tracer, var.origin):
+            return None
+        is_one = is_number or x.numel() == 1 and is_plain(type(x))
+        if not is_one or not self.may_begin_anew(tracer):
             return None
         flag = tracer.do(bool, x)
         if not is_error(not flag):
             return None
+        if is_number:
+            var = self.operate(tracer, operator.ne, [self.tensor_of(tracer, var.origin), Var(0)])
         if not flag:
             invert = torch.logical_not
             var = self.apply(tracer, "call_function", invert, invert, [var], {})
@@ -96,17 +110,34 @@ class TorchCheckFront(FrontEnd):
         tracer.has_checks, tracer.undone = True, dict(tracer.written_inputs)
         return flag
 
-    def tells_finite(self, tracer, var):
-        waiting = [var.origin]
-        while waiting:
-            node = waiting.pop()
-            name = name_of(node.target) if isinstance(node, IRNode) else ""
-            if name in FINITE or name in UNEQUAL and len(set(node.args)) == 1:
-                continue
-            if name not in JOINING:
-                return False
-            waiting += node.all_input_nodes
-        return True
+    def truth_where_finite(self, tracer, var):
+        truths = self.truths_where_finite(var.origin)
+        if truths is None or len(truths) > 1:
+            return truths and tracer.do(bool, var.value)
+        return truths.pop()
+
+    def truths_where_finite(self, node) -> set[bool] | None:
+        """The truths of what a node is computed from where numbers are finite, as it takes them;
+        None where it tells of something else, too."""
+        name = name_of(node.target) if isinstance(node, IRNode) else ""
+        if name == "isfinite":
+            return {True}
+        if name in FINITE or name in UNEQUAL and len(set(node.args)) == 1:
+            return {False}
+        if name == "item" and self.notes_finite(node.args[0]):
+            return {False}
+        if name not in JOINING and name not in INVERTING:
+            return None
+        given = [self.truths_where_finite(x) for x in node.all_input_nodes]
+        if not given or None in given:
+            return None
+        joined = set().union(*given)
+        return {not x for x in joined} if name in INVERTING else joined
+
+    def notes_finite(self, node: IRNode) -> bool:
+        """Whether a tensor was given to what notes in it that gradients are not finite."""
+        users = (user for user in node.users if name_of(user.target) == UNSCALING)
+        return any(user.args[1] is node for user in users)
 
     def is_failed_check(self, error):
         return isinstance(error, RuntimeError) and str(error).startswith(FAILED_CHECK)
@@ -122,16 +153,20 @@ class TorchCheckFront(FrontEnd):
         name = name_of(target)
         if tracer.written_inputs is None or name == "backward":  # see noting_gradients
             return
-        if name in STATISTICS:
-            first, last = STATISTICS[name]
-            written = args[first : last + 1]
-        else:
-            written = args[:1] if self.writes_to_first(target) else ()
+        is_first = self.writes_to_first(target)
+        places = WRITTEN.get(name, slice(0, 1 if is_first else 0))
+        written = [x for given in args[places] for x in self.tensors_in(tracer, given)]
+        written = [x for x in written if not self.is_made_here(tracer, x)]
         given = (isinstance(x.origin, ValueSource) and self.is_tensor(x.value) for x in written)
-        if written and all(given):
+        if (written or is_first) and all(given):
             tracer.written_inputs |= {id(x.value): x.value for x in written}
         else:
             tracer.written_inputs = None
+
+    def tensors_in(self, tracer, var: Var) -> list[Var]:
+        """What is in a list or tuple; what is none, alone."""
+        inside = isinstance(var.value, (list, tuple))
+        return (tracer.sequence(var) or [var]) if inside else [var]
 
     @contextlib.contextmanager
     def noting_gradients(self, tracer):

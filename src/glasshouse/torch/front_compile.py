@@ -187,6 +187,7 @@ def compile_graph(compiler, module: GraphModule, example_inputs: list):
     before, behind = module.graph.entry_modes, StateModes()
     if compiler is printed:
         module.graph.print_tabular()
+    drop_unread_numbers(module.graph)
     nodes = module.graph.nodes
     note_inputs(nodes, example_inputs)
     is_plain = any(map(is_differentiated_again, nodes)) or reads_kept_casts(nodes, before)
@@ -208,6 +209,13 @@ def compile_graph(compiler, module: GraphModule, example_inputs: list):
             behind.set()
     changes = any(node.target in STATE_SETTERS for node in nodes if node.op == "call_function")
     return ModesKept(run, before) if changes else run
+
+
+def drop_unread_numbers(graph) -> None:
+    """Take out of a graph the numbers that nothing reads: a check has computed the same."""
+    for node in reversed(list(graph.nodes)):
+        if node.meta.get("hidden") and not node.users:
+            graph.erase_node(node)
 
 
 def compiled_call(compiler, graph, example_inputs: list, is_writing: bool):

@@ -7,7 +7,6 @@ from itertools import islice
 
 import torch
 
-from glasshouse.capture.operators import ARITHMETIC
 from glasshouse.capture.plain import is_instance as isinstance
 from glasshouse.capture.values import Break, Recipe, UserError, ValueSource, Var, constant
 from glasshouse.dispatch.bind import state
@@ -19,9 +18,9 @@ from glasshouse.torch.front_names import name_of
 from glasshouse.torch.front_numbers import FACTORS, memory_of, tensor_facts
 from glasshouse.torch.front_settled import is_settled
 from glasshouse.torch.front_state import is_plain
+from glasshouse.torch.front_values import READING_HINT
 
 PASS_HINT = "hooks run as Python; forward and backward in one call without them make one graph"
-READING_HINT = "read values behind the captured function, or accept the break"
 READING_OPERATORS = {"not_", "truth", "contains", "countOf", "indexOf"}
 
 
@@ -166,35 +165,6 @@ class TorchNodeFront(TorchCheckFront):
         """Whether a tensor may be given in place of a number."""
         x = var.value
         return self.is_tensor(x) and not x.ndim and not x.requires_grad
-
-    def item(self, tracer, var: Var) -> Var:
-        """tensor.item(): a number that the graph gives, and which nothing else may rely on."""
-        value = tracer.do(var.value.item)
-        if type(value) not in (int, float):
-            raise Break(
-                "item() needs a tensor's value", Var(torch.Tensor.item), [var], {}, READING_HINT
-            )
-        node = tracer.graph.call_method("item", (self.operand(tracer, var),))
-        node.meta.update(line=tracer.frames[-1].where, varies=True, scalar=True, hidden=True)
-        return Var(value, node)
-
-    def calculate(self, tracer, fn, args) -> Var:
-        """Arithmetic on numbers that tensors hold."""
-        catches = any(f.code.catches_at(f.at) and not f.trusted for f in tracer.frames)
-        if catches or fn not in ARITHMETIC:
-            raise Break("a number that a tensor holds is calculated with", Var(fn), args)
-        operands = tuple(self.operand(tracer, x, True) for x in args)
-        value = tracer.do(fn, *(x.value for x in args))
-        node = tracer.graph.call_function(fn, operands)
-        node.meta.update(line=tracer.frames[-1].where, varies=True, scalar=True, hidden=True)
-        return Var(value, node)
-
-    def holds_hidden(self, tracer, var: Var) -> bool:
-        """Whether a Var is a number that a tensor holds, or has one in it."""
-        if isinstance(var.value, (list, tuple)):
-            items = tracer.sequence(var) or ()
-            return any(self.holds_hidden(tracer, x) for x in items)
-        return isinstance(var.origin, IRNode) and bool(var.origin.meta.get("hidden"))
 
     def as_tensor_of(self, tracer, x: Var, kwargs) -> Var:
         """torch.as_tensor of a tensor: the tensor, unless it is of another dtype or device."""

@@ -1,5 +1,7 @@
 """Functions that check values, as users write them: pytest would rewrite their `assert`."""
 
+import math
+
 import torch
 from torch import nn
 
@@ -136,6 +138,66 @@ def skipping_step():
         return net, optimizer, skipped
 
     return step, others
+
+
+def step_that_reads_its_loss(check):
+    """A training step that looks at its loss as a number of Python's, and returns that."""
+    torch.manual_seed(0)
+    net = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-2, momentum=0.9)
+    losses = []
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = net(x).square().mean()
+        number = check(loss)
+        if number is None:
+            return None
+        loss.backward()
+        optimizer.step()
+        losses.append(2 * number)
+        return loss
+
+    return step, lambda: (net, optimizer, torch.tensor(losses))
+
+
+def stops_where_not_finite(loss):
+    number = loss.item()
+    if not math.isfinite(number):
+        raise FloatingPointError(f"a loss of {number}")
+    return number
+
+
+def stops_where_large(loss):
+    number = float(loss.detach())
+    assert 0 <= 2 * number - 1.5 * abs(number) < 5e5, number
+    return number
+
+
+def leaves_out_what_is_not_finite(loss):
+    number = loss.item()
+    return None if math.isnan(number) or number != number or math.isinf(number) else number
+
+
+def goes_on_where_large(loss):
+    number = loss.item()
+    return None if number > 5e5 else number
+
+
+def divides(loss):
+    number = loss.item()
+    assert 1 / number > 0
+    return number
+
+
+def read_before_a_write(x):
+    """A number that is checked when the tensor has another one."""
+    total = x.sum()
+    number = total.item()
+    total.mul_(0)
+    if number > 5e5:
+        raise ValueError(number)
+    return total + number
 
 
 def filled_in(x):

@@ -8,14 +8,21 @@ from checked_functions import (  # noqa: E402
     InitializedOnce,
     both_ways,
     caught_beside,
+    divides,
     filled_in,
+    goes_on_where_large,
     is_sound,
+    leaves_out_what_is_not_finite,
     named_condition,
     negative_where_all_are_finite_and_large,
     normalized_step,
     raises_in_a_loop,
+    read_before_a_write,
     reads_what_it_wrote,
     skipping_step,
+    step_that_reads_its_loss,
+    stops_where_large,
+    stops_where_not_finite,
     training_step,
     two_networks,
     ways_to_check,
@@ -26,6 +33,7 @@ import glasshouse as gh  # noqa: E402
 
 pytestmark = pytest.mark.library_warnings
 COMPILERS = ["eager", "program"]
+NAN = float("nan")
 
 
 def given(values, shape=(3, 4)):
@@ -144,7 +152,6 @@ def writes_to_much(x, weight):
     [
         (adds_to_gradients, 4),
         (writes_to_a_view, 4),
-        (writes_to_a_list, 4),
         (writes_to_much, 2**20 + 1),
     ],
 )
@@ -161,6 +168,15 @@ def test_behind_what_is_not_put_back_a_check_breaks_the_graph(write, size):
         )
 
     same_story(make, calls=4, reason="a branch on a tensor's value")
+
+
+def test_what_is_written_to_a_list_is_put_back():
+    def make():
+        weight = torch.ones(4, requires_grad=True)
+        values = given([None, None, NAN, None], shape=(1,))
+        return lambda x: writes_to_a_list(x, weight), values, lambda: weight
+
+    assert not same_story(make, calls=4).capture.breaks
 
 
 def test_errors_of_what_follows_writing_are_raised_once_it_is_written():
@@ -201,9 +217,6 @@ def test_a_branch_that_may_go_on_breaks_the_graph(function):
     same_story(make, reason="a branch on a tensor's value")
 
 
-NAN = float("nan")
-
-
 @pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize(
     ("bad", "is_broken"),
@@ -219,6 +232,54 @@ def test_whether_numbers_are_finite_is_assumed(compiler, bad, is_broken):
     reason = "a branch on a tensor's value" if is_broken else None
     captured = same_story(make, calls=11, compiler=compiler, reason=reason)
     assert is_broken or bad[0] == 0 or not captured.capture.breaks
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize(
+    ("check", "bad"),
+    [
+        (stops_where_not_finite, NAN),
+        (stops_where_not_finite, float("inf")),
+        (stops_where_large, 1e8),
+        (stops_where_large, NAN),
+        (leaves_out_what_is_not_finite, NAN),
+        (leaves_out_what_is_not_finite, float("-inf")),
+    ],
+)
+def test_numbers_that_tensors_hold_are_checked_in_the_graph(check, bad, compiler):
+    def make():
+        step, others = step_that_reads_its_loss(check)
+        return step, given([None, None, None, bad, None, bad, None, None]), others
+
+    captured = same_story(make, calls=8, compiler=compiler)
+    assert not captured.capture.breaks
+
+
+@pytest.mark.parametrize("check", [goes_on_where_large, divides])
+def test_other_branches_on_numbers_break_the_graph(check):
+    def make():
+        step, others = step_that_reads_its_loss(check)
+        return step, given([None, None, 1e8, None]), others
+
+    same_story(make, calls=4, reason="a branch on a number that a tensor holds")
+
+
+def test_a_number_that_was_read_before_a_write():
+    def make():
+        return read_before_a_write, given([None, None, 1e8, None]), lambda: ()
+
+    same_story(make, calls=4, reason="a branch on a number that a tensor holds")
+
+
+def test_a_check_that_rarely_fails_stays():
+    @gh.optimize("eager")
+    def captured(x):
+        return None if x.isnan().any() else x * 2
+
+    for number in range(1000):
+        x = torch.full((3, 4), NAN if number % 150 == 149 else 1.0)
+        assert (captured(x) is None) is (number % 150 == 149)
+    assert not captured.capture.breaks
 
 
 @pytest.mark.parametrize("bad", [[], [2], [0, 1, 2, 4, 5, 6]])

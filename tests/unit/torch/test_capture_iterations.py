@@ -68,7 +68,7 @@ def compare(fn, make, data, compiler="eager"):
 def scaled(trainer, x, y):
     trainer.optimizer.zero_grad()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = F.cross_entropy(trainer.model(x), y)
+        loss = F.cross_entropy(trainer.model(x), y) * 16
     trainer.scaler.scale(loss).backward()
     trainer.scaler.unscale_(trainer.optimizer)
     norm = nn.utils.clip_grad_norm_(trainer.model.parameters(), 1.0)
@@ -79,16 +79,29 @@ def scaled(trainer, x, y):
 
 SCALERS = {
     "scales": lambda: torch.amp.GradScaler("cpu", init_scale=2.0**8, growth_interval=2),
-    "overflows": lambda: torch.amp.GradScaler("cpu", init_scale=2.0**127, growth_interval=2),
+    "overflows at first": lambda: torch.amp.GradScaler("cpu", init_scale=2.0**127),
+    "overflows once": lambda: torch.amp.GradScaler("cpu", init_scale=2.0**123, growth_interval=4),
     "is off": lambda: torch.amp.GradScaler("cpu", enabled=False),
 }
 
 
 @pytest.mark.parametrize("name", SCALERS)
 def test_a_scaler(name):
-    captured = compare(scaled, lambda: Trainer(net, scaler=SCALERS[name]), batches(6))
-    whole = not captured.capture.breaks
-    assert whole if name == "is off" else all(why for _, why, _ in captured.capture.breaks)
+    def make():
+        return Trainer(net, scaler=SCALERS[name])
+
+    captured = compare(scaled, make, batches(8))
+    assert not captured.capture.breaks
+
+
+def test_a_scaler_that_overflows_again_and_again():
+    def make():
+        return Trainer(net, scaler=lambda: torch.amp.GradScaler("cpu", 2.0**127, growth_interval=1))
+
+    captured = compare(scaled, make, batches(16))
+    assert {why for _, why, _ in captured.capture.breaks} == {
+        "a branch on a number that a tensor holds"
+    }
 
 
 def accumulated(trainer, x, y):

@@ -232,13 +232,13 @@ def with_averaged_model():
     return step, rows, lambda: (model, optimizer, average)
 
 
-def with_scaler():
+def with_scaler(is_narrow=True):
     model = Net()
     optimizer, scaler = sgd(model), torch.amp.GradScaler("cpu", init_scale=16.0)
 
     def step(x, y):
         optimizer.zero_grad()
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=is_narrow):
             loss = F.cross_entropy(model(x), y)
         scaler.scale(loss).backward()
         scaler.unscale_(optimizer)
@@ -329,9 +329,13 @@ def with_line_search():
     return step, lambda number: rows(0), lambda: model
 
 
+def test_a_scaler_is_part_of_the_graph():
+    captured = same_story(lambda: with_scaler(is_narrow=False), compiler="program")
+    assert not captured.capture.breaks
+
+
 PIECES = (
     with_averaged_model,
-    with_scaler,
     with_accumulation,
     with_two_models,
     with_state_dict,

@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from glasshouse.torch.foreach import foreach_rules  # noqa: E402
+from glasshouse.torch.foreach import SCALING, foreach_rules  # noqa: E402
 
 pytestmark = pytest.mark.library_warnings
 
@@ -39,7 +39,7 @@ def strict(function):
 
 @pytest.mark.parametrize("part", range(4))
 def test_each_operator(part):
-    overloads = [x for x in foreach_rules() if "mm" not in str(x)]
+    overloads = [x for x in foreach_rules() if "mm" not in str(x) and x not in SCALING]
     given = [arguments_of(x) for x in overloads][part::4]
 
     def all_of_them(given):
@@ -54,6 +54,29 @@ def test_products():
     a, b = tensors(0)[:1] * 2, tensors(1)[:1] * 2
     got = strict(lambda a, b: torch.ops.aten._foreach_mm(a, b))(a, b)
     torch.testing.assert_close(got, [x @ y for x, y in zip(a, b)])
+
+
+@pytest.mark.parametrize("bad", [None, float("inf"), float("nan")])
+def test_gradients_are_unscaled(bad):
+    gradients = [x * 64 for x in tensors(0)]
+    if bad is not None:
+        gradients[1][2] = bad
+    gradients.append(gradients[0].bfloat16())
+    given = gradients, torch.tensor(0.0), torch.tensor(1 / 48)
+    unscale = torch.ops.aten._amp_foreach_non_finite_check_and_unscale
+    got, want = strict(lambda *x: unscale(*x))(*given), unscale(*given)
+    torch.testing.assert_close(got, want, equal_nan=True, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("steps", [0, 2, 3])
+@pytest.mark.parametrize("is_found", [0.0, 1.0])
+@pytest.mark.parametrize("scale", [3.0, 3e38])
+def test_a_scale_is_updated(scale, is_found, steps):
+    state = torch.tensor(scale), torch.tensor(steps, dtype=torch.int32)
+    given = *state, torch.tensor(is_found), 2.1, 0.3, 4
+    update = torch.ops.aten._amp_update_scale
+    got, want = strict(lambda *x: update(*x, *given[3:]))(*given[:3]), update(*given)
+    torch.testing.assert_close(got, want, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("norm_type", [2.0, 1.0, float("inf")])
