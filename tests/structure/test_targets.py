@@ -12,7 +12,7 @@ from glasshouse.compile.c_text import guarded
 from glasshouse.targets.cpu import bf16x6
 
 PACKAGE = Path(gh.__file__).parent
-FLAGS = ("onednn", "winograd", "bf16x6")  # which base/flags.py has
+FLAGS = ("onednn", "winograd", "bf16x6", "amx")  # which base/flags.py has
 GENERAL = ("kernel", "host")  # labels that mean more than a lowerer
 
 
@@ -65,8 +65,9 @@ def test_the_headers_of_kernels_can_be_in_one_file(tmp_path):
     folder = INSIDE / "cpu"
     first = ["gh_vectors.h", "gh_threads.h", "gh_turn.h", "gh_transpose.h"]  # which others need
     others = sorted(path.name for path in folder.glob("gh_*.h") if path.name not in first)
-    usable = [name for name in others if name != "gh_bf16x6.h" or bf16x6.has_tiles()]
-    text = "".join(guarded((folder / name).read_text()) for name in [*first, *usable])
+    of_tiles = ("gh_tiles.h", "gh_bf16.h", "gh_bf16x6.h")
+    others = [*(of_tiles if bf16x6.has_tiles() else ()), *(x for x in others if x not in of_tiles)]
+    text = "".join(guarded((folder / name).read_text()) for name in [*first, *others])
     source = tmp_path / "all.c"
     source.write_text('#include "gh_kernel.h"\n' + text)
     command = [*toolchain.find_compiler(), *toolchain.OPTIONS, "-fsyntax-only", "-w"]

@@ -63,6 +63,7 @@ class Flag:
 declared = (
     Flag("backend", str, "lazy", "backend used at start: lazy, numpy, torch, torch:cuda, stub"),
     Flag("bf16x6", bool, True, "float32 products as six of bfloat16, on processors with AMX"),
+    Flag("amx", bool, True, "bfloat16 products by kernels of ours, on processors with AMX"),
     Flag("cache", str, "", "folder for compiled code; empty: .cache/glasshouse in the user's home"),
     Flag(
         "cache_bytes", ByteCount, ByteCount("2GiB"), "most bytes of compiled code on disk; 0: all"

@@ -295,6 +295,34 @@ def super_without_anything():
     return seen
 
 
+def grouped():
+    groups = defaultdict(list)
+    for number in range(5):
+        groups[number % 2].append(number)
+    return groups, len(groups)
+
+
+def counted():
+    counts = defaultdict(int, {"a": 3}, b=2)
+    counts["c"] += 1
+    return counts, counts["a"], counts.get("d"), "d" in counts
+
+
+def without_a_default():
+    table = defaultdict(None, x=1)
+    try:
+        return table["y"]
+    except KeyError as error:
+        return table, error
+
+
+def no_factory():
+    try:
+        return defaultdict(3)
+    except TypeError as error:
+        return str(error)
+
+
 PLAIN = [
     fn
     for name, fn in list(globals().items())
@@ -308,6 +336,13 @@ def test_a_function_does_what_it_does_in_python(fn):
     fast = gh.optimize("eager")(fn)
     for _ in range(3):
         assert repr(fast()) == repr(fn())
+
+
+@pytest.mark.parametrize("fn", [grouped, counted, without_a_default])
+def test_defaultdicts_break_no_graph(fn):
+    fast = gh.optimize("eager")(fn)
+    fast()
+    assert not fast.capture.breaks
 
 
 def test_the_order_of_an_ordered_dict_is_guarded():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from products import LAID_OUT, SHAPES, kinds, operand
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
@@ -11,46 +12,16 @@ from glasshouse.compile import program
 from glasshouse.compile.toolchain import threads_used
 from glasshouse.nn.functional import conv2d
 from glasshouse.ops.contract import conv, conv_data_grad, conv_weight_grad
-from glasshouse.targets.cpu import bf16x6, bf16x6_convolutions
+from glasshouse.targets.cpu import bf16x6
 
 pytestmark = pytest.mark.skipif(not bf16x6.has_tiles(), reason="the processor has no AMX")
 EPSILON = 2.0**-24  # half of the distance between 1 and the next number of float32
-SHAPES = {  # items, rows, terms, columns
-    "whole panels": ((), 64, 64, 96),
-    "parts of panels": ((), 77, 45, 83),
-    "one tile": ((), 16, 32, 16),
-    "part of a tile": ((), 5, 3, 7),
-    "one element": ((), 1, 1, 1),
-    "many terms": ((), 70, 1700, 33),
-    "many rows": ((), 1100, 40, 48),
-    "many columns": ((), 40, 70, 1100),
-    "a stack": ((3,), 50, 33, 65),
-    "axes of stacks": ((2, 1, 3), 20, 40, 30),
-}
-LAID_OUT = {
-    "rows": (False, False),
-    "first": (True, False),
-    "second": (False, True),
-    "both": (True, True),
-}
 
 
 @pytest.fixture
 def everywhere(alone, monkeypatch):
     """Also where it is slower."""
-    monkeypatch.setattr(bf16x6, "is_faster", lambda *sizes: True)
-
-
-def operand(values: np.ndarray, across: bool) -> gh.Tensor:
-    """A stack of matrices, perhaps with its columns in memory."""
-    if not across:
-        return gh.asarray(values)
-    return gh.asarray(np.ascontiguousarray(values.swapaxes(-1, -2))).mT
-
-
-def kinds() -> list[str]:
-    entries = [entry.program for entry in program.programs.values() if entry.program]
-    return [info.kind for p in entries for info in p.step_infos()]
+    monkeypatch.setattr(bf16x6.SplitProducts, "is_faster", lambda *sizes: True)
 
 
 def errors(result: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -156,7 +127,7 @@ def test_any_sizes(shape, across, seed):
     rng = np.random.default_rng(seed)
     a, b = (rng.integers(-99, 99, s).astype(np.float32) for s in ((rows, terms), (terms, columns)))
     with pytest.MonkeyPatch.context() as patch, flags.override(compile="always"):
-        patch.setattr(bf16x6, "is_faster", lambda *sizes: True)
+        patch.setattr(bf16x6.SplitProducts, "is_faster", lambda *sizes: True)
         patch.setattr(program, "programs", {})
         turned = zip((a, b), LAID_OUT[across], strict=True)
         first, second = (operand(x, is_turned) for x, is_turned in turned)
@@ -180,13 +151,8 @@ def test_without_the_unit_products_go_elsewhere(alone, monkeypatch):
     assert "bf16x6" not in kinds()
 
 
-@pytest.fixture
-def convolutions_everywhere(everywhere, monkeypatch):
-    monkeypatch.setattr(bf16x6_convolutions, "is_faster", lambda *sizes: True)
-
-
 @pytest.mark.parametrize("size", [(7, 5), (9,), (3, 4, 2)], ids=["2d", "1d", "3d"])
-def test_convolutions_of_one_weight_are_products(convolutions_everywhere, size):
+def test_convolutions_of_one_weight_are_products(everywhere, size):
     rng = np.random.default_rng(len(size))
     shapes = ((3, 40, *size), (50, 40, *[1 for _ in size]), (3, 50, *size))
     x, w, g = (rng.integers(-9, 10, s).astype(np.float32) for s in shapes)
@@ -215,7 +181,7 @@ def test_convolutions_of_one_weight_are_products(convolutions_everywhere, size):
     assert kinds().count("bf16x6") == 3
 
 
-def test_a_bias_of_a_convolution_is_part_of_the_step(convolutions_everywhere):
+def test_a_bias_of_a_convolution_is_part_of_the_step(everywhere):
     rng = np.random.default_rng(9)
     x, w, b = (
         rng.integers(-9, 10, s).astype(np.float32) for s in ((2, 40, 6, 7), (50, 40, 1, 1), 50)
@@ -228,7 +194,7 @@ def test_a_bias_of_a_convolution_is_part_of_the_step(convolutions_everywhere):
 
 
 @pytest.mark.parametrize("changed", ["stride", "padding", "groups", "kernel"])
-def test_other_convolutions_go_elsewhere(convolutions_everywhere, changed):
+def test_other_convolutions_go_elsewhere(everywhere, changed):
     options = {"stride": {"stride": 2}, "padding": {"padding": 1}, "groups": {"groups": 2}}
     shape = (50, 20 if changed == "groups" else 40, *((3, 3) if changed == "kernel" else (1, 1)))
     x, w = gh.ones((2, 40, 6, 7)), gh.ones(shape)

@@ -2,8 +2,9 @@
 
 Each element is taken apart into three of bfloat16 that are together equal to it. Six products of
 such parts are as exact as one of float32, and take the unit about two thirds of its time
-(docs/numerics.md, docs/compiler.md). The functions are in gh_bf16x6.h beside this file; what is
-written here are their sizes. `GH_BF16X6=0` turns it off: oneDNN's product is the twin."""
+(docs/numerics.md, docs/compiler.md). The functions are in gh_bf16x6.h and gh_tiles.h beside this
+file; what is written here are their sizes. `GH_BF16X6=0` turns it off: oneDNN's product is the
+twin."""
 
 import ctypes
 import functools
@@ -12,6 +13,7 @@ from math import prod
 from typing import NamedTuple
 
 from glasshouse.base import Spec, float32, uint16
+from glasshouse.base.dtype import DType
 from glasshouse.base.flags import flags
 from glasshouse.compile import toolchain
 from glasshouse.compile.emitted import CKernel, EmittedStep
@@ -24,14 +26,13 @@ from glasshouse.targets.cpu.epilogues import with_epilogue
 from glasshouse.targets.cpu.handwritten import vector_functions
 from glasshouse.targets.cpu.layouts import matrix_strides
 
-HEADER = vector_functions("gh_threads.h", "gh_turn.h", "gh_bf16x6.h")
+TILES = ("gh_threads.h", "gh_turn.h", "gh_tiles.h")
 CORES = os.cpu_count() or 1
 FEATURES = {"amx_tile", "amx_bf16", "avx512f"}
 REQUEST_TILES = (158, 0x1023, 18)  # arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA
-FIELDS, ITEM_AXES = 8, 4  # as gh_bf16x6.h has them …
-PANEL, PARTS, MOST_DEEP, FEW_PANELS = 32, 3, 16, 2  # … and these; 32 terms are a step of a panel
-MOST_STEPS, MOST_PANELS = 160, 32  # of a block of rows: about half of a core's own cache
-CORE_ELEMENTS = (MOST_STEPS + FEW_PANELS * MOST_DEEP) * PARTS * PANEL**2  # whatever the sizes are
+FIELDS, ITEM_AXES = 8, 4  # as gh_tiles.h has them …
+PANEL, PANELS_OF_B = 32, 2  # … and these; 32 terms are a step of a panel
+MOST_PANELS = 32  # of a block of rows
 FEW_PLACES, FEW_TERMS = 64, 32  # rows or columns, and terms, from which on it was measured …
 FEW_PRODUCTS = 1 << 21  # … to be faster, so many in all, …
 MOST_MAKING = 1 / 54  # … where no more elements are taken apart for each of them
@@ -46,12 +47,30 @@ class PlannedProduct(NamedTuple):
     sizes: list[int]
 
 
+class Blocking(NamedTuple):
+    """What a core has in panels at a time: of the terms at most `deep` steps, of a block of rows at
+    most `steps`, about half of the core's own cache. An element has so many parts."""
+
+    deep: int
+    steps: int
+    parts: int
+
+    @property
+    def core_elements(self) -> int:
+        """How many elements a core's panels have, whatever the sizes are."""
+        return (self.steps + PANELS_OF_B * self.deep) * self.parts * PANEL**2
+
+
 class SplitProducts(Lowerer):
     """Products of matrices, and of stacks of them, perhaps with a bias."""
 
     ops: tuple[str, ...] = ("matmul",)
     label = "bf16x6"
     has_scratch, moves_scratch = True, False
+    dtype: DType = float32
+    header = vector_functions(*TILES, "gh_bf16x6.h")
+    call = "gh_share_blocks(&s, gh_multiply_split, {panels}, {part}, (int){cores});"
+    blocking = Blocking(deep=16, steps=160, parts=3)
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
         if node.host is not None or not self.takes(node):
@@ -62,8 +81,19 @@ class SplitProducts(Lowerer):
         """Whether a node is such a product, and one that is faster so."""
         *items, rows, columns = node.shape
         terms = node.inputs[0].shape[-1]
-        fits = len(items) <= ITEM_AXES and is_faster(prod(items), rows, columns, terms)
-        return fits and is_possible(node)
+        fits = len(items) <= ITEM_AXES and self.is_faster(prod(items), rows, columns, terms)
+        return fits and self.is_possible(node)
+
+    def is_possible(self, node: Node) -> bool:
+        """Whether the processor has the unit, a node is of this dtype, and nothing is off."""
+        plain = all(x.dtype is self.dtype and x.spec.size for x in (node, *node.inputs))
+        return plain and getattr(flags, self.label) and has_tiles()
+
+    def is_faster(self, items: int, rows: int, columns: int, terms: int) -> bool:
+        """Whether this was measured to be faster than oneDNN's product."""
+        large = min(rows, columns) >= FEW_PLACES and terms >= FEW_TERMS
+        worth = items * rows * columns * terms >= FEW_PRODUCTS
+        return large and worth and 1 / columns + 1 / min(rows, BLOCK_ROWS) <= MOST_MAKING
 
     def plan(self, lowering, claim: Claim) -> bool:
         node, (bias, _) = claim.nodes[0], claim.plan
@@ -75,18 +105,44 @@ class SplitProducts(Lowerer):
     def add_step(self, lowering, claim: Claim, operands, bias: Node | None, target) -> None:
         """A step for the product of two views, whose rows it writes one behind the other."""
         views = [*operands] if bias is None else [*operands, lowering.row_major(bias)]
-        sizes, elements = sizes_of(*operands)
+        sizes, elements = self.sizes_of(*operands)
         panels = lowering.buffer(Spec((elements,), uint16))
-        text = text_of(bias is not None)
+        text = text_of(self.call, bias is not None)
         planned = PlannedProduct(text, [*views, target.view(), panels.view()], sizes)
         more = {"scratch": [panels], "computes": claim.nodes}
         lowering.add_step(self, claim.nodes[0], views, [target], planned, **more)
         lowering.hand_out(claim.last, [target])
 
+    def sizes_of(self, a: View, b: View) -> tuple[list[int], int]:
+        """The numbers that a kernel takes, and how many elements its panels have."""
+        *items, rows, terms = a.shape
+        columns = b.shape[-1]
+        a_strides, b_strides = matrix_strides(a), matrix_strides(b)
+        assert a_strides is not None and b_strides is not None
+        lead = [0] * (ITEM_AXES - len(items))
+        counts = [1 for _ in lead] + items
+        axes = [*counts, *lead, *a.strides[:-2], *lead, *b.strides[:-2]]
+        deep, down, across = (-(-n // PANEL) for n in (terms, rows, columns))
+        blocking = self.blocking
+        panels = even(down, min(blocking.steps // even(deep, blocking.deep), MOST_PANELS))
+        while panels > 1 and prod(items) * across * -(-down // panels) < CORES:
+            panels = (panels + 1) // 2  # for work for each core
+        blocks = prod(items) * -(-down // panels)
+        cores = min(CORES, blocks * across)
+        fields = [rows, columns, terms, *a_strides[-2:], *b_strides[-2:], panels * PANEL]
+        part = blocking.core_elements
+        packed = self.packed(prod(items), blocks, deep, across)
+        elements = part * cores + packed * deep * PANEL**2
+        return [*fields, *axes, part, cores, packed], elements
+
+    def packed(self, items: int, blocks: int, deep: int, across: int) -> int:
+        """How many panels of b are made before a core needs them."""
+        return 0
+
     def emit(self, step) -> EmittedStep:
         text, views, sizes = step.plan
         args = [(view.base, view.offset) for view in views]
-        return EmittedStep([*args, *(("size", n) for n in sizes)], CKernel(text, HEADER))
+        return EmittedStep([*args, *(("size", n) for n in sizes)], CKernel(text, self.header))
 
     def describe(self, step) -> StepDescription:
         return StepDescription(f"{self.label} {step.node.op}", step.computes)
@@ -118,18 +174,6 @@ def has_tiles() -> bool:
         return False
 
 
-def is_possible(node: Node) -> bool:
-    plain = all(x.dtype is float32 and x.spec.size for x in (node, *node.inputs))
-    return plain and flags.bf16x6 and has_tiles()
-
-
-def is_faster(items: int, rows: int, columns: int, terms: int) -> bool:
-    """Whether this was measured to be faster than oneDNN's product."""
-    large = min(rows, columns) >= FEW_PLACES and terms >= FEW_TERMS
-    worth = items * rows * columns * terms >= FEW_PRODUCTS
-    return large and worth and 1 / columns + 1 / min(rows, BLOCK_ROWS) <= MOST_MAKING
-
-
 def operand(lowering, node: Node) -> View:
     """A stack of matrices whose rows or columns lie in one piece, if need be copied."""
     view = lowering.operand_view(node)
@@ -143,35 +187,15 @@ def even(count: int, most: int) -> int:
     return -(-count // -(-count // most))
 
 
-def sizes_of(a: View, b: View) -> tuple[list[int], int]:
-    """The numbers that a kernel takes, and how many elements its panels have."""
-    *items, rows, terms = a.shape
-    columns = b.shape[-1]
-    a_strides, b_strides = matrix_strides(a), matrix_strides(b)
-    assert a_strides is not None and b_strides is not None
-    lead = [0] * (ITEM_AXES - len(items))
-    counts = [1 for _ in lead] + items
-    axes = [*counts, *lead, *a.strides[:-2], *lead, *b.strides[:-2]]
-    deep, down, across = (-(-n // PANEL) for n in (terms, rows, columns))
-    deep = even(deep, MOST_DEEP)
-    panels = even(down, min(MOST_STEPS // deep, MOST_PANELS))
-    while panels > 1 and prod(items) * across * -(-down // panels) < CORES:
-        panels = (panels + 1) // 2  # for work for each core
-    cores = min(CORES, prod(items) * across * -(-down // panels))
-    fields = [rows, columns, terms, *a_strides[-2:], *b_strides[-2:], panels * PANEL]
-    return [*fields, *axes, CORE_ELEMENTS, cores], CORE_ELEMENTS * cores
-
-
-def text_of(has_bias: bool) -> str:
+def text_of(call: str, has_bias: bool) -> str:
     """A kernel: its pointers are a, b, perhaps a bias, the result and the panels; sizes follow."""
     pointers = 4 + has_bias
-    numbers = [f"(int64_t)a[{i}]" for i in range(pointers, pointers + FIELDS + 3 * ITEM_AXES + 2)]
+    numbers = [f"(int64_t)a[{i}]" for i in range(pointers, pointers + FIELDS + 3 * ITEM_AXES + 3)]
     axes = (numbers[i : i + ITEM_AXES] for i in range(FIELDS, FIELDS + 3 * ITEM_AXES, ITEM_AXES))
     braces = ", ".join("{" + ", ".join(axis) + "}" for axis in axes)
     result, panels = f"a[{pointers - 2}]", f"a[{pointers - 1}]"
     bias = "a[2]" if has_bias else "0"
-    part, cores = numbers[-2:]
-    return f"""\
-const gh_split_product s = {{{", ".join(numbers[:FIELDS])}, {braces}}};
-gh_multiply_items(&s, a[0], a[1], {result}, {bias}, {panels}, {part}, (int){cores});
-"""
+    part, cores, packed = numbers[-3:]
+    fields = ", ".join(["a[0]", "a[1]", bias, result, *numbers[:FIELDS]])
+    made = call.format(panels=panels, part=part, cores=cores, packed=packed)
+    return f"const gh_tile_product s = {{{fields}, {braces}}};\n{made}\n"

@@ -8,7 +8,7 @@ from math import prod
 from glasshouse.compile.lowerer import Claim
 from glasshouse.compile.view import View
 from glasshouse.graph.graph import Node
-from glasshouse.targets.cpu.bf16x6 import SplitProducts, is_faster, is_possible
+from glasshouse.targets.cpu.bf16x6 import SplitProducts
 from glasshouse.targets.cpu.layouts import channels_last, channels_last_view
 
 
@@ -29,7 +29,7 @@ class SplitConvolutions(SplitProducts):
             "conv_weight_grad": (made, taken, count),
         }
         fits = plain and not any(map(sum, attrs["padding"]))
-        return fits and is_faster(1, *sizes[node.op]) and is_possible(node)
+        return fits and self.is_faster(1, *sizes[node.op]) and self.is_possible(node)
 
     def plan(self, lowering, claim: Claim) -> bool:
         node, (bias, _) = claim.nodes[0], claim.plan

@@ -5,36 +5,12 @@
    exactly, and summed in float32; the others (middle low, low middle, low low) are together below 2**-25
    of the product. Source: Henry, Tang & Heinecke 2019, arXiv:1904.06376.
 
-   Matrices are brought into panels: 32 rows of a, or columns of b, which are two tiles of the unit. A
-   panel has for 32 terms of the sums after the other its six tiles (`GH_PART` says where). */
-#include <immintrin.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
+   A panel has for 32 terms of the sums after the other its six tiles (`GH_PART` says where). */
 enum {
-  GH_EDGE = 16,                /* rows of a tile, columns of its result */
-  GH_DEEP = 32,                /* terms of sums in a tile */
-  GH_PAIR = 2 * GH_EDGE,       /* rows or columns of a panel */
-  GH_PART_SIZE = 512,          /* elements of a tile */
   GH_PARTS = 6 * GH_PART_SIZE, /* elements of a panel for 32 terms */
   GH_MOST_DEEP = 16            /* so many times 32 terms are in panels at a time */
 };
 #define GH_PART(panel, tile, part) ((panel) + (2 * (part) + (tile)) * GH_PART_SIZE)
-
-/* c = a b + bias, without a bias if that is 0: (items, rows, depth) by (items, depth, columns). Steps are
-   those between elements; the axes of the items, outermost first, have steps of their own. A core takes
-   `block_rows` rows at a time. */
-enum { GH_ITEM_AXES = 4 };
-typedef struct {
-  int64_t rows, columns, depth, a_row, a_term, b_term, b_column, block_rows;
-  int64_t counts[GH_ITEM_AXES], a_steps[GH_ITEM_AXES], b_steps[GH_ITEM_AXES];
-} gh_split_product;
-
-/* Where one of its items lies. */
-typedef struct { const float *a, *b; float *c; } gh_item;
-
-GH_FN int64_t gh_least(int64_t a, int64_t b) { return a < b ? a : b; }
-GH_FN int64_t gh_times(int64_t count, int64_t unit) { return (count + unit - 1) / unit; }
 
 /* ---- parts ---------------------------------------------------------------------------------- */
 
@@ -59,11 +35,6 @@ GH_FN void gh_split(__m512 first, __m512 second, uint16_t *to, __m512 *spoilt) {
     *spoilt = _mm512_fmadd_ps(first, _mm512_setzero_ps(), *spoilt);
     *spoilt = _mm512_fmadd_ps(second, _mm512_setzero_ps(), *spoilt);
   }
-}
-
-/* Which of 16 elements are there, of `count` from the first on; none if that is negative. */
-GH_FN __mmask16 gh_there(int64_t count) {
-  return count >= 16 ? (__mmask16)0xffff : count > 0 ? (__mmask16)((1u << count) - 1) : (__mmask16)0;
 }
 
 /* Rows of 16 elements, of which `rows` rows and `count` in each are there; zeros for the others. */
@@ -167,16 +138,6 @@ GH_FN void gh_make_some(gh_maker *m) {
 
 /* ---- the unit ------------------------------------------------------------------------------- */
 
-/* The system gives the registers to a process that asks for them (ARCH_REQ_XCOMP_PERM, XTILEDATA). */
-__attribute__((constructor)) static void gh_ask_for_tiles(void) { syscall(SYS_arch_prctl, 0x1023, 18); }
-
-static const struct { uint8_t palette, start, reserved[14]; uint16_t row_bytes[16]; uint8_t rows[16]; }
-  gh_tiles = {1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
-
-/* Tiles 0 to 3 are results, two by two; 4 and 5 are of a, 6 and 7 of b. gcc's own function would not
-   tell the compiler that all of the structure is read. */
-GH_FN void gh_take_tiles(void) { __asm__ volatile("ldtilecfg %0" : : "m"(gh_tiles)); }
-
 #define GH_LEFT(part)                                     \
   do {                                                    \
     _tile_loadd(4, GH_PART(a, 0, part), 64);              \
@@ -203,19 +164,7 @@ enum { GH_CHANCES = 6 }; /* of 32 terms of two panels: products of parts */
 GH_FN void gh_multiply_panels(const uint16_t *a, const uint16_t *b, int64_t deep, float *c, int64_t c_row,
                               const int tall, const int wide, int add, gh_maker *next) {
   enum { HIGH, MIDDLE, LOW };
-  const int64_t bytes = 4 * c_row;
-  float *below = c + GH_EDGE * c_row;
-  if (add) {
-    _tile_loadd(0, c, bytes);
-    if (wide) _tile_loadd(1, c + GH_EDGE, bytes);
-    if (tall) _tile_loadd(2, below, bytes);
-    if (tall && wide) _tile_loadd(3, below + GH_EDGE, bytes);
-  } else {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-  }
+  gh_begin_results(c, c_row, tall, wide, add);
   for (int64_t k = 0; k < deep; k++, a += GH_PARTS, b += GH_PARTS) {
     GH_LEFT(HIGH);
     GH_RIGHT(LOW);
@@ -231,16 +180,10 @@ GH_FN void gh_multiply_panels(const uint16_t *a, const uint16_t *b, int64_t deep
     GH_LEFT(HIGH);
     GH_MULTIPLY;
   }
-  _tile_stored(0, c, bytes);
-  if (wide) _tile_stored(1, c + GH_EDGE, bytes);
-  if (tall) _tile_stored(2, below, bytes);
-  if (tall && wide) _tile_stored(3, below + GH_EDGE, bytes);
+  gh_store_results(c, c_row, tall, wide);
 }
 
 /* ---- products ------------------------------------------------------------------------------- */
-
-/* At most `most`, so that all of `count` are in parts of the same size. */
-GH_FN int64_t gh_even(int64_t count, int64_t most) { return gh_times(count, gh_times(count, most)); }
 
 /* c (+)= a b for a panel each, of which `rows` rows and `columns` columns are there, + a bias, if any. */
 GH_FN void gh_multiply_some(const uint16_t *a, const uint16_t *b, int64_t deep, float *c, int64_t c_row,
@@ -272,32 +215,34 @@ GH_FN void gh_multiply_some(const uint16_t *a, const uint16_t *b, int64_t deep, 
 }
 
 /* The same sums one after another, in float32: for elements without parts. */
-static void gh_multiply_plainly(const gh_split_product *s, gh_item item, const float *bias, int64_t rows,
-                                int64_t columns) {
-  for (int64_t i = 0; i < rows; i++) {
-    const float *a = item.a + i * s->a_row;
-    float *c = item.c + i * s->columns;
-    for (int64_t j = 0; j < columns; j++) c[j] = 0;
-    for (int64_t k = 0; k < s->depth; k++) {
-      const float *b = item.b + k * s->b_term;
-      for (int64_t j = 0; j < columns; j++) c[j] += a[k * s->a_term] * b[j * s->b_column];
-    }
-    for (int64_t j = 0; j < columns && bias; j++) c[j] += bias[j];
+static void gh_multiply_plainly(const gh_tile_product *s, const gh_block *at) {
+  const float *a = (const float *)s->a + at->a, *b = (const float *)s->b + at->b;
+  const float *bias = s->bias ? (const float *)s->bias + at->column : 0;
+  for (int64_t i = 0; i < at->rows; i++) {
+    float *c = (float *)s->c + at->c + i * s->columns;
+    for (int64_t j = 0; j < at->columns; j++) c[j] = 0;
+    for (int64_t k = 0; k < s->depth; k++)
+      for (int64_t j = 0; j < at->columns; j++)
+        c[j] += a[i * s->a_row + k * s->a_term] * b[k * s->b_term + j * s->b_column];
+    for (int64_t j = 0; j < at->columns && bias; j++) c[j] += bias[j];
   }
 }
 
-/* A block of an item by one core: `rows` by `columns` from where the item now begins, in panels of its own.
-   Those of a stay in its cache while those of b pass by, two of them: one that is multiplied, and the next. */
-static void gh_multiply_block(const gh_split_product *s, gh_item item, const float *bias, int64_t rows,
-                              int64_t columns, uint16_t *panels) {
-  const int64_t down = gh_times(rows, GH_PAIR), most = gh_even(gh_times(s->depth, GH_DEEP), GH_MOST_DEEP);
+/* A block of an item by one core, in panels of its own. Those of a stay in its cache while those of b pass
+   by, two of them: one that is multiplied, and the next. */
+static void gh_multiply_split(const gh_tile_product *s, const gh_block *at, uint16_t *panels) {
+  const float *a = (const float *)s->a + at->a, *b = (const float *)s->b + at->b;
+  const float *bias = s->bias ? (const float *)s->bias + at->column : 0;
+  float *c = (float *)s->c + at->c;
+  const int64_t down = gh_times(at->rows, GH_PAIR), columns = at->columns;
+  const int64_t most = gh_even(gh_times(s->depth, GH_DEEP), GH_MOST_DEEP);
   uint16_t *of_b[2] = {panels + down * most * GH_PARTS, panels + (down + 1) * most * GH_PARTS};
   __m512 spoilt = _mm512_setzero_ps();
   gh_maker next;
   for (int64_t k = 0; k < s->depth; k += most * GH_DEEP) {
     const int64_t terms = gh_least(most * GH_DEEP, s->depth - k), deep = gh_times(terms, GH_DEEP);
-    const float *from = item.b + k * s->b_term;
-    gh_begin(&next, item.a + k * s->a_term, s->a_row, s->a_term, rows, terms, panels, 0, 1);
+    const float *from = b + k * s->b_term;
+    gh_begin(&next, a + k * s->a_term, s->a_row, s->a_term, at->rows, terms, panels, 0, 1);
     gh_make_all(&next);
     spoilt = _mm512_add_ps(spoilt, next.spoilt);
     gh_begin(&next, from, s->b_column, s->b_term, gh_least(columns, GH_PAIR), terms, of_b[0], 1, 1);
@@ -308,53 +253,11 @@ static void gh_multiply_block(const gh_split_product *s, gh_item item, const flo
       gh_begin(&next, from + behind * s->b_column, s->b_column, s->b_term, left, terms, of_b[(n + 1) % 2],
                1, GH_CHANCES * down * deep);
       for (int64_t i = 0; i < down; i++)
-        gh_multiply_some(panels + i * deep * GH_PARTS, of_b[n % 2], deep,
-                         item.c + i * GH_PAIR * s->columns + j, s->columns, rows - i * GH_PAIR, columns - j,
-                         k > 0, bias && !k ? bias + j : 0, &next);
+        gh_multiply_some(panels + i * deep * GH_PARTS, of_b[n % 2], deep, c + i * GH_PAIR * s->columns + j,
+                         s->columns, at->rows - i * GH_PAIR, columns - j, k > 0, bias && !k ? bias + j : 0,
+                         &next);
       spoilt = _mm512_add_ps(spoilt, next.spoilt);
     }
   }
-  if (_mm512_cmp_ps_mask(spoilt, spoilt, _CMP_UNORD_Q))
-    gh_multiply_plainly(s, item, bias, rows, columns);
-}
-
-GH_FN gh_item gh_item_of(const gh_split_product *s, int64_t number, const float *a, const float *b,
-                         float *c) {
-  gh_item item = {a, b, c + number * s->rows * s->columns};
-  for (int axis = GH_ITEM_AXES - 1; axis >= 0; axis--) {
-    const int64_t i = number % s->counts[axis];
-    number /= s->counts[axis];
-    item.a += i * s->a_steps[axis];
-    item.b += i * s->b_steps[axis];
-  }
-  return item;
-}
-
-/* Cores share the blocks of all items; each has `part` elements of the memory for panels. */
-static void gh_multiply_items(const gh_split_product *s, const float *a, const float *b, float *c,
-                              const float *bias, uint16_t *panels, int64_t part, int most_threads) {
-  const int64_t across = gh_times(s->columns, GH_PAIR);
-  const int64_t blocks = gh_times(s->rows, s->block_rows), threads = gh_threads(most_threads);
-  int64_t tasks = blocks, strips = 1; /* strips of the columns: for as much work for each core */
-  for (int axis = 0; axis < GH_ITEM_AXES; axis++) tasks *= s->counts[axis];
-  const int64_t items = tasks / blocks;
-  while (tasks * strips % threads && tasks * strips < 8 * threads && strips < across) strips++;
-  #pragma omp parallel num_threads(threads)
-  {
-    gh_take_tiles();
-    #pragma omp for collapse(3) schedule(static)
-    for (int64_t n = 0; n < items; n++)
-      for (int64_t strip = 0; strip < strips; strip++)
-        for (int64_t block = 0; block < blocks; block++) {
-          const int64_t row = block * s->block_rows, column = across * strip / strips * GH_PAIR;
-          const int64_t end = gh_least(s->columns, across * (strip + 1) / strips * GH_PAIR);
-          gh_item item = gh_item_of(s, n, a, b, c);
-          item.a += row * s->a_row;
-          item.b += column * s->b_column;
-          item.c += row * s->columns + column;
-          gh_multiply_block(s, item, bias ? bias + column : 0, gh_least(s->block_rows, s->rows - row),
-                            end - column, panels + omp_get_thread_num() * part);
-        }
-    _tile_release();
-  }
+  if (_mm512_cmp_ps_mask(spoilt, spoilt, _CMP_UNORD_Q)) gh_multiply_plainly(s, at);
 }

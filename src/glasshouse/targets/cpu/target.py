@@ -3,6 +3,7 @@
 from glasshouse.base.flags import flags
 from glasshouse.compile.target import DefaultTarget, Target
 from glasshouse.targets.cpu.along_axis import ExtremeKernels, RunningSumKernels, SortKernels
+from glasshouse.targets.cpu.amx import NarrowProducts
 from glasshouse.targets.cpu.bf16x6 import SplitProducts
 from glasshouse.targets.cpu.bf16x6_convolutions import SplitConvolutions
 from glasshouse.targets.cpu.depthwise import DepthwiseConvolutions
@@ -20,7 +21,7 @@ from glasshouse.targets.cpu.widened_products import widened_products
 from glasshouse.targets.cpu.windows import WindowKernels
 from glasshouse.targets.cpu.winograd import WinogradConvolutions
 
-ALGORITHMS = ("winograd", "bf16x6")  # that flags switch off
+ALGORITHMS = ("winograd", "bf16x6", "amx")  # that flags switch off
 
 
 class CpuTarget(Target):
@@ -44,6 +45,7 @@ CPU = CpuTarget(
         SymmetricProducts(),
         LoopProducts(),
         SplitProducts(),
+        NarrowProducts(),
         OnednnProducts(),
         SplitConvolutions(),
         DepthwiseConvolutions(),
