@@ -96,8 +96,16 @@ class TorchValueFront(FrontEnd):
         if value in tracer.read_tensors:
             x = tracer.read_tensors[value].value
             return x.dtype in WIDE | WHOLE and not self.is_written_behind(tracer, value, x)
-        fn = value.target
-        return fn in TWINS and all(self.may_be_tensor(tracer, x) for x in value.args)
+        if TWINS.get(value.target) is operator.mul and self.has_whole(tracer, value):
+            return False  # of two there may be more digits than float64 has
+        is_twin = value.target in TWINS
+        return is_twin and all(self.may_be_tensor(tracer, x) for x in value.args)
+
+    def has_whole(self, tracer, node: IRNode) -> bool:
+        """Whether a number is computed from whole numbers that tensors hold."""
+        if node in tracer.read_tensors:
+            return tracer.read_tensors[node].value.dtype in WHOLE
+        return any(self.has_whole(tracer, x) for x in node.all_input_nodes)
 
     def is_written_behind(self, tracer, node: IRNode, x: torch.Tensor) -> bool:
         """Whether a tensor may have been written to since a node of the graph read it."""

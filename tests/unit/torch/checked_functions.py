@@ -190,6 +190,14 @@ def divides(loss):
     return number
 
 
+def multiplies_whole_numbers(x):
+    """Whole numbers whose product float64 does not hold."""
+    count = x.int() * 0 + 94906267
+    if count.item() * count.item() != 94906267**2:
+        raise ValueError(count)
+    return x + 1
+
+
 def read_before_a_write(x):
     """A number that is checked when the tensor has another one."""
     total = x.sum()

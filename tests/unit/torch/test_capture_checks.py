@@ -13,6 +13,7 @@ from checked_functions import (  # noqa: E402
     goes_on_where_large,
     is_sound,
     leaves_out_what_is_not_finite,
+    multiplies_whole_numbers,
     named_condition,
     negative_where_all_are_finite_and_large,
     normalized_step,
@@ -260,6 +261,13 @@ def test_other_branches_on_numbers_break_the_graph(check):
     def make():
         step, others = step_that_reads_its_loss(check)
         return step, given([None, None, 1e8, None]), others
+
+    same_story(make, calls=4, reason="a branch on a number that a tensor holds")
+
+
+def test_products_of_whole_numbers_break_the_graph():
+    def make():
+        return multiplies_whole_numbers, lambda i: (torch.ones(()),), lambda: ()
 
     same_story(make, calls=4, reason="a branch on a number that a tensor holds")
 
