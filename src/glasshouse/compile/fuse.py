@@ -7,7 +7,7 @@ same kernel, by what uses its result; results that nobody else reads then get no
 from math import prod
 
 from glasshouse.compile.expr import Expr, Exprs, parts_of
-from glasshouse.compile.lower import Lowering
+from glasshouse.compile.lower import MANY_TURNED, Lowering
 from glasshouse.compile.steps import (
     MAX_BUFFERS,
     MAX_ROOTS,
@@ -72,7 +72,17 @@ def may_merge(other: FusedKernel, kernel: FusedKernel, reads: set[PlannedBuffer]
     shared = share_an_operand(others, reads, prod(kernel.domain))
     used = written & reads
     fits = reads_in_place(other, kernel, used) if used else shared
-    return fits and keeps_rows(other, kernel)
+    return fits and keeps_rows(other, kernel) and lie_alike(other, kernel)
+
+
+def lie_alike(other: FusedKernel, kernel: FusedKernel) -> bool:
+    """Whether neighbours in memory are so along the same axis for two kernels of which one sums; of
+    few elements it does not matter."""
+    plain = other.axes is None and kernel.axes is None
+    if plain or prod(kernel.domain) < MANY_TURNED:
+        return True
+    first, second = (innermost(kernel_order(x), x.domain) for x in (other, kernel))
+    return first == second
 
 
 def keeps_rows(other: FusedKernel, kernel: FusedKernel) -> bool:

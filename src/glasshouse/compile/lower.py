@@ -33,6 +33,7 @@ REPEAT_COST = 40  # an expression with several users is computed again up to thi
 REPEAT_LOADS = 2  # … and up to this many loads of the size of its domain
 MAX_COST, MAX_LOADS, MAX_SIZE = 200, 16, 200  # of an expression without memory of its own
 REPEATED_COST = 8  # a value that is repeated is stored from this cost on …
+MANY_TURNED = 1 << 16  # elements from which on operands that lie otherwise are brought into line
 FEW_REPEATS, LARGE_DOMAIN = 16, 1 << 14  # … if it is read so often, repeated to so many elements
 REDUCTIONS = ("sum", "prod", "max", "min", "any", "all")
 MOVEMENT = ("reshape", "permute", "expand", "slice", "flip", "windows")
@@ -56,6 +57,7 @@ class Lowering:
         }
         self.claims = claim_nodes(graph, target.lowerers)
         self.wanted = self.operands_in_memory() | graph.stored
+        self.is_summed = self.summed_later()
         self.outputs: list[View] = []
         self.results: dict[int, list[PlannedBuffer]] = {}  # of nodes with several results
         self.row_reductions: set[PlannedBuffer] = set()  # along the innermost axis in memory
@@ -70,6 +72,18 @@ class Lowering:
                         x = x.inputs[0]
                     wanted.add(x.number)
         return wanted
+
+    def summed_later(self) -> set[int]:
+        """Nodes that reductions read, themselves or what is computed of them element by element."""
+        numbers: set[int] = set()
+        for node in reversed(self.graph.nodes):
+            follows, claim = (
+                node.op in REDUCTIONS or node.number in numbers,
+                self.claims.get(node.number),
+            )
+            if follows and claim is not None and claim.lowerer is self.target.fused:
+                numbers.update(x.number for x in node.inputs if x.op not in MOVEMENT)
+        return numbers
 
     def run(self) -> "Lowering":
         for node in self.graph.nodes:
@@ -152,7 +166,35 @@ class Lowering:
         if op == "gather":
             return self.gather(node)
         operands = [self.expr[x.number] for x in node.inputs]
+        if node.number in self.is_summed and node.spec.size >= MANY_TURNED:
+            operands = self.brought_into_line(node, operands)
         return make(op, operands, node.dtype, value=numbers_of(node.attrs) or None)
+
+    def brought_into_line(self, node: Node, operands: list[Expr]) -> list[Expr]:
+        """Operands that all lie in memory as those do that are not row by row, which suits a step,
+        of a convolution say. Kernels that sum what is read across memory read it again for each
+        sum, each element in a line of its own."""
+        last, wanted = innermost(None, node.shape), None
+        orders = [order_of(x, node.shape) for x in operands]
+        along = [None if order is None else innermost(order, node.shape) for order in orders]
+        for order, axis in zip(orders, along, strict=True):
+            wanted = order if wanted is None and axis not in (None, last) else wanted
+        if wanted is None:
+            return operands
+        pairs = zip(node.inputs, operands, along, strict=True)
+        return [self.copied(x, wanted) if axis == last else expr for x, expr, axis in pairs]
+
+    def copied(self, node: Node, order) -> Expr:
+        """A value stored in an order by a kernel of its own, which reads across memory just once;
+        from now on its users load that, but an output is what it was."""
+        view = self.buffer(node.spec, order, node).view()
+        root = Root(view, self.expr[node.number], node=node)
+        kernel = FusedKernel(self.target.fused, node.shape, [root], None, mergeable=False)
+        self.steps.append(kernel)
+        loaded = self.exprs.load(view)
+        if node.number not in self.is_output:
+            self.expr[node.number] = loaded
+        return loaded
 
     def random_bits(self, node: Node) -> Expr:
         """The counter is the position in row-major order; the key's words are loaded."""
