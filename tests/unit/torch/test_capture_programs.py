@@ -329,8 +329,9 @@ def with_line_search():
     return step, lambda number: rows(0), lambda: model
 
 
-def test_a_scaler_is_part_of_the_graph():
-    captured = same_story(lambda: with_scaler(is_narrow=False), compiler="program")
+@pytest.mark.parametrize(("compiler", "is_narrow"), [("eager", True), ("program", False)])
+def test_a_scaler_is_part_of_the_graph(compiler, is_narrow):
+    captured = same_story(lambda: with_scaler(is_narrow), compiler=compiler)
     assert not captured.capture.breaks
 
 
