@@ -87,18 +87,16 @@ class ReplacementEmitter(ContinuationEmitter):
                 others = [f"    if not {self.pool(front.is_failed_check)}(error):", "        raise"]
             elif lost:
                 return run
-        count = []
         if tracer.assumptions.places:
             note = partial(tracer.assumptions.failed, front.is_failed_check)
             others.append(f"    {self.pool(note)}(error)")
-            count = [f"{self.pool(tracer.assumptions)}.calls += 1"]
+            before.append(f"{self.pool(tracer.assumptions)}.calls += 1")
         if keep is not None:
             tensors = [self.name(x) for _, x in tracer.inputs if tracer.is_tensor(x)]
-            before = [f"undo = {self.pool(keep)}([{', '.join(tensors)}])"]
+            before.append(f"undo = {self.pool(keep)}([{', '.join(tensors)}])")
             undo = ["    undo()"]
         words = "".join(f"s{i}, " for i in range(slots))
         return [
-            *count,
             *before,
             "try:",
             *(f"    {x}" for x in run),
