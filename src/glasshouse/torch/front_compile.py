@@ -38,6 +38,7 @@ from glasshouse.torch.front_numbers import (
 )
 from glasshouse.torch.front_passes import Passes, is_pass, passes_through
 from glasshouse.torch.module_scope import placed_as
+from glasshouse.torch.recurrent import dtype_of_products
 from glasshouse.torch.tensor_access import native
 
 DIVISIONS = RAISES_FOR_INTEGERS - {"pow"}
@@ -284,13 +285,13 @@ def is_left(node: IRNode) -> bool:
 
 
 def is_loop_of_eagers(node: IRNode) -> bool:
-    """Whether a call is a recurrent layer that our operators leave to eager: of other numbers than
-    float32, under autocast, or of a PackedSequence, whose fourth argument is no flag."""
+    """Whether a call is a recurrent layer that our operators leave to eager, for its dtypes or as
+    that of a PackedSequence, whose fourth argument is no flag."""
     if name_of(node.target) not in RECURRENT:
         return False
     is_packed = len(node.args) < 4 or not isinstance(node.args[3], bool)
     dtypes = {x.meta.get("dtype") for x in node.all_input_nodes}
-    return is_packed or dtypes != {torch.float32} or node.meta["autocast"]
+    return is_packed or dtype_of_products(dtypes, node.meta["autocast"]) is None
 
 
 def written_by(node: IRNode) -> list[IRNode]:

@@ -19,6 +19,7 @@ from glasshouse.torch.front_numbers import FACTORS, memory_of, tensor_facts
 from glasshouse.torch.front_settled import is_settled
 from glasshouse.torch.front_state import is_plain
 from glasshouse.torch.front_values import READING_HINT
+from glasshouse.torch.recurrent import autocast_dtype
 
 PASS_HINT = "hooks run as Python; forward and backward in one call without them make one graph"
 READING_OPERATORS = {"not_", "truth", "contains", "countOf", "indexOf"}
@@ -282,8 +283,10 @@ class TorchNodeFront(TorchCheckFront):
     def annotate(self, node: IRNode) -> None:
         node.meta["scope"], node.meta["phase"] = state.scope, state.phase
         node.meta["requires_grad"] = torch.is_grad_enabled()  # until it has run
-        node.meta["autocast"] = torch.is_autocast_enabled("cpu")
-        node.meta["keeps_casts"] = node.meta["autocast"] and torch.is_autocast_cache_enabled()
+        node.meta["autocast"] = autocast_dtype()
+        node.meta["keeps_casts"] = (
+            node.meta["autocast"] is not None and torch.is_autocast_cache_enabled()
+        )
 
     def describe(self, node: IRNode, value) -> None:
         node.meta.update(tensor_facts(value))

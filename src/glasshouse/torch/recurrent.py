@@ -3,9 +3,13 @@
 PyTorch keeps nn.LSTM, nn.GRU and nn.RNN out of graphs, or takes their loops apart into operators
 for each step. Here the product of all inputs with their weights is one operator, the loop one of
 ours, and the gradient of a weight one product of all steps. The bodies below are what PyTorch runs
-where a graph is left to it; Programs compute the entries of `aten/recurrent.py`."""
+where a graph is left to it; Programs compute the entries of `aten/recurrent.py`.
+
+In bfloat16 and float16 products are of that dtype; sums, gates, and states on their way from step
+to step are float32. What is kept of gates for the backward pass is narrow again."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 
 import torch
@@ -16,6 +20,18 @@ from torch.nn import functional
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
+NARROW = (torch.bfloat16, torch.float16)
+DTYPES = (torch.float32, torch.float64, *NARROW)
+
+
+def widened(x: Tensor) -> Tensor:
+    """A tensor in the dtype that its elements are computed with: float32 where it is narrower."""
+    return x.float() if x.dtype in NARROW else x
+
+
+def product(x: Tensor, weight: Tensor) -> Tensor:
+    """x weight, of the weight's dtype, for what is computed with its elements."""
+    return widened(x.to(weight.dtype) @ weight)
 
 
 def in_order(stack: Tensor, reverse: bool) -> Tensor:
@@ -37,7 +53,7 @@ def before_steps(outputs: Tensor, first: Tensor, reverse: bool) -> Tensor:
 def over_steps(gradient: Tensor, given: Tensor) -> Tensor:
     """The gradient of a weight (N, K) from those of its results (T, B, N) and what it was given
     (T, B, K): one product of all steps."""
-    return gradient.flatten(0, 1).t() @ given.flatten(0, 1)
+    return gradient.flatten(0, 1).t() @ given.to(gradient.dtype).flatten(0, 1)
 
 
 def or_zeros(gradient: Tensor | None, stack: Tensor) -> Tensor:
@@ -57,24 +73,27 @@ def lstm_loop(
     c' = σ(f) c + σ(i) tanh(g), h' = σ(o) tanh(c'), perhaps projected.
 
     Shapes: gates (T, B, 4 H), h (B, P), c (B, H), weight (4 H, P), projection (P, H).
+    Dtypes: outputs are of h's, cells of c's, the stacks of gates and products of the gates'.
     """
-    steps = []
+    steps, dtypes = [], (h.dtype, c.dtype, *[gates.dtype] * 4)
+    c = widened(c)
     for given in in_order(gates, reverse):
-        i, f, g, o = (given + h @ weight.t()).chunk(4, -1)
+        i, f, g, o = (widened(given) + product(h, weight.t())).chunk(4, -1)
         i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
         c = f * c + i * g
         h = o * c.tanh()
         if projection is not None:
-            h = h @ projection.t()
-        steps.append((h, c, i, f, g, o))
+            h = product(h, projection.t())
+        steps.append([x.to(dtype) for x, dtype in zip((h, c, i, f, g, o), dtypes, strict=True)])
+        h = steps[-1][0]
     return tuple(stacked(list(parts), reverse) for parts in zip(*steps, strict=True))
 
 
 @lstm_loop.register_fake
 def _(gates, h, c, weight, projection, reverse):
-    steps = gates.shape[0]
-    cells = [gates.new_empty((steps, *c.shape)) for _ in range(5)]
-    return gates.new_empty((steps, *h.shape)), *cells
+    shape = (gates.shape[0], *c.shape)
+    kept = [gates.new_empty(shape) for _ in range(4)]
+    return h.new_empty((shape[0], *h.shape)), c.new_empty(shape), *kept
 
 
 @torch.library.custom_op("glasshouse::lstm_loop_backward", mutates_args=())
@@ -88,16 +107,19 @@ def lstm_loop_backward(
     reverse: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of an LSTM's gates, of its first h and c, and of the outputs of all steps, each
-    with what comes by way of later steps. `stacks` are those of c, i, f, g, o."""
+    with what comes by way of later steps. `stacks` are those of c, i, f, g, o.
+
+    Dtypes: that of c is of c's, all others of the weight's.
+    """
     before = before_steps(stacks[0], c, reverse)
     given = [or_zeros(grad_cells, before), before, *stacks]
     if grad_outputs is None:
         grad_outputs = weight.new_zeros((*before.shape[:2], weight.shape[1]))
-    dh, dc, steps = torch.zeros_like(grad_outputs[0]), torch.zeros_like(c), []
-    turned = [in_order(stack, not reverse) for stack in (grad_outputs, *given)]
+    dh, dc, steps = torch.zeros_like(widened(grad_outputs[0])), torch.zeros_like(widened(c)), []
+    turned = [widened(in_order(stack, not reverse)) for stack in (grad_outputs, *given)]
     for from_output, from_cell, c_before, c_now, i, f, g, o in zip(*turned, strict=True):
         dh = dh + from_output
-        own = dh if projection is None else dh @ projection
+        own = dh if projection is None else product(dh, projection)
         t = c_now.tanh()
         dc = dc + from_cell + own * o * (1 - t * t)
         gates = torch.cat(
@@ -108,19 +130,19 @@ def lstm_loop_backward(
                 own * t * o * (1 - o),
             ],
             -1,
-        )
-        steps.append((gates, dh))
-        dh, dc = gates @ weight, dc * f
+        ).to(weight.dtype)
+        steps.append((gates, dh.to(weight.dtype)))
+        dh, dc = product(gates, weight), dc * f
     grad_gates, grad_all = (stacked(list(x), not reverse) for x in zip(*steps, strict=True))
-    return grad_gates, dh, dc, grad_all
+    return grad_gates, dh.to(weight.dtype), dc.to(c.dtype), grad_all
 
 
 @lstm_loop_backward.register_fake
 def _(grad_outputs, grad_cells, stacks, c, weight, projection, reverse):
     steps, batch, _ = stacks[0].shape
     size, width = weight.shape
-    gates, outputs = c.new_empty((steps, batch, size)), c.new_empty((steps, batch, width))
-    return gates, c.new_empty((batch, width)), torch.empty_like(c), outputs
+    gates, outputs = weight.new_empty((steps, batch, size)), weight.new_empty((steps, batch, width))
+    return gates, weight.new_empty((batch, width)), torch.empty_like(c), outputs
 
 
 def keep_lstm(ctx, inputs, output) -> None:
@@ -141,23 +163,27 @@ def lstm_gradients(ctx, grad_outputs, grad_cells, *_):
     grad_projection = None
     if projection is not None:
         cells, *_, o = stacks
-        grad_projection = over_steps(grad_all, o * cells.tanh())
-    return grad_gates, grad_h, grad_c, grad_weight, grad_projection, None
+        grad_projection = over_steps(grad_all, widened(o) * widened(cells).tanh())
+    return grad_gates, grad_h.to(h.dtype), grad_c, grad_weight, grad_projection, None
 
 
 lstm_loop.register_autograd(lstm_gradients, setup_context=keep_lstm)
 
 
-def input_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """The product of the inputs of all steps with their weight, and a bias."""
-    return functional.linear(x.flatten(0, 1), weight, bias).unflatten(0, x.shape[:2])
+def input_product(x: Tensor, weight: Tensor, biases: list[Tensor]) -> Tensor:
+    """The product of the inputs of all steps with their weight, and the sum of biases."""
+    bias = None
+    if biases:
+        bias = functools.reduce(torch.add, map(widened, biases)).to(weight.dtype)
+    rows = x.to(weight.dtype).flatten(0, 1)
+    return functional.linear(rows, weight, bias).unflatten(0, x.shape[:2])
 
 
 def lstm_direction(x: Tensor, state: list[Tensor], weights: list[Tensor], reverse: bool):
     """(outputs, [last h, last c]) of one direction of an LSTM."""
     w_input, w_state, *others = weights
     biases, projection = others[: len(others) // 2 * 2], others[len(others) // 2 * 2 :]
-    gates = input_product(x, w_input, biases[0] + biases[1] if biases else None)
+    gates = input_product(x, w_input, biases)
     outputs, cells, *_ = torch.ops.glasshouse.lstm_loop(
         gates, *state, w_state, projection[0] if projection else None, reverse
     )
@@ -176,21 +202,25 @@ def gru_loop(
     n = tanh(xₙ + σ(r) hₙ), h' = n + σ(z) (h - n).
 
     Shapes: gates (T, B, 3 H), h (B, H), weight (3 H, H), bias (3 H,).
+    Dtypes: outputs are of h's, all others of the gates'.
     """
-    steps = []
+    steps, dtypes = [], (h.dtype, *[gates.dtype] * 4)
+    h = widened(h)
     for given in in_order(gates, reverse):
-        of_input = given.chunk(3, -1)
-        of_state = functional.linear(h, weight, bias).chunk(3, -1)
+        of_input = widened(given).chunk(3, -1)
+        of_state = widened(functional.linear(h.to(weight.dtype), weight, bias)).chunk(3, -1)
         r, z = ((x + y).sigmoid() for x, y in zip(of_input[:2], of_state[:2], strict=True))
         n = (of_input[2] + r * of_state[2]).tanh()
         h = n + z * (h - n)
-        steps.append((h, r, z, n, of_state[2].contiguous()))
+        results = zip((h, r, z, n, of_state[2]), dtypes, strict=True)
+        steps.append([x.to(dtype) for x, dtype in results])
     return tuple(stacked(list(parts), reverse) for parts in zip(*steps, strict=True))
 
 
 @gru_loop.register_fake
 def _(gates, h, weight, bias, reverse):
-    return tuple(gates.new_empty((gates.shape[0], *h.shape)) for _ in range(5))
+    shape = (gates.shape[0], *h.shape)
+    return h.new_empty(shape), *(gates.new_empty(shape) for _ in range(4))
 
 
 @torch.library.custom_op("glasshouse::gru_loop_backward", mutates_args=())
@@ -205,22 +235,22 @@ def gru_loop_backward(
     """The gradients of a GRU's gates by what the inputs and by what the state gave to them, and of
     its first h. `stacks` are those of r, z, n and what the state gives to n."""
     given = [grad_outputs, before_steps(outputs, h, reverse), *stacks]
-    dh, steps = torch.zeros_like(h), []
-    turned = [in_order(stack, not reverse) for stack in given]
+    dh, steps = torch.zeros_like(widened(h)), []
+    turned = [widened(in_order(stack, not reverse)) for stack in given]
     for from_output, before, r, z, n, own in zip(*turned, strict=True):
         dh = dh + from_output
         dn = dh * (1 - z) * (1 - n * n)
         dr, dz = dn * own * r * (1 - r), dh * (before - n) * z * (1 - z)
-        of_state = torch.cat([dr, dz, dn * r], -1)
-        steps.append((torch.cat([dr, dz, dn], -1), of_state))
-        dh = dh * z + of_state @ weight
-    return *(stacked(list(x), not reverse) for x in zip(*steps, strict=True)), dh
+        of_state = torch.cat([dr, dz, dn * r], -1).to(weight.dtype)
+        steps.append((torch.cat([dr, dz, dn], -1).to(weight.dtype), of_state))
+        dh = dh * z + product(of_state, weight)
+    return *(stacked(list(x), not reverse) for x in zip(*steps, strict=True)), dh.to(h.dtype)
 
 
 @gru_loop_backward.register_fake
 def _(grad_outputs, outputs, stacks, h, weight, reverse):
     sizes = (*outputs.shape[:2], weight.shape[0])
-    return h.new_empty(sizes), h.new_empty(sizes), h.new_empty(h.shape)
+    return weight.new_empty(sizes), weight.new_empty(sizes), h.new_empty(h.shape)
 
 
 def keep_gru(ctx, inputs, output) -> None:
@@ -248,8 +278,8 @@ gru_loop.register_autograd(gru_gradients, setup_context=keep_gru)
 def gru_direction(x: Tensor, state: list[Tensor], weights: list[Tensor], reverse: bool):
     """(outputs, [last h]) of one direction of a GRU."""
     w_input, w_state, *biases = weights
-    gates = input_product(x, w_input, biases[0] if biases else None)
-    own = biases[1] if biases else None
+    gates = input_product(x, w_input, biases[:1])
+    own = biases[1].to(w_state.dtype) if biases else None
     outputs, *_ = torch.ops.glasshouse.gru_loop(gates, *state, w_state, own, reverse)
     return outputs, [outputs[0 if reverse else -1]]
 
@@ -265,8 +295,8 @@ def rnn_loop(gates: Tensor, h: Tensor, weight: Tensor, relu: bool, reverse: bool
     """
     steps = []
     for given in in_order(gates, reverse):
-        h = given + h @ weight.t()
-        h = h.relu() if relu else h.tanh()
+        h = widened(given) + product(h, weight.t())
+        h = (h.relu() if relu else h.tanh()).to(gates.dtype)
         steps.append(h)
     return stacked(steps, reverse)
 
@@ -281,13 +311,14 @@ def rnn_loop_backward(
     grad_outputs: Tensor, outputs: Tensor, weight: Tensor, relu: bool, reverse: bool
 ) -> tuple[Tensor, Tensor]:
     """The gradients of a plain layer's gates and of its first h."""
-    dh, steps = torch.zeros_like(outputs[0]), []
-    turned = [in_order(stack, not reverse) for stack in (grad_outputs, outputs)]
+    dh, steps = torch.zeros_like(widened(outputs[0])), []
+    turned = [widened(in_order(stack, not reverse)) for stack in (grad_outputs, outputs)]
     for from_output, y in zip(*turned, strict=True):
         dh = dh + from_output
-        steps.append(dh.masked_fill(y <= 0, 0) if relu else dh * (1 - y * y))
-        dh = steps[-1] @ weight
-    return stacked(steps, not reverse), dh
+        gates = dh.masked_fill(y <= 0, 0) if relu else dh * (1 - y * y)
+        steps.append(gates.to(outputs.dtype))
+        dh = product(gates, weight)
+    return stacked(steps, not reverse), dh.to(outputs.dtype)
 
 
 @rnn_loop_backward.register_fake
@@ -319,7 +350,7 @@ def rnn_direction(relu: bool) -> Callable:
 
     def run(x: Tensor, state: list[Tensor], weights: list[Tensor], reverse: bool):
         w_input, w_state, *biases = weights
-        gates = input_product(x, w_input, biases[0] + biases[1] if biases else None)
+        gates = input_product(x, w_input, biases)
         outputs = torch.ops.glasshouse.rnn_loop(gates, *state, w_state, relu, reverse)
         return outputs, [outputs[0 if reverse else -1]]
 
@@ -353,12 +384,41 @@ def run_layers(direction: Callable, x: Tensor, states, params, *options) -> list
     return [x, *(torch.stack(parts) for parts in zip(*lasts, strict=True))]
 
 
+def autocast_dtype() -> torch.dtype | None:
+    """The dtype that autocast computes in on the processor, if it is on."""
+    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+
+
+def dtype_of_products(dtypes: set[torch.dtype], autocast: torch.dtype | None) -> torch.dtype | None:
+    """The dtype in which recurrent layers with operands of these multiply, under autocast to one;
+    None where they are left to eager: under autocast to float16, and where dtypes differ."""
+    if autocast is not None:
+        is_taken = autocast == torch.bfloat16 and dtypes <= {torch.float32, torch.bfloat16}
+        return autocast if is_taken else None
+    (dtype, *others) = dtypes
+    return dtype if dtype in DTYPES and not others else None
+
+
 def is_taken(tensors: list[Tensor]) -> bool:
-    """Whether recurrent layers with these operands are computed here: in float32 alone."""
-    fits = all(x.dtype == torch.float32 and x.device.type == "cpu" for x in tensors)
+    """Whether recurrent layers with these operands are computed here, but for their dtypes."""
     is_plain = not any(is_traceable_wrapper_subclass(x) or x.numel() == 0 for x in tensors)
     is_transformed = torch._C._functorch.peek_interpreter_stack() is not None
-    return fits and is_plain and not is_transformed and not torch.is_autocast_enabled("cpu")
+    return is_plain and not is_transformed and all(x.device.type == "cpu" for x in tensors)
+
+
+def first_states(operator, states, dtype: torch.dtype) -> list[Tensor]:
+    """First states in the dtypes that eager's outputs and last states have. Those of an LSTM that
+    oneDNN computes are as narrow as its products, those of a GRU and the cells of another LSTM as
+    they were given."""
+    if operator is torch.ops.aten.gru.input:
+        return list(states)
+    if operator is not torch.ops.aten.lstm.input:
+        return [states[0].to(dtype)]
+    h, c = states
+    is_projected = h.shape[-1] != c.shape[-1]
+    if not is_projected and torch._C._get_mkldnn_enabled():
+        return [h.to(dtype), c.to(dtype)]
+    return [h.to(dtype if is_projected else c.dtype), c]
 
 
 KERNELS = {
@@ -384,9 +444,13 @@ def in_place_of(operator) -> Callable:
 
     def compute(x, states, params, *options):
         states = states if isinstance(states, (tuple, list)) else (states,)
-        if direction is None or not is_taken([x, *states, *params]):
+        operands = [x, *states, *params]
+        dtype = dtype_of_products({o.dtype for o in operands}, autocast_dtype())
+        if direction is None or dtype is None or not is_taken(operands):
             raise UnsupportedOperatorException(operator)
-        return tuple(run_layers(direction, x, states, params, *options))
+        states = first_states(operator, states, dtype)
+        matrices = [p.to(dtype) if p.ndim == 2 else p for p in params]
+        return tuple(run_layers(direction, x, states, matrices, *options))
 
     return compute
 

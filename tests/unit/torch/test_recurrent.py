@@ -96,6 +96,76 @@ def test_a_layer_is_one_graph_whose_results_and_gradients_are_eagers(name, is_gi
     assert_same(mine, results_and_gradients(layer, layer, inputs))
 
 
+# -- other dtypes --------------------------------------------------------------------------------
+
+
+def under_autocast(layer, *inputs):
+    with torch.autocast("cpu", torch.bfloat16):
+        return layer(*inputs)
+
+
+def in_dtype(value, dtype):
+    """The tensors of a layer's inputs in another dtype, as leaves."""
+    if isinstance(value, (tuple, list)):
+        return type(value)(in_dtype(x, dtype) for x in value)
+    return None if value is None else value.detach().to(dtype).requires_grad_()
+
+
+@torch.no_grad()
+def errors(found: list, exact: list) -> list[float]:
+    """How far values are from the exact ones, by their norms."""
+    pairs = [(x, y) for x, y in zip(found, exact, strict=True) if y is not None]
+    return [((x.double() - y).norm() / y.norm()).item() for x, y in pairs]
+
+
+def is_computed_by_eager(kind, mode) -> bool:
+    """Whether eager has the layer in bfloat16 on this processor."""
+    needs = kind is nn.LSTM and mode in ("autocast", torch.bfloat16)
+    return not needs or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+@pytest.mark.parametrize("mode", ["autocast", torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("name, is_given", [*((name, True) for name in LAYERS), ("GRU", False)])
+def test_a_layer_in_another_dtype_is_as_exact_as_eagers(name, is_given, mode):
+    kind, options = LAYERS[name]
+    if not is_computed_by_eager(kind, mode):
+        pytest.skip("PyTorch's own layer raises on this processor")
+    exact = kind(SIZE, WIDTH, **options).double()
+    dtype = torch.float32 if mode == "autocast" else mode
+    layer = copy.deepcopy(exact).to(dtype)
+    inputs = in_dtype(inputs_of(layer, is_given), dtype)
+
+    def call(*inputs):
+        return under_autocast(layer, *inputs) if mode == "autocast" else layer(*inputs)
+
+    mine = results_and_gradients(compiled(call, options={"strict": True}), layer, inputs)
+    eager = results_and_gradients(call, layer, inputs)
+    want = results_and_gradients(exact, exact, in_dtype(inputs, torch.float64))
+    rounding = 1e-14 if dtype is torch.float64 else 0
+    assert max(errors(mine, want)) <= 2 * max(errors(eager, want)) + rounding
+    for ours, theirs in zip(mine, eager, strict=True):
+        if theirs is not None:
+            assert ours.dtype == theirs.dtype
+            assert ours.stride() == theirs.stride()
+
+
+@pytest.mark.parametrize("name", ["LSTM", "LSTM projected", "GRU"])
+def test_states_under_autocast_are_of_eagers_dtypes_without_onednn(name):
+    kind, options = LAYERS[name]
+    layer = kind(SIZE, WIDTH, **options)
+    inputs = inputs_of(layer)
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        eager = flat(under_autocast(layer, *inputs))
+        mine = flat(under_autocast(compiled(layer), *inputs))
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+    assert [x.dtype for x in mine] == [x.dtype for x in eager]
+    for ours, theirs in zip(mine, eager, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=4e-2, atol=4e-2)
+
+
 @pytest.mark.parametrize("used", [(0,), (1,), (2,), (1, 2)])
 def test_the_loss_may_come_from_outputs_or_from_last_states(used):
     layer = nn.LSTM(SIZE, WIDTH, num_layers=2)
@@ -192,23 +262,15 @@ def packed(x):
 
 
 LEFT = {
-    "float64": lambda layer, x: layer.double()(x.double())[0],
     "a packed sequence": lambda layer, x: layer(packed(x))[0].data,
-    "autocast": lambda layer, x: under_autocast(layer, x),
+    "autocast of float64": lambda layer, x: under_autocast(layer.double(), x.double())[0],
     "no sequences": lambda layer, x: layer(x[:, :0])[0],
 }
-
-
-def under_autocast(layer, x):
-    with torch.autocast("cpu", torch.bfloat16):
-        return layer(x)[0].float()
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
 @pytest.mark.parametrize("name", LEFT)
 def test_what_is_left_to_eager_is_eagers(name, kind):
-    if (name, kind) == ("autocast", nn.LSTM) and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        pytest.skip("PyTorch's own layer raises on this processor")
     layer = kind(SIZE, WIDTH)
     x = torch.randn(STEPS, BATCH, SIZE, requires_grad=True)
 
@@ -276,6 +338,19 @@ def test_layers_of_the_operators_own_bodies_are_eagers(name):
 
     mine = results_and_gradients(call, layer, [x, states])
     assert_same(mine, results_and_gradients(layer, layer, [x, states]))
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_bodies_in_narrow_dtypes_are_those_of_programs(kind):
+    layer = kind(SIZE, WIDTH).bfloat16()
+    inputs = in_dtype(inputs_of(layer), torch.bfloat16)
+    with recurrent.recurrent_layers_captured():
+        bodies = torch.compile(layer, backend="aot_eager", fullgraph=True)
+        mine = results_and_gradients(bodies, layer, inputs)
+    programs = results_and_gradients(compiled(layer), layer, inputs)
+    for ours, theirs in zip(mine, programs, strict=True):
+        assert ours.dtype == theirs.dtype
+        torch.testing.assert_close(ours, theirs, rtol=4e-2, atol=4e-2)
 
 
 def test_operators_say_of_tensors_without_contents_what_they_give():

@@ -1,6 +1,8 @@
 """Loops of recurrent layers: the operators of `torch/recurrent.py`."""
 
 import glasshouse as gh
+from glasshouse.base import float32
+from glasshouse.dispatch.value import cast
 from glasshouse.nn.functional.activation import relu as rectified
 from glasshouse.nn.functional.activation import sigmoid
 from glasshouse.nn.functional.recurrent import split
@@ -8,6 +10,16 @@ from glasshouse.ops.contract import matmul
 from glasshouse.tensor import matrix_transpose, tanh
 from glasshouse.torch.table import aten
 from glasshouse.transforms.scan import scan
+
+
+def widened(x):
+    """A value in the dtype that its elements are computed with: float32 where it is narrower."""
+    return cast(x, float32) if x.dtype.itemsize < float32.itemsize else x
+
+
+def product(x, weight):
+    """x weight, of the weight's dtype, for what is computed with its elements."""
+    return widened(matmul(cast(x, weight.dtype), weight))
 
 
 def before_steps(outputs, first, reverse: bool):
@@ -19,31 +31,34 @@ def before_steps(outputs, first, reverse: bool):
 @aten("glasshouse.lstm_loop")
 def lstm_loop(gates, h, c, weight, projection, reverse):
     def step(state, given):
-        h, c = state
-        i, f, g, o = split(given + matmul(h, matrix_transpose(weight)), 4)
+        h, wide = state
+        i, f, g, o = split(widened(given) + product(h, matrix_transpose(weight)), 4)
         i, f, g, o = sigmoid(i), sigmoid(f), tanh(g), sigmoid(o)
-        c = f * c + i * g
-        h = o * tanh(c)
+        wide = f * wide + i * g
+        output = o * tanh(wide)
         if projection is not None:
-            h = matmul(h, matrix_transpose(projection))
-        return (h, c), (h, c, i, f, g, o)
+            output = product(output, matrix_transpose(projection))
+        h = cast(output, h.dtype)
+        return (h, wide), (h, cast(wide, c.dtype), *(cast(x, gates.dtype) for x in (i, f, g, o)))
 
-    return list(scan(step, (h, c), gates, reverse=reverse)[1])
+    return list(scan(step, (h, widened(c)), gates, reverse=reverse)[1])
 
 
 @aten("glasshouse.lstm_loop_backward")
 def lstm_loop_backward(grad_outputs, grad_cells, stacks, c, weight, projection, reverse):
     steps, batch, _ = stacks[0].shape
     before = before_steps(stacks[0], c, reverse)
-    zeros = gh.zeros((batch, weight.shape[1]), c.dtype), gh.zeros(c.shape, c.dtype)
+    wide = widened(c).dtype
+    zeros = gh.zeros((batch, weight.shape[1]), wide), gh.zeros(c.shape, wide)
     from_later = {name: x for name, x in (("h", grad_outputs), ("c", grad_cells)) if x is not None}
 
     def step(state, given):
         dh, dc = state
-        from_loss, before, c, i, f, g, o = given
-        dh = dh + from_loss["h"] if "h" in from_loss else dh
-        dc = dc + from_loss["c"] if "c" in from_loss else dc
-        own = dh if projection is None else matmul(dh, projection)
+        from_loss, *others = given
+        before, c, i, f, g, o = (widened(x) for x in others)
+        dh = dh + widened(from_loss["h"]) if "h" in from_loss else dh
+        dc = dc + widened(from_loss["c"]) if "c" in from_loss else dc
+        own = dh if projection is None else product(dh, projection)
         t = tanh(c)
         dc = dc + own * o * (1 - t * t)
         gates = gh.concat(
@@ -55,47 +70,51 @@ def lstm_loop_backward(grad_outputs, grad_cells, stacks, c, weight, projection, 
             ],
             axis=-1,
         )
-        return (matmul(gates, weight), dc * f), (gates, dh)
+        gates = cast(gates, weight.dtype)
+        return (product(gates, weight), dc * f), (gates, cast(dh, weight.dtype))
 
     given = (from_later, before, *stacks)
     (grad_h, grad_c), (grad_gates, grad_all) = scan(step, zeros, given, reverse=not reverse)
-    return [grad_gates, grad_h, grad_c, grad_all]
+    return [grad_gates, cast(grad_h, weight.dtype), cast(grad_c, c.dtype), grad_all]
 
 
 @aten("glasshouse.gru_loop")
 def gru_loop(gates, h, weight, bias, reverse):
-    def step(h, given):
-        of_state = matmul(h, matrix_transpose(weight))
-        of_state = split(of_state if bias is None else of_state + bias, 3)
-        of_input = split(given, 3)
+    def step(wide, given):
+        of_state = matmul(cast(wide, weight.dtype), matrix_transpose(weight))
+        of_state = split(widened(of_state if bias is None else of_state + bias), 3)
+        of_input = split(widened(given), 3)
         r, z = (sigmoid(x + y) for x, y in zip(of_input[:2], of_state[:2], strict=True))
         n = tanh(of_input[2] + r * of_state[2])
-        h = n + z * (h - n)
-        return h, (h, r, z, n, of_state[2])
+        wide = n + z * (wide - n)
+        kept = (cast(x, gates.dtype) for x in (r, z, n, of_state[2]))
+        return wide, (cast(wide, h.dtype), *kept)
 
-    return list(scan(step, h, gates, reverse=reverse)[1])
+    return list(scan(step, widened(h), gates, reverse=reverse)[1])
 
 
 @aten("glasshouse.gru_loop_backward")
 def gru_loop_backward(grad_outputs, outputs, stacks, h, weight, reverse):
     def step(dh, given):
-        from_output, before, r, z, n, own = given
+        from_output, before, r, z, n, own = (widened(x) for x in given)
         dh = dh + from_output
         dn = dh * (1 - z) * (1 - n * n)
         dr, dz = dn * own * r * (1 - r), dh * (before - n) * z * (1 - z)
-        of_state = gh.concat([dr, dz, dn * r], axis=-1)
-        return dh * z + matmul(of_state, weight), (gh.concat([dr, dz, dn], axis=-1), of_state)
+        of_state = cast(gh.concat([dr, dz, dn * r], axis=-1), weight.dtype)
+        of_input = cast(gh.concat([dr, dz, dn], axis=-1), weight.dtype)
+        return dh * z + product(of_state, weight), (of_input, of_state)
 
     given = (grad_outputs, before_steps(outputs, h, reverse), *stacks)
-    grad_h, stacked = scan(step, gh.zeros(h.shape, h.dtype), given, reverse=not reverse)
-    return [*stacked, grad_h]
+    zeros = gh.zeros(h.shape, widened(h).dtype)
+    grad_h, stacked = scan(step, zeros, given, reverse=not reverse)
+    return [*stacked, cast(grad_h, h.dtype)]
 
 
 @aten("glasshouse.rnn_loop")
 def rnn_loop(gates, h, weight, relu, reverse):
     def step(h, given):
-        h = given + matmul(h, matrix_transpose(weight))
-        h = rectified(h) if relu else tanh(h)
+        h = widened(given) + product(h, matrix_transpose(weight))
+        h = cast(rectified(h) if relu else tanh(h), gates.dtype)
         return h, h
 
     return scan(step, h, gates, reverse=reverse)[1]
@@ -104,11 +123,11 @@ def rnn_loop(gates, h, weight, relu, reverse):
 @aten("glasshouse.rnn_loop_backward")
 def rnn_loop_backward(grad_outputs, outputs, weight, relu, reverse):
     def step(dh, given):
-        from_output, y = given
+        from_output, y = (widened(x) for x in given)
         dh = dh + from_output
         gates = gh.where(y <= 0, 0, dh) if relu else dh * (1 - y * y)
-        return matmul(gates, weight), gates
+        return product(gates, weight), cast(gates, outputs.dtype)
 
-    zeros = gh.zeros(outputs.shape[1:], outputs.dtype)
+    zeros = gh.zeros(outputs.shape[1:], widened(outputs).dtype)
     grad_h, grad_gates = scan(step, zeros, (grad_outputs, outputs), reverse=not reverse)
-    return [grad_gates, grad_h]
+    return [grad_gates, cast(grad_h, outputs.dtype)]
