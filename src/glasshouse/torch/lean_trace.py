@@ -7,8 +7,10 @@ import logging
 import sys
 from unittest.mock import patch
 
-from torch._dynamo import config, guards
+from torch._dynamo import config, guards, symbolic_convert
+from torch._dynamo.funcname_cache import get_funcname
 from torch._dynamo.guards import profile_guard_manager
+from torch._dynamo.output_graph import trace_call_log
 from torch._dynamo.variables.higher_order_ops import LocalMapWrappedHigherOrderVariable
 from torch._logging._internal import trace_log
 
@@ -27,6 +29,12 @@ def latency_if_logged(*given) -> float:
     which takes 0.03 s. 0 where nobody reads a log."""
     is_read = guards.guards_log.isEnabledFor(logging.DEBUG) or trace_log.handlers
     return profile_guard_manager(*given) if is_read else 0.0
+
+
+def funcname_if_logged(*given) -> str | None:
+    """The function that a line of a file is in, which only a log of calls tells: finding it takes
+    the whole file apart. None where nobody reads that log."""
+    return get_funcname(*given) if trace_call_log.isEnabledFor(logging.DEBUG) else None
 
 
 @contextlib.contextmanager
@@ -50,6 +58,7 @@ def lean():
             classmethod(should_wrap_if_imported),
         ),
         patch.object(guards, "profile_guard_manager", latency_if_logged),
+        patch.object(symbolic_convert, "get_funcname", funcname_if_logged),
         found_at_once("verbose"),
     ):
         yield

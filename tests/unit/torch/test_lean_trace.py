@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 lean_trace = pytest.importorskip("glasshouse.torch.lean_trace", exc_type=ImportError)
 
-from torch._dynamo import config, guards  # noqa: E402
+from torch._dynamo import config, guards, symbolic_convert  # noqa: E402
 
 pytestmark = pytest.mark.library_warnings
 local_map = pytest.importorskip("torch.distributed.tensor.experimental._func_map")
@@ -19,7 +19,8 @@ Wrapped = lean_trace.LocalMapWrappedHigherOrderVariable
 def pieces() -> tuple:
     """What a trace of ours replaces."""
     is_at_hand = "verbose" in vars(config)
-    return Wrapped.should_wrap_in_hop.__func__, guards.profile_guard_manager, is_at_hand
+    functions = Wrapped.should_wrap_in_hop.__func__, guards.profile_guard_manager
+    return *functions, symbolic_convert.get_funcname, is_at_hand
 
 
 @pytest.mark.parametrize("enabled", [False, True])
@@ -46,6 +47,15 @@ def test_the_latency_of_guards_is_measured_for_a_log(monkeypatch):
     monkeypatch.setattr(guards.guards_log, "isEnabledFor", lambda level: level == logging.DEBUG)
     lean_trace.latency_if_logged(1, 2, 3)
     assert asked == [(1, 2, 3)]
+
+
+def test_functions_of_lines_are_looked_for_where_a_log_tells_them(monkeypatch):
+    here = __file__, pieces.__code__.co_firstlineno
+    log = lean_trace.trace_call_log
+    monkeypatch.setattr(log, "isEnabledFor", lambda level: False)
+    assert lean_trace.funcname_if_logged(*here) is None
+    monkeypatch.setattr(log, "isEnabledFor", lambda level: level == logging.DEBUG)
+    assert lean_trace.funcname_if_logged(*here) == "pieces"
 
 
 def test_all_is_there_while_a_program_is_traced_for_us_and_no_longer():

@@ -69,3 +69,29 @@ def test_who_collects_no_garbage_goes_without_afterwards_too(collects_while_trac
     finally:
         gc.enable()
     assert collects_while_traced == [False]
+
+
+@pytest.fixture
+def nothing_frozen():
+    """Our tests freeze what they import."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+def test_what_survives_a_trace_counts_as_long_lived(nothing_frozen):
+    made = [[] for _ in range(3)]
+    gc.disable()
+    try:
+        while_traced.survivors_are_old()
+        young = {id(x) for generation in (0, 1) for x in gc.get_objects(generation)}
+    finally:
+        gc.enable()
+    assert not young.intersection(map(id, made))
+    assert gc.get_freeze_count() == 0
+
+
+def test_what_the_user_has_frozen_stays_so(nothing_frozen):
+    gc.freeze()
+    while_traced.survivors_are_old()
+    assert gc.get_freeze_count()
