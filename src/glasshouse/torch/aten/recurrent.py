@@ -1,20 +1,15 @@
 """Loops of recurrent layers: the operators of `torch/recurrent.py`."""
 
 import glasshouse as gh
-from glasshouse.base import float32
 from glasshouse.dispatch.value import cast
 from glasshouse.nn.functional.activation import relu as rectified
 from glasshouse.nn.functional.activation import sigmoid
 from glasshouse.nn.functional.recurrent import split
 from glasshouse.ops.contract import matmul
 from glasshouse.tensor import matrix_transpose, tanh
+from glasshouse.torch.aten.reduce import wide as widened
 from glasshouse.torch.table import aten
 from glasshouse.transforms.scan import scan
-
-
-def widened(x):
-    """A value in the dtype that its elements are computed with: float32 where it is narrower."""
-    return cast(x, float32) if x.dtype.itemsize < float32.itemsize else x
 
 
 def product(x, weight):
