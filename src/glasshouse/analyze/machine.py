@@ -103,9 +103,12 @@ class MachineProfile:
         return self.ns(StepInfo("", kind or StepKind(), [source], place, nbytes, 0, 0))
 
     def rates(self, primitive: str, dtype: str) -> list[tuple[float, float]]:
-        """The rates of a matrix primitive: its own, or those that stand in for it."""
-        plain = primitive.partition(" ")[0]
-        keys = (f"{primitive} {dtype}", f"{plain} {dtype}", f"matmul {dtype}", f"{plain} float32")
+        """The rates of a matrix primitive: its own, or those that stand in for it, which have the
+        fewest of its words less."""
+        words = primitive.split()
+        names = [" ".join(words[:n]) for n in range(len(words), 0, -1)]
+        keys = [f"{name} {dtype}" for name in (*names, "matmul")]
+        keys += [f"{name} float32" for name in names]
         return self.matrix[next((key for key in keys if key in self.matrix), "matmul float32")]
 
     def save(self, path) -> None:
@@ -239,7 +242,8 @@ def measure_all(name: str, smoke: bool) -> MachineProfile:
         sums = measured(lambda pairs=pairs: [x + y for x, y in pairs])
         bandwidth.append((sums.nbytes, 1e9 * sums.nbytes / sums.ns))
     matrix = product_rates(full, smoke, bandwidth)
-    matrix |= conv_rates(full, smoke, bandwidth)
+    fastest = max(rate for key in matrix if dtype_of(key) == "float32" for _, rate in matrix[key])
+    matrix |= conv_rates(full, smoke, bandwidth, fastest)
     matrix[f"{DRAWS} uint32"] = [draw_rate()]
     many = [full(1 << 16) for _ in range(4)]
     flops, _, ns, _ = measured(lambda: [exp(exp(exp(exp(x)))) for x in many])
@@ -357,31 +361,67 @@ def dtype_of(product: str) -> str:
     return product.rsplit(" ", 1)[1]
 
 
-def conv_rates(full, smoke: bool, bandwidth) -> dict[str, list[tuple[float, float]]]:
-    """Rates of convolutions like a ResNet's and their gradients; without moving where that comes
-    before."""
-    layers = [(1, 16, 14, 3, 1), (2, 64, 28, 3, 1), (8, 64, 56, 1, 1), (16, 512, 14, 1, 1),
-              (8, 128, 28, 3, 1), (16, 256, 14, 3, 1), (2, 128, 28, 3, 2),
-              (8, 128, 56, 3, 2)]  # fmt: skip
+class ConvLayer(NamedTuple):
+    """A convolution of as many channels as it makes, on square images."""
+
+    batch: int
+    channels: int
+    size: int
+    kernel: int
+    stride: int
+
+    def options(self, is_depthwise: bool) -> dict:
+        """What its cards are given beside tensors."""
+        pad = (self.kernel // 2,) * 2
+        groups = self.channels if is_depthwise else 1
+        return {
+            "stride": (self.stride,) * 2,
+            "padding": (pad, pad),
+            "dilation": (1, 1),
+            "groups": groups,
+        }
+
+
+LAYERS = [(1, 16, 14, 3, 1), (2, 64, 28, 3, 1), (8, 64, 56, 1, 1), (16, 512, 14, 1, 1),
+          (8, 128, 28, 3, 1), (16, 256, 14, 3, 1), (2, 128, 28, 3, 2),
+          (8, 128, 56, 3, 2)]  # fmt: skip
+DEPTHWISE = [(8, 32, 14, 3, 1), (8, 512, 14, 3, 1), (8, 128, 56, 3, 1), (8, 512, 7, 5, 1),
+             (8, 128, 28, 5, 1), (8, 512, 14, 3, 2), (8, 64, 112, 3, 2), (8, 512, 14, 5, 2),
+             (8, 96, 56, 5, 2)]  # fmt: skip
+
+
+def conv_rates(
+    full, smoke: bool, bandwidth, fastest: float
+) -> dict[str, list[tuple[float, float]]]:
+    """Rates of convolutions like a ResNet's and a MobileNet's, and of their gradients; without
+    moving where that comes before, and at most `fastest`, the rate of products: some move as they
+    compute."""
     rates: dict[str, list[tuple[float, float]]] = {}
-    for batch, channels, size, kernel, stride in layers[: 2 if smoke else None]:
-        pad = (kernel // 2,) * 2
-        options = {"stride": (stride,) * 2, "padding": (pad, pad), "dilation": (1, 1), "groups": 1}
-        shape, of_results = (batch, channels, size, size), (batch, channels, *(size // stride,) * 2)
-        count = copies(4 * (math.prod(shape) + math.prod(of_results)))
-        xs = [full(*shape) for _ in range(count)]
-        w = full(channels, channels, kernel, kernel, scale=2 / (channels * kernel**2))
-        gs = [full(*of_results) for _ in range(count)]
-        for card, pairs, more in (
-            (conv, [(x, w) for x in xs], {}),
-            (conv_data_grad, [(g, w) for g in gs], {"shape": xs[0].shape[2:]}),
-            (conv_weight_grad, list(zip(xs, gs, strict=True)), {"shape": w.shape[2:]}),
-        ):
-            call, name = partial(card, **options, **more), card.name
-            timing = measured(lambda f=call, pairs=pairs: [f(*p) for p in pairs], name)
-            (kind, key), _ = timing.info.work
-            seconds = timing.ns / 1e9
-            if kind.moves_first:
-                seconds = alone(timing.ns, timing.nbytes, bandwidth)
-            rates.setdefault(key, []).append((timing.flops, timing.flops / seconds))
+    for sizes, is_depthwise in ((LAYERS, False), (DEPTHWISE, True)):
+        for layer in sizes[: 2 if smoke else None]:
+            for timing in conv_timings(full, ConvLayer(*layer), is_depthwise):
+                (kind, key), _ = timing.info.work
+                seconds = timing.ns / 1e9
+                if kind.moves_first:
+                    seconds = alone(timing.ns, timing.nbytes, bandwidth)
+                rate = min(timing.flops / seconds, fastest)
+                rates.setdefault(key, []).append((timing.flops, rate))
     return {name: sorted(points) for name, points in rates.items()}
+
+
+def conv_timings(full, layer: ConvLayer, is_depthwise: bool) -> Iterator[Measured]:
+    """A convolution and the gradients of its data and of its weights."""
+    batch, channels, size, kernel, stride = layer
+    shape, of_results = (batch, channels, size, size), (batch, channels, *(size // stride,) * 2)
+    count = copies(4 * (math.prod(shape) + math.prod(of_results)))
+    xs = [full(*shape) for _ in range(count)]
+    gs = [full(*of_results) for _ in range(count)]
+    taken = 1 if is_depthwise else channels
+    w = full(channels, taken, kernel, kernel, scale=2 / (taken * kernel**2))
+    for card, pairs, more in (
+        (conv, [(x, w) for x in xs], {}),
+        (conv_data_grad, [(g, w) for g in gs], {"shape": xs[0].shape[2:]}),
+        (conv_weight_grad, list(zip(xs, gs, strict=True)), {"shape": w.shape[2:]}),
+    ):
+        call = partial(card, **layer.options(is_depthwise), **more)
+        yield measured(lambda f=call, pairs=pairs: [f(*p) for p in pairs], card.name)

@@ -9,6 +9,7 @@ from glasshouse.capture.plain import (
     FUNCTIONS,
     MISSING,
     SCALARS,
+    getter_of_class,
     is_heap,
     is_library,
     static_lookup,
@@ -33,21 +34,10 @@ from glasshouse.capture.values import (
 PLAIN_GETTERS = {kind.__getattribute__ for kind in (object, BaseException, types.MethodType)}
 CHAINED = {"__context__", "__cause__", "__suppress_context__", "__traceback__"}
 CONTAINERS = (list, tuple, dict, set, frozenset)  # whose Vars have their items
-FUNCTION_PARTS = {
-    "__code__",
-    "__defaults__",
-    "__kwdefaults__",
-    "__closure__",
-    "__dict__",
-    "__name__",
-    "__qualname__",
-    "__doc__",
-    "__module__",
-    "__wrapped__",
-    "__annotations__",
-}
-
-
+FUNCTION_PARTS = set(
+    "__code__ __defaults__ __kwdefaults__ __closure__ __dict__ __name__ __qualname__ __doc__ "
+    "__module__ __wrapped__ __annotations__".split()
+)
 CLASS_TEXTS = {"__doc__", "__name__", "__qualname__", "__module__"}
 # What an object made by `super` has itself: of the class and the object that it is for.
 SUPER_PARTS = {
@@ -240,6 +230,9 @@ class AttributeRules:
         kind = type(obj.value)
         if isinstance(class_value, (types.FunctionType, CACHED)):
             return self.deliver(then, self.bound(obj, Var(class_value)))
+        getter = getter_of_class(class_value)
+        if getter is not None:
+            return self.call(Var(getter), [Var(kind)], {}, then)
         if isinstance(class_value, (staticmethod, classmethod)):
             return self.deliver(then, self.of_class(Var(kind), class_value))
         if isinstance(class_value, (types.MethodDescriptorType, types.WrapperDescriptorType)):
@@ -249,8 +242,9 @@ class AttributeRules:
             if class_value.fget is None:
                 self.do(class_value.__get__, obj.value, kind)  # raises
             return self.call(Var(class_value.fget), [obj], {}, then)
-        if isinstance(obj.value, tuple) and name in getattr(kind, "_fields", ()):
-            return self.deliver(then, self.sequence(obj)[kind._fields.index(name)])
+        items = self.sequence(obj) if isinstance(obj.value, tuple) else None
+        if items is not None and name in getattr(kind, "_fields", ()):
+            return self.deliver(then, items[kind._fields.index(name)])
         if self.call_own(Var(class_value), "__get__", [obj, Var(kind)], then):
             return None
         if not hasattr(type(class_value), "__get__"):
@@ -316,6 +310,9 @@ class AttributeRules:
         written = self.class_written(value, name)
         if written is not None:
             return self.deliver(then, written)
+        getter = getter_of_class(class_value)
+        if getter is not None:
+            return self.call(Var(getter), [cls], {}, then)
         method = self.of_class(cls, class_value)
         if method is not None:
             if self.may_change(value):

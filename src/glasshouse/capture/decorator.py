@@ -67,7 +67,8 @@ class OptimizeDecorator(ContextDecorator):
         """The function, method or Module, captured."""
         if isinstance(fn, Module) or is_foreign_module(fn):
             self.capture.name = type(fn).__name__
-            return OptimizedModule(fn, self.capture)
+            kind = OptimizedContainer if hasattr(type(fn), "__len__") else OptimizedModule
+            return kind(fn, self.capture)
         if isinstance(fn, types.MethodType):
             return types.MethodType(self.dispatcher(fn.__func__), fn.__self__)
         what = "a function, method or Module"
@@ -171,12 +172,34 @@ class OptimizedModule:
     def __delattr__(self, name: str) -> None:
         delattr(self._module, name)
 
+    def __dir__(self):
+        return dir(self._module)
+
     def __repr__(self):
         return f"optimized {self._module!r}"
 
     @property
     def __class__(self):
         return type(self.__dict__["_module"]) if "_module" in self.__dict__ else OptimizedModule
+
+
+class OptimizedContainer(OptimizedModule):
+    """A Module that has others as items, which are those of the module."""
+
+    def __len__(self):
+        return len(self._module)
+
+    def __iter__(self):
+        return iter(self._module)
+
+    def __contains__(self, item):
+        return item in self._module
+
+    def __getitem__(self, key):
+        return self._module[key]
+
+    def __setitem__(self, key, value) -> None:
+        self._module[key] = value
 
 
 def options(capture: Capture) -> tuple:

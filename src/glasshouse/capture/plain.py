@@ -1,6 +1,7 @@
 """What is the same in each call, and what a class has: found without running anything."""
 
 import functools
+import sys
 import types
 import weakref
 from collections import OrderedDict
@@ -56,6 +57,15 @@ def static_lookup(cls: type, name: str):
         if name in base.__dict__:
             return base.__dict__[name], base
     return MISSING, None
+
+
+def getter_of_class(class_value):
+    """The function in a property inside of a classmethod, which reads an attribute of its class;
+    None for others. Python had these up to 3.12."""
+    if sys.version_info >= (3, 13) or not is_instance(class_value, classmethod):
+        return None
+    inner = class_value.__func__
+    return inner.fget if is_instance(inner, property) else None
 
 
 def builtin_base(value) -> type:

@@ -116,7 +116,10 @@ class SubscriptRules:
                 make = self.new_list if isinstance(value, list) else self.new_tuple
                 if type(value) is tuple and raw == slice(None):
                     return self.deliver(then, obj)
-                return self.deliver(then, make(self.do(operator.getitem, items, raw)))
+                made = make(self.do(operator.getitem, items, raw))
+                if type(value).__getitem__ not in (list.__getitem__, tuple.__getitem__):
+                    return self.call(Var(type(value)), [made], {}, then)  # a torch.Size
+                return self.deliver(then, made)
             self.do(operator.getitem, value, raw)
             return self.deliver(then, items[raw])
         if self.foldable(obj) and self.foldable(key):

@@ -26,7 +26,7 @@ class StepKind:
     """A kind of step. This one: a kernel that moves and computes at the same time."""
 
     label = "kernel"  # in tables, traces and `glasshouse show`
-    moves_first = False  # whether it computes only when all is moved
+    moves_first = False  # whether moving takes time beside computing, as if it came before
     has_scratch = False  # whether its bytes have scratch memory in them, which comes in leaps …
     moves_scratch = True  # … and leaves the caches
     is_host = False  # whether Python runs it
@@ -114,6 +114,13 @@ def product_of(call: Call) -> str:
     name, shapes = call.primitive.name, [spec.shape for spec in call.specs]
     if name == "matmul":
         return FLAT if len(shapes[0]) == 2 else name
-    kernel = call.attrs["shape"] if name == "conv_weight_grad" else shapes[1][2:]
-    strided = any(s > 1 for s in call.attrs["stride"]) and prod(kernel) > 1
-    return name + " strided" * strided
+    weight = call.attrs["shape"] if name == "conv_weight_grad" else shapes[1][2:]
+    strided = any(s > 1 for s in call.attrs["stride"]) and prod(weight) > 1
+    return name + " depthwise" * is_depthwise(call) + " strided" * strided
+
+
+def is_depthwise(call: Call) -> bool:
+    """Whether each channel of a convolution has a kernel of its own."""
+    results = call.specs[1] if call.primitive.name == "conv_weight_grad" else call.out
+    groups = call.attrs["groups"]
+    return groups > 1 and groups == call.specs[0].shape[1] == results.shape[1]

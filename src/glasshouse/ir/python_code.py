@@ -66,7 +66,9 @@ class PythonCode:
 
     def statement(self, node: IRNode) -> str:
         words = [self.text_of(a) for a in node.args]
-        words += [f"{k}={self.text_of(v)}" for k, v in node.kwargs.items()]
+        for key, value in node.kwargs.items():
+            text = self.text_of(value)
+            words.append(f"**{{{key!r}: {text}}}" if keyword.iskeyword(key) else f"{key}={text}")
         inside = ", ".join(words)
         if node.op == "output":
             return f"return {self.text_of(node.args[0])}"

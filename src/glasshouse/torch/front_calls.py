@@ -167,6 +167,8 @@ class TorchCallFront(NetworkFront):
                 self.read_for_state(tracer, item)
         elif tracer.foldable(var):
             tracer.concretize(var)
+        else:
+            tracer.typed(var)
 
 
 def refers_to(reference, wanted) -> bool:

@@ -271,6 +271,8 @@ def is_left(node: IRNode) -> bool:
         return True
     if may_divide_by_zero(node) or reads_what_it_writes(node) or is_loop_of_eagers(node):
         return True
+    if is_drawn_from(node):
+        return True
     if (
         is_pass(node)
         or target in ("requires_grad_", setattr)
@@ -282,6 +284,14 @@ def is_left(node: IRNode) -> bool:
     if target is operator.getitem and isinstance(node.args[0], IRNode):
         return is_left(node.args[0])
     return target is getattr and node.args[1] in ("grad", "data")
+
+
+def is_drawn_from(node: IRNode) -> bool:
+    """Whether a call is `random_(from, to)`: its overload is called "from", which torch.fx cannot
+    write as Python."""
+    if name_of(node.target) != "random_":
+        return False
+    return len(node.args) > 1 and len(node.args) + ("to" in node.kwargs) > 2
 
 
 def is_loop_of_eagers(node: IRNode) -> bool:

@@ -11,6 +11,8 @@ from glasshouse.base import Spec, bfloat16, float32
 from glasshouse.compile.emitted import EmittedStep
 from glasshouse.compile.lowerer import Claim, GraphUsers
 from glasshouse.compile.view import View
+from glasshouse.compile.work import StepKind, product_of
+from glasshouse.dispatch.call import Call
 from glasshouse.graph.graph import Node
 from glasshouse.targets.cpu import onednn
 from glasshouse.targets.cpu.epilogues import with_epilogue
@@ -59,6 +61,12 @@ class DepthwiseConvolutions(HandwrittenKernels):
 
     def emit(self, step) -> EmittedStep:
         return emitted(step, HEADER)
+
+    def product_name(self, call: Call) -> str:
+        return f"{product_of(call)} {self.label} float32"
+
+    def estimate(self, products, numbers, machine) -> float:
+        return StepKind.estimate(self, products, numbers, machine)
 
 
 def shapes_of(node: Node) -> tuple[tuple[int, ...], ...]:

@@ -32,6 +32,7 @@ class OnednnConvolutions(OnednnLowerer):
     """Convolutions of up to three axes, and the gradients of their data and weights."""
 
     ops = ("conv", "conv_data_grad", "conv_weight_grad")
+    moves_first = True
 
     def is_unusual(self, node: Node) -> bool:
         return len(node.spec.shape) > 5

@@ -46,6 +46,7 @@ class WeightGradients(Lowerer):
 
     ops = ("conv_weight_grad",)
     label = "panels"
+    moves_first = True
     has_scratch = True
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
