@@ -24,6 +24,7 @@ from glasshouse.capture.frame import (
     type_of,
 )
 from glasshouse.capture.guards import GuardCheck
+from glasshouse.capture.library_rules import RULES
 from glasshouse.capture.operators import as_builtin
 from glasshouse.capture.plain import ARRAY_SCALARS, MISSING
 from glasshouse.capture.polyfills import (
@@ -463,6 +464,7 @@ BUILTINS = {
     next: simple(lambda t, args, then: t.next_of(args[0], [*args, None][1], then)),
     callable: simple(lambda t, args, then: t.give(then, callable(t.typed(args[0])))),
 }
+BUILTINS |= RULES
 BUILTINS |= {
     operator.getitem: simple(lambda t, args, then: t.get_item(*args, then)),
     operator.setitem: simple(lambda t, args, then: t.set_item(*args, then)),

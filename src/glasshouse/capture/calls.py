@@ -4,10 +4,9 @@ import functools
 import gc
 import sys
 import types
+import typing
 import weakref
 from collections import OrderedDict
-
-import numpy as np
 
 from glasshouse.base.interrupts import let_through
 from glasshouse.capture.builtin_rules import (
@@ -20,6 +19,7 @@ from glasshouse.capture.builtin_rules import (
 from glasshouse.capture.bytecode import GENERATORS, decoded, original_of, slot_names
 from glasshouse.capture.frame import CapturedGenerator, CaptureFrame, plain_value
 from glasshouse.capture.frame_readers import FRAME_READERS
+from glasshouse.capture.library_rules import fold_numbers, is_of_numbers
 from glasshouse.capture.opcodes import COLLECTS, unknown_operation
 from glasshouse.capture.operators import OPERATORS, UNARY
 from glasshouse.capture.plain import (
@@ -108,13 +108,8 @@ class CallRules:
             self.typed(fn)
             self.rely_on_class(fn, type(f), "__call__", method)
             return self.call(Var(method), [fn, *args], kwargs, then)
-        if isinstance(f, np.ufunc) and all(type(x.value) in SCALARS for x in args) and not kwargs:
-            self.concretize(fn)
-            try:
-                with np.errstate(all="raise"):
-                    return self.fold(fn, f, args, kwargs, then)
-            except FloatingPointError:  # of which each call warns
-                raise Break(f"call of {f.__name__}", fn, args) from None
+        if is_of_numbers(self, f, args, kwargs):
+            return fold_numbers(self, fn, args, kwargs, then)
         if not callable(f):
             self.typed(fn)
             return self.give(then, self.do(f))
@@ -343,6 +338,8 @@ class CallRules:
         """What a class gives whose metaclass says what its call does: a member of an enumeration,
         or what the metaclass makes, which is new in each call."""
         cls = fn.value
+        if typing.is_typeddict(cls):
+            return self.call(Var(dict), args, kwargs, then)
         members = getattr(cls, "__members__", None)  # pybind11's enumerations have it too
         if members and self.all_foldable(args, kwargs):
             member = self.call_concrete(cls, args, kwargs)

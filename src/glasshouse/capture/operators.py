@@ -54,6 +54,7 @@ SET_UPDATES = {
     operator.sub: "difference_update",
     operator.xor: "symmetric_difference_update",
 }
+KEYS = type({}.keys())
 MAX_REPEAT = 100_000
 NUMBER_HINT = "each side is captured on its own; a check that only raises breaks no graph"
 RESULTS = {len: int, repr: str}
@@ -298,6 +299,8 @@ class OperatorRules:
                 self.extend(lhs, "update", rhs)
                 return lhs
             return self.new_dict([*self.entries(lhs), *self.entries(rhs)])
+        if fn is plain and fn in SET_OPERATORS and KEYS in (type(a), type(b)):
+            return self.operator_of_keys(fn, lhs, rhs)
         if plain in SET_OPERATORS and isinstance(b, (set, frozenset)) and type(a) is set:
             if fn is plain:
                 return self.set_method(lhs, SET_OPERATORS[plain], [rhs])
@@ -306,6 +309,16 @@ class OperatorRules:
         if fn is not plain and isinstance(a, (list, set, dict)) and not self.user_operator(lhs, fn):
             raise Break(f"{fn.__name__} of a {type(a).__name__}", Var(fn), [lhs, rhs])
         return None
+
+    def operator_of_keys(self, fn, lhs: Var, rhs: Var) -> Var | None:
+        """The set that an operator makes of the keys of dicts, or of such and another set."""
+        if not all(isinstance(x.value, (KEYS, set, frozenset)) for x in (lhs, rhs)):
+            return None
+        items = [self.iterated(x) for x in (lhs, rhs)]
+        if None in items:
+            return None
+        a, b = (self.new_set(list(x)) for x in items)
+        return self.set_method(a, SET_OPERATORS[fn], [b])
 
     def replace_all(self, target: Var, items: list[Var]) -> Var:
         """A list with other contents."""

@@ -111,6 +111,9 @@ class TorchCallFront(NetworkFront):
             operands = tuple(map(tracer.concretize, args))
             tracer.graph.call_function(f, operands)
             tracer.deliver(then, constant(tracer.do(f, *operands)))
+        elif f in names.CHECKS and args and args[0].value is True and tracer.foldable(args[0]):
+            tracer.concretize(args[0])
+            tracer.give(then, None)
         elif f is typing.cast:
             tracer.deliver(then, args[1])
         elif f is _group_tensors_by_device_and_dtype:

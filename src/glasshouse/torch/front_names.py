@@ -8,6 +8,8 @@ from collections.abc import Iterator, MappingView
 
 import torch
 
+from glasshouse.torch.front_state import ATTENTION
+
 # Python of PyTorch's whose functions are nodes as they are; other Python of it is interpreted.
 NODE_MODULES = {"torch.functional", "torch.nn.functional", "torch._tensor"}
 NATIVE_MODULES = {
@@ -127,6 +129,7 @@ WRITES = RANDOM | {"batch_norm", "instance_norm", "native_batch_norm", "setattr"
 DATA_ARGUMENT = {"tensor": 0, "as_tensor": 0, "scalar_tensor": 0}  # makes a tensor of such values
 
 STATE_SETTERS = {
+    *(getattr(torch._C, f"_set_sdp_use_{way}") for way in ATTENTION),
     torch._C._set_grad_enabled,
     torch.set_autocast_enabled,
     torch.set_autocast_dtype,
@@ -148,6 +151,7 @@ ALWAYS_THE_SAME = {
 }
 # All that it says of itself: `ambient` guards the others.
 STATE_READERS = ALWAYS_THE_SAME | {
+    *(getattr(torch._C, f"_get_{way}_sdp_enabled") for way in ATTENTION),
     torch.is_grad_enabled,
     torch.is_inference_mode_enabled,
     torch.is_autocast_enabled,
@@ -164,6 +168,14 @@ STATE_READERS = ALWAYS_THE_SAME | {
     torch.get_num_threads,
     torch.utils._python_dispatch._len_torch_dispatch_stack,
     torch._C._len_torch_dispatch_stack,
+}
+# Checks of a condition that raise where it is false.
+CHECKS = {
+    torch._check,
+    torch._check_index,
+    torch._check_value,
+    torch._check_type,
+    torch._check_not_implemented,
 }
 # Functions of PyTorch's that give the same in each captured call.
 CONSTANTS = {

@@ -42,11 +42,13 @@ GUARDED_WITH_MODES = {  # what NO_OTHERS and READERS say under other names
     torch.utils._python_dispatch._len_torch_dispatch_stack,
     torch._C._len_torch_dispatch_stack,
 }
+ATTENTION = ("flash", "mem_efficient", "math", "cudnn", "overrideable")  # ways to compute it
 OTHER_READERS = (  # of what few functions read: it is guarded where one does
     (torch.get_num_threads, None),
     (torch.is_deterministic_algorithms_warn_only_enabled, None),
     (torch.is_autocast_enabled, "cuda"),
     (torch.get_autocast_dtype, "cuda"),
+    *((getattr(torch._C, f"_get_{way}_sdp_enabled"), None) for way in ATTENTION),
 )
 
 
