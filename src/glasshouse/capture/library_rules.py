@@ -50,16 +50,11 @@ def on_log(level: int):
     """The rule of a method that logs: nothing is done while its logger keeps such messages back."""
 
     def rule(t, fn, args, kwargs, then):
-        logger = args[0] if args else None
-        if (
-            logger is None
-            or type(logger.value) is not logging.Logger
-            or is_told(logger.value, level)
-        ):
+        if not args or not keeps_back(args[0].value, level):
             raise Break(f"logging.{fn.value.__qualname__} is not captured", fn, args, kwargs)
-        source = logger.origin
+        logger, source = args[0].value, args[0].origin
         if not isinstance(source, ValueSource):
-            source = t.guards.source("const", None, logger.value, logger.value.name)
+            source = t.guards.source("const", None, logger, logger.name)
         text = f"keeps back {logging.getLevelName(level)}"
         t.guards.add("call", source, GuardCheck(keeps_back, level, text))
         return t.give(then, None)
