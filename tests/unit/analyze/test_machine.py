@@ -4,10 +4,56 @@ from dataclasses import replace
 
 import pytest
 
+import glasshouse as gh
 from glasshouse.analyze import MachineProfile
+from glasshouse.compile.work import StepKind, product_of
 
 
 def test_new_pages_take_time_at_their_own_rate():
     machine = replace(MachineProfile.load("cpu2"), new_bytes_per_s=4e9)
     assert machine.new_pages_ns(1 << 20) == pytest.approx((1 << 20) / 4)
     assert replace(machine, new_bytes_per_s=0.0).new_pages_ns(1 << 20) == 0
+
+
+def test_rates_stand_in_for_those_with_a_word_more():
+    rates = {"matmul float32": 1.0, "conv float32": 2.0, "conv depthwise float32": 3.0}
+    rates |= {"matmul bfloat16": 4.0, "conv depthwise strided template float32": 5.0}
+    matrix = {name: [(1.0, rate)] for name, rate in rates.items()}
+    machine = replace(MachineProfile.load("cpu2"), matrix=matrix)
+
+    def rate(primitive, dtype="float32"):
+        return machine.rates(primitive, dtype)[0][1]
+
+    assert rate("conv depthwise strided template") == 5
+    assert rate("conv depthwise strided") == rate("conv depthwise") == 3
+    assert rate("conv strided") == rate("conv winograd") == 2
+    assert rate("matmul flat") == rate("something else") == 1
+    assert rate("conv depthwise", "bfloat16") == 4  # of products, before another dtype
+
+
+def test_depthwise_convolutions_are_products_of_their_own():
+    def product(groups, stride=1):
+        with gh.FlopCounter() as counter:
+            x, w = gh.ones((1, 4, 6, 6)), gh.ones((4, 4 // groups, 3, 3))
+            gh.nn.functional.conv2d(x, w, groups=groups, stride=stride)
+        counter.digest()
+        calls = [call for call, _ in counter.counts if call.primitive.name == "conv"]
+        return product_of(calls[0])
+
+    assert product(1) == "conv"
+    assert product(2) == "conv"
+    assert product(4) == "conv depthwise"
+    assert product(4, stride=2) == "conv depthwise strided"
+
+
+def test_what_moves_first_takes_the_time_of_both():
+    machine = replace(
+        MachineProfile.load("cpu2"),
+        matrix={"conv float32": [(1.0, 1e9)]},
+        bandwidth=[(1.0, 1e9)],
+        overhead_ns=0.0,
+    )
+    kind = StepKind()
+    assert kind.estimate(["conv float32"], [1000, 0, 3000], machine) == pytest.approx(3000)
+    kind.moves_first = True
+    assert kind.estimate(["conv float32"], [1000, 0, 3000], machine) == pytest.approx(4000)

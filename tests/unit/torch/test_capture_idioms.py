@@ -1,0 +1,272 @@
+"""What PyTorch's own tests of torch.compile do, captured: slices of sizes, checks, kinds of
+attention, loggers that keep messages back, numbers of NumPy."""
+
+import copy
+import logging
+import sys
+import typing
+from enum import IntEnum
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+sys.path.append(str(Path(__file__).parents[3] / "tools"))
+
+import capture_torch_tests as judge  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
+
+import glasshouse as gh  # noqa: E402
+
+LOGGER = logging.getLogger("glasshouse.test_capture_idioms")
+ALIKE = {"rtol": 1e-5, "atol": 1e-6}
+
+
+class Options(typing.TypedDict):
+    scale: float
+
+
+class Reversed(typing.NamedTuple):
+    a: torch.Tensor
+    b: torch.Tensor
+
+    def __getitem__(self, index):
+        return (self.b, self.a)[index]
+
+
+class Place(IntEnum):
+    X = 0
+    Y = 1
+
+    @classmethod
+    def both(cls):
+        return slice(cls.X, cls.Y + 1)
+
+    if sys.version_info < (3, 13):
+
+        @classmethod
+        @property
+        def BOTH(cls):
+            return slice(cls.X, cls.Y + 1)
+
+
+def slices_of_sizes(x):
+    s = x.shape
+    return s[-2:], s[:1], s[::-1], s[:0], x.size()[1:], s[1:] + s[:1], s[1:] * 2
+
+
+def texts_of_sizes(x):
+    s = x.shape
+    return f"{s[-2:]} {s[0]:.2f}", str(s[:1]), repr(s[1:]), str(type(s[1:]))
+
+
+def sizes_that_are_used(x):
+    rows, *others = x.shape[-2:]
+    return x.view(*x.shape[:-1], -1, 2), torch.zeros(x.shape[1:]), x.shape[1:].numel(), rows, others
+
+
+def checks(x):
+    torch._check(x.shape[0] > 0)
+    torch._check_value(x.dim() == 2, lambda: "two axes")
+    return x + 1
+
+
+def one_kind_of_attention(x):
+    q = x.view(1, 1, *x.shape)
+    with sdpa_kernel(SDPBackend.MATH):
+        return F.scaled_dot_product_attention(q, q, q)
+
+
+def numbers_of_numpy(x):
+    return x.reshape(np.prod(x.shape)) * np.sqrt(2.0), x + np.max((1, 3)) + np.mean([1.0, 2.0])
+
+
+def sets_of_keys(x):
+    a, b = {"p": x, "q": x + 1}, {"q": 1, "r": 2}
+    names = sorted(a.keys() & b.keys()), sorted(a.keys() - {"q"}), sorted({"z"} | b.keys())
+    return names, sorted(a.keys() ^ b.keys()), a["p"] + len(a.keys() | b.keys())
+
+
+def typed_dict(x):
+    options = Options(scale=2.0)
+    return x * options["scale"], type(options)
+
+
+def quiet_logger(x):
+    LOGGER.debug("a shape %s", x.shape)
+    LOGGER.info(f"{x.shape}")
+    return x + 1
+
+
+def fields_of_a_tuple(x):
+    both = Reversed(x, x + 1)
+    return both.a, both.b, both[0]
+
+
+def places(x):
+    x = x.clone()
+    x[..., Place.both()] *= 2
+    return x
+
+
+def property_of_a_class(x):
+    return x[..., Place.BOTH] * 2
+
+
+IDIOMS = [
+    slices_of_sizes,
+    texts_of_sizes,
+    sizes_that_are_used,
+    checks,
+    one_kind_of_attention,
+    numbers_of_numpy,
+    sets_of_keys,
+    typed_dict,
+    quiet_logger,
+    fields_of_a_tuple,
+    places,
+]
+IDIOMS += [property_of_a_class] * (sys.version_info < (3, 13))
+
+
+def assert_same(wanted, got) -> None:
+    assert type(wanted) is type(got)
+    if isinstance(wanted, torch.Tensor):
+        torch.testing.assert_close(got, wanted, **ALIKE)
+    elif isinstance(wanted, (list, tuple)):
+        assert len(wanted) == len(got)
+        for pair in zip(wanted, got, strict=True):
+            assert_same(*pair)
+    else:
+        assert wanted == got
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
+@pytest.mark.parametrize("fn", IDIOMS, ids=lambda fn: fn.__name__)
+def test_one_graph_does_what_eager_does(fn, compiler, dynamic):
+    captured = gh.optimize(compiler, nopython=True, dynamic=dynamic)(fn)
+    for sizes in ((4, 4), (4, 4), (6, 4), (6, 2)):
+        x = torch.randn(sizes)
+        assert_same(fn(x), captured(x))
+
+
+def test_a_failed_check_raises_what_eager_raises():
+    def fn(x):
+        torch._check(x.shape[0] < 5, lambda: "too many")
+        return x + 1
+
+    captured = gh.optimize("eager")(fn)
+    assert_same(fn(torch.ones(4)), captured(torch.ones(4)))
+    with pytest.raises(RuntimeError, match="too many"):
+        captured(torch.ones(6))
+
+
+@pytest.mark.parametrize("compiler", ["eager", "program"])
+def test_kinds_of_attention_are_put_back(compiler):
+    captured = gh.optimize(compiler)(one_kind_of_attention)
+    x = torch.randn(4, 4)
+    for _ in range(3):
+        assert_same(one_kind_of_attention(x), captured(x))
+        assert torch.backends.cuda.flash_sdp_enabled()
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        assert_same(one_kind_of_attention(x), captured(x))
+        assert not torch.backends.cuda.math_sdp_enabled()
+    assert torch.backends.cuda.math_sdp_enabled()
+
+
+def test_a_logger_that_begins_to_tell_is_heard(caplog):
+    captured = gh.optimize("eager")(quiet_logger)
+    for _ in range(3):
+        captured(torch.ones(2))
+    assert not caplog.records
+    with caplog.at_level(logging.INFO, LOGGER.name):
+        captured(torch.ones(2))
+    assert [x.getMessage() for x in caplog.records] == ["torch.Size([2])"]
+    captured(torch.ones(2))
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("compiler", ["eager", "program"])
+def test_draws_from_one_number_to_another(compiler):
+    def fn(x, **words):
+        return x.clone().random_(**words), x.clone().uniform_(**{"from": 1, "to": 2})
+
+    captured, ends = gh.optimize(compiler)(fn), {"from": -10, "to": 10}
+    for _ in range(3):
+        torch.manual_seed(3)
+        wanted = fn(torch.zeros(500), **ends)
+        torch.manual_seed(3)
+        whole, between = captured(torch.zeros(500), **ends)
+        assert {*whole.tolist()} == {*range(-10, 10)}
+        assert between.min() >= 1 and between.max() < 2 and between.unique().numel() > 400
+        if compiler == "eager":  # Programs have draws of their own
+            assert_same(wanted, (whole, between))
+
+
+def test_who_overrides_functions_is_guarded():
+    class Overrides:
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    def fn(x):
+        return torch.overrides.has_torch_function_unary(x)
+
+    captured = gh.optimize("eager")(fn)
+    values = [Overrides(), 4, torch.ones(2), Overrides(), "x"]
+    assert [captured(x) for x in values] == [fn(x) for x in values]
+
+
+def test_an_optimized_container_has_the_items_of_its_module():
+    module = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
+    for optimized in (gh.optimize(module), copy.deepcopy(gh.optimize(module))):
+        assert len(optimized) == 2 and bool(optimized)
+        assert [type(x) for x in optimized] == [nn.Linear, nn.ReLU]
+        assert type(optimized[1]) is nn.ReLU and type(optimized[:1]) is nn.Sequential
+        assert {"training", "forward", "0"} - {*dir(module)} == {"0"} - {*dir(optimized)}
+    optimized = gh.optimize(module)
+    optimized[1] = nn.Tanh()
+    assert type(module[1]) is nn.Tanh
+    table = gh.optimize(nn.ModuleDict({"a": nn.Linear(2, 2)}))
+    assert "a" in table and list(table) == ["a"]
+    alone = gh.optimize(nn.Linear(2, 2))
+    assert bool(alone) and not hasattr(alone, "__len__")
+    assert {"weight", "bias"} <= {*dir(alone)}
+
+
+TESTS = """
+import torch, unittest
+from torch._dynamo.testing import CompileCounter, is_not_in_torch
+
+class Tests(unittest.TestCase):
+    def test_same(self):
+        count = CompileCounter()
+        fn = torch.compile(lambda x: x + 1, backend=count, fullgraph=True)
+        self.assertEqual(fn(torch.ones(2)).sum().item(), 4)
+        self.assertEqual(count.frame_count, 7)
+
+    def test_breaks(self):
+        torch.compile(lambda x: print(x), backend="eager", fullgraph=True)(torch.ones(2))
+
+    @is_not_in_torch
+    def test_other(self):
+        self.assertEqual(torch.compile(lambda x: x, backend="eager").__name__, "<lambda>")
+        self.assertIs(type(torch.compile(lambda x: x, backend="eager")), type(lambda: 1))
+
+if __name__ == "__main__":
+    unittest.main()
+"""
+
+
+def test_the_judge_tells_breaks_from_other_ends(tmp_path):
+    folder = tmp_path / "test" / "dynamo"
+    folder.mkdir(parents=True)
+    (folder / "test_small.py").write_text(TESTS)
+    found = judge.compare(str(tmp_path), "small")
+    kinds = {name.rpartition("_")[2]: kind for name, (kind, *_) in found.items()}
+    assert kinds == {"same": "same", "breaks": "breaks", "other": "other"}
