@@ -67,24 +67,34 @@ def compiler_of(compiler):
 
 
 def is_target(x) -> bool:
-    """Whether something is to be captured, rather than a compiler: a function that is registered as
-    one, or whose parameters are those of one."""
-    if isinstance(x, (Module, types.MethodType)) or is_foreign_module(x):
+    """Whether something is to be captured, rather than a compiler: a function or method that is
+    registered as one, or whose parameters are those of one."""
+    if isinstance(x, Module) or is_foreign_module(x):
         return True
-    if not isinstance(x, types.FunctionType):
+    if not isinstance(x, (types.FunctionType, types.MethodType)):
         return False
-    first, second, *_ = (*inspect.signature(x).parameters.values(), None, None)
-    if not may_be_compiler(x) or first is None or second is None:
-        return x not in compilers.values()
+    return not takes_a_graph(x) and x not in compilers.values()
+
+
+def takes_a_graph(fn) -> bool:
+    """Whether a function needs two arguments, a graph and examples of its inputs by their names."""
+    needed = needed_arguments(fn)
+    if len(needed) != 2:
+        return False
+    first, second = needed
     of_graph = first.name in ("gm", "graph_module") or "GraphModule" in str(first.annotation)
-    return not (of_graph or second.name.startswith("example") or x in compilers.values())
+    return of_graph or second.name.startswith("example")
+
+
+def needed_arguments(fn) -> list[inspect.Parameter]:
+    """The parameters that a call fills by their places, and must."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(fn).parameters.values()
+    return [p for p in parameters if p.kind in kinds and p.default is p.empty]
 
 
 def may_be_compiler(fn) -> bool:
     """Whether a function takes two arguments, and needs both."""
     if not isinstance(fn, types.FunctionType):
         return False
-    parameters = inspect.signature(fn).parameters.values()
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    needed = [p for p in parameters if p.kind in kinds and p.default is p.empty]
-    return len(needed) == len(parameters) == 2
+    return len(needed_arguments(fn)) == len(inspect.signature(fn).parameters) == 2
