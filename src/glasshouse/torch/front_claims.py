@@ -1,5 +1,6 @@
 """Whether a call is one on PyTorch's tensors, by what its arguments, closure and globals have."""
 
+import functools
 import types
 
 import torch
@@ -9,6 +10,7 @@ from glasshouse.nn.module import Module
 
 OF_TORCH = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer)
 OURS = (Value, Module)
+OWN = "glasshouse."
 MOST_LOOKED_AT = 32  # parts of one container or object
 
 
@@ -36,10 +38,13 @@ def kind_of(value, depth: int = 2) -> str | None:
     elif issubclass(kind, dict):
         parts = [x for x, _ in zip(dict.values(value), range(MOST_LOOKED_AT), strict=False)]
     elif issubclass(kind, types.CellType):
-        try:
-            parts = [value.cell_contents]
-        except ValueError:  # not set yet
-            return None
+        parts = contents_of(value)
+    elif issubclass(kind, types.FunctionType):
+        return "torch" if names_torch(value, depth - 1) else None
+    elif issubclass(kind, types.MethodType):
+        parts = [value.__self__, value.__func__]
+    elif issubclass(kind, functools.partial):
+        parts = [value.func, *value.args, *value.keywords.values()]
     elif kind.__module__ != "builtins" and not issubclass(kind, type):
         try:
             own = object.__getattribute__(value, "__dict__")
@@ -49,18 +54,38 @@ def kind_of(value, depth: int = 2) -> str | None:
     return next((owner for x in parts if (owner := kind_of(x, depth - 1)) is not None), None)
 
 
-def names_torch(fn, depth: int = 3) -> bool:
-    """Whether a function, or one that it names, names something of PyTorch's."""
-    for name in fn.__code__.co_names:
-        value = fn.__globals__.get(name)
-        if value is torch or issubclass(type(value), OF_TORCH):
-            return True
-        module = getattr(value, "__module__", None) if callable(value) else None
-        if isinstance(module, str) and f"{module}.".startswith("torch."):
-            return True
-        if isinstance(value, types.ModuleType) and f"{value.__name__}.".startswith("torch."):
-            return True
-        inner = isinstance(value, types.FunctionType) and depth and value is not fn
-        if inner and value.__globals__ is fn.__globals__ and names_torch(value, depth - 1):
-            return True
-    return any(kind_of(cell) == "torch" for cell in fn.__closure__ or ())
+def names_torch(fn: types.FunctionType, depth: int = 3) -> bool:
+    """Whether a function, or one that it names or has in its closure, names something of
+    PyTorch's."""
+    if f"{fn.__module__}.".startswith(OWN):
+        return False
+    names = fn.__code__.co_names
+    values = [fn.__globals__[name] for name in names if name in fn.__globals__]
+    values += [x for cell in fn.__closure__ or () for x in contents_of(cell)]
+    return any(leads_to_torch(x, names, depth) for x in values if x is not fn)
+
+
+def leads_to_torch(value, names: tuple[str, ...], depth: int) -> bool:
+    """Whether a value that a function has is of PyTorch's, or leads there: by what a function
+    names, or a module has under one of `names`."""
+    if value is torch or kind_of(value) == "torch":
+        return True
+    module = getattr(value, "__module__", None) if callable(value) else None
+    if isinstance(module, str) and f"{module}.".startswith("torch."):
+        return True
+    if isinstance(value, types.FunctionType):
+        return depth > 0 and names_torch(value, depth - 1)
+    if not isinstance(value, types.ModuleType) or f"{value.__name__}.".startswith(OWN):
+        return False
+    if f"{value.__name__}.".startswith("torch."):
+        return True
+    parts = [vars(value)[name] for name in names if name in vars(value)] if depth else ()
+    return any(leads_to_torch(x, names, depth - 1) for x in parts)
+
+
+def contents_of(cell: types.CellType) -> list:
+    """What a cell of a closure has, if it is set."""
+    try:
+        return [cell.cell_contents]
+    except ValueError:
+        return []
