@@ -2,8 +2,10 @@
 attention, loggers that keep messages back, numbers of NumPy."""
 
 import copy
+import functools
 import logging
 import sys
+import types
 import typing
 from enum import IntEnum
 from pathlib import Path
@@ -237,6 +239,91 @@ def test_an_optimized_container_has_the_items_of_its_module():
     alone = gh.optimize(nn.Linear(2, 2))
     assert bool(alone) and not hasattr(alone, "__len__")
     assert {"weight", "bias"} <= {*dir(alone)}
+
+
+class Trainer:
+    def __init__(self):
+        self.model, self.x = nn.Linear(3, 3), torch.ones(2, 3)
+
+    def step(self):
+        return self.model(self.x).sum()
+
+
+def counter_of(x):
+    def counter():
+        nonlocal x
+        x = x + 1
+        return x
+
+    return counter
+
+
+def call_twice(fn):
+    return fn() + fn()
+
+
+TRAINER = Trainer()
+OF_ANOTHER_FILE = types.ModuleType("of_another_file")
+exec("import torch\ndef loss(x): return torch.sin(x).sum()\n", vars(OF_ANOTHER_FILE))
+
+
+def step_of_a_global():
+    return TRAINER.step()
+
+
+def loss_of_another_file():
+    return OF_ANOTHER_FILE.loss(TRAINER.x)
+
+
+@pytest.mark.parametrize(
+    "fn, makes",
+    [
+        (call_twice, lambda: counter_of(torch.ones(3))),
+        (call_twice, lambda: functools.partial(torch.mul, TRAINER.x, 2)),
+        (call_twice, lambda: functools.partial(lambda x: x * 2, x=TRAINER.x)),
+        (call_twice, lambda: TRAINER.step),
+        (call_twice, lambda: lambda: TRAINER.x),
+        (step_of_a_global, None),
+        (loss_of_another_file, None),
+        (TRAINER.step, None),
+    ],
+)
+def test_functions_that_lead_to_tensors_of_torch_are_captured(fn, makes):
+    captured = gh.optimize("eager", nopython=True)(fn)
+    for _ in range(3):
+        given = [] if makes is None else [makes()]
+        again = [] if makes is None else [makes()]
+        assert_same(fn(*given), captured(*again))
+
+
+def test_functions_given_to_ours_stay_ours():
+    def fn(f):
+        return f(gh.ones(2)) + 1
+
+    captured = gh.optimize("eager", nopython=True)(fn)
+    assert captured(lambda x: x * 2).tolist() == [3, 3]
+
+
+class Counts:
+    def __init__(self):
+        self.graphs = 0
+
+    def compiler(self, gm: torch.fx.GraphModule, inputs):
+        self.graphs += 1
+        return gm.forward
+
+
+def test_compilers_may_be_methods_and_take_more_by_name():
+    counts = Counts()
+
+    def with_options(gm, example_inputs, *, mode=None, **options):
+        return counts.compiler(gm, example_inputs)
+
+    for compiler in (counts.compiler, with_options):
+        captured = gh.optimize(compiler)(lambda x: x + 1)
+        assert_same(torch.ones(2) + 1, captured(torch.ones(2)))
+    assert counts.graphs == 2
+    assert_same(TRAINER.step(), gh.optimize(TRAINER.step)())  # a method without a graph is a target
 
 
 TESTS = """
