@@ -1,6 +1,7 @@
 """Reading and writing attributes, with guards on what was read and a log of what was written."""
 
 import enum
+import threading
 import types
 
 from glasshouse.capture.frame import CapturedGenerator, CapturedIterator, type_of
@@ -381,7 +382,9 @@ class AttributeRules:
             return self.give(then, None)
         self.typed(obj)
         setter = "__setattr__" if more else "__delattr__"
-        if isinstance(value, types.ModuleType):
+        if isinstance(value, (types.ModuleType, threading.local)):
+            if not self.live:
+                return self.give(then, self.do(change.value, value, name, *(x.value for x in more)))
             reason = f"an attribute of a {cls.__name__} is set"
             raise Break(reason, change, [obj, Var(name), *more])
         if own_method(obj, setter) and not self.front.sets_plainly(obj, name, var):

@@ -97,7 +97,10 @@ def brief(x) -> str:
     """A value in one line."""
     if isinstance(x, (type, types.FunctionType)):
         return x.__qualname__
-    text = repr(x) if says_itself(x) else ""
+    try:
+        text = repr(x) if says_itself(x) else ""
+    except Exception:  # a tensor that a transform has split up says nothing
+        text = ""
     return text if 0 < len(text) < 60 else f"<{type_name(x)} at {id(x):#x}>"
 
 

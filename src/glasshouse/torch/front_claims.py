@@ -11,6 +11,7 @@ from glasshouse.nn.module import Module
 OF_TORCH = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer)
 OURS = (Value, Module)
 OWN = "glasshouse."
+DEPTH, NAMED_DEPTH = 2, 3  # of parts of parts; of functions that name functions
 MOST_LOOKED_AT = 32  # parts of one container or object
 
 
@@ -23,7 +24,7 @@ def is_of_torch(fn: types.FunctionType, slots) -> bool:
     return names_torch(fn)
 
 
-def kind_of(value, depth: int = 2) -> str | None:
+def kind_of(value, depth: int = DEPTH) -> str | None:
     """Whose tensors, "torch" or "ours", a value is or has in it; None for nobody's."""
     kind = type(value)
     if issubclass(kind, OF_TORCH):
@@ -54,7 +55,7 @@ def kind_of(value, depth: int = 2) -> str | None:
     return next((owner for x in parts if (owner := kind_of(x, depth - 1)) is not None), None)
 
 
-def names_torch(fn: types.FunctionType, depth: int = 3) -> bool:
+def names_torch(fn: types.FunctionType, depth: int = NAMED_DEPTH) -> bool:
     """Whether a function, or one that it names or has in its closure, names something of
     PyTorch's."""
     if f"{fn.__module__}.".startswith(OWN):
@@ -68,7 +69,7 @@ def names_torch(fn: types.FunctionType, depth: int = 3) -> bool:
 def leads_to_torch(value, names: tuple[str, ...], depth: int) -> bool:
     """Whether a value that a function has is of PyTorch's, or leads there: by what a function
     names, or a module has under one of `names`."""
-    if value is torch or kind_of(value) == "torch":
+    if value is torch or kind_of(value, min(depth, DEPTH)) == "torch":
         return True
     module = getattr(value, "__module__", None) if callable(value) else None
     if isinstance(module, str) and f"{module}.".startswith("torch."):

@@ -24,7 +24,8 @@ LEFT_TO_PYTHON = tuple(
     f"torch.{name}"
     for name in (
         "_C _dynamo _export _functorch _guards _higher_order_ops _inductor _library _logging "
-        "_prims _refs _subclasses _tensor_str ao autograd.forward_ad autograd.function "
+        "_prims _refs _subclasses _tensor_str _vmap_internals ao autograd.forward_ad "
+        "autograd.function "
         "autograd.functional autograd.gradcheck autograd.graph autograd.profiler "
         "cuda distributed distributions export func "
         "futures fx hub jit library masked monitor multiprocessing nested onnx package profiler "

@@ -83,6 +83,8 @@ class TorchTensorFront(FrontEnd):
             tracer.do(getattr, value, name)  # raises
         if callable(own_kind) and name not in own:
             return Var(getattr(value, name), Recipe("method", var, name))
+        if not tracer.live:
+            return Var(tracer.do(getattr, value, name))
         raise Break(f"attribute {name!r} of a tensor", Var(getattr), [var, Var(name)])
 
     def metadata(self, tracer, var, name):

@@ -5,6 +5,7 @@ import copy
 import functools
 import logging
 import sys
+import threading
 import types
 import typing
 from enum import IntEnum
@@ -23,6 +24,8 @@ from torch import nn  # noqa: E402
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 
 import glasshouse as gh  # noqa: E402
+from glasshouse.capture.guards import brief  # noqa: E402
+from glasshouse.torch.front_claims import kind_of, names_torch  # noqa: E402
 
 LOGGER = logging.getLogger("glasshouse.test_capture_idioms")
 ALIKE = {"rtol": 1e-5, "atol": 1e-6}
@@ -296,6 +299,22 @@ def test_functions_that_lead_to_tensors_of_torch_are_captured(fn, makes):
         assert_same(fn(*given), captured(*again))
 
 
+def test_functions_that_lead_to_each_other_end():
+    class Ring:
+        pass
+
+    def first(x):
+        return second(x)
+
+    def second(x):
+        return first(x) if x > 9 else ring.other
+
+    ring = Ring()
+    ring.call, ring.other = first, ring
+    assert kind_of(ring) is None and not names_torch(first)
+    assert gh.optimize("eager")(first)(1) is ring
+
+
 def test_functions_given_to_ours_stay_ours():
     def fn(f):
         return f(gh.ones(2)) + 1
@@ -324,6 +343,51 @@ def test_compilers_may_be_methods_and_take_more_by_name():
         assert_same(torch.ones(2) + 1, captured(torch.ones(2)))
     assert counts.graphs == 2
     assert_same(TRAINER.step(), gh.optimize(TRAINER.step)())  # a method without a graph is a target
+
+
+class Precise:
+    local = threading.local()
+    local.digits = 1
+
+    def forward(self, x):
+        before, self.local.digits = self.local.digits, 5
+        try:
+            return x * self.local.digits
+        finally:
+            self.local.digits = before
+
+
+def test_attributes_of_a_threads_own_are_set():
+    precise = Precise()
+    captured = gh.optimize("eager")(precise.forward)
+    for _ in range(3):
+        assert_same(torch.ones(2) * 5, captured(torch.ones(2)))
+        assert precise.local.digits == 1
+
+
+def test_breaks_where_nothing_is_learnt_any_more():
+    def node_of(x):
+        return x.clone().grad_fn if x.grad_fn is None else x.grad_fn
+
+    def fn(a, b):
+        nodes = list(map(node_of, (a, b, a * b)))
+        return [type(x).__name__ for x in nodes]
+
+    captured = gh.optimize("eager")(fn)
+    given = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    for _ in range(3):
+        assert (
+            captured(*given) == fn(*given) == ["CloneBackward0", "CloneBackward0", "MulBackward0"]
+        )
+
+
+def test_a_value_that_cannot_say_itself_fails_no_call():
+    class Silent(torch.Tensor):
+        def __repr__(self):
+            raise RuntimeError("says nothing")
+
+    Silent.__module__ = "torch"
+    assert brief(torch.ones(2).as_subclass(Silent)).startswith("<torch.Silent")
 
 
 TESTS = """
