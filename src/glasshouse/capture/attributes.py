@@ -381,6 +381,9 @@ class AttributeRules:
             self.write(self.class_var(value), ("attr", name, var))
             return self.give(then, None)
         self.typed(obj)
+        if self.live and self.scheduled and self.front.is_stale(self, obj):
+            reason = "a write behind a scheduler's step"
+            raise Break(reason, change, [obj, Var(name), *more])
         setter = "__setattr__" if more else "__delattr__"
         if isinstance(value, (types.ModuleType, threading.local)):
             if not self.live:

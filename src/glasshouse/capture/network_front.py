@@ -109,10 +109,14 @@ class NetworkFront(FrontEnd):
         """A scheduler's step has nothing for the graph: Python does it again in each call."""
         var = fn.origin.parts[0] if isinstance(fn.origin, Recipe) else None
         from_outside = var is not None and isinstance(var.origin, ValueSource) and not kwargs
-        if not from_outside or not tracer.all_foldable(args):
+        # Of what is set in one place the last is written, and that behind all steps.
+        was_set = from_outside and any(kind != "method" for kind, *_ in var.log or ())
+        if not from_outside or was_set or not tracer.all_foldable(args):
             raise Break("a scheduler's step", fn, args, kwargs)
         tracer.typed(var)
-        tracer.call_concrete(fn.value, args)
+        for x in args:
+            tracer.concretize(x)
+        tracer.real_call(fn, args, {})  # from the user's line, which its warnings name
         tracer.write(var, ("method", "step", list(args)))
         tracer.scheduled = True
         tracer.give(then, None)

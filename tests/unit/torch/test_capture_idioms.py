@@ -22,6 +22,7 @@ import capture_torch_tests as judge  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
+from torch.optim.lr_scheduler import ExponentialLR  # noqa: E402
 
 import glasshouse as gh  # noqa: E402
 from glasshouse.capture.guards import brief  # noqa: E402
@@ -388,6 +389,65 @@ def test_a_value_that_cannot_say_itself_fails_no_call():
 
     Silent.__module__ = "torch"
     assert brief(torch.ones(2).as_subclass(Silent)).startswith("<torch.Silent")
+
+
+def new_scheduler():
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(2))], lr=0.05)
+    optimizer.step()
+    return optimizer, ExponentialLR(optimizer, gamma=0.9)
+
+
+def makes_a_scheduler(optimizer, _):
+    return ExponentialLR(optimizer, gamma=0.5)
+
+
+def sets_and_sets_back(optimizer, scheduler):
+    scheduler.gamma = 0.5
+    scheduler.step()
+    scheduler.gamma = 0.9
+
+
+def sets_around(optimizer, scheduler):
+    for group in optimizer.param_groups:
+        group["lr"] = 0.5
+        scheduler.step()
+        group["lr"] = group["lr"] * 0.7 + 0.01
+
+
+def sets_between(optimizer, scheduler):
+    group = optimizer.param_groups[0]
+    scheduler.step()
+    group["lr"] = 0.3
+    scheduler.step()
+    scheduler.gamma = 0.8
+
+
+SCHEDULES = [makes_a_scheduler, sets_and_sets_back, sets_around, sets_between]
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
+@pytest.mark.parametrize("fn", SCHEDULES, ids=lambda fn: fn.__name__)
+def test_what_is_written_around_a_schedulers_step_is_in_order(fn):
+    def state_after(fn):
+        optimizer, scheduler = new_scheduler()
+        for _ in range(2):
+            scheduler = fn(optimizer, scheduler) or scheduler
+        return optimizer.param_groups[0]["lr"], scheduler.state_dict()
+
+    captured = gh.optimize("eager")(fn)
+    for _ in range(3):
+        wanted, got = state_after(fn), state_after(captured)
+        assert wanted[0] == got[0]
+        for name, value in wanted[1].items():
+            assert got[1][name] == value, name
+
+
+def test_warnings_of_a_schedulers_step_name_the_users_line():
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(2))], lr=0.05)
+    scheduler = ExponentialLR(optimizer, gamma=0.9)
+    with pytest.warns(UserWarning, match="before `optimizer.step") as told:
+        gh.optimize("eager")(lambda: scheduler.step())()
+    assert {Path(x.filename).name for x in told} == {Path(__file__).name}
 
 
 TESTS = """
