@@ -59,6 +59,14 @@ class UsersFrames:
             sys.setprofile(None)
 
 
+def without_from(args, kwargs):
+    """Arguments of which none is called "from", which is no name in the text of a graph: it is
+    always the first behind the tensor."""
+    if "from" not in kwargs or len(args) != 1:
+        return args, kwargs
+    return [*args, kwargs["from"]], {key: x for key, x in kwargs.items() if key != "from"}
+
+
 class TorchNodeFront(TorchCheckFront):
     """PyTorch's functions and methods as nodes."""
 
@@ -75,9 +83,7 @@ class TorchNodeFront(TorchCheckFront):
                 )
         if name == "new" and len(args) == 2 and type(args[1].value) is torch.Size:
             args = [args[0], *tracer.sequence(args[1])]  # what it gets as a tuple is data
-        if "from" in kwargs and len(args) == 1:  # no name in the text of a graph; always the first
-            args = [*args, kwargs["from"]]
-            kwargs = {key: x for key, x in kwargs.items() if key != "from"}
+        args, kwargs = without_from(args, kwargs)
         if fn is torch.as_tensor and len(args) == 1 and self.is_tensor(args[0].value):
             return self.as_tensor_of(tracer, args[0], kwargs)
         if name in names.READS_PLAINLY and self.are_settled(tracer, (*args, *kwargs.values())):
