@@ -1,6 +1,6 @@
 """PyTorch's own tests of torch.compile, with gh.optimize in its place.
 
-    python tools/capture_torch_tests.py SOURCE [NAME ...] [--jobs N] [--out FILE]
+    python tools/capture_torch_tests.py SOURCE [NAME ...] [--whole] [--jobs N] [--out FILE]
 
 SOURCE is the folder of PyTorch's sources (its tests are in none of its wheels); a NAME is a file of
 SOURCE/test/dynamo, without `test_`. Each test runs twice: with a torch.compile that gives back what
@@ -8,7 +8,10 @@ it is given, and with one that is gh.optimize, on the same compilers. It prints 
 tests, those that end the same, those that ask for one graph where capture breaks it
 (`fullgraph=True`), and those that end in another way, each with what it says. How many graphs or
 operators TorchDynamo would make is not asked: such counts are equal to any number. Names that the
-tests import and the installed PyTorch lacks are stood in for, which both runs see."""
+tests import and the installed PyTorch lacks are stood in for, which both runs see.
+
+With --whole a NAME is a file of SOURCE/test, and each test runs plainly and with its own method
+captured, twice, as PyTorch does with TorchDynamo for its whole suite."""
 
 import argparse
 import importlib
@@ -26,11 +29,15 @@ from functools import partial
 from pathlib import Path
 
 from capture_cpython_tests import Outcomes, cases_of, told
+from capture_cpython_tests import compare as compare_method
 
 FILES = """misc functions repros modules ctx_manager autograd_function hooks optimizers subclasses
 higher_order_ops unspec global exceptions model_output sdpa subgraphs recompiles reconstruct
 decorators modes nops interop view input_attr_tracking python_autograd activation_checkpointing
 aot_autograd backward_higher_order_ops base_output skip_non_tensor comptime""".split()
+WHOLE_FILES = ["autograd", "optim"]
+WHOLE = "whole"
+WITHOUT_HINTS = {"PYTORCH_PRINT_REPRO_ON_FAILURE": "0"}  # which only the first failure has
 SECONDS = 60  # that a test may take
 MOST_IMPORTS = 50  # names of one file that are stood in for
 
@@ -112,53 +119,76 @@ def load(file: str):
     raise ImportError(f"test_{file} lacks too much")
 
 
+def give_up(*_):
+    raise TimeoutError("the test took too long")
+
+
 def end_of(cls: type, name: str) -> list[str]:
-    """How a test ends, without what it prints; it is given up after a while."""
+    """How a test ends, without what it prints."""
     case, result = cls(name), Outcomes()
-
-    def give_up(*_):
-        raise TimeoutError("the test took too long")
-
-    signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(SECONDS)
-    try:
-        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            case.run(result)
-    finally:
-        signal.alarm(0)
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        case.run(result)
     return [told(x) for x in result.kept]
 
 
+def both_ends(cls: type, name: str) -> list[list[str]]:
+    """How a test ends plainly, and with its method captured."""
+    row = compare_method(cls, name)
+    return [[], []] if row["same"] else [row["plain"], row["captured"]]
+
+
 def work(source: str, file: str, mode: str, out: str) -> None:
-    """Write how the tests of a file end."""
+    """Write how the tests of a file end, those that are not in the file of the ends already."""
     sys.path[:0] = [f"{source}/test/dynamo", f"{source}/test"]
-    replace_compile(mode == "captured")
+    import torch  # before what the tests import of the same names  # noqa: F401
+
     import glasshouse as gh
 
-    ends, cases = {}, cases_of(load(file))
-    for cls, name in cases:
+    if mode != WHOLE:
+        replace_compile(mode == "captured")
+    run = both_ends if mode == WHOLE else end_of
+    kept = Path(out)
+    ends = json.loads(kept.read_text() or "{}")
+    signal.signal(signal.SIGALRM, give_up)
+    for cls, name in cases_of(load(file)):
         label = f"{cls.__qualname__}.{name}"
+        if label in ends:
+            continue
+        ends[label] = failed(mode, "the interpreter crashed")  # unless it comes back
+        kept.write_text(json.dumps(ends))
+        signal.alarm(SECONDS)
         try:
             cls.setUpClass()
-            ends[label] = end_of(cls, name)
+            ends[label] = run(cls, name)
             cls.tearDownClass()
             cls.doClassCleanups()
         except Exception as error:
-            ends[label] = [f"class {type(error).__name__}: {error}"]
+            ends[label] = failed(mode, f"{type(error).__name__}: {error}")
+        finally:
+            signal.alarm(0)
         gh.reset()
-        Path(out).write_text(json.dumps(ends))
+    kept.write_text(json.dumps(ends))
 
 
-def ends_of(source: str, file: str, mode: str) -> dict[str, list[str]]:
-    """How the tests of a file end, in a process of its own."""
+def failed(mode: str, how: str) -> list:
+    """The ends of a test that could not be run."""
+    return [[], [how]] if mode == WHOLE else [how]
+
+
+def ends_of(source: str, file: str, mode: str) -> dict[str, list]:
+    """How the tests of a file end, in processes of their own: the next goes on behind a crash."""
+    settings = {"OMP_NUM_THREADS": "1", "PYTORCH_TESTING_DEVICE_ONLY_FOR": "cpu"}
+    words = {"env": {**os.environ, **settings, **WITHOUT_HINTS}, "cwd": tempfile.gettempdir()}
+    ends, count = {}, -1
     with tempfile.NamedTemporaryFile() as kept:
         command = [sys.executable, __file__, "--work", source, file, mode, kept.name]
-        words = {"env": {**os.environ, "OMP_NUM_THREADS": "1"}, "cwd": tempfile.gettempdir()}
-        done = subprocess.run(command, capture_output=True, text=True, **words)
-        text = Path(kept.name).read_text()
-    ends = json.loads(text) if text else {}
-    if done.returncode:
-        ends["the file"] = [f"{mode}: status {done.returncode}: {done.stderr[-300:]}"]
+        while len(ends) > count:
+            count = len(ends)
+            done = subprocess.run(command, capture_output=True, text=True, **words)
+            ends = json.loads(Path(kept.name).read_text() or "{}")
+            if done.returncode == 0:
+                return ends
+    ends["the file"] = failed(mode, f"{mode}: status {done.returncode}: {done.stderr[-300:]}")
     return ends
 
 
@@ -169,8 +199,11 @@ def kind_of(plain: list[str], captured: list[str]) -> str:
     return "breaks" if any("CaptureError" in x and "nopython" in x for x in captured) else "other"
 
 
-def compare(source: str, file: str) -> dict[str, tuple[str, list[str], list[str]]]:
+def compare(source: str, file: str, whole: bool = False) -> dict[str, tuple[str, list, list]]:
     """(kind, how it ends plainly, how captured) of each test of a file."""
+    if whole:
+        found = ends_of(source, file, WHOLE)
+        return {name: (kind_of(*pair), *pair) for name, pair in found.items()}
     plain, captured = (ends_of(source, file, mode) for mode in ("plain", "captured"))
     none = ["was not run"]
     names = plain | captured
@@ -182,13 +215,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("source", help="the folder of PyTorch's sources")
     parser.add_argument("names", nargs="*", help="files, without test_")
+    parser.add_argument("--whole", action="store_true", help="capture each test's own method")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--out", type=Path, help="write how each test ends, as JSON")
     options = parser.parse_args()
-    files, total, rows = options.names or FILES, Counter(), {}
+    files = options.names or (WHOLE_FILES if options.whole else FILES)
+    total, rows = Counter(), {}
     print(f"{'file':30}{'tests':>8}{'same':>8}{'breaks':>8}{'other':>8}")
     with ThreadPoolExecutor(options.jobs) as pool:
-        results = pool.map(partial(compare, options.source), files)
+        results = pool.map(partial(compare, options.source, whole=options.whole), files)
         for file, found in zip(files, results, strict=True):
             counts = Counter(kind for kind, *_ in found.values())
             numbers = [len(found), counts["same"], counts["breaks"], counts["other"]]
