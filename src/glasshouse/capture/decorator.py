@@ -33,11 +33,17 @@ class UnfitCall:
         self.fn, self.capture = fn, capture
 
     def __call__(self, *args, **kwargs):
-        if len(args) == 1 and not kwargs and isinstance(args[0], (types.FunctionType, Module)):
+        if len(args) == 1 and not kwargs and may_be_captured(args[0]):
             old = self.capture
             made = Capture(self.fn, old.front, old.nopython, old.dynamic)
             return OptimizeDecorator(made)(args[0])
         return self.fn(*args, **kwargs)
+
+
+def may_be_captured(x) -> bool:
+    """Whether something is a function, method or Module."""
+    kinds = (types.FunctionType, types.MethodType, Module)
+    return isinstance(x, kinds) or is_foreign_module(x)
 
 
 class OptimizeDecorator(ContextDecorator):

@@ -324,6 +324,11 @@ def test_functions_given_to_ours_stay_ours():
     assert captured(lambda x: x * 2).tolist() == [3, 3]
 
 
+class AddsOne(nn.Module):
+    def forward(self, x):
+        return x + 1
+
+
 class Counts:
     def __init__(self):
         self.graphs = 0
@@ -339,10 +344,15 @@ def test_compilers_may_be_methods_and_take_more_by_name():
     def with_options(gm, example_inputs, *, mode=None, **options):
         return counts.compiler(gm, example_inputs)
 
-    for compiler in (counts.compiler, with_options):
-        captured = gh.optimize(compiler)(lambda x: x + 1)
-        assert_same(torch.ones(2) + 1, captured(torch.ones(2)))
-    assert counts.graphs == 2
+    def of_two(graph, inputs):  # a compiler only by its use as a decorator of one
+        counts.graphs += 1
+        return graph
+
+    for compiler in (counts.compiler, with_options, of_two):
+        for target in (lambda x: x + 1, AddsOne(), AddsOne().forward):
+            captured = gh.optimize(compiler)(target)
+            assert_same(torch.ones(2) + 1, captured(torch.ones(2)))
+    assert counts.graphs == 9
     assert_same(TRAINER.step(), gh.optimize(TRAINER.step)())  # a method without a graph is a target
 
 
