@@ -114,8 +114,6 @@ class NetworkFront(FrontEnd):
         if not from_outside or was_set or not tracer.all_foldable(args):
             raise Break("a scheduler's step", fn, args, kwargs)
         tracer.typed(var)
-        for x in args:
-            tracer.concretize(x)
         tracer.real_call(fn, args, {})  # from the user's line, which its warnings name
         tracer.write(var, ("method", "step", list(args)))
         tracer.scheduled = True

@@ -22,7 +22,7 @@ import capture_torch_tests as judge  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
-from torch.optim.lr_scheduler import ExponentialLR  # noqa: E402
+from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts, ExponentialLR  # noqa: E402
 
 import glasshouse as gh  # noqa: E402
 from glasshouse.capture.guards import brief  # noqa: E402
@@ -450,6 +450,21 @@ def test_what_is_written_around_a_schedulers_step_is_in_order(fn):
         assert wanted[0] == got[0]
         for name, value in wanted[1].items():
             assert got[1][name] == value, name
+
+
+def test_a_schedulers_step_is_captured_for_all_epochs():
+    def fn(scheduler, epoch, i):
+        scheduler.step(epoch + i / 4)
+
+    captured = gh.optimize("eager", nopython=True)(fn)
+    (optimizer, _), (other, _) = new_scheduler(), new_scheduler()
+    pair = [CosineAnnealingWarmRestarts(x, 5) for x in (optimizer, other)]
+    for epoch in range(4):
+        for i in range(4):
+            fn(pair[0], epoch, i)
+            captured(pair[1], epoch, i)
+            assert optimizer.param_groups[0]["lr"] == other.param_groups[0]["lr"]
+    assert len(captured.entries) <= 3
 
 
 def test_warnings_of_a_schedulers_step_name_the_users_line():
