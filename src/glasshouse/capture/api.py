@@ -46,7 +46,7 @@ def optimize(
 
     A decorator, with or without arguments, and a context inside which the functions that are called
     are captured. `compiler` is a name (`list_compilers`) or fn(graph_module, example_inputs) ->
-    callable; a function or method counts as one if it is registered, if it needs two arguments, the
+    callable; a function or method counts as one if it is registered, if it takes two arguments, the
     first of which is called gm or graph_module or is annotated so, or the second of which begins
     with example, or if it is used as a decorator. With `nopython` a graph break is an error; with
     `dynamic` numbers and sizes may vary from the start.

@@ -66,6 +66,13 @@ def compiler_of(compiler):
     return compilers[compiler]
 
 
+BY_PLACE = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.VAR_POSITIONAL,
+)
+
+
 def is_target(x) -> bool:
     """Whether something is to be captured, rather than a compiler: a function or method that is
     registered as one, or whose parameters are those of one."""
@@ -77,20 +84,20 @@ def is_target(x) -> bool:
 
 
 def takes_a_graph(fn) -> bool:
-    """Whether a function needs two arguments, a graph and examples of its inputs by their names."""
+    """Whether a function takes a graph and examples of its inputs, by the names of both."""
+    taken = [p for p in inspect.signature(fn).parameters.values() if p.kind in BY_PLACE]
     needed = needed_arguments(fn)
-    if len(needed) != 2:
+    if len(taken) < 2 or len(needed) > 2:
         return False
-    first, second = needed
+    first, second = taken[:2]
     of_graph = first.name in ("gm", "graph_module") or "GraphModule" in str(first.annotation)
-    return of_graph or second.name.startswith("example")
+    return of_graph or len(needed) == 2 and second.name.startswith("example")
 
 
 def needed_arguments(fn) -> list[inspect.Parameter]:
     """The parameters that a call fills by their places, and must."""
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = inspect.signature(fn).parameters.values()
-    return [p for p in parameters if p.kind in kinds and p.default is p.empty]
+    return [p for p in parameters if p.kind in BY_PLACE[:2] and p.default is p.empty]
 
 
 def may_be_compiler(fn) -> bool:

@@ -344,15 +344,18 @@ def test_compilers_may_be_methods_and_take_more_by_name():
     def with_options(gm, example_inputs, *, mode=None, **options):
         return counts.compiler(gm, example_inputs)
 
+    def of_any(gm, *inputs):
+        return counts.compiler(gm, *inputs)
+
     def of_two(graph, inputs):  # a compiler only by its use as a decorator of one
         counts.graphs += 1
         return graph
 
-    for compiler in (counts.compiler, with_options, of_two):
+    for compiler in (counts.compiler, with_options, of_any, of_two):
         for target in (lambda x: x + 1, AddsOne(), AddsOne().forward):
             captured = gh.optimize(compiler)(target)
             assert_same(torch.ones(2) + 1, captured(torch.ones(2)))
-    assert counts.graphs == 9
+    assert counts.graphs == 12
     assert_same(TRAINER.step(), gh.optimize(TRAINER.step)())  # a method without a graph is a target
 
 
