@@ -269,9 +269,9 @@ def is_left(node: IRNode) -> bool:
     target = node.target
     if node.meta.get("hidden") or numbers_of(node) and not takes_tensors(node):
         return True
-    if may_divide_by_zero(node) or reads_what_it_writes(node) or is_loop_of_eagers(node):
+    if may_divide_by_zero(node) or reads_what_it_writes(node):
         return True
-    if is_drawn_from(node):
+    if is_loop_of_eagers(node) or is_drawn_from(node):
         return True
     if (
         is_pass(node)

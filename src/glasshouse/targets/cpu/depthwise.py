@@ -11,7 +11,7 @@ from glasshouse.base import Spec, bfloat16, float32
 from glasshouse.compile.emitted import EmittedStep
 from glasshouse.compile.lowerer import Claim, GraphUsers
 from glasshouse.compile.view import View
-from glasshouse.compile.work import StepKind, product_of
+from glasshouse.compile.work import StepKind, is_depthwise, product_of
 from glasshouse.dispatch.call import Call
 from glasshouse.graph.graph import Node
 from glasshouse.targets.cpu import onednn
@@ -43,7 +43,7 @@ class DepthwiseConvolutions(HandwrittenKernels):
     has_scratch = True
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
-        fits = node.host is None and is_depthwise(node) and is_faster(node)
+        fits = node.host is None and is_supported(node) and is_faster(node)
         return with_epilogue(graph, node, takes_relu=False) if fits else None
 
     def plan(self, lowering, claim: Claim) -> bool:
@@ -79,15 +79,15 @@ def shapes_of(node: Node) -> tuple[tuple[int, ...], ...]:
     return node.shape, first, second
 
 
-def is_depthwise(node: Node) -> bool:
+def is_supported(node: Node) -> bool:
     if node.op not in DepthwiseConvolutions.ops or node.spec.ndim != 4:
         return False
     x, _, w = shapes_of(node)
     specs = [node.spec, *(operand.spec for operand in node.inputs)]
     alike = all(s.dtype is node.dtype and s.size for s in specs)
-    own = node.attrs["groups"] == x[1] == w[0] and w[1] == 1
     narrow = w[3] <= MOST_COLUMNS and (w[3] - 1) * node.attrs["dilation"][1] < SPAN
-    return own and alike and narrow and node.dtype in (float32, bfloat16) and x[1] >= LANES
+    fits = alike and narrow and node.dtype in (float32, bfloat16) and x[1] >= LANES
+    return fits and is_depthwise(node.call)
 
 
 def is_faster(node: Node) -> bool:

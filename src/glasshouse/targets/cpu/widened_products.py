@@ -8,7 +8,7 @@ from glasshouse.base import float32
 from glasshouse.compile.lowerer import GraphUsers
 from glasshouse.graph.graph import Graph, Node, transform
 from glasshouse.targets.cpu import onednn
-from glasshouse.targets.cpu.depthwise import is_depthwise
+from glasshouse.targets.cpu.depthwise import is_supported as is_supported_depthwise
 from glasshouse.targets.cpu.epilogues import bias_of
 from glasshouse.targets.cpu.onednn_convolutions import OnednnConvolutions
 from glasshouse.targets.cpu.onednn_products import OnednnProducts
@@ -63,7 +63,7 @@ def is_widened(node: Node) -> bool:
     """Whether oneDNN would compute a product but for its dtype, and no kernel of ours does."""
     if node.op not in PRODUCTS or node.host is not None or not is_narrow(node):
         return False
-    return onednn.lacks(node.dtype) and not (is_supported(node) or is_depthwise(node))
+    return onednn.lacks(node.dtype) and not (is_supported(node) or is_supported_depthwise(node))
 
 
 def is_narrow(node: Node) -> bool:
