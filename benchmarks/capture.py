@@ -206,11 +206,12 @@ def theirs(images, labels):
 def main() -> None:
     options = parse_arguments(__doc__)
     repeats = 2 if options.smoke else 15
+    layers = 2 if options.smoke else 12
     x = gh.ones((2, 8, WIDTH))
     results = {}
     for name, model, given in (
         ("MLP", Mlp(), gh.ones((2, 8))),
-        ("12-layer encoder", Encoder(12), x),
+        (f"{layers}-layer encoder", Encoder(layers), x),
     ):
         whole, capture = first_calls(model, given, repeats)
         results[f"capture, {name}"] = capture

@@ -20,7 +20,7 @@ from harness import parse_arguments, save, show, summarize
 
 import glasshouse as gh
 from glasshouse import distributed as dist
-from glasshouse.interop import torch_twins
+from glasshouse.bench import torch_twins
 
 SIZES = {
     "gpt": {"vocab": 4096, "layers": 6, "dim": 384, "heads": 6, "ff": 1536, "max_len": 128},

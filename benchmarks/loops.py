@@ -15,7 +15,7 @@ import torch
 from harness import measure, parse_arguments, save, show, summarize
 
 import glasshouse as gh
-from glasshouse.cli.bench_worker import peak_bytes
+from glasshouse.bench.worker import peak_bytes
 from glasshouse.dispatch.watch import COMPILING, Watcher
 from glasshouse.nn import functional as F
 

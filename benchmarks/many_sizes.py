@@ -173,7 +173,7 @@ class KernelRuns:
 def work(part: str, argument: str) -> None:
     """A process that measures: prints JSON; for kernels an answer to each line that it reads."""
     import glasshouse as gh
-    from glasshouse.compile import program
+    from glasshouse.compile.programs import program
 
     if part != "kernels":
         print(json.dumps(measure_sizes(gh, part, int(argument))))
@@ -264,7 +264,7 @@ def main() -> None:
     options = parse_arguments(__doc__, PARTS)
     parts, own = options.parts or PARTS, HERE.parents[1]
     checkouts = {"before": against[0], "now": own} if against else {"now": own}
-    counts = {"batch_sizes": 5 if options.smoke else 500, "lengths": 3 if options.smoke else 60}
+    counts = {"batch_sizes": 3 if options.smoke else 500, "lengths": 2 if options.smoke else 60}
     results: dict = {}
     for part in (part for part in counts if part in parts):
         results[part] = {}
@@ -277,7 +277,8 @@ def main() -> None:
         show(f"{counts[part]} sizes, and ms of each but the first", columns, rows)
     if "kernels" in parts:
         rounds = 3 if options.smoke else 15
-        for title, other in (("first sizes", False), ("after other sizes", True)):
+        orders = {"first sizes": False, "after other sizes": True}
+        for title, other in list(orders.items())[-1 if options.smoke else 0 :]:
             found = compare_kernels([against[0] if against else own, own], rounds, other)
             results[f"kernels, {title}"] = found
             rows = [

@@ -14,7 +14,7 @@ CODE = """
 import sys
 import numpy as np
 import glasshouse as gh
-from glasshouse.cli.bench_worker import Ours
+from glasshouse.bench.worker import Ours
 gh.backends.use("lazy").backend.replace("add", lambda x, y: np.add(x, y))
 run = Ours("resnet50", None, "float32", smoke=sys.argv[1] == "smoke")
 print(run.train().item())

@@ -34,7 +34,7 @@ def row_of(name: str, smoke: bool) -> list[dict]:
 
     import glasshouse as gh
     from glasshouse.base.flags import flags
-    from glasshouse.cli.torch_cases import TorchModel, cross_entropy
+    from glasshouse.bench.torch_cases import TorchModel, cross_entropy
 
     rows, machine = [], gh.analyze.calibrate(smoke=smoke)
     for kind, options in OPTIMIZERS.items():

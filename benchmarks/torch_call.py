@@ -15,8 +15,8 @@ import time
 import torch
 from harness import parse_arguments, save, show, summarize
 
-from glasshouse.torch import runtime
-from glasshouse.torch.backend import glasshouse
+from glasshouse.torch.backend import runtime
+from glasshouse.torch.backend.entry_point import glasshouse
 
 COUNTS = (1, 64, 200)
 LARGE = 64  # rows and columns of a result that the memory manager hands out

@@ -15,9 +15,9 @@ from importlib.util import find_spec
 
 from harness import parse_arguments, save_rows, show, summarize
 
-from glasshouse.cli.bench_process import BenchmarkRun, Worker
-from glasshouse.cli.bench_torch import FRAMEWORK, fresh_caches
-from glasshouse.cli.torch_cases import CAPTURED, OPTIMIZERS, OUR_MODE
+from glasshouse.bench.process import BenchmarkRun, Worker
+from glasshouse.bench.torch_cases import CAPTURED, OPTIMIZERS, OUR_MODE
+from glasshouse.bench.torch_modes import FRAMEWORK, fresh_caches
 
 MODELS = {
     "resnet50": "torchvision",

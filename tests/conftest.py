@@ -26,6 +26,22 @@ if "PYTHONPYCACHEPREFIX" in os.environ:
     sys.dont_write_bytecode = False
 
 
+def pytest_addoption(parser):
+    parser.addoption("--part", type=int, default=0, help="which part of slow tests to run, from 0")
+    parser.addoption("--of", type=int, default=1, help="how many parts there are")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    """Deselect the slow tests of other parts; the cases of one are spread over all parts."""
+    part, parts = config.getoption("part"), config.getoption("of")
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    others = {id(item): item for i, item in enumerate(slow) if i % parts != part}
+    if others:
+        items[:] = [item for item in items if id(item) not in others]
+        config.hook.pytest_deselected(items=list(others.values()))
+
+
 def pytest_collection_finish(session):
     """What is there before the first test (modules, 19,000 tests) is left out of all collections of
     garbage: of that heap each takes 0.3 s, and capture and many tests ask for one."""

@@ -1,13 +1,15 @@
 """CPython's own regression tests under capture.
 
     python tools/capture_cpython_tests.py [NAME ...] [--part K --of N] [--jobs N] [--limit SECONDS]
+        [--audit]
 
 Each test method of the files runs plainly and with the method itself captured (twice: the call that
 is captured, and one that finds what was kept). It prints a table (file, methods, the same,
 different, crashed), then what differs, with the reason if capture_cpython_differences.txt has one.
 The files lie in the interpreter's own Lib/test; each is run in a process of its own, so that a
 crash, or a method that hangs, loses one method. The status is 1 where one crashes the interpreter
-or less than 99.5 % of the methods end the same; with --known, where one has no reason."""
+or less than 99.5 % of the methods end the same; with --known, where one has no reason. With --audit
+what the captured code reads without a guard (`capture.guards.read_audit`) is a difference."""
 
 import argparse
 import gc
@@ -21,8 +23,9 @@ import subprocess
 import sys
 import types
 import unittest
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from functools import partial
 from pathlib import Path
 
@@ -76,7 +79,7 @@ class Outcomes(unittest.TestResult):
         self.kept.append(("failure", err))
 
     def addSkip(self, test, reason):
-        self.kept.append(("skip", None))
+        self.kept.append((f"skip: {reason}", None))
 
     def addSubTest(self, test, subtest, err):
         if err is not None:
@@ -106,14 +109,33 @@ def captured(name: str, made: dict):
     return prepare
 
 
-def compare(cls: type, name: str) -> dict:
+def auditing():
+    """A context that audits the entries made inside; with --audit alone."""
+    if not os.environ.get("AUDIT"):
+        return nullcontext()
+    from glasshouse.capture.guards.read_audit import audited
+
+    return audited()
+
+
+def unguarded(findings, counts: Counter) -> list[str]:
+    """What an audit found; adds up what it looked at."""
+    if findings is None:
+        return []
+    counts.update(findings.counts)
+    return [f"audit: {x}" for x in findings.unguarded]
+
+
+def compare(cls: type, name: str, counts: Counter) -> dict:
     """Run a method plainly and captured."""
     import glasshouse as gh
 
     plain = outcome_of(cls, name, lambda case: None)
     made: dict = {}
     for run in ("captured", "again"):
-        got = outcome_of(cls, name, captured(name, made))
+        with auditing() as findings:
+            got = outcome_of(cls, name, captured(name, made))
+        got += unguarded(findings, counts)
         if got != plain and got != outcome_of(cls, name, lambda case: None):
             gh.reset()
             return {"same": False, "run": run, "plain": plain, "captured": got}
@@ -154,7 +176,8 @@ def work(file: str, start: int, pipe: int) -> None:
             except Exception:  # SkipTest, or what plain Python meets as well
                 cls.__unittest_skip__ = True
         tell(number=number, name=label)
-        tell(done=number, **compare(cls, name))
+        counts: Counter = Counter()
+        tell(done=number, **compare(cls, name, counts), audit=counts)
 
 
 # -- all of them ---------------------------------------------------------------------------------
@@ -176,7 +199,7 @@ def lines_of(process, pipe: int, limit: float):
 
 def run_file(file: str, limit: float) -> dict:
     """The counts of a file, and its differences."""
-    found: dict = {"methods": 0, "same": 0, "different": [], "crashed": []}
+    found: dict = {"methods": 0, "same": 0, "different": [], "crashed": [], "audit": Counter()}
     start, count = 0, 1
     while start < count:
         read, write = os.pipe()
@@ -192,6 +215,7 @@ def run_file(file: str, limit: float) -> dict:
             elif "name" in line:
                 running = line
             else:
+                found["audit"].update(line.get("audit", {}))
                 if line["same"]:
                     found["same"] += 1
                 else:
@@ -240,7 +264,7 @@ def tell_notes(notes, reasons: dict[str, str]) -> None:
 def run_files(files, options) -> tuple[int, int, int, list]:
     """(methods, those that end the same, crashes, what differs) of all files; prints the table."""
     total = same = crashed = 0
-    notes = []
+    notes, audit = [], Counter()
     print(f"{'file':22}{'methods':>8}{'same':>8}{'different':>10}{'crashed':>8}")
     with ThreadPoolExecutor(options.jobs) as pool:  # each has a process that does the work
         results = pool.map(partial(run_file, limit=options.limit), files)
@@ -251,8 +275,11 @@ def run_files(files, options) -> tuple[int, int, int, list]:
             total, same, crashed = total + counts[0], same + counts[1], crashed + counts[3]
             own = [(file, *note) for note in (*found["different"], *found["crashed"])]
             notes += own
+            audit += found["audit"]
             if options.early:
                 tell_notes(own, {})
+    if options.audit:
+        print(f"audited: {dict(audit)}")
     return total, same, crashed, notes
 
 
@@ -267,12 +294,14 @@ def main() -> int:
     parser.add_argument(
         "--known", action="store_true", help="fail on a difference without a reason"
     )
+    parser.add_argument("--audit", action="store_true", help="audit what captured code reads")
     parser.add_argument("--list", action="store_true", help="only name the files")
     options = parser.parse_args()
     files = (options.names or FILES)[options.part :: options.of]
     if options.list:
         print(*files)
         return 0
+    os.environ["AUDIT"] = "1" if options.audit else ""
     total, same, crashed, notes = run_files(files, options)
     reasons = read_reasons()
     share = same / max(total, 1)

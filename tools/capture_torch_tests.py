@@ -1,6 +1,7 @@
 """PyTorch's own tests of torch.compile, with gh.optimize in its place.
 
     python tools/capture_torch_tests.py SOURCE [NAME ...] [--whole] [--jobs N] [--out FILE]
+        [--audit]
 
 SOURCE is the folder of PyTorch's sources (its tests are in none of its wheels); a NAME is a file of
 SOURCE/test/dynamo, without `test_`. Each test runs twice: with a torch.compile that gives back what
@@ -11,7 +12,8 @@ operators TorchDynamo would make is not asked: such counts are equal to any numb
 tests import and the installed PyTorch lacks are stood in for, which both runs see.
 
 With --whole a NAME is a file of SOURCE/test, and each test runs plainly and with its own method
-captured, twice, as PyTorch does with TorchDynamo for its whole suite."""
+captured, twice, as PyTorch does with TorchDynamo for its whole suite. With --audit, what captured
+code reads without a guard (`capture.guards.read_audit`) makes a test end in another way."""
 
 import argparse
 import importlib
@@ -28,7 +30,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
 from pathlib import Path
 
-from capture_cpython_tests import Outcomes, cases_of, told
+from capture_cpython_tests import Outcomes, auditing, cases_of, told, unguarded
 from capture_cpython_tests import compare as compare_method
 
 FILES = """misc functions repros modules ctx_manager autograd_function hooks optimizers subclasses
@@ -37,6 +39,7 @@ decorators modes nops interop view input_attr_tracking python_autograd activatio
 aot_autograd backward_higher_order_ops base_output skip_non_tensor comptime""".split()
 WHOLE_FILES = ["autograd", "optim"]
 WHOLE = "whole"
+AUDIT = "the audit"  # where a file's ends have the counts of its audit
 WITHOUT_HINTS = {"PYTORCH_PRINT_REPRO_ON_FAILURE": "0"}  # which only the first failure has
 SECONDS = 60  # that a test may take
 MOST_IMPORTS = 50  # names of one file that are stood in for
@@ -123,51 +126,57 @@ def give_up(*_):
     raise TimeoutError("the test took too long")
 
 
-def end_of(cls: type, name: str) -> list[str]:
+def end_of(cls: type, name: str, counts: Counter) -> list[str]:
     """How a test ends, without what it prints."""
     case, result = cls(name), Outcomes()
-    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), auditing() as findings:
         case.run(result)
-    return [told(x) for x in result.kept]
+    return [told(x) for x in result.kept] + unguarded(findings, counts)
 
 
-def both_ends(cls: type, name: str) -> list[list[str]]:
+def both_ends(cls: type, name: str, counts: Counter) -> list[list[str]]:
     """How a test ends plainly, and with its method captured."""
-    row = compare_method(cls, name)
+    row = compare_method(cls, name, counts)
     return [[], []] if row["same"] else [row["plain"], row["captured"]]
 
 
 def work(source: str, file: str, mode: str, out: str) -> None:
-    """Write how the tests of a file end, those that are not in the file of the ends already."""
+    """Write how the tests of a file end."""
     sys.path[:0] = [f"{source}/test/dynamo", f"{source}/test"]
     import torch  # before what the tests import of the same names  # noqa: F401
-
-    import glasshouse as gh
 
     if mode != WHOLE:
         replace_compile(mode == "captured")
     run = both_ends if mode == WHOLE else end_of
+    run_cases(cases_of(load(file)), run, partial(failed, mode), out)
+
+
+def run_cases(cases: list[tuple[type, str]], run, failure, out: str) -> None:
+    """Write how tests end, those that are not in the file of the ends already."""
+    import glasshouse as gh
+
     kept = Path(out)
     ends = json.loads(kept.read_text() or "{}")
+    counts = Counter(ends.pop(AUDIT, {}))
     signal.signal(signal.SIGALRM, give_up)
-    for cls, name in cases_of(load(file)):
+    for cls, name in cases:
         label = f"{cls.__qualname__}.{name}"
         if label in ends:
             continue
-        ends[label] = failed(mode, "the interpreter crashed")  # unless it comes back
-        kept.write_text(json.dumps(ends))
+        ends[label] = failure("the interpreter crashed")  # unless it comes back
+        kept.write_text(json.dumps({**ends, AUDIT: counts}))
         signal.alarm(SECONDS)
         try:
             cls.setUpClass()
-            ends[label] = run(cls, name)
+            ends[label] = run(cls, name, counts)
             cls.tearDownClass()
             cls.doClassCleanups()
         except Exception as error:
-            ends[label] = failed(mode, f"{type(error).__name__}: {error}")
+            ends[label] = failure(f"{type(error).__name__}: {error}")
         finally:
             signal.alarm(0)
         gh.reset()
-    kept.write_text(json.dumps(ends))
+    kept.write_text(json.dumps({**ends, AUDIT: counts}))
 
 
 def failed(mode: str, how: str) -> list:
@@ -176,19 +185,28 @@ def failed(mode: str, how: str) -> list:
 
 
 def ends_of(source: str, file: str, mode: str) -> dict[str, list]:
-    """How the tests of a file end, in processes of their own: the next goes on behind a crash."""
+    """How the tests of a file end."""
+    return ends_apart([__file__, "--work", source, file, mode], partial(failed, mode))
+
+
+def ends_apart(command: list[str], failure) -> dict[str, list]:
+    """What a script writes of how tests end, in processes of their own: the next goes on behind a
+    crash."""
     settings = {"OMP_NUM_THREADS": "1", "PYTORCH_TESTING_DEVICE_ONLY_FOR": "cpu"}
     words = {"env": {**os.environ, **settings, **WITHOUT_HINTS}, "cwd": tempfile.gettempdir()}
     ends, count = {}, -1
     with tempfile.NamedTemporaryFile() as kept:
-        command = [sys.executable, __file__, "--work", source, file, mode, kept.name]
         while len(ends) > count:
             count = len(ends)
-            done = subprocess.run(command, capture_output=True, text=True, **words)
+            whole = [sys.executable, *command, kept.name]
+            done = subprocess.run(whole, capture_output=True, text=True, **words)
             ends = json.loads(Path(kept.name).read_text() or "{}")
+            counts = ends.pop(AUDIT, {})
             if done.returncode == 0:
+                if counts:
+                    print(f"audited: {counts}", flush=True)
                 return ends
-    ends["the file"] = failed(mode, f"{mode}: status {done.returncode}: {done.stderr[-300:]}")
+    ends["the file"] = failure(f"status {done.returncode}: {done.stderr[-300:]}")
     return ends
 
 
@@ -217,8 +235,10 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="files, without test_")
     parser.add_argument("--whole", action="store_true", help="capture each test's own method")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--audit", action="store_true", help="audit what captured code reads")
     parser.add_argument("--out", type=Path, help="write how each test ends, as JSON")
     options = parser.parse_args()
+    os.environ["AUDIT"] = "1" if options.audit else ""
     files = options.names or (WHOLE_FILES if options.whole else FILES)
     total, rows = Counter(), {}
     print(f"{'file':30}{'tests':>8}{'same':>8}{'breaks':>8}{'other':>8}")

@@ -1,6 +1,8 @@
 """Check that imports go down only, as src/glasshouse/layers.toml says; prints file:line."""
 
 import ast
+import functools
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -9,29 +11,47 @@ PACKAGE = Path(__file__).parent.parent / "src" / "glasshouse"
 
 
 def imported_names(node) -> list[str]:
-    """The modules that an import statement names."""
+    """The modules that an import statement names; of `from package import module`, the module."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
-    if node.module == PACKAGE.name:
-        return [f"{PACKAGE.name}.{alias.name}" for alias in node.names]
-    return [node.module or ""]
-
-
-def storey_of(module: str, layers: dict) -> str:
-    """The storey of a module, "graph.record": the entry of layers.toml with most of its path.
-    A folder stands for its page of names, "analyze.__init__", which may have its own entry."""
+    module = node.module or ""
     parts = module.split(".")
-    if PACKAGE.joinpath(*parts).is_dir():
-        parts.append("__init__")
-    names = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
-    front = PACKAGE.joinpath(parts[0]).with_suffix(".py").exists() or parts[0] == "__init__"
-    return "." if front else next((name for name in names if name in layers), parts[0])
+    if parts[0] != PACKAGE.name:
+        return [module]
+    if len(parts) == 1:
+        return [f"{module}.{alias.name}" for alias in node.names]
+    folder = PACKAGE.joinpath(*parts[1:])
+    modules = {f"{module}.{x.name}" for x in node.names if is_module(folder, x.name)}
+    return sorted(modules) if len(modules) == len(node.names) else [*sorted(modules), module]
+
+
+def is_module(folder: Path, name: str) -> bool:
+    """Whether `from folder import name` gives a module, and not what the folder's page imports."""
+    path = folder / name
+    found = path.is_dir() or path.with_suffix(".py").exists()
+    return found and name not in page_names(folder)
+
+
+@functools.cache
+def page_names(folder: Path) -> set[str]:
+    """The names that the page of a folder imports from modules."""
+    page = folder / "__init__.py"
+    tree = ast.parse(page.read_text() if page.exists() else "")
+    own = ".".join((PACKAGE.name, *folder.relative_to(PACKAGE).parts))
+    imports = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module != own]
+    return {alias.asname or alias.name for node in imports for alias in node.names}
+
+
+def storey_of(module: str) -> str:
+    """The storey of a module, "graph.record"; "." of the files of the front page."""
+    first = module.partition(".")[0]
+    return "." if PACKAGE.joinpath(first).with_suffix(".py").exists() else first
 
 
 def check_file(path: Path, layers: dict) -> list[str]:
     """Messages about the imports of one file that its layer does not allow."""
     where = path.relative_to(PACKAGE)
-    layer = storey_of(".".join(where.with_suffix("").parts), layers)
+    layer = storey_of(".".join(where.with_suffix("").parts))
     if layer not in layers:
         return [f"{where}:1: {layer} is not in layers.toml. Say there what it is for."]
     allowed = {layer, *layers[layer]["may_import"]}
@@ -42,7 +62,7 @@ def check_file(path: Path, layers: dict) -> list[str]:
         if isinstance(fn, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
         for child in ast.walk(fn)
     }
-    problems = []
+    problems = names_above(where, layer, tree, layers)
     for node in ast.walk(tree):
         if not isinstance(node, (ast.Import, ast.ImportFrom)):
             continue
@@ -50,7 +70,8 @@ def check_file(path: Path, layers: dict) -> list[str]:
             problems.append(f"{where}:{node.lineno}: relative import. Name the module in full.")
         for name in imported_names(node):
             package, _, rest = name.partition(".")
-            target = storey_of(rest, layers) if rest else "."
+            target = storey_of(rest) if rest else "."
+            inner = file_of(rest)
             if package != PACKAGE.name:
                 if id(node) in inside and not may_defer(where, layers[layer]):
                     problems.append(f"{where}:{node.lineno}: {name} is imported inside a function.")
@@ -58,8 +79,64 @@ def check_file(path: Path, layers: dict) -> list[str]:
                 problems.append(f"{where}:{node.lineno}: {name} is imported inside a function.")
             elif target not in allowed and target != ".":
                 problems.append(f"{where}:{node.lineno}: {layer} may not import {target}.")
+            elif target == layer and not may_enter(where, inner, layers[layer]):
+                problems.append(f"{where}:{node.lineno}: {where.parent} may not import {inner}.")
             elif layer == "backends" and target == "backends" and other_backend(where, rest):
                 problems.append(f"{where}:{node.lineno}: a backend may not import another one.")
+    return problems
+
+
+# A module of ours, or something in it, as a string; also how an f-string of one begins.
+NAME = re.compile(rf"{PACKAGE.name}\.(\w+)(\.\w+)*(\.|:\w+)?")
+NAMES_ABOVE = Path("base", "upper_storeys.py")  # the one file that may have such names
+
+
+def names_above(where: Path, layer: str, tree: ast.Module, layers: dict) -> list[str]:
+    """Messages about strings in a file that name a module of a storey above."""
+    above = list(layers)[list(layers).index(layer) + 1 :] if where != NAMES_ABOVE else []
+    constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    named = ((node, NAME.fullmatch(str(node.value))) for node in constants)
+    return [
+        f"{where}:{node.lineno}: {layer} may not name {node.value!r}, above it."
+        for node, match in named
+        if match and match[1] in above
+    ]
+
+
+def file_of(module: str) -> Path:
+    """The file of a module, relative to the package: of a folder its `__init__`."""
+    path = Path(*module.split("."))
+    return path / "__init__.py" if (PACKAGE / path).is_dir() else path.with_suffix(".py")
+
+
+def room_of(file: Path, rooms) -> str:
+    """The innermost room of a storey in which a file is; "" of the storey's other files."""
+    path = file.relative_to(file.parts[0]).with_suffix("") if len(file.parts) > 1 else Path()
+    around = (place.as_posix() for place in (path, *path.parents))
+    return next((place for place in around if place in rooms), "")
+
+
+def may_enter(file: Path, other: Path, layer: dict) -> bool:
+    """Whether a file of a storey may import from another one: in the same room, in a room that its
+    own names, or in one inside its own. The storey's other files stand above its rooms."""
+    rooms = layer.get("rooms", {})
+    room, wanted = room_of(file, rooms), room_of(other, rooms)
+    inside = wanted == room or wanted.startswith(f"{room}/")
+    return not room or inside or wanted in rooms[room]
+
+
+def rooms_in_disorder(layers: dict) -> list[str]:
+    """Messages about rooms that name one above them, and about folders that are no rooms."""
+    problems = []
+    for storey, layer in layers.items():
+        rooms, place = layer.get("rooms", {}), PACKAGE / storey
+        for number, (room, below) in enumerate(rooms.items()):
+            wrong = set(below) - set(list(rooms)[:number])
+            problems += [f"{storey}/{room} may not import {name}, above it" for name in wrong]
+        folders = {path.parent.relative_to(place).as_posix() for path in place.glob("*/**/*.py")}
+        files = {room for room in rooms if (place / room).with_suffix(".py").exists()}
+        if rooms and (missing := folders ^ (rooms.keys() - files)):
+            problems.append(f"{storey}: the rooms of layers.toml are not its folders: {missing}")
     return problems
 
 
@@ -79,6 +156,7 @@ def main() -> int:
     """Print every problem; 1 if there is one."""
     layers = tomllib.loads((PACKAGE / "layers.toml").read_text())
     problems = [p for path in sorted(PACKAGE.rglob("*.py")) for p in check_file(path, layers)]
+    problems += rooms_in_disorder(layers)
     print("\n".join(problems) or "layers: imports go down only")
     return bool(problems)
 

@@ -2,19 +2,26 @@
 
     python tools/collective_faults.py --faults 200 --seed 0
     python tools/collective_faults.py --faults 200 --seed 0 --programs
+    python tools/collective_faults.py --faults 200 --seed 0 --disagreements
+    python tools/collective_faults.py --faults 200 --seed 0 --disagreements --transport mpi
 
-Each fault has fresh processes, a sequence of collectives, and one rank that does something else at
-one step. With `--programs`, compiled Programs make the collectives, each started before other steps
-and waited for behind them. Printed is each that was not survived or not reported as it should be.
-The exit status is 1 where there is one."""
+Each fault has a sequence of collectives, and one rank that does something else at one step. With
+`--programs`, compiled Programs make the collectives, each started before other steps and waited for
+behind them; with `--disagreements` all ranks live, and call different things. Over mpi there are no
+others. Each fault has fresh processes, but for those over mpi in which nothing has moved when it is
+refused: there one world goes on. Printed is each that was not survived or not reported as it should
+be. The exit status is 1 where there is one."""
 
 import argparse
+import json
 import multiprocessing
 import os
 import random
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -34,9 +41,12 @@ from glasshouse.ops.collective import process
 CALLS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "barrier")
 LIMIT_S = 30.0  # of a collective, where nothing hangs
 SHORT_S = 2.0  # where something does
+PLANS_OF_WORLD = 50  # over mpi
+PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 AT_ONCE_S = 15.0  # on a machine with much else to do
 SLACK_S = 60.0  # until the script itself gives up
 LARGE = 5_000_000
+LONG = 4000  # beyond what other ranks have arrays for
 
 # What is done, and what the others have to say, as a pattern; {bad} is the rank.
 FAULTS = {
@@ -52,13 +62,22 @@ FAULTS = {
     "skip": "rank {bad} ",
     "dtype": "float64",
     "size": r"shape \((\d, )?8,?\)",
+    "long": rf"shape \((\d, )?{LONG},?\)",
+    "shape": r"shape \((\d, )?2, 2\)",
+    "axis": "axis 1",
+    "mean": "mean",
     "reduce": "max",
     "root": "root 1",
     "group": "of group pair",
     "message": r"float64, (4 elements|shape \(4,\))",
 }
 LATE = ("stop", "hang")  # only the limit ends these
-ALL_SEE = ("other", "order", "skip", "dtype", "size", "reduce", "root", "group", "message")
+ALL_SEE = (
+    *("other", "order", "skip", "dtype", "size", "long", "shape", "axis", "mean", "reduce", "root"),
+    *("group", "message"),
+)
+ENDS_WORLD = ("group", "message")  # over mpi: ranks wait for each other, or a message is left
+ASKED = ("shape", "axis", "mean")  # seen by what cards ask for alone
 
 
 class Plan(NamedTuple):
@@ -70,6 +89,7 @@ class Plan(NamedTuple):
     step: int
     calls: tuple[str, ...]
     seed: int
+    cards: bool = False
     programs: bool = False
 
     @property
@@ -86,6 +106,10 @@ def planned(seed: int, kind: str | None = None) -> Plan:
     needs = {
         "dtype": rng.choice(CALLS[:5]),
         "size": rng.choice(CALLS[:5]),
+        "long": rng.choice(CALLS[:5]),
+        "shape": rng.choice(CALLS[:5]),
+        "axis": rng.choice(CALLS[1:3]),
+        "mean": "all_reduce",
         "reduce": rng.choice(("all_reduce", "reduce_scatter")),
         "root": "broadcast",
         "group": "all_reduce",
@@ -96,25 +120,27 @@ def planned(seed: int, kind: str | None = None) -> Plan:
     if kind in ("order", "skip"):  # what comes next has to be something else
         calls[step : step + 2] = rng.sample(CALLS, 2)
     bad = rng.randrange(2) if kind in ("message", "group") else rng.randrange(size)
-    return Plan(kind, size, bad, step, tuple(calls), seed)
+    return Plan(kind, size, bad, step, tuple(calls), seed, kind in ASKED)
 
+
+SHAPES = {"size": (8,), "long": (LONG,), "shape": (2, 2)}
 
 # -- what a rank does ------------------------------------------------------------------------------
 
 
 class Way:
-    """How ranks of this process call: by Programs, or a transport's methods."""
+    """How ranks of this process call: by cards, in Programs or not, or a transport's methods."""
 
-    programs = False
+    programs = cards = False
 
 
-def call(name: str, count: int = 4, dtype=np.float32, **options) -> None:
-    as_step = name not in ("message", "barrier") and (name != "reduce_scatter" or not options)
-    if Way.programs and as_step:
-        call_in_program(name, count, dtype, **options)
+def call(name: str, shape=(4,), dtype=np.float32, **options) -> None:
+    is_card = name not in ("message", "barrier") and (name != "reduce_scatter" or not options)
+    if (Way.programs or Way.cards) and (is_card or "axis" in options):
+        call_card(name, shape, dtype, **options)
         return
     transport = process.transport(process.world)
-    x, many = np.ones(count, dtype), np.ones((transport.size, count), dtype)
+    x, many = np.ones(shape, dtype), np.ones((transport.size, *shape), dtype)
     if name == "large":
         x = np.ones(LARGE, dtype)
         transport.all_reduce(x, x)
@@ -134,12 +160,12 @@ def call(name: str, count: int = 4, dtype=np.float32, **options) -> None:
         transport.barrier()
 
 
-def call_in_program(name: str, count: int, dtype, **options) -> None:
+def call_card(name: str, shape, dtype, **options) -> None:
     large, many = name == "large", name in ("reduce_scatter", "all_to_all")
-    count = LARGE if large else dist.size() * count if many else count
-    x, y = gh.asarray(np.ones(count, dtype)), gh.asarray(np.ones((64, 64), np.float32))
+    shape = (LARGE,) if large else (dist.size(), *shape) if many else shape
+    x, y = gh.asarray(np.ones(shape, dtype)), gh.asarray(np.ones((64, 64), np.float32))
     function = getattr(dist, "all_reduce" if large else name)
-    with flags.override(compile="always"):
+    with flags.override(compile="always" if Way.programs else "never"):
         result = function(x * 2, **options)
         gh.eval(gh.tanh(y @ y) @ y, result + 1)
 
@@ -186,25 +212,27 @@ def misbehave(plan: Plan, pair) -> None:
         process.transport(pair).all_reduce(x, x)
     elif kind in ("dtype", "message"):
         call(name, dtype=np.float64)
-    elif kind == "size":
-        call(name, 8)
+    elif kind in SHAPES:
+        call(name, SHAPES[kind])
+    elif kind == "axis":
+        call(name, (plan.size, plan.size), axis=1)
+    elif kind == "mean":
+        call(name, reduce="mean")
     elif kind == "reduce":
         call(name, reduce="max")
     elif kind == "root":
         call(name, root=1)
 
 
-def run_rank(plan: Plan, rank: int, folder: str, sender) -> None:
-    """Tell the error, or that there was none, and after how many seconds from the step on."""
-    place = {"rank": rank, "size": plan.size, "rendezvous": folder, "timeout_s": plan.timeout_s}
+def make_calls(plan: Plan, rank: int, pair) -> tuple[str, float]:
+    """What came of a plan on this rank, and after how many seconds from its step on."""
     begin, answer, Way.programs = time.monotonic(), "survived", plan.programs
+    Way.cards = plan.cards
     try:
-        dist.init("local", **place)
-        pair = dist.group((0, 1), "pair")
         for step, name in enumerate(plan.calls):
             begin = time.monotonic() if step <= plan.step else begin
             if (rank, step) != (plan.bad, plan.step):
-                call(name)
+                call(name, **usual(plan, step))
             elif plan.kind == "leave":
                 break
             else:
@@ -214,7 +242,21 @@ def run_rank(plan: Plan, rank: int, folder: str, sender) -> None:
     except MemoryError:
         dist.shutdown()
         answer = "out of memory"
-    sender.send((answer, time.monotonic() - begin))
+    return answer, time.monotonic() - begin
+
+
+def usual(plan: Plan, step: int) -> dict:
+    """How the others call at the step at which one calls by another axis."""
+    if plan.kind != "axis":
+        return {}
+    return {"shape": (plan.size, plan.size)} if step == plan.step else {}
+
+
+def run_rank(plan: Plan, rank: int, folder: str, sender) -> None:
+    """Tell the error, or that there was none, and after how many seconds from the step on."""
+    place = {"rank": rank, "size": plan.size, "rendezvous": folder, "timeout_s": plan.timeout_s}
+    dist.init("local", **place)
+    sender.send(make_calls(plan, rank, dist.group((0, 1), "pair")))
     sender.close()
     dist.shutdown()
 
@@ -255,10 +297,62 @@ def outcome(plan: Plan) -> tuple[dict[int, tuple[str, float]], list[str]]:
     return told, left
 
 
+def outcomes_over_mpi(plans: list[Plan]) -> list[dict[int, tuple[str, float]]]:
+    """What each rank told of plans of one size, in one world."""
+    command = [shutil.which("mpiexec", path=PATH), "-n", str(plans[0].size), sys.executable]
+    options = [json.dumps(plan) for plan in plans]
+    done = subprocess.run(
+        [*command, __file__, "--as-rank", *options], capture_output=True, text=True, check=False
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("[[")]
+    if len(lines) < len(plans) * plans[0].size:
+        print(done.stdout[-2000:], done.stderr[-4000:], sep="\n")
+    told: list[dict] = [{} for _ in plans]
+    for line in lines:
+        (number, rank), answer = json.loads(line)
+        told[number][rank] = answer
+    return told
+
+
+def run_over_mpi(plans: list[str]) -> None:
+    """A rank of mpiexec: print [[plan, rank], [text, seconds]] of each plan."""
+    rank = dist.init("mpi", timeout_s=LIMIT_S).rank
+    pair = dist.group((0, 1), "pair") if dist.size() > 2 else dist.world()
+    for transport in process.transports.values() if len(plans) == 1 else ():
+        transport.timeout_s = SHORT_S
+    for number, text in enumerate(plans):
+        plan = Plan(*json.loads(text))
+        line = json.dumps([[number, rank], make_calls(plan, rank, pair)])
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+    if plan.kind in ENDS_WORLD:
+        time.sleep(SHORT_S)  # until mpiexec has passed on what all ranks printed
+        os._exit(0)
+
+
+def found_over_mpi(plans: list[Plan]) -> list[list[str]]:
+    """What is not as it should be after each of these faults."""
+    worlds: dict = {}
+    for number, plan in enumerate(plans):
+        key = number if plan.kind in ENDS_WORLD else (plan.size, number // PLANS_OF_WORLD)
+        worlds.setdefault(key, []).append(number)
+    found: list[list[str]] = [[] for _ in plans]
+    for numbers in worlds.values():
+        told = outcomes_over_mpi([plans[i] for i in numbers])
+        for i, own in zip(numbers, told, strict=True):
+            found[i] = faults_of_ranks(plans[i], own)
+    return found
+
+
 def problems(plan: Plan) -> list[str]:
     """What is not as it should be after a fault."""
     told, left = outcome(plan)
-    found = [f"left behind: {left}"] if left else []
+    return ([f"left behind: {left}"] if left else []) + faults_of_ranks(plan, told)
+
+
+def faults_of_ranks(plan: Plan, told: dict) -> list[str]:
+    """What is wrong with what the ranks told."""
+    found = []
     for rank in range(plan.size):
         text, seconds = told.get(rank) or ("nothing", 0.0)
         if rank == plan.bad and plan.kind not in (*ALL_SEE, "slow"):
@@ -287,6 +381,20 @@ def faults_of(plan: Plan, rank: int, text: str, seconds: float) -> list[str]:
     return late + ([f"does not say {missing}: {text}"] if missing else [])
 
 
+def planned_by(options) -> list[Plan]:
+    """The plans that the command line asks for."""
+    all_agree = not options.disagreements and options.transport != "mpi"
+    kinds = options.kinds or (None if all_agree else ALL_SEE)
+    plans = []
+    for number in range(options.first, options.first + options.faults):
+        kind = kinds[number % len(kinds)] if kinds else None
+        plan = planned(options.seed * 1_000_003 + number, kind)
+        if options.transport == "mpi" and kind != "group":  # few starts, and no crowd of ranks
+            plan = plan._replace(size=2, bad=plan.bad % 2)
+        plans.append(plan._replace(programs=options.programs))
+    return plans
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--faults", type=int, default=200)
@@ -294,17 +402,22 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="those from this one on")
     parser.add_argument("--programs", action="store_true", help="Programs make the collectives")
     parser.add_argument("--kinds", nargs="*", choices=sorted(FAULTS), help="these in turn")
+    parser.add_argument("--disagreements", action="store_true", help="no other kinds")
+    parser.add_argument("--transport", choices=("local", "mpi"), default="local")
+    parser.add_argument("--as-rank", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    bad, kinds = 0, Counter()
-    for number in range(options.first, options.first + options.faults):
-        kind = options.kinds[number % len(options.kinds)] if options.kinds else None
-        plan = planned(options.seed * 1_000_003 + number, kind)
-        plan = plan._replace(programs=options.programs)
-        kinds[plan.kind] += 1
-        if found := problems(plan):
+    if options.as_rank:
+        run_over_mpi(options.as_rank)
+        return
+    bad, plans = 0, planned_by(options)
+    over_mpi = options.transport == "mpi"
+    found = found_over_mpi(plans) if over_mpi else map(problems, plans)
+    for plan, own in zip(plans, found, strict=True):
+        if own:
             bad += 1
-            print(plan, *found, sep="\n  ", flush=True)
-    print(f"{options.faults - bad} of {options.faults} faults as they should be: {dict(kinds)}")
+            print(plan, *own, sep="\n  ", flush=True)
+    kinds = dict(Counter(plan.kind for plan in plans))
+    print(f"{options.faults - bad} of {options.faults} faults as they should be: {kinds}")
     raise SystemExit(bad > 0)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 MODELS = ("alexnet", "vgg16", "resnet50", "bert", "asr", "vit_b_16")
 SCRIPTS = {"digits": (), "capture": (), "recording": (), "profiling": ("overhead",)}
-SERVE = "from glasshouse.cli.bench_worker import serve; serve()"
+SERVE = "from glasshouse.bench.worker import serve; serve()"
 
 
 def environment_of(checkout: Path) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Prints the tables of tensor/series.py: Chebyshev series of special functions, fitted here.
+"""Print tensor/special/series.py: Chebyshev series of special functions, fitted here.
 
 Each function is smooth in a variable from -1 to 1; its values at Chebyshev points, computed by
 mpmath with 40 digits, give the coefficients. Those below 1e-17 of the largest are left out.

@@ -1,4 +1,4 @@
-"""Write the table of docs/capture.md: what of Python is captured, counted from the tests' cases.
+"""Write the table of docs/inside/capture.md: captured Python, counted from the tests' cases.
 
 Each function under `@case` in tests/unit/capture/test_language_*.py is compared with plain Python;
 `whole=True` says that it is one graph, and PARTIAL in checking.py that it is taken in pieces.
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests" / "unit" / "capture"
-PAGE = ROOT / "docs" / "capture.md"
+PAGE = ROOT / "docs" / "inside" / "capture.md"
 BEGIN, END = "<!-- made by tools/make_capture_docs.py -->", "<!-- end -->"
 TITLE = re.compile(r"# -- (.+?) -+$")
 

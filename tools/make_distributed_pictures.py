@@ -19,7 +19,7 @@ import numpy as np
 import glasshouse as gh
 from glasshouse import distributed as dist
 from glasshouse.dispatch.watch import RECEIVING
-from glasshouse.profile import chrome
+from glasshouse.profile.traces import chrome
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "pictures"

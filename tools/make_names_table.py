@@ -1,4 +1,4 @@
-"""Writes docs/pytorch_names.md: PyTorch's public names, and which of them Glasshouse has.
+"""Writes docs/reference/pytorch_names.md: PyTorch's public names, and which of them Glasshouse has.
 
     python tools/make_names_table.py            # write the page
     python tools/make_names_table.py --check    # say whether the page is as it would be written
@@ -23,7 +23,7 @@ import torch.utils.data
 
 import glasshouse as gh
 
-PAGE = Path(__file__).parent.parent / "docs" / "pytorch_names.md"
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "pytorch_names.md"
 SPACES = {
     "torch.Tensor": (torch.Tensor, gh.Tensor),
     "torch": (torch, gh),
@@ -174,7 +174,9 @@ def sorted_names(space: str):
     theirs, ours = SPACES[space]
     there, missing, without = [], [], {}
     for name in filter(lambda n: is_own(space, theirs, n), sorted(dir(theirs))):
-        if hasattr(ours, name) and not isinstance(getattr(ours, name), types.ModuleType):
+        own = getattr(ours, name, None)
+        is_package = isinstance(own, types.ModuleType) and not callable(own)
+        if hasattr(ours, name) and not is_package:
             there.append(name)
         elif family := family_of(name):
             without.setdefault(family, []).append(name)
@@ -193,7 +195,7 @@ def page() -> str:
         "Names of modules, of types that a file imports, and of C++ classes are left out. So are",
         "families that mean nothing here: devices, quantization and others, listed below. Some",
         "names mean something else, by the Array API standard:",
-        "`docs/coming_from_pytorch.md`.",
+        "`docs/start/from_pytorch.md`.",
         "",
         "| namespace | count | there | missing | share |",
         "| --- | --- | --- | --- | --- |",

@@ -1,4 +1,4 @@
-"""Write docs/primitives.md from the cards; with --check, say whether it is up to date."""
+"""Write docs/reference/primitives.md from the cards; with --check, say whether it is up to date."""
 
 import inspect
 import sys
@@ -11,11 +11,11 @@ import glasshouse.backends.lazy
 import glasshouse.ops  # noqa: F401  fills the registry
 from glasshouse.base.dtype import as_dtype
 from glasshouse.base.shape import Spec
-from glasshouse.compile.missing_kernels import computed_by
+from glasshouse.compile.lowering.missing_kernels import computed_by
 from glasshouse.dispatch import LINEAR, primitives
 from glasshouse.dispatch.primitive import DTYPE_GROUPS
 
-PAGE = Path(__file__).parent.parent / "docs" / "primitives.md"
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "primitives.md"
 INTRO = """# Primitives
 
 {count} operations; everything else in Glasshouse is composed of them. This page is made from their
@@ -31,7 +31,7 @@ part, ordered = all but complex, bitwise = booleans and integers. FLOPs are thos
 multiply-add being 2. "Computed by" says what computes a call in Programs on the default backend, of
 real numbers and where that has a way for its dtype; the rest, and all complex numbers, the host
 computes by the card's reference. A kernel text is the C of one element; its cost is in cycles for a
-vector of results, an addition being 1 (`docs/add_a_primitive.md`).
+vector of results, an addition being 1 ([Add a primitive](../how_to/write_a_primitive.md)).
 """
 
 
@@ -108,7 +108,11 @@ def main() -> int:
     """Write the page, or compare it: 1 if it differs."""
     if "--check" in sys.argv[1:]:
         same = PAGE.exists() and PAGE.read_text() == page()
-        print("docs/primitives.md is up to date" if same else "docs/primitives.md: run this tool")
+        print(
+            "docs/reference/primitives.md is up to date"
+            if same
+            else "docs/reference/primitives.md: run this tool"
+        )
         return not same
     PAGE.write_text(page())
     print(f"wrote {PAGE.name}: {len(primitives)} cards")

@@ -56,7 +56,7 @@ RATES = dict.fromkeys(
     ),
     1e-3,
 )
-apart.begin_with("torch._functorch.aot_autograd", "glasshouse.torch.backend")
+apart.begin_with("torch._functorch.aot_autograd", "glasshouse.torch.backend.entry_point")
 
 
 class Tagger(nn.Module):

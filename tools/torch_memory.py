@@ -31,7 +31,7 @@ from torch_models import float_tensors
 from torch_tracker import captured_peaks, measured_peaks
 
 import glasshouse as gh
-from glasshouse.torch.ahead import EagerStep
+from glasshouse.torch.ahead.eager import EagerStep
 
 LEAST = 0.9
 LARGEST = 20_000_000  # parameters of a model that is drawn

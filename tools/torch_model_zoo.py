@@ -12,7 +12,7 @@ import re
 import torch
 import torch_model_others
 
-from glasshouse.cli.torch_cases import define_empty_operators
+from glasshouse.bench.torch_cases import prepare_torchvision
 
 LIBRARIES = ("torchvision", "timm", "transformers", "others")
 PIXELS = 96
@@ -105,7 +105,7 @@ def installed(library: str) -> bool:
     return importlib.util.find_spec(library) is not None
 
 
-define_empty_operators(torch)  # before torchvision or what imports it
+prepare_torchvision()  # before what imports it
 
 
 # -- names ---------------------------------------------------------------------------------------

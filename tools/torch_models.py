@@ -57,7 +57,7 @@ OUTPUTS, GRADIENTS = 1e-3, 2e-2  # relative differences that are allowed, by nor
 apart.begin_with(
     "torch._dynamo",
     "torch._functorch.aot_autograd",
-    "glasshouse.torch.backend",
+    "glasshouse.torch.backend.entry_point",
     "torch_model_capture",
 )
 
@@ -72,7 +72,7 @@ class Recorded:
     """What our backend made while a model was compiled: graphs, nodes, PyTorch's operators."""
 
     def __init__(self):
-        from glasshouse.torch import runtime
+        from glasshouse.torch.backend import runtime
 
         self.variants: list = []
         make = runtime.TorchGraphProgram.compile_variant

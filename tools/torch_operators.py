@@ -9,8 +9,9 @@ is compared with eager: forward with strides, and for float dtypes backward.
 
 Two results are equal within the tolerances of torch.testing.assert_close, or where both are as near
 to the result in float64: an error at most twice eager's, as PyTorch's own benchmarks judge
-(torch._dynamo.utils.same). Of an operator that draws, or whose result is not initialized, only
-dtypes, shapes and strides are compared. Each operator has a process of its own: a sample that
+(torch._dynamo.utils.same), or at most two units in the last place of the whole tensor. Of an
+operator that draws, or whose result is not initialized, only dtypes, shapes and strides are
+compared. Each operator has a process of its own: a sample that
 crashes or hangs is a difference of that sample."""
 
 import argparse
@@ -30,13 +31,14 @@ from functorch.compile import aot_function
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
 
-from glasshouse.torch.backend import decompositions, glasshouse
-from glasshouse.torch.dtypes import FROM_TORCH
-from glasshouse.torch.options import checked_options
-from glasshouse.torch.runtime import TorchGraphProgram, visible_results
+from glasshouse.torch.backend.entry_point import decompositions, glasshouse
+from glasshouse.torch.backend.runtime import TorchGraphProgram, visible_results
+from glasshouse.torch.lowering.options import checked_options
+from glasshouse.torch.tensors.dtypes import FROM_TORCH
 
 sys.path.insert(0, str(Path(__file__).parent))
 import apart
+from near_results import NEAR, difference
 
 apart.begin_with("torch._dynamo", "torch_operators")
 
@@ -57,7 +59,7 @@ REASONS = {  # why samples of an operator differ
 }
 WAYS = ("forward", "strides", "backward")
 REFUSED = "eager itself refuses the sample"
-BROKEN, DRAWN, NEAR = "the graph breaks", "drawn: values not compared", "as near to float64"
+BROKEN, DRAWN = "the graph breaks", "drawn: values not compared"
 
 
 class TimedOut(Exception):
@@ -117,41 +119,6 @@ def count_of_places(x: torch.Tensor) -> int:
     for n, stride in zip(x.shape, x.stride()):
         places = places.unsqueeze(-1) + torch.arange(n) * stride
     return places.unique().numel()
-
-
-def difference(ours, theirs, exact=None, values: bool = True) -> str:
-    """What is not the same in two lists of tensors; "" if all is. `exact`: the list in float64."""
-    if len(ours) != len(theirs):
-        return f"{len(ours)} results for {len(theirs)}"
-    verdict = ""
-    for i, (x, y) in enumerate(zip(ours, theirs)):
-        if x.dtype != y.dtype or x.shape != y.shape:
-            return f"got {x.dtype} {tuple(x.shape)} for {y.dtype} {tuple(y.shape)}"
-        if not values:
-            continue
-        try:
-            torch.testing.assert_close(x, y, equal_nan=True)
-        except AssertionError as error:
-            truth = exact[i] if exact is not None and len(exact) == len(theirs) else None
-            if truth is None or not as_near(x, y, truth):
-                return " ".join(str(error).strip().splitlines()[:4])[:150]
-            verdict = NEAR
-    return verdict
-
-
-def as_near(x, y, truth) -> bool:
-    """Whether the error of x is at most twice that of y, or 4 units in the last place; both have
-    their infinities and NaNs at the same places."""
-    if truth.shape != y.shape or not y.is_floating_point():
-        return False
-    if not torch.equal(x.isnan(), y.isnan()) or not torch.equal(x.isinf(), y.isinf()):
-        return False
-    if not torch.equal(x[x.isinf()], y[y.isinf()]):
-        return False
-    kept = x.isfinite() & truth.isfinite()
-    x, y, truth = (v.double()[kept] for v in (x, y, truth))
-    error, allowed = (x - truth).norm(), 2 * (y - truth).norm()
-    return bool(error <= allowed)
 
 
 def stride_difference(ours, theirs) -> str:

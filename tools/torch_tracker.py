@@ -9,9 +9,10 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils._pytree import tree_leaves
 
 import glasshouse as gh
-from glasshouse.torch import tensor_access
-from glasshouse.torch.front_compile import Segment
-from glasshouse.torch.variant import CompiledVariant, GraphVariant
+from glasshouse.capture.guards.class_reads import STANDS_FOR
+from glasshouse.torch.front.compilers import Segment
+from glasshouse.torch.lowering.variant import CompiledVariant, GraphVariant
+from glasshouse.torch.tensors import access as tensor_access
 
 
 class WithoutHooks(contextlib.nullcontext):
@@ -183,6 +184,7 @@ def captured_peaks(step, optimizer, inputs: list, steps: int = 2) -> list[int]:
             manager.catch_up()
             return result
 
+        setattr(call, STANDS_FOR, function)
         return call
 
     captured = gh.optimize(type(step).run)

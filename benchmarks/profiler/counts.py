@@ -3,7 +3,7 @@
 from profiler.overhead import import_torch
 
 import glasshouse as gh
-from glasshouse.interop import torch_twins
+from glasshouse.bench import torch_twins
 from glasshouse.nn import functional as F
 
 # (options, shape of the input, published GFLOP forward, and forward and backward, if there are)

@@ -12,7 +12,7 @@ from pathlib import Path
 from profiler import stand_in
 
 import glasshouse as gh
-from glasshouse.profile import chrome
+from glasshouse.profile.traces import chrome
 
 SHARED_BYTES = 1 << 24  # the gradients of both processes
 

@@ -14,13 +14,13 @@ from time import perf_counter_ns
 import numpy as np
 
 import glasshouse as gh
-from glasshouse.compile.code import assemble
-from glasshouse.compile.executable import Program
-from glasshouse.compile.plan import ProgramPlan, rewritten
-from glasshouse.compile.program import deliver_results
-from glasshouse.compile.recording import RecordingBackend
-from glasshouse.compile.source_map import StepInfo
-from glasshouse.compile.work import COLLECTIVE, COPY
+from glasshouse.compile.lowering.source_map import StepInfo
+from glasshouse.compile.planning.plan import ProgramPlan, rewritten
+from glasshouse.compile.programs.code import assemble
+from glasshouse.compile.programs.executable import Program
+from glasshouse.compile.programs.program import deliver_results
+from glasshouse.compile.programs.recording import RecordingBackend
+from glasshouse.compile.steps.work import COLLECTIVE, COPY
 from glasshouse.dispatch.bind import watchers
 from glasshouse.dispatch.call import call_of
 from glasshouse.dispatch.watch import DeviceTimes, ProgramRun, tell

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from profiler.overhead import import_torch
 
 import glasshouse as gh
-from glasshouse.interop import torch_twins
+from glasshouse.bench import torch_twins
 
 SMOKE = {"width": 4, "layers": (1, 1, 1, 1), "num_classes": 10}
 SMALL = {"width": 8, "layers": (1, 1, 1, 1), "num_classes": 10}

@@ -17,13 +17,17 @@ from glasshouse import (
     data,
     dispatch,
     distributed,
+    estimate,
+    fit,
     memory,
     metrics,
     nn,
     ops,
     optim,
+    profile,
     speech,
     targets,
+    tensor,
     text,
     vision,
 )
@@ -53,7 +57,6 @@ from glasshouse.dispatch import (
     is_autocast_enabled,
     primitives,
 )
-from glasshouse.fit import fit
 from glasshouse.interop.saved_trees import load, save
 from glasshouse.nn.functional import (
     adaptive_avg_pool1d,
@@ -108,7 +111,7 @@ from glasshouse.nn.functional import (
     threshold_,
     triplet_margin_loss,
 )
-from glasshouse.profile import FlopCounter, profile, record_function
+from glasshouse.profile import FlopCounter, record_function
 from glasshouse.tensor import (
     Tensor,
     cumprod,
@@ -119,28 +122,28 @@ from glasshouse.tensor import (
     set_print_options,
     special,
 )
-from glasshouse.tensor.contract import *
-from glasshouse.tensor.creation import *
-from glasshouse.tensor.elementwise import *
-from glasshouse.tensor.index import *
-from glasshouse.tensor.manipulate import *
-from glasshouse.tensor.namespace import *
-from glasshouse.tensor.reduce import *
-from glasshouse.tensor.search import *
-from glasshouse.tensor.arithmetic import *
-from glasshouse.tensor.arrange import *
-from glasshouse.tensor.counts import *
-from glasshouse.tensor.drawing import *
-from glasshouse.tensor.eigenpairs import *
-from glasshouse.tensor.joining import *
-from glasshouse.tensor.made import *
-from glasshouse.tensor.matrices import *
-from glasshouse.tensor.products import *
-from glasshouse.tensor.scans import *
-from glasshouse.tensor.scatter import *
-from glasshouse.tensor.segments import *
-from glasshouse.tensor.short_time import *
-from glasshouse.tensor.statistics import *
+from glasshouse.tensor.standard.contract import *
+from glasshouse.tensor.standard.creation import *
+from glasshouse.tensor.standard.elementwise import *
+from glasshouse.tensor.standard.index import *
+from glasshouse.tensor.standard.manipulate import *
+from glasshouse.tensor.standard.namespace import *
+from glasshouse.tensor.standard.reduce import *
+from glasshouse.tensor.standard.search import *
+from glasshouse.tensor.standard.arithmetic import *
+from glasshouse.tensor.torch_names.arrange import *
+from glasshouse.tensor.torch_names.counts import *
+from glasshouse.tensor.torch_names.drawing import *
+from glasshouse.tensor.torch_names.eigenpairs import *
+from glasshouse.tensor.torch_names.joining import *
+from glasshouse.tensor.torch_names.made import *
+from glasshouse.tensor.torch_names.matrices import *
+from glasshouse.tensor.torch_names.products import *
+from glasshouse.tensor.torch_names.scans import *
+from glasshouse.tensor.torch_names.scatter import *
+from glasshouse.tensor.torch_names.segments import *
+from glasshouse.tensor.torch_names.short_time import *
+from glasshouse.tensor.torch_names.statistics import *
 from glasshouse.tensor.synonyms import *
 from glasshouse.tensor.random import Generator
 from glasshouse.tensor.random import global_generator as default_generator

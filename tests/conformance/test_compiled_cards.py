@@ -21,7 +21,7 @@ from test_cards import batchable, close, stacked
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile.missing_kernels import ALWAYS_WRITTEN
+from glasshouse.compile.lowering.missing_kernels import ALWAYS_WRITTEN
 from glasshouse.dispatch import primitives
 from glasshouse.dispatch.value import as_value
 
@@ -109,6 +109,7 @@ def compiled(way, chosen: list[Case]) -> list[list[np.ndarray]]:
     return [[y.numpy() for y in ys] for ys in results]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_forward(kind):
     chosen = [case for case in cases() if case.card.kind == kind]
@@ -128,6 +129,7 @@ OF_KINDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("way", "kind"), OF_KINDS, ids=lambda x: getattr(x, "__name__", x))
 def test_derivatives_and_batching(way, kind):
     chosen = [case for case in WAYS[way] if case.card.kind == kind]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import glasshouse as gh
-from glasshouse.compile.code import assemble
-from glasshouse.compile.plan import ProgramPlan, describe_c, describe_steps
+from glasshouse.compile.planning.plan import ProgramPlan, describe_c, describe_steps
+from glasshouse.compile.programs.code import assemble
 from glasshouse.graph import record
 from glasshouse.graph.graph import graph_of
 from glasshouse.graph.simplify import PASSES

@@ -313,12 +313,22 @@ def compare_once(plain, captured, settings, where, tolerance, counts) -> tuple:
 
 def check_seed(seed: int, mode: str) -> None:
     """Compare the function of a seed; a failure has its text, and how to make it small."""
-    text = RandomFunction(seed, MODES[mode][1]).text
+    text, calls = make_parts(seed, mode)
     try:
-        run_text(text, make_settings(seed), mode)
+        run_text(text, calls, mode)
     except Exception as error:
         again = f"python tools/fuzz_capture.py --seed {seed} --functions 1 --mode {mode}"
         raise AssertionError(f"seed {seed}, {mode}: {error}\n\n{text}\n{again}") from error
+
+
+def make_parts(seed: int, mode: str) -> tuple[str, list[CallSettings]]:
+    """The function of a seed as text, and its calls."""
+    return RandomFunction(seed, MODES[mode][1]).text, make_settings(seed)
+
+
+def script_of(text: str, calls: list[CallSettings], mode: str) -> str:
+    """A function, and the settings of its calls."""
+    return "\n".join([text, *(f"    {vars(call)}" for call in calls)])
 
 
 # -- making failures small -------------------------------------------------------------------------

@@ -17,6 +17,7 @@ PARTS = 10
 COMPILED = 0.01  # of the functions become Programs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_functions(part):
     for seed in range(part * COUNT // PARTS, (part + 1) * COUNT // PARTS):

@@ -7,10 +7,10 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.analyze import plan
+from glasshouse.analyze.planner.blocks import AppliedBlocks, RematBlock, candidates_of
 from glasshouse.base.flags import flags
-from glasshouse.cli.bench_worker import CASES, Ours
+from glasshouse.bench.worker import CASES, Ours
 from glasshouse.nn import functional as F
-from glasshouse.remat.planner.blocks import AppliedBlocks, RematBlock, candidates_of
 
 UNARY = ("exp", "tanh", "sin", "erf", "log1p", "sqrt", "floor")
 WIDTHS = (1, 2, 3, 7, 16, 31, 50, 197, 4097, 9001)  # of rows: even, uneven, and longer than a chunk
@@ -38,6 +38,7 @@ def steps_of(rng, x, count: int):
     return made[1:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(15))
 def test_whatever_else_a_program_computes(seed):
     """The last of some values by itself, and with all that it is made of as results too."""
@@ -58,7 +59,7 @@ def test_whatever_else_a_program_computes(seed):
 
 
 # As many batches that activations, and not what oneDNN works on (with AMX), make the peak.
-BATCHES = {"resnet50": 1, "vit_b_16": 16, "bert": 1}
+BATCHES = {"resnet50": 1, "vit_b_16": 16, "bert": 64}
 
 
 class Step:
@@ -87,6 +88,7 @@ class Step:
         return [x.numpy() for x in state]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", BATCHES)
 def test_whatever_is_computed_again(name, dtype):

@@ -10,7 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch_differential import check_seed, differences, fewest  # noqa: E402
+from shrinking import fewest  # noqa: E402
+from torch_differential import check_seed, differences  # noqa: E402
 from torch_programs import TorchProgram  # noqa: E402
 
 from glasshouse.base.flags import flags  # noqa: E402

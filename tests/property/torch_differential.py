@@ -8,10 +8,11 @@ import warnings
 from functools import partial
 
 import torch
+from shrinking import fewest
 from torch_programs import TorchProgram, new_world, text_of
 
-from glasshouse.torch.backend import glasshouse
-from glasshouse.torch.layout import overlaps_itself
+from glasshouse.torch.backend.entry_point import glasshouse
+from glasshouse.torch.tensors.layout import overlaps_itself
 
 CALLS = [(0, 3), (1, 3), (2, 4)]  # (seed of the arguments, N) of each call
 PYTORCHS = ("modified by an inplace", "FX node with fake tensors", "refers to a single memory")
@@ -236,23 +237,6 @@ def minimise(program: TorchProgram, fails) -> tuple[list[str], list[str]]:
 
     results = fewest(program.results, lambda results: still(lines, results))
     return fewest(lines, lambda lines: still(lines, results)), results
-
-
-def fewest(parts: list, fails) -> list:
-    """A part of a list that still fails: halves, quarters and so on are left out in turn."""
-    size = max(1, len(parts) // 2)
-    while parts:
-        start = 0
-        while start < len(parts):
-            fewer = parts[:start] + parts[start + size :]
-            if fails(fewer):
-                parts = fewer
-            else:
-                start += size
-        if size == 1:
-            break
-        size = size // 2
-    return parts
 
 
 def check_seed(seed: int, small: bool = False) -> list[str]:

@@ -14,11 +14,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from tests.structure.pages import ROOT, python_of
 
 import glasshouse as gh
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WITH_EXAMPLES = [page for page in PAGES if ">>> " in page.read_text()]
 
 
@@ -55,20 +55,20 @@ def test_the_page_of_primitives_is_fresh():
 
 def test_the_table_of_what_is_captured_is_fresh():
     tool = runpy.run_path(str(ROOT / "tools" / "make_capture_docs.py"))
-    assert tool["page"]() == (ROOT / "docs" / "capture.md").read_text()
+    assert tool["page"]() == (ROOT / "docs" / "inside" / "capture.md").read_text()
 
 
 def test_the_pictures_of_schedules_and_curves_are_fresh():
     tool = runpy.run_path(str(ROOT / "tools" / "make_distributed_docs.py"))
-    page = (ROOT / "docs" / "distributed.md").read_text()
+    page = (ROOT / "docs" / "inside" / "distributed.md").read_text()
     assert tool["page"]({name: tool[name]() for name in ("schedules", "curves")}) == page
 
 
 def test_each_scheme_has_a_picture_on_the_page_with_a_row_for_each_rank():
     sys.path.insert(0, str(ROOT / "tools"))
     tool = importlib.import_module("make_distributed_pictures")
-    page = (ROOT / "docs" / "distributed.md").read_text()
-    assert sorted(re.findall(r"\(pictures/(\w+)\.svg\)", page)) == sorted(tool.PICTURES)
+    page = (ROOT / "docs" / "inside" / "distributed.md").read_text()
+    assert sorted(re.findall(r"\(\.\./pictures/(\w+)\.svg\)", page)) == sorted(tool.PICTURES)
     for name, picture in tool.PICTURES.items():
         drawing = ElementTree.parse(tool.FOLDER / f"{name}.svg")
         texts = [x.text for x in drawing.iter("{http://www.w3.org/2000/svg}text")]
@@ -109,8 +109,9 @@ print(len(own) > 10, len(smooth) > 2)
 """
 
 
+@pytest.mark.slow
 def test_the_primitive_of_the_guide_works_in_every_way(source):
-    apply("add_a_primitive.md", source)
+    apply("how_to/write_a_primitive.md", source)
     assert run(CHECK_COSH, source) == "True True"
 
 
@@ -128,9 +129,10 @@ print(
 """
 
 
+@pytest.mark.slow
 def test_the_cards_outside_the_package_are_compiled():
     """In strict: none of them is a step of the host."""
-    (block,) = blocks_of(ROOT / "docs" / "add_a_primitive.md")
+    (block,) = python_of(ROOT / "docs" / "how_to" / "write_a_primitive.md")
     code = f"import glasshouse as gh\n{block}\n{USE_OWN_CARDS}"
     got = run(code, ROOT / "src", GH_COMPILE="always", GH_STRICT="1", GH_BACKEND="lazy")
     assert got == "True True no fallbacks"
@@ -153,8 +155,9 @@ for card in gh.primitives.values():
 """
 
 
+@pytest.mark.slow
 def test_the_backend_of_the_guide_works(source):
-    apply("add_a_backend.md", source)
+    apply("how_to/write_a_backend.md", source)
     assert run(USE_PRECISE, source) == "True 10000.0 0"
 
 
@@ -162,17 +165,12 @@ def name_of(page: Path) -> str:
     return page.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=name_of)
 def test_examples_give_what_is_printed(page):
     with gh.backends.use("lazy"):
         done = doctest.testfile(str(page), module_relative=False)
     assert done.attempted > 0 and done.failed == 0
-
-
-def blocks_of(page: Path) -> list[str]:
-    """The blocks of Python that are no examples."""
-    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.S)
-    return [block for block in blocks if not block.startswith(">>>")]
 
 
 def missing(dotted: str) -> bool:
@@ -187,7 +185,7 @@ def missing(dotted: str) -> bool:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_code_parses_and_every_name_of_ours_is_there(page):
-    for block in blocks_of(page):
+    for block in python_of(page):
         ast.parse(block)
     names = set(re.findall(r"\bgh(?:\.[A-Za-z_]\w*)+", page.read_text()))
     assert [name for name in sorted(names) if missing(name)] == []
@@ -212,11 +210,11 @@ def test_files_that_are_named_exist(page):
 
 
 GUIDES = {
-    "add_a_layer.md": 1,
-    "add_a_lowerer.md": 5,
-    "add_a_pass.md": 2,
-    "add_a_target.md": 3,
-    "read_the_bytecode.md": 2,
+    "how_to/write_a_layer.md": 1,
+    "how_to/write_a_lowerer.md": 5,
+    "how_to/write_a_pass.md": 2,
+    "how_to/write_a_target.md": 3,
+    "inside/read_the_bytecode.md": 2,
 }
 
 

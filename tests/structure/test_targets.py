@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import glasshouse as gh
-from glasshouse.compile import toolchain
-from glasshouse.compile.c_text import guarded
-from glasshouse.targets.cpu import bf16x6
+from glasshouse.compile.building import toolchain
+from glasshouse.compile.kernels.c_text import guarded
+from glasshouse.targets.cpu.kernels import bf16x6
 
 PACKAGE = Path(gh.__file__).parent
 FLAGS = ("onednn", "winograd", "bf16x6", "amx")  # which base/flags.py has
@@ -62,7 +62,7 @@ def test_the_check_finds_what_it_is_for():
 
 def test_the_headers_of_kernels_can_be_in_one_file(tmp_path):
     """Kernels of one Program are compiled together."""
-    folder = INSIDE / "cpu"
+    folder = INSIDE / "cpu" / "headers"
     first = ["gh_vectors.h", "gh_threads.h", "gh_turn.h", "gh_transpose.h"]  # which others need
     others = sorted(path.name for path in folder.glob("gh_*.h") if path.name not in first)
     of_tiles = ("gh_tiles.h", "gh_bf16.h", "gh_bf16x6.h")

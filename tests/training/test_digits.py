@@ -82,6 +82,7 @@ def finished(tmp_path_factory) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_reads_held_out_digits_after_a_few_epochs(finished):
     assert numbers(finished)["history"][-1]["test_accuracy"] > 0.96
 
@@ -92,16 +93,19 @@ def test_leaves_curve_numbers_and_checkpoint(finished):
     assert len(numbers(finished)["history"]) == EPOCHS
 
 
+@pytest.mark.slow
 def test_same_seed_gives_the_same_numbers(finished, tmp_path):
     train(tmp_path, "--epochs", str(EPOCHS))
     assert numbers(tmp_path) == numbers(finished)
 
 
+@pytest.mark.slow
 def test_another_seed_gives_other_numbers(finished, tmp_path):
     train(tmp_path, "--epochs", "1", "--seed", "1")
     assert numbers(tmp_path)["history"][0] != numbers(finished)["history"][0]
 
 
+@pytest.mark.slow
 def test_stopped_and_extended_run_equals_an_undisturbed_one(finished, tmp_path):
     train(tmp_path, "--epochs", "1")
     text = train(tmp_path, "--epochs", str(EPOCHS), "--resume")
@@ -109,6 +113,7 @@ def test_stopped_and_extended_run_equals_an_undisturbed_one(finished, tmp_path):
     assert numbers(tmp_path) == numbers(finished)
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_run_equals_an_undisturbed_one(finished, tmp_path):
     code, _ = stop_in_epoch(tmp_path, 2, signal.SIGKILL)
     assert code == -signal.SIGKILL
@@ -117,6 +122,7 @@ def test_killed_and_resumed_run_equals_an_undisturbed_one(finished, tmp_path):
     assert numbers(tmp_path) == numbers(finished)
 
 
+@pytest.mark.slow
 def test_interrupt_says_how_to_go_on(finished, tmp_path):
     code, text = stop_in_epoch(tmp_path, 2, signal.SIGINT)
     assert code == 130

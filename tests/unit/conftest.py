@@ -4,7 +4,7 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile import program
+from glasshouse.compile.programs import program
 
 
 @pytest.fixture

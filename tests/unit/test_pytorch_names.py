@@ -1,4 +1,5 @@
-"""The table of PyTorch's names in docs/pytorch_names.md, which tools/make_names_table.py writes."""
+"""The table of PyTorch's names in docs/reference/pytorch_names.md, which
+tools/make_names_table.py writes."""
 
 import runpy
 import warnings

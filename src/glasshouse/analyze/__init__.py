@@ -1,10 +1,13 @@
 """Ahead of time: what a model's training step costs, before any of it runs or is allocated."""
 
 from glasshouse.analyze.compare import Compared, compare
-from glasshouse.analyze.cost_table import CostTable, symbolic_profile
-from glasshouse.analyze.machine import MachineProfile, calibrate
+from glasshouse.analyze.cost_table import CostTable
+from glasshouse.analyze.calibration import calibrate
+from glasshouse.analyze.graph_profile import symbolic_profile
+from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.meta import meta
-from glasshouse.remat.planner.plan import Plan, plan
-from glasshouse.analyze.step import StepAnalysis, step
+from glasshouse.analyze.planner.plan import Plan, plan
+from glasshouse.analyze.step import step
+from glasshouse.analyze.step_costs import StepAnalysis
 from glasshouse.analyze.trace import *
 from glasshouse.analyze.sweep import Costs, max_batch, sweep, vary

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from glasshouse.profile.at_once import SingleCall, with_kernels
 from glasshouse.profile.memory import MemoryTimeline
 from glasshouse.profile.profiler import profile
+from glasshouse.profile.steps.steady import LoopSteps, excerpt
 from glasshouse.profile.tables import KernelRow, kernels
 from glasshouse.profile.text import milliseconds, scaled, table
 from glasshouse.profile.trace import Trace
@@ -64,15 +64,18 @@ class KernelLine(Line):
 
 
 class Compared:
-    """A step, predicted and measured.
+    """A step, predicted and measured: the mean of the steady steps, which neither compile nor warm
+    up, and the median of their times.
 
     totals   time, FLOPs and peak memory
     lines    all that computes, in Programs and beside them, the longest first
     kernels  those of the lines that are on both sides"""
 
     def __init__(self, prediction: Any, trace: Trace):
-        self.prediction, self.trace = prediction, with_kernels(trace)
-        self.steps = max(1, len(trace.loop_steps()))
+        self.prediction, self.recording = prediction, trace
+        self.loop = LoopSteps(trace)
+        self.trace = with_kernels(excerpt(trace, self.loop.steady) if len(self.loop) else trace)
+        self.steps = len(self.loop.steady.begins)
 
     @cached_property
     def rows(self) -> list[KernelRow]:
@@ -83,14 +86,13 @@ class Compared:
         """What the step takes in all."""
         told, trace = self.prediction, self.trace
         flops = sum(row.flops * row.runs for row in self.rows) / self.steps
-        times = trace.step_ns() or [trace.wall_ns]
         totals = [
             Line("time in kernels", told.kernel_ns, trace.kernel_ns / self.steps),
             Line("FLOPs of kernels", sum(k.flops for k in told.kernels), flops, "FLOP"),
-            Line("time of a step", told.predicted_ns, median(times)),
+            Line("time of a step", told.predicted_ns, self.loop.median_ns),
         ]
         if trace.with_memory:
-            peak = MemoryTimeline(trace).peak_bytes
+            peak = MemoryTimeline(self.recording).peak_bytes
             totals.append(Line("peak bytes", told.peak_bytes, peak, "B"))
         return totals
 

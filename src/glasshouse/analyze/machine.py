@@ -2,7 +2,8 @@
 
 A profile has rates by size, measured by `calibrate` or taken from a data sheet. The time of a
 kernel is the longer of computing and moving, at the rates for its size, plus a constant; products
-of two matrices do one after the other. A kind of step may tell it otherwise (`compile/work.py`)."""
+of two matrices do one after the other. A kind of step may tell it otherwise
+(`compile/steps/work.py`)."""
 
 import json
 import math
@@ -18,12 +19,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from glasshouse.analyze.host import HostWork
 from glasshouse.base import OptionError, bfloat16, float32, suggest
 from glasshouse.base.flags import flags
-from glasshouse.compile.source_map import StepInfo
-from glasshouse.compile.target import current_target, use_target
-from glasshouse.compile.toolchain import count_threads
-from glasshouse.compile.work import DRAWS, FLAT, StepKind
+from glasshouse.compile.building.toolchain import count_threads
+from glasshouse.compile.lowering.source_map import StepInfo
+from glasshouse.compile.lowering.target import current_target, use_target
+from glasshouse.compile.steps.work import DRAWS, FLAT, StepKind
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.call import Call
 from glasshouse.dispatch.scope import Origin
@@ -31,8 +33,10 @@ from glasshouse.graph.node import Node
 from glasshouse.ops.contract import conv, conv_data_grad, conv_weight_grad
 from glasshouse.ops.window import window_scatter, window_select
 from glasshouse.profile.profiler import profile
-from glasshouse.tensor import creation, exp, matmul, permute_dims, random
+from glasshouse.tensor import exp, matmul, permute_dims, random
+from glasshouse.tensor.standard import creation
 
+HOST_COSTS = ("call_ns", "node_ns", "program_ns", "array_ns", "check_ns")  # as in HostWork
 REPEATS = 6  # of which the fastest counts
 NEW_BYTES = 64 << 20  # that the rate of new pages is measured on
 UNCACHED_BYTES = 128 << 20  # more than caches hold
@@ -60,6 +64,11 @@ class MachineProfile:
     notes: str = field(default="")
     host_bytes_per_s: float = 0.0  # between own memory and the host's, each way; 0: they are one
     new_bytes_per_s: float = 0.0  # at which the system makes memory; 0: that takes no time
+    call_ns: float = 0.0  # of a call in Python between the kernels of a step
+    node_ns: float = 0.0  # of recording a primitive, until its result is there
+    program_ns: float = 0.0  # of running a Program, beside its kernels
+    array_ns: float = 0.0  # of handing an array to a Program, or taking one from it
+    check_ns: float = 0.0  # of computing a primitive at once, to check indices
 
     def ns(self, info: StepInfo) -> float:
         """The time of a step."""
@@ -95,6 +104,11 @@ class MachineProfile:
     def new_pages_ns(self, nbytes: int) -> float:
         """The time in which the system makes so many bytes of memory, as they are first written."""
         return 1e9 * nbytes / self.new_bytes_per_s if self.new_bytes_per_s else 0.0
+
+    def host_ns(self, work: HostWork) -> float:
+        """The time that Python takes for its part of a step."""
+        costs = (getattr(self, name) for name in HOST_COSTS)
+        return sum(count * ns for count, ns in zip(work, costs, strict=True))
 
     def ns_of_call(self, call: Call, kind: StepKind | None = None) -> float:
         """The time of a call as a kernel of its own, of a kind."""
@@ -178,6 +192,11 @@ CPU2 = MachineProfile(
     1e9,
     "two cores with AVX-512, as measured",
     new_bytes_per_s=4.8e9,
+    call_ns=250.0,
+    node_ns=2_000.0,
+    program_ns=120_000.0,
+    array_ns=5_000.0,
+    check_ns=20_000.0,
 )
 BUILT_IN = {"h200": H200, "cpu2": CPU2}
 
@@ -214,8 +233,8 @@ def measured(make, name: str = "") -> Measured:
     return Measured(float(flops), float(nbytes), float(ns), infos[step, flops, nbytes])
 
 
-def calibrate(name: str = "here", smoke: bool = False) -> MachineProfile:
-    """A profile of this machine, from small programs that run for about half a minute."""
+def calibrate_kernels(name: str, smoke: bool) -> MachineProfile:
+    """A profile of this machine that knows nothing of Python, from small programs."""
     rounds = [measure_all(name, smoke) for _ in range(1 if smoke else ROUNDS)]
 
     def usual(curves):
@@ -308,6 +327,7 @@ def pool_rate(full) -> float:
     """FLOP/s of pooling and its gradient."""
     images, grads = ([full(4, n, n, 64) for _ in range(3)] for n in (57, 28))
     size = {"size": (3, 3), "stride": (2, 2), "dilation": (1, 1)}
+    size["padding"] = ((0, 0), (0, 0))
 
     def channels_dense(x):  # as beside convolutions
         return permute_dims(x, (0, 3, 1, 2))
@@ -328,7 +348,7 @@ def product_rates(full, smoke: bool, bandwidth) -> dict[str, list[tuple[float, f
     of each lowerer: what a fast one leaves goes to the next."""
     rates: dict[str, list[tuple[float, float]]] = {}
     for dtype in (float32, bfloat16):
-        for size in (64, 128, 256) if smoke else (64, 128, 256, 512, 1024, 2048):
+        for size in (32, 128, 256) if smoke else (16, 32, 64, 128, 256, 512, 1024, 2048):
             count = copies(3 * size**2 * dtype.itemsize)
             pairs = [[full(size, size).astype(dtype) for _ in range(2)] for _ in range(count)]
             for flops, nbytes, ns, key in rates_by_lowerer(pairs, f"{FLAT} {dtype.name}"):

@@ -3,216 +3,30 @@
 The step runs on meta tensors through the same dispatch, tape, compiler and memory manager as in
 earnest, up to the plan of each Program; so what is planned here is what a run allocates."""
 
-from collections import Counter
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import accumulate
 from typing import Any
 
+from glasshouse.analyze.host import CallCounter, HostWork
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.meta import address_of, meta_backend, placed, specs_of, without_storage
-from glasshouse.analyze.step_costs import KernelCost, MemoryRow, Moment, StepCosts
-from glasshouse.analyze.torch_models import is_torch_module, of_torch
-from glasshouse.base import OptionError, Spec, check_known, having, type_name
-from glasshouse.compile.plan import ProgramPlan, no_collection
-from glasshouse.compile.plan_memory import aligned_bytes
+from glasshouse.analyze.own_source import OwnSource
+from glasshouse.analyze.step_costs import Owner, StepAnalysis
+from glasshouse.analyze.torch_models import is_torch_module
+from glasshouse.base import GradError, OptionError, Spec, check_known, having, type_name
+from glasshouse.base.flags import flags
+from glasshouse.base.upper_storeys import offered
+from glasshouse.compile.planning.plan import no_collection
+from glasshouse.compile.programs.replay import load_replay
 from glasshouse.dispatch import Value, state
 from glasshouse.dispatch import autocast as autocast_to
 from glasshouse.ir.node import all_of, map_nodes
+from glasshouse.nn.functional import cross_entropy
 from glasshouse.profile.counter import FlopCounter
-from glasshouse.profile.naming import name_of_step
-from glasshouse.profile.text import milliseconds, scaled
-
-# What running takes beside arrays, for each primitive of the largest Program, as measured on
-# ResNet-50 (`benchmarks/analyze.py`); a process that finds the code on disk takes less.
-RUNTIME_BYTES = 4500
+from glasshouse.profile.holders import GRADIENT, first_path, flat, named_tensors
 
 CONVENTIONS = ("exact", "torch", "captured")
-TORCH_STEPS = {  # modules and classes
-    "exact": ("ahead_compiled", "CompiledStep"),
-    "torch": ("ahead", "EagerStep"),
-    "captured": ("ahead_captured", "WholeStep"),
-}
-
-
-@dataclass(eq=False)
-class StepAnalysis(StepCosts):
-    """What a training step will cost; of the last of `steps` that were analysed.
-
-    peak_bytes        the most that the memory manager will have allocated, in the worst step
-    peaks             the same for each step
-    resident          bytes by which the process will grow from before the model, in parts
-    arena_bytes       the planned arena of the largest Program
-    memory            rows by kind and module that add up to the peak of the last step
-    counter           the FlopCounter of the last step
-    sent_bytes        what this rank sends to others in it, by collective and group
-    kernels           every kernel with FLOPs, bytes and predicted time
-    predicted_ns      their sum and that of messages, as if nothing could run beside either
-    communication_ns  what collectives take of it, and what stages of a pipeline pass on"""
-
-    runs: list
-    peaks: list[int]
-    kinds: dict
-    modules_of: dict
-    outside_bytes: int
-    counter: FlopCounter | None
-    machine: MachineProfile
-    sent_bytes: dict[tuple[str, str], int] = field(default_factory=dict)
-
-    @cached_property
-    def communication_ns(self) -> float:
-        infos = (info for run in self.runs for info in run.plan.step_infos())
-        return sum(self.machine.ns(info) for info in infos if info.group) + self.message_ns
-
-    @property
-    def message_ns(self) -> float:
-        """The time in which this rank sends what no Program does."""
-        messages = {} if self.counter is None else self.counter.messages
-        return sum(n * self.machine.sending_ns(nbytes) for (_, nbytes), n in messages.items())
-
-    @property
-    def predicted_ns(self) -> float:
-        return super().predicted_ns + self.message_ns
-
-    @cached_property
-    def arena_bytes(self) -> int:
-        return max((run.plan.arena_bytes for run in self.runs), default=0)
-
-    @cached_property
-    def resident(self) -> dict[str, int]:
-        """What the process grows by: the peak, what NumPy holds, and about what running takes."""
-        counts = [
-            len(run.plan.graph.nodes) for run in self.runs if isinstance(run.plan, ProgramPlan)
-        ]
-        return {
-            "memory manager": self.peak_bytes,
-            "arrays from NumPy": self.outside_bytes,
-            "runtime": RUNTIME_BYTES * max(counts, default=0),
-        }
-
-    @cached_property
-    def memory(self) -> list[MemoryRow]:
-        """What is alive at the peak; the rows add up to it."""
-        run = max(self.runs, key=lambda run: run.allocated_bytes)
-        sums: Counter = Counter()
-        for address, (nbytes, tag) in run.live.items():
-            if tag.primitive == "arena":
-                rows = arena_rows(run.plan, nbytes)
-            else:
-                kind = self.kinds.get(address, "other results")
-                rows = [MemoryRow(kind, self.modules_of.get(address, tag.module), nbytes)]
-            for row in rows:
-                sums[row.kind, row.module] += row.nbytes
-        rounding = run.allocated_bytes - sum(sums.values())
-        rows = [MemoryRow(*key, nbytes) for key, nbytes in sums.items()]
-        return [*sorted(rows, key=lambda r: -r.nbytes), MemoryRow("rounding", "", rounding)]
-
-    @cached_property
-    def timeline(self) -> list[Moment]:
-        """Bytes in use at each step of each Program: what lies in the arena, and all else."""
-        moments = []
-        for number, run in enumerate(self.runs):
-            outside = run.allocated_bytes - run.plan.arena_bytes
-            infos = run.plan.step_infos()
-            inside = occupancy(run.plan)[0] or [0] * len(infos)  # references have no arena
-            for i, (info, used) in enumerate(zip(infos, inside, strict=True)):
-                moments.append(Moment(number, i, info.name, outside + used))
-        return moments
-
-    @cached_property
-    def kernels(self) -> list[KernelCost]:
-        with no_collection():
-            kernels = []
-            for number, run in enumerate(self.runs):
-                for i, info in enumerate(run.plan.step_infos()):
-                    what = (
-                        name_of_step(info),
-                        info.kind,
-                        *info.origins[-1][:2],
-                        info.flops,
-                        info.bytes,
-                    )
-                    kernels.append(KernelCost(number, i, *what, self.machine.ns(info)))
-            return kernels
-
-    def with_ranks(self, ranks: int) -> float:
-        """Predicted ns of a step on `ranks` devices: a ring all-reduce of the gradients follows.
-
-        Raises: OptionError if the machine's profile has no link
-        Source: Patarasuk & Yuan 2009, a ring moves 2 (n - 1) / n of the data
-        """
-        if not self.machine.link_bytes_per_s:
-            expected = "a machine profile with link_bytes_per_s"
-            raise OptionError("with_ranks", expected, "none", "Set it.")
-        gradients = self.memory_by_kind.get("gradients", 0)
-        sent = 2 * (ranks - 1) / ranks * gradients
-        return self.predicted_ns + 1e9 * sent / self.machine.link_bytes_per_s
-
-    def head(self) -> str:
-        """Peak, arena, growth of the process, FLOPs and time, as text."""
-        parts = ", ".join(f"{name} {scaled(n, 'B')}" for name, n in self.resident.items())
-        return (
-            f"peak {self.peak_bytes:,} bytes (by step: {', '.join(f'{p:,}' for p in self.peaks)}), "
-            f"arena {self.arena_bytes:,}\n"
-            f"the process grows by about {scaled(sum(self.resident.values()), 'B')} ({parts})\n"
-            f"{self.work()}{self.sent()}\n"
-        )
-
-    def sent(self) -> str:
-        """What this rank sends, as text; nothing where it is alone."""
-        parts = [f"{name} {group} {scaled(n, 'B')}" for (name, group), n in self.sent_bytes.items()]
-        if not parts:
-            return ""
-        return (
-            f"sent: {', '.join(parts)}; {milliseconds(self.communication_ns)} if nothing else ran\n"
-        )
-
-    def to_dict(self) -> dict:
-        """All of it as what JSON can hold."""
-        own = {"arena_bytes": self.arena_bytes, "resident": self.resident}
-        own["sent_bytes"] = {" ".join(key): n for key, n in self.sent_bytes.items()}
-        return {**super().to_dict(), **own}
-
-
-def occupancy(plan) -> tuple[list[int], dict]:
-    """(bytes of the arena in use at each step, {buffer: (first, last)}); a result that takes the
-    place of an operand counts from the step after."""
-    life: dict[Any, list[int]] = {}
-    for i, step in enumerate(plan.schedule):
-        for buffer in (*step.writes(), *step.reads()):
-            if buffer.place == "arena" and buffer.host is None:
-                life.setdefault(buffer, [i, i])[1] = i
-    ends = {(buffer.at, last) for buffer, (first, last) in life.items() if first < last}
-    changes = [0] * (len(plan.schedule) + 1)
-    spans = {}
-    for buffer, (first, last) in life.items():
-        begin = first + ((buffer.at, first) in ends)
-        spans[buffer] = begin, last
-        changes[begin] += aligned_bytes(buffer)
-        changes[last + 1] -= aligned_bytes(buffer)
-    return list(accumulate(changes[:-1])), spans
-
-
-def arena_rows(plan, nbytes: int) -> list[MemoryRow]:
-    """What an arena holds when it holds most, by kind and module; the rows add up to `nbytes`."""
-    used, spans = occupancy(plan)
-    fullest = max(range(len(used)), key=used.__getitem__, default=-1)
-    infos, sums = plan.step_infos(), Counter()
-    for buffer, (first, last) in spans.items():
-        if not first <= fullest <= last:
-            continue
-        node, kind, module = buffer.node, "temporaries", infos[first].origins[0].module
-        if node is None:
-            kind = "workspace"
-        elif node.origin.phase == "forward":
-            module = node.origin.module
-            if any(origin.phase != "forward" for origin in infos[last].origins):
-                kind = "activations"
-        sums[kind, module] += aligned_bytes(buffer)
-    rows = [MemoryRow(*key, n) for key, n in sums.items()]
-    return [*rows, MemoryRow("unused arena", "", nbytes - sum(row.nbytes for row in rows))]
 
 
 def step_maker(where: str, model, convention: str) -> Callable:
@@ -222,8 +36,9 @@ def step_maker(where: str, model, convention: str) -> Callable:
     """
     check_known(where, f"one of {', '.join(CONVENTIONS)} as convention", convention, CONVENTIONS)
     if is_torch_module(model):
-        name, maker = TORCH_STEPS[convention]
-        return getattr(of_torch(name), maker)
+        return offered("torch", convention)
+    if convention in whole_steps:
+        return whole_steps[convention]
     if convention != "exact":
         fix = f'For a {type_name(model)}, say convention="exact".'
         raise OptionError(where, f"a torch.nn.Module with {convention!r}", type_name(model), fix)
@@ -232,6 +47,11 @@ def step_maker(where: str, model, convention: str) -> Callable:
 
 class TrainingStep:
     """A model with its loss, optimizer and inputs, whose steps run without storage."""
+
+    holds_output = False  # whether the model's output lives until the next step has another
+    output: Any = None  # that is held
+    micro_batches = 1  # whose gradients are added up before an update
+    counts_host = False  # whether what Python does is counted, in further steps
 
     def __init__(self, model, loss: Callable | None, optimizer, inputs, autocast: str | None):
         if not callable(model):
@@ -244,14 +64,19 @@ class TrainingStep:
 
     def run(self, optimizer, inputs) -> None:
         optimizer.zero_grad()
-        with autocast_to(self.autocast) if self.autocast else nullcontext():
-            loss = self.forward(inputs)
-        self.backward(loss)
+        for _ in range(self.micro_batches):
+            with autocast_to(self.autocast) if self.autocast else nullcontext():
+                loss = self.forward(inputs)
+            self.backward(loss if self.micro_batches == 1 else loss / self.micro_batches)
+            if self.micro_batches > 1:  # whose loop reads each loss
+                state.backend.evaluate()
         optimizer.step()
 
     def forward(self, inputs) -> Value:
         """The loss."""
         out = self.model(inputs[0])
+        if self.holds_output:
+            self.output = out
         return out if self.loss is None else self.loss(out, *inputs[1:])
 
     def backward(self, loss: Value) -> None:
@@ -261,68 +86,107 @@ class TrainingStep:
     def analyse(self, steps: int, machine: MachineProfile, tape: list | None = None):
         """The StepAnalysis of the steps, planned one after the other. The `tape` gets what the
         manager does; after each step its runs, and "step"."""
+        load_replay()  # as a step that runs has it
         backend, peaks = meta_backend(), []
         if tape is not None:
             backend.manager.subscribe(tape.append)
         optimizer = self.optimizer
-        fixed = optimizer if hasattr(optimizer, "step") else None
+        fixed = None if makes_optimizer(optimizer) else optimizer
         storage = without_storage(self.model, fixed, backend)
-        with having(state, backend=backend), storage, no_collection():
+        is_auto = flags.compile == "auto"
+        steady = having(flags, compile="always" if is_auto else flags.compile)
+        with having(state, backend=backend), storage, steady, no_collection():
             if fixed is None:
                 optimizer = self.optimizer(self.model.parameters())
             inputs = map_nodes(self.specs, lambda spec: placed(spec, backend), Spec)
-            manager, outside_bytes = backend.manager, self.outside_bytes(inputs)
+            manager, outside = backend.manager, self.found_outside(inputs)
             for _ in range(steps):
                 backend.runs.clear()
                 manager.reset_peak()
-                kinds, modules = self.owners(optimizer)
+                owners = self.owners(optimizer)
                 with FlopCounter() as counter:
                     self.run(optimizer, inputs)
                 backend.evaluate()
                 peaks.append(manager.stats().peak_allocated_bytes)
                 if tape is not None:
                     tape.extend([*backend.runs, "step"])
-            after = self.owners(optimizer)
-            runs = list(backend.runs)
-        owners, sent = (kinds | after[0], modules | after[1]), counter.sent_bytes()
-        made = StepAnalysis(runs, peaks, *owners, outside_bytes, counter, machine, sent)
+            owners |= self.owners(optimizer)
+            runs, outside = list(backend.runs), {**outside, **self.made_outside(optimizer)}
+            work = self.count_host(optimizer, inputs, steps) if self.counts_host else HostWork()
+        source, sent = OwnSource(owners), counter.sent_bytes()
+        first = max((run.reference_runs for run in runs), default=0) if is_auto else 0
+        made = StepAnalysis(
+            source, runs, peaks, counter, machine, outside, sent, first, host_work=work
+        )
         if sent:  # what a rank sends is known while it is part of its world
             made.kernels, made.communication_ns  # noqa: B018
         return made
 
-    def outside_bytes(self, inputs) -> int:
-        """Bytes of inputs, weights and buffers that are not the manager's: NumPy holds them."""
-        tensors = {*all_of(Value, inputs), *self.model.parameters(), *self.model.buffers()}
-        return sum(x.spec.nbytes for x in tensors if address_of(x) is None)
+    def count_host(self, optimizer, inputs, steps: int) -> HostWork:
+        """Count Python's work in a steady step, run after these: the first step creates the
+        optimizer's state, and the second records calls for replay. All counts are 0 if the model
+        cannot run another step."""
+        backend = state.backend
+        for _ in range(max(1, 3 - steps)):
+            try:
+                with backend.counting() as counted, CallCounter(backend) as counter:
+                    self.run(optimizer, inputs)
+                    backend.evaluate()
+            except GradError:
+                return HostWork()
+        return HostWork(counter.calls, **vars(counted))
 
-    def owners(self, optimizer) -> tuple[dict[int, str], dict[int, str]]:
-        """By address: the kind of what lies there, and the path of its module."""
-        kinds: dict[int, str] = {}
-        modules: dict[int, str] = {}
+    def found_outside(self, inputs) -> dict[str, int]:
+        """Bytes of inputs, weights and buffers that are not the manager's: NumPy holds them."""
+        model = self.model
+        kinds = {
+            "parameters": model.parameters(),
+            "buffers": model.buffers(),
+            "inputs": all_of(Value, inputs),
+        }
+        return {kind: bytes_outside(own) for kind, own in kinds.items()}
+
+    def made_outside(self, optimizer) -> dict[str, int]:
+        """Bytes of gradients and of what the optimizer keeps that are not the manager's."""
+        entries = getattr(optimizer, "state", {}).values()
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        kept = [x for entry in entries for x in entry.values() if isinstance(x, Value)]
+        return {"gradients": bytes_outside(gradients), "optimizer state": bytes_outside(kept)}
+
+    def owners(self, optimizer) -> dict[int, Owner]:
+        """Whose the memory is that the model, its output and the optimizer hold, by address."""
+        owners: dict[int, Owner] = {}
         root = type(self.model).__name__
 
-        def add(tensor, kind: str, name: str) -> None:
+        def add(tensor, kind: str, path: str, what: str = "") -> None:
             address = address_of(tensor)
             if address is not None:
-                kinds[address] = kind
-                modules[address] = ".".join([root, *name.split(".")[:-1]])
+                module = ".".join([root, *first_path(path).split(".")[:-1]])
+                owners[address] = Owner(kind, module, f"{what} {path}".strip())
 
+        for x in all_of(Value, self.output):
+            add(x, "output", "", "the model's output")
         names = {}
-        for name, p in self.model.named_parameters():
+        for name, p in named_tensors(self.model, "named_parameters"):
             names[id(p)] = name
             add(p, "parameters", name)
             if p.grad is not None:
-                add(p.grad, "gradients", name)
-        for name, buffer in self.model.named_buffers():
+                add(p.grad, "gradients", name, GRADIENT)
+        for name, buffer in named_tensors(self.model, "named_buffers"):
             add(buffer, "buffers", name)
         for p, entry in getattr(optimizer, "state", {}).items():
-            for x in entry.values():
-                if isinstance(x, Value):
-                    add(x, "optimizer state", names.get(id(p), ""))
-        return kinds, modules
+            for key, x in flat(entry):
+                add(x, "optimizer state", names.get(id(p), ""), f"{key} of")
+        return owners
+
+
+def bytes_outside(tensors) -> int:
+    """Bytes of tensors that lie in no memory of the manager's."""
+    return sum(x.spec.nbytes for x in set(tensors) if address_of(x) is None)
 
 
 own_steps: dict[type, type[TrainingStep]] = {}  # of models whose forward is no step's beginning
+whole_steps: dict[str, type[TrainingStep]] = {}  # by convention, those that are no plain steps
 
 
 def step(
@@ -335,7 +199,9 @@ def step(
     autocast: str | None = None,
     steps: int = 2,
     machine: MachineProfile | str = "cpu2",
-) -> StepCosts:
+    holds_output: bool = False,
+    micro_batches: int = 1,
+) -> StepAnalysis:
     """What a training step costs, before any of it runs: memory, FLOPs, time.
 
     model       a Module, with or without storage (`gh.meta()`); it is unchanged afterwards
@@ -344,11 +210,14 @@ def step(
     inputs      the model's input (or a list, dict, dataclass), then targets: tensors, or
                 pairs (shape, dtype)
     convention  "exact": a step on our engine (of a torch.nn.Module: compiled by our backend);
-                "torch": of such a module by PyTorch eager; "captured": of such a module, with the
-                loss and the update, as gh.optimize captures a whole step
+                "torch": of such a module by PyTorch eager; "captured": with the loss and the
+                update, as gh.optimize captures a whole step
     autocast    "bfloat16" or "float16" for mixed precision
     machine     a profile, a file, or a built-in name, for the predicted time
-
+    holds_output  whether the loop keeps the model's output until the next step, as
+                `out = model(x)` does; `loss(model(x), y)` keeps none
+    micro_batches  how many batches of `inputs` add up their gradients before an update; the loop
+                reads each one's loss
     Of a torch.nn.Module, an input that is a dict has arguments by name, a tuple by position.
 
     Raises: OptionError for bad arguments; BackendError, with the line, where a value is read
@@ -364,14 +233,33 @@ def step(
     profile = MachineProfile.load(machine)
     if not isinstance(steps, int) or steps < 1:
         raise OptionError("step", "1 step or more", repr(steps), "Two show the steady state.")
-    make = step_maker("step", model, convention)
-    return make(model, loss, optimizer, inputs, autocast).analyse(steps, profile)
+    if not isinstance(micro_batches, int) or micro_batches < 1:
+        fix = "One is a step without accumulation."
+        raise OptionError("step", "1 micro-batch or more", repr(micro_batches), fix)
+    own = step_maker("step", model, convention)(model, loss, optimizer, inputs, autocast)
+    own.holds_output, own.micro_batches = holds_output, micro_batches
+    own.counts_host = True
+    return own.analyse(steps, profile)
+
+
+def makes_optimizer(x) -> bool:
+    """Whether it is a function or class that makes an optimizer of parameters, and is none."""
+    return callable(x) and (isinstance(x, type) or not hasattr(x, "step"))
+
+
+def usual_loss(model, inputs) -> Callable | None:
+    """The loss where none is named: cross-entropy of what comes after the model's input; a model
+    without targets returns its own."""
+    if is_torch_module(model):
+        has_targets = isinstance(inputs, (list, tuple)) and len(inputs) > 1
+        return sys.modules["torch"].nn.functional.cross_entropy if has_targets else None
+    return cross_entropy if len(specs_of(inputs)) > 1 else None
 
 
 def batched(model, inputs, batch: int):
     """The model's inputs with another first axis; of our models their specs."""
     if is_torch_module(model):
-        return of_torch("no_contents").with_batch(inputs, batch)
+        return offered("torch", "with_batch")(inputs, batch)
     return with_batch(inputs, batch)
 
 

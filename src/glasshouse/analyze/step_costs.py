@@ -1,16 +1,24 @@
-"""What every analysis of a training step says: its peak taken apart, its kernels, its tables.
+"""The analysis of a training step: its peak taken apart, its kernels, its tables.
 
-`step.StepAnalysis` says it of a step on our engine, `glasshouse.torch.ahead` of PyTorch's own."""
+There is one, of steps on our engine and of PyTorch's. What an engine alone knows it asks a
+`StepSource`: ours is `own_source.OwnSource`, PyTorch's `torch.ahead.torch_source.TorchSource`."""
 
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from glasshouse.analyze.compare import Compared
+from glasshouse.analyze.host import HostWork
 from glasshouse.analyze.machine import MachineProfile
+from glasshouse.base import OptionError
+from glasshouse.compile.planning.plan import no_collection
+from glasshouse.memory import Tag
 from glasshouse.profile.counter import FlopCounter, by_path
+from glasshouse.profile.naming import name_of_step
 from glasshouse.profile.text import milliseconds, percent, scaled, table
 from glasshouse.profile.trace import Trace
 
+OWNED = ("parameters", "buffers", "gradients", "optimizer state")  # whose names are paths
 KINDS = (
     "parameters",
     "buffers",
@@ -24,14 +32,36 @@ KINDS = (
     "unused arena",
     "rounding",
 )
+MOST_TENSORS = 10  # of those at the peak that a table lists by name
 
 
 class MemoryRow(NamedTuple):
-    """Bytes at the peak, of one kind and module."""
+    """Bytes at the peak, of one kind and module, under one name: the path of a parameter,
+    "gradient of" it, "exp_avg of" it; of other tensors what computed them."""
 
     kind: str
     module: str
     nbytes: int
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name, with the module where the name does not tell it."""
+        is_path = self.kind in OWNED or not self.module
+        return self.name if is_path else f"{self.name} in {self.module}"
+
+
+class Owner(NamedTuple):
+    """Whose a block of memory is: its kind, the path of its module, and its name."""
+
+    kind: str
+    module: str
+    name: str
+
+
+def rows_of(sums) -> list[MemoryRow]:
+    """Rows of bytes by (kind, module, name)."""
+    return [MemoryRow(kind, module, nbytes, name) for (kind, module, name), nbytes in sums]
 
 
 class KernelCost(NamedTuple):
@@ -57,28 +87,113 @@ class Moment(NamedTuple):
     nbytes: int
 
 
-class StepCosts:
-    """What a training step will cost; of the last of the steps that were analysed.
+class StepSource:
+    """The part of an analysed step that depends on the engine: memory in use, operators that run
+    between Programs, and Python's time."""
 
-    peak_bytes        the most that is in use, in the worst step
+    new_bytes = 0  # of memory that the system has to make for operators beside Programs, about
+    peak_at = Tag()  # what reaches the peak, where it is known
+
+    def memory(self, runs: list) -> list[MemoryRow]:
+        """Rows for the memory alive at the peak of the last step. They sum to the peak."""
+        raise NotImplementedError
+
+    def timeline(self, runs: list) -> list[Moment]:
+        """Bytes in use over the course of the step."""
+        raise NotImplementedError
+
+    def operators(self, analysis: "StepAnalysis") -> list[KernelCost]:
+        """Operators that run outside Programs."""
+        return []
+
+    def host_ns(self, analysis: "StepAnalysis") -> float:
+        """Nanoseconds of Python between kernels."""
+        raise NotImplementedError
+
+    def resident(self, analysis: "StepAnalysis") -> dict[str, int]:
+        """Bytes by which the process grows, in parts."""
+        return {"tensors": analysis.peak_bytes}
+
+    def head(self, analysis: "StepAnalysis") -> str:
+        """The text above the tables."""
+        raise NotImplementedError
+
+    def to_dict(self, analysis: "StepAnalysis") -> dict:
+        """Fields to add to the analysis when it is saved as JSON."""
+        raise NotImplementedError
+
+
+@dataclass(eq=False)
+class StepAnalysis:
+    """The predicted cost of a training step: the last of `steps` that were analysed. Steps on our
+    engine count as compiled, unless GH_COMPILE is never. A short one runs on references at first.
+
+    source            what the engine says of it: ours, or PyTorch's
+    runs              the Programs of the last step, in order, with their plans
+    peak_bytes        the most bytes that are in use, in the worst step
     peaks             the same for each step
+    peak_at           the operator that reaches it in the last step, where PyTorch does
     memory            rows by kind and module that add up to the peak of the last step
+    timeline          bytes in use at each step of each Program, or after each allocation
+    arena_bytes       the planned arena of the largest Program
+    outside           bytes that NumPy holds beside, by kind; `outside_bytes` in all
+    resident          bytes by which the process will grow from before the model, in parts
+    new_bytes         of memory that the system has to make for PyTorch's operators, about
     counter           the FlopCounter of the last step
-    kernels           all that computes, with FLOPs, bytes and predicted time
+    kernels           all that computes, with FLOPs, bytes and predicted time: the steps of
+                      Programs, then PyTorch's operators by module and pass
     kernel_ns         their sum
-    host_ns           what Python takes between them, where that is known
-    predicted_ns      both"""
+    sent_bytes        what this rank sends to others, by collective and group
+    communication_ns  what collectives take, and what stages of a pipeline pass on
+    device_ns         kernels and messages, as if nothing could run beside either
+    host_work         what Python does beside them: calls, nodes that it records, runs of Programs
+    host_ns           the time that it takes for them, about
+    predicted_ns      both
+    reference_steps   number of first steps that run on references, in NumPy's memory
+    breaks            where Python runs between the graphs of a captured step, and why"""
 
-    host_ns: Any = 0.0
+    source: StepSource
+    runs: list
     peaks: list[int]
-    counter: FlopCounter
+    counter: FlopCounter | None
     machine: MachineProfile
-    memory: Any
-    kernels: Any
+    outside: dict[str, int] = field(default_factory=dict)
+    sent_bytes: dict[tuple[str, str], int] = field(default_factory=dict)
+    reference_steps: int = 0
+    host_work: HostWork = HostWork()
+    breaks: list = field(default_factory=list)
 
     @property
     def peak_bytes(self) -> int:
         return max(self.peaks)
+
+    @property
+    def peak_at(self) -> Tag:
+        return self.source.peak_at
+
+    @property
+    def new_bytes(self) -> int:
+        return self.source.new_bytes
+
+    @property
+    def outside_bytes(self) -> int:
+        return sum(self.outside.values())
+
+    @cached_property
+    def arena_bytes(self) -> int:
+        return max((run.plan.arena_bytes for run in self.runs), default=0)
+
+    @cached_property
+    def resident(self) -> dict[str, int]:
+        return self.source.resident(self)
+
+    @cached_property
+    def memory(self) -> list[MemoryRow]:
+        return self.source.memory(self.runs)
+
+    @cached_property
+    def timeline(self) -> list[Moment]:
+        return self.source.timeline(self.runs)
 
     @cached_property
     def memory_by_kind(self) -> dict[str, int]:
@@ -87,33 +202,92 @@ class StepCosts:
             sums[row.kind] += row.nbytes
         return {kind: nbytes for kind, nbytes in sums.items() if nbytes}
 
+    @cached_property
+    def kernels(self) -> list[KernelCost]:
+        with no_collection():
+            kernels = []
+            for number, run in enumerate(self.runs):
+                for i, info in enumerate(run.plan.step_infos()):
+                    place = name_of_step(info), info.kind, *info.origins[-1][:2]
+                    work = info.flops, info.bytes, self.machine.ns(info)
+                    kernels.append(KernelCost(number, i, *place, *work))
+            return kernels + self.source.operators(self)
+
+    @cached_property
+    def communication_ns(self) -> float:
+        infos = (info for run in self.runs for info in run.plan.step_infos())
+        return sum(self.machine.ns(info) for info in infos if info.group) + self.message_ns
+
+    @property
+    def message_ns(self) -> float:
+        """The time in which this rank sends what no Program does."""
+        messages = {} if self.counter is None else self.counter.messages
+        return sum(n * self.machine.sending_ns(nbytes) for (_, nbytes), n in messages.items())
+
     @property
     def kernel_ns(self) -> float:
         return sum(kernel.ns for kernel in self.kernels)
 
     @property
-    def predicted_ns(self) -> float:
-        return self.kernel_ns + self.host_ns
+    def device_ns(self) -> float:
+        return self.kernel_ns + self.message_ns
 
-    def head(self) -> str:
-        """What stands above the tables, as text."""
-        raise NotImplementedError
+    @property
+    def host_ns(self) -> float:
+        return self.source.host_ns(self)
+
+    @property
+    def predicted_ns(self) -> float:
+        return self.device_ns + self.host_ns
+
+    def with_ranks(self, ranks: int) -> float:
+        """Predicted ns of a step on `ranks` devices: a ring all-reduce of the gradients follows.
+
+        Raises: OptionError if the machine's profile has no link
+        Source: Patarasuk & Yuan 2009, a ring moves 2 (n - 1) / n of the data
+        """
+        if not self.machine.link_bytes_per_s:
+            expected = "a machine profile with link_bytes_per_s"
+            raise OptionError("with_ranks", expected, "none", "Set it.")
+        gradients = self.memory_by_kind.get("gradients", 0)
+        sent = 2 * (ranks - 1) / ranks * gradients
+        return self.predicted_ns + 1e9 * sent / self.machine.link_bytes_per_s
 
     def work(self) -> str:
-        """FLOPs and time, as text."""
+        """FLOPs and time, as text, and what of it is for new memory."""
         host = f" and {milliseconds(self.host_ns)} of Python" if self.host_ns else ""
-        return (
+        work = (
             f"{scaled(self.counter.total(), 'FLOP')} in products, "
             f"{scaled(self.counter.total('all'), 'FLOP')} in all; "
             f"{milliseconds(self.kernel_ns)} in kernels{host} on {self.machine.name}\n"
         )
+        if not self.new_bytes:
+            return work
+        took = milliseconds(self.machine.new_pages_ns(self.new_bytes))
+        return f"{work}{scaled(self.new_bytes, 'B')} of new memory take {took} of that\n"
+
+    def peaks_by_step(self) -> str:
+        """The peak, and that of each step, as text."""
+        by_step = ", ".join(f"{peak:,}" for peak in self.peaks)
+        return f"peak {self.peak_bytes:,} bytes (by step: {by_step})"
+
+    def head(self) -> str:
+        """The text above the tables: peak, FLOPs and time."""
+        return self.source.head(self)
 
     def table(self, depth: int = 2) -> str:
-        """Memory by kind, then modules with memory, FLOPs and time, as text."""
+        """Memory by kind, the largest tensors, modules with memory, FLOPs and time, as text."""
         rows = self.memory_by_kind.items()
         kinds = [[kind, scaled(n, "B"), percent(n, self.peaks[-1])] for kind, n in rows]
         alive = table(["alive at the peak", "bytes", "%"], kinds)
-        return f"{self.head()}{alive}\n\n{self.modules(depth)}"
+        return f"{self.head()}{alive}\n\n{self.largest()}{self.modules(depth)}"
+
+    def largest(self, most: int = MOST_TENSORS) -> str:
+        """The largest tensors at the peak, those of one name together, as text."""
+        rows = sorted((row for row in self.memory if row.name), key=lambda row: -row.nbytes)[:most]
+        peak = self.peaks[-1]
+        lines = [[r.label, r.kind, scaled(r.nbytes, "B"), percent(r.nbytes, peak)] for r in rows]
+        return f"{table(['largest at the peak', 'kind', 'bytes', '%'], lines, left=2)}\n\n"
 
     def modules(self, depth: int) -> str:
         """The module tree as text."""
@@ -142,6 +316,8 @@ class StepCosts:
             "flops": self.counter.total(),
             "all_flops": self.counter.total("all"),
             "predicted_ns": self.predicted_ns,
+            "host_ns": self.host_ns,
             "machine": self.machine.name,
             "kernels": [kernel._asdict() for kernel in self.kernels],
+            **self.source.to_dict(self),
         }

@@ -16,25 +16,25 @@ import numpy as np
 from glasshouse import memory
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.step import (
-    StepAnalysis,
     batched,
     step_maker,
 )
-from glasshouse.analyze.step_costs import StepCosts
+from glasshouse.analyze.step_costs import StepAnalysis
 from glasshouse.analyze.torch_models import is_torch_module
 from glasshouse.analyze.update import is_separable, places_of, with_update
 from glasshouse.base import OptionError, Spec, uint8
 from glasshouse.base.units import parse_bytes
-from glasshouse.compile.plan import ARENA_TAG, ProgramPlan, no_collection
-from glasshouse.compile.plan_memory import Life, aligned_bytes, lives_of, place_all
-from glasshouse.compile.steps import PlannedBuffer
+from glasshouse.compile.planning.plan import ARENA_TAG, ProgramPlan, no_collection
+from glasshouse.compile.planning.plan_memory import Life, aligned_bytes, lives_of, place_all
+from glasshouse.compile.steps.steps import PlannedBuffer
 from glasshouse.optim.rules import SGD
 
 MAX_ANCHORS = 4  # values that a polynomial goes through, and is tried on
 
 
 class Costs(NamedTuple):
-    """What a step costs: the largest peak, those of each step, FLOPs in products, time."""
+    """The cost of a step: the largest peak, the peak of each step, FLOPs in products, and time. For
+    our models the time is that of kernels and messages: Python takes the same for all values."""
 
     peak_bytes: int
     peaks: list[int]
@@ -303,7 +303,7 @@ class sweep:
         return total
 
 
-def costs_told(analysis: StepCosts) -> Costs:
+def costs_told(analysis: StepAnalysis) -> Costs:
     """What an analysis says of a step."""
     flops, ns = analysis.counter.total(), analysis.predicted_ns
     return Costs(analysis.peak_bytes, analysis.peaks, flops, ns)

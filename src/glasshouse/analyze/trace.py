@@ -16,8 +16,9 @@ from typing import Any
 
 from glasshouse.analyze.meta import is_spec, meta_backend, placed, specs_in, without_storage
 from glasshouse.analyze.patching import patched_calls
-from glasshouse.analyze.torch_models import is_torch_module, of_torch
+from glasshouse.analyze.torch_models import is_torch_module
 from glasshouse.base import OptionError, Spec, check_known, having, type_name, user_line
+from glasshouse.base.upper_storeys import offered
 from glasshouse.dispatch import Mode, Value, state
 from glasshouse.dispatch.autocast import autocast_modes
 from glasshouse.ir import GraphModule, IRGraph
@@ -339,7 +340,7 @@ def trace_of_torch(model, meta_args, concrete_args, is_leaf, is_split: bool):
         expected = "neither bias_addition_split nor primitives for a torch.nn.Module"
         raise OptionError("symbolic_trace", expected, "one", "Leave it out.")
     own = None if is_leaf is our_layers else is_leaf
-    return of_torch("node_trace").traced(model, meta_args, concrete_args, own)
+    return offered("torch", "traced")(model, meta_args, concrete_args, own)
 
 
 def split_biases(module: GraphModule) -> GraphModule:

@@ -16,8 +16,8 @@ import numpy as np
 from glasshouse.analyze.meta import address_of, is_owned, meta_backend, placed, without_storage
 from glasshouse.base.flags import flags, having
 from glasshouse.base.shape import Spec
-from glasshouse.compile.plan import SMALL_BYTES
-from glasshouse.compile.steps import FusedKernel
+from glasshouse.compile.planning.plan import SMALL_BYTES
+from glasshouse.compile.steps.steps import FusedKernel
 from glasshouse.dispatch import Value, bind, primitives, state
 from glasshouse.nn.module import Module
 from glasshouse.optim.optimizer import Optimizer

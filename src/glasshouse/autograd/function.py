@@ -107,22 +107,32 @@ class Function:
         mode = owner(cls, values)
         records = state.records if mode is None else mode.records
         needs = tuple(bool(records and v is not None and v.tape_entry is not None) for v in values)
-        ctx = Context(needs)
         if not any(needs):
-            return cls.forward(ctx, *args)
-        with recording(mode, False):
-            out = cls.forward(ctx, *args)
-        outputs = out if isinstance(out, tuple) else (out,)
-        results = tuple(fresh(y, mode) for y in outputs)
-        entry = FunctionEntry()
-        entry.function, entry.ctx = cls, ctx
-        pairs = zip(values, needs, strict=True)
-        entry.parents = tuple((v.tape_entry, v.slot) if n else None for v, n in pairs)
-        entry.specs = [None if v is None else v.spec for v in values]
-        entry.out_specs = [y.spec for y in results]
-        entry.out_data = [y.payload for y in results]
-        attach(entry, results, mode)
-        return results if isinstance(out, tuple) else results[0]
+            return cls.forward(Context(needs), *args)
+        return recorded(cls, mode, args, needs)
+
+
+def recorded(cls, mode, args: tuple, needs: tuple):
+    """The result of a Function's forward, with an entry on the tape that calls its backward."""
+    ctx = Context(needs)
+    with recording(mode, False):
+        out = cls.forward(ctx, *args)
+    outputs = out if isinstance(out, tuple) else (out,)
+    results = tuple(fresh(y, mode) for y in outputs)
+    entry = FunctionEntry()
+    entry.function, entry.ctx = cls, ctx
+    values = [arg if isinstance(arg, Value) else None for arg in args]
+    pairs = zip(values, needs, strict=True)
+    entry.parents = tuple((v.tape_entry, v.slot) if n else None for v, n in pairs)
+    entry.specs = [None if v is None else v.spec for v in values]
+    entry.out_specs = [y.spec for y in results]
+    entry.out_data = [y.payload for y in results]
+    attach(entry, results, mode)
+    return results if isinstance(out, tuple) else results[0]
+
+
+# Capture leaves it to Python, and says why: the tape calls back into the user's code.
+recorded.__gh_disabled__ = "a custom Function, whose backward is Python"  # type: ignore[attr-defined]
 
 
 def owner(cls, values):

@@ -1,6 +1,6 @@
 """The default backend: what was recorded runs as compiled Programs."""
 
-from glasshouse.compile.recording import RecordingBackend
+from glasshouse.compile.programs.recording import RecordingBackend
 from glasshouse.targets.cpu import CPU
 
 
@@ -8,4 +8,5 @@ class LazyBackend(RecordingBackend):
     """Records every primitive; `replace` makes one a step that calls the user's function."""
 
     name = "lazy"
+    keeps_programs = True
     target = CPU  # what Programs are compiled for where no other target is in use

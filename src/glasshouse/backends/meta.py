@@ -3,19 +3,23 @@
 Calls are recorded, cut and planned as on the lazy backend, and the memory manager is simulated, so
 what would be allocated, donated and freed, and when, is what a run would do."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
 
 from glasshouse import memory
-from glasshouse.base import BackendError, Spec, user_line
-from glasshouse.compile import plan as planned
-from glasshouse.compile import program
-from glasshouse.compile.recording import RecordingBackend
-from glasshouse.compile.source_map import ReferenceSteps
-from glasshouse.compile.target import current_target
+from glasshouse.base import BackendError, Spec, having, user_line
+from glasshouse.compile.lowering.source_map import ReferenceSteps
+from glasshouse.compile.lowering.target import current_target
+from glasshouse.compile.planning import plan as planned
+from glasshouse.compile.programs import program
+from glasshouse.compile.programs.recording import RecordingBackend, known_ancestors
 from glasshouse.dispatch.bind import state
-from glasshouse.graph.graph import graph_of
+from glasshouse.graph.graph import Graph, graph_of
 from glasshouse.graph.node import Node, computed
 from glasshouse.graph.record import Recorder, Recording
 from glasshouse.targets.cpu import CPU
@@ -25,18 +29,45 @@ class MetaArray:
     """What stands where an array would: a spec, and the simulated memory that it would hold."""
 
     __slots__ = ("spec", "buffer", "base")
+    flags = SimpleNamespace(c_contiguous=True)
 
     def __init__(self, spec: Spec, buffer=None):
         self.spec, self.buffer, self.base = spec, buffer, None
 
 
 class MetaRun(NamedTuple):
-    """A Program that would have run: its plan, what was in use then, by address, and the bytes."""
+    """A Program that would have run: its plan, what was in use then, by address, and the bytes; how
+    often references would have run in its place, before compiling is worth it."""
 
     plan: planned.ProgramPlan | ReferenceSteps
     live: dict[int, tuple[int, memory.Tag]]
     allocated_bytes: int
     donated: tuple[int, ...] = ()  # numbers of the inputs whose memory results may take
+    reference_runs: int = 0
+
+
+@dataclass
+class CountedWork:
+    """Counts of nodes in Programs, runs of Programs, arrays that they read and write, and nodes
+    computed early to check indices. For captured Programs only runs are counted."""
+
+    nodes: int = 0
+    programs: int = 0
+    arrays: int = 0
+    checks: int = 0
+
+
+class MetaProgram:
+    """The Program of a captured graph, which is planned only: a run takes and gives back memory."""
+
+    def __init__(self, backend: "MetaBackend", plan: planned.ProgramPlan, reference_runs: int):
+        self.backend, self.plan, self.reference_runs = backend, plan, reference_runs
+        self.owns, self.count = plan.owns, len(plan.schedule)
+        self.lines: dict[int, str] = {}
+
+    def run(self, arrays: list, scalars, donated=(), ends_ns=None) -> list[MetaArray]:
+        """The results, without contents."""
+        return self.backend.planned_results(self.plan, arrays, donated, self.reference_runs)
 
 
 class MetaBackend(RecordingBackend):
@@ -44,7 +75,10 @@ class MetaBackend(RecordingBackend):
 
     name = "meta"
     target = CPU  # what would be compiled for where no other target is in use
-    checks_indices = computes = False
+    computes = False
+    keeps_programs = True
+    program_class = MetaProgram
+    counted: CountedWork | None = None  # where recordings are counted, and not planned
 
     def __init__(self, device: str = "cpu"):
         super().__init__(device)
@@ -55,45 +89,74 @@ class MetaBackend(RecordingBackend):
         self.recorder = Recorder()  # of its own: what others recorded is to be computed
         self.manager = memory.current().simulate()
         self.entries: dict[tuple, program.ProgramEntry] = {}
+        self.captured: dict = {}  # Programs of captured graphs, by the graph
         self.runs: list[MetaRun] = []
 
     def execute(self, recording: Recording) -> None:
         """Plan what was recorded; the results have their specs, and memory in the simulation."""
+        specs = [recording.nodes[at].spec for at in recording.outputs]
+        if self.counted is not None:
+            self.counted.nodes += len(recording.nodes)
+            self.counted.programs += 1
+            self.counted.arrays += len(recording.leaves) + len(specs)
+            return program.deliver_results(recording, [MetaArray(spec) for spec in specs], [])
         key = (recording.key, state.recompute, current_target().variant())
         entry = self.entries.setdefault(key, program.ProgramEntry())
         if entry.program is None and program.is_worth_compiling(entry, recording):
             entry.program = planned.ProgramPlan(planned.rewritten(graph_of(recording)))
-        specs = [recording.nodes[at].spec for at in recording.outputs]
         if entry.program is None:
             entry.references = entry.references or ReferenceSteps(recording)
             self.note(entry.references)
-            program.deliver_results(recording, [MetaArray(spec) for spec in specs], [])
-            return
+            return program.deliver_results(recording, [MetaArray(spec) for spec in specs], [])
         plan = entry.program
-        outputs = self.allocate(plan, recording)
-        results = [MetaArray(spec, outputs[base.at]) for base, spec in plan.outputs]
-        del outputs
-        program.deliver_results(recording, results, plan.owns)
+        values = [leaf.value for leaf in recording.leaves]
+        times = program.reference_runs(recording)
+        results = self.planned_results(plan, values, recording.donated, times)
+        del values
+        return program.deliver_results(recording, results, plan.owns)
 
-    def allocate(self, plan: planned.ProgramPlan, recording: Recording) -> list:
+    @contextmanager
+    def counting(self) -> Iterator[CountedWork]:
+        """Inside, recordings are counted and not planned; runs of captured graphs are counted."""
+        counted = CountedWork()
+        with having(self, counted=counted):
+            yield counted
+
+    def check_indices(self, name: str, data, attrs: dict) -> None:
+        """Count the nodes that a run computes to check indices, which have no values here."""
+        if self.counted is not None and data[1].value is None:
+            self.counted.checks += len(known_ancestors(data[1]))
+
+    def compiled(self, recording: Recording, graph: Graph | None = None) -> "MetaProgram":
+        graph = planned.rewritten(graph_of(recording)) if graph is None else graph
+        return MetaProgram(self, planned.ProgramPlan(graph), program.reference_runs(recording))
+
+    def planned_results(self, plan, values: list, donated, reference_runs: int) -> list[MetaArray]:
+        """The results of a run, without contents, in simulated memory."""
+        outputs = self.allocate(plan, values, donated, reference_runs)
+        if self.counted is not None:
+            self.counted.programs += 1
+        return [MetaArray(spec, outputs[base.at]) for base, spec in plan.outputs]
+
+    def allocate(self, plan, values: list, donated, reference_runs: int) -> list:
         """The memory of the outputs, taken beside the arena as a run does."""
         arena = self.manager.alloc(plan.arena_bytes, planned.ARENA_TAG)
         outputs = []
         for buffer in plan.output_buffers:
-            at = plan.source_of(buffer, recording.donated)
+            at = plan.source_of(buffer, donated)
             if at is not None:
-                outputs.append(getattr(recording.leaves[at].value, "buffer", None))
+                outputs.append(getattr(values[at], "buffer", None))
             elif buffer.spec.nbytes < planned.SMALL_BYTES:
                 outputs.append(None)
             else:
                 outputs.append(self.manager.alloc(buffer.spec.nbytes, planned.tag_of(buffer)))
-        self.note(plan, recording.donated)
+        self.note(plan, donated, reference_runs)
         del arena
         return outputs
 
-    def note(self, plan, donated=()) -> None:
-        allocated = self.manager.stats().allocated_bytes
-        self.runs.append(MetaRun(plan, dict(self.manager.live), allocated, tuple(donated)))
+    def note(self, plan, donated=(), reference_runs: int = 0) -> None:
+        allocated, live = self.manager.stats().allocated_bytes, dict(self.manager.live)
+        self.runs.append(MetaRun(plan, live, allocated, tuple(donated), reference_runs))
 
     def leaf(self, spec: Spec, owned: bool = True) -> Node:
         """A payload that counts as computed; `owned` ones lie in the manager's memory."""

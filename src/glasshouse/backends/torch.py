@@ -206,23 +206,20 @@ class TorchBackend(TensorBackend):
             out[place] += flat[..., i]
         return out
 
-    def window_select(self, x, keys, *, size, stride, dilation):
+    def window_select(self, x, keys, *, size, stride, dilation, padding):
         d = len(size)
-        chosen = window_view(keys, size, stride, dilation).flatten(-d).argmax(-1, keepdim=True)
+        chosen = chosen_in_windows(keys, size, stride, dilation, padding)
         return window_view(x, size, stride, dilation).flatten(-d).gather(-1, chosen)[..., 0]
 
-    def window_scatter(self, g, keys, *, size, stride, dilation):
+    def window_scatter(self, g, keys, *, size, stride, dilation, padding):
         d = len(size)
         options = {"stride": stride, "dilation": dilation}
-        view = window_view(keys, size, **options).flatten(-d)
-        spread = g.new_zeros(view.shape)
-        spread.scatter_(-1, view.argmax(-1, keepdim=True), g[..., None])
+        chosen = chosen_in_windows(keys, size, **options, padding=padding)
+        spread = g.new_zeros((*chosen.shape[:-1], math.prod(size)))
+        spread.scatter_(-1, chosen, g[..., None])
         return self.fold(spread.unflatten(-1, size), shape=keys.shape[-d:], **options)
 
     def sort(self, x, *, axis, descending):
-        if descending and x.dtype.is_floating_point:  # torch would put NaN first
-            order = torch.sort(-x, dim=axis, stable=True).indices
-            return x.gather(axis, order), order
         return tuple(torch.sort(x, dim=axis, descending=descending, stable=True))
 
     def top_k(self, x, *, k):
@@ -326,6 +323,27 @@ def window_view(x, size, stride, dilation):
     inner = [step * s for step, s in zip(steps, dilation, strict=True)]
     shape = (*x.shape[:-d], *counts, *size)
     return x.as_strided(shape, (*x.stride()[:-d], *outer, *inner))
+
+
+def chosen_in_windows(keys, size, stride, dilation, padding):
+    """The position of the largest key in each window (..., *O, 1), as the card chooses it."""
+    d = len(size)
+    keys = keys.to(torch.uint8) if keys.dtype is torch.bool else keys
+    view = window_view(keys, size, stride, dilation).flatten(-d)
+    if not any(map(any, padding)):
+        return view.argmax(-1, keepdim=True)
+    sizes = zip(keys.shape[-d:], padding, strict=True)
+    inside = torch.zeros(keys.shape[-d:], dtype=torch.bool)
+    inside[tuple(slice(low, n - high) for n, (low, high) in sizes)] = True
+    inside = window_view(inside, size, stride, dilation).flatten(-d)
+    real = torch.where(inside, view, least(view.dtype))
+    hits = inside & ((real == real.amax(-1, keepdim=True)) | (real != real))
+    return hits.int().argmax(-1, keepdim=True)
+
+
+def least(dtype):
+    """The number below all others of a dtype."""
+    return -math.inf if dtype.is_floating_point else torch.iinfo(dtype).min
 
 
 def factors(where: str, factor, a, *options) -> tuple:

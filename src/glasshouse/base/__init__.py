@@ -4,6 +4,7 @@ from glasshouse.base.dtype import *
 from glasshouse.base.dtype import (
     KIND_ORDER,
     accumulation_dtype,
+    scan_dtype,
     all_dtypes,
     as_dtype,
     bool_,

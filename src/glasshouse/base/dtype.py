@@ -185,3 +185,11 @@ def inexact_dtype(dtype: DType) -> DType:
 def accumulation_dtype(dtype: DType) -> DType:
     """The dtype in which sums over `dtype` are carried: float32 for the 16-bit floats."""
     return float32 if dtype in (float16, bfloat16) else dtype
+
+
+def scan_dtype(dtype: DType) -> DType:
+    """The dtype in which running sums and products are carried: 64 bits for each real number. All
+    before are in each of them, in order, so errors add up as they do in no tree of sums."""
+    if dtype.is_complex:
+        return complex128
+    return float64 if dtype.is_floating else dtype

@@ -5,13 +5,14 @@ errors make it of these four parts."""
 
 import importlib
 import sys
+import traceback
 from difflib import get_close_matches
 from pathlib import Path
 from types import FrameType
 
 __all__ = ["AxisError", "BackendError", "CaptureError", "CheckpointError", "CollectiveError",
            "DTypeError", "DeviceError", "GradError", "IndexOutOfRangeError", "LinAlgError",
-           "OptionError", "OutOfMemoryError", "ShapeError", "TransformError",
+           "OptionError", "OutOfMemoryError", "ShapeError", "SharedMemoryError", "TransformError",
            "WorkerError"]  # fmt: skip
 
 PACKAGE = str(Path(__file__).parents[1])  # what lies below it is ours, not the user's
@@ -89,6 +90,10 @@ class LinAlgError(Explained, ValueError):
     """A matrix does not have the property that a factorisation needs."""
 
 
+class SharedMemoryError(Explained, RuntimeError):
+    """An array that a tensor shares was written to while calls that read it waited."""
+
+
 class OutOfMemoryError(Explained, MemoryError):
     """An allocation went over the limit."""
 
@@ -141,6 +146,12 @@ def optional(where: str, what: str, module: str, extra: str):
     except ImportError as error:
         fix = f"Install it: pip install 'glasshouse[{extra}]'."
         raise BackendError(where, what, error, fix) from error
+
+
+def raised_at(error: BaseException) -> str:
+    """The line that raised an error, "file.py:12", without the folder."""
+    inner = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{Path(inner.filename).name}:{inner.lineno}"
 
 
 def user_line() -> str:

@@ -5,6 +5,7 @@ A flag is read as `flags.debug`, and set for a while by `with flags.override(deb
 import os
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 
 from glasshouse.base.errors import OptionError, check_known
@@ -64,7 +65,12 @@ declared = (
     Flag("backend", str, "lazy", "backend used at start: lazy, numpy, torch, torch:cuda, stub"),
     Flag("bf16x6", bool, True, "float32 products as six of bfloat16, on processors with AMX"),
     Flag("amx", bool, True, "bfloat16 products by kernels of ours, on processors with AMX"),
-    Flag("cache", str, "", "folder for compiled code; empty: .cache/glasshouse in the user's home"),
+    Flag(
+        "cache",
+        str,
+        "",
+        "folder for compiled code; empty: glasshouse in XDG_CACHE_HOME, or ~/.cache",
+    ),
     Flag(
         "cache_bytes", ByteCount, ByteCount("2GiB"), "most bytes of compiled code on disk; 0: all"
     ),
@@ -99,7 +105,12 @@ declared = (
     Flag("strict", bool, False, "a primitive that falls back to its reference is an error"),
     Flag("timeout_s", float, 30.0, "seconds that a collective may take before it has failed"),
     Flag("transport", str, "", "what moves data between ranks; empty: as they were started"),
-    Flag("verify", bool, False, "check results against specs, captured calls against plain Python"),
+    Flag(
+        "verify",
+        bool,
+        False,
+        "check results against specs, captured calls against plain Python, shared arrays",
+    ),
     Flag("world_size", int, 0, "how many processes there are; the launcher sets it"),
     Flag("winograd", bool, True, "3 x 3 convolutions by Winograd's algorithm where that is faster"),
 )
@@ -109,6 +120,16 @@ MPI_PLACES = (
     ("PMI_RANK", "PMI_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
 )
+
+
+def user_cache_folder(environ=os.environ) -> Path:
+    """Where programs of this user keep what they can make again: XDG_CACHE_HOME, if it is an
+    absolute path, or else ~/.cache.
+
+    Source: the XDG Base Directory Specification
+    """
+    named = Path(environ.get("XDG_CACHE_HOME", ""))
+    return named if named.is_absolute() else Path.home() / ".cache"
 
 
 def mpi_place(environ=os.environ) -> tuple[int, int] | None:

@@ -5,10 +5,11 @@ from contextlib import ContextDecorator
 
 from glasshouse.base.errors import CaptureError, OptionError
 from glasshouse.base.flags import flags
-from glasshouse.capture import bytecode
-from glasshouse.capture.budget import BudgetCompiler
+from glasshouse.capture.bytecode import instructions
+from glasshouse.capture.bytecode.native import native
+from glasshouse.capture.check.verification import Verification, verify_calls
+from glasshouse.capture.check.world import World
 from glasshouse.capture.compilers import compiler_of, is_target, may_be_compiler
-from glasshouse.capture.config import config, counters
 from glasshouse.capture.decorator import (
     OptimizeDecorator,
     UnfitCall,
@@ -17,15 +18,14 @@ from glasshouse.capture.decorator import (
     front,
     innermost,
 )
-from glasshouse.capture.dispatching import Capture
-from glasshouse.capture.export import ExportedGraph
-from glasshouse.capture.native import native
-from glasshouse.capture.program_compiler import compile_to_program
-from glasshouse.capture.recording_interpreter import eager
+from glasshouse.capture.programs.budget import BudgetCompiler
+from glasshouse.capture.programs.program_compiler import compile_to_program
+from glasshouse.capture.programs.recording_interpreter import eager
 from glasshouse.capture.report import Explanation
-from glasshouse.capture.reproduce import Reproduction
-from glasshouse.capture.verification import Verification, verify_calls
-from glasshouse.capture.world import World
+from glasshouse.capture.sessions.config import config, counters
+from glasshouse.capture.sessions.dispatching import Capture
+from glasshouse.capture.sessions.export import ExportedGraph
+from glasshouse.capture.sessions.reproduce import Reproduction
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch import hooks
 
@@ -186,7 +186,7 @@ def reset() -> None:
         for name in ("full", "tries", "hopeless"):
             made.__dict__.pop(name, None)
         made.capture.__dict__.update(resumes={}, noted=[], breaks=[], recompiles=[], varying=set())
-    bytecode.decoded_codes.clear()
+    instructions.decoded_codes.clear()
     counters.clear()
 
 

@@ -6,9 +6,13 @@ import types
 from typing import Any
 
 from glasshouse.base.errors import OptionError, suggest, type_name
-from glasshouse.capture.fronts import foreign_compiler, foreign_compiler_names, is_foreign_module
-from glasshouse.capture.program_compiler import compile_to_program
-from glasshouse.capture.recording_interpreter import eager
+from glasshouse.capture.fronts.registry import (
+    foreign_compiler,
+    foreign_compiler_names,
+    is_foreign_module,
+)
+from glasshouse.capture.programs.program_compiler import compile_to_program
+from glasshouse.capture.programs.recording_interpreter import eager
 from glasshouse.nn.module import Module
 
 

@@ -9,15 +9,15 @@ from contextlib import ContextDecorator
 
 from glasshouse.base.errors import PACKAGE, OptionError, type_name
 from glasshouse.base.interrupts import Living
-from glasshouse.capture import tracer as tracing
-from glasshouse.capture.config import config
-from glasshouse.capture.dispatching import Capture
-from glasshouse.capture.fronts import is_foreign_module
-from glasshouse.capture.glasshouse_front import GlasshouseFront
-from glasshouse.capture.native import native
-from glasshouse.capture.verification import VerifiedFunction
-from glasshouse.compile.program import warn_once
-from glasshouse.compile.toolchain import CompileError
+from glasshouse.capture.bytecode.native import native
+from glasshouse.capture.check.verification import VerifiedFunction
+from glasshouse.capture.fronts.glasshouse_front import GlasshouseFront
+from glasshouse.capture.fronts.registry import is_foreign_module
+from glasshouse.capture.sessions.config import config
+from glasshouse.capture.sessions.dispatching import Capture
+from glasshouse.capture.trace import tracer as tracing
+from glasshouse.compile.building.toolchain import CompileError, UnknownInterpreter
+from glasshouse.compile.programs.program import warn_once
 from glasshouse.nn.module import Module
 
 front = GlasshouseFront()
@@ -142,7 +142,10 @@ def available():
         copyreg.pickle(made.Dispatcher, lambda d: (recapture, (d.fn, *options(d.capture))))
         return made
     except (CompileError, OSError, ImportError) as error:
-        warn_once(error, "capture needs a C compiler and Python's headers")
+        text = "capture needs a C compiler and Python's headers"
+        if isinstance(error, UnknownInterpreter):
+            text = "functions run uncaptured"
+        warn_once(error, text)
         return None
 
 

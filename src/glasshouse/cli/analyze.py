@@ -10,14 +10,14 @@ import click
 import glasshouse as gh
 from glasshouse.analyze import MachineProfile, calibrate, plan, symbolic_profile, symbolic_trace
 from glasshouse.analyze.meta import specs_of
-from glasshouse.analyze.step import batched, is_torch_module, step
+from glasshouse.analyze.step import batched, is_torch_module, step, usual_loss
 from glasshouse.base.errors import OptionError, check_known
 from glasshouse.base.units import parse_budget
-from glasshouse.cli.bench_worker import CASES, Ours
-from glasshouse.cli.command import Command, echo, progress, user_function
+from glasshouse.bench.worker import CASES, Ours
+from glasshouse.cli.command import Command, echo, names_file, progress, script_file, user_function
 from glasshouse.cli.show_program import as_main
-from glasshouse.compile.work import DRAWS
-from glasshouse.nn.functional import cross_entropy
+from glasshouse.compile.steps.work import DRAWS
+from glasshouse.estimate import fits
 
 OPTIMIZERS = {"sgd": gh.optim.SGD, "adamw": gh.optim.AdamW, "adam": gh.optim.Adam}
 
@@ -33,6 +33,8 @@ class AnalyzedModel:
                 self.take(name, in_script(Path(name)))
             elif ":" in name:
                 self.take(name, user_function("analyze", name)())
+            elif name not in CASES and names_file(name):
+                self.take(name, in_script(script_file("analyze", name)))
             else:
                 what = "the name of a model, a script, or module:function"
                 built = Ours(check_known("analyze", what, name, CASES), None, "float32", smoke)
@@ -49,15 +51,8 @@ class AnalyzedModel:
         self.model, inputs = parts[:2]
         self.is_torch = is_torch_module(self.model)
         self.inputs = inputs if self.is_torch else specs_of(inputs)
-        self.loss = parts[2] if len(parts) > 2 else self.usual_loss()
+        self.loss = parts[2] if len(parts) > 2 else usual_loss(self.model, inputs)
         self.optimizer = parts[3] if len(parts) > 3 else None
-
-    def usual_loss(self):
-        """Cross-entropy; of PyTorch's models that are given no targets their own."""
-        if not self.is_torch:
-            return cross_entropy
-        has_targets = isinstance(self.inputs, (list, tuple)) and len(self.inputs) > 1
-        return sys.modules["torch"].nn.functional.cross_entropy if has_targets else None
 
     def with_batch(self, batch: int):
         """The inputs with another first axis."""
@@ -99,6 +94,16 @@ def show_nodes(
         echo(lambda: f"{costs.table()}\n{costs.modules()}")
 
 
+def show_fit(model: AnalyzedModel, inputs, optimizer, device: str, options: dict, as_json: bool):
+    """Whether a step fits, and what to change."""
+    with progress("analysing steps"):
+        answer = fits(model.model, optimizer, inputs, device, loss=model.loss, **options)
+    if as_json:
+        click.echo(json.dumps(answer.to_dict()))
+    else:
+        echo(answer.__str__)
+
+
 @click.command(cls=Command, short_help="Say what a MODEL costs without running it.")
 @click.argument("name", metavar="MODEL|SCRIPT|MODULE:FUNCTION")
 @click.option("--batch", type=click.IntRange(1), help="Batch size.")
@@ -107,13 +112,26 @@ def show_nodes(
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32")
 @click.option("--machine", default="cpu2", help="cpu2, h200, or a file of `calibrate`.")
 @click.option("--budget", help="Plan recomputation: 1.5GiB, 800MB, bytes, or 60% of the peak.")
+@click.option("--fits", "device", help="Whether a training step fits such memory: 24GiB, bytes.")
 @click.option("--convention", type=click.Choice(["exact", "colossal", "torch"]))
 @click.option("--sort", help="Column to sort the nodes by.")
 @click.option("--depth", type=click.IntRange(1), default=3, help="Levels of modules to print.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--smoke", is_flag=True, help="A tiny model, to try the command.")
 def analyze(
-    name, batch, train, optimizer, dtype, machine, budget, convention, sort, depth, as_json, smoke
+    name,
+    batch,
+    train,
+    optimizer,
+    dtype,
+    machine,
+    budget,
+    device,
+    convention,
+    sort,
+    depth,
+    as_json,
+    smoke,
 ):
     """Say what a MODEL costs without running it: a built-in one, what module:function returns, or
     what a script has. The function returns (model, inputs), and perhaps a loss and an optimizer;
@@ -125,11 +143,16 @@ def analyze(
         model = AnalyzedModel(name, smoke)
     inputs = model.with_batch(batch) if batch else model.inputs
     convention = convention or ("torch" if model.is_torch else "exact")
-    if not train and budget is None and (not model.is_torch or convention == "colossal"):
+    if not (train or budget or device) and (not model.is_torch or convention == "colossal"):
         show_nodes(model, inputs, convention, sort, as_json)
         return
     options = {"autocast": None if dtype == "float32" else dtype, "machine": machine}
     optimizer_object = model.optimizer_named(optimizer)
+    if device is not None:
+        show_fit(
+            model, inputs, optimizer_object, device, {**options, "convention": convention}, as_json
+        )
+        return
     if budget is not None:
         size = parse_budget("--budget", budget)
         with progress(f"{name}: planning"):

@@ -8,7 +8,7 @@ import click
 from glasshouse.base.flags import flags
 from glasshouse.base.units import ByteCount, format_bytes
 from glasshouse.cli.command import Command
-from glasshouse.compile.disk_cache import (
+from glasshouse.compile.building.disk_cache import (
     CacheEntry,
     cache_folder,
     clear_entries,

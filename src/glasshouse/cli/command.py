@@ -6,7 +6,9 @@ import os
 import shutil
 import sys
 import textwrap
+import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import click
 from rich.console import Console
@@ -32,6 +34,59 @@ class Command(click.Command):
             return super().invoke(ctx)
         except OptionError as error:
             raise click.UsageError(str(error), ctx) from error
+
+
+PROGRAMS = ("", ".py", ".pyw")  # how the names of Python programs end
+
+
+def script_file(where: str, name: str) -> Path:
+    """The Python program of this name.
+
+    Raises: OptionError for a file that does not exist, a folder, or a file of another kind
+    """
+    path = existing_file(where, "a script", name)
+    if path.suffix not in PROGRAMS or not (path.suffix or is_python(path)):
+        fix = "Name a file of Python, such as train.py."
+        raise OptionError(where, "a Python program", f"{name!r}, a file of another kind", fix)
+    return path
+
+
+def existing_file(where: str, what: str, name: str) -> Path:
+    """The path of this name, where `what` is expected.
+
+    Raises: OptionError for a file that does not exist, and a folder
+    """
+    path = Path(name)
+    if path.is_dir():
+        raise OptionError(where, what, f"the folder {name!r}", "Name a file in it.")
+    if not path.is_file():
+        fix = "Check the path, and where you run it."
+        raise OptionError(where, what, f"{name!r}, a file that does not exist", fix)
+    return path
+
+
+def names_file(name: str) -> bool:
+    """Whether a word on the command line is a path, of a file that exists or does not."""
+    return Path(name).exists() or os.sep in name or bool(Path(name).suffix)
+
+
+def is_python(path: Path) -> bool:
+    """Whether Python can compile a file."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
+class Script(click.ParamType):
+    """A Python program on the command line."""
+
+    name = "script"
+
+    def convert(self, value, param, ctx):
+        return script_file(ctx.info_name, str(value))
 
 
 def user_function(where: str, name: str) -> Callable:

@@ -7,9 +7,10 @@ from pathlib import Path
 import click
 
 from glasshouse.base.errors import OptionError
-from glasshouse.distributed.membership import transports
-from glasshouse.distributed.nodes import NodePlace
-from glasshouse.distributed.supervise import LaunchPlan, launch
+from glasshouse.cli.command import script_file
+from glasshouse.distributed.groups.membership import transports
+from glasshouse.distributed.launching.nodes import NodePlace
+from glasshouse.distributed.launching.supervise import LaunchPlan, launch
 
 
 @click.command("launch", context_settings={"allow_interspersed_args": False})
@@ -50,8 +51,8 @@ def launch_command(ranks, module, script, args, **options):
     gh.distributed.init() in the script finds the other ranks. Each line that a rank prints has its
     number before it. When a rank fails, all are ended, and its traceback is printed last. Options
     after SCRIPT are the script's."""
-    if not module and not Path(script).is_file():
-        raise OptionError("launch", "a script", repr(script), "Name a file, or a module after -m.")
+    if not module:
+        script_file("launch", script)
     node = node_of(options)
     min_ranks = options["min_ranks"]
     if min_ranks is not None and min_ranks > ranks:

@@ -23,6 +23,7 @@ from glasshouse.cli.analyze import analyze, calibrate_command
 from glasshouse.cli.bench import bench
 from glasshouse.cli.cache import cache
 from glasshouse.cli.command import Command, screen_columns
+from glasshouse.cli.docs import docs
 from glasshouse.cli.info import show_info
 from glasshouse.cli.launch import launch_command
 from glasshouse.cli.profile import flops, profile
@@ -170,6 +171,7 @@ for command in (
     bench,
     cache,
     calibrate_command,
+    docs,
     explain,
     flops,
     launch_command,

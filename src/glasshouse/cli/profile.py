@@ -10,18 +10,26 @@ from click.core import ParameterSource
 
 import glasshouse as gh
 from glasshouse.base.errors import check_known
-from glasshouse.cli.bench_worker import CASES, Ours
-from glasshouse.cli.command import Command, echo, progress, user_function
+from glasshouse.bench.worker import CASES, Ours
+from glasshouse.cli.command import (
+    Command,
+    echo,
+    existing_file,
+    names_file,
+    progress,
+    script_file,
+    user_function,
+)
 from glasshouse.cli.show_program import as_main
 from glasshouse.profile import Comparison, FlopCounter
 from glasshouse.profile.advice import advice
-from glasshouse.profile.breakdown import Breakdown
-from glasshouse.profile.chrome import ENDINGS
 from glasshouse.profile.report import data_of, read_before
 from glasshouse.profile.tables import kernel_table
 from glasshouse.profile.text import writable
+from glasshouse.profile.traces.chrome import ENDINGS
 
 FILE = click.Path(dir_okay=False)
+OLD_FILE = click.Path(exists=True, dir_okay=False)
 SLOWER = 1  # exit code of a run that is slower than it may be
 
 
@@ -41,12 +49,13 @@ def target_of(name: str, arguments) -> Path | Callable[[], object] | str:
     context = click.get_current_context()
     if name.startswith("-"):
         raise click.NoSuchOption(name, ctx=context)
-    if name in CASES or not Path(name).is_file():
+    if name in CASES or not names_file(name):
         what = "a script, module:function or the name of a model"
         check_known(context.info_name, what, name, CASES)
         if arguments:
             raise click.UsageError(f"A MODEL takes no {arguments[0]!r}.")
         return name
+    path = script_file(context.info_name, name)
     source = context.get_parameter_source
     for option in ("steps", "batch", "dtype", "smoke"):
         if source(option) is ParameterSource.COMMANDLINE:
@@ -54,7 +63,7 @@ def target_of(name: str, arguments) -> Path | Callable[[], object] | str:
                 f"--{option} is for a MODEL; a SCRIPT's own options stand "
                 f"behind --: {name} -- --{option} …"
             )
-    return Path(name)
+    return path
 
 
 def run_steps(target, arguments, prof, steps: int, batch, dtype: str, smoke: bool) -> None:
@@ -97,7 +106,8 @@ def run_steps(target, arguments, prof, steps: int, batch, dtype: str, smoke: boo
 @click.option("--hta", is_flag=True, help="Make the trace one for HolisticTraceAnalysis.")
 @click.option("--json", "json_path", type=FILE, help="Write the tables here.")
 @click.option("--stack", is_flag=True, help="Record Python stacks.")
-@click.option("--against", type=FILE, help="JSON of another run.")
+@click.option("--functions", is_flag=True, help="Record when Python functions run; costs more.")
+@click.option("--against", type=OLD_FILE, help="JSON of another run.")
 @click.option("--fail-above", type=float, help="With --against: exit 1 if this many % slower.")
 @click.option("--merge", is_flag=True, help="Make one trace of several TRACEs, of ranks.")
 @click.option("--smoke", is_flag=True, help="A tiny MODEL, to try the command.")
@@ -113,6 +123,7 @@ def profile(
     hta,
     json_path,
     stack,
+    functions,
     against,
     fail_above,
     merge,
@@ -128,6 +139,8 @@ def profile(
     With --merge the traces of ranks become one, `merged.json` or what --trace says, with a process
     for each rank and clocks laid together."""
     if merge:
+        for name in (target, *arguments):
+            existing_file("profile --merge", "a trace", name)
         click.echo(f"trace: {gh.profile.merge([target, *arguments], trace or 'merged.json')}")
         return
     if fail_above is not None and against is None:
@@ -142,7 +155,9 @@ def profile(
         compare(before, prof, fail_above)
         return
     script_or_model = target_of(target, arguments)
-    prof = gh.profile(profile_memory=True, record_shapes=True, with_stack=stack)
+    prof = gh.profile(
+        profile_memory=True, record_shapes=True, with_stack=stack, with_functions=functions
+    )
     try:
         run_steps(script_or_model, arguments, prof, steps, batch, dtype, smoke)
     finally:
@@ -163,7 +178,9 @@ def compare(before: dict | None, prof, fail_above: float | None) -> None:
 def show(prof, depth: int, report, against, trace, hta: bool, json_path) -> None:
     echo(lambda: prof.modules().table(depth))
     echo(lambda: kernel_table(prof.trace))
-    echo(lambda: Breakdown(prof.trace).table())
+    echo(lambda: prof.breakdown().table() + prof.input_pipeline().sentence + "\n")
+    if prof.trace.with_functions:
+        echo(lambda: prof.functions().table())
     if prof.trace.with_memory:
         echo(lambda: prof.memory().table(10))
     for number, told in enumerate(advice(prof.trace), 1):
@@ -206,5 +223,8 @@ def flops(target, arguments, batch, depth, everything, macs, smoke):
                 model = ProfiledModel(script_or_model, batch, "float32", smoke)
                 with counter:
                     model.loss().backward()
+            shapes = ", ".join(str(x.spec) for x in (model.inputs, *model.targets))
+            rows = model.inputs.shape[0]
+            click.echo(f"{script_or_model}: a training step, batch {rows}, of {shapes}")
     finally:
         echo(lambda: counter.table(depth, "all" if everything else "matrix"))

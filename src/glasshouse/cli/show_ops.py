@@ -10,7 +10,7 @@ from rich.text import Text
 import glasshouse.backends.lazy  # noqa: F401  sets the target that cards are computed on
 from glasshouse.base import Spec, as_dtype, check_known, from_numpy_dtype
 from glasshouse.cli.source import source_text
-from glasshouse.compile.missing_kernels import computed_by
+from glasshouse.compile.lowering.missing_kernels import computed_by
 from glasshouse.dispatch import DTYPE_GROUPS, LINEAR, Arr, Primitive, primitives
 
 TEXT_FIELDS = ("doc", "why", "source", "kind", "dtypes", "traits", "num_outputs")

@@ -14,12 +14,12 @@ from rich.table import Table
 
 from glasshouse.base.errors import BackendError
 from glasshouse.base.flags import flags
-from glasshouse.capture.dispatching import Capture
 from glasshouse.capture.report import Explanation
-from glasshouse.cli.command import Command, echo, screen_columns
-from glasshouse.compile.executable import Program
-from glasshouse.compile.plan import PASSES, describe_c, describe_steps, passes_of
-from glasshouse.compile.program import plans_kept, programs
+from glasshouse.capture.sessions.dispatching import Capture
+from glasshouse.cli.command import Command, Script, echo, screen_columns
+from glasshouse.compile.planning.plan import PASSES, describe_c, describe_steps, passes_of
+from glasshouse.compile.programs.executable import Program
+from glasshouse.compile.programs.program import plans_kept, programs
 from glasshouse.dispatch.backend import current
 
 STAGES = ("recorded", *(name for name, _ in PASSES), "a pass of yours", "steps", "c")
@@ -94,7 +94,7 @@ def show_programs(console: Console, programs: list[Program]) -> None:
     context_settings={"ignore_unknown_options": True},
     short_help="Show the compiled Programs of a SCRIPT.",
 )
-@click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("script", type=Script())
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--program", "number", type=int, help="Which Program, by its number in the table.")
 @click.option("--stage", metavar="STAGE", help=f"What to print of it: {', '.join(STAGES)}.")
@@ -126,7 +126,7 @@ def show(script, arguments, number, stage):
     context_settings={"ignore_unknown_options": True},
     short_help="Say what was captured of a SCRIPT, and what broke.",
 )
-@click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("script", type=Script())
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--guards", is_flag=True, help="Print the guards of each entry as well.")
 @click.option("--graphs", is_flag=True, help="Print each graph as Python as well.")

@@ -11,9 +11,9 @@ from glasshouse.base import (
     type_name,
     unflatten,
 )
-from glasshouse.dispatch.value import SCALARS, Value
+from glasshouse.dispatch.arrays import SCALARS, to_array
+from glasshouse.dispatch.value import Value, adopt, as_value
 from glasshouse.ops.checks import check_integer, check_option
-from glasshouse.tensor.creation import asarray
 
 STACKABLE = (*SCALARS, np.ndarray, np.generic, Value)
 DEFAULT_DTYPES = {"b": "bool", "i": "int", "u": "int", "f": "float", "c": "complex"}
@@ -31,31 +31,44 @@ def collate(samples: list):
         >>> collate([(1.0, "a"), (2.0, "b")])[1]
         ['a', 'b']
     """
-    return to_tensors(stack_samples(samples))
+    return Collate()(samples)
 
 
 default_collate = collate  # PyTorch's name
 
 
 def default_convert(sample):
-    """The sample with its arrays as tensors; what is no array is kept.
+    """The sample with its arrays as tensors, which are copies; what is no array is kept.
 
     Shapes: leaves (*S) -> (*S).
     Example:
         >>> default_convert({"x": np.ones(2), "name": "a"})["name"]
         'a'
     """
-    return to_tensors(sample)
+    return BatchArrays().tensors(sample)
 
 
-def to_tensors(tree):
-    """`tree` with its numeric arrays as tensors on the same memory."""
-    return tree_map(to_tensor, tree)
+class BatchArrays:
+    """The arrays that batches are stacked into. They are ours, so their tensors need no copies."""
 
+    def __init__(self):
+        self.by_id: dict[int, np.ndarray] = {}
 
-def to_tensor(leaf):
-    is_array = isinstance(leaf, (np.ndarray, np.generic)) and leaf.dtype.kind not in NOT_NUMERIC
-    return asarray(leaf) if is_array else leaf
+    def empty(self, shape, dtype) -> np.ndarray:
+        """An array for a batch, its contents not set."""
+        array = np.empty(shape, dtype)
+        self.by_id[id(array)] = array
+        return array
+
+    def tensors(self, tree):
+        """`tree` with its numeric arrays as tensors: on the memory of those that `empty` made, in
+        memory of their own for others."""
+        return tree_map(self.tensor, tree)
+
+    def tensor(self, leaf):
+        if not isinstance(leaf, (np.ndarray, np.generic)) or leaf.dtype.kind in NOT_NUMERIC:
+            return leaf
+        return adopt(to_array(leaf, "collate")) if id(leaf) in self.by_id else as_value(leaf)
 
 
 def columns_of(samples: list) -> tuple[list, object]:
@@ -128,7 +141,8 @@ class Collate:
     """
 
     def __call__(self, samples: list):
-        return to_tensors(self.stack(samples))
+        arrays = BatchArrays()
+        return arrays.tensors(self.stack(samples, arrays.empty))
 
     def stack(self, samples: list, empty=np.empty):
         """The batch as arrays."""

@@ -6,6 +6,8 @@ structure with tensors at its leaves. Every piece is again a data set:
     TensorDataset(images, labels).shuffle(seed=0).map(augment, seed=0).batch(64).prefetch(workers=2)
 """
 
+from time import perf_counter_ns
+
 import numpy as np
 
 from glasshouse.base.errors import (
@@ -20,7 +22,9 @@ from glasshouse.data.composed import Composed
 from glasshouse.data.fetch import MapFetch, check_function, check_source
 from glasshouse.data.index import check_index, check_indices
 from glasshouse.data.order import random_order, read_ahead, sample_generator
+from glasshouse.dispatch.bind import watchers
 from glasshouse.dispatch.value import Value
+from glasshouse.dispatch.watch import TRANSFORMING, tell
 from glasshouse.ops.checks import check_integer
 
 __all__ = ["BatchDataset", "ConcatDataset", "Dataset", "ListDataset", "MapDataset", "MergeDataset",
@@ -184,7 +188,11 @@ class MapDataset(Dataset):
     def __getitem__(self, index):
         index = check_index("map", index, len(self))
         rng = () if self.seed is None else (sample_generator(self.seed, self.epoch, index),)
-        return self.fn(self.sources[0][index], *rng)
+        sample, begin_ns = self.sources[0][index], perf_counter_ns()
+        result = self.fn(sample, *rng)
+        if watchers:
+            tell("region", TRANSFORMING, begin_ns)
+        return result
 
 
 class TransformDataset(MapDataset):
@@ -327,7 +335,7 @@ class BatchDataset(Dataset):
         else:
             start = index * self.batch_size
             end = min(start + self.batch_size, len(self.sources[0]))
-        return self.fetch.finish(self.fetch(range(start, end)))
+        return self.fetch.tensors(range(start, end))
 
 
 class PrefetchDataset(Dataset):

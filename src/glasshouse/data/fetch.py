@@ -1,12 +1,14 @@
 """Reading batches: of data sets with an index, and of data sets that are only iterated over."""
 
 from itertools import islice
+from time import perf_counter_ns
 
 import numpy as np
 
 from glasshouse.base.errors import DTypeError, type_name
-from glasshouse.data.collate import Collate, stack_samples, to_tensors
+from glasshouse.data.collate import BatchArrays, Collate, stack_samples
 from glasshouse.data.sampler import is_defined_with, set_epoch_of
+from glasshouse.dispatch.watch import COLLATING, CONVERTING, READING, tell
 
 END = object()  # in place of a batch: there are no more
 
@@ -38,7 +40,7 @@ def read_samples(source, indices) -> list:
 
 class MapFetch:
     """Batches of a data set with an index: `fetch(indices)`. `collate` None stacks samples into
-    arrays that `empty` makes, as does a `Collate`; `finish` makes tensors of these."""
+    arrays that `empty` makes, as does a `Collate`; `tensors(indices)` makes tensors of these."""
 
     def __init__(self, source, collate=None, batched: bool = True):
         self.source, self.collate, self.batched = source, collate, batched
@@ -57,11 +59,21 @@ class MapFetch:
         return self.joined(read_samples(self.source, indices), empty)
 
     def joined(self, samples: list, empty):
-        return self.collate(samples) if self.stack is None else self.stack(samples, empty)
+        begin_ns = perf_counter_ns()
+        batch = self.collate(samples) if self.stack is None else self.stack(samples, empty)
+        tell("region", COLLATING, begin_ns)
+        return batch
 
-    def finish(self, batch):
+    def tensors(self, argument):
         """The batch with tensors for arrays, where no `collate` of the user's has made it."""
-        return to_tensors(batch) if self.as_tensors else batch
+        arrays, begin_ns = BatchArrays(), perf_counter_ns()
+        batch = self(argument, arrays.empty)
+        tell("region", READING, begin_ns)
+        if self.as_tensors:
+            begin_ns = perf_counter_ns()
+            batch = arrays.tensors(batch)
+            tell("region", CONVERTING, begin_ns)
+        return batch
 
 
 class StreamFetch(MapFetch):

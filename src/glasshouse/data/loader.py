@@ -232,7 +232,7 @@ class DataLoader:
             yield from read_ordered(pool, plan, start, self.timeout_s, self.in_order)
 
     def read_here(self, indices):
-        return self.fetch.finish(self.fetch(indices))
+        return self.fetch.tensors(indices)
 
     def read_stream(self, epoch: int, given: list[int], states: list, turn: int):
         """Yield (worker, batch, state) of a data set that is only iterated over."""
@@ -240,8 +240,8 @@ class DataLoader:
         if self.num_workers == 0:
             fetch = self.make_fetch()
             fetch.begin(epoch, *starts[0])
-            while (batch := fetch(self.batch_size)) is not END:
-                yield 0, fetch.finish(batch), fetch.state()
+            while (batch := fetch.tensors(self.batch_size)) is not END:
+                yield 0, batch, fetch.state()
             return
         with self.workers() as pool:
             pool.begin(self.seed, epoch, starts)

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from glasshouse.base import flatten, unflatten
-from glasshouse.dispatch.value import Value
-from glasshouse.tensor.creation import asarray
+from glasshouse.dispatch.arrays import to_array
+from glasshouse.dispatch.value import Value, adopt
 
 ALIGNMENT = 64  # bytes of a cache line
 LEAST_BYTES = 1 << 16
@@ -181,4 +181,4 @@ def array_at(lease: np.ndarray, place: ArrayPlace, copy: bool):
     nbytes = int(np.prod(place.shape, dtype=np.int64)) * place.dtype.itemsize
     array = lease[place.offset : place.offset + nbytes].view(place.dtype).reshape(place.shape)
     array = array.copy() if copy else array
-    return asarray(array) if place.is_tensor else array
+    return adopt(to_array(array, "DataLoader")) if place.is_tensor else array

@@ -26,12 +26,15 @@ from glasshouse.dispatch.scope import phase, scope_of
 from glasshouse.dispatch.value import (
     SCALARS,
     Value,
+    adopt,
     as_value,
     broadcast_to,
     cast,
     full,
     match,
     reshape,
+    share,
+    unshared,
     zeros,
 )
 from glasshouse.dispatch.watch import OpCall, Watcher, add_op_callback, tell

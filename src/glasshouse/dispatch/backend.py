@@ -4,13 +4,25 @@ import contextvars
 import importlib
 import pkgutil
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import numpy as np
 
-from glasshouse.base import BackendError, OptionError, Spec, suggest, user_line
+from glasshouse.base import (
+    BackendError,
+    DTypeError,
+    OptionError,
+    ShapeError,
+    Spec,
+    suggest,
+    type_name,
+    user_line,
+)
 from glasshouse.base.flags import flags
+from glasshouse.base.upper_storeys import BACKENDS
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.fallback import Fallback, FallbackCounter
 from glasshouse.dispatch.hooks import hooks
@@ -127,18 +139,60 @@ class TensorBackend:
     def replace(self, name: str, kernel) -> "Replacement":
         """Make `kernel(*payloads, **attrs)` compute the primitive `name` from now on.
         Returns a handle: `undo()` puts the old kernel back, as does leaving it as a context.
+        A result of another shape or dtype than the primitive's raises ShapeError or DTypeError.
 
         Raises: OptionError for a name that is no card, BackendError if kernel is not callable.
         """
-        find(name)
+        checked = self.checked(name, kernel, self.spec_of)
+        handle = Replacement(self.kernels, name, self.kernels[name])
+        self.kernels[name] = checked
+        return handle
+
+    def checked(self, name: str, kernel, spec_of: Callable) -> "ReplacingKernel":
+        """A user's function for a primitive, whose results are checked."""
+        primitive = find(name)
         if not callable(kernel):
             raise BackendError("replace", f"a function for {name!r}", repr(kernel), "Pass one.")
-        handle = Replacement(self.kernels, name, self.kernels[name])
-        self.kernels[name] = kernel
-        return handle
+        return ReplacingKernel(primitive, kernel, spec_of)
 
     def __repr__(self):
         return f"<backend {self.name} on {self.device}>"
+
+
+@dataclass(frozen=True)
+class ReplacingKernel:
+    """A user's function in the place of a primitive's kernel: each result is checked."""
+
+    primitive: Any
+    function: Callable
+    spec_of: Callable
+
+    def __call__(self, *data, **attrs):
+        out = self.function(*data, **attrs)
+        expected = self.primitive.infer(*map(self.spec_of, data), **attrs)
+        if self.primitive.num_outputs == 1:
+            self.check(expected, out)
+        elif not isinstance(out, tuple) or len(out) != len(expected):
+            self.refuse(ShapeError, f"a tuple of {len(expected)} results", type_name(out))
+        else:
+            for spec, part in zip(expected, out, strict=True):
+                self.check(spec, part)
+        return out
+
+    def check(self, expected: Spec, out) -> None:
+        """Raises: ShapeError, DTypeError"""
+        try:
+            result_spec = self.spec_of(out)
+        except (AttributeError, TypeError):
+            self.refuse(DTypeError, f"an array {expected}", type_name(out))
+        if result_spec.shape != expected.shape:
+            self.refuse(ShapeError, f"a result of shape {expected.shape}", result_spec.shape)
+        if result_spec.dtype != expected.dtype:
+            self.refuse(DTypeError, f"a result of {expected.dtype.name}", result_spec.dtype.name)
+
+    def refuse(self, kind: type[ShapeError | DTypeError], expected: str, got) -> NoReturn:
+        where = f"the function that replaces {self.primitive.name}"
+        raise kind(where, expected, got, "Return what the card's infer says.")
 
 
 class Replacement(AbstractContextManager):
@@ -168,7 +222,7 @@ class Default:
 
 
 def builtin_names() -> list[str]:
-    package = importlib.import_module("glasshouse.backends")
+    package = importlib.import_module(BACKENDS)
     return [module.name for module in pkgutil.iter_modules(package.__path__)]
 
 
@@ -177,7 +231,7 @@ def builtin_class(engine: str) -> type[TensorBackend]:
 
     Raises: BackendError if the module has none.
     """
-    module = importlib.import_module(f"glasshouse.backends.{engine}")
+    module = importlib.import_module(f"{BACKENDS}.{engine}")
     for member in vars(module).values():
         is_backend = isinstance(member, type) and issubclass(member, TensorBackend)
         if is_backend and vars(member).get("name") == engine:
@@ -189,7 +243,7 @@ def builtin_class(engine: str) -> type[TensorBackend]:
 
 def plugin_names() -> dict[str, Any]:
     metadata = importlib.import_module("importlib.metadata")  # 20 ms: only when it is needed
-    return {p.name: p for p in metadata.entry_points(group="glasshouse.backends")}
+    return {p.name: p for p in metadata.entry_points(group=BACKENDS)}
 
 
 def available() -> list[str]:

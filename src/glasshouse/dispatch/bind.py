@@ -13,6 +13,7 @@ from glasshouse.base.errors import DTypeError, TransformError, type_name
 from glasshouse.base.flags import flags
 from glasshouse.dispatch.call import call_of, calls, source_call
 from glasshouse.dispatch.hooks import PythonReplay, hooks
+from glasshouse.dispatch.shared_arrays import shared_arrays
 
 thread_numbers = itertools.count()
 
@@ -38,8 +39,10 @@ class State(threading.local):
         self.records = True
         self.scope: Any = None  # the running module's Scope
         self.phase = "forward"
-        self.recompute: Any = None  # what backward makes again: a remat.passes RecomputeRequest
+        self.function = ""  # the composed function that runs, which the user called
+        self.recompute: Any = None  # what backward makes again: a RecomputeRequest of `graph`
         self.region: Any = None  # of a checkpoint: its number
+        self.region_contexts: tuple = ()  # of a checkpoint's second run, by its function
         self.saved_hooks: Any = None  # (pack(tensor, entry), unpack) of what the tape saves
         self.thread = next(thread_numbers)  # unlike idents, never given again
         self.seq = -1  # number on the tape of the call that is being differentiated
@@ -79,6 +82,7 @@ def run(primitive, args, attrs):
     data = [arg.payload if arg.backend is backend else move(arg, backend) for arg in args]
     out = backend.run(call, data, attrs)
     if flags.verify:
+        shared_arrays.check(call.name, data)
         check_result(call, backend, out)
     single = primitive.num_outputs == 1
     result = box(out, call.out, backend) if single else box_all(out, call.out, backend)
@@ -92,7 +96,7 @@ def run(primitive, args, attrs):
     return result
 
 
-PythonReplay.run = staticmethod(run)
+PythonReplay.run, PythonReplay.state = staticmethod(run), state
 hooks.replay_by(PythonReplay)
 
 

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from glasshouse.base.interpreter import NAMED
 from glasshouse.base.shape import Spec
 
 MATRIX = ("matmul", "conv", "conv_data_grad", "conv_weight_grad")
@@ -52,22 +53,32 @@ class Cost(NamedTuple):
 NO_COST = Cost(0, 0, 0, 0, 0)
 
 
-class PseudoPrimitive:
-    """What stands for a primitive where a recording or graph has what is no card's."""
+class NamedPrimitive:
+    """A placeholder primitive for calls without a card: an operator of a `library`, or one that was
+    read from a trace. It has no rules and no cost model."""
 
-    kind, num_outputs, vjp, exact_flops, complex_flops = "pseudo", 1, None, None, 1
+    num_outputs, vjp, exact_flops, complex_flops = 1, None, None, 1
     parts, traits = None, frozenset[str]()
 
-    def __init__(self, name: str, ref):
-        self.name, self.ref = name, ref
+    def __init__(self, name: str, kind: str, library: str = ""):
+        self.name, self.kind, self.library = name, kind, library
 
     def flops(self, *specs, **attrs) -> int:
+        """0: such a call carries its own cost, if it has one."""
         return 0
 
     bytes = flops
 
     def __repr__(self):
-        return f"<pseudo-primitive {self.name}>"
+        return f"<{self.kind} {self.name}>"
+
+
+class PseudoPrimitive(NamedPrimitive):
+    """A placeholder for recorded work that no card describes."""
+
+    def __init__(self, name: str, ref):
+        super().__init__(name, "pseudo")
+        self.ref = ref
 
     def __reduce__(self):
         return find_pseudo_primitive, (self.name,)
@@ -101,7 +112,7 @@ class Call:
         self.is_collective = bool(attrs) and involves_others(primitive, attrs)
         self.number = next(numbers)
         self.reads: dict[tuple[bool, ...], tuple] = {}  # by which operands are tracked
-        self.pulls: dict = {}  # how its derivative is replayed, see compile/replay.py
+        self.pulls: dict = {}  # how its derivative is replayed, see compile/programs/replay.py
         self.cached_cost: Cost | None = None
 
     @property
@@ -187,7 +198,7 @@ def drop_unused_calls() -> None:
     entries = list(calls.items())
     while entries:
         key, call = entries.pop()
-        if sys.getrefcount(call) <= 3:  # in `calls`, in `call`, in the argument
+        if sys.getrefcount(call) <= NAMED + 1:  # in `calls`
             del calls[key]
         del call
     CallLimit.now = max(MOST_CALLS, 2 * len(calls))

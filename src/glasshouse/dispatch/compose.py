@@ -5,11 +5,18 @@ the arguments and on what is in force, never on contents. Once such a call was m
 native/replay.c makes the same primitive calls without running the Python between them."""
 
 import functools
+import sys
 
 from glasshouse.dispatch.hooks import hooks
 from glasshouse.dispatch.spelling import takes_names_of_pytorch
 
-composed_functions: dict[str, list] = {}  # all of them as they were written, by their names
+packages: dict[str, set[str]] = {}  # those around the modules of composed functions, by their name
+
+
+def packages_around(module: str) -> list[str]:
+    """The packages in which a module lies, down to its storey: "a.b" and "a.b.c" of "a.b.c.d"."""
+    parts = module.split(".")
+    return [".".join(parts[:count]) for count in range(2, len(parts))]
 
 
 def composed(fn=None, *, scalars: bool = False):
@@ -17,11 +24,13 @@ def composed(fn=None, *, scalars: bool = False):
     is written to, no value read, no random number drawn; calls with what does not fit (arrays,
     lists, tensors of a transform) run as they are. `scalars`: a Python float among the arguments
     becomes a scalar operand as it is, so that another one needs no new calls. Arguments may have
-    the names that PyTorch gives them (`dim` for `axis`)."""
+    the names that PyTorch gives them (`dim` for `axis`). Nodes note the name of the outermost
+    one that they were recorded in."""
     if fn is None:
         return functools.partial(composed, scalars=scalars)
-    what = (fn if scalars else takes_names_of_pytorch(fn)), scalars
-    composed_functions.setdefault(fn.__name__, []).append(fn)
+    name = sys.intern(fn.__name__)
+    packages.setdefault(name, set()).update(packages_around(fn.__module__))
+    what = (fn if scalars else takes_names_of_pytorch(fn)), scalars, name
 
     @functools.wraps(fn)
     def call(*args, **named):
@@ -30,5 +39,10 @@ def composed(fn=None, *, scalars: bool = False):
     return call
 
 
+def is_public(name: str) -> bool:
+    """Whether users call a composed function by this name: its package exports it."""
+    return any(hasattr(sys.modules.get(package), name) for package in packages.get(name, ()))
+
+
 CALL = composed(lambda: None).__code__  # of all composed functions, as stacks have it
-composed_functions.clear()
+packages.clear()

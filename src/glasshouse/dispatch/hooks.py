@@ -34,7 +34,7 @@ class Hooks:
     optimize: Callable  # optimize(...) -> a decorator that captures
 
     run: Callable  # run(primitive, args, attrs) -> the result, with no mode left
-    compose: Callable  # compose((fn, scalars), args, named), see dispatch/compose.py
+    compose: Callable  # compose((fn, scalars, name), args, named), see dispatch/compose.py
     pull: Callable  # pull(entry, cotangents, create_graph) -> [(parent, cotangent)] | None
     mark_needed: Callable  # mark_needed(pending, wanted) -> which nodes are needed | None
     release: Callable  # release(nodes): computed, they let go of their operands
@@ -53,12 +53,21 @@ hooks = Hooks()
 class PythonReplay:
     """What replays nothing, and has Python do all: the slow clear twin of native/replay.c."""
 
-    run: Callable  # set by dispatch/bind.py
+    run: Callable  # set by dispatch/bind.py, as is
+    state: Any  # what a thread has in force
     events = None
 
     @staticmethod
     def compose(what, args: tuple, named: dict):
-        return what[0](*args, **named)
+        now = PythonReplay.state.__dict__
+        is_inner = now["function"] or not what[2]
+        if is_inner:
+            return what[0](*args, **named)
+        now["function"] = what[2]
+        try:
+            return what[0](*args, **named)
+        finally:
+            now["function"] = ""
 
     @staticmethod
     def pull(entry, cotangents: dict, create_graph: bool):

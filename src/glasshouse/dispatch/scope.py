@@ -17,12 +17,14 @@ from glasshouse.dispatch.watch import tell
 
 class Origin(NamedTuple):
     """Where a call comes from: path of the calling module, pass, position in the recording;
-    `rerun` counts the runs of checkpointed regions up to there."""
+    `rerun` counts the runs of checkpointed regions up to there; `function` is the composed function
+    that made it, once it is part of a graph."""
 
     module: str = ""
     phase: str = ""
     place: int = -1
     rerun: int = 0
+    function: str = ""
 
 
 NOWHERE = Origin()
@@ -62,6 +64,8 @@ class Scope:
 
 
 outermost: dict[int, Scope] = {}
+# Copies that run in the place of a module, which have its name: a weak reference to the module.
+originals: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 outside = Origins("")
 
 
@@ -104,6 +108,7 @@ def forget(ref, key: int, _) -> None:
 def name_within(parent, module) -> str | None:
     if parent is None or module is None:
         return None
+    module = originals.get(module, lambda: module)()
     return next((name for name, inner in parent.named_modules() if inner is module), None)
 
 

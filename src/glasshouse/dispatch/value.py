@@ -4,18 +4,33 @@ The operators live here, not on Tensor, so that the rules of the cards can use t
 of value. An operator promotes dtypes, broadcasts shapes, and binds one primitive."""
 
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
-from glasshouse.base import DTypeError, Shape, ShapeError, Spec, broadcast_shapes, type_name
+from glasshouse.base import (
+    DTypeError,
+    OptionError,
+    Shape,
+    ShapeError,
+    Spec,
+    broadcast_shapes,
+    type_name,
+)
 from glasshouse.base import dtype as dtypes
-from glasshouse.base.dtype import DType, inexact_dtype, promote, promote_scalar
-from glasshouse.dispatch.bind import bind
+from glasshouse.base.dtype import DType, accumulation_dtype, inexact_dtype, promote, promote_scalar
+from glasshouse.dispatch.arrays import (
+    COPIED,
+    SCALARS,
+    leaf_types,
+    on_memory_of,
+    reject_foreign,
+    to_array,
+)
+from glasshouse.dispatch.bind import bind, box
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.primitive import primitives
-
-SCALARS = (bool, int, float, complex)
-FOREIGN = frozenset(("torch", "jax", "jaxlib", "tensorflow", "tinygrad"))
+from glasshouse.dispatch.shared_arrays import shared_arrays
 
 
 def of_card(name: str):
@@ -53,17 +68,19 @@ def true_divide(lhs, rhs):
 
 def floor_divide(lhs, rhs):
     """The largest integers not above lhs / rhs; for floats by the quotient of lhs - remainder,
-    exact where floor(lhs / rhs) rounds up.
+    exact where floor(lhs / rhs) rounds up, or where lhs / rhs underflows.
 
     Source: Python's float floor division.
     """
     if not lhs.dtype.is_floating:
         return bind(primitives["div"], (lhs, rhs), {})
+    dtype = lhs.dtype
+    lhs, rhs = (cast(x, accumulation_dtype(dtype)) for x in (lhs, rhs))
     quotient = lhs / rhs
     exact = bind(primitives["round"], ((lhs - lhs % rhs) / rhs,), {})
     floor = bind(primitives["floor"], (quotient,), {})
-    special = (quotient - quotient != 0) | (floor == 0) | (rhs - rhs != 0)
-    return bind(primitives["where"], (special, floor, exact), {})
+    special = (quotient - quotient != 0) | ((floor == 0) & (exact == 0)) | (rhs - rhs != 0)
+    return cast(bind(primitives["where"], (special, floor, exact), {}), dtype)
 
 
 @composed(scalars=True)
@@ -243,7 +260,8 @@ def zeros(spec):
 
 
 def as_value(x, dtype: DType | None = None, where: str = "asarray"):
-    """`x` as a Value: unchanged if it is one, else a constant made of a scalar, array or list.
+    """`x` as a Value: unchanged if it is one, else a constant made of a scalar, array or list. The
+    memory of an array is copied here, so that writing to it later changes no value.
 
     Raises: DTypeError for tensors of other libraries and for what is not numeric.
     """
@@ -261,25 +279,46 @@ def as_value(x, dtype: DType | None = None, where: str = "asarray"):
     if dtype is not None and array.dtype != dtype.np:
         with np.errstate(all="ignore"):
             array = array.astype(dtype.np)
+    elif not isinstance(x, COPIED):
+        array = array.copy()
+    return adopt(array)
+
+
+def adopt(array: np.ndarray):
+    """A Value on an array of ours, without a copy: nobody may write to its memory any more. Each
+    array that becomes a value passes here: those of users as copies (`as_value`) or, where they ask
+    for it, shared (`share`)."""
     return bind(primitives["constant"], (), {"value": array})
 
 
-def leaf_types(x) -> set[type]:
-    """The types of what is in a nested list, or of `x` itself."""
-    if not isinstance(x, (list, tuple)):
-        return {type(x)}
-    kinds = set(map(type, x))
-    if any(issubclass(kind, (list, tuple)) for kind in kinds):
-        return set().union(*map(leaf_types, x))
-    return kinds
+def share(x, where: str, dtype: DType | None = None):
+    """A Value on the memory of an array of the user's, who has to leave it unchanged while the
+    value is in use: under GH_VERIFY calls that read it check that.
+
+    Raises: OptionError where a copy would be needed.
+    """
+    reject_foreign(where, {type(x)})
+    array = None if isinstance(x, COPIED) else to_array(x, where)
+    fits = array is not None and (dtype is None or array.dtype == dtype.np)
+    if array is None or not fits or not on_memory_of(array, x):
+        what = type_name(x) if array is None else f"{type_name(x)} of {np.asarray(x).dtype}"
+        got = what if dtype is None else f"{what} for dtype {dtype}"
+        raise OptionError(where, "data that needs no copy", got, "Leave copy at None.")
+    value = adopt(array.view())
+    payload = ordinary(value).payload
+    if not isinstance(payload, Spec):  # a backend that computes nothing keeps no array
+        shared_arrays.add(payload, array, where)
+    return value
 
 
-def reject_foreign(where: str, kinds) -> None:
-    for kind in kinds:
-        if kind.__module__.partition(".")[0] in FOREIGN:
-            expected = "a Glasshouse tensor, NumPy array or number"
-            fix = "Convert it with gh.from_dlpack."
-            raise DTypeError(where, expected, f"{kind.__module__}.{kind.__name__}", fix)
+def unshared(x: Value):
+    """`x`, or the same with memory of its own if it stands on an array of the user's."""
+    if x.mode is not None or not shared_arrays.has(x.payload):
+        return x
+    backend: Any = x.backend
+    own = box(backend.from_numpy(backend.to_numpy(x.payload).copy()), x.spec, backend)
+    own.tape_entry, own.slot = x.tape_entry, x.slot
+    return own
 
 
 def join(where: str, items: list[Value]):
@@ -290,41 +329,6 @@ def join(where: str, items: list[Value]):
         raise ShapeError(where, expected, ", ".join(str(item.shape) for item in items), fix)
     rows = tuple(reshape(cast(item, dtype), (1, *item.shape)) for item in items)
     return bind(primitives["concatenate"], rows, {"axis": 0})
-
-
-def is_ragged(x) -> bool:
-    """Whether nested lists, perhaps of arrays, differ in length or depth, so that they are none."""
-    level = [x]
-    while True:
-        lengths = {len(part) if has_parts(part) else None for part in level}
-        if len(lengths) != 1 or None in lengths:
-            return len(lengths) > 1
-        level = [part for parts in level for part in parts]
-
-
-def has_parts(x) -> bool:
-    return isinstance(x, (list, tuple)) or getattr(x, "ndim", 0) > 0
-
-
-def to_array(x, where: str, dtype: DType | None = None) -> np.ndarray:
-    """`x` as a NumPy array of a dtype that we have; Python numbers in `dtype`, if they fit."""
-    reject_foreign(where, {type(x)})
-    python = isinstance(x, (*SCALARS, list, tuple))
-    try:
-        with np.errstate(all="ignore"):
-            array = np.asarray(x, dtype.np if python and dtype is not None else None)
-        native = dtypes.from_numpy_dtype(array.dtype).np
-    except (ValueError, TypeError, OverflowError):
-        if is_ragged(x):
-            expected = "nested lists of equal lengths"
-            got = "a ragged list"
-            raise ShapeError(where, expected, got, "Pad the rows to one length.") from None
-        wanted = "numbers or a numeric array" if dtype is None else f"numbers that fit {dtype.name}"
-        fix = "Convert it to numbers first." if dtype is None else "Choose another dtype."
-        raise DTypeError(where, wanted, f"{type_name(x)} {str(x)[:40]!r}", fix) from None
-    if array.dtype.num != native.num or not array.dtype.isnative:  # e.g. big-endian, ulonglong
-        array = array.astype(native)
-    return array
 
 
 def cast(x: Value, dtype: DType):
@@ -339,6 +343,14 @@ def reshape(x: Value, shape: Shape):
     if x.spec.shape == shape:
         return x
     return bind(primitives["reshape"], (x,), {"shape": shape})
+
+
+def section(x: Value, axis: int, start: int, stop: int, step: int = 1):
+    """The elements from `start` to before `stop` along one axis."""
+    starts, stops, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
+    starts[axis], stops[axis], steps[axis] = start, stop, step
+    bounds = {"starts": tuple(starts), "stops": tuple(stops), "steps": tuple(steps)}
+    return bind(primitives["slice"], (x,), bounds)
 
 
 def broadcast_to(x: Value, shape: Shape, where: str = "broadcast_to"):

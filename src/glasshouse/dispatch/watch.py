@@ -17,9 +17,15 @@ from glasshouse.base.interrupts import Living
 from glasshouse.dispatch.bind import Watchers, state, timers, watchers
 
 WAITING = "data"  # the region in which a loop waits for its next batch
+READING = "read samples"  # that in which a loader reads a batch in this process
+TRANSFORMING = "transform"  # that in which the fields of a sample are transformed
+COLLATING = "collate"  # that in which samples become a batch
+CONVERTING = "copy to tensors"  # that in which the arrays of a batch become tensors
 COMPILING = "compile"  # that in which a Program is made
 CAPTURING = "TorchDynamo"  # that in which TorchDynamo traces Python and has its graph compiled
+TRACING = "capture"  # that in which `gh.optimize` follows Python and has its graph compiled
 CAPTURED = "captured graph"  # that in which one runs which makes some calls as they are
+COMPILED = "compiled graph"  # that in which the forward pass of a compiled region runs
 RECEIVING = "receive"  # that in which a stage of a pipeline waits for what another one gives it
 LOOKING = "profiler"  # that in which something is worked out for watchers, and the program stands
 
@@ -72,8 +78,12 @@ class Watcher:
 
     wants_begin = True  # False: `op` is told no time; nor is it told of pulls and Program runs
     replayed: Any = None
-    # Libraries tell it `library_memory(kind, address, nbytes, tag)`: "alloc", "free", or "existed".
+    # Libraries tell it `library_memory(kind, address, nbytes, tag, spec)`: what they hand out
+    # ("alloc") and take back ("free"), and what was there before ("existed"), with its shape.
     wants_allocations = False
+    # Whether a library shall note what its operators call; how to read that, in the end.
+    wants_inner_operators, read_inner_operators = False, None
+    unwatched_threads: Any = ()  # names of those whose calls of a library nobody can tell
 
     def watch(self) -> None:
         watchers.append(self)
@@ -91,8 +101,9 @@ class Watcher:
     def module(self, scope, begin_ns: int) -> None:
         """A module's forward ended."""
 
-    def region(self, name: str, begin_ns: int) -> None:
-        """A backward, recompute or optimizer pass ended, a compilation, or waiting for data."""
+    def region(self, name: str, begin_ns: int, seq: int = -1) -> None:
+        """A backward, recompute or optimizer pass ended, a compilation, or waiting for data; or a
+        compiled graph, whose node of autograd has the number `seq`."""
 
     def annotation(self, name: str, begin_ns: int) -> None:
         """A region that the user named ended."""

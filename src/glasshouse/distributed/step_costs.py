@@ -5,11 +5,11 @@ from contextlib import contextmanager
 
 from glasshouse.analyze.meta import meta
 from glasshouse.analyze.step import step
-from glasshouse.analyze.step_costs import StepCosts
+from glasshouse.analyze.step_costs import StepAnalysis
 from glasshouse.base.processes import threads_of_ranks
-from glasshouse.compile.target import target_for
-from glasshouse.compile.toolchain import threads_used
-from glasshouse.distributed.simulated import simulated
+from glasshouse.compile.building.toolchain import threads_used
+from glasshouse.compile.lowering.target import target_for
+from glasshouse.distributed.transports.simulated import simulated
 from glasshouse.tensor import random
 
 
@@ -20,7 +20,7 @@ def step_costs(
     ranks: Iterable[int] | None = None,
     transport: str = "local",
     **options,
-) -> list[StepCosts]:
+) -> list[StepAnalysis]:
     """What a step costs on each rank of a world of `size`, or on some `ranks` of it: peak memory,
     bytes sent, FLOPs, time. Neither the other ranks nor the model's memory need be there. Ranks
     compute with as many threads as `glasshouse launch` gives them; over "mpi", with all of this

@@ -1,6 +1,7 @@
 """A short training loop, what is called on its way, and estimators for scikit-learn (by name:
 `from glasshouse.fit.estimator import Classifier`). Nobody has to use it."""
 
+from glasshouse.fit import calling
 from glasshouse.fit.callbacks import Callback, CSVLog, EarlyStopping, Progress, TensorBoard
 from glasshouse.fit.checkpoints import Checkpoint
 from glasshouse.fit.loop import fit

@@ -7,7 +7,7 @@ from glasshouse.autograd import no_grad
 from glasshouse.base.errors import ShapeError
 from glasshouse.capture import optimize
 from glasshouse.dispatch.value import Value
-from glasshouse.distributed.replicate import no_sync
+from glasshouse.distributed.replicas.replicate import no_sync
 from glasshouse.fit.callbacks import Callback
 from glasshouse.fit.run import FitRun, History
 from glasshouse.ops.checks import check_integer, check_path, check_type
@@ -36,12 +36,14 @@ def fit(
     all ranks; those callbacks that write do so on the first.
 
     `resume` is a file of `Checkpoint`, also one made in the middle of an epoch, or its folder,
-    where there need be none yet. The run goes on with the bits of one that was never stopped, if
+    which may be empty yet; one that does not exist is refused, unless a `Checkpoint` of this run
+    makes it. The run goes on with the bits of one that was never stopped, if
     all is built as it was then, the data is a DataLoader (other data is read again up to that
     place), and random numbers are gh.random's.
 
     Raises: OptionError, DTypeError for what does not fit together; CheckpointError for a file that
-        is no run of these objects; ShapeError for batches or losses of another form.
+        is no run of these objects, or does not exist; ShapeError for batches or losses of another
+        form; GradError after the first step whose loss is NaN.
     Example:
         >>> x = np.linspace(-1, 1, 8, dtype=np.float32)[:, None]
         >>> data = gh.data.DataLoader(gh.data.TensorDataset(x, 2 * x), batch_size=4)
@@ -76,6 +78,7 @@ def train_epoch(run: FitRun, step) -> None:
         for (loss, scores), (_, target, _) in zip(step(run, group), group, strict=True):
             run.meters.update(loss, scores, target)
         run.steps += 1
+        run.check_number()
         run.step_schedule("step")
         run.seconds = time.perf_counter() - started
         run.call(Callback.on_step)

@@ -9,6 +9,7 @@ from pathlib import Path
 from glasshouse.base.errors import (
     CheckpointError,
     DTypeError,
+    GradError,
     OptionError,
     ShapeError,
     suggest,
@@ -18,7 +19,7 @@ from glasshouse.base.tree import flatten, tree_map
 from glasshouse.dispatch.autocast import autocast as autocast_mode
 from glasshouse.dispatch.value import Value
 from glasshouse.distributed import BatchShare, all_gather_object, mesh, part_of_rank, share_of
-from glasshouse.distributed.replicate import is_replicated, replicate
+from glasshouse.distributed.replicas.replicate import is_replicated, replicate
 from glasshouse.fit.callbacks import Callback
 from glasshouse.interop.checkpoint import detached, load_checkpoint
 from glasshouse.metrics import Average, Metric
@@ -127,8 +128,9 @@ class FitRun:
     ):  # fmt: skip
         self.model = check_type("fit", model, Module, "a Module as model", "Subclass nn.Module.")
         self.data = part_of_rank(check_batches("data", data))
-        self.validation = None if validation is None else check_batches("validation", validation)
-        self.validation = part_of_rank(self.validation)
+        self.validation = None
+        if validation is not None:
+            self.validation = part_of_rank(check_batches("validation", validation))
         self.loss = loss
         if not callable(loss) or isinstance(loss, type):
             got = f"the class {loss.__name__}" if isinstance(loss, type) else type_name(loss)
@@ -264,8 +266,9 @@ class FitRun:
     def resume(self, path: Path) -> None:
         """Go on from the file at `path`; from the last in a folder, if there is any."""
         if path.suffix != ".safetensors":
-            path = path / LAST
+            folder, path = path, path / LAST
             if not path.exists():
+                self.check_folder(folder)
                 return
         metrics = load_checkpoint(path)["metrics"]
         if not isinstance(metrics, dict) or "fit" not in metrics:
@@ -280,6 +283,27 @@ class FitRun:
             random_state=random.default_generator(),
         )
         self.load_state_dict(metrics["fit"])
+
+    def check_folder(self, folder: Path) -> None:
+        """A folder without a checkpoint exists, or is the one that this run saves to.
+
+        Raises: CheckpointError
+        """
+        saved_to = (getattr(callback, "folder", None) for callback in self.callbacks)
+        if not folder.is_dir() and all(x is None or Path(x) != folder for x in saved_to):
+            expected = "resume to be a file or folder of Checkpoint"
+            fix = "Check the path, or pass Checkpoint of this folder as a callback."
+            raise CheckpointError("fit", expected, f"{str(folder)!r}, which does not exist", fix)
+
+    def check_number(self) -> None:
+        """The loss so far is no NaN. A GradScaler leaves out steps whose gradients are not finite.
+
+        Raises: GradError
+        """
+        if math.isnan(self.meters.metrics["loss"].value()) and not self.scaler.enabled:
+            got = f"nan in step {self.steps} (epoch {len(self.history) + 1})"
+            fix = "Check the data for nan, lower the learning rate, or set clip_norm."
+            raise GradError("fit", "a loss that is a number", got, fix)
 
     def hold(self) -> dict:
         """The state of the whole run now, which goes on: what `save_checkpoint` takes."""

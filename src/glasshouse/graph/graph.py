@@ -15,6 +15,8 @@ from glasshouse.dispatch.scope import NOWHERE, Origin
 from glasshouse.graph.node import Node
 from glasshouse.graph.record import Recording, fill_scalar
 
+AFTER_FORWARD = ("backward", "recompute", "optimizer")  # phases
+
 
 class Graph:
     """Nodes in topological order, and which are outputs. `emit` returns the node of an equal call,
@@ -54,6 +56,7 @@ class Graph:
         kept = needed_nodes(self)
         if len(kept) == len(self.nodes):
             return
+        self.stored = {i for i, node in enumerate(kept) if node.number in self.stored}
         self.nodes, self.by_key, self.simplest = kept, {}, set()
         for number, node in enumerate(kept):
             node.number = number
@@ -78,7 +81,7 @@ def graph_of(recording: Recording) -> Graph:
         operands = [nodes[x.number] if x.value is None else leaves[id(x)] for x in node.inputs]
         reruns += node.origin.phase == "recompute" != phase
         phase = node.origin.phase
-        graph.origin = Origin(node.origin.module, phase, place, reruns)
+        graph.origin = Origin(node.origin.module, phase, place, reruns, node.function)
         call = node.call
         if node.scalar is not None:
             call = call_of(call.primitive, (), {**call.attrs, "number": scalars}, call.out)
@@ -86,6 +89,11 @@ def graph_of(recording: Recording) -> Graph:
         nodes.append(graph.emit_call(call, operands))
     graph.outputs = [nodes[i] for i in recording.outputs]
     return graph
+
+
+def is_backward(node: Node) -> bool:
+    """Whether a node belongs to a pass after the forward pass."""
+    return node.origin.phase in AFTER_FORWARD
 
 
 def users_of(nodes) -> dict[int, list[Node]]:
@@ -119,6 +127,7 @@ def transform(graph: Graph, rule) -> Graph:
         new.origin = node.origin
         new_nodes[node.number] = rule(new, node, tuple([new_nodes[x.number] for x in node.inputs]))
     new.outputs = [new_nodes[node.number] for node in graph.outputs]
+    new.stored = {new_nodes[number].number for number in graph.stored if number in new_nodes}
     return new
 
 

@@ -18,21 +18,25 @@ PACK = {"bool": "<q", "int": "<q", "uint": "<Q", "float": "<d"}
 
 class Node:
     """One call: `inputs` are its operands, `origin` says where it comes from, `number` its position
-    in the recording or graph. `scalar` is the packed value of a `full` from outside; `owned` says
-    that the memory of `value` is ours, and may be written when nobody else refers to it; `event` is
-    what a watcher noted of it, and unset without one."""
+    in the recording or graph, `function` the composed function that recorded it. `scalar` is the
+    packed value of a `full` from outside; `owned` says that the memory of `value` is ours, and may
+    be written when nobody else refers to it; `event` is what a watcher noted of it, and unset
+    without one."""
 
-    __slots__ = "call inputs spec origin number value scalar owned event __weakref__".split()
+    __slots__ = (
+        "call inputs spec origin function number value scalar owned event __weakref__".split()
+    )
     call: Any  # Call; None for an array from outside
     inputs: Any  # a sequence of nodes
     spec: Any  # Spec, or a tuple of them
+    function: str
     value: Any  # np.ndarray | None
     scalar: bytes | None
     event: int
 
     def __init__(self, call: Call, inputs=(), origin: Origin = NOWHERE, number: int = -1):
         self.call, self.inputs, self.spec = call, inputs, call.out
-        self.origin, self.number = origin, number
+        self.origin, self.number, self.function = origin, number, ""
         self.value = self.scalar = None
         self.owned = False
 

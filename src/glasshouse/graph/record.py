@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from glasshouse.base import Spec, float32
+from glasshouse.base.interpreter import NAMED
 from glasshouse.dispatch import hooks, primitives, state
 from glasshouse.dispatch.call import Call, call_from_outside
 from glasshouse.dispatch.scope import origin_of
@@ -50,6 +51,7 @@ class Recorder(threading.local):
     def record(self, call: Call, inputs) -> Node:
         """A node for the call, which waits."""
         node = Node(call, inputs, origin_of(state.scope, state.phase))
+        node.function = state.function
         self.pending.append(node)
         return node
 
@@ -80,6 +82,11 @@ def with_ancestors(wanted, limit: float = float("inf")) -> list[Node]:
             stack.append((node, True))
             stack.extend((parent, False) for parent in node.inputs)
     return order
+
+
+def may_refuse(node: Node) -> bool:
+    """Whether a call has indices, one of which may be outside of the axis."""
+    return node.op in INDEXED and node.inputs[1].spec.size > 0
 
 
 def describe(pending: list[Node], wanted=()) -> Recording | None:
@@ -122,8 +129,7 @@ def mark_needed(pending: list[Node], uses: list[int], wanted) -> list[int]:
         node = pending[i]
         if node.value is not None:
             continue
-        # The list, the name `node` and the argument of getrefcount are three references.
-        if sys.getrefcount(node) - uses[i] > 3:
+        if sys.getrefcount(node) - uses[i] > NAMED + 1:  # in the list
             needed[i] = 2
         if not needed[i] and node.call.is_collective:
             needed[i] = 1
@@ -180,8 +186,9 @@ def donated_leaves(nodes: list[Node], leaves: list[Node]) -> list[int]:
     donated = []
     for number in range(len(leaves)):
         leaf = leaves[number]
-        # Inside: the list `leaves`, the name `leaf`, the argument, the operand's uses.
-        if leaf.owned and sys.getrefcount(leaf) - uses[id(leaf)] <= 3 and is_unshared(leaf):
+        # Inside: the list `leaves`, the operand's uses.
+        count = sys.getrefcount(leaf) - uses[id(leaf)]
+        if leaf.owned and count <= NAMED + 1 and is_unshared(leaf):
             donated.append(number)
     return donated
 
@@ -245,18 +252,24 @@ def compute(recording: Recording, ends_ns: list[int] | None = None) -> list[np.n
     return [np.asarray(values[i]) for i in recording.outputs]
 
 
-def peek(node: Node, limit: int) -> np.ndarray | None:
-    """The value of a node to which few waiting ones lead, no products or collectives among them,
-    which keep waiting; else None."""
-    order = with_ancestors([node], limit)
-    costly = (isinstance(x.spec, tuple) or x.call.host or x.call.cost.matrix_flops for x in order)
-    if not order or any(costly) or any(x.call.is_collective for x in order):
+def value_of(order: list[Node]) -> np.ndarray | None:
+    """The value of the last of some nodes in topological order, which keep waiting; None for
+    none."""
+    if not order:
         return None
     values: dict[int, np.ndarray] = {}
     for x in order:
         operands = [values[id(y)] if y.value is None else y.value for y in x.inputs]
         values[id(x)] = compute_node(x, operands)
-    return np.asarray(values[id(node)])
+    return np.asarray(values[id(order[-1])])
+
+
+def cheap_ancestors(node: Node, limit: int) -> list[Node]:
+    """A node and the waiting ones that lead to it, in topological order; none if they are more than
+    `limit`, or products or collectives are among them."""
+    order = with_ancestors([node], limit)
+    costly = (isinstance(x.spec, tuple) or x.call.host or x.call.cost.matrix_flops for x in order)
+    return [] if any(costly) or any(x.call.is_collective for x in order) else order
 
 
 def compute_node(node: Node, operands):

@@ -11,10 +11,9 @@ import numbers
 import numpy as np
 
 from glasshouse.base import CheckpointError, DTypeError, tree_map, type_name
-from glasshouse.dispatch.value import Value
+from glasshouse.dispatch.value import Value, adopt
 from glasshouse.interop.safetensors import read_safetensors, serialize, write_whole
 from glasshouse.ops.checks import check_path
-from glasshouse.tensor.creation import asarray
 
 FORMAT, VERSION = "glasshouse.checkpoint", 1
 
@@ -140,7 +139,7 @@ def decode(x, arrays: dict):
     if not isinstance(x, dict):
         return x
     kinds = {
-        "$tensor": lambda name: asarray(arrays[name]),
+        "$tensor": lambda name: adopt(arrays[name]),
         "$array": arrays.__getitem__,
         "$float": float,
         "$tuple": lambda items: tuple(decode(item, arrays) for item in items),

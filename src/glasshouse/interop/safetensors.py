@@ -10,9 +10,8 @@ import ml_dtypes
 import numpy as np
 
 from glasshouse.base import CheckpointError, DTypeError, from_numpy_dtype, type_name
-from glasshouse.dispatch.value import Value
+from glasshouse.dispatch.value import Value, adopt
 from glasshouse.ops.checks import check_path
-from glasshouse.tensor.creation import asarray
 
 # Source: safetensors format description, "dtype"; complex128 has no code there, see to_storable
 CODES = {"BOOL": np.bool_, "I8": np.int8, "I16": np.int16, "I32": np.int32, "I64": np.int64,
@@ -131,7 +130,7 @@ def load_safetensors(path) -> dict:
     Raises: CheckpointError if missing or damaged.
     """
     arrays, _ = read_safetensors(path)
-    return {name: asarray(array) for name, array in arrays.items()}
+    return {name: adopt(array) for name, array in arrays.items()}
 
 
 def read_safetensors(path, needs_checksum: bool = False):

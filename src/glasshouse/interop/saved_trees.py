@@ -4,10 +4,10 @@ safetensors file. Nothing is pickled, so loading runs no code."""
 import json
 
 from glasshouse.base import CheckpointError, OptionError
+from glasshouse.dispatch.value import adopt
 from glasshouse.interop.checkpoint import FORMAT, decode, encode
 from glasshouse.interop.safetensors import read_safetensors, serialize, write_whole
 from glasshouse.ops.checks import check_path
-from glasshouse.tensor.creation import asarray
 
 OBJECT = "glasshouse.object"
 
@@ -46,7 +46,7 @@ def load(f, map_location=None, *, weights_only: bool = True):
     for key in (OBJECT, FORMAT):
         if key in metadata:
             return decode(json.loads(metadata[key]), arrays)
-    return {name: asarray(array) for name, array in arrays.items()}
+    return {name: adopt(array) for name, array in arrays.items()}
 
 
 def refuse_pickles(f) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from glasshouse.base.errors import CheckpointError, DTypeError, suggest, type_name
 from glasshouse.base.units import parse_bytes
-from glasshouse.dispatch.value import Value
+from glasshouse.dispatch.value import Value, adopt
 from glasshouse.interop.safetensors import (
     CODES,
     WIDE_COMPLEX,
@@ -21,7 +21,6 @@ from glasshouse.interop.safetensors import (
     write_whole,
 )
 from glasshouse.ops.checks import check_path
-from glasshouse.tensor.creation import asarray
 
 INDEX = "model.safetensors.index.json"
 LENGTH_BYTES = 8  # of the number before the header that says how long it is
@@ -85,7 +84,7 @@ class TensorFiles(Mapping):
         file = self.file(self.paths[name])
         if name not in file.places:
             raise damaged(file.path, f"no tensor {name!r}, which the index places there")
-        return asarray(file.read(name))
+        return adopt(file.read(name))
 
     def __iter__(self):
         return iter(self.paths)

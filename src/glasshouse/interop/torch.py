@@ -1,4 +1,4 @@
-"""Tensors and state dicts from and to PyTorch, sharing memory on the CPU."""
+"""Tensors and state dicts from and to PyTorch, as copies unless memory is to be shared."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ import numpy as np
 from glasshouse.base import DTypeError, bfloat16, optional, tree_map, type_name
 from glasshouse.dispatch.value import Value
 from glasshouse.ops.checks import check_type
-from glasshouse.tensor.creation import asarray, from_dlpack
+from glasshouse.tensor.standard.creation import asarray, from_dlpack
 
 __all__ = ["from_torch", "state_dict_from_torch", "state_dict_to_torch", "to_torch"]
 
@@ -16,25 +16,25 @@ def import_torch():
     return optional("interop.torch", "PyTorch to be installed", "torch", "torch")
 
 
-def to_torch(x):
-    """A PyTorch tensor of the values of `x`, without its gradient history.
-    It shares the memory of `x` where it can: do not write into it, or clone it first.
+def to_torch(x, *, copy: bool | None = None):
+    """A PyTorch tensor of the values of `x`, without its gradient history: a copy, or with
+    copy=False one that shares the memory of `x` and must not be written to.
 
-    Raises: DTypeError if x is no Glasshouse tensor, BackendError if PyTorch is not installed.
+    Raises: DTypeError if x is no Glasshouse tensor, BackendError if PyTorch is not installed,
+        BufferError if copy=False and a copy is needed.
     """
     torch = import_torch()
     if not isinstance(x, Value):
         raise DTypeError("to_torch", "a Glasshouse tensor", type_name(x), "Use gh.asarray first.")
-    x = x.detach()
-    payload = x.exported()
-    if x.dtype is bfloat16 and isinstance(payload, np.ndarray):  # NumPy cannot hand out bfloat16
-        return torch.from_numpy(payload.view(np.uint16)).view(torch.bfloat16)
-    return torch.from_dlpack(x)
+    payload = x.detach().exported(copy is not False)
+    if x.dtype is bfloat16 and isinstance(payload, np.ndarray):  # NumPy cannot hand it out
+        return torch.from_dlpack(payload.view(np.uint16)).view(torch.bfloat16)
+    return torch.from_dlpack(payload)
 
 
-def from_torch(x):
-    """A tensor of the values of a PyTorch tensor, without its gradient history.
-    It shares the memory of `x` on the CPU: PyTorch's in-place operations on `x` would change it.
+def from_torch(x, *, copy: bool | None = None):
+    """A tensor of the values of a PyTorch tensor, without its gradient history: a copy, or with
+    copy=False one that shares the memory of `x`, which has to be left unchanged as gh.asarray says.
 
     Raises: DTypeError if x is no PyTorch tensor, BackendError if PyTorch is not installed.
     """
@@ -43,13 +43,13 @@ def from_torch(x):
         raise DTypeError("from_torch", "a PyTorch tensor", type_name(x), "Use asarray.")
     x = x.detach().resolve_conj().resolve_neg()
     if x.dtype is torch.bfloat16 and x.device.type == "cpu":
-        return asarray(x.view(torch.uint16).numpy().view(bfloat16.np))
-    return from_dlpack(x)
+        return asarray(x.view(torch.uint16).numpy().view(bfloat16.np), copy=copy)
+    return from_dlpack(x, copy=copy)
 
 
 def state_dict_to_torch(state) -> dict:
     """A model's or optimizer's state dict with PyTorch tensors, each with memory of its own."""
-    return tree_map(lambda leaf: to_torch(leaf).clone() if isinstance(leaf, Value) else leaf, state)
+    return tree_map(lambda leaf: to_torch(leaf) if isinstance(leaf, Value) else leaf, state)
 
 
 def state_dict_from_torch(state) -> dict:
@@ -60,6 +60,6 @@ def state_dict_from_torch(state) -> dict:
     plain = {key: dict(value) if isinstance(value, dict) else value for key, value in state.items()}
 
     def taken(leaf):
-        return from_torch(leaf.detach().clone()) if isinstance(leaf, torch.Tensor) else leaf
+        return from_torch(leaf) if isinstance(leaf, torch.Tensor) else leaf
 
     return tree_map(taken, plain)

@@ -75,7 +75,8 @@ def thresholds(scores: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.n
     """(true, false) samples at or above each distinct score, from the highest on."""
     order = np.argsort(-scores, kind="stable")
     scores, labels = scores[order], labels[order]
-    last = np.append(np.flatnonzero(np.diff(scores)), len(scores) - 1)  # of equal scores
+    ends = np.append(np.flatnonzero(np.diff(scores)), len(scores) - 1)
+    last = ends[: len(scores)]  # of equal scores
     true = np.cumsum(labels)[last]
     return true, last + 1 - true
 

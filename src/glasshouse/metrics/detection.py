@@ -145,7 +145,8 @@ class MeanAveragePrecision(Metric):
             for name, area in AREAS.items()
         }
         by_area = {name: [values[label, name] for label in labels] for name in AREAS}
-        precision = np.array([p for p, _ in by_area["all"]]).reshape(len(labels), -1)
+        shape = len(labels), len(self.thresholds)
+        precision = np.array([p for p, _ in by_area["all"]]).reshape(shape)
         result = {"map": mean(precision)}
         for percent in (50, 75):
             at = np.isclose(self.thresholds, percent / 100)

@@ -28,12 +28,13 @@
 
 enum { DONE, UNDER_WAY, DIFFERENT, FAILED };
 enum { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BROADCAST, BARRIER, MESSAGE };
-enum { SUM, MAX, MIN };
+enum { SUM, MEAN, MAX, MIN };
 enum { SLOT = 1 << 20, PIECE = 1 << 18, BLOCK = 1024, YIELDS = 64, STREAMED = 1 << 15, SLEEP_NS = 20000000 };
 
-/* What a rank calls: the same on all ranks of the group, or nothing is moved. */
+/* What a rank calls: the same on all ranks of the group, or nothing is moved. `digest` is of what was
+   asked for, shape and axes and all. */
 typedef struct {
-  int64_t number, kind, dtype, argument, count;
+  int64_t number, kind, dtype, argument, count, digest;
 } Header;
 
 typedef struct {
@@ -219,7 +220,7 @@ static void publish(Group *g) {
     EACH sum[i] = load(s[i]);                                                             \
     for (int64_t r = 1; r < n; r++) {                                                     \
       s = (const type *)from[r];                                                          \
-      if (how == SUM)                                                                     \
+      if (how == SUM || how == MEAN)                                                      \
         EACH sum[i] += load(s[i]);                                                        \
       else if (how == MAX)                                                                \
         EACH {                                                                            \
@@ -232,6 +233,7 @@ static void publish(Group *g) {
           sum[i] = (sum[i] < x) | (sum[i] != sum[i]) ? sum[i] : x;                        \
         }                                                                                 \
     }                                                                                     \
+    if (how == MEAN) EACH sum[i] /= (wide)n;                                              \
     EACH ((type *)to)[i] = (type)store(sum[i]);                                           \
   }
 
@@ -443,9 +445,10 @@ static int may_receive(Group *g, Call *c) {
 }
 
 /* Begins a message: a call of `gh_send` or `gh_receive`. */
-void gh_message(Call *c, int64_t dtype, int64_t tag, int64_t count, int64_t item_bytes,
-                void **array, int64_t peer) {
-  *c = (Call){{0, MESSAGE, dtype, tag, count}, data_of(array), data_of(array), item_bytes, 0, 0, 0, 0};
+void gh_message(Call *c, int64_t dtype, int64_t tag, int64_t count, int64_t digest,
+                int64_t item_bytes, void **array, int64_t peer) {
+  const Header header = {0, MESSAGE, dtype, tag, count, digest};
+  *c = (Call){header, data_of(array), data_of(array), item_bytes, 0, 0, 0, 0};
   c->peer = peer;
 }
 

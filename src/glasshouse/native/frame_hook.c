@@ -16,27 +16,8 @@ The hook (PEP 523) is for frames that are entered from code that is not captured
 #include <Python.h>
 #include <frameobject.h>
 #include <structmember.h>
-#define Py_BUILD_CORE 1
-#include "internal/pycore_code.h"
-#include "internal/pycore_frame.h"
-#undef Py_BUILD_CORE
+#include "interpreter_frame.h"
 
-#if PY_VERSION_HEX >= 0x030D0000
-#define FRAME_CODE(f) (*(PyCodeObject **)(void *)&(f)->f_executable)
-#define FRAME_FUNC(f) ((PyFunctionObject *)(f)->f_funcobj)
-#define FRAME_IP(f) ((f)->instr_ptr)
-#define ENTRY_IP(co) (_PyCode_CODE(co))
-#elif PY_VERSION_HEX >= 0x030C0000
-#define FRAME_CODE(f) ((f)->f_code)
-#define FRAME_FUNC(f) ((PyFunctionObject *)(f)->f_funcobj)
-#define FRAME_IP(f) ((f)->prev_instr)
-#define ENTRY_IP(co) (_PyCode_CODE(co) - 1)
-#else
-#define FRAME_CODE(f) ((f)->f_code)
-#define FRAME_FUNC(f) ((f)->f_func)
-#define FRAME_IP(f) ((f)->prev_instr)
-#define ENTRY_IP(co) (_PyCode_CODE(co) - 1)
-#endif
 #if PY_VERSION_HEX >= 0x030C0000
 #define ExtraIndex PyUnstable_Eval_RequestCodeExtraIndex
 #define GetExtra PyUnstable_Code_GetExtra
@@ -78,7 +59,7 @@ typedef struct {
     Py_ssize_t *fetch;
 } Entry;
 
-static PyObject *str_shape, *str_dtype;
+static PyObject *str_shape, *str_dtype, *str_getattribute;
 
 /* Whether an error, if there is one, means no more than that something does not hold; it is cleared
    then. Others (KeyboardInterrupt, SystemExit) go on to the caller. */
@@ -104,7 +85,7 @@ static int has_own_order(PyObject *dict) { /* an OrderedDict, of which move_to_e
 
 static uint64_t tag_of(PyObject *dict) {
 #if HAS_TAGS
-    if (has_own_order(dict)) return 0; /* which has no version */
+    if (!PyDict_Check(dict) || has_own_order(dict)) return 0; /* which has no version */
     return ((PyDictObject *)dict)->ma_version_tag;
 #else
     (void)dict;
@@ -191,6 +172,7 @@ static int call_holds(PyObject *check, PyObject *x) {
 
 /* 0: absent or None; 1: an instance of the type; 2: something else */
 static Py_ssize_t kind_of(PyObject *dict, PyObject *key) {
+    if (!PyDict_Check(dict)) return -1;
     PyObject *x = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(key, 0));
     if (!x || x == Py_None) return 0;
     return (PyObject *)Py_TYPE(x) == PyTuple_GET_ITEM(key, 1) ? 1 : 2;
@@ -198,12 +180,27 @@ static Py_ssize_t kind_of(PyObject *dict, PyObject *key) {
 
 /* Whether what is at key[0] has nothing in its attribute key[1]. */
 static int is_unhooked(PyObject *dict, PyObject *key) {
-    PyObject *x = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(key, 0));
+    PyObject *x = PyDict_Check(dict) ? PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(key, 0)) : NULL;
     PyObject *found = x ? PyObject_GetAttr(x, PyTuple_GET_ITEM(key, 1)) : NULL;
     int empty = found && !PyObject_IsTrue(found);
     Py_XDECREF(found);
     forgive();
     return empty;
+}
+
+/* An attribute as the innermost class in C finds it: no code of the user's class runs. Its function is
+   called itself where it is that class's own: its slot wrapper would make two tuples for each call. */
+static PyObject *attribute_of_c(PyObject *x, PyObject *name) {
+    PyTypeObject *type = Py_TYPE(x);
+    if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE) || type->tp_getattro == PyObject_GenericGetAttr)
+        return PyObject_GetAttr(x, name);
+    PyObject *getter = NULL;
+    for (; type; type = type->tp_base)
+        if ((getter = _PyType_Lookup(type, str_getattribute)) && Py_IS_TYPE(getter, &PyWrapperDescr_Type)) break;
+    if (!type) return NULL;
+    if (PyDescr_NAME(getter) == str_getattribute && PyObject_TypeCheck(x, PyDescr_TYPE(getter)))
+        return ((getattrofunc)((PyWrapperDescrObject *)getter)->d_wrapped)(x, name);
+    return PyObject_CallFunctionObjArgs(getter, x, name, NULL);
 }
 
 #define FEW_OWNED 64
@@ -237,7 +234,7 @@ static Py_ssize_t run_guards(Entry *g, PyObject *const *args, Py_ssize_t nargs, 
             break;
         case CELL: y = PyCell_Check(x) ? PyCell_GET(x) : NULL; break;
         case ATTR:
-            y = PyObject_GetAttr(x, o->key);
+            y = attribute_of_c(x, o->key);
             if (y) owned[owns++] = y;
             break;
         case HANDLED:
@@ -258,7 +255,7 @@ static Py_ssize_t run_guards(Entry *g, PyObject *const *args, Py_ssize_t nargs, 
         case TYPE: ok = (PyObject *)Py_TYPE(x) == o->key; break;
         case EQ: ok = equal(x, o->key); break;
         case LEN: ok = length_is(x, o->n); break;
-        case ABSENT: ok = PyDict_GetItemWithError(x, o->key) == NULL; break;
+        case ABSENT: ok = PyDict_Check(x) && PyDict_GetItemWithError(x, o->key) == NULL; break;
         case KEYS: ok = PyDict_Check(x) && keys_fit(x, o->key); break;
         case SAME: ok = x == r[o->n]; break;
         case DISTINCT: ok = x != r[o->n]; break;
@@ -624,20 +621,17 @@ static PyObject *finish(PyThreadState *ts, _PyInterpreterFrame *f, PyObject *res
 #if PY_VERSION_HEX < 0x030C0000
     return result; /* the caller clears the frame */
 #else
-    PyCodeObject *old = FRAME_CODE(f);
-    Py_XSETREF(f->localsplus[0], result);
-    for (int i = 1; i < count_slots(old); i++) Py_CLEAR(f->localsplus[i]);
-    FRAME_CODE(f) = (PyCodeObject *)Py_NewRef(stub);
-    Py_DECREF(old);
-    FRAME_IP(f) = ENTRY_IP(stub);
-    f->stacktop = stub->co_nlocalsplus;
+    int slots = count_slots(frame_code(f));
+    set_frame_local(f, 0, result);
+    for (int i = 1; i < slots; i++) set_frame_local(f, i, NULL);
+    set_frame_code(f, (PyCodeObject *)Py_NewRef(stub));
     return _PyEval_EvalFrameDefault(ts, f, result == NULL);
 #endif
 }
 
 static PyObject *hook(PyThreadState *ts, _PyInterpreterFrame *f, int throwflag) {
     PyObject *cb = callback;
-    PyCodeObject *co = FRAME_CODE(f);
+    PyCodeObject *co = frame_code(f);
     void *skipped = NULL;
     if (co == stub) reached = 1;
     if (!cb || passed == f || mode != ON || ts->tracing || throwflag || f->owner != FRAME_OWNED_BY_THREAD || FRAME_IP(f) != ENTRY_IP(co)
@@ -647,7 +641,7 @@ static PyObject *hook(PyThreadState *ts, _PyInterpreterFrame *f, int throwflag) 
     GetExtra((PyObject *)co, extra_index, &skipped);
     if (skipped) return evaluate(ts, f, throwflag);
     callback = NULL;
-    PyObject *found = PyObject_CallOneArg(cb, (PyObject *)FRAME_FUNC(f));
+    PyObject *found = PyObject_CallOneArg(cb, (PyObject *)frame_function(f));
     callback = cb;
     if (!found) return forgive() ? evaluate(ts, f, throwflag) : finish(ts, f, NULL);
     if (!PyObject_TypeCheck(found, &DispatcherType)) {
@@ -656,10 +650,10 @@ static PyObject *hook(PyThreadState *ts, _PyInterpreterFrame *f, int throwflag) 
         return evaluate(ts, f, throwflag);
     }
     Py_ssize_t n = count_slots(co), cells = co->co_nfreevars;
-    PyObject *closure = FRAME_FUNC(f)->func_closure, *result = NULL;
+    PyObject *closure = frame_function(f)->func_closure, *result = NULL;
     PyObject **room = PyMem_Malloc((n + cells + 1) * sizeof(PyObject *));
     if (room) {
-        for (Py_ssize_t i = 0; i < n; i++) room[i + 1] = f->localsplus[i];
+        for (Py_ssize_t i = 0; i < n; i++) room[i + 1] = frame_local(f, i);
         for (Py_ssize_t i = 0; i < cells; i++) room[n + i + 1] = PyTuple_GET_ITEM(closure, i);
         result = finish_tail(on_slots((Dispatcher *)found, room + 1, n + cells));
         PyMem_Free(room);
@@ -767,6 +761,7 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "frame_hook", NULL, -
 
 PyMODINIT_FUNC PyInit_frame_hook(void) {
     extra_index = ExtraIndex(NULL);
+    str_getattribute = PyUnicode_InternFromString("__getattribute__");
     str_shape = PyUnicode_InternFromString("shape");
     str_dtype = PyUnicode_InternFromString("dtype");
     if (extra_index < 0 || PyType_Ready(&EntryType) < 0 || PyType_Ready(&DispatcherType) < 0 || PyType_Ready(&TailType) < 0) return NULL;

@@ -6,7 +6,7 @@
  *
  *     -O3 -march=native -fopenmp -fno-math-errno -fno-trapping-math -ffp-contract=off
  *
- * All of float32 is within 2 ulp of the exact value (docs/numerics.md has the figures); the _f64
+ * All of float32 is within 2 ulp of the exact value (docs/inside/numerics.md has the figures); the _f64
  * functions call libm. Integers follow NumPy: quotients are rounded down, division by 0 gives 0,
  * sums and powers wrap.
  */

@@ -1,6 +1,7 @@
-/* Replay: what dispatch/bind.py, compile/recording.py and autograd/tape.py do with calls that were made
-   before, done here without Python. compile/replay.py says when that may be, and what is kept; the
-   declarations that it generates from the classes stand in front of this file.
+/* Replay: what dispatch/bind.py, compile/programs/recording.py and autograd/tape.py do with calls
+   that were made before, done here without Python. compile/programs/replay.py says when that may
+   be, and what is kept; the declarations that it generates from the classes stand in front of this
+   file.
 
    What was not made before, or is not the common case (another backend, a replaced primitive, several
    results, values of a transform), runs in Python. Objects of Python's classes with slots are filled in
@@ -18,13 +19,13 @@ enum {
 
 /* Given once, by `setup`. */
 static PyObject *state, *flags, *defaults, *clock_ns, *run_in_python, *collect_function, *collect_pull,
-    *origin_of, *outside, *numbers, *zero;
+    *origin_of, *outside, *numbers, *zero, *empty;
 static PyTypeObject *dtype_type, *tensor_type, *call_type, *node_type, *entry_type;
 static Py_ssize_t most_pending, most_held_bytes;
 
 /* Names of attributes. */
 #define NAMES(X) X(spec) X(payload) X(backend) X(tape_entry) X(slot) X(mode) X(replays) X(recorder) X(replaced) X(seq) \
-    X(thread) X(replayed) X(verify) X(evaluate) X(pending) X(held_bytes) X(records) X(scope) X(phase) X(op) \
+    X(thread) X(replayed) X(verify) X(evaluate) X(pending) X(held_bytes) X(records) X(scope) X(phase) X(function) X(op) \
     X(key) X(name) X(modes) X(values_hidden) X(varying) X(imported) X(saved_hooks) X(watchers) X(origins) X(__dict__)
 #define DECLARE(name) static PyObject *s_##name;
 NAMES(DECLARE)
@@ -44,6 +45,7 @@ static __thread struct {
     uint64_t thread;
     PyObject *recorder, *state_dict, *recorder_dict;
     PyObject *scope, *phase, *origin; /* the origin of the calls made last */
+    PyObject *function; /* the composed function that Python runs, as `state` has it; NULL: none */
 } here;
 
 static PyObject *dict_of(PyObject *local) {
@@ -100,13 +102,14 @@ static PyObject *origin_here(void) {
 
 /* Append a node that waits; takes `inputs`. The list is looked up late: the collector of garbage, a
    watcher or a finalizer may have had everything computed, and another list begun. */
-static PyObject *append_node(PyObject *call, PyObject *inputs, PyObject *scalar, PyObject *origin) {
+static PyObject *append_node(PyObject *call, PyObject *inputs, PyObject *scalar, PyObject *origin, PyObject *function) {
     PyObject *made = node_type->tp_alloc(node_type, 0);
     if (!made) { Py_DECREF(inputs); return NULL; }
     put(made, Node_at.call, new(call));
     put(made, Node_at.inputs, inputs);
     put(made, Node_at.spec, new(get(call, Call_at.out)));
     put(made, Node_at.origin, new(origin));
+    put(made, Node_at.function, new(function));
     put(made, Node_at.number, PyLong_FromLong(-1));
     put(made, Node_at.value, new(Py_None));
     put(made, Node_at.scalar, new(scalar));
@@ -184,6 +187,7 @@ static PyObject *recording_backend(PyObject **replays) {
 typedef struct {
     PyObject *backend, *calls, *given, *tensors, *scalar; /* `tensors`: NULL where nothing is tracked */
     PyObject **nodes, **entries;                          /* by call: its payload, its entry on the tape */
+    PyObject *function;                                   /* NULL: the one that runs */
     Py_ssize_t made;
 } Replay;
 
@@ -287,10 +291,11 @@ static int tell_all(Replay *r, PyObject *watchers, PyObject *begin_ns) {
 /* Make all calls; `nodes` and `entries` have room for them. */
 static int replay(Replay *r) {
     if (look_at_state() || look_at_recorder(r->backend)) return -1;
-    PyObject *origin = Py_XNewRef(origin_here());
+    PyObject *origin = Py_XNewRef(origin_here()), *function = r->function;
     PyObject *told = new(now(here.state_dict, s_watchers));
     PyObject *watchers = FIELD(told, Watchers_all), *timers = FIELD(told, Watchers_timed);
     int failed = !origin;
+    if (!function) function = here.function ? here.function : empty;
     for (Py_ssize_t n = PyTuple_GET_SIZE(r->calls); !failed && r->made < n; r->made++) {
         PyObject *replayed = PyTuple_GET_ITEM(r->calls, r->made);
         PyObject *call = FIELD(replayed, ReplayedCall_call), *places = FIELD(replayed, ReplayedCall_places);
@@ -301,7 +306,7 @@ static int replay(Replay *r) {
         if (!inputs || !begin_ns) { Py_XDECREF(inputs); Py_XDECREF(begin_ns); break; }
         for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(places); i++)
             PyTuple_SET_ITEM(inputs, i, new(payload_at(r, PyTuple_GET_ITEM(places, i))));
-        PyObject *node = append_node(call, inputs, scalar == Py_Ellipsis ? r->scalar : scalar, origin);
+        PyObject *node = append_node(call, inputs, scalar == Py_Ellipsis ? r->scalar : scalar, origin, function);
         if (!node) { Py_DECREF(begin_ns); break; }
         r->nodes[r->made] = node, r->entries[r->made] = NULL;
         failed = r->tensors && about != Py_None && !(r->entries[r->made] = replay_entry(r, call, about, node));
@@ -426,6 +431,7 @@ done:
 typedef struct {
     PyObject *backend, *replays, *items[MOST_ITEMS], *scalar;
     PyObject *tensors[MOST_TENSORS], *entries[MOST_TENSORS], *payloads[MOST_TENSORS];
+    PyObject *function; /* the name of a composed function that none is around; borrowed */
     Py_ssize_t size, count; /* of items, of tensors */
     int takes_scalars;
 } Request;
@@ -564,7 +570,7 @@ static PyObject *replay_function(Request *q, PyObject *made) {
     PyObject *calls = FIELD(made, ReplayedFunction_calls), *results = NULL;
     Py_ssize_t n = PyTuple_GET_SIZE(calls);
     PyObject *nodes[n + 1], *entries[n + 1];
-    Replay r = {.backend = q->backend, .calls = calls, .scalar = q->scalar, .nodes = nodes, .entries = entries};
+    Replay r = {.backend = q->backend, .calls = calls, .scalar = q->scalar, .nodes = nodes, .entries = entries, .function = q->function};
     r.given = tuple_of(q->payloads, q->count), r.tensors = tuple_of(q->tensors, q->count);
     if (r.given && r.tensors && !replay(&r))
         results = results_of(&r, FIELD(made, ReplayedFunction_results), FIELD(made, ReplayedFunction_is_single));
@@ -580,19 +586,34 @@ static int is_told_by_python(PyObject *made) {
     return FIELD(made, ReplayedFunction_has_several) == Py_True && PyList_GET_SIZE(watchers) > 0;
 }
 
+/* From now on, Python's calls note this function; `empty`: none. */
+static void name_function(PyObject *name) {
+    here.function = name == empty ? NULL : name;
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    if (PyDict_SetItem(here.state_dict, s_function, name)) PyErr_Clear();
+    PyErr_Restore(type, error, traceback);
+}
+
 /* The call replayed, if that can be (`usual`: it has a key); else fn(*args, **named), whose calls are
    collected the first time. */
 static PyObject *replay_or_run(Request *r, int usual, PyObject *fn, PyObject *args, PyObject *named) {
     PyObject *result = NULL, *key = NULL, *made = NULL, *tensors = NULL;
     if (usual < 0 || (usual && !(key = tuple_of(r->items, r->size)))) goto done;
     made = key ? Py_XNewRef(PyDict_GetItemWithError(r->replays, key)) : NULL;
-    if (made && made != Py_None && !is_told_by_python(made))
+    if (made && made != Py_None && !is_told_by_python(made)) {
         result = replay_function(r, made);
-    else if (key && !made && !PyErr_Occurred() && (tensors = tuple_of(r->tensors, r->count)))
+        goto done;
+    }
+    if (PyErr_Occurred()) goto done;
+    if (r->function && look_at_state()) goto done;
+    if (r->function) name_function(r->function);
+    if (!key || made)
+        result = PyObject_Call(fn, args, named);
+    else if ((tensors = tuple_of(r->tensors, r->count)))
         result = PyObject_CallFunctionObjArgs(collect_function, fn, args, named, r->backend, key, tensors,
                                               r->scalar ? r->scalar : Py_None, NULL);
-    else if (!PyErr_Occurred())
-        result = PyObject_Call(fn, args, named);
+    if (r->function) name_function(empty);
 done:
     while (r->size) Py_DECREF(r->items[--r->size]);
     while (r->count) Py_DECREF(r->payloads[--r->count]);
@@ -605,11 +626,12 @@ done:
     return result;
 }
 
-/* compose((function, whether a float becomes a scalar), args, named) -> function(*args, **named) */
+/* compose((function, whether a float becomes a scalar, name), args, named) -> function(*args, **named),
+   whose calls note its name, if it runs within no other. */
 static PyObject *compose(PyObject *self, PyObject *const *in, Py_ssize_t count) {
     (void)self;
     if (count != 3) return PyErr_Format(PyExc_TypeError, "compose: expected 3 arguments; got %zd.", count);
-    Request r = {.size = 0};
+    Request r = {.size = 0, .function = here.function ? NULL : PyTuple_GET_ITEM(in[0], 2)};
     return replay_or_run(&r, read_request(&r, in[0], in[1], in[2]), PyTuple_GET_ITEM(in[0], 0), in[1], in[2]);
 }
 
@@ -775,7 +797,7 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "replay", NULL, -1, f
 PyMODINIT_FUNC PyInit_replay(void) {
 #define INTERN(name) s_##name = PyUnicode_InternFromString(#name);
     NAMES(INTERN)
-    if (!(zero = PyLong_FromLong(0))) return NULL;
+    if (!(zero = PyLong_FromLong(0)) || !(empty = PyUnicode_InternFromString(""))) return NULL;
     PyObject *made = PyModule_Create(&module);
     events_type = (PyTypeObject *)PyType_FromSpec(&events_spec);
     if (!made || !events_type || PyModule_AddObjectRef(made, "events", (PyObject *)events_type)) return NULL;

@@ -4,18 +4,8 @@
    one for each function, and costs ten times as much. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
-#define Py_BUILD_CORE 1
-#include "internal/pycore_code.h"
-#include "internal/pycore_frame.h"
-#undef Py_BUILD_CORE
+#include "interpreter_frame.h"
 
-#if PY_VERSION_HEX >= 0x030D0000
-#define CURRENT(thread) ((thread)->current_frame)
-#define CODE(f) ((void *)(f)->f_executable)
-#else
-#define CURRENT(thread) ((thread)->cframe->current_frame)
-#define CODE(f) ((void *)(f)->f_code)
-#endif
 enum { MOST = 64 };
 
 /* key(skip): the bytes of (code object, instruction) of each frame, the innermost first, without the
@@ -27,9 +17,9 @@ static PyObject *key(PyObject *self, PyObject *skip) {
     if (left == -1 && PyErr_Occurred()) return NULL;
     int64_t found[2 * MOST];
     Py_ssize_t n = 0;
-    for (_PyInterpreterFrame *f = CURRENT(PyThreadState_Get()); f && n < 2 * MOST; f = f->previous) {
+    for (_PyInterpreterFrame *f = CURRENT_FRAME(PyThreadState_Get()); f && n < 2 * MOST; f = f->previous) {
         if (_PyFrame_IsIncomplete(f) || left-- > 0) continue;
-        found[n++] = (int64_t)(intptr_t)CODE(f);
+        found[n++] = (int64_t)(intptr_t)frame_code(f);
         found[n++] = (int64_t)(_PyInterpreterFrame_LASTI(f) * (int)sizeof(_Py_CODEUNIT));
     }
     return PyBytes_FromStringAndSize((char *)found, n * (Py_ssize_t)sizeof *found);

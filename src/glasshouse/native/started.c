@@ -31,7 +31,7 @@ typedef struct Started {
   Queue *queue;
   struct Started *next;
   char *source, *out;
-  int64_t kind, dtype, argument, count, item_bytes;
+  int64_t kind, dtype, argument, count, digest, item_bytes;
   int64_t begin_ns, end_ns;
   _Atomic int64_t is_done;
 } Started;
@@ -63,8 +63,8 @@ static int is_large(const Started *s) { return s->count * s->item_bytes > LARGE;
 static int begin(Group *g, Started *s) {
   if (atomic_load(g->failed)) return FAILED;
   s->begin_ns = now_ns();
-  s->call = (Call){{++g->number, s->kind, s->dtype, s->argument, s->count},
-                   s->source, s->out, s->item_bytes, 0, 0, 0, 0};
+  const Header header = {++g->number, s->kind, s->dtype, s->argument, s->count, s->digest};
+  s->call = (Call){header, s->source, s->out, s->item_bytes, 0, 0, 0, 0};
   rank_of(g, g->rank)->headers[s->call.header.number & 1] = s->call.header;
   return DONE;
 }
@@ -207,9 +207,9 @@ int gh_wait(Started *s) {
 
 /* A collective of two arrays, which may be one. */
 int gh_call(Started *s, int64_t kind, int64_t dtype, int64_t argument, int64_t count,
-            int64_t item_bytes, void **source, void **out) {
+            int64_t digest, int64_t item_bytes, void **source, void **out) {
   s->kind = kind, s->dtype = dtype, s->argument = argument;
-  s->count = count, s->item_bytes = item_bytes;
+  s->count = count, s->digest = digest, s->item_bytes = item_bytes;
   s->source = data_of(source), s->out = data_of(out);
   put(s);
   return gh_wait(s);

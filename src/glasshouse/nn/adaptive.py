@@ -15,8 +15,9 @@ from glasshouse.nn.functional.loss import refuse_unless
 from glasshouse.nn.linear import Linear
 from glasshouse.nn.module import Module
 from glasshouse.ops.checks import check_integer, check_like, check_option
-from glasshouse.tensor import arange, argmax, clip, concat, reduce
+from glasshouse.tensor import arange, argmax, clip, concat
 from glasshouse.tensor import where as choose
+from glasshouse.tensor.standard import reduce
 
 __all__ = ["AdaptiveLogSoftmaxWithLoss", "LinearCrossEntropyLoss", "LinearCrossEntropyOptions"]
 

@@ -6,7 +6,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from glasshouse.base import DTypeError, OptionError, ShapeError, accumulation_dtype, type_name
+from glasshouse.base import DTypeError, OptionError, ShapeError, type_name
 from glasshouse.dispatch import Value, as_value, cast, is_autocast_enabled
 
 REDUCTIONS = ("none", "mean", "sum")
@@ -18,6 +18,12 @@ def check_floating(where: str, x, name: str = "input") -> Value:
         fix = f"Convert it with {name}.float()."
         raise DTypeError(where, f"a floating {name}", f"{x.dtype.name} {x.shape}", fix)
     return x
+
+
+def check_number(where: str, x, name: str = "input") -> Value:
+    """The floats or integers `x`."""
+    x = as_value(x, where=where)
+    return x if x.dtype.is_integer else check_floating(where, x, name)
 
 
 def check_same_dtype(where: str, x: Value, weight: Value) -> None:
@@ -172,8 +178,3 @@ def bias_like(y: Value, bias) -> Value:
     """A bias for `y`; under an autocast in its dtype, so that the sum keeps it."""
     bias = as_value(bias)
     return cast(bias, y.dtype) if is_autocast_enabled() else bias
-
-
-def widened(x: Value) -> Value:
-    """`x` in the dtype in which sums over it are carried: 16-bit floats become float32."""
-    return cast(x, accumulation_dtype(x.dtype))

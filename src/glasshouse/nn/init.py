@@ -11,8 +11,9 @@ from glasshouse.autograd import no_grad
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError, suggest, type_name
 from glasshouse.nn.checks import check_divides
 from glasshouse.ops.checks import check_option, check_range
-from glasshouse.tensor import Tensor, argsort, creation, linalg, random
+from glasshouse.tensor import Tensor, argsort, linalg, random
 from glasshouse.tensor import where as choose
+from glasshouse.tensor.standard import creation
 
 GAINS = {
     "linear": 1.0,

@@ -142,15 +142,11 @@ class Module(Hooked, Stateful):
             members = self.__dict__.get(kind, ())
             if name in members:
                 return members[name]
-        public_names = [n for n in self.__dir__() if not n.startswith("_")]
-        raise MemberError(
-            type(self).__name__,
-            "an attribute",
-            repr(name),
-            suggest(name, public_names),
-            name=name,
-            obj=self,
-        )
+        fix = ""
+        if not name.startswith("__"):  # protocols ask for special names: they are not misspelled
+            fix = suggest(name, [n for n in self.__dir__() if not n.startswith("_")])
+        where = type(self).__name__
+        raise MemberError(where, "an attribute", repr(name), fix, name=name, obj=self)
 
     def __setattr__(self, name: str, value) -> None:
         for kind, cls in TAKEN.items():

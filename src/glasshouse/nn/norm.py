@@ -10,7 +10,7 @@ from glasshouse.nn.layer import by_axes
 from glasshouse.nn.linear import add_parameters
 from glasshouse.nn.module import Module
 from glasshouse.ops.collective import ProcessGroup, process
-from glasshouse.tensor.creation import ones, zeros
+from glasshouse.tensor.standard.creation import ones, zeros
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "CrossMapLRN2d", "GroupNorm",
            "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LayerNorm", "LocalResponseNorm",

@@ -4,14 +4,9 @@ from math import sqrt
 
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.value import Value, as_value, cast, reshape
+from glasshouse.dispatch.wide import widened
 from glasshouse.nn import functional, init
-from glasshouse.nn.checks import (
-    check_floating,
-    check_ndim,
-    check_positive,
-    check_probability,
-    widened,
-)
+from glasshouse.nn.checks import check_floating, check_ndim, check_positive, check_probability
 from glasshouse.nn.containers import Sequential
 from glasshouse.nn.conv import Conv1d, Conv2d
 from glasshouse.nn.functional.attention import attend

@@ -22,9 +22,10 @@ import numpy as np
 from glasshouse.base import DTypeError, OptionError, ShapeError, Spec, check_axis, check_known
 from glasshouse.base.errors import CollectiveError
 from glasshouse.dispatch import LINEAR, card, cast, refusal, sample
+from glasshouse.ops.asked import asked_of, asking
 from glasshouse.ops.movement import section
 
-REDUCTIONS = ("sum", "max", "min")
+REDUCTIONS = ("sum", "mean", "max", "min")
 COLLECTIVES = (
     "all_reduce",
     "all_gather",
@@ -36,10 +37,12 @@ COLLECTIVES = (
 
 
 class ProcessGroup(NamedTuple):
-    """Ranks that take part in a collective, by their numbers in the world; `name` is for people."""
+    """Ranks that take part in a collective, by their numbers in the world; `name` is for people.
+    `label` says what calls by it are about, where ranks could call alike about different things."""
 
     ranks: tuple[int, ...]
     name: str = "world"
+    label: str = ""
 
     @property
     def size(self) -> int:
@@ -101,6 +104,11 @@ def packed(x) -> np.ndarray:
     return np.ascontiguousarray(x).reshape(np.shape(x))
 
 
+def as_asked(name: str, x, group: ProcessGroup, **attrs) -> asking:
+    """Context: a transport's calls within are for this call of a card."""
+    return asking(asked_of(name, x.dtype, x.shape, {"group": group, **attrs}))
+
+
 def with_axis(x: Spec, axis: int, size: int) -> Spec:
     return Spec((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
 
@@ -129,7 +137,9 @@ def infer_all_reduce(x: Spec, *, group, reduce, replicated) -> Spec:
     check_known("all_reduce", f"reduce to be one of {REDUCTIONS}", reduce, REDUCTIONS)
     if x.dtype.is_bool and reduce == "sum":
         raise DTypeError("all_reduce", "numbers to add", "bool", 'Use reduce="max", or cast.')
-    if x.dtype.is_complex and reduce != "sum":
+    if reduce == "mean" and not x.dtype.is_inexact:
+        raise DTypeError("all_reduce", "real or complex numbers", x.dtype.name, "Cast them first.")
+    if x.dtype.is_complex and reduce in ("max", "min"):
         raise DTypeError("all_reduce", "an order", x.dtype.name, "Reduce its real parts.")
     return x
 
@@ -195,14 +205,19 @@ def holders(x, y, group):
 
 
 def pull_all_reduce(g, y, x, *, group, reduce, replicated):
-    """Of a sum, the sum of the cotangents; of an extreme, that shared out to those who hold it."""
+    """Of a sum, the sum of the cotangents; of a mean, their mean; of an extreme, the sum shared out
+    to those who hold it."""
     total = copied(g, group) if replicated else total_of(g, group)
+    if reduce == "mean":
+        return total / group.size
     return total if reduce == "sum" else total * holders(x, y, group)
 
 
 def push_all_reduce(t, y, x, *, group, reduce, replicated):
-    moved = t if reduce == "sum" else t * holders(x, y, group)
-    return all_reduce(moved, group=group, reduce="sum", replicated=replicated)
+    linear = reduce in ("sum", "mean")
+    moved = t if linear else t * holders(x, y, group)
+    how = reduce if linear else "sum"
+    return all_reduce(moved, group=group, reduce=how, replicated=replicated)
 
 
 def pull_broadcast(g, _y, _x, *, group, root):
@@ -224,11 +239,13 @@ def copied(x, group):
     samples=[
         sample((2, 3), group=ALONE, reduce="sum", replicated=False),
         sample((), group=ALONE, reduce="sum", replicated=True),
+        sample((4,), group=ALONE, reduce="mean", replicated=False),
         sample((4,), group=ALONE, reduce="max", replicated=False),
         sample((0, 2), group=ALONE, reduce="min", replicated=False),
     ],
     error_samples=[
-        refusal(OptionError, "reduce", (2,), group=ALONE, reduce="mean", replicated=False),
+        refusal(OptionError, "reduce", (2,), group=ALONE, reduce="prod", replicated=False),
+        refusal(DTypeError, "Cast", (2,), on="int32", group=ALONE, reduce="mean", replicated=False),
         refusal(
             DTypeError, "numbers", (2,), on="bool", group=ALONE, reduce="sum", replicated=False
         ),
@@ -239,7 +256,7 @@ def copied(x, group):
     traits=("collective",),
 )
 def all_reduce(x, *, group, reduce, replicated):
-    """The elementwise sum, maximum or minimum of all ranks' x, on every rank.
+    """The elementwise sum, mean, maximum or minimum of all ranks' x, on every rank.
 
     Why: no other card reads what another process has.
 
@@ -247,7 +264,8 @@ def all_reduce(x, *, group, reduce, replicated):
     if group.size == 1:
         return np.array(x)
     out = np.empty_like(packed(x))
-    process.transport(group).all_reduce(packed(x), out, reduce)
+    with as_asked("all_reduce", x, group, reduce=reduce):
+        process.transport(group).all_reduce(packed(x), out, reduce)
     return out
 
 
@@ -280,7 +298,8 @@ def all_gather(x, *, group, axis, replicated):
     if group.size == 1:
         return np.array(x)
     parts = np.empty((group.size, *x.shape), x.dtype)
-    process.transport(group).all_gather(packed(x), parts)
+    with as_asked("all_gather", x, group, axis=axis):
+        process.transport(group).all_gather(packed(x), parts)
     return np.concatenate(list(parts), axis) if axis else parts.reshape(-1, *x.shape[1:])
 
 
@@ -309,7 +328,8 @@ def reduce_scatter(x, *, group, axis):
         return np.array(x)
     parts = packed(np.stack(np.split(x, group.size, axis)))
     out = np.empty(parts.shape[1:], x.dtype)
-    process.transport(group).reduce_scatter(parts, out, "sum")
+    with as_asked("reduce_scatter", x, group, axis=axis):
+        process.transport(group).reduce_scatter(parts, out, "sum")
     return out
 
 
@@ -344,7 +364,8 @@ def all_to_all(x, *, group, split, concat):
         return np.array(x)
     parts = packed(np.stack(np.split(x, group.size, split)))
     out = np.empty_like(parts)
-    process.transport(group).all_to_all(parts, out)
+    with as_asked("all_to_all", x, group, split=split, concat=concat):
+        process.transport(group).all_to_all(parts, out)
     return np.concatenate(list(out), concat)
 
 
@@ -365,7 +386,8 @@ def broadcast(x, *, group, root):
     Why: as a sum with zeros it would not keep infinities, NaN and negative zeros apart."""
     out = np.array(packed(x))
     if group.size > 1:
-        process.transport(group).broadcast(out, root)
+        with as_asked("broadcast", x, group, root=root):
+            process.transport(group).broadcast(out, root)
     return out
 
 
@@ -398,7 +420,8 @@ def collective_permute(x, *, group, pairs):
     if group.size == 1:
         return np.array(x) if pairs else out
     to, source = partners(pairs, group.rank)
-    process.transport(group).send_receive(packed(x), to, out, source)
+    with as_asked("collective_permute", x, group):
+        process.transport(group).send_receive(packed(x), to, out, source)
     return out
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from glasshouse.ops.asked import Asked, asked_of, asking
 from glasshouse.ops.collective import COLLECTIVES, partners, process
 from glasshouse.ops.collective_bytes import sent_bytes
 
@@ -30,17 +31,24 @@ def asked_of_transport(call, source: np.ndarray, out: np.ndarray) -> tuple:
     return transport, "send_receive", source, to, out, origin
 
 
-def start(call, source: np.ndarray, out: np.ndarray):
+def asked_by(call) -> Asked:
+    """What a call of a card asks for."""
+    return asked_of(call.name, call.specs[0].dtype, call.specs[0].shape, call.attrs)
+
+
+def start(call, asked: Asked, source: np.ndarray, out: np.ndarray):
     """Begin a call; `wait()` of what comes back returns when the result is there. Not for
     `collective_permute`, whose ranks meet two by two."""
     transport, name, *args = asked_of_transport(call, source, out)
-    return transport.start(name, *args)
+    with asking(asked):
+        return transport.start(name, *args)
 
 
-def complete(call, source: np.ndarray, out: np.ndarray) -> None:
+def complete(call, asked: Asked, source: np.ndarray, out: np.ndarray) -> None:
     """Do a call, to its end."""
     transport, name, *args = asked_of_transport(call, source, out)
-    getattr(transport, name)(*args)
+    with asking(asked):
+        getattr(transport, name)(*args)
 
 
 def sent_bytes_of(call) -> int:

@@ -14,7 +14,8 @@ from glasshouse.dispatch import LINEAR, Arr, KernelText, Rule, bind, define, pri
 from glasshouse.dispatch.kernel_text import function_text, operator_text
 from glasshouse.dispatch.primitive import DTYPE_GROUPS, refusal, sample
 from glasshouse.dispatch.value import broadcast_to, full
-from glasshouse.ops.cast import conj
+from glasshouse.dispatch.wide import rounded_once
+from glasshouse.ops.cast import conj, real
 
 POLYNOMIAL = 8  # FLOPs of exp, log, sin …: a typical range reduction and polynomial
 
@@ -61,7 +62,8 @@ def batch_elementwise(name: str):
 
 
 def derivative_rules(derivative):
-    """(vjp, jvp) of one operand with `derivative(y, *operands)`: g · conj(d) and t · d."""
+    """(vjp, jvp) of one operand with `derivative(y, *operands)`: g · conj(d) and t · d, of what is
+    `in_steps` rounded once."""
     reads_y, *reads = (not name.startswith("_") for name in signature(derivative).parameters)
 
     def vjp(g, y, *operands, **_):
@@ -70,7 +72,15 @@ def derivative_rules(derivative):
     def jvp(t, y, *operands, **_):
         return t * derivative(y, *operands)
 
+    if getattr(derivative, "takes_steps", False):
+        vjp, jvp = rounded_once(vjp), rounded_once(jvp)
     return Rule(vjp, reads_y, tuple(reads)), jvp
+
+
+def in_steps(derivative):
+    """The derivative, marked as more than one card: its intermediates may not fit 16 bits."""
+    derivative.takes_steps = True
+    return derivative
 
 
 def elementwise(
@@ -258,7 +268,7 @@ tanh = polynomial(
     "tanh",
     "The hyperbolic tangent of x.",
     ref=tanh_ref,
-    derivatives=(lambda y, _x: 1 - y * y,),
+    derivatives=(in_steps(lambda y, _x: 1 - y * y),),
     kernel=function_text("tanh", cost=16),
     why="its exponential form overflows and cancels; a hot activation in its own right",
 )
@@ -269,7 +279,7 @@ erf = elementwise(
     ranges=((-2, 2),),
     dtypes="floating",
     flops=POLYNOMIAL,
-    derivatives=(lambda _y, x: exp(-x * x) * (2 / math.sqrt(math.pi)),),
+    derivatives=(in_steps(lambda _y, x: exp(-x * x) * (2 / math.sqrt(math.pi))),),
     kernel=function_text("erf", cost=16),
     why="no closed form in the other primitives",
     source="ISO C, 7.12.8.1",
@@ -345,15 +355,17 @@ def pow_ref(x, y):
     return np.power(np.atleast_1d(x), np.ascontiguousarray(y)).reshape(x.shape)
 
 
+@in_steps
 def d_pow_base(_y, a, b):
     """b · a**(b - 1), and 0 where b is 0, also at a = 0."""
     zero = b == 0
     return where_(zero, scalar(0, b), b * a ** where_(zero, scalar(1, b), b - 1))
 
 
-def d_pow_exponent(y, a, _b):
-    """y · log(a), and 0 where a is 0."""
-    zero = a == 0
+@in_steps
+def d_pow_exponent(y, a, b):
+    """y · log(a), and 0 where a is 0, but for negative b: 0**b is infinite, and its slope -∞."""
+    zero = (a == 0) & (real(b) >= 0)
     return where_(zero, scalar(0, a), y * log(where_(zero, scalar(1, a), a)))
 
 
@@ -411,8 +423,8 @@ atan2 = elementwise(
     dtypes="floating",
     flops=2 * POLYNOMIAL,
     derivatives=(
-        lambda _y, a, b: b / squared_length(a, b),
-        lambda _y, a, b: -a / squared_length(a, b),
+        in_steps(lambda _y, a, b: b / squared_length(a, b)),
+        in_steps(lambda _y, a, b: -a / squared_length(a, b)),
     ),
     kernel=function_text("atan2", cost=30, operands=2),
     why="every inverse trigonometric function is made of it; a quotient loses the quadrant",

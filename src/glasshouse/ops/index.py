@@ -51,7 +51,7 @@ def checked(where_: str, indices: np.ndarray, size: int, axis: int | None = None
     wrong = (indices < -size) | (indices >= size)
     if wrong.any():
         along = "" if axis is None else f" for axis {axis} of size {size}"
-        expected = f"indices from {-size} to {size - 1}{along}"
+        expected = (f"indices from {-size} to {size - 1}" if size else "no index") + along
         fix = f"The axis has {size} elements."
         raise IndexOutOfRangeError(where_, expected, indices[wrong][0], fix)
     return np.where(indices < 0, indices + size, indices)

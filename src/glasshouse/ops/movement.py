@@ -8,6 +8,7 @@ import numpy as np
 from glasshouse.base import DTypeError, ShapeError, Spec, check_shape, from_numpy_dtype
 from glasshouse.base.shape import check_axes, check_axis
 from glasshouse.dispatch.primitive import LINEAR, Arr, card, refusal, sample
+from glasshouse.dispatch.value import section
 from glasshouse.ops.elementwise import batch_together
 from glasshouse.ops.reduce import sum_
 
@@ -206,12 +207,6 @@ def slice_(x, *, starts, stops, steps):
 
     Why: a gather would need an index for every element."""
     return x[tuple(map(slice, starts, stops, steps))]
-
-
-def section(x, axis: int, start: int, stop: int, step: int = 1):
-    starts, stops, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
-    starts[axis], stops[axis], steps[axis] = start, stop, step
-    return slice_(x, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
 
 
 def infer_flip(x: Spec, *, axes) -> Spec:

@@ -4,12 +4,22 @@ import math
 
 import numpy as np
 
-from glasshouse.base import DTypeError, ShapeError, accumulation_dtype, from_numpy_dtype, int64
+from glasshouse.base import (
+    DTypeError,
+    ShapeError,
+    accumulation_dtype,
+    from_numpy_dtype,
+    int64,
+    scan_dtype,
+)
 from glasshouse.base.shape import Spec, check_axis, drop_axes
 from glasshouse.dispatch import DTYPE_GROUPS, LINEAR, Arr, bind, card, define, primitives
 from glasshouse.dispatch.primitive import refusal, sample
-from glasshouse.dispatch.value import broadcast_to, cast, reshape
+from glasshouse.dispatch.value import broadcast_to, cast, reshape, section
+from glasshouse.dispatch.wide import rounded_once
 from glasshouse.ops.cast import conj
+
+SCAN_BLOCK = 8  # elements; see scan_blocks
 
 NAMES = {group: frozenset(d.name for d in dtypes) for group, dtypes in DTYPE_GROUPS.items()}
 
@@ -91,11 +101,37 @@ def shifted(x, by: int, axis: int, fill):
     """`x` moved `by` places up its axis, with `fill` in the places left free."""
     widths = tuple((by, 0, 0) if i == axis else (0, 0, 0) for i in range(x.ndim))
     padded = bind(primitives["pad"], (x,), {"widths": widths, "value": fill})
-    bounds = {"starts": (0,) * x.ndim, "stops": x.shape, "steps": (1,) * x.ndim}
-    return bind(primitives["slice"], (padded,), bounds)
+    return section(padded, axis, 0, x.shape[axis])
+
+
+def grown(x, axis: int, size: int, fill):
+    """`x` with `fill` at the end of an axis, up to this size."""
+    widths = tuple((0, size - n if i == axis else 0, 0) for i, n in enumerate(x.shape))
+    return bind(primitives["pad"], (x,), {"widths": widths, "value": fill})
 
 
 def scan_prod(x, axis: int):
+    """Running products along an axis; floats are carried in float64."""
+    return cast(scan_blocks(cast(x, scan_dtype(x.dtype)), axis), x.dtype)
+
+
+def scan_blocks(x, axis: int):
+    """Running products within blocks, each times the product of all blocks before (Blelloch 1990);
+    few steps over all elements."""
+    size = x.shape[axis]
+    count = -(-size // SCAN_BLOCK)
+    if count < 2:
+        return scan_doubling(x, axis)
+    lead, rest = x.shape[:axis], x.shape[axis + 1 :]
+    filled = grown(x, axis, count * SCAN_BLOCK, 1)
+    inside = scan_doubling(reshape(filled, (*lead, count, SCAN_BLOCK, *rest)), axis + 1)
+    last = section(inside, axis + 1, SCAN_BLOCK - 1, SCAN_BLOCK)
+    before = shifted(scan_blocks(reshape(last, (*lead, count, *rest)), axis), 1, axis, 1)
+    y = inside * spread(before, inside.shape, (axis + 1,))
+    return section(reshape(y, filled.shape), axis, 0, size)
+
+
+def scan_doubling(x, axis: int):
     """Running products along an axis, in log2(n) doubling steps (Hillis & Steele 1986)."""
     step = 1
     while step < x.shape[axis]:
@@ -118,12 +154,28 @@ def products_of_others(x, axes):
     return bind(primitives["permute"], (reshape(before * after, moved.shape),), {"axes": inverse})
 
 
+def prod_ref(x, *, axes):
+    """Products of 16-bit floats are carried in float32."""
+    wide = accumulation_dtype(from_numpy_dtype(x.dtype)).np
+    return np.asarray(np.prod(x, axis=axes, dtype=wide)).astype(x.dtype)
+
+
+@rounded_once
+def prod_vjp(g, _y, x, *, axes):
+    return spread(g, x.shape, axes) * conj(products_of_others(x, axes))
+
+
+@rounded_once
+def prod_jvp(t, y, x, *, axes):
+    return sum_(t * products_of_others(x, axes), axes=axes)
+
+
 prod = reduction(
     "prod",
     "The product over `axes`.",
-    ref=lambda x, *, axes: np.asarray(np.prod(x, axis=axes, dtype=x.dtype)),
-    vjp=(lambda g, _y, x, *, axes: spread(g, x.shape, axes) * conj(products_of_others(x, axes)),),
-    jvp=(lambda t, y, x, *, axes: sum_(t * products_of_others(x, axes), axes=axes),),
+    ref=prod_ref,
+    vjp=(prod_vjp,),
+    jvp=(prod_jvp,),
     why="exp(sum(log(x))) fails for zeros, negative numbers and integers",
 )
 
@@ -134,10 +186,12 @@ def extreme_weights(y, x, axes):
     return hits / spread(sum_(hits, axes=axes), x.shape, axes)
 
 
+@rounded_once
 def extreme_vjp(g, y, x, *, axes):
     return spread(g, x.shape, axes) * extreme_weights(y, x, axes)
 
 
+@rounded_once
 def extreme_jvp(t, y, x, *, axes):
     return sum_(t * extreme_weights(y, x, axes), axes=axes)
 
@@ -252,8 +306,8 @@ def cumsum(x, *, axis, reverse):
 
     Why: log2(n) shifted additions, its composite form, move log2(n) times the bytes.
 
-    Running sums; 16-bit floats are carried in float32."""
-    wide = accumulation_dtype(from_numpy_dtype(x.dtype)).np
+    Running sums; floats are carried in float64, and rounded as they are stored."""
+    wide = scan_dtype(from_numpy_dtype(x.dtype)).np
     if reverse:
         return np.flip(cumsum.ref(np.flip(x, axis), axis=axis, reverse=False), axis)
     return np.cumsum(x, axis=axis, dtype=wide).astype(x.dtype, copy=False)

@@ -1,4 +1,4 @@
-"""Sorting primitives: values in order, with the positions they came from. NaN comes last."""
+"""Sorting primitives: values in order, with the positions they came from. NaN is the largest."""
 
 import math
 
@@ -17,10 +17,11 @@ def infer_sort(x: Spec, *, axis, descending) -> tuple[Spec, Spec]:
 
 
 def order_of(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
-    """The stable permutation that sorts x; a reversed key keeps it stable, and NaN last."""
+    """The stable permutation that sorts x, in which NaN is the largest. From the largest on it is
+    that of x from its end, read from its end: so equal elements keep their order."""
     key = x.astype(float32.np) if x.dtype.kind == "V" else x  # bfloat16, which NumPy cannot sort
     if descending:
-        key = ~key if key.dtype.kind in "biu" else -key
+        return x.shape[axis] - 1 - np.flip(order_of(np.flip(key, axis), axis, False), axis)
     return np.argsort(key, axis=axis, kind="stable")
 
 
@@ -54,7 +55,7 @@ def distinct(rng, shape):
 )
 def sort(x, *, axis, descending):
     """(x sorted along `axis`, the positions its elements came from): smallest first, or largest
-    first if `descending`. Equal elements keep their order; NaN comes last.
+    first if `descending`. Equal elements keep their order; NaN is the largest.
 
     Why: a sorting network of minimum and maximum takes log2(n)² passes and loses the positions."""
     order = order_of(x, axis, descending)
@@ -93,7 +94,7 @@ def infer_top_k(x: Spec, *, k) -> tuple[Spec, Spec]:
 )
 def top_k(x, *, k):
     """(the k largest elements along the last axis, largest first; their positions). Of equal
-    elements the first come first; NaN is taken last.
+    elements the first come first; NaN is the largest.
 
     Why: a full sort costs log2(n) passes where a selection costs one."""
     order = order_of(x, -1, descending=True)[..., :k]

@@ -158,25 +158,34 @@ def fold(w, *, shape, stride, dilation):
     return out.astype(w.dtype, copy=False)
 
 
-def choose_in_windows(keys, size, stride, dilation):
-    """(position in its window of the largest key, that key) for each window; NaN is the largest."""
+def choose_in_windows(keys, size, stride, dilation, padding):
+    """(position in its window of the largest key, that key) for each window; NaN is the largest,
+    and padding is chosen in windows of nothing else: there the first."""
     sizes = keys.shape[keys.ndim - len(size) :]
     counts = window_counts("window_select", sizes, size, stride, dilation)
+    inside = np.zeros(sizes, np.bool_)
+    inside[tuple(slice(low, n - high) for n, (low, high) in zip(sizes, padding))] = True
+    padded = not inside.all()
     first, *others = window_positions(counts, size, stride, dilation)
     best = keys[first].copy()
     chosen = np.zeros_like(best, np.int32)
+    has_value = inside[first]
     for i, at in enumerate(others, 1):
         key = keys[at]
         better = ~(key <= best)  # larger, or one of them is NaN
         if keys.dtype.kind not in "biu":
             better &= best == best
-        np.maximum(chosen, better * np.int32(i), out=chosen)
-        np.maximum(best, key, out=best)
+        if padded:
+            better = inside[at] & (better | ~has_value)
+            has_value = has_value | inside[at]
+        np.copyto(chosen, np.int32(i), where=better)
+        np.copyto(best, key, where=better)
     return chosen, best
 
 
-def infer_select(x: Spec, keys: Spec, *, size, stride, dilation) -> Spec:
+def infer_select(x: Spec, keys: Spec, *, size, stride, dilation, padding) -> Spec:
     check_ordered("window_select", keys, "Take gh.abs.")
+    check_padding("window_select", padding, len(size))
     if x.shape != keys.shape:
         expected = "x and keys of equal shape"
         fix = "Broadcast one of them."
@@ -185,9 +194,20 @@ def infer_select(x: Spec, keys: Spec, *, size, stride, dilation) -> Spec:
     return Spec(windowed.shape[: keys.ndim], x.dtype)
 
 
+def check_padding(where: str, padding, spatial_ndim: int) -> None:
+    if len(padding) != spatial_ndim or any(low < 0 or high < 0 for low, high in padding):
+        expected = f"padding as {spatial_ndim} pairs of 0 or more, one per spatial axis"
+        raise ShapeError(where, expected, tuple(padding), "Pass (0, 0) for an axis without.")
+
+
 def batch_with_keys(card):
     """The batching rule of a card of two operands, whose leading axes are free."""
     return lambda batched, *operands, **attrs: card()(*batch_together(batched, operands), **attrs)
+
+
+def choosing(size, padding=None, **others):
+    """The attrs of a choice in windows: without padding unless it is named."""
+    return options(size, **others, padding=padding or ((0, 0),) * len(size))
 
 
 @card(
@@ -200,23 +220,26 @@ def batch_with_keys(card):
         infer_select(x, keys, size=size, **attrs).size * math.prod(size)
     ),
     samples=[
-        sample((2, 6), Arr((2, 6), -99, 99), **options((3,))),
-        sample((6, 5), Arr((6, 5), -99, 99), **STRIDED),
-        sample((2, 4, 4), Arr((2, 4, 4), -9, 9, dtype="int32"), **options((2, 2), stride=(2, 2))),
+        sample((2, 6), Arr((2, 6), -99, 99), **choosing((3,))),
+        sample((6, 5), Arr((6, 5), -99, 99), **choosing(**STRIDED)),
+        sample((2, 4, 4), Arr((2, 4, 4), -9, 9, dtype="int32"), **choosing((2, 2), stride=(2, 2))),
+        sample((2, 9), Arr((2, 9), -99, 99), **choosing((2,), padding=((2, 1),))),
     ],
     error_samples=[
-        refusal(ShapeError, "equal shape", (4,), (5,), **options((2,))),
-        refusal(DTypeError, "order", (4,), Arr((4,), dtype="complex64"), **options((2,))),
-        refusal(ShapeError, "no longer than", (4,), (4,), **options((5,))),
+        refusal(ShapeError, "equal shape", (4,), (5,), **choosing((2,))),
+        refusal(DTypeError, "order", (4,), Arr((4,), dtype="complex64"), **choosing((2,))),
+        refusal(ShapeError, "no longer than", (4,), (4,), **choosing((5,))),
+        refusal(ShapeError, "1 pairs", (4,), (4,), **choosing((2,), padding=((-1, 0),))),
     ],
     dtypes="ordered",
 )
-def window_select(x, keys, *, size, stride, dilation):
+def window_select(x, keys, *, size, stride, dilation, padding):
     """Per window over the last len(size) axes, the element of x where `keys` is largest: the first
-    such place, and a NaN's before all others.
+    such place, and a NaN's before all others. Of the `padding`, (low, high) elements at the ends of
+    each axis, one is taken only where a window has nothing else.
 
     Why: from windows, argmax and gather it needs a copy and an index of every element."""
-    chosen, best = choose_in_windows(keys, size, stride, dilation)
+    chosen, best = choose_in_windows(keys, size, stride, dilation, padding)
     if x is keys:
         return best
     out = np.empty(chosen.shape, x.dtype)
@@ -248,21 +271,22 @@ def infer_scatter(g: Spec, keys: Spec, **attrs) -> Spec:
     batch=batch_with_keys(lambda: window_scatter),
     flops=lambda g, keys, *, size, **_: g.size * (math.prod(size) + 1),
     samples=[
-        sample((2, 4), Arr((2, 6), -99, 99), **options((3,))),
-        sample((2, 1), Arr((6, 5), -99, 99), **STRIDED),
+        sample((2, 4), Arr((2, 6), -99, 99), **choosing((3,))),
+        sample((2, 1), Arr((6, 5), -99, 99), **choosing(**STRIDED)),
+        sample((2, 8), Arr((2, 9), -99, 99), **choosing((2,), padding=((2, 1),))),
     ],
     error_samples=[
-        refusal(ShapeError, "one entry per window", (4,), (4,), **options((2,))),
-        refusal(DTypeError, "order", (3,), Arr((4,), dtype="complex64"), **options((2,))),
+        refusal(ShapeError, "one entry per window", (4,), (4,), **choosing((2,))),
+        refusal(DTypeError, "order", (3,), Arr((4,), dtype="complex64"), **choosing((2,))),
     ],
     dtypes="real",
 )
-def window_scatter(g, keys, *, size, stride, dilation):
+def window_scatter(g, keys, *, size, stride, dilation, padding):
     """The transpose of `window_select` in x: each g added at the place that its window chose,
     zeros elsewhere.
 
     Why: a scatter_add needs an index for every window."""
-    chosen, _best = choose_in_windows(keys, size, stride, dilation)
+    chosen, _best = choose_in_windows(keys, size, stride, dilation, padding)
     out = np.zeros(keys.shape, accumulation_dtype(from_numpy_dtype(g.dtype)).np)
     counts = g.shape[g.ndim - len(size) :]
     for i, at in enumerate(window_positions(counts, size, stride, dilation)):

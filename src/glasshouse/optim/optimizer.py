@@ -6,6 +6,8 @@ is written with tensor operators, so it runs on every backend and under every mo
 
 import math
 import numbers
+from collections import defaultdict
+from functools import partial
 
 import numpy as np
 
@@ -13,6 +15,7 @@ from glasshouse.autograd import no_grad
 from glasshouse.base import CheckpointError, OptionError, real_dtype, suggest, type_name
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch import phase, state
+from glasshouse.dispatch.value import cast
 from glasshouse.ops.cast import bitcast
 from glasshouse.ops.checks import check_option
 from glasshouse.optim import checks
@@ -39,7 +42,8 @@ class Optimizer(OptimizerHooks):
     and options that differ from `defaults`. Options of a group may be changed between steps:
     `opt.param_groups[0]["lr"]`.
     Subclasses define `change`, the `ranges` of their numeric options (low <= value < high), and the
-    names of their state: `buffers` are tensors of the parameter's shape, `numbers` Python's.
+    names of their state: `buffers` are tensors of the parameter's shape, `numbers` Python's. Or
+    they define `step`, as in PyTorch, and keep in `self.state[p]` what they like.
 
     Raises: DTypeError for what is no floating or complex tensor, OptionError for no parameters, a
         parameter given twice or an option out of range, GradError for a non-leaf tensor.
@@ -58,7 +62,7 @@ class Optimizer(OptimizerHooks):
 
     def __init__(self, params, defaults: dict):
         self.defaults = defaults
-        self.state: dict[Tensor, dict] = {}
+        self.state: dict[Tensor, dict] = defaultdict(dict)  # as programs of PyTorch use it
         self.param_groups: list[dict] = []
         self.hooks = {}
         for group in checks.list_groups(self.where, params):
@@ -184,6 +188,8 @@ class Optimizer(OptimizerHooks):
 
     def saved_state(self, p: Tensor, entry: dict) -> dict:
         """One parameter's state as it is saved: of a complex parameter, complex."""
+        if self.owns_state:
+            return mapped(entry, lambda _, x: x.detach() if isinstance(x, Tensor) else x)
         if not p.dtype.is_complex:
             return dict(entry)
         parts = (*p.shape, 2)
@@ -201,7 +207,7 @@ class Optimizer(OptimizerHooks):
             "load_state_dict_pre", dict(state_dict) if is_dict else state_dict
         )
         groups = self.checked_groups(state_dict)
-        state = {}
+        state = defaultdict(dict)
         params = dict(enumerate(self.parameters()))
         for key, entry in state_dict["state"].items():
             number = int(key) if isinstance(key, str) and key.isdecimal() else key
@@ -235,6 +241,13 @@ class Optimizer(OptimizerHooks):
             self.check_options(options)
         return groups
 
+    @property
+    def owns_state(self) -> bool:
+        """Whether it has a `step` of its own, as programs of PyTorch do, that keeps in `self.state`
+        whatever it likes, which is saved and loaded as it is."""
+        declares = self.buffers or self.optional or self.numbers
+        return type(self).step is not Optimizer.step and not declares
+
     def state_shapes(self, shape: tuple) -> dict[str, tuple]:
         """The shape of each tensor that the state of a parameter must have."""
         return dict.fromkeys(self.buffers, shape)
@@ -246,6 +259,8 @@ class Optimizer(OptimizerHooks):
     def checked_state(self, number: int, p: Tensor, entry: dict) -> dict:
         """One parameter's saved state, as tensors of its dtype."""
         entry = entry if isinstance(entry, dict) else {}
+        if self.owns_state:
+            return mapped(entry, partial(loaded_value, p))
         names = {name for name, value in entry.items() if value is not None}
         shape = (*p.shape, 2) if p.dtype.is_complex else p.shape
         numbers = dict.fromkeys((*("step",) * self.counts_steps, *self.numbers), ())
@@ -253,7 +268,7 @@ class Optimizer(OptimizerHooks):
         allowed_shapes = {**self.optional_shapes(shape), **needed}
         if not needed.keys() <= names <= allowed_shapes.keys():
             expected = f"the state of parameter {number} to have {sorted(needed)}"
-            fix = "Load it into the optimizer it came from."
+            fix = "Load it into the optimizer it came from; a rule names its state in `buffers`."
             raise CheckpointError(self.where, expected, sorted(names), fix)
         out = {}
         for name in (name for name in entry if name in names):
@@ -294,6 +309,26 @@ class Optimizer(OptimizerHooks):
 def options(scope: dict) -> dict:
     """The options among the arguments of a constructor, from its `locals()`."""
     return {k: v for k, v in scope.items() if k not in ("self", "params", "__class__")}
+
+
+def mapped(x, function, name: str = ""):
+    """A state with `function(name, value)` for each value in it, which may lie in dicts, lists and
+    tuples."""
+    if isinstance(x, dict):
+        return {key: mapped(value, function, key) for key, value in x.items()}
+    if type(x) in (list, tuple):
+        return type(x)(mapped(value, function, name) for value in x)
+    return function(name, x)
+
+
+def loaded_value(p: Tensor, name: str, value):
+    """A value of a user's state as PyTorch loads it: arrays become tensors, floating ones of the
+    parameter's dtype but for a step's."""
+    if not hasattr(value, "__array__") or np.isscalar(value):
+        return value
+    x = asarray(value).detach()
+    is_cast = x.dtype.is_floating and p.dtype.is_floating and name != "step"
+    return cast(x, p.dtype) if is_cast else x
 
 
 def evaluate_step() -> None:

@@ -6,7 +6,7 @@ from inspect import isgeneratorfunction
 from threading import Lock, get_ident
 from time import perf_counter_ns
 
-from glasshouse.compile import toolchain
+from glasshouse.compile.building import toolchain
 from glasshouse.dispatch import tell, watchers
 
 lock = Lock()  # one annotation may be entered by several threads, and within itself

@@ -1,17 +1,18 @@
 """Calls that were computed as they were made, as kernels: on the backends that compute at once, and
 in eager PyTorch. Each kind of call, in a module and pass, is a Program of one step."""
 
-import copy
 from typing import NamedTuple
 
 import numpy as np
 
-from glasshouse.compile.source_map import StepInfo
-from glasshouse.compile.work import StepKind
+from glasshouse.compile.lowering.source_map import StepInfo
+from glasshouse.compile.steps.work import StepKind
 from glasshouse.dispatch.call import Call
 from glasshouse.dispatch.scope import Origin
 from glasshouse.profile import record as recorded
-from glasshouse.profile.record import COMPUTED, RECORDED, RecordedRun
+from glasshouse.profile.grouping import groups_of
+from glasshouse.profile.record import COMPUTED, RECORDED
+from glasshouse.profile.runs import CallsAtOnce
 from glasshouse.profile.trace import Trace
 
 
@@ -55,22 +56,19 @@ def with_kernels(trace: Trace) -> Trace:
 
 
 def separated(trace: Trace, now: np.ndarray) -> Trace:
-    other = copy.copy(trace)
-    for name in [name for name in vars(other) if name in trace.worked_out()]:
-        delattr(other, name)
-    other.events, other.runs = trace.events.copy(), list(trace.runs)
+    other = trace.plain_copy()
+    other.events, other.runs = trace.events.copy(), sorted(trace.runs, key=lambda r: r.begin_ns)
     other.events["kind"][now] = RECORDED
     other.kernels_of_calls = other
-    programs: dict[tuple[int, int, int], SingleCall] = {}
-    for place, e in zip(now.tolist(), trace.events[now].tolist(), strict=True):
-        begin, end, what, scope, _, _, thread, _, phase = e
-        program = programs.get((what, scope, phase))
-        if program is None:
-            call = recorded.calls[what]
-            origin = Origin(trace.scopes[scope], trace.phases[phase], 0)
-            program = programs[what, scope, phase] = SingleCall(call.name, call, origin)
-        ends, events = np.array([end]), np.array([place])
-        run = RecordedRun(program, begin, ends, end, events, thread, begin, None)
-        other.runs.append(run)
-    other.runs.sort(key=lambda run: run.begin_ns)
+    calls = trace.events[now]
+    first, program = groups_of(calls["what"], calls["scope"], calls["phase"])
+    programs = [
+        single_call(trace, *fields) for fields in calls[["what", "scope", "phase"]][first].tolist()
+    ]
+    other.calls_at_once = CallsAtOnce(programs, program, now)
     return other
+
+
+def single_call(trace: Trace, what: int, scope: int, phase: int) -> SingleCall:
+    call = recorded.calls[what]
+    return SingleCall(call.name, call, Origin(trace.scopes[scope], trace.phases[phase], 0))

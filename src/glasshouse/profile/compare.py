@@ -1,4 +1,6 @@
-"""Two runs side by side: what became slower or faster, and whether that is more than noise."""
+"""Two runs side by side: what became slower or faster, and whether that is more than noise.
+
+Runs are compared by their steady steps, so a warm-up in one of them is no difference."""
 
 import json
 from pathlib import Path
@@ -7,6 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from glasshouse.base.errors import OptionError
+from glasshouse.profile.steps.breakdown import Breakdown
+from glasshouse.profile.steps.steady import kernels_within
+from glasshouse.profile.tables import ModuleTree, kernels
 from glasshouse.profile.text import milliseconds, table
 
 SAMPLES = 10_000  # of the bootstrap
@@ -20,14 +25,40 @@ def read_run(path) -> dict:
     """
     try:
         run = json.loads(Path(path).read_text(encoding="utf-8"))
-        return {name: run[name] for name in ("step_ns", "modules", "kernels")}
+        run["median_step"]["steady_ns"]  # of an older version there is none
+        return run
     except (ValueError, KeyError, TypeError) as error:
         fix = "Write one with --json or prof.export_json."
         raise OptionError("compare", "a file of export_json", f"{path} ({error!r})", fix) from error
 
 
+def median_step(breakdown: Breakdown) -> dict:
+    """What two runs are compared by, as what JSON can hold: the times of all steady steps, and what
+    parts, modules and kernels took in the median one. Without steps the recording is one step."""
+    steps, scale = breakdown.steps, breakdown.scale
+    trace = kernels_within(breakdown.trace, steps.middle)
+    times = steps.time_ns[steps.is_steady].tolist()
+    return {
+        "steady_ns": times or [breakdown.plain.wall_ns],
+        "parts": [{"name": name, "ns": ns} for name, ns in breakdown.step.items()],
+        "modules": [
+            {"name": f"{row.module} {row.phase}", "ns": row.kernel_ns * scale}
+            for row in ModuleTree(trace).rows()
+            if row.phase
+        ],
+        "kernels": [
+            {
+                "name": f"{row.kind} {row.name} {row.module} {row.phase}".strip(),
+                "ns": row.time_ns * scale,
+                "line": row.line,
+            }
+            for row in kernels(trace)
+        ],
+    }
+
+
 class Change(NamedTuple):
-    """One module or operator in two runs: ns a step, before and after."""
+    """A part, module, kernel or line in two runs: ns of the median step, before and after."""
 
     name: str
     before_ns: float
@@ -40,16 +71,17 @@ class Change(NamedTuple):
 
 class Comparison:
     """The ratio of step times, after to before, with its interval, and changes by part.
-    `ratio` is that of the medians; `low` and `high` bound it with 95 % confidence
-    (bootstrap over the steps). One step a run says nothing about noise: the interval is then the
-    ratio itself.
+    `ratio` is that of the median steady steps; `low` and `high` bound it with 95 % confidence
+    (bootstrap over the steady steps). One step a run says nothing about noise: the interval is
+    then the ratio itself.
 
     Raises: OptionError for runs without steps.
     Source: Efron & Tibshirani 1993, An introduction to the bootstrap, ch. 13.
     """
 
     def __init__(self, before: dict, after: dict):
-        steps = [np.array(run["step_ns"], float) for run in (before, after)]
+        before, after = before["median_step"], after["median_step"]
+        steps = [np.array(run["steady_ns"], float) for run in (before, after)]
         if not all(len(s) for s in steps):
             raise OptionError("compare", "runs with a step or more", "none", "Call prof.step().")
         rng = np.random.default_rng(0)
@@ -59,8 +91,10 @@ class Comparison:
         self.ratio = self.after_ns / self.before_ns
         edges = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
         self.low, self.high = np.quantile(medians[1] / medians[0], edges).tolist()
-        self.modules = changes(before, after, "modules", steps)
-        self.operators = changes(before, after, "kernels", steps)
+        self.parts, self.modules, self.operators = (
+            changes(before, after, kind) for kind in ("parts", "modules", "kernels")
+        )
+        self.lines = changes(before, after, "kernels", by="line")
 
     def is_slower(self, percent: float) -> bool:
         """Whether a step takes more than `percent` longer, beyond noise."""
@@ -72,7 +106,15 @@ class Comparison:
             f"step {milliseconds(self.before_ns)} -> {milliseconds(self.after_ns)}: "
             f"{self.ratio:.3f} times ({CONFIDENCE:.0%}: {self.low:.3f} to {self.high:.3f})"
         ]
-        for name, changes_of_kind in (("module", self.modules), ("kernel", self.operators)):
+        kinds = {
+            "part": self.parts,
+            "module": self.modules,
+            "kernel": self.operators,
+            "line": self.lines,
+        }
+        for name, changes_of_kind in kinds.items():
+            if name == "line" and not changes_of_kind:
+                continue  # no lines were recorded
             lines = [
                 [
                     c.name,
@@ -89,16 +131,13 @@ class Comparison:
         return self.table()
 
 
-def changes(before: dict, after: dict, what: str, steps) -> list[Change]:
+def changes(before: dict, after: dict, what: str, by: str = "name") -> list[Change]:
+    """What parts, modules, kernels or the user's lines took in the median step, the largest change
+    first. A line has the time of the kernels that compute its calls, their gradients included."""
     sums: dict[str, list[float]] = {}
     for place, run in enumerate((before, after)):
         for row in run[what]:
-            name = f"{row['module']} {row['phase']}"
-            if what == "modules" and not row["phase"]:
-                continue
-            if what == "kernels":
-                name = f"{row['kind']} {row['name']} {name}"
-            ns = row["kernel_ns"] if what == "modules" else row["time_ns"]
-            sums.setdefault(name.strip(), [0.0, 0.0])[place] += ns / len(steps[place])
+            if row[by]:
+                sums.setdefault(row[by], [0.0, 0.0])[place] += row["ns"]
     all_changes = [Change(name, *pair) for name, pair in sums.items()]
     return sorted(all_changes, key=lambda c: -abs(c.gained_ns))

@@ -1,19 +1,23 @@
 """Other libraries' operators, told to watchers as calls of ours are.
 
-A storey above looks on at a library. Its module is imported by name, and only where the library is
-there: whoever does not use PyTorch loads nothing of it. A library that is imported later, by a
-script that is counted, is seen from then on."""
+A storey above looks on at a library, where that is there (`base/upper_storeys.py`). A library that
+is imported later, by a script that is counted, is seen from then on."""
 
-import importlib
 from collections.abc import Callable
 
 from glasshouse.base.import_watch import when_imported
+from glasshouse.base.upper_storeys import LIBRARIES, offered
+from glasshouse.dispatch.call import Call
 from glasshouse.dispatch.watch import Watcher
 
-# The module that looks on, by library: its `observe(watcher, model)` gives a function that ends it.
-OBSERVERS = {"torch": "glasshouse.torch.observe"}
-
+GRAPH_CODE = "<eval_with_key>"  # how names of files begin that torch.fx writes graphs as
 folders: set[str] = set()  # of libraries that are looked at: frames there are no user's
+programs: dict[str, Callable[[], None]] = {}  # small ones, by library; "" is ours
+
+
+def library_of(call: Call) -> str:
+    """Whose operator a call is of; "" if it is a primitive of ours."""
+    return getattr(call.primitive, "library", "")
 
 
 class Observation:
@@ -23,12 +27,12 @@ class Observation:
     def __init__(self, watcher: Watcher, model=None):
         self.watcher, self.model = watcher, model
         self.ends: list[Callable[[], None]] = []
-        for library in OBSERVERS:
+        for library in LIBRARIES:
             self.ends.append(when_imported(library, self.begin))
 
     def begin(self, library) -> None:
         """The library is there."""
-        observe = importlib.import_module(OBSERVERS[library.__name__]).observe
+        observe = offered(library.__name__, "observe")
         self.ends.append(observe(self.watcher, self.model))
 
     def end(self) -> None:

@@ -4,15 +4,16 @@ The arena of a Program, in which values share memory, is taken apart by what lie
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from glasshouse.compile.plan import ARENA_TAG
-from glasshouse.compile.source_map import StepInfo, StoredValue
+from glasshouse.compile.lowering.source_map import StepInfo, StoredValue
+from glasshouse.compile.planning.plan import ARENA_TAG
 from glasshouse.memory import Tag
 from glasshouse.profile import record as recorded
 from glasshouse.profile.counter import Sums
+from glasshouse.profile.holders import OTHERS, HeldTensor, kind_of
 from glasshouse.profile.naming import name_of_value
 from glasshouse.profile.record import COMPUTED, MEMORY_KINDS, RecordedRun
 from glasshouse.profile.text import milliseconds, percent, scaled, table
@@ -39,6 +40,11 @@ class PeakTensor(NamedTuple):
     nbytes: int
     line: str
     in_arena: bool
+
+    @property
+    def kind(self) -> str:
+        """What models and optimizers hold it as; else "others"."""
+        return kind_of(self.tag)
 
 
 class MemoryTimeline:
@@ -72,14 +78,24 @@ class MemoryTimeline:
         step of its Program at which most of it is in use."""
         tensors: list[PeakTensor] = []
         outputs, results = OutputsOfRuns(self.trace), ResultsOfCalls(self.trace)
-        for nbytes, tag, row in held_after(self.trace, self.at).values():
+        for nbytes, tag, row, held in held_after(self.trace, self.at):
             run = self.run_at_peak(nbytes) if tag == ARENA_TAG else None
             if run is not None:
                 tensors += arena_tensors(self.trace, run, nbytes)
                 continue
             made = (outputs.tensor(row) or results.tensor(row)) if row >= 0 else None
-            tensors.append(made or PeakTensor(tag, "", nbytes, "", False))
+            made = made or PeakTensor(tag, "", nbytes, "", False)
+            if held is not None:
+                made = made._replace(tag=held.tag, spec=held.spec)
+            tensors.append(made)
         return sorted(tensors, key=lambda t: -t.nbytes)
+
+    def kinds(self) -> dict[str, int]:
+        """The bytes at the peak of parameters, gradients, optimizers' state and all others."""
+        sums: dict[str, int] = {}
+        for t in sorted(self.tensors, key=lambda t: t.kind == OTHERS):
+            sums[t.kind] = sums.get(t.kind, 0) + t.nbytes
+        return sums
 
     @cached_property
     def in_use(self) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -120,10 +136,10 @@ class MemoryTimeline:
             )
         rest = self.peak_bytes - sum(t.nbytes for t in self.tensors)
         lines.append(["rounding", scaled(rest, "B"), percent(rest, self.peak_bytes), ""])
+        kinds = ", ".join(f"{name} {scaled(n, 'B')}" for name, n in self.kinds().items())
         return (
             f"peak {self.peak_bytes:,} bytes at {milliseconds(self.peak_ns)}\n"
-            + table(["alive at the peak", "bytes", "%", "tensors"], lines)
-            + "\n"
+            f"{kinds}\n" + table(["alive at the peak", "bytes", "%", "tensors"], lines) + "\n"
         )
 
     def __repr__(self):
@@ -143,7 +159,8 @@ class OutputsOfRuns:
         for i, row in enumerate(trace.memory):
             if row["kind"] == ALLOC:
                 self.alike.setdefault(self.looks(i), []).append(i)
-        self.values: dict[int, dict[tuple, list[PeakTensor]]] = {}
+        self.values: dict[int, dict[int, PeakTensor]] = {}  # the outputs, by Program
+        self.numbers: dict[int, dict[tuple, list[int]]] = {}
 
     def looks(self, row: int) -> tuple:
         """What is told of a block: the run that comes next, the owner, and the bytes."""
@@ -152,25 +169,58 @@ class OutputsOfRuns:
 
     def tensor(self, row: int) -> PeakTensor | None:
         """The output that an event's block was for; None where it was for none."""
+        output = self.output(row)
+        if output is None:
+            return None
+        program, number = output
+        tensor, held = self.values[id(program)][number], self.held.get((id(program), number))
+        return tensor if held is None else tensor._replace(tag=held.tag, spec=held.spec)
+
+    def output(self, row: int) -> tuple[Any, int] | None:
+        """The Program and the number of the output that an event's block was for."""
         run, tag, nbytes = looks = self.looks(row)
         if run == len(self.runs):
             return None
-        values = self.outputs_of(self.runs[run].program).get((tag, nbytes), [])
+        program = self.runs[run].program
+        numbers = self.outputs_of(program).get((tag, nbytes), [])
         rows = self.alike[looks]
-        if len(values) == len(rows):
-            return values[rows.index(row)]
-        return values[0] if len(set(values)) == 1 else None
+        if len(numbers) == len(rows):
+            return program, numbers[rows.index(row)]
+        alike = {self.values[id(program)][number] for number in numbers}
+        return (program, numbers[0]) if len(alike) == 1 else None
 
-    def outputs_of(self, program) -> dict[tuple, list[PeakTensor]]:
-        """The outputs of a Program by what is told of their blocks, each list in their order."""
+    def outputs_of(self, program) -> dict[tuple, list[int]]:
+        """The numbers of a Program's outputs by what is told of their blocks, in their order."""
         if id(program) not in self.values:
             stored = [(v, info) for info in program.step_infos() for v in info.outputs]
-            outputs = self.values[id(program)] = {}
+            numbers: dict[tuple, list[int]] = {}
+            values: dict[int, PeakTensor] = {}
             for value, info in sorted(stored, key=lambda x: x[0].at):
                 tag = Tag(value.op, *value.origin[:2])
-                tensor = tensor_of(self.trace, program, info, value)
-                outputs.setdefault((tag, value.nbytes), []).append(tensor)
-        return self.values[id(program)]
+                values[value.at] = tensor_of(self.trace, program, info, value)
+                numbers.setdefault((tag, value.nbytes), []).append(value.at)
+            self.values[id(program)], self.numbers[id(program)] = values, numbers
+        return self.numbers[id(program)]
+
+    @cached_property
+    def held(self) -> dict[tuple[int, int], HeldTensor]:
+        """As what models and optimizers hold outputs, by Program and number. One run tells of all:
+        what another one made may have been let go before anybody looked."""
+        held: dict[tuple[int, int], HeldTensor] = {}
+        rows = self.trace.memory
+        made: dict[int, int] = {}  # by address, the row of the block that is there
+        until = 0
+        for count, blocks in self.trace.holders.blocks:
+            for i in range(until, count):
+                if rows["kind"][i] == ALLOC:
+                    made[int(rows["address"][i])] = i
+                elif rows["kind"][i] == FREE:
+                    made.pop(int(rows["address"][i]), None)
+            until = count
+            for address in blocks.keys() & made.keys():
+                if output := self.output(made[address]):
+                    held[id(output[0]), output[1]] = blocks[address]
+        return held
 
 
 class ResultsOfCalls:
@@ -183,46 +233,65 @@ class ResultsOfCalls:
         self.events = computed[np.argsort(trace.events["begin"][computed], kind="stable")]
         self.begins_ns = trace.events["begin"][self.events]
 
-    def tensor(self, row: int) -> PeakTensor | None:
-        """The result that an event's block was for; None where the call is not known."""
+    def event(self, row: int) -> int | None:
+        """The event of the call that an event's block was for; None where it is not known."""
         block = self.trace.memory[row]
         at = int(np.searchsorted(self.begins_ns, block["time"], "right")) - 1
-        tag, nbytes = self.trace.tags[block["tag"]], int(block["nbytes"])
         if at < 0:
             return None
         event = int(self.events[at])
         call = recorded.calls[int(self.trace.events["what"][event])]
-        if call.name != tag.primitive:
+        return event if call.name == self.trace.tags[block["tag"]].primitive else None
+
+    def tensor(self, row: int) -> PeakTensor | None:
+        """The result that an event's block was for; None where the call is not known."""
+        event, block = self.event(row), self.trace.memory[row]
+        if event is None:
             return None
+        call = recorded.calls[int(self.trace.events["what"][event])]
+        tag, nbytes = self.trace.tags[block["tag"]], int(block["nbytes"])
         specs = {repr(spec) for spec in call.outs if spec.nbytes == nbytes}
         spec = specs.pop() if len(specs) == 1 else ""
         return PeakTensor(tag, spec, nbytes, self.trace.line_of_event(event), False)
 
 
 class HeldBlock(NamedTuple):
-    """A block of memory, and the row of the event that tells of it; -1 if it was there before."""
+    """A block of memory, the row of the event that tells of it (-1 if it was there before), and as
+    what a model or an optimizer holds it."""
 
     nbytes: int
     tag: Tag
     row: int
+    held: HeldTensor | None = None
 
 
-def held_after(trace: Trace, count: int) -> dict[int, HeldBlock]:
-    """Each block that is held after some events, by its address."""
-    held = {address: HeldBlock(nbytes, tag, -1) for address, (nbytes, tag) in trace.live.items()}
+def held_after(trace: Trace, count: int) -> list[HeldBlock]:
+    """Each block that is held after some events."""
+    blocks = {address: HeldBlock(nbytes, tag, -1) for address, (nbytes, tag) in trace.live.items()}
     for i, row in enumerate(trace.memory[:count]):
         if row["kind"] == ALLOC:
-            held[int(row["address"])] = HeldBlock(int(row["nbytes"]), trace.tags[row["tag"]], i)
+            blocks[int(row["address"])] = HeldBlock(int(row["nbytes"]), trace.tags[row["tag"]], i)
         elif row["kind"] == FREE:
-            held.pop(int(row["address"]), None)
-    return held
+            blocks.pop(int(row["address"]), None)
+    ends: dict[int, int] = {}  # by address, the row that frees it
+    later = trace.memory[count:]
+    for i in np.flatnonzero(later["kind"] == FREE).tolist():
+        ends.setdefault(int(later["address"][i]), count + i)
+    return [
+        block._replace(
+            held=trace.holders.name_block(
+                address, block.row, ends.get(address, len(trace.memory)), count
+            )
+        )
+        for address, block in blocks.items()
+    ]
 
 
 def alive_after(trace: Trace, count: int) -> list[Alive]:
     """The owners of what is held after some events, the largest first."""
     sums = Sums()
-    for nbytes, tag, _ in held_after(trace, count).values():
-        sums.add(tag, nbytes, 1)
+    for nbytes, tag, _, held in held_after(trace, count):
+        sums.add(held.tag if held is not None else tag, nbytes, 1)
     alive = [Alive(tag, nbytes, blocks) for tag, (nbytes, blocks) in sums.items()]
     return sorted(alive, key=lambda a: -a.nbytes)
 
@@ -253,6 +322,7 @@ def arena_tensors(trace: Trace, run: RecordedRun, nbytes: int) -> list[PeakTenso
 def tensor_of(trace: Trace, program, info: StepInfo, value: StoredValue, in_arena=False):
     """A value of a Program as it is told of at the peak."""
     origin = value.origin
-    tag = Tag(name_of_value(info, value), origin.module, origin.phase)
+    held = trace.holders.places.get((id(program), origin.place))
+    tag = Tag(name_of_value(info, value), origin.module, origin.phase) if held is None else held.tag
     line = trace.line(trace.number_of[id(program)], origin.place)
     return PeakTensor(tag, value.spec, value.nbytes, line, in_arena)

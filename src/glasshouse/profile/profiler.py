@@ -11,15 +11,23 @@ import numpy as np
 from glasshouse.base.errors import BackendError, OptionError, check_least
 from glasshouse.dispatch import backend as backends
 from glasshouse.ops.collective import process
-from glasshouse.profile import chrome
-from glasshouse.profile.hta import HtaExporter
+from glasshouse.profile.functions import PythonFunctions
 from glasshouse.profile.memory import MemoryTimeline
-from glasshouse.profile.read_trace import read_trace
-from glasshouse.profile.record import STEP, EventRecorder
+from glasshouse.profile.memory_blocks import MOST, BlockLives
+from glasshouse.profile.operator_tree import OperatorTree
+from glasshouse.profile.own_cost import call_costs
+from glasshouse.profile.record import STEP, EventRecorder, RecordingKind
 from glasshouse.profile.report import data_of, folded, speedscope, write_report
-from glasshouse.profile.tables import EventAverages, KernelRow, ModuleTree, kernels, key_averages
+from glasshouse.profile.steps.breakdown import Breakdown
+from glasshouse.profile.steps.step_times import InputPipeline, StepTimes
+from glasshouse.profile.steps.utilisation import Utilisation
+from glasshouse.profile.tables import EventAverages, KernelRows, ModuleTree, kernels, key_averages
 from glasshouse.profile.text import writable
 from glasshouse.profile.trace import Trace, TraceEvent
+from glasshouse.profile.traces.chrome_lines import LineExporter
+from glasshouse.profile.traces.hta_lines import HtaLineExporter
+from glasshouse.profile.traces.merging import merge
+from glasshouse.profile.traces.read_trace import read_trace
 
 MAX_EVENTS = 2_000_000  # 80 MB
 
@@ -70,6 +78,8 @@ class profile:
     profile_memory   record every allocation, with its owner
     with_stack       record the Python stack of every call
     with_modules     record module calls
+    with_functions   record when your Python functions run, with or without operators; costs more
+    inner_operators  record what operators of PyTorch call below those that are told; costs more
     with_flops       show FLOPs in tables and traces (they are always known)
     max_events       how many events to keep; more are dropped, counted and reported
     rank             the number of this process in a merged trace; that in its world, if left out
@@ -94,6 +104,8 @@ class profile:
         profile_memory=False,
         with_stack=False,
         with_modules=True,
+        with_functions=False,
+        inner_operators=False,
         with_flops=True,
         max_events=MAX_EVENTS,
         rank=None,
@@ -105,7 +117,8 @@ class profile:
         check_least("profile", "max_events", max_events, 1, "Each event takes 40 bytes.")
         self.schedule, self.on_trace_ready = schedule, on_trace_ready
         self.record_shapes, self.with_flops = record_shapes, with_flops
-        self.options = (max_events, with_stack, with_modules, profile_memory)
+        kind = with_stack, with_modules, profile_memory, with_functions, inner_operators
+        self.max_events, self.kind = max_events, RecordingKind(*kind)
         self.rank, self.step_num = process.rank if rank is None else rank, 0
         self.recorder: EventRecorder | None = None
         self.recorded: Trace | None = None
@@ -149,6 +162,7 @@ class profile:
         before = self.action()
         if self.recorder is not None:
             self.recorder.write(STEP, self.step_num, self.step_begin_ns)
+            self.recorder.look_at_holders()
         self.step_num += 1
         if before is ProfilerAction.RECORD_AND_SAVE:
             self.end(save=True)
@@ -170,7 +184,7 @@ class profile:
 
     def enter(self, action: ProfilerAction) -> None:
         if action is not ProfilerAction.NONE and self.recorder is None:
-            self.recorder = EventRecorder(*self.options).start()
+            self.recorder = EventRecorder(self.max_events, self.kind).start()
 
     def end(self, save: bool) -> None:
         if self.recorder is None:
@@ -180,6 +194,7 @@ class profile:
         recorder, self.recorder = self.recorder, None
         recorder.stop()
         if save:
+            recorder.call_costs = call_costs(recorder)
             self.recorded = Trace(recorder, self.rank)
             if self.on_trace_ready is not None:
                 self.on_trace_ready(self)
@@ -211,13 +226,51 @@ class profile:
         """Every event of the Python side as an object."""
         return self.trace.event_list()
 
-    def kernels(self) -> list[KernelRow]:
-        """Every step of every Program that ran, the longest first."""
+    def operator_tree(self) -> OperatorTree:
+        """What runs inside of what: passes, operators, those that they call, runs of Programs and
+        their steps, with their own time and all of it; prints as a table."""
+        return OperatorTree(self.trace)
+
+    def kernels(self) -> KernelRows:
+        """Every step of every Program that ran, the longest first; prints as a table."""
         return kernels(self.trace)
 
     def modules(self) -> ModuleTree:
         """Time, FLOPs and bytes by module and pass; prints as a table."""
         return ModuleTree(self.trace)
+
+    def breakdown(self) -> Breakdown:
+        """Where the time of the median steady step went, and that of the recording; prints as
+        tables."""
+        return Breakdown(self.trace)
+
+    def step_times(self) -> StepTimes:
+        """Every step of the loop, start-up and warm-up told apart, with the time of each part;
+        prints as a table."""
+        return StepTimes(self.trace)
+
+    def input_pipeline(self) -> InputPipeline:
+        """What of the steady steps waited for data, and what took the time; prints as a table."""
+        return InputPipeline(self.trace)
+
+    def utilisation(self, slices: int = 60, steady: bool = False) -> Utilisation:
+        """What each thread and each stream of a device did in so many slices of the recording, or
+        of the time from the first steady step to the last; prints as a table.
+
+        Raises: OptionError for less than one slice.
+        """
+        return Utilisation(self.trace, slices, steady)
+
+    def functions(self) -> PythonFunctions:
+        """Python functions of yours with their own time and all of it, those that call no operator
+        too; prints as a table.
+
+        Raises: OptionError without with_functions.
+        """
+        if not self.trace.with_functions:
+            expected, fix = "a profile with with_functions=True", "Record again with it."
+            raise OptionError("functions", expected, "one without", fix)
+        return PythonFunctions(self.trace)
 
     def memory(self) -> MemoryTimeline:
         """Memory over time and what was alive at the peak; prints as a table.
@@ -231,16 +284,26 @@ class profile:
             )
         return MemoryTimeline(self.trace)
 
+    def memory_blocks(self, most: int = MOST) -> BlockLives:
+        """The largest blocks of memory over time: from when to when each was there, whose it was,
+        and the line and stack that asked for it; prints as a table.
+
+        Raises: OptionError without profile_memory.
+        """
+        return BlockLives(self.memory(), most)
+
     def export_chrome_trace(self, path, hta: bool = False):
         """Write a trace for Perfetto and Chrome: .json or .json.gz.
         `hta`: for HolisticTraceAnalysis, in whole µs, with kernels as those of a device stream."""
-        exporter = HtaExporter if hta else chrome.Exporter
+        exporter = HtaLineExporter if hta else LineExporter
         return exporter(self.trace, self.record_shapes).write(path)
 
-    def export_stacks(self, path, metric: str = "kernel_ns") -> None:
-        """Write stacks for flame graphs: Python frames if recorded, pass, modules, call; with the
+    def export_stacks(self, path, metric: str = "kernel_ns", by: str | None = None) -> None:
+        """Write stacks for flame graphs: pass, then modules or Python functions (`by` "modules" or
+        "functions"; functions where stacks were recorded, if left out), then the call; with the
         `metric`, "kernel_ns" or "self_ns". Folded, in µs; for speedscope if `path` is .json."""
-        stacks, path = folded(self.trace, metric), writable("export_stacks", path)
+        by = by or ("functions" if self.trace.with_stack else "modules")
+        stacks, path = folded(self.trace, metric, by), writable("export_stacks", path)
         text = "".join(f"{';'.join(frames)} {ns // 1000}\n" for frames, ns in stacks)
         if path.suffix == ".json":
             text = json.dumps(speedscope(stacks))
@@ -266,8 +329,8 @@ class profile:
 
     @classmethod
     def read(cls, path) -> "profile":
-        """A profile of what torch.profiler wrote with `export_chrome_trace`, of a CPU or of GPUs,
-        with the tables, report and comparison of our own.
+        """A profile of what `export_chrome_trace` wrote, with all that was recorded; or
+        torch.profiler's, of a CPU or of GPUs. Tables, report and comparison are as ever.
 
         Raises: OptionError for another file.
         """
@@ -279,4 +342,4 @@ class profile:
         return self.modules().table() if self.recorded is not None else "profile: nothing recorded"
 
     schedule = staticmethod(schedule)
-    merge = staticmethod(chrome.merge)
+    merge = staticmethod(merge)

@@ -16,15 +16,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from glasshouse import memory
-from glasshouse.compile import toolchain
+from glasshouse.compile.building import toolchain
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch import bind, hooks, state
 from glasshouse.dispatch.call import Call
 from glasshouse.dispatch.compose import CALL
 from glasshouse.dispatch.scope import Origin, origin_of, path_of
-from glasshouse.dispatch.watch import DeviceTimes, MessageTimes, ProgramRun, Watcher, ignore_call
+from glasshouse.dispatch.watch import (
+    LOOKING,
+    DeviceTimes,
+    MessageTimes,
+    ProgramRun,
+    Watcher,
+    ignore_call,
+)
 from glasshouse.graph.node import Node
-from glasshouse.profile.captured import CaptureCounts
+from glasshouse.profile.function_watch import TIMED_CALL, FunctionWatch
+from glasshouse.profile.holders import HeldTensor, Holders
 from glasshouse.profile.libraries import Observation
 
 KINDS = ("recorded", "computed", "module", "region", "annotation", "pull", "step")
@@ -109,16 +117,27 @@ class RecordedRun(NamedTuple):
         return np.concatenate(([self.first_ns or self.begin_ns], self.ends_ns))[:-1]
 
 
+class RecordingKind(NamedTuple):
+    """What a recording notes beside calls."""
+
+    stacks: bool
+    modules: bool
+    allocations: bool
+    functions: bool
+    inner_operators: bool
+
+
 class EventRecorder(Watcher):
     """Writes events into a buffer of `room` records; what comes after that is only counted. A node
     may wait longer than a recording lasts: what is noted on it counts all recordings' events."""
 
     first = 0  # the number of the next recording's first event
 
-    def __init__(self, room: int, stacks: bool, modules: bool, allocations: bool):
-        self.room, self.with_stack, self.first = room, stacks, EventRecorder.first
+    def __init__(self, room: int, kind: RecordingKind):
+        self.room, self.kind, self.first = room, kind, EventRecorder.first
         EventRecorder.first += room
-        self.modules, self.wants_allocations = modules, allocations
+        self.with_stack, self.modules, self.wants_allocations = kind[:3]
+        self.with_functions, self.wants_inner_operators = kind[3:]
         self.table = np.zeros(room * SIZE, np.uint8)  # the system gives pages as they are written
         self.buffer, self.numbers = memoryview(self.table), itertools.count()
         self.threads, self.stacks = Threads(), Stacks()
@@ -130,16 +149,21 @@ class EventRecorder(Watcher):
         self.subscription: Any = None
         self.live: dict = {}
         self.own_bytes = self.bytes_before = 0, 0  # of our manager: allocated, reserved
-        self.library_bytes = self.existing_bytes = 0
+        self.library_bytes = self.existing_bytes = self.highest_bytes = 0
+        self.holders = Holders()
         self.op = ignore_call
+        self.call_costs: dict[str, float] = {}
+        self.watch_of_functions = FunctionWatch(room, self.threads)
+        self.inner_operators, self.inner_names = np.zeros(0, TIMED_CALL), []
         self.stack_key = fast_stack_key()
 
     def start(self) -> "EventRecorder":
         self.libraries = Observation(self)  # may import something, which is no part of a step
+        if self.wants_allocations:
+            self.holders.look(0)
         self.begin_ns, self.began_at_ns = perf_counter_ns(), time_ns()
         self.backend = backends.current()
         self.fallbacks = self.backend.fallbacks.copy()
-        self.captured_before = CaptureCounts()
         self.script, self.threads_of_kernels = " ".join(sys.argv), toolchain.count_threads()
         self.memory_limit = memory.manager.Limit.nbytes
         if self.wants_allocations:
@@ -152,9 +176,12 @@ class EventRecorder(Watcher):
             own = (self.table, self.numbers, self.threads, self.first)
             self.replayed = hooks.events(*own, about)
         self.watch()
+        if self.with_functions:
+            self.watch_of_functions.begin()
         return self
 
     def stop(self) -> None:
+        self.watch_of_functions.end()
         self.libraries.end()
         self.unwatch()
         self.op, self.replayed = ignore_call, None
@@ -163,8 +190,22 @@ class EventRecorder(Watcher):
             self.subscription.remove()
             self.subscription = None
         self.end_ns, self.count = perf_counter_ns(), next(self.numbers)
+        if self.read_inner_operators is not None:
+            self.note_inner_operators(*self.read_inner_operators())
+        if self.wants_allocations:
+            self.holders.find()
+            self.holders.look(self.count_memory())
+        self.holders.place_calls(self.runs)
         self.runs = [run._replace(events=self.own(run.events)) for run in self.runs]
         self.fallbacks = self.backend.fallbacks.since(self.fallbacks)
+
+    def note_inner_operators(self, times: np.ndarray, names: list[str]) -> None:
+        """Keep what a library noted of its operators, in the thread that records."""
+        numbers = Numbers()
+        self.inner_operators = np.zeros(len(names), TIMED_CALL)
+        self.inner_operators["begin"], self.inner_operators["end"] = times.T
+        self.inner_operators["what"] = [numbers[name] for name in names]
+        self.inner_names = list(numbers)
 
     # -- what a watcher is told ----------------------------------------------------------------
 
@@ -189,9 +230,13 @@ class EventRecorder(Watcher):
     def module(self, scope, begin_ns):
         if self.modules:
             self.write(MODULE, 0, begin_ns, scope)
+        if scope.parent is None:
+            self.look_at_holders()
 
-    def region(self, name, begin_ns):
-        self.write(REGION, self.names[name], begin_ns)
+    def region(self, name, begin_ns, seq=-1):
+        self.write(REGION, self.names[name], begin_ns, seq=seq)
+        if name in PHASES:
+            self.look_at_holders()
 
     def annotation(self, name, begin_ns):
         self.write(ANNOTATION, self.names[name], begin_ns)
@@ -215,19 +260,34 @@ class EventRecorder(Watcher):
         stack = self.stacks[self.stack_key(1)]
         own = events, thread, run.first_ns, run.device, stack, run.transfers
         self.runs.append(RecordedRun(run.program, *times, *own))
+        self.look_at_holders()
 
     def own(self, events: np.ndarray) -> np.ndarray:
         """Numbers of events in this recording; -1 for those of others."""
         inside = (events >= self.first) & (events < self.first + self.room)
         return np.where(inside, events - self.first, -1).astype(np.int32)
 
+    def look_at_holders(self) -> None:
+        """A pass or a run has ended: note what models and optimizers hold, if memory has grown."""
+        holders = self.holders
+        if self.wants_allocations and (holders.looks or self.highest_bytes > holders.highest):
+            begin_ns = perf_counter_ns()
+            memory.current().catch_up()
+            holders.look_again(self.highest_bytes, self.count_memory())
+            self.write(REGION, self.names[LOOKING], begin_ns)
+
+    def count_memory(self) -> int:
+        """How many events of memory there are."""
+        return len(self.memory_rows) // MEMORY.itemsize
+
     def allocation(self, event: memory.MemoryEvent) -> None:
         self.own_bytes = event.allocated_bytes, event.reserved_bytes
         self.write_memory(event.time_ns, event.kind, event.address, event.nbytes, event.tag)
 
-    def library_memory(self, kind: str, address: int, nbytes: int, tag: memory.Tag) -> None:
+    def library_memory(self, kind: str, address: int, nbytes: int, tag, spec: str = "") -> None:
         """A library has handed out memory or taken it back, or had done so before all this."""
         if kind == "existed":
+            self.holders.existing[address] = HeldTensor(tag, spec)
             self.live[address] = nbytes, tag
             self.existing_bytes += nbytes
             return
@@ -239,6 +299,7 @@ class EventRecorder(Watcher):
             self.dropped_memory += 1
             return
         allocated, reserved = self.own_bytes
+        self.highest_bytes = max(self.highest_bytes, allocated + self.library_bytes)
         self.memory_rows += PACK_MEMORY(
             time_ns,
             address,
@@ -255,6 +316,16 @@ class EventRecorder(Watcher):
         for total in (rows["allocated"], rows["reserved"]):
             total += self.existing_bytes
         return rows
+
+    @property
+    def functions(self) -> np.ndarray:
+        """The calls of the user's functions, as records."""
+        return self.watch_of_functions.events
+
+    @property
+    def function_names(self) -> list[list]:
+        """(file, line, name) of the functions in `functions`."""
+        return self.watch_of_functions.names
 
     def events(self) -> np.ndarray:
         """What was written, as records; what began before counts from the begin on."""

@@ -7,22 +7,32 @@ from pathlib import Path
 
 import numpy as np
 
-from glasshouse.base.errors import OptionError
-from glasshouse.profile import chrome
+from glasshouse.base.errors import OptionError, check_known
+from glasshouse.memory import Tag
 from glasshouse.profile.advice import advice
 from glasshouse.profile.at_once import with_kernels
-from glasshouse.profile.breakdown import ABOUT, Breakdown
-from glasshouse.profile.compare import Comparison, read_run
+from glasshouse.profile.compare import Comparison, median_step, read_run
 from glasshouse.profile.counter import OUTSIDE, prefixes
+from glasshouse.profile.functions import PythonFunctions
+from glasshouse.profile.grouping import groups_of
+from glasshouse.profile.holders import OTHERS, first_path, kind_of
 from glasshouse.profile.machine import count_cores, limits, processor_name
 from glasshouse.profile.memory import MemoryTimeline
-from glasshouse.profile.read_trace import read_trace
+from glasshouse.profile.memory_blocks import BlockLives
+from glasshouse.profile.operator_tree import OperatorTree
+from glasshouse.profile.steps.breakdown import ABOUT, Breakdown
+from glasshouse.profile.steps.step_times import InputPipeline, StepTimes
+from glasshouse.profile.steps.utilisation import Utilisation
 from glasshouse.profile.tables import ModuleTree, exact_flops_of, kernels, key_averages
 from glasshouse.profile.text import writable
 from glasshouse.profile.trace import Trace
+from glasshouse.profile.traces import chrome
+from glasshouse.profile.traces.read_trace import read_trace
 
 MAX_SLICES = 40_000  # of the timeline; a longer one shows its last loop step
 MAX_POINTS = 4_000  # of the memory curve
+FLAMES = ("modules", "functions")  # what flame graphs are made of: never of both
+SLICES = 240  # of the utilisation
 MAX_MARKS = 200  # of steps, in drawings
 SMALL_NS = 20_000
 PLACE = "/*DATA*/null"
@@ -30,13 +40,14 @@ MOST_HEAD = 1 << 16  # characters in front of a trace's events
 # What the report has of a trace under its own name.
 AS_THEY_ARE = (
     "host script rank backend wall_ns kernel_ns compile_ns dropped dropped_memory dropped_runs "
-    "captures fallbacks"
+    "captures fallbacks call_costs unwatched_threads"
 ).split()
 
 
 def data_of(trace: Trace) -> dict:
     """All tables of a trace, as what JSON can hold; times in ns."""
     plain, trace = trace, with_kernels(trace)
+    parts = Breakdown(plain)
     machine, rows = limits(), kernels(trace)
     flops_per_s = max(machine.flops_per_s, best_rate(rows))
     ideal = ideal_ns_of_modules(trace, flops_per_s, machine.bytes_per_s)
@@ -57,12 +68,29 @@ def data_of(trace: Trace) -> dict:
         "kernels": [row._asdict() for row in rows],
         "operators": [row._asdict() for row in key_averages(trace, True)],
         "programs": [program_data(trace, i) for i in range(len(trace.programs))],
-        "memory": memory_data(trace) if trace.with_memory else None,
+        "memory": memory_data(plain) if trace.with_memory else None,
         "advice": [x.as_dict() for x in advice(plain)],
-        "breakdown": Breakdown(trace).ns,
+        "breakdown": parts.step,
+        "recording": parts.recording,
+        "step": parts.data_of_steps(),
+        "median_step": median_step(parts),
+        "steps": StepTimes(plain, parts).to_dict(),
+        "functions": functions_data(plain, parts) if plain.with_functions else None,
+        "operator_tree": OperatorTree(plain, parts).to_list(),
+        "input": InputPipeline(plain, parts).to_dict(),
+        "utilisation": {
+            name: Utilisation(plain, SLICES, steady=name == "steady steps").to_dict()
+            for name in ("recording", "steady steps")
+        },
         "about": ABOUT,
         "fallback_lines": trace.fallbacks.lines(),
     }
+
+
+def functions_data(trace: Trace, parts: Breakdown) -> dict:
+    """Python functions of the user's, and what those that call no operator take."""
+    functions = PythonFunctions(trace, parts)
+    return {"sentence": functions.sentence, "rows": [row._asdict() for row in functions]}
 
 
 def read_before(path) -> dict:
@@ -137,12 +165,27 @@ def memory_data(trace: Trace) -> dict:
         "reserved": reserved,
         "peak_bytes": timeline.peak_bytes,
         "peak_ns": timeline.peak_ns,
-        "tensors": [[*t.tag, t.nbytes, t.spec, t.line, t.in_arena] for t in timeline.tensors],
+        "tensors": [
+            [*shown_owner(t.tag), t.nbytes, t.spec, t.line, t.in_arena] for t in timeline.tensors
+        ],
+        "blocks": [
+            [*shown_owner(b.tag), b.nbytes, b.begin_ns, b.end_ns, b.spec, b.line, b.stack]
+            for b in BlockLives(timeline)
+        ],
         "in_use": [
             [x.tolist() for x in thinned(*curve, most=max(MAX_POINTS // len(timeline.in_use), 2))]
             for curve in timeline.in_use
         ],
     }
+
+
+def shown_owner(tag: Tag) -> tuple[str, str, str]:
+    """Name, module and pass of a tensor as the page shows them. Tensors held by models and
+    optimizers read "exp_avg of blocks.0.qkv.weight", in module blocks.0.qkv."""
+    what, module, phase = tag
+    if kind_of(tag) == OTHERS:
+        return what, module, phase
+    return f"{what} {module}", first_path(module).rpartition(".")[0], phase
 
 
 def thinned(time_ns, nbytes, *others, most: int = MAX_POINTS) -> list[np.ndarray]:
@@ -153,32 +196,40 @@ def thinned(time_ns, nbytes, *others, most: int = MAX_POINTS) -> list[np.ndarray
     return [x[keep] for x in (time_ns, nbytes, *others)]
 
 
-def folded(trace: Trace, metric: str = "kernel_ns") -> list[tuple[list[str], int]]:
-    """[(frames, ns)]: Python frames if recorded, pass, modules, call.
+def folded(
+    trace: Trace, metric: str = "kernel_ns", by: str = "modules"
+) -> list[tuple[list[str], int]]:
+    """[(frames, ns)] of a flame graph: pass, modules, call; or pass, Python functions, call. There
+    a captured call, which has no stack, has the user's line.
 
     Raises: OptionError.
     """
     if metric not in ("kernel_ns", "self_ns"):
         fix = "The one is time in kernels, the other time in Python."
         raise OptionError("export_stacks", "kernel_ns or self_ns as metric", repr(metric), fix)
+    check_known("export_stacks", "what to group by", by, FLAMES)
     values = trace.kernel_ns_of_events if metric == "kernel_ns" else trace.self_ns
-    sums: dict[tuple, float] = {}
-    for i in np.flatnonzero(trace.is_op):
-        e = trace.events[i]
-        key = int(e["stack"]), int(e["scope"]), int(e["phase"]), int(e["what"])
-        sums[key] = sums.get(key, 0) + float(values[i])
+    events, values = trace.events[trace.is_op], values[trace.is_op]
+    where = "scope" if by == "modules" else "stack"
+    first, group = groups_of(*(events[name] for name in (where, "phase", "what")))
+    sums = np.bincount(group, values, len(first)).tolist()
+    kinds = events[[where, "phase", "what"]][first].tolist()
     ns_of_stack: dict[tuple[str, ...], float] = {}
 
-    def add(ns: float, outer: list[str], phase: str, module: str, name: str) -> None:
-        path = (*outer, phase, *filter(None, module.split(".")), name)
-        frames = tuple(part.replace(";", ",") for part in path)
+    def add(ns: float, phase: str, outer: list[str], name: str) -> None:
+        frames = tuple(part.replace(";", ",") for part in (phase, *filter(None, outer), name))
         ns_of_stack[frames] = ns_of_stack.get(frames, 0) + ns
 
-    for (stack, scope, phase, what), ns in sums.items():
-        outer = [label for _, label in trace.codes(stack)]
-        add(ns, outer, trace.phases[phase], trace.scopes[scope], trace.call_name(what))
+    for (place, phase, what), ns in zip(kinds, sums, strict=True):
+        if by == "modules":
+            outer = trace.scopes[place].split(".")
+        else:
+            outer = [label for _, label in trace.codes(place)]
+        add(ns, trace.phases[phase], outer, trace.call_name(what))
     for share, ns, _ in trace.unseen if metric == "kernel_ns" else ():
-        add(ns, [], share.phase, share.module, trace.name_of_share(share))
+        line = trace.line(share.program, share.place)
+        outer = share.module.split(".") if by == "modules" else [line]
+        add(ns, share.phase, outer, trace.name_of_share(share))
     return [(list(frames), int(ns)) for frames, ns in ns_of_stack.items() if ns >= 1]
 
 
@@ -251,17 +302,20 @@ def page_of(data: dict) -> str:
 
 
 def write_report(trace: Trace, path, against=None, predicted=None) -> Path:
-    path, trace = writable("report", path), with_kernels(trace)
-    data = data_of(trace)
-    data |= {"flame": folded(trace), "timeline": timeline_data(trace)}
+    path = writable("report", path)
+    data, trace = data_of(trace), with_kernels(trace)
+    flames = {by: folded(trace, by=by) for by in FLAMES if by == "modules" or trace.with_stack}
+    data |= {"flames": flames, "timeline": timeline_data(trace)}
     if against is not None:
         compared = Comparison(read_before(against), data)
         data["comparison"] = {
             "ratio": compared.ratio,
             "low": compared.low,
             "high": compared.high,
+            "parts": compared.parts,
             "modules": compared.modules[:100],
             "kernels": compared.operators[:100],
+            "lines": compared.lines[:100],
         }
     if predicted is not None:
         data["prediction"] = predicted.beside(trace).to_dict()

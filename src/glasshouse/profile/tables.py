@@ -11,6 +11,7 @@ from glasshouse.dispatch.call import Call
 from glasshouse.profile import record as recorded
 from glasshouse.profile.at_once import with_kernels
 from glasshouse.profile.counter import OUTSIDE, Sums, ordered, prefixes
+from glasshouse.profile.grouping import groups_of
 from glasshouse.profile.naming import name_of_step
 from glasshouse.profile.record import COMPUTED, MODULE, REGION, STEP
 from glasshouse.profile.text import milliseconds, percent, scaled, table
@@ -147,6 +148,9 @@ def summary(trace: Trace) -> str:
             f"{trace.dropped_runs:,} program runs. Raise max_events, or use a "
             "schedule."
         )
+    if trace.unwatched_threads:
+        names = ", ".join(trace.unwatched_threads)
+        lines.append(f"PyTorch's operators are not seen in threads that began before: {names}.")
     lines += [f"fallback: {line}" for line in trace.fallbacks.lines()]
     return "\n".join(lines) + "\n"
 
@@ -159,14 +163,13 @@ def key_averages(
     what = events["what"].astype(np.int64)
     what[events["kind"] == STEP] = 0
     what[events["kind"] == MODULE] = events["scope"][events["kind"] == MODULE]
-    stack = events["stack"].astype(np.int64) * bool(group_by_stack_n)
-    key = (what << 36) | (stack << 4) | events["kind"]
-    keys, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    group = np.zeros(len(keys), np.int64)
+    stack = events["stack"] * bool(group_by_stack_n)
+    first, inverse = groups_of(what, stack, events["kind"])
+    group = np.zeros(len(first), np.int64)
     for i, place in enumerate(first):
         label = label_of(trace, events[place], group_by_input_shape, group_by_stack_n)
         group[i] = names.setdefault(label, len(names))
-    of_event = group[inverse] if len(keys) else inverse
+    of_event = group[inverse]
     columns = (
         np.ones(len(events)),
         events["end"] - events["begin"],
@@ -244,7 +247,45 @@ class KernelRow(NamedTuple):
         return self.bytes * self.runs * 1e9 / self.time_ns if self.time_ns else 0.0
 
 
-def kernels(trace: Trace) -> list[KernelRow]:
+class KernelRows(list):
+    """Steps of Programs, the longest first; prints as a table."""
+
+    def __init__(self, rows: list[KernelRow], wall_ns: int):
+        super().__init__(rows)
+        self.wall_ns = wall_ns
+
+    def table(self, row_limit: int = 40) -> str:
+        """The longest as text; all if row_limit is -1."""
+        shown = self if row_limit < 0 else self[:row_limit]
+        lined = any(r.line for r in shown)
+        headings = ["kernel", "module", "pass", *["line"] * lined]
+        headings += ["time", "%", "runs", "FLOPs", "FLOP/s", "B/s"]
+        lines = [
+            [
+                r.name,
+                r.module,
+                r.phase,
+                *[Path(r.line).name] * lined,
+                milliseconds(r.time_ns),
+                percent(r.time_ns, self.wall_ns),
+                f"{r.runs:,}",
+                scaled(r.flops),
+                scaled(r.flops_per_s),
+                scaled(r.bytes_per_s, "B"),
+            ]
+            for r in shown
+        ]
+        if others := self[len(shown) :]:
+            ns, runs = sum(r.time_ns for r in others), sum(r.runs for r in others)
+            times = [milliseconds(ns), percent(ns, self.wall_ns), f"{runs:,}"]
+            lines.append([f"others ({len(others)})", *[""] * (2 + lined), *times, "", "", ""])
+        return table(headings, lines, left=3 + lined)
+
+    def __repr__(self):
+        return self.table()
+
+
+def kernels(trace: Trace) -> KernelRows:
     """Every step of every Program that ran, and calls that were computed at once, the longest
     first."""
     trace = with_kernels(trace)
@@ -273,7 +314,7 @@ def kernels(trace: Trace) -> list[KernelRow]:
                 exact_flops_of(info),
             )
         )
-    return sorted(rows, key=lambda r: -r.time_ns)
+    return KernelRows(sorted(rows, key=lambda r: -r.time_ns), trace.wall_ns)
 
 
 def exact_flops_of(info) -> int:
@@ -376,13 +417,12 @@ class ModuleTree:
         """Host time of calls and passes, calls of modules, and all of what was computed at once."""
         trace, events = self.trace, self.trace.events
         counted = events["kind"] != STEP
-        key = (events["scope"].astype(np.int64) << 16) | (events["phase"].astype(np.int64) << 8)
-        key = (key | events["kind"])[counted]
-        keys, inverse = np.unique(key, return_inverse=True)
-        host = np.bincount(inverse, trace.self_ns[counted], len(keys))
-        flops, moved = (np.bincount(inverse, x[counted], len(keys)) for x in costs_of(trace))
-        for k, ns, f, b, n in zip(keys.tolist(), host, flops, moved, np.bincount(inverse)):
-            kind, phase, scope = k & 0xFF, trace.phases[(k >> 8) & 0xFF], trace.scopes[k >> 16]
+        first, inverse = groups_of(*(events[name][counted] for name in ("scope", "phase", "kind")))
+        host = np.bincount(inverse, trace.self_ns[counted], len(first))
+        flops, moved = (np.bincount(inverse, x[counted], len(first)) for x in costs_of(trace))
+        keys = events[["scope", "phase", "kind"]][counted][first].tolist()
+        for key, ns, f, b, n in zip(keys, host, flops, moved, np.bincount(inverse)):
+            scope, phase, kind = trace.scopes[key[0]], trace.phases[key[1]], key[2]
             if kind == COMPUTED:
                 add(scope, phase, ns, 0, f, b, f, 0)
             else:

@@ -113,7 +113,10 @@ def aligned(cells: list[list[str]], left: int) -> str:
 
 
 def shortened(text: str, limit: int) -> str:
-    """At most `limit` characters: the middle is left out."""
+    """At most `limit` characters: a path (of a module or file) loses its beginning, other text its
+    middle."""
     if len(text) <= limit:
         return text
+    if " " not in text.lstrip():
+        return f"…{text[len(text) - limit + 1 :]}"
     return f"{text[: limit // 2 - 1]}…{text[len(text) - (limit - limit // 2) :]}"

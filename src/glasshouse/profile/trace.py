@@ -2,6 +2,7 @@
 
 Nothing here is worked out before it is asked for; all is done on whole columns."""
 
+import copy
 import os
 import socket
 from functools import cached_property
@@ -11,15 +12,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from glasshouse.base.errors import PACKAGE
+from glasshouse.compile.lowering.source_map import StepInfo
 from glasshouse.dispatch.call import Call
-from glasshouse.dispatch.watch import CAPTURING, COMPILING
+from glasshouse.dispatch.watch import CAPTURING, COMPILING, TRACING
 from glasshouse.ops.collective import process
 from glasshouse.profile import record as recorded
 from glasshouse.profile.captured import capture_data
-from glasshouse.profile.libraries import folders
+from glasshouse.profile.holders import Holders
+from glasshouse.profile.libraries import GRAPH_CODE, folders, library_of
+from glasshouse.profile.runs import (
+    NO_CALLS,
+    CallsAtOnce,
+    Share,
+    Steps,
+    Unseen,
+    kernel_ns_of_calls,
+    steps_of,
+    times_of_steps,
+    with_calls_at_once,
+)
+from glasshouse.profile.spans import covered, nearest_around
 
-HOST = (-1, -1, -1, -1)  # device, stream, launch of what no device ran
-GRAPH_CODE = "<eval_with_key>"  # how names of files begin that torch.fx writes graphs as
 LAUNCHER = "<frozen runpy>"  # of `python -m` and `glasshouse profile SCRIPT`
 BALANCE = 8  # FLOPs that take as long as a byte, to share a fused kernel's time among its calls
 
@@ -43,65 +56,6 @@ class TraceEvent(NamedTuple):
     stack: list[str]
 
 
-class Steps(NamedTuple):
-    """The execution side, a row for each step that ran: which step of which Program, and when; on
-    which stream of which device, and when the host handed it over (-1 for what the host ran)."""
-
-    program: np.ndarray
-    step: np.ndarray
-    run: np.ndarray
-    begin: np.ndarray
-    end: np.ndarray
-    thread: np.ndarray
-    device: np.ndarray
-    stream: np.ndarray
-    launch: np.ndarray
-    launched: np.ndarray
-
-    @property
-    def time_ns(self) -> np.ndarray:
-        return self.end - self.begin
-
-
-class Share(NamedTuple):
-    """The part of a step's time, FLOPs and bytes for the call at `place` in the recording."""
-
-    program: int
-    step: int
-    place: int
-    call: Call | None
-    module: str
-    phase: str
-    part: float
-
-
-class Unseen(NamedTuple):
-    """A call that kernels computed and that was not told while this was recorded, for its
-    function is captured: its kernels' time, over all runs."""
-
-    share: Share
-    kernel_ns: float
-    runs: int
-
-
-def nearest_around(begin: np.ndarray, end: np.ndarray, thread: np.ndarray) -> np.ndarray:
-    """The place of the shortest span of the same thread that each one lies in, or -1; of equal ones
-    the first is around the others."""
-    order = np.lexsort((-end, begin, thread))
-    ends, threads = end[order].tolist(), thread[order].tolist()
-    around = np.full(len(order), -1, np.int64)
-    open_spans: list[tuple[int, int]] = []
-    for i, place in enumerate(order.tolist()):
-        if i and threads[i] != threads[i - 1]:
-            open_spans.clear()
-        while open_spans and open_spans[-1][0] < ends[i]:
-            open_spans.pop()
-        if open_spans:
-            around[place] = open_spans[-1][1]
-        open_spans.append((ends[i], place))
-    return around
-
-
 class Trace:
     """A recording that has ended. `rank` tells processes apart when traces are merged."""
 
@@ -116,14 +70,21 @@ class Trace:
         self.scopes = list(recorded.scopes)
         self.runs = list(recorder.runs)
         self.messages = recorder.messages
+        self.unwatched_threads = list(getattr(recorder, "unwatched_threads", ()))
         self.program_runs = recorder.runs  # without those of calls that were computed at once
         self.kernels_of_calls: Trace | None = None  # see at_once.py
+        self.calls_at_once: CallsAtOnce = NO_CALLS
         self.memory = recorder.memory()
         self.tags, self.live = list(recorder.tags), recorder.live
+        self.holders = getattr(recorder, "holders", None) or Holders()  # torch.profiler tells none
         self.with_stack, self.with_memory = recorder.with_stack, recorder.wants_allocations
         self.before_bytes = tuple(n + recorder.existing_bytes for n in recorder.bytes_before)
-        self.captures, self.fallbacks = capture_data(recorder.captured_before), recorder.fallbacks
+        self.functions, self.function_names = recorder.functions, recorder.function_names
+        self.with_functions = recorder.with_functions
+        self.inner_operators, self.inner_names = recorder.inner_operators, recorder.inner_names
+        self.captures, self.fallbacks = capture_data(), recorder.fallbacks
         self.backend, self.memory_limit = recorder.backend.name, recorder.memory_limit
+        self.call_costs = recorder.call_costs  # of recording itself: ns a call, by library
         self.script, self.threads_of_kernels = recorder.script, recorder.threads_of_kernels
         self.rank, self.pid, self.host = rank, os.getpid(), socket.gethostname()
 
@@ -131,6 +92,14 @@ class Trace:
     def worked_out(cls) -> set[str]:
         """Names of what is kept once it was asked for."""
         return {name for name, x in vars(cls).items() if isinstance(x, cached_property)}
+
+    def plain_copy(self) -> "Trace":
+        """A copy without cached results."""
+        other = copy.copy(self)
+        for name in [name for name in vars(other) if name in self.worked_out()]:
+            delattr(other, name)
+        other.kernels_of_calls = None
+        return other
 
     # -- the Python side -----------------------------------------------------------------------
 
@@ -153,6 +122,17 @@ class Trace:
         inside = around >= 0
         inner = np.bincount(around[inside], time[inside], len(time)).astype(np.int64)
         return (time - inner)[: len(events)]
+
+    @cached_property
+    def cost_ns(self) -> np.ndarray:
+        """The cost of recording each event: that of calls; others are 0."""
+        cost = np.zeros(len(self.events))
+        if self.call_costs:
+            whats, inverse = np.unique(self.events["what"][self.is_op], return_inverse=True)
+            libraries_of = [library_of(recorded.calls[what]) for what in whats.tolist()]
+            costs = np.array([self.call_costs.get(name, 0.0) for name in libraries_of])
+            cost[self.is_op] = costs[inverse]
+        return cost
 
     @cached_property
     def is_op(self) -> np.ndarray:
@@ -222,25 +202,33 @@ class Trace:
             )
         return events
 
+    @cached_property
+    def marks(self) -> np.ndarray:
+        """The events of steps that `step()` ended."""
+        return self.events[self.events["kind"] == recorded.STEP]
+
     def loop_steps(self) -> list[tuple[int, int, int]]:
         """(number, begin, end) of each step of the user's loop: as marked by `step()`, else from
-        the end of one optimizer pass, with what is computed then, to that of the next."""
-        events = self.events
-        marks = events[events["kind"] == recorded.STEP]
-        if len(marks):
-            return [(int(e["what"]), int(e["begin"]), int(e["end"])) for e in marks]
+        the end of one optimizer pass, with what is computed then, to that of the next. The first
+        of those begins with the recording, with imports and all."""
+        if len(self.marks):
+            return [(int(e["what"]), int(e["begin"]), int(e["end"])) for e in self.marks]
         ends = self.regions("optimizer")["end"].tolist()
-        until = [*ends[1:], self.end_ns]
+        runs = np.array([(r.begin_ns, r.end_ns) for r in self.program_runs], np.int64)
+        runs = runs.reshape(-1, 2)
+        runs = runs[np.argsort(runs[:, 0], kind="stable")]
+        at = np.searchsorted(runs[:, 0], [*ends, self.end_ns]).tolist()  # the first run from then
         ends = [
-            next((run.end_ns for run in self.program_runs if end <= run.begin_ns < following), end)
-            for end, following in zip(ends, until, strict=False)
+            int(runs[run, 1]) if run < following else end
+            for end, run, following in zip(ends, at, at[1:], strict=False)
         ]
         begins = [self.begin_ns, *ends][: len(ends)]
         return [(i, *pair) for i, pair in enumerate(zip(begins, ends, strict=True))]
 
     @cached_property
     def compiling(self) -> np.ndarray:
-        return np.concatenate([self.regions(name) for name in (COMPILING, CAPTURING)])
+        """Where Programs are compiled and functions captured; one may lie in another."""
+        return np.concatenate([self.regions(name) for name in (COMPILING, CAPTURING, TRACING)])
 
     def regions(self, name: str) -> np.ndarray:
         number = self.names.index(name) if name in self.names else -1
@@ -249,21 +237,27 @@ class Trace:
 
     @property
     def compile_ns(self) -> int:
-        return int((self.compiling["end"] - self.compiling["begin"]).sum())
+        return int(self.compile_ns_within(self.begin_ns, self.end_ns))
+
+    def compile_ns_within(self, begin, end):
+        """The time spent on compiling between two moments, or the moments of two columns."""
+        return covered([(self.compiling["begin"], self.compiling["end"])], begin, end)
 
     def step_ns(self) -> list[int]:
-        events = self.compiling
-        time = events["end"] - events["begin"]
-        return [
-            end - begin - int(time[(events["begin"] >= begin) & (events["end"] <= end)].sum())
-            for _, begin, end in self.loop_steps()
-        ]
+        """What each step took without compiling."""
+        steps = np.array(self.loop_steps(), np.int64).reshape(-1, 3)
+        begins, ends = steps[:, 1], steps[:, 2]
+        return (ends - begins - self.compile_ns_within(begins, ends)).tolist()
 
     # -- the execution side --------------------------------------------------------------------
 
     @cached_property
-    def programs(self) -> list[Any]:
+    def programs_of_runs(self) -> list[Any]:
         return list({id(run.program): run.program for run in self.runs}.values())
+
+    @property
+    def programs(self) -> list[Any]:
+        return self.programs_of_runs + self.calls_at_once.programs
 
     @cached_property
     def number_of(self) -> dict[int, int]:
@@ -272,71 +266,44 @@ class Trace:
     @cached_property
     def steps(self) -> Steps:
         """Every step that ran, in order; on backends that compute at once each call is a step."""
-        columns: list[list[np.ndarray]] = [[] for _ in Steps._fields]
-        for i, run in enumerate(self.runs):
-            count, number = len(run.ends_ns), self.number_of[id(run.program)]
-            device = run.device[:4] if run.device is not None else HOST
-            row = (number, np.arange(count), i, run.begins_ns, run.ends_ns, run.thread, *device)
-            for column, value in zip(columns, row, strict=True):
-                column.append(np.broadcast_to(value, count))
-        return Steps(*(np.concatenate(c) if c else np.zeros(0, np.int64) for c in columns))
+        steps = steps_of(self.runs, self.number_of)
+        if not len(self.calls_at_once.event):
+            return steps
+        first = len(self.programs_of_runs)
+        return with_calls_at_once(steps, self.runs, self.calls_at_once, self.events, first)
 
-    def info(self, program: int, step: int):
-        return self.programs[program].step_infos()[step]
+    @cached_property
+    def infos(self) -> list[list[StepInfo]]:
+        """The steps of each Program."""
+        return [program.step_infos() for program in self.programs]
+
+    def info(self, program: int, step: int) -> StepInfo:
+        return self.infos[program][step]
+
+    def events_of_step(self, row: int) -> np.ndarray:
+        """The events of the run that a row of `steps` is of, by place in the recording."""
+        run = int(self.steps.run[row])
+        return self.runs[run].events if run >= 0 else self.steps.event[row : row + 1]
 
     @cached_property
     def shares(self) -> list[Share]:
         """Whom the steps of each Program work for; the parts of a step add up to 1."""
         shares = []
-        for number, program in enumerate(self.programs):
+        for number, infos in enumerate(self.infos):
             events = self.last_events[number]
-            for step, info in enumerate(program.step_infos()):
+            for step, info in enumerate(infos):
                 shares += shares_of(self, number, step, info, events)
         return shares
 
     @cached_property
     def time_of_steps(self) -> dict[tuple[int, int], tuple[int, int]]:
-        steps, sums = self.steps, {}
-        width = 1 + max((int(s) for s in steps.step), default=0)
-        key = steps.program.astype(np.int64) * width + steps.step
-        keys, inverse = np.unique(key, return_inverse=True)
-        time = np.bincount(inverse, steps.time_ns, len(keys))
-        runs = np.bincount(inverse, minlength=len(keys))
-        for k, ns, n in zip(keys.tolist(), time.tolist(), runs.tolist(), strict=True):
-            sums[divmod(k, width)] = int(ns), n
-        return sums
+        """(ns, runs) of each (Program, step), over all runs."""
+        return times_of_steps(self.steps)
 
     @cached_property
     def kernel_ns_of_calls(self) -> tuple[np.ndarray, list[Unseen]]:
-        """Time of kernels that computed each event's call, and that of calls which are no event;
-        that of a fused kernel is shared out."""
-        kernel_ns = np.zeros(len(self.events))
-        placed: dict[int, list[Share]] = {}
-        caller: dict[tuple[int, int], Share] = {}  # whom a copy is for
-        for share in self.shares:
-            if share.place >= 0:
-                placed.setdefault(share.program, []).append(share)
-                if share.call is not None and share.part:
-                    caller.setdefault((share.program, share.place), share)
-        unseen: dict[tuple[int, int, int], list] = {}
-        for run in self.runs:
-            program = self.number_of[id(run.program)]
-            shares = placed.get(program, [])
-            time = (run.ends_ns - run.begins_ns)[[share.step for share in shares]]
-            time = time * [share.part for share in shares]
-            event = run.events[[share.place for share in shares]]
-            np.add.at(kernel_ns, event[event >= 0], time[event >= 0])
-            for i in np.flatnonzero(event < 0):
-                share = shares[i]
-                if share.call is None:
-                    share = caller.get((program, share.place), share)
-                key = program, share.place, id(share.call)
-                total = unseen.setdefault(key, [share, 0.0, set()])
-                total[1] += time[i]
-                total[2].add(id(run))
-        now = self.events["kind"] == recorded.COMPUTED
-        kernel_ns[now] = (self.events["end"] - self.events["begin"])[now]
-        return kernel_ns, [Unseen(share, ns, len(runs)) for share, ns, runs in unseen.values()]
+        """Time of kernels that computed each event's call, and that of calls which are no event."""
+        return kernel_ns_of_calls(self)
 
     @property
     def kernel_ns_of_events(self) -> np.ndarray:
@@ -360,32 +327,39 @@ class Trace:
         forward call."""
         if not self.with_stack:
             return ""
-        frames = self.frames(int(self.events[self.differentiated(event)]["stack"]))
+        forward = int(self.differentiated(np.array([event]))[0])
+        frames = self.frames(int(self.events["stack"][forward]))
         return frames[0].partition("):")[0].replace("(", ":") if frames else ""
 
-    def differentiated(self, event: int) -> int:
-        """The forward call of a gradient's event; the event itself if it is none's."""
-        e = self.events[event]
-        if self.phases[e["phase"]] != "backward" or e["seq"] < 0:
-            return event
-        return self.first_of_node.get(int(e["seq"]), event)
+    def differentiated(self, places: np.ndarray) -> np.ndarray:
+        """The forward call of each gradient's event; the event itself if it is none's."""
+        rows, (numbers, first) = self.events[places], self.first_of_node
+        if not len(numbers):
+            return places
+        at = np.minimum(np.searchsorted(numbers, rows["seq"]), len(numbers) - 1)
+        is_gradient = rows["phase"] == recorded.phases["backward"]
+        return np.where(is_gradient & (numbers[at] == rows["seq"]), first[at], places)
 
     @cached_property
-    def first_of_node(self) -> dict[int, int]:
-        """The first call that is recorded of each node on the tape, by the node's number."""
+    def first_of_node(self) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of nodes on the tape, in order, and the first call recorded of each."""
         places = np.flatnonzero(self.is_op & (self.events["seq"] >= 0))
         numbers, first = np.unique(self.events["seq"][places], return_index=True)
-        return dict(zip(numbers.tolist(), places[first].tolist(), strict=True))
+        return numbers, places[first]
 
     @cached_property
     def last_events(self) -> list[np.ndarray]:
         last = {id(run.program): run.events for run in self.runs}
-        return [last[id(program)] for program in self.programs]
+        own = [last[id(program)] for program in self.programs_of_runs]
+        calls = self.calls_at_once
+        latest = np.zeros(len(calls.programs), np.int64)
+        np.maximum.at(latest, calls.program, calls.event)
+        return own + list(latest[:, None])
 
     @cached_property
     def ranks(self) -> list[int]:
-        infos = [info for program in self.programs for info in program.step_infos()]
-        return sorted({self.rank, *(rank for info in infos for rank in info.group)})
+        groups = [info.group for infos in self.infos for info in infos]
+        return sorted({self.rank, *(rank for group in groups for rank in group)})
 
     @property
     def kernel_ns(self) -> int:

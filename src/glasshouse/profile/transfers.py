@@ -1,12 +1,10 @@
 """What a transport did beside the steps of Programs, shown as a thread for each group of ranks, and
 for each channel by which stages of a pipeline pass something on."""
 
-import copy
-
 import numpy as np
 
-from glasshouse.compile.source_map import StepInfo
-from glasshouse.compile.work import COLLECTIVE
+from glasshouse.compile.lowering.source_map import StepInfo
+from glasshouse.compile.steps.work import COLLECTIVE
 from glasshouse.dispatch.scope import NOWHERE
 from glasshouse.graph.node import Node
 from glasshouse.profile.record import RecordedRun
@@ -34,9 +32,7 @@ def with_transfers(trace: Trace) -> Trace:
     """The same trace, in which what transports did runs in threads of its own."""
     if not trace.messages and not any(run.transfers for run in trace.runs):
         return trace
-    other = copy.copy(trace)
-    for name in [name for name in vars(other) if name in trace.worked_out()]:
-        delattr(other, name)
+    other = trace.plain_copy()
     other.threads, other.runs = list(trace.threads), []
     programs: dict[tuple[int, int], Transfer] = {}
     for run in trace.runs:
@@ -50,7 +46,6 @@ def with_transfers(trace: Trace) -> Trace:
     for name, channel, group, nbytes, begin, end in trace.messages:
         info = StepInfo(name, COLLECTIVE, [], NOWHERE, nbytes, nbytes, 0, group=group)
         add_run(other, Transfer(info), channel, begin, end)
-    other.kernels_of_calls = None
     return other
 
 

@@ -11,9 +11,10 @@ from glasshouse.dispatch.value import Value, as_value, cast, reshape
 from glasshouse.nn.checks import check_floating
 from glasshouse.nn.functional import conv1d, pad
 from glasshouse.ops.checks import check_integer, check_option, check_type
-from glasshouse.tensor import abs, log, maximum, real, reduce, sqrt
+from glasshouse.tensor import abs, log, maximum, real, sqrt
 from glasshouse.tensor import imag as imaginary
-from glasshouse.tensor.short_time import frames_of, stft
+from glasshouse.tensor.standard import reduce
+from glasshouse.tensor.torch_names.short_time import frames_of, stft
 
 MEL_SCALES, PAD_MODES = ("htk", "slaney"), ("constant", "reflect", "replicate", "circular")
 COSINES = {  # a₀ - a₁ cos(2πt) + a₂ cos(4πt)

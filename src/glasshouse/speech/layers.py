@@ -4,13 +4,14 @@ import numpy as np
 
 from glasshouse import nn
 from glasshouse.base.errors import OptionError, ShapeError
-from glasshouse.dispatch.value import Value, as_value, reshape
+from glasshouse.dispatch.value import Value, adopt, as_value, reshape
 from glasshouse.nn.checks import check_floating
 from glasshouse.nn.layer import layer
 from glasshouse.ops.checks import check_integer
 from glasshouse.speech import features
-from glasshouse.tensor import arange, asarray, concat, floor, log, minimum, random, reduce
+from glasshouse.tensor import arange, concat, floor, log, minimum, random
 from glasshouse.tensor import where as choose
+from glasshouse.tensor.standard import reduce
 
 __all__ = ["MFCC", "Deltas", "FrequencyMasking", "LogMelSpectrogram", "MelSpectrogram",
            "NormalizeFeatures", "PreEmphasis", "Resample", "SpecAugment", "Spectrogram",
@@ -18,7 +19,7 @@ __all__ = ["MFCC", "Deltas", "FrequencyMasking", "LogMelSpectrogram", "MelSpectr
 
 
 def constant(values: np.ndarray) -> Value:
-    return asarray(values.astype(np.float32))
+    return adopt(values.astype(np.float32))
 
 
 class Spectrogram(nn.Module):
@@ -67,7 +68,7 @@ class MelSpectrogram(Spectrogram):
     Units: sample_rate, f_min and f_max in hertz.
     Source: Davis & Mermelstein 1980.
     Example:
-        >>> MelSpectrogram(16000, n_mels=40)(asarray(np.ones((2, 16000), "f4"))).shape
+        >>> MelSpectrogram(16000, n_mels=40)(np.ones((2, 16000), "f4")).shape
         (2, 40, 81)
     """
 

@@ -6,9 +6,8 @@ import numpy as np
 
 from glasshouse import nn
 from glasshouse.base.errors import ShapeError
-from glasshouse.dispatch.value import as_value
+from glasshouse.dispatch.value import adopt, as_value
 from glasshouse.nn.functional import glu
-from glasshouse.tensor.creation import asarray
 
 __all__ = ["AsrTransformer"]
 
@@ -24,7 +23,7 @@ def sinusoids(length: int, dim: int):
     """
     angles = np.arange(length)[:, None] * np.exp(-math.log(1e4) / dim * np.arange(0, dim, 2))
     waves = np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(length, -1)
-    return asarray(waves[:, :dim].astype(np.float32))
+    return adopt(waves[:, :dim].astype(np.float32))
 
 
 class AsrTransformer(nn.Module):

@@ -1,8 +1,8 @@
 """Targets: what Programs are compiled for, each in a folder of its own, and lowerers."""
 
-from glasshouse.compile.emitted import CKernel, Dialect, EmittedStep, NativeCall
-from glasshouse.compile.lowerer import Claim, GraphUsers, Lowerer, StepDescription
-from glasshouse.compile.target import (
+from glasshouse.compile.steps.emitted import CKernel, Dialect, EmittedStep, NativeCall
+from glasshouse.compile.lowering.lowerer import Claim, GraphUsers, Lowerer, StepDescription
+from glasshouse.compile.lowering.target import (
     Target,
     current_target,
     use_lowerer,

@@ -16,8 +16,8 @@ from glasshouse.ops import fourier as cards
 from glasshouse.ops.cast import conj
 from glasshouse.ops.checks import check_integer, check_option
 from glasshouse.ops.movement import pad, section
-from glasshouse.tensor.creation import arange, check_device
-from glasshouse.tensor.manipulate import roll
+from glasshouse.tensor.standard.creation import arange, check_device
+from glasshouse.tensor.standard.manipulate import roll
 
 __all__ = ["fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2",
            "ifftn", "ifftshift", "ihfft", "ihfft2", "ihfftn", "irfft", "irfft2", "irfftn", "rfft",

@@ -13,8 +13,8 @@ from glasshouse.dispatch.value import as_value, cast, full
 from glasshouse.ops.checks import check_several, check_type
 from glasshouse.ops.collective import all_reduce
 from glasshouse.ops.elementwise import maximum, minimum
-from glasshouse.tensor.creation import asarray
 from glasshouse.tensor.methods import Tensor
+from glasshouse.tensor.standard.creation import asarray
 
 
 def clip_grad_norm_(

@@ -17,12 +17,13 @@ from glasshouse.base import OptionError, ShapeError, TransformError
 from glasshouse.base.dtype import as_dtype, by_name
 from glasshouse.base.errors import DeviceError, DTypeError, GradError, HiddenValueError
 from glasshouse.base.shape import Shape, check_axis
-from glasshouse.dispatch import Value, as_value, broadcast_to, cast, primitives
+from glasshouse.dispatch import Value, as_value, broadcast_to, cast, primitives, unshared
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import bind, box, state
 from glasshouse.dispatch.hooks import hooks
 from glasshouse.dispatch.value import ordinary
-from glasshouse.tensor import contract, index, printing
+from glasshouse.tensor import printing
+from glasshouse.tensor.standard import contract, index
 
 
 def check_visible() -> None:
@@ -256,7 +257,7 @@ class Tensor(Value):
 
     def copy_(self, source):
         """This tensor, now with the contents of `source` (cast and broadcast to it)."""
-        value = cast(as_value(source, where="copy_"), self.dtype)
+        value = cast(unshared(as_value(source, where="copy_")), self.dtype)
         return self.write("copy_", broadcast_to(value, self.shape, where="copy_"))
 
     # -- to the outside --------------------------------------------------------------------
@@ -341,24 +342,33 @@ class Tensor(Value):
         return self.__deepcopy__({})
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        payload, options = self.exported(), {}
+        """The contents for another library: a copy, since not all libraries heed that values must
+        not be written to. With copy=False they are shared, read-only for libraries that heed it.
+
+        Raises: BufferError if copy=False and a copy is needed.
+        """
+        payload, options = self.exported(copy is not False), {}
         if isinstance(payload, np.ndarray):
-            options = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
+            options = {"max_version": max_version, "dl_device": dl_device}
         return payload.__dlpack__(stream=stream, **options)
 
     def __dlpack_device__(self):
-        return self.exported().__dlpack_device__()
+        return contents_of(self).__dlpack_device__()
 
-    def exported(self):
-        """What another library reads: the payload itself, unless its positions share memory."""
-        check_visible()
-        if self.mode is None:
-            payload = self.backend.exported(self.payload)
-            strides = getattr(payload, "strides", ())
-            shares = isinstance(strides, tuple) and 0 in strides
-            if hasattr(payload, "__dlpack__") and not shares:
-                return payload
-        return self.numpy().copy()
+    def exported(self, copy: bool = True):
+        """What another library reads: a copy of the contents in row-major order, or the contents
+        as they lie.
+
+        Raises: BufferError for contents that lie backwards, which DLPack has no form for.
+        """
+        payload = contents_of(self)
+        if copy:
+            return payload.copy() if isinstance(payload, np.ndarray) else payload.clone()
+        if isinstance(payload, np.ndarray) and any(step < 0 for step in payload.strides):
+            expected = "contents whose strides are not negative"
+            fix = "Leave copy at None."
+            raise BufferError(f"__dlpack__: expected {expected}; got {payload.strides}. {fix}")
+        return payload
 
     # -- dtype and device ------------------------------------------------------------------
     def to(self, *targets, dtype=None, device=None):
@@ -409,6 +419,14 @@ for symbol, name in IN_PLACE.items():
 hooks.tensor_class = Tensor
 
 
+def contents_of(tensor: Tensor):
+    """The contents as they lie in memory: a backend's array, or a read-only one of NumPy."""
+    check_visible()
+    payload = tensor.backend.exported(tensor.payload) if tensor.mode is None else None
+    ours = isinstance(payload, np.ndarray) or not hasattr(payload, "__dlpack__")
+    return tensor.numpy() if ours else payload
+
+
 class Hook(AbstractContextManager):
     """Removes a hook from those registered; as a context, at its end."""
 
@@ -454,4 +472,4 @@ def recording(tensor) -> bool:
 
 def rebuild(cls, raw: bytes, dtype: str, shape, requires_grad: bool):
     array = np.frombuffer(raw, as_dtype(dtype).np).reshape(shape)
-    return cls.__new__(cls, array.copy()).requires_grad_(requires_grad)
+    return cls.__new__(cls, array).requires_grad_(requires_grad)

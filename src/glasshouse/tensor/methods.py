@@ -8,33 +8,32 @@ import sys
 from glasshouse.base import OptionError, as_dtype, check_axis
 from glasshouse.base import dtype as dtypes
 from glasshouse.dispatch import bind, cast, primitives
-from glasshouse.tensor import (
-    arithmetic,
-    arrange,
-    contract,
-    counts,
-    creation,
-    drawing,
-    elementwise,
-    index,
-    joining,
-    linalg,
-    manipulate,
-    matrices,
-    namespace,
-    products,
-    random,
-    reduce,
-    scans,
-    scatter,
-    search,
-    short_time,
-    special,
-    statistics,
-    writing,
-)
+from glasshouse.tensor import linalg, random, special, writing
 from glasshouse.tensor.detached import DATA
 from glasshouse.tensor.handle import Tensor
+from glasshouse.tensor.standard import (
+    arithmetic,
+    contract,
+    creation,
+    elementwise,
+    index,
+    manipulate,
+    namespace,
+    reduce,
+    search,
+)
+from glasshouse.tensor.torch_names import (
+    arrange,
+    counts,
+    drawing,
+    joining,
+    matrices,
+    products,
+    scans,
+    scatter,
+    short_time,
+    statistics,
+)
 from glasshouse.tensor.writing import method
 
 AS_METHODS = {
@@ -293,9 +292,7 @@ ONE_LINERS = {
         "gh.tile, as PyTorch's repeat does.",
     ),
     "clone": (
-        lambda self, *, memory_format=None: bind(
-            primitives["reshape"], (self,), {"shape": self.shape}
-        ),
+        lambda self, *, memory_format=None: manipulate.copied(self),
         "A new handle on the same contents, on the tape if this tensor is.",
     ),
     "contiguous": (

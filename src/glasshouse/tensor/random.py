@@ -11,7 +11,7 @@ import numpy as np
 
 from glasshouse.base import DTypeError, OptionError, ShapeError, check_axis, check_shape
 from glasshouse.base.dtype import DType, as_dtype, default_int, float32, float64, int32, uint64
-from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
+from glasshouse.dispatch.value import Value, adopt, as_value, broadcast_to, cast, full, reshape
 from glasshouse.ops import elementwise as cards
 from glasshouse.ops.cast import bitcast
 from glasshouse.ops.checks import check_like
@@ -21,7 +21,7 @@ from glasshouse.ops.movement import concatenate
 from glasshouse.ops.random import random_bits
 from glasshouse.ops.reduce import argmax, cumsum
 from glasshouse.ops.sort import sort
-from glasshouse.tensor.index import getitem, searchsorted
+from glasshouse.tensor.standard.index import getitem, searchsorted
 
 __all__ = ["Generator", "bernoulli", "beta", "bits", "categorical", "choice", "default_generator",
            "exponential", "gamma", "gumbel", "normal", "permutation", "randint", "seed", "shuffle",
@@ -83,7 +83,7 @@ class Generator:
             draw = self.draws
             self.draws += 1
         counter = (draw & MASK, draw >> 32 & MASK)
-        key = as_value(np.array([*self.key_words, *counter], np.uint32))
+        key = adopt(np.array([*self.key_words, *counter], np.uint32))
         for draws in observers:
             draws.append((self, key))
         return key
@@ -397,7 +397,7 @@ def choose(n: int, count: int, replace: bool, weights, generator) -> Value:
     scores = gumbel((n,), dtype=float64, generator=generator)
     if weights is not None:
         scores = scores + cards.log(weights)
-    return gather(sort(scores, axis=0, descending=True)[1], as_value(np.arange(count)), axis=0)
+    return gather(sort(scores, axis=0, descending=True)[1], adopt(np.arange(count)), axis=0)
 
 
 def shuffle(x, axis: int = 0, generator=None) -> Value:

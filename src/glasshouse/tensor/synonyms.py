@@ -2,18 +2,11 @@
 
 from glasshouse.base.dtype import default_float, promote
 from glasshouse.dispatch.value import Value
-from glasshouse.tensor import (
-    arithmetic,
-    elementwise,
-    joining,
-    manipulate,
-    printing,
-    scans,
-    special,
-    writing,
-)
 from glasshouse.tensor import linalg as matrices
+from glasshouse.tensor import printing, special, writing
 from glasshouse.tensor.methods import Tensor
+from glasshouse.tensor.standard import arithmetic, elementwise, manipulate
+from glasshouse.tensor.torch_names import joining, scans
 
 FUNCTIONS = {
     elementwise: {

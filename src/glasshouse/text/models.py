@@ -3,7 +3,7 @@
 from glasshouse import nn
 from glasshouse.base.errors import ShapeError
 from glasshouse.dispatch.value import as_value
-from glasshouse.tensor.creation import arange
+from glasshouse.tensor.standard.creation import arange
 
 __all__ = ["BertLike", "GptLike"]
 

@@ -2,6 +2,9 @@
 
 import functools
 import itertools
+from contextlib import ExitStack
+
+import numpy as np
 
 from glasshouse.autograd.backward import seeds_of
 from glasshouse.autograd.function import fresh
@@ -73,6 +76,7 @@ def checkpoint(fn):
             with having(state, region=next(regions)):  # its number, for who traces
                 return fn(*args, **kwargs)
         leaves, treedef = flatten((args, kwargs))
+        leaves = [x.copy() if isinstance(x, np.ndarray) else x for x in leaves]
         before = random.default_generator().state()
         with recording(tape, False):
             out = fn(*args, **kwargs)
@@ -98,7 +102,7 @@ def put_on_tape(fn, leaves, treedef, out, tape, before):
     entry = RegionEntry()
     tracked = [isinstance(x, Value) and x.mode is tape and x.tape_entry is not None for x in leaves]
     entry.parents = tuple((x.tape_entry, x.slot) if t else None for x, t in zip(leaves, tracked))
-    autocasts = autocast_modes()
+    autocasts, contexts = autocast_modes(), state.region_contexts
 
     def rerun(create_graph: bool):
         inputs = [restart(x, create_graph) if t else x for x, t in zip(leaves, tracked)]
@@ -107,7 +111,9 @@ def put_on_tape(fn, leaves, treedef, out, tape, before):
         generator.set_state(before)
         try:
             args, kwargs = unflatten(treedef, inputs)
-            with use_autocast_modes(autocasts), phase("recompute"):
+            with use_autocast_modes(autocasts), phase("recompute"), ExitStack() as stack:
+                for context in contexts:
+                    stack.enter_context(context(fn))
                 results, _ = flatten(fn(*args, **kwargs))
         finally:
             generator.set_state(after)

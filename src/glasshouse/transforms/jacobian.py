@@ -6,7 +6,7 @@ import numpy as np
 
 from glasshouse.autograd.tape import CallEntry, Leaf
 from glasshouse.base import GradError, ShapeError, flatten, tree_map, unflatten
-from glasshouse.dispatch import Value, as_value, bind, primitives, reshape
+from glasshouse.dispatch import Value, adopt, as_value, reshape
 from glasshouse.ops.checks import check_option
 from glasshouse.transforms.forward import jvp, pushed
 from glasshouse.transforms.reverse import as_leaves, check_argnums, grad, of_arguments, vjp
@@ -17,7 +17,7 @@ from glasshouse.transforms.vmap import vmap
 def basis(spec):
     """All unit vectors of a value: (size, *shape)."""
     eye = np.eye(spec.size, dtype=spec.dtype.np)
-    return reshape(bind(primitives["constant"], (), {"value": eye}), (spec.size, *spec.shape))
+    return reshape(adopt(eye), (spec.size, *spec.shape))
 
 
 def jacobian(fn, argnums=0, mode: str = "auto", sparsity=None):

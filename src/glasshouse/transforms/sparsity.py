@@ -3,7 +3,7 @@
 import numpy as np
 
 from glasshouse.base import DTypeError, ShapeError
-from glasshouse.dispatch import Value, bind, primitives, reshape
+from glasshouse.dispatch import Value, adopt, reshape
 from glasshouse.tensor import take, where
 
 
@@ -11,7 +11,7 @@ class Sparsity:
     """Which elements of a Jacobian may differ from zero, and how it is computed in few runs."""
 
     def __init__(self, pattern):
-        self.pattern = np.asarray(pattern.numpy() if isinstance(pattern, Value) else pattern)
+        self.pattern = np.array(pattern.numpy() if isinstance(pattern, Value) else pattern)
         if self.pattern.dtype != bool:
             got = self.pattern.dtype
             raise DTypeError("jacobian", "a sparsity of booleans", got, "Write pattern != 0.")
@@ -73,5 +73,4 @@ def directions(groups: np.ndarray, spec):
     """For each number the sum of the unit vectors of its group: (numbers, *shape)."""
     sums = np.zeros((groups.max(initial=-1) + 1, spec.size), spec.dtype.np)
     sums[groups, np.arange(spec.size)] = 1
-    constant = bind(primitives["constant"], (), {"value": sums})
-    return reshape(constant, (len(sums), *spec.shape))
+    return reshape(adopt(sums), (len(sums), *spec.shape))

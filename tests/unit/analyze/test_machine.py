@@ -6,7 +6,7 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.analyze import MachineProfile
-from glasshouse.compile.work import StepKind, product_of
+from glasshouse.compile.steps.work import StepKind, product_of
 
 
 def test_new_pages_take_time_at_their_own_rate():

@@ -8,7 +8,7 @@ from glasshouse.analyze import max_batch, step, sweep
 from glasshouse.analyze.step import TrainingStep, with_batch
 from glasshouse.base.errors import OptionError
 from glasshouse.base.flags import flags
-from glasshouse.cli.bench_worker import CASES, Ours
+from glasshouse.bench.worker import CASES, Ours
 from glasshouse.nn.functional import blocks
 
 
@@ -19,7 +19,7 @@ def costs_of(found):
 def check(costs, found, exact=True):
     """The same to the byte; where packed operands of oneDNN come in steps, a little more."""
     assert costs.flops == found.counter.total()
-    assert costs.predicted_ns == pytest.approx(found.predicted_ns, rel=1e-9 if exact else 0.02)
+    assert costs.predicted_ns == pytest.approx(found.device_ns, rel=1e-9 if exact else 0.02)
     if exact:
         assert costs.peaks == found.peaks and costs.peak_bytes == found.peak_bytes
     assert found.peak_bytes <= costs.peak_bytes <= 1.03 * found.peak_bytes
@@ -37,6 +37,7 @@ def attention():
     return model, gh.nn.functional.mse_loss, gh.optim.AdamW(model.parameters(), lr=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "inputs_of, exact", [(encoder, False), (lambda n: [((n, 80, 64), "float32")] * 2, True)]
 )
@@ -54,6 +55,7 @@ def test_values_in_between_are_told_without_an_analysis(inputs_of, exact, monkey
             check(costs(n), found, exact)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet50", "vit_b_16", "alexnet"])
 def test_models_of_other_batches(name):
     gh.random.seed(0)
@@ -107,6 +109,7 @@ def test_sizes_that_follow_no_polynomial_are_analysed():
     assert 8 in costs.records
 
 
+@pytest.mark.slow
 def test_the_largest_batch_is_exact_where_polynomials_mislead(monkeypatch):
     model, loss, opt = attention()
     inputs = encoder(32)

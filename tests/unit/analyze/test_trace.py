@@ -36,6 +36,7 @@ class Net(gh.nn.Module):
         return {"out": x, "parts": [x.sum(axis=0), x.T]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["alexnet", "resnet18", "vit_b_16"])
 def test_traced_models_compute_the_same(name):
     options = {"num_layers": 2, "image_size": 64} if name == "vit_b_16" else {}
@@ -138,6 +139,7 @@ def test_checkpoint_regions_are_kept():
     assert "checkpoint" not in plain.code
 
 
+@pytest.mark.slow
 def test_biases_are_split_off():
     model = vision.alexnet(num_classes=10, dropout=0.0)
     gm = symbolic_trace(model, [IMAGE], bias_addition_split=True)
@@ -205,6 +207,7 @@ def linear(m, k, n):
     return 2 * m * k * n
 
 
+@pytest.mark.slow
 def test_exact_rows_are_closed_forms(vit):
     t = vit["exact"]
     patches = linear(BATCH * 196, 3 * 16 * 16, WIDTH)

@@ -6,7 +6,7 @@ import glasshouse as gh
 from glasshouse.analyze import step, sweep
 from glasshouse.analyze.step import TrainingStep, with_batch
 from glasshouse.base.flags import flags
-from glasshouse.cli.bench_worker import CASES, Ours
+from glasshouse.bench.worker import CASES, Ours
 
 OPTIMIZERS = {
     "SGD": {}, "momentum": {"momentum": 0.9}, "decay": {"momentum": 0.9, "weight_decay": 0.1},
@@ -23,9 +23,10 @@ def check(costs, found):
     """Equal: the peaks to the byte, FLOPs to the integer, and the time of the same kernels."""
     assert costs.peaks == found.peaks and costs.peak_bytes == found.peak_bytes
     assert costs.flops == found.counter.total()
-    assert costs.predicted_ns == pytest.approx(found.predicted_ns, rel=1e-9)
+    assert costs.predicted_ns == pytest.approx(found.device_ns, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("autocast", [None, "bfloat16"])
 @pytest.mark.parametrize("name", list(CASES))
 def test_optimizers_of_the_six_models(name, autocast, monkeypatch):
@@ -93,6 +94,7 @@ def test_batches_and_dtypes_come_with_it():
             check(costs(112, made("AdamW", model), autocast), found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", ["SGD", "AdamW"])
 @pytest.mark.parametrize("name", ["resnet50", "vit_b_16"])
 def test_optimizers_and_dtypes_are_known_after_the_first_question(name, own, monkeypatch):

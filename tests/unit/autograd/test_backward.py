@@ -210,6 +210,7 @@ def test_wrong_calls(call, error, text):
         call()
 
 
+@pytest.mark.slow
 def test_long_chains_neither_recurse_nor_leak():
     x = leaf(1.0)
     y = x

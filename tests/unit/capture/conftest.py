@@ -10,6 +10,12 @@ import glasshouse as gh
 sys.path.insert(0, str(Path(__file__).parent))
 
 
+def pytest_configure(config):
+    """Python 3.14 warns of `return` in `finally`, which capture has to follow."""
+    ignored = "ignore:'return' in a 'finally' block:SyntaxWarning"
+    config.addinivalue_line("filterwarnings", ignored)
+
+
 @pytest.fixture(autouse=True)
 def surfacing():
     gh.capture.reset()

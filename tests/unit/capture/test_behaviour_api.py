@@ -11,7 +11,7 @@ from checking import Counting, X
 import glasshouse as gh
 from glasshouse import nn
 from glasshouse.base.errors import OptionError
-from glasshouse.capture.native import native
+from glasshouse.capture.bytecode.native import native
 from glasshouse.ir.graph_module import GraphModule
 from glasshouse.nn import functional as F
 

@@ -17,7 +17,7 @@ from checking import Counting, X
 
 import glasshouse as gh
 from glasshouse import nn
-from glasshouse.capture.native import native
+from glasshouse.capture.bytecode.native import native
 
 
 def close(a, b):
@@ -686,6 +686,7 @@ def test_wrong_calls_keep_memory_flat():
     assert calls_flat(call, 5000) < 100_000
 
 
+@pytest.mark.slow
 def test_captures_keep_memory_flat():
     x = X(3)
 

@@ -245,6 +245,7 @@ def test_iteration(name, compiler):
     compare(plain_step, mlp, OPTIMIZERS[name], compiler)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["eager", "program"])
 @pytest.mark.parametrize("make", [normed, conv, Attends])
 @pytest.mark.parametrize("name", ["momentum", "adamw"])
@@ -390,6 +391,7 @@ def test_groups(compiler):
     compare(plain_step, mlp, make, compiler)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_batch_sizes_change(compiler):
     plain = normed()
@@ -491,6 +493,7 @@ class Trainer:
         return {"loss": loss, "lr": self.opt.param_groups[0]["lr"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_trainer_class(compiler):
     plain = Trainer()

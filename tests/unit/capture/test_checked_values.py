@@ -3,7 +3,7 @@
 import pytest
 
 import glasshouse as gh
-from glasshouse.capture.front import FrontEnd
+from glasshouse.capture.trace.front import FrontEnd
 
 X = gh.tensor([1.0, 2.0])
 

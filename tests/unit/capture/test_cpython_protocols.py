@@ -378,4 +378,4 @@ def test_what_is_said_of_a_guard_runs_nothing_of_the_users():
 
     fast = gh.optimize("eager")(lambda value: 1 if value is None else 2)
     assert [fast(x) for x in (None, Told(), (Told(),), [Told()], None)] == [1, 2, 2, 2, 1]
-    assert "<tuple at 0x" in str(fast.capture.recompiles)
+    assert "<tuple>" in str(fast.capture.recompiles)

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 import glasshouse as gh
-from glasshouse.capture.opcodes import HANDLERS
+from glasshouse.capture.rules.opcodes import HANDLERS
 
 
 def adder(n):
@@ -147,6 +147,7 @@ def spoil(names) -> None:
         HANDLERS[name] = before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "names"),
     [

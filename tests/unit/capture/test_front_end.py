@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import glasshouse as gh
-from glasshouse.capture.front import FrontEnd
-from glasshouse.capture.values import ValueSource, Var, constant
+from glasshouse.capture.trace.front import FrontEnd
+from glasshouse.capture.values.var import ValueSource, Var, constant
 
 
 class ArrayFront(FrontEnd):

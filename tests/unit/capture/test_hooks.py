@@ -10,8 +10,8 @@ import pytest
 from checking import Counting, X
 
 import glasshouse as gh
-from glasshouse.capture.native import native
-from glasshouse.compile.toolchain import CompileError, extension
+from glasshouse.capture.bytecode.native import native
+from glasshouse.compile.building.toolchain import CompileError, extension
 
 
 def close(a, b):

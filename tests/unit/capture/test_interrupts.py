@@ -14,8 +14,8 @@ from checking import X
 import glasshouse as gh
 from glasshouse import nn
 from glasshouse.base import interrupts
-from glasshouse.capture.native import native
-from glasshouse.capture.opcodes import HANDLERS
+from glasshouse.capture.bytecode.native import native
+from glasshouse.capture.rules.opcodes import HANDLERS
 from glasshouse.dispatch.bind import state, watchers
 from glasshouse.graph.record import recorder
 from glasshouse.tensor import random
@@ -91,6 +91,7 @@ def interrupted(work, delay_s: float) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["eager", "program"])
 @pytest.mark.parametrize("warm", [0, 1, 5])
 def test_at_any_moment_of_a_training(compiler, warm, capsys):
@@ -144,6 +145,7 @@ class counted:
         HANDLERS.update(self.before)
 
 
+@pytest.mark.slow
 def test_in_each_instruction_of_a_capture():
     x = X(3)
 

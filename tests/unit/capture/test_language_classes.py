@@ -868,6 +868,18 @@ def cached_property(x, d):
     return d.kept, d.kept is d.kept, x
 
 
+class NamedProperty(property):
+    def __init__(self, getter, **more):
+        property.__init__(self, getter, **more)
+        self.wrapped = getter
+
+
+@case(X, whole=True)
+def property_of_a_subclass_made(x):
+    p = NamedProperty(lambda o: o + 5)
+    return p.fget(x), p.wrapped(1), p.fset, isinstance(p, property)
+
+
 @case(X, whole=True)
 def described_made(x):
     d = Described(x)
@@ -1014,3 +1026,11 @@ def while_on_attribute(x, p):
 @pytest.mark.parametrize(("fn", "args", "options"), case)
 def test_classes(fn, args, options):
     check(fn, *args, **options)
+
+
+def test_a_new_property_leaves_the_function():
+    fn = gh.optimize(lambda x: (NamedProperty(lambda o: o + 5), x * 2))
+    for _ in range(3):
+        made, _ = fn(X)
+        assert (type(made), made.fget(1), made.wrapped(2)) == (NamedProperty, 6, 7)
+    assert not fn.capture.breaks

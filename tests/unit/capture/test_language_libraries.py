@@ -493,7 +493,7 @@ def relative_imports(x):
 
 
 def test_relative_imports_of_what_is_loaded_are_captured():
-    own = {"__package__": "glasshouse.capture", "__name__": "elsewhere", "__spec__": None}
+    own = {"__package__": "glasshouse.capture.values", "__name__": "elsewhere", "__spec__": None}
     names = globals() | own
     fn = types.FunctionType(relative_imports.__code__, names)
     check(fn, X, whole=True)

@@ -299,7 +299,7 @@ def test_explanation_keeps_what_it_shows():
 
 def test_no_closure_of_the_interpreter_refers_to_itself():
     """It would keep what was captured alive until garbage is looked for."""
-    for path in sorted(Path(gh.capture.__file__).parent.glob("*.py")):
+    for path in sorted(Path(gh.capture.__file__).parent.rglob("*.py")):
         if path.name == "split.py":  # of graphs, which hold nothing of the user's
             continue
         for outer in ast.walk(ast.parse(path.read_text())):

@@ -8,7 +8,7 @@ import pytest
 
 import glasshouse as gh
 from glasshouse import nn, optim
-from glasshouse.capture.bound_program import BoundProgram
+from glasshouse.capture.programs.bound_program import BoundProgram
 
 F = nn.functional
 MODELS = {
@@ -80,6 +80,7 @@ def compiled(monkeypatch):
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("model", MODELS)
 def test_every_captured_call_takes_what_the_plain_loop_takes(model, optimizer, compiled):

@@ -70,6 +70,7 @@ class Training:
         return [*losses, *grads, *(t.numpy() for t in tensors)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["step", "model"])
 @pytest.mark.parametrize("part", [0.8, 0.6])
 def test_values_and_gradients_stay_bit_for_bit(kind, part):
@@ -81,6 +82,7 @@ def test_values_and_gradients_stay_bit_for_bit(kind, part):
     assert planned.plans and all(found.blocks for found in planned.plans)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["step", "model"])
 def test_later_steps_take_what_is_planned(kind):
     whole = Training(kind, 1.0)
@@ -98,6 +100,7 @@ def test_later_steps_take_what_is_planned(kind):
     assert seen == sorted(seen) and len(set(seen)) > 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["step", "model"])
 def test_impossible_budgets_change_nothing_and_name_the_least_that_works(kind):
     training = Training(kind, 100_000)
@@ -115,6 +118,7 @@ def test_impossible_budgets_change_nothing_and_name_the_least_that_works(kind):
     assert found.plans[0].peak_bytes <= least
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["SGD", "AdamW"])
 def test_budgets_hold_without_a_collection(rule):
     """What capture leaves in cycles is neither planned for nor in use when a graph runs again."""
@@ -141,6 +145,7 @@ def test_budgets_hold_without_a_collection(rule):
         del training, train
 
 
+@pytest.mark.slow
 def test_calls_are_counted_once():
     """By who watches: those of a first run as they are recorded, of others as they were."""
     counts = []
@@ -153,6 +158,7 @@ def test_calls_are_counted_once():
     assert counts[0] == counts[1] > 0
 
 
+@pytest.mark.slow
 def test_memory_outside_may_grow():
     """A module is planned again where its budget would be passed."""
     budget = 7_000_000
@@ -168,6 +174,7 @@ def test_memory_outside_may_grow():
     del kept
 
 
+@pytest.mark.slow
 def test_plans_are_shown():
     training = Training("step", 0.6)
     training.train()
@@ -176,6 +183,7 @@ def test_plans_are_shown():
     assert "compute again" in shown and "Block(" in training.plans[0].code()
 
 
+@pytest.mark.slow
 def test_a_context_has_a_budget():
     training = Training("plain")
     captured = gh.optimize(memory_budget=0.7)

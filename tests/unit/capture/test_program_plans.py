@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import glasshouse as gh
-from glasshouse.capture.program_compiler import CompiledGraph
+from glasshouse.capture.programs.program_compiler import CompiledGraph
 
 
 def test_a_number_and_a_size_that_vary_share_programs(monkeypatch):
@@ -84,6 +84,7 @@ print(peak(sys.argv[1] == "captured"))
 """
 
 
+@pytest.mark.slow
 def test_a_captured_step_takes_no_more_memory_than_a_plain_one():
     environment = {
         **os.environ,

@@ -56,6 +56,7 @@ def told(fn, *args):
     return plain(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(8))
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_expressions_of_numbers(part, dynamic):

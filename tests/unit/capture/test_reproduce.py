@@ -13,7 +13,7 @@ from checking import X
 import glasshouse as gh
 from glasshouse import nn
 from glasshouse.base.errors import OptionError
-from glasshouse.capture.reproduce import Reproduction, minimise
+from glasshouse.capture.sessions.reproduce import Reproduction, minimise
 
 HERE = Path(__file__).parent
 
@@ -71,6 +71,7 @@ def run_script(path: Path):
     return done.returncode, done.stderr
 
 
+@pytest.mark.slow
 def test_script_of_a_compiler_that_fails_on_one_primitive(tmp_path):
     path = gh.capture.write_reproduction(
         Net(), X(2, 4), compiler=no_tanh, path=tmp_path / "shown" / "small.py"
@@ -82,6 +83,7 @@ def test_script_of_a_compiler_that_fails_on_one_primitive(tmp_path):
     assert text.rstrip().splitlines()[-1].startswith("NotImplementedError: no tanh")
 
 
+@pytest.mark.slow
 def test_script_of_a_compiler_that_gives_wrong_numbers(tmp_path):
     path = gh.capture.write_reproduction(
         Net(), X(2, 4), compiler=wrong_sin, path=tmp_path / "wrong.py"
@@ -93,6 +95,7 @@ def test_script_of_a_compiler_that_gives_wrong_numbers(tmp_path):
     assert "AssertionError" in text
 
 
+@pytest.mark.slow
 def test_script_of_a_compiler_that_does_not_fail(tmp_path):
     model = Net()
     path = gh.capture.write_reproduction(model, X(2, 4), compiler="eager", path=tmp_path / "x.py")
@@ -161,6 +164,7 @@ def graph_of(fn, *args):
     return found[0]
 
 
+@pytest.mark.slow
 def test_inputs_are_like_those_that_were_given(tmp_path):
     def fn(x, i, mask, w):
         return gh.where(mask, gh.take(x, i, axis=0) * w, 0.0)
@@ -195,6 +199,7 @@ def test_minimise_finds_what_is_needed(wanted):
     assert len(tried) < 200
 
 
+@pytest.mark.slow
 def test_local_compiler_comes_with_its_source(tmp_path):
     def local(graph_module, example_inputs):
         raise RuntimeError("never")
@@ -206,6 +211,7 @@ def test_local_compiler_comes_with_its_source(tmp_path):
     assert "RuntimeError: never" in text
 
 
+@pytest.mark.slow
 def test_script_of_a_training_step(tmp_path):
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
     opt = gh.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)

@@ -13,7 +13,7 @@ from checking import Counting, X, check
 
 import glasshouse as gh
 from glasshouse import nn
-from glasshouse.capture.native import native
+from glasshouse.capture.bytecode.native import native
 
 
 def close(a, b):
@@ -56,6 +56,7 @@ def test_01_a_frame_that_does_not_run_is_cleared_by_the_evaluator():
     assert references(thing, lambda: call(fails)) == 0
 
 
+@pytest.mark.slow
 def test_02_replacements_have_room_on_the_stack():
     names = [f"v{i}" for i in range(400)]
     lines = "\n".join(f"    {name} = [n, {i}]" for i, name in enumerate(names))

@@ -8,8 +8,8 @@ import types
 import pytest
 
 import glasshouse as gh
-from glasshouse.capture import bytecode
-from glasshouse.capture.bytecode import WrongStack, decoded, make_resume, verify_resume
+from glasshouse.capture.bytecode import instructions
+from glasshouse.capture.bytecode.instructions import WrongStack, decoded, make_resume, verify_resume
 
 
 def sample(items, other):
@@ -34,7 +34,7 @@ def codes():
     while waiting:
         code = waiting.pop()
         waiting += [x for x in code.co_consts if isinstance(x, types.CodeType)]
-        found += [] if code.co_flags & bytecode.GENERATORS else [code]
+        found += [] if code.co_flags & instructions.GENERATORS else [code]
     return found
 
 
@@ -94,6 +94,7 @@ def test_branches_in_a_row_share_resume_functions(count):
     assert len(graphs) <= 2 * count + 1
 
 
+@pytest.mark.slow
 def test_loop_with_breaks_takes_no_stack():
     def fn(x, n):
         for _ in range(n):

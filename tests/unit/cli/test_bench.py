@@ -9,9 +9,9 @@ from click.testing import CliRunner
 
 import glasshouse as gh
 from glasshouse.base.errors import BackendError
+from glasshouse.bench.own_models import Worker, count_work
+from glasshouse.bench.worker import CASES, Ours, Torch
 from glasshouse.cli import main
-from glasshouse.cli.bench import Worker, count_work
-from glasshouse.cli.bench_worker import CASES, Ours, Torch
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 KEYS = {
@@ -71,6 +71,7 @@ def bench(tmp_path, *arguments, expect=0):
     return result.output, json.loads(path.read_text()) if path.exists() else None
 
 
+@pytest.mark.slow
 def test_a_smoke_run_prints_a_table_and_saves_records(tmp_path):
     text, records = bench(tmp_path, "resnet50", "--smoke")
     assert [r["framework"] for r in records] == ["glasshouse", "pytorch"][: 1 + HAS_TORCH]

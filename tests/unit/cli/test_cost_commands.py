@@ -32,7 +32,9 @@ def script(tmp_path):
 
 
 def test_flops_of_models_and_scripts(script):
-    assert "conv_weight_grad" in run("flops", "resnet50", "--smoke")
+    text = run("flops", "resnet50", "--smoke")
+    assert "conv_weight_grad" in text
+    assert "resnet50: a training step, batch 4, of float32[4, 3, 48, 48], int64[4]" in text
     text = run("flops", script)
     assert "matmul" in text and "3.072 k" in text  # 3 steps of 2 products of 2 * 4 * 8 * 8
     assert "MACs" in run("flops", script, "--macs", "--all")
@@ -44,6 +46,7 @@ def test_unknown_targets_suggest(tmp_path):
     assert "can be imported" in run("analyze", "nowhere:made", code=2)
 
 
+@pytest.mark.slow
 def test_profile_writes_what_is_asked_for(script, tmp_path):
     report, trace, data = (tmp_path / n for n in ("r.html", "t.json.gz", "p.json"))
     text = run("profile", script, "--report", report, "--trace", trace, "--json", data, "--stack")
@@ -59,9 +62,17 @@ def test_a_slower_run_fails(script, tmp_path):
     data = tmp_path / "p.json"
     run("profile", script, "--json", data)
     found = json.loads(data.read_text())
-    found["step_ns"] = [1000] * 3
+    found["median_step"]["steady_ns"] = [1000] * 3
     data.write_text(json.dumps(found))
     run("profile", script, "--against", data, "--fail-above", "3", code=1)
+
+
+@pytest.mark.slow
+def test_analyze_says_whether_a_step_fits():
+    shown = run("analyze", "bert", "--smoke", "--fits", "64 KiB", "--optimizer", "adamw")
+    assert "does not fit" in shown and "ZeRO 1 on 8 ranks" in shown
+    assert json.loads(run("analyze", "alexnet", "--smoke", "--fits", "1GiB", "--json"))["fits"]
+    assert "1.5GiB" in run("analyze", "bert", "--smoke", "--fits", "lots", code=2)
 
 
 def test_analyze_prints_nodes_steps_and_plans():
@@ -91,6 +102,7 @@ def test_a_users_model_is_analysed(tmp_path, monkeypatch):
     assert "(model, inputs)" in run("analyze", "mine_to_analyse:wrong", code=2)
 
 
+@pytest.mark.slow
 def test_calibrate_writes_a_profile(tmp_path):
     path = tmp_path / "here.json"
     assert "GFLOP/s" in run("calibrate", path, "--smoke")

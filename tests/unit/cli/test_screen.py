@@ -58,6 +58,7 @@ WIDE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [80, 140])
 @pytest.mark.parametrize("words", WIDE)
 def test_lines_fit_the_screen(words, columns, tmp_path, monkeypatch):
@@ -131,6 +132,7 @@ def test_long_commands_say_what_they_do(words, monkeypatch):
     assert any("building" in text for text in said)
 
 
+@pytest.mark.slow
 def test_a_smoke_run_of_bench_prints_no_ratio(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, text = run("bench", "bert", "--smoke", "--against=")

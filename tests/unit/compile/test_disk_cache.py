@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from glasshouse.base.flags import flags
 from glasshouse.cli.main import main
-from glasshouse.compile import disk_cache
-from glasshouse.compile.disk_cache import (
+from glasshouse.compile.building import disk_cache
+from glasshouse.compile.building.disk_cache import (
     clear_entries,
     library_of,
     link_kernel,

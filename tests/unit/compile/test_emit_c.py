@@ -5,7 +5,7 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile.loops import BLOCK
+from glasshouse.compile.kernels.loops import BLOCK
 
 
 def added_in_order(x: np.ndarray) -> np.ndarray:

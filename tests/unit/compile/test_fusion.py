@@ -28,6 +28,7 @@ def gradients_behind_a_mean() -> list[np.ndarray]:
     return [parameter.grad.numpy() for parameter in model.parameters()]
 
 
+@pytest.mark.slow
 def test_an_operand_that_turns_the_loops_is_not_merged_with_sums_of_rows():
     with gh.backends.use("lazy"):
         compiled = gradients_behind_a_mean()

@@ -5,9 +5,9 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile.joined_order import can_follow, order_for_chain
-from glasshouse.compile.plan import ProgramPlan, describe_steps
-from glasshouse.compile.view import View, strides_of
+from glasshouse.compile.lowering.joined_order import can_follow, order_for_chain
+from glasshouse.compile.planning.plan import ProgramPlan, describe_steps
+from glasshouse.compile.steps.view import View, strides_of
 from glasshouse.graph import record
 from glasshouse.graph.graph import graph_of
 from glasshouse.graph.simplify import PASSES

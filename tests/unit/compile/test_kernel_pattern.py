@@ -5,9 +5,9 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile import emit_c, kernel_pattern
-from glasshouse.compile.code import assemble
-from glasshouse.compile.plan import PASSES, ProgramPlan
+from glasshouse.compile.kernels import emit_c, kernel_pattern
+from glasshouse.compile.planning.plan import PASSES, ProgramPlan
+from glasshouse.compile.programs.code import assemble
 from glasshouse.graph import record
 from glasshouse.graph.graph import graph_of, transform
 from glasshouse.graph.simplify import simplest, simplify

@@ -8,12 +8,13 @@ import pytest
 import glasshouse as gh
 from glasshouse.base.errors import BackendError, OptionError
 from glasshouse.base.flags import flags
-from glasshouse.compile import c_text, program, store
+from glasshouse.compile.kernels import c_text
+from glasshouse.compile.programs import program, store
 from glasshouse.dispatch import KernelText, primitives
 from glasshouse.graph import composition, record
 from glasshouse.graph.graph import graph_of
+from glasshouse.graph.recompute.recompute import is_cheap
 from glasshouse.ops.elementwise import elementwise
-from glasshouse.remat.passes.recompute import is_cheap
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 TOLERANCE = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 1e-6, "float64": 1e-14}

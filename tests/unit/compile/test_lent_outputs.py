@@ -8,9 +8,9 @@ import pytest
 import glasshouse as gh
 from glasshouse.base import having
 from glasshouse.base.flags import flags
-from glasshouse.compile import program
-from glasshouse.compile.plan_memory import aligned_bytes
-from glasshouse.compile.target import current_target
+from glasshouse.compile.lowering.target import current_target
+from glasshouse.compile.planning.plan_memory import aligned_bytes
+from glasshouse.compile.programs import program
 from glasshouse.dispatch.bind import state
 from glasshouse.graph import record
 

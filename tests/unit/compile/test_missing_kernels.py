@@ -9,7 +9,8 @@ import pytest
 import glasshouse as gh
 from glasshouse.base.errors import BackendError
 from glasshouse.base.flags import flags
-from glasshouse.compile import program, toolchain
+from glasshouse.compile.building import toolchain
+from glasshouse.compile.programs import program
 from glasshouse.dispatch import KernelText, primitives
 from glasshouse.dispatch.fallback import Fallback, FallbackCounter
 from glasshouse.profile.advice import advice

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from glasshouse.compile import toolchain
+from glasshouse.compile.building import toolchain
 
 CHILD = """
 import ctypes, sys
 loaded = [ctypes.CDLL(path) for path in sys.argv[2:]]
 theirs = loaded[int(sys.argv[1])]
-from glasshouse.compile import toolchain
+from glasshouse.compile.building import toolchain
 theirs.omp_set_num_threads(1)
 kernel = toolchain.compile_one('''
 int omp_get_max_threads(void);
@@ -49,6 +49,7 @@ def counts_with(*copies: Path, told: int):
     return done.stdout.split()
 
 
+@pytest.mark.slow
 def test_kernels_use_the_runtime_that_was_there_first(tmp_path):
     copy = copy_of_runtime(tmp_path / "libgomp-0123.so.1", b"libgomq.so.1")
     assert counts_with(copy, told=0) == ["11", "33", "3"]

@@ -5,9 +5,9 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile.overlap import MOST_GROWTH, live_bytes
-from glasshouse.compile.plan import ProgramPlan, rewritten
-from glasshouse.compile.source_map import StepInfo
+from glasshouse.compile.lowering.source_map import StepInfo
+from glasshouse.compile.planning.overlap import MOST_GROWTH, live_bytes
+from glasshouse.compile.planning.plan import ProgramPlan, rewritten
 from glasshouse.graph.graph import graph_of
 from glasshouse.graph.record import describe, recorder
 from glasshouse.ops import collective

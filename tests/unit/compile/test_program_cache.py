@@ -7,8 +7,10 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile import kernel_cache, program, toolchain
-from glasshouse.targets.cpu import onednn
+from glasshouse.compile.building import toolchain
+from glasshouse.compile.kernels import kernel_cache
+from glasshouse.compile.programs import program
+from glasshouse.targets.cpu.onednn import library as onednn
 
 
 @pytest.fixture
@@ -59,6 +61,7 @@ def test_no_limit_keeps_all(empty):
     assert len(made()) == 4
 
 
+@pytest.mark.slow
 def test_what_only_evicted_programs_used_is_freed(empty):
     """Primitives of oneDNN, kernels and their libraries."""
 

@@ -5,7 +5,8 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile import lower, program
+from glasshouse.compile.lowering import lower
+from glasshouse.compile.programs import program
 
 
 @pytest.fixture(autouse=True)

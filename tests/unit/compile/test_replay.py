@@ -11,8 +11,8 @@ import glasshouse as gh
 from glasshouse import nn
 from glasshouse.base.errors import GradError, IndexOutOfRangeError, ShapeError
 from glasshouse.base.flags import flags
-from glasshouse.compile import replay
-from glasshouse.compile.executable import NativeRunner
+from glasshouse.compile.programs import replay
+from glasshouse.compile.programs.executable import NativeRunner
 from glasshouse.dispatch.bind import run
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.hooks import hooks
@@ -130,6 +130,7 @@ def training(optimizer, autocast: bool, steps: int = 5):
     return losses, [p.numpy() for p in (*model.parameters(), *model.buffers())]
 
 
+@pytest.mark.slow
 @needs_replay
 @pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.parametrize("name", ["SGD", "AdamW"])

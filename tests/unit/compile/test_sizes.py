@@ -5,8 +5,10 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile import executable, kernel_cache, program, toolchain
-from glasshouse.compile.code import coded
+from glasshouse.compile.building import toolchain
+from glasshouse.compile.kernels import kernel_cache
+from glasshouse.compile.programs import executable, program
+from glasshouse.compile.programs.code import coded
 from glasshouse.nn import functional as F
 
 
@@ -74,6 +76,7 @@ def bits(results) -> list[bytes]:
     return [x.numpy().tobytes() for x in results]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fn", FUNCTIONS)
 def test_kernels_for_all_sizes_give_the_bits_of_those_for_one(fn, monkeypatch):
     together = [bits(fn(n)) for n in SIZES]
@@ -100,6 +103,7 @@ def run_numpy(fn, n):
         return [x.numpy() for x in fn(n)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fn", FUNCTIONS)
 def test_further_sizes_compile_less_than_one_program(fn, monkeypatch):
     """Only ways to cut a row that no size before took: even and uneven, in chunks or not."""
@@ -142,6 +146,7 @@ def test_another_number_of_rows_compiles_nothing(monkeypatch):
     gh.eval(F.layer_norm(draw(13, 48), (48,), draw(48), draw(48)) * 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fn", FUNCTIONS)
 def test_a_program_that_runs_for_long_gets_kernels_of_its_own_sizes(fn, monkeypatch):
     for n in SIZES[:3]:
@@ -178,6 +183,7 @@ def test_sizes_are_coded_with_their_sign(size):
     assert kernel_cache.coded_size(coded(("size", size))) == size
 
 
+@pytest.mark.slow
 def test_the_second_size_of_a_model_compiles_kernels_for_all(monkeypatch):
     """Although its first step, which also makes its weights and those of its optimizer, is another
     recording than the second."""

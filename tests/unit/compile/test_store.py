@@ -14,9 +14,10 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile import disk_cache, program, store, toolchain
+from glasshouse.compile.building import disk_cache, toolchain
+from glasshouse.compile.programs import program, store
 from glasshouse.graph import record
-from glasshouse.targets.cpu import onednn
+from glasshouse.targets.cpu.onednn import library as onednn
 
 SCRIPT = """
 import numpy as np
@@ -98,10 +99,12 @@ def test_code_is_made_when_the_graph_is_gone(empty, monkeypatch):
     assert alive == [False]
 
 
+@pytest.mark.slow
 def test_another_process_gives_the_same_key_and_finds_the_entry(empty):
     value, name = model().item(), key()
     code = SCRIPT + (
-        "from glasshouse.graph import record\nfrom glasshouse.compile import program, store\n"
+        "from glasshouse.graph import record\n"
+        "from glasshouse.compile.programs import program, store\n"
         "kept = model()\nprint(store.key_of(record.recorder.take()))\n"
         "program.assemble = None\nprint(model().item())\n"
     )

@@ -16,8 +16,11 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile import disk_cache, executable, kernel_cache, program, toolchain
-from glasshouse.targets.cpu import fused, onednn
+from glasshouse.compile.building import disk_cache, toolchain
+from glasshouse.compile.kernels import kernel_cache
+from glasshouse.compile.programs import executable, program
+from glasshouse.targets.cpu import fused
+from glasshouse.targets.cpu.onednn import library as onednn
 
 
 def clear():
@@ -25,6 +28,7 @@ def clear():
         toolchain.find_compiler,
         toolchain.identity,
         toolchain.identity_digest,
+        toolchain.precompiled_header,
         disk_cache.open_cache,
         disk_cache.temporary_folder,
         disk_cache.warn_full,
@@ -96,6 +100,39 @@ def test_compiled_code_is_kept_and_found_again(fresh):
     flags.cc = ""
     assert [path.stat().st_ino for path in entries()] == stamps
     assert os.stat(flags.cache).st_mode & 0o077 == 0
+
+
+KERNEL = '#include "gh_kernel.h"\nfloat f(float x) { return gh_exp_f32(x) + gh_tanh_f32(x); }\n'
+
+
+def build(folder, monkeypatch, more=()) -> tuple[bytes, list[str]]:
+    """The library of a kernel, and the precompiled headers that gcc says it takes."""
+    listed, run = [], toolchain.run
+
+    def listing(command, timeout_s):
+        done = run([*command, "-H"], timeout_s)
+        listed.extend(line for line in done.stderr.splitlines() if line.startswith("! "))
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(toolchain, "run", listing)
+        toolchain.build(folder / "kernel.so", KERNEL, more)
+    return disk_cache.read_entry(folder / "kernel.so"), listed
+
+
+@pytest.mark.skipif("Free Software Foundation" not in toolchain.identity(), reason="not gcc")
+def test_kernels_take_the_header_that_gcc_has_parsed_before(fresh, monkeypatch):
+    folder = disk_cache.open_cache(disk_cache.cache_folder())
+    library, listed = build(folder, monkeypatch)
+    (header,) = folder.glob(f"*{disk_cache.HEADER}")
+    assert len(listed) == 1
+    assert build(folder, monkeypatch, ("-O1",))[1] == []  # other options: it is parsed again
+    header.write_bytes(header.read_bytes()[:-9])  # damaged: it is made again
+    toolchain.precompiled_header.cache_clear()
+    assert build(folder, monkeypatch)[0] == library
+    assert disk_cache.read_entry(header) is not None
+    monkeypatch.setattr(toolchain, "precompiled_header", lambda folder: None)
+    assert build(folder, monkeypatch) == (library, [])
 
 
 def test_no_compiler(fresh):
@@ -194,6 +231,7 @@ def test_what_killed_processes_left_is_removed(fresh, monkeypatch):
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_temporary_folders_end_with_their_process(fresh):
     code = (
         "import warnings; warnings.simplefilter('ignore')\n"
@@ -237,6 +275,7 @@ def test_a_corrupted_entry_is_made_again(fresh):
         assert toolchain.load_library(path) is not None
 
 
+@pytest.mark.slow
 def test_several_processes_share_the_cache(fresh):
     code = (
         "import glasshouse as gh, numpy as np\n"
@@ -264,6 +303,7 @@ def test_several_processes_share_the_cache(fresh):
     assert all(toolchain.load_library(path) is not None for path in entries())
 
 
+@pytest.mark.slow
 def test_threads_that_compile_first_share_one_engine(fresh, monkeypatch):
     made, real = [], onednn.OnednnLibrary
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import glasshouse as gh
-from glasshouse.compile import program
+from glasshouse.compile.programs import program
 
 
 def operands(size: int):

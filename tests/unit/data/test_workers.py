@@ -99,6 +99,7 @@ def test_batches_are_those_of_one_process(workers, options):
         assert [plain(b) for b in loader] == [plain(b) for b in here]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_other_ways_of_starting_processes(method):
     data = TensorDataset(np.arange(12.0).reshape(6, 2))
@@ -249,6 +250,7 @@ def test_a_worker_that_ends_by_itself_is_told():
         list(DataLoader(ListDataset([1]).map(lambda x: os._exit(7)), num_workers=1))
 
 
+@pytest.mark.slow
 def test_timeout():
     data = ListDataset([1]).map(lambda x: time.sleep(30))
     start = time.monotonic()
@@ -307,6 +309,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not HAS_PROC, reason="reads /proc")
 @pytest.mark.parametrize("how", HOW)
 def test_no_process_survives_the_script(how):
@@ -332,6 +335,7 @@ def drawn(x):
     return x, random.random(), np.random.rand(), float(gh.random.uniform(()))  # noqa: NPY002
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_global_generators_are_seeded_by_batch(workers):
     def run(seed, workers=workers):

@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 
 import glasshouse as gh
-from glasshouse.capture.glasshouse_front import GlasshouseFront
+from glasshouse.capture.fronts.glasshouse_front import GlasshouseFront
 from glasshouse.dispatch.bind import state, watchers
 from glasshouse.dispatch.hooks import REPLAY, Hooks, hooks
 from glasshouse.dispatch.watch import Watcher, also_told, unwatched
@@ -91,8 +91,9 @@ def test_a_capture_does_not_blind_a_profiler_in_another_thread(monkeypatch):
     begin, met = GlasshouseFront.begin, []
 
     def begun(front, tracer):
-        begin(front, tracer)
+        trace_state = begin(front, tracer)
         in_thread(lambda: met.append((state.thread, (y @ y).shape)))
+        return trace_state
 
     monkeypatch.setattr(GlasshouseFront, "begin", begun)
 

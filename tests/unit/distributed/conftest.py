@@ -11,7 +11,7 @@ import traceback
 
 import pytest
 
-from glasshouse.distributed import membership
+from glasshouse.distributed.groups import membership
 
 TIMEOUT_S = 60.0
 

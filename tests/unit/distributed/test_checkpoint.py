@@ -12,8 +12,8 @@ import glasshouse as gh
 from glasshouse import distributed as dist
 from glasshouse import nn
 from glasshouse.base.errors import CheckpointError
-from glasshouse.distributed import checkpoint
-from glasshouse.distributed.placement import Shard, own_part
+from glasshouse.distributed.checkpoints import checkpoint
+from glasshouse.distributed.groups.placement import Shard, own_part
 
 STEPS = 6
 
@@ -73,6 +73,7 @@ def rows_saved(folder, begin, end):
     return [dist.gather(p).numpy() for p in model.parameters()]
 
 
+@pytest.mark.slow
 def test_other_numbers_of_ranks_go_on_with_rows(ranks, tmp_path):
     ranks(rows_saved, tmp_path, 0, 2, size=4)
     ranks(rows_saved, tmp_path, 2, 3, size=2)
@@ -133,6 +134,7 @@ def trained(folder, begin, end, is_piped):
     return losses
 
 
+@pytest.mark.slow
 def test_a_pipeline_and_one_process_go_on_with_each_other(ranks, tmp_path):
     expected = trained(tmp_path / "alone", 0, STEPS, False)
     losses = ranks(trained, tmp_path, 0, 2, True)[0]
@@ -359,6 +361,7 @@ def with_zero(folder, begin, end, stage):
     return losses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_what_zero_shares_out_goes_on_in_one_process_and_back(ranks, tmp_path, stage):
     expected = with_zero(tmp_path / "alone", 0, STEPS, stage)

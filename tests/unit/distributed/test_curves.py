@@ -21,6 +21,7 @@ ROWS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "rule", "name"), ROWS)
 def test_a_row_is_the_curve_of_one_process(ranks, kind, rule, name):
     task = tool.Task(kind, rule, name, STEPS)

@@ -75,6 +75,7 @@ def run_case(options):
     return fitted(**options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_numbers_are_those_of_one_process(ranks, case):
     expected = fitted(**CASES[case])

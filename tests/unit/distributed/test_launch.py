@@ -9,8 +9,8 @@ import pytest
 
 from glasshouse import distributed as dist
 from glasshouse.base.errors import CollectiveError, OptionError
-from glasshouse.distributed.failure import failure_by_end, failure_by_error, first_cause
-from glasshouse.distributed.launch import loaded_task, pickled_result
+from glasshouse.distributed.launching.failure import failure_by_end, failure_by_error, first_cause
+from glasshouse.distributed.launching.launch import loaded_task, pickled_result
 from glasshouse.ops.collective import process
 
 
@@ -22,6 +22,7 @@ def result_of(base):
     return total.tolist(), os.environ["OMP_NUM_THREADS"], folder, os.getpid()
 
 
+@pytest.mark.slow
 def test_spawn_gives_the_results_of_all_ranks_and_leaves_nothing(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")  # set by the user: it stays
     found = dist.spawn(result_of, 2, 10, transport="shared_files")
@@ -41,6 +42,7 @@ def fails_on_one(way):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "message"),
     [

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from glasshouse.base.errors import CollectiveError, DTypeError, OptionError, ShapeError
-from glasshouse.compile import toolchain
-from glasshouse.distributed import local, spawn
+from glasshouse.compile.building import toolchain
+from glasshouse.distributed import spawn
+from glasshouse.distributed.transports import local
 from glasshouse.ops.collective import ProcessGroup, process
 
 DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16, np.complex64, np.int16, np.float64]
@@ -60,6 +61,7 @@ def test_random_sequences_give_the_bits_of_the_clear_transport(ranks, clear_rank
             assert found.tobytes() == expected.tobytes()
 
 
+@pytest.mark.slow
 def test_three_ranks_give_the_bits_of_the_clear_transport(ranks, clear_ranks):
     found, expected = ranks(random_calls, 7, size=3), clear_ranks(random_calls, 7, size=3)
     assert [[x.tobytes() for x in own] for own in found] == [
@@ -142,6 +144,7 @@ def interrupted():
     return transport.board.report()
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_a_wait_and_the_others_are_told():
     assert "rank 1" in spawn(interrupted, 2)[0]
 

@@ -4,11 +4,11 @@ import pytest
 from glasshouse import distributed as dist
 from glasshouse.base.errors import CollectiveError, OptionError
 from glasshouse.base.flags import flags, mpi_place
-from glasshouse.distributed import membership
-from glasshouse.distributed.collectives import WrappedCollectives
-from glasshouse.distributed.membership import place_of
-from glasshouse.distributed.shared_files import SharedFiles
-from glasshouse.distributed.store import FolderStore
+from glasshouse.distributed.groups import membership
+from glasshouse.distributed.groups.membership import place_of
+from glasshouse.distributed.groups.store import FolderStore
+from glasshouse.distributed.transports.collectives import WrappedCollectives
+from glasshouse.distributed.transports.shared_files import SharedFiles
 from glasshouse.ops.collective import process
 
 

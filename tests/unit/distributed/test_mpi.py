@@ -72,6 +72,7 @@ process.transport(world).START  # the line that is named
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["all_reduce(x, x)", 'start("all_reduce", x, x).wait()'])
 def test_a_rank_that_hangs_ends_all_in_time_and_the_place_is_named(tmp_path, way):
     script = tmp_path / "late.py"
@@ -79,7 +80,7 @@ def test_a_rank_that_hangs_ends_all_in_time_and_the_place_is_named(tmp_path, way
     done = mpiexec(script)
     assert done.returncode != 0
     assert f"all_reduce on rank 1 at {script}:11: expected all ranks of " in done.stderr
-    assert "within 0.3 s; got a call that is not done" in done.stderr
+    assert "within 0.3 s; got a call of group world that is not done" in done.stderr
 
 
 FAILS = """
@@ -98,25 +99,26 @@ gh.distributed.barrier()
 """
 
 
+@pytest.mark.slow
 def test_calls_that_differ_are_refused_and_an_error_on_one_rank_ends_all(tmp_path):
     script = tmp_path / "fails.py"
     script.write_text(FAILS)
     done = mpiexec(script)
     assert done.returncode != 0
     assert "ValueError: of this rank" in done.stderr
-    assert (
-        "broadcast on rank 0: expected equal calls on all ranks; got one of 32 bytes" in done.stdout
-    )
+    calls = [f"rank {r} broadcast(float64, shape ({n},), root 1)" for r, n in ((0, 4), (1, 1004))]
+    assert all(done.stdout.count(call) == 2 for call in calls)
 
 
 HANGS = """
 import time
-from glasshouse.distributed import mpi
+from glasshouse.distributed.transports import mpi
 mpi.optional = lambda *names: time.sleep(100)  # as MPI does where a rank does not come
 mpi.begin_mpi(0.5)
 """
 
 
+@pytest.mark.slow
 def test_a_beginning_that_hangs_ends_in_time_and_its_line_is_named(tmp_path):
     script = tmp_path / "hangs.py"
     script.write_text(HANGS)

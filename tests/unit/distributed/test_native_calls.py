@@ -14,6 +14,7 @@ from glasshouse.base.dtype import float32
 from glasshouse.base.errors import CollectiveError
 from glasshouse.base.flags import flags
 from glasshouse.distributed import spawn
+from glasshouse.ops.asked import Asked
 from glasshouse.ops.collective import process
 
 LARGE = 700_000  # elements, several slots of the transport
@@ -64,6 +65,7 @@ def by_both(seed):
     return counted(lambda: random_results(seed)), counted(lambda: random_results(seed), False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_in_c_and_by_methods_collectives_of_programs_give_the_same_bits(ranks, seed):
     for (fast, started), (clear, started_by_python) in ranks(by_both, seed):
@@ -90,7 +92,7 @@ def test_a_call_that_was_started_before_a_program_comes_first(ranks, in_c):
 
 def call_in_c(count):
     call = SimpleNamespace(name="all_reduce", specs=[Spec((count,), float32)], attrs={})
-    return world().call_in_c(call)
+    return world().call_in_c(call, Asked("all_reduce", "float32", (count,), "sum"))
 
 
 def started(count):
@@ -143,6 +145,7 @@ def left_alone():
     return str(told.value)
 
 
+@pytest.mark.slow
 def test_a_program_names_the_rank_that_does_not_come_and_the_users_line():
     text = spawn(left_alone, 2)[0]
     assert "rank 1 has left" in text and "test_native_calls.py:" in text
@@ -158,6 +161,7 @@ def different():
     return str(told.value)
 
 
+@pytest.mark.slow
 def test_programs_that_call_different_things_are_told_apart():
     for text in spawn(different, 2):
         assert "(5,), max" in text and "(5,), sum" in text

@@ -6,7 +6,7 @@ from glasshouse import distributed as dist
 from glasshouse import nn
 from glasshouse.analyze.trace import symbolic_trace
 from glasshouse.base.errors import OptionError, ShapeError
-from glasshouse.distributed.stages import balanced, cut
+from glasshouse.distributed.pipelines.stages import balanced, cut
 
 VOCAB, LENGTH = 11, 6
 
@@ -111,6 +111,7 @@ SCHEDULES = {
 RUNS = [("mlp", "1f1b"), ("mlp", "gpipe"), ("mlp", "interleaved"), ("gpt", "interleaved")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "schedule"), RUNS)
 def test_losses_and_weights_equal_the_undivided_models(ranks, case, schedule):
     options = {"schedule": schedule, **SCHEDULES[schedule]}
@@ -121,6 +122,7 @@ def run_piped(case, optimizer, mesh, options):
     return piped(case, optimizer, mesh, **options)
 
 
+@pytest.mark.slow
 def test_adamw_of_shared_embeddings_equals_the_undivided_models(ranks):
     options = {"microbatches": 4, "split": ["blocks.1"]}
     expected, _ = alone("gpt", "adamw")
@@ -128,6 +130,7 @@ def test_adamw_of_shared_embeddings_equals_the_undivided_models(ranks):
         np.testing.assert_allclose(losses, expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_two_pipelines_side_by_side_equal_one_process(ranks):
     found = ranks(run_piped, "gpt", "sgd", {"data": 2, "pipe": 2}, {"microbatches": 2}, size=4)
     check_equal(found, alone("gpt", "sgd"))
@@ -142,6 +145,7 @@ def held_and_result():
     return names, expected, found
 
 
+@pytest.mark.slow
 def test_forward_gives_every_rank_the_models_result(ranks):
     model = gpt()
     expected = [model(text(0, rows)[0]).numpy() for rows in (8, 3)]
@@ -255,6 +259,7 @@ def clipped():
     return norm, {name: p.grad.numpy() for name, p in pipe.named_parameters()}
 
 
+@pytest.mark.slow
 def test_gradients_are_clipped_by_the_norm_of_all_stages(ranks):
     model = gpt()
     token_loss(model(text(0)[0]), text(0)[1]).backward()

@@ -8,8 +8,9 @@ import pytest
 import glasshouse as gh
 from glasshouse import distributed as dist
 from glasshouse.base.flags import flags
-from glasshouse.profile import chrome
-from glasshouse.profile.breakdown import Breakdown
+from glasshouse.profile.advice import advice
+from glasshouse.profile.steps.breakdown import Breakdown
+from glasshouse.profile.traces import chrome
 
 STEPS, SIZE, MICROBATCHES = 12, 300, 4  # of few steps, HTA may miss all that overlaps
 
@@ -38,7 +39,8 @@ def profiled(folder):
     prof.export_chrome_trace(f"{folder}/plain{rank}.json")
     prof.export_chrome_trace(f"{folder}/hta/rank{rank}.json.gz", hta=True)
     names = sorted({row.name for row in prof.kernels() if "all_reduce" in row.name})
-    return names, Breakdown(prof.trace).ns, prof.trace.rank
+    causes = [piece.cause for piece in advice(prof.trace)]
+    return names, Breakdown(prof.trace).ns, prof.trace.rank, causes
 
 
 @pytest.fixture(scope="module")
@@ -90,10 +92,15 @@ def slices(data, category, name=""):
     return [r for r in records if name in r["name"]]
 
 
+@pytest.mark.slow
 def test_starts_and_waits_are_steps_with_names_and_their_time_is_communication(told):
-    for rank, (names, parts, own) in enumerate(told[1]):
+    for rank, (names, parts, own, _) in enumerate(told[1]):
         assert names == ["all_reduce world 360.0 kB", "start all_reduce world 360.0 kB"]
         assert parts["communication"] > 0 and own == rank
+
+
+def test_collectives_are_no_steps_of_the_host_to_replace(told):
+    assert all("host step" not in causes for *_, causes in told[1])
 
 
 def test_what_the_transport_did_is_a_thread_of_its_own_beside_the_kernels(told):

@@ -9,11 +9,11 @@ import pytest
 import glasshouse as gh
 from glasshouse import distributed as dist
 from glasshouse.base.flags import flags
-from glasshouse.compile import replay
-from glasshouse.compile.plan import rewritten
-from glasshouse.compile.target import use_target
+from glasshouse.compile.lowering.target import use_target
+from glasshouse.compile.planning.plan import rewritten
+from glasshouse.compile.programs import replay
 from glasshouse.dispatch import backend as backends
-from glasshouse.distributed.collectives import after_started
+from glasshouse.distributed.transports.collectives import after_started
 from glasshouse.graph.graph import graph_of
 from glasshouse.graph.record import describe
 from glasshouse.ops.collective import process

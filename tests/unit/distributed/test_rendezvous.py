@@ -4,8 +4,8 @@ import time
 import pytest
 
 from glasshouse.base.errors import CollectiveError
-from glasshouse.distributed.rendezvous import check_alike, identity, join
-from glasshouse.distributed.store import FolderStore, TCPStore, serve
+from glasshouse.distributed.groups.rendezvous import check_alike, identity, join
+from glasshouse.distributed.groups.store import FolderStore, TCPStore, serve
 
 
 @pytest.fixture(params=["folder", "tcp"])
@@ -75,7 +75,7 @@ def test_a_folder_on_another_machine_is_none(tmp_path):
 
 
 def test_a_store_that_nobody_serves_is_named(monkeypatch):
-    monkeypatch.setattr("glasshouse.distributed.store.CONNECT_S", 0.1)
+    monkeypatch.setattr("glasshouse.distributed.groups.store.CONNECT_S", 0.1)
     with pytest.raises(CollectiveError, match=r"a store at tcp://127.0.0.1:9; got .*refused"):
         TCPStore("tcp://127.0.0.1:9").get("key", 0)
 

@@ -6,7 +6,7 @@ from parallel_models import BY_ROWS, OPTIMIZERS, alone, batches, build, check_sa
 
 import glasshouse as gh
 from glasshouse import distributed as dist
-from glasshouse.base.errors import OptionError
+from glasshouse.base.errors import CollectiveError, OptionError
 
 REDUCERS = ["inline", "coalescing", "overlapped"]
 
@@ -23,17 +23,20 @@ def replicated(kind, rule, steps, options, clip=None):
     return train(model, optimizer, batches(kind, steps), BY_ROWS, mesh, clip=clip)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reducer", REDUCERS)
 def test_two_ranks_train_as_one_process(ranks, reducer):
     found = ranks(replicated, "mlp", "sgd", 20, {"reducer": reducer})
     check_same(found, alone("mlp", "sgd", 20), 1e-5)
 
 
+@pytest.mark.slow
 def test_small_buckets_and_tied_weights_change_nothing(ranks):
     found = ranks(replicated, "gpt", "adamw", 6, {"bucket_bytes": 4096})
     check_same(found, alone("gpt", "adamw", 6), 1e-4, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_gradients_are_clipped_by_the_norm_of_their_mean(ranks):
     found = ranks(replicated, "mlp", "sgd", 5, {}, 0.1)
     check_same(found, alone("mlp", "sgd", 5, clip=0.1), 1e-5)
@@ -130,16 +133,59 @@ def test_ranks_may_use_different_parameters(ranks):
         assert (c, c_bias) == (False, False)
 
 
-def another_model():
-    mesh = dist.mesh({"data": dist.size()})
+def layers(*names):
+    """A model with a layer of each name, in this order."""
+    return gh.nn.ModuleDict({name: gh.nn.Linear(2, 2) for name in names})
+
+
+def another_model(kind):
+    mesh, other = dist.mesh({"data": dist.size()}), dist.rank() == 1
+    models = {
+        "shape": lambda: gh.nn.Linear(2, 1 + other),
+        "names": lambda: layers("a", "c" if other else "b"),
+        "order": lambda: layers(*("ba" if other else "ab")),
+        "more": lambda: layers(*("abc" if other else "ab")),
+        "dtype": lambda: gh.nn.Linear(2, 2).to(dtype="float64" if other else "float32"),
+        "frozen": lambda: layers("a", "b"),
+    }
+    model = models[kind]()
+    if kind == "frozen":
+        model["b" if other else "a"].requires_grad_(False)
     with pytest.raises(OptionError) as error:
-        dist.replicate(gh.nn.Linear(2, 1 + dist.rank()), mesh)
+        dist.replicate(model, mesh)
     return str(error.value)
 
 
-def test_another_model_on_some_rank_is_refused(ranks):
-    for message in ranks(another_model):
-        assert "others on ranks [1]" in message
+@pytest.mark.parametrize(
+    ("kind", "differs"),
+    [
+        ("shape", "rank 0: weight float32[1, 2]; rank 1: weight float32[2, 2]"),
+        ("names", "rank 0: b.weight float32[2, 2]; rank 1: c.weight float32[2, 2]"),
+        ("order", "rank 0: a.weight float32[2, 2]; rank 1: b.weight float32[2, 2]"),
+        ("more", "rank 0: none; rank 1: c.weight float32[2, 2]"),
+        ("dtype", "rank 0: weight float32[2, 2]; rank 1: weight float64[2, 2]"),
+        ("frozen", "rank 0: a.weight float32[2, 2], frozen; rank 1: a.weight float32[2, 2]"),
+    ],
+)
+def test_another_model_on_some_rank_is_refused(ranks, kind, differs):
+    for message in ranks(another_model, kind):
+        assert differs in message
+
+
+def other_layers_used(reducer):
+    model = dist.replicate(layers("a", "b"), dist.mesh({"data": dist.size()}), reducer=reducer)
+    try:
+        model["ab"[dist.rank()]](gh.ones((1, 2))).sum().backward()
+        return [p.grad.tolist() for p in model.parameters() if p.grad is not None]
+    except CollectiveError as error:
+        return str(error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reducer", REDUCERS)
+def test_gradients_of_different_parameters_are_not_mixed(reducer):
+    for message in dist.spawn(other_layers_used, 2, reducer):
+        assert "gradients of a." in message and "gradients of b." in message
 
 
 def test_an_unknown_reducer_is_refused_with_the_nearest():

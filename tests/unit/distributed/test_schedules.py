@@ -1,8 +1,8 @@
 import pytest
 
 from glasshouse.base.errors import OptionError
-from glasshouse.distributed.schedules import Schedule, forwards_only, make_schedule
-from glasshouse.distributed.simulation import Action, ScheduleSimulation
+from glasshouse.distributed.pipelines.schedules import Schedule, forwards_only, make_schedule
+from glasshouse.distributed.pipelines.simulation import Action, ScheduleSimulation
 
 CASES = [
     (name, ranks, chunks, microbatches)

@@ -9,8 +9,8 @@ from glasshouse import distributed as dist
 from glasshouse.analyze import MachineProfile
 from glasshouse.base.errors import OptionError
 from glasshouse.base.processes import count_cores
-from glasshouse.compile import toolchain
-from glasshouse.compile.target import current_target
+from glasshouse.compile.building import toolchain
+from glasshouse.compile.lowering.target import current_target
 
 DATA, PIPE, TWO_BY_TWO = {"data": 2}, {"pipe": 2}, {"data": 2, "tensor": 2}
 CASES = [
@@ -29,6 +29,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "scheme"), CASES)
 def test_peaks_and_bytes_sent_of_each_rank_are_as_predicted(ranks, kind, scheme):
     found = ranks(measured, kind, scheme, size=scheme.ranks)

@@ -58,17 +58,20 @@ def test_columns_and_rows_train_as_one_process(ranks):
     check_same(found, alone("mlp", "sgd", 20), 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", ["tensor", "joined", "sequence"])
 def test_a_decoder_under_a_plan_trains_as_one_process(ranks, plan):
     found = ranks(trained, {"tensor": 2}, plan, "adamw", 6, 0, 0.5)
     check_same(found, alone("gpt", "adamw", 6, clip=0.5), 1e-4, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_decoder_on_parts_of_the_sequence_trains_as_one_process(ranks):
     found = ranks(trained, {"context": 2}, "context", "sgd", 6)
     check_same(found, alone("gpt", "sgd", 6), 1e-5, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "axes, plan, stage",
     [
@@ -97,6 +100,7 @@ def ring(is_causal):
     return [dist.gather(x, sharding).numpy() for x in (y.detach(), q.grad, k.grad, v.grad)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("size", [2, 4])
 def test_attention_in_a_ring_is_exact(ranks, is_causal, size):

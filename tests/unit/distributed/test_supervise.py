@@ -17,9 +17,9 @@ from click.testing import CliRunner
 
 from glasshouse.base.errors import BackendError
 from glasshouse.cli.main import main
-from glasshouse.distributed import supervise
-from glasshouse.distributed.nodes import NodePlace
-from glasshouse.distributed.supervise import LaunchPlan, launch
+from glasshouse.distributed.launching import supervise
+from glasshouse.distributed.launching.nodes import NodePlace
+from glasshouse.distributed.launching.supervise import LaunchPlan, launch
 
 SOURCE = Path(__file__).parents[3] / "src"
 EXAMPLES = SOURCE.parent / "examples"
@@ -56,6 +56,7 @@ def wait_until(holds) -> bool:
     return holds()
 
 
+@pytest.mark.slow
 def test_each_rank_runs_the_script_with_its_flags(script, capfd, tmp_path):
     path = script(
         """
@@ -81,6 +82,7 @@ def test_each_rank_runs_the_script_with_its_flags(script, capfd, tmp_path):
     assert shown.err == "[rank 0] whole\n"
 
 
+@pytest.mark.slow
 def test_after_a_failure_all_are_ended_and_start_anew(script, capfd, tmp_path):
     script(
         """
@@ -112,6 +114,7 @@ def test_after_a_failure_all_are_ended_and_start_anew(script, capfd, tmp_path):
     assert shown.err.count("of the last start") == 2  # in the line of code, and in the message
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_its_checkpoint_on_fewer_ranks(script, capfd, tmp_path):
     path = str(EXAMPLES / "elastic_training.py")
     plan = LaunchPlan((path, str(tmp_path / "killed"), "4"), 3, restarts=1, min_ranks=2)
@@ -147,6 +150,7 @@ WAITS = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_launcher_that_is_ended_leaves_no_process_and_no_file(script, number):
     command = [sys.executable, "-m", "glasshouse.cli", "launch", "-n", "2", script(WAITS)]
@@ -163,6 +167,7 @@ def test_a_launcher_that_is_ended_leaves_no_process_and_no_file(script, number):
         assert rest.count("asked to end") == 2
 
 
+@pytest.mark.slow
 def test_launchers_of_two_nodes_make_one_world_and_end_together(script, capfd):
     path = script(
         """
@@ -189,6 +194,7 @@ def test_launchers_of_two_nodes_make_one_world_and_end_together(script, capfd):
     assert shown.err.endswith("ValueError: of the second node\n")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason="needs mpi4py")
 def test_mpi_starts_the_ranks_with_the_same_output_and_failures(script, capfd, monkeypatch):
     monkeypatch.setenv("OMPI_ALLOW_RUN_AS_ROOT", "1")

@@ -1,6 +1,7 @@
 """`glasshouse train digits` over ranks: the curve of one process, and runs that change ranks."""
 
 import numpy as np
+import pytest
 from click.testing import CliRunner
 
 from glasshouse import distributed as dist
@@ -31,6 +32,7 @@ def epochs(out, count, resume):
     return [[row[name] for name in ("train_loss", "test_loss")] for row in run.history]
 
 
+@pytest.mark.slow
 def test_the_curve_is_that_of_one_process_also_when_ranks_change(ranks, tmp_path):
     expected = epochs(tmp_path / "alone", 2, False)
     for own in ranks(epochs, tmp_path, 1, False):
@@ -38,6 +40,7 @@ def test_the_curve_is_that_of_one_process_also_when_ranks_change(ranks, tmp_path
     np.testing.assert_allclose(epochs(tmp_path, 1, True), expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_command_starts_ranks_and_tells_what_they_refuse(tmp_path):
     options = ["--ranks", "2", "--batch-size", "1", "--out", str(tmp_path), "--backend", "numpy"]
     result = CliRunner().invoke(main, ["train", "digits", *options])

@@ -7,6 +7,7 @@ from parallel_models import BY_ROWS, OPTIMIZERS, alone, batches, build, check_sa
 
 import glasshouse as gh
 from glasshouse import distributed as dist
+from glasshouse.analyze.planner.blocks import AppliedBlocks, RematBlock
 from glasshouse.base.errors import OptionError
 from glasshouse.dispatch import backend as backends
 
@@ -28,6 +29,7 @@ def test_two_ranks_train_as_one_process(ranks, stage):
     check_same(found, alone("mlp", "sgd", 20), 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", STAGES)
 def test_two_ranks_train_a_decoder_as_one_process(ranks, stage):
     found = ranks(sharded, "gpt", "adamw", 6, {"stage": stage, "bucket_bytes": 4096}, 0.5)
@@ -57,6 +59,7 @@ def large(is_shared=False):
     return [value.numpy() for p in model.parameters() for value in (p, p.grad)]
 
 
+@pytest.mark.slow
 def test_large_parameters_and_their_gradients_are_those_of_one_process(ranks):
     expected = large()
     for found in ranks(large, True):
@@ -100,6 +103,7 @@ def accumulated(stage):
     return [dist.gather(p).numpy() for p in model.parameters()]
 
 
+@pytest.mark.slow
 def test_gradients_of_several_batches_add_up(ranks):
     model = build("mlp")
     optimizer = OPTIMIZERS["sgd"](model.parameters())
@@ -136,6 +140,36 @@ def test_captured_and_recomputed_models(ranks, way, stage):
     check_same(ranks(called_by, way, stage), alone("mlp", "sgd", 3), 1e-5)
 
 
+class WithoutUnits(gh.nn.Module):
+    """A model whose parameters belong to the whole, of which a part runs again."""
+
+    def __init__(self, layers):
+        super().__init__()
+        self.first, self.last = layers[0], layers[2]
+
+    def forward(self, x):
+        return self.last(gh.checkpoint(lambda x: gh.tanh(self.first(x)))(x))
+
+
+def with_blocks_again(way):
+    """Losses and parameters under ZeRO 3, whose blocks or parts run again in the backward pass."""
+    mesh, model = dist.mesh({"data": dist.size()}), build("mlp")
+    blocks = [RematBlock("0"), RematBlock("2")]
+    if way == "parts":
+        model = WithoutUnits(model)
+    if way == "applied before":
+        AppliedBlocks(model, blocks)
+    optimizer = dist.zero(model, OPTIMIZERS["sgd"](model.parameters()), mesh, stage=3)
+    if way == "applied after":
+        AppliedBlocks(model, blocks)
+    return train(model, optimizer, batches("mlp", 3), BY_ROWS, mesh)
+
+
+@pytest.mark.parametrize("way", ["applied before", "applied after", "parts"])
+def test_blocks_that_run_again_have_whole_parameters(ranks, way):
+    check_same(ranks(with_blocks_again, way), alone("mlp", "sgd", 3), 1e-5)
+
+
 def trained_in_steps(stage, is_captured, clip, reads=False, count=5):
     """(losses, parameters, how gradients are cut behind each step, breaks of the captured step, how
     often it was found)."""
@@ -168,6 +202,7 @@ def trained_in_steps(stage, is_captured, clip, reads=False, count=5):
     return losses, parameters, cuts, call.capture.breaks, call.hits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", [0, 1, 2])
 @pytest.mark.parametrize("clip", [None, 0.05])
 def test_a_whole_step_is_captured(ranks, stage, clip):
@@ -184,6 +219,7 @@ def test_a_whole_step_is_captured(ranks, stage, clip):
         assert hits == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", [0, 2])
 def test_a_step_with_a_hook_that_reads_is_captured_in_pieces(ranks, stage):
     wanted = ranks(trained_in_steps, stage, False, 0.05, True)

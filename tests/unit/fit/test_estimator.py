@@ -42,6 +42,7 @@ def test_a_check_of_scikit_learn(kind, check):
     check(quick(kind))
 
 
+@pytest.mark.slow
 def test_digits_are_read():
     images, labels = load_digits(return_X_y=True)
     model = Classifier(epochs=10, random_state=0).fit(images[:1200] / 16, labels[:1200])
@@ -105,6 +106,7 @@ def test_random_numbers_of_others_are_left_alone():
     assert gh.random.default_generator().state() == before
 
 
+@pytest.mark.slow
 def test_callbacks_and_options_reach_the_loop():
     stopping = EarlyStopping("loss", patience=1, min_delta=100.0)
     model = quick(Classifier, callbacks=[stopping], autocast="bfloat16").fit(X, Y)

@@ -1,12 +1,15 @@
 """gh.fit against a loop written out, and runs that were stopped against those that were not."""
 
 import csv
+import inspect
 import io
+import math
 import os
 import re
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +17,7 @@ import pytest
 from wrong_calls import check_refused
 
 import glasshouse as gh
+import glasshouse.fit as fit_module
 from glasshouse import nn
 from glasshouse.base.flags import flags
 from glasshouse.fit import Callback, Checkpoint, CSVLog, EarlyStopping, Progress, TensorBoard
@@ -86,6 +90,7 @@ def written_out(epochs, clip=None, accumulate=1):
     return rows, model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"clip_norm": 0.3}, {"accumulate": 4}])
 def test_a_run_is_the_loop_written_out(options):
     history, state = run(3, **options)
@@ -138,6 +143,7 @@ class StopAt(Callback):
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [5, 6, 13])  # 6 steps an epoch
 @pytest.mark.parametrize("options", [{}, {"workers": 2}, {"capture": True}])
 def test_a_run_that_was_stopped_goes_on_with_the_same_bits(steps, options, tmp_path):
@@ -151,6 +157,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_bits(steps, options, tmp_p
     assert_same(rest, whole)
 
 
+@pytest.mark.slow
 def test_accumulated_steps_go_on_with_the_same_bits(tmp_path):
     options = {"accumulate": 2, "schedule_every": "step", "autocast": "float16"}
     whole = run(3, [StopAt(None), Checkpoint(tmp_path / "a")], **options)
@@ -177,6 +184,7 @@ test_fit.run(4, [Checkpoint({out!r}, every=test_fit.SAVED_EACH), Kill()])
 """
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_with_the_same_bits(tmp_path, monkeypatch):
     """In another process. Compiled at once, for a new process would not have compiled what is short
     before it had seen it often."""
@@ -418,3 +426,37 @@ BAD_CALLS = {
 def test_a_wrong_call_says_what_came_and_the_fix(name, tmp_path):
     call, error, part = BAD_CALLS[name]
     check_refused(lambda: call(tmp_path), error, part)
+
+
+def test_the_package_is_a_module_that_is_called():
+    assert fit_module is gh.fit and fit_module.__name__ == "glasshouse.fit"
+    assert fit_module.Checkpoint is Checkpoint
+    assert inspect.signature(gh.fit) == inspect.signature(fit_module.fit)
+    assert len(gh.fit(*short_run(1.0), epochs=2)) == 2
+
+
+def short_run(target):
+    """Arguments of `gh.fit` for a line, and a batch with this target."""
+    line = nn.Linear(1, 1)
+    batch = gh.ones((2, 1)), gh.full((2, 1), target)
+    return line, [batch], nn.functional.mse_loss, gh.optim.SGD(line.parameters(), lr=0.1)
+
+
+def test_a_loss_of_nan_stops_before_it_is_saved(tmp_path):
+    with pytest.raises(gh.GradError, match=r"a loss that is a number; got nan in step 1 \(epoch 1"):
+        gh.fit(*short_run(math.nan), callbacks=[Checkpoint(tmp_path)], epochs=2)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_scaler_goes_on_behind_a_loss_of_nan():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert len(gh.fit(*short_run(math.nan), epochs=2, autocast="float16")) == 2
+
+
+def test_a_folder_to_resume_from_exists_or_is_saved_to(tmp_path):
+    with pytest.raises(gh.CheckpointError, match="typo', which does not exist"):
+        gh.fit(*short_run(1.0), resume=tmp_path / "typo")
+    assert len(gh.fit(*short_run(1.0), resume=tmp_path)) == 1
+    saved = tmp_path / "new"
+    assert len(gh.fit(*short_run(1.0), callbacks=[Checkpoint(saved)], resume=saved)) == 1

@@ -9,7 +9,7 @@ import pytest
 import glasshouse as gh
 from glasshouse import nn
 from glasshouse.base.flags import flags
-from glasshouse.compile import program, replay
+from glasshouse.compile.programs import program, replay
 from glasshouse.graph import record
 from glasshouse.graph.graph import graph_of, print_graph, run, verify
 from glasshouse.graph.node import Node, unpack
@@ -34,7 +34,7 @@ def recordings(monkeypatch):
         seen.append(recording)
         real(recording, backend)
 
-    monkeypatch.setattr("glasshouse.compile.recording.run_recording", watched)
+    monkeypatch.setattr("glasshouse.compile.programs.recording.run_recording", watched)
     return seen
 
 
@@ -114,6 +114,7 @@ def test_random_numbers_are_those_of_the_numpy_backend():
         np.testing.assert_allclose(ours, theirs, rtol=2e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_long_recordings_are_cut_and_do_not_leak():
     x = gh.zeros((4,))
     for _ in range(100_000):

@@ -5,7 +5,7 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile import program
+from glasshouse.compile.programs import program
 from glasshouse.graph import record
 
 STEPS = {

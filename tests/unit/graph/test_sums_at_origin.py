@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import glasshouse as gh
-from glasshouse.compile import plan, program
+from glasshouse.compile.planning import plan
+from glasshouse.compile.programs import program
 from glasshouse.graph.sums_at_origin import axes_together
 
 pytestmark = pytest.mark.usefixtures("alone")

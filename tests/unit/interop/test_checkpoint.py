@@ -52,6 +52,7 @@ class Run:
         return arrays, moments, plain
 
 
+@pytest.mark.slow
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path):
     run = Run().train(5)
     save_checkpoint(tmp_path / "run.ckpt", epoch=5, metrics={"loss": [1.5, 0.5]}, **run.objects())
@@ -185,6 +186,7 @@ for epoch in itertools.count():
 """
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_leaves_the_last_good_checkpoint(tmp_path):
     path = tmp_path / "run.ckpt"
     source = str(Path(gh.__file__).parents[1])

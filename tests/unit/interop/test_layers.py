@@ -221,7 +221,7 @@ def compare_derivatives(got, expected, tolerance: float):
 # Layers of which PyTorch has no second derivatives.
 ONCE = {"Hardsigmoid", "MultiLabelMarginLoss", "MultiMarginLoss"}
 NO_GRADIENT_OF_TARGETS = {"SoftMarginLoss"}
-# docs/coming_from_pytorch.md; PyTorch's gradient of CTC is that of what went into log_softmax.
+# docs/start/from_pytorch.md; PyTorch's gradient of CTC is that of what went into log_softmax.
 OTHER_GRADIENTS = {"CTCLoss", "CrossMapLRN2d"}
 
 

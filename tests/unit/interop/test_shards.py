@@ -170,3 +170,10 @@ def test_an_unknown_name_suggests_the_nearest(tmp_path):
     save_shards(tmp_path, {"weight": gh.ones(2)})
     with pytest.raises(KeyError, match="'weight'"):
         open_safetensors(tmp_path)["wieght"]
+
+
+def test_tensors_of_a_mapped_file_are_no_copies(tmp_path):
+    save_safetensors(tmp_path / "t.safetensors", {"x": gh.arange(6.0)})
+    files = open_safetensors(tmp_path / "t.safetensors")
+    memory = np.frombuffer(files.file(tmp_path / "t.safetensors").memory, np.uint8)
+    assert np.shares_memory(files["x"].numpy(), memory)

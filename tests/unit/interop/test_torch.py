@@ -27,12 +27,21 @@ def test_every_dtype_goes_there_and_back(dtype, shape):
     np.testing.assert_array_equal(back.numpy(), array)
 
 
-def test_memory_is_shared_on_the_cpu():
-    source = torch.arange(4.0)
-    ours = from_torch(source)
-    assert to_torch(ours).data_ptr() == source.data_ptr()
-    tensor = gh.asarray([1.0, 2.0])
-    assert to_torch(tensor).data_ptr() == to_torch(tensor).data_ptr()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_memory_is_shared_where_that_is_asked_for(dtype):
+    source = torch.arange(4.0).to(dtype)
+    ours = from_torch(source, copy=False)
+    assert to_torch(ours, copy=False).data_ptr() == source.data_ptr()
+    assert to_torch(ours).data_ptr() != source.data_ptr()
+    assert to_torch(from_torch(source), copy=False).data_ptr() != source.data_ptr()
+
+
+def test_writing_changes_no_tensor_of_the_other_side():
+    theirs = torch.ones(3)
+    ours = from_torch(theirs)
+    doubled, copy = ours * 2, to_torch(ours)
+    theirs.fill_(9.0), copy.fill_(7.0)
+    assert ours.tolist() == [1.0] * 3 and doubled.tolist() == [2.0] * 3
 
 
 def test_layouts_that_are_not_contiguous():

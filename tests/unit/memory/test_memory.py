@@ -281,6 +281,7 @@ def test_the_limit_and_what_the_error_says():
         memory.limit(-1)
 
 
+@pytest.mark.slow
 def test_training_goes_on_after_running_out_of_memory():
     model = gh.nn.Linear(512, 512)
     optimizer = gh.optim.SGD(model.parameters(), lr=0.1)
@@ -458,6 +459,7 @@ def test_a_program_tells_what_its_memory_is_for():
         assert "arena" in tags and "exp" in tags
 
 
+@pytest.mark.slow
 def test_the_fragmentation_study_runs_on_any_backend(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     example = Path(__file__).parents[3] / "examples" / "memory_fragmentation.py"

@@ -176,6 +176,7 @@ def next_to_quarter_turns() -> np.ndarray:
 FE_UNDERFLOW = 16  # fenv.h, on x86
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not X86, reason="the number of the flag is another")
 def test_what_exp_rounds_to_0_is_not_computed_by_an_underflow(library):
     """Masked scores of an attention would each take the processor a hundred cycles."""
@@ -316,6 +317,7 @@ FLOAT32 = [f"{name}_f32" for name in (*UNARY, *BINARY)]
 NARROW = [f"{name}_{s}" for name in ("div", "remainder") for s in ("i8", "i16", "i32")]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not machine_has_avx2(), reason="no AVX2")
 @pytest.mark.parametrize("march", ["native", "haswell"])
 def test_loops_are_vectorised(tmp_path, march):

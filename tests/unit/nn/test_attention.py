@@ -246,6 +246,7 @@ def test_decoder_equals_pytorchs(twin, norm_first):
     twin.module(*nets, rng.normal(size=(4, 3, 8)), rng.normal(size=(5, 3, 8)))
 
 
+@pytest.mark.slow
 def test_dropout_acts_only_while_training():
     layer = nn.TransformerEncoderLayer(8, 2, 12, dropout=0.5)
     x = gh.asarray(rng.normal(size=(4, 3, 8)).astype("f4"))
@@ -254,6 +255,7 @@ def test_dropout_acts_only_while_training():
     np.testing.assert_array_equal(layer(x).numpy(), layer(x).numpy())
 
 
+@pytest.mark.slow
 def test_per_example_gradients_of_a_layer():
     layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True).eval()
     xs = gh.random.normal((3, 4, 8))

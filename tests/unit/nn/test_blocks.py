@@ -280,6 +280,7 @@ def test_conformer_scores_positions_by_distance():
             np.testing.assert_allclose(got[:, :, i, j], wanted, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_conformer_does_not_attend_to_padding():
     block = nn.Conformer(6, 4, 8, heads=2, pos_context=9, kernel_size=1).double().eval()
     x = drawn(1, 7, 6)
@@ -291,6 +292,7 @@ def test_conformer_does_not_attend_to_padding():
     np.testing.assert_allclose(a[:, :5], block(gh.asarray(x[:, :5])).detach().numpy(), rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_conformer_trains_and_drops_whole_blocks():
     gh.random.seed(0)
     block = nn.Conformer(6, 4, 8, heads=2, pos_context=0, kernel_size=3, dropout=0.1)

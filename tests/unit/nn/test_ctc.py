@@ -8,7 +8,7 @@ import pytest
 import glasshouse as gh
 from glasshouse import nn
 from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, OptionError, ShapeError
-from glasshouse.compile import recording
+from glasshouse.compile.programs.recording import RecordingBackend
 from glasshouse.dispatch import Mode
 from glasshouse.nn import functional as F
 
@@ -90,6 +90,7 @@ def test_very_unlikely_paths_stay_finite_in_float32():
     np.testing.assert_allclose(x.grad.numpy().sum(2), -1, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_log_probabilities_of_minus_infinity():
     lp = np.log(rng.dirichlet(np.ones(4), size=(5, 1)))
     lp[:, :, 3] = -np.inf
@@ -99,6 +100,7 @@ def test_log_probabilities_of_minus_infinity():
     assert F.ctc_loss(x, [[1, 3]], [5], [2]).item() == np.inf
 
 
+@pytest.mark.slow
 def test_impossible_targets_have_no_gradient():
     logits, targets, frames, sizes = make("impossible")
     x = gh.asarray(logits).requires_grad_()
@@ -108,6 +110,7 @@ def test_impossible_targets_have_no_gradient():
     assert not x.grad.numpy()[:, 1].any() and x.grad.numpy()[:, 0].any()
 
 
+@pytest.mark.slow
 def test_second_derivatives_are_differences_of_first_ones():
     logits, targets, frames, sizes = make("unequal lengths")
     direction = rng.normal(size=logits.shape)
@@ -126,6 +129,7 @@ def test_second_derivatives_are_differences_of_first_ones():
     np.testing.assert_allclose(x.grad.numpy(), expected.numpy(), atol=1e-8)
 
 
+@pytest.mark.slow
 def test_under_vmap_and_jvp():
     lp = F.log_softmax(gh.asarray(rng.normal(size=(3, 6, 2, 4))), dim=3)
 
@@ -166,8 +170,9 @@ def test_the_recorded_calls_do_not_depend_on_contents():
 
 
 def test_labels_are_checked_by_the_forward_pass_alone(monkeypatch):
-    checked, check = [], recording.check_indices
-    monkeypatch.setattr(recording, "check_indices", lambda *given: checked.append(check(*given)))
+    checked, check = [], RecordingBackend.check_indices
+    count = lambda *given: checked.append(check(*given))  # noqa: E731
+    monkeypatch.setattr(RecordingBackend, "check_indices", count)
     logits, targets, frames, sizes = make("plain")
     x = gh.asarray(logits).requires_grad_()
     loss = F.ctc_loss(x, targets, frames, sizes)

@@ -78,6 +78,7 @@ def test_masks_are_joined_with_causality(kind):
     np.testing.assert_allclose(cut, kept, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_gradients_autocast_and_batches():
     net = nn.GroupedQueryAttention(8, 4, 2, window=3, rotary=nn.RotaryEmbedding())
     xs = gh.asarray(rng.normal(size=(3, 1, 5, 8)).astype("f4"))

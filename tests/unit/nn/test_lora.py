@@ -92,6 +92,7 @@ def test_names_choose_the_layers():
     assert len(lora.parameters(net)) == 8
 
 
+@pytest.mark.slow
 def test_adapters_alone_are_trained_and_saved():
     net = network()
     plain = {n: x.numpy().copy() for n, x in net.state_dict().items()}

@@ -307,6 +307,7 @@ def test_label_smoothing_of_log_probabilities_is_cross_entropys():
     np.testing.assert_allclose(got.item(), expected.item())
 
 
+@pytest.mark.slow
 def test_a_mask_of_all_reductions_under_transforms():
     """vmap is a loop, jvp is the gradient's product, capture and autocast change nothing."""
     x, y, z = (gh.asarray(v) for v in (A, B, C))

@@ -333,6 +333,12 @@ def test_bad_calls(call, error, text):
     assert text in str(caught.value)
 
 
+def test_special_names_are_not_taken_for_misspelled_ones():
+    with pytest.raises(AttributeError) as caught:
+        Net().__first__
+    assert str(caught.value) == "Net: expected an attribute; got '__first__'."
+
+
 def test_buffers_are_registered_when_they_are_set():
     net = nn.Module()
     net.kept = nn.Buffer(gh.ones(2))

@@ -6,7 +6,8 @@ import pytest
 import glasshouse as gh
 import glasshouse.nn.functional as F
 from glasshouse import nn
-from glasshouse.base.errors import OptionError, ShapeError
+from glasshouse.base.errors import DTypeError, OptionError, ShapeError
+from glasshouse.base.flags import flags
 
 SIZES = {1: (11,), 2: (7, 10), 3: (5, 6, 7)}
 MAX_OPTIONS = [
@@ -174,3 +175,130 @@ def test_bad_calls(call, error, text):
     with pytest.raises(error) as caught:
         call()
     assert text in str(caught.value)
+
+
+PADDED = [  # kernel, stride, padding, dilation, ceil_mode
+    (2, 2, 1, 2, False),
+    (3, 2, 1, 1, False),
+    (3, 1, 1, 2, True),
+    (2, 1, 1, 9, False),  # whose windows lie in the padding alone, or have one element in the data
+    (2, 3, 1, 1, True),
+]
+WAYS = [  # backend, compile, whether images lie last in memory
+    ("numpy", "never", False),
+    ("torch", "never", False),
+    ("lazy", "always", False),
+    ("lazy", "always", True),
+]
+
+
+def pooled_by_definition(x, kernel, stride, padding, dilation, ceil_mode):
+    """(largest elements, row-major places, gradient of the sum) of images (N, *S)."""
+    sizes = x.shape[1:]
+    reach = dilation * (kernel - 1) + 1
+    counts = []
+    for size in sizes:
+        last = size + 2 * padding - reach
+        count = (-(-last // stride) if ceil_mode else last // stride) + 1
+        counts.append(count - (ceil_mode and (count - 1) * stride >= size + padding))
+    values = np.full((len(x), *counts), -np.inf)
+    places, grad = np.zeros(values.shape, np.int64), np.zeros(x.shape)
+    for at in np.ndindex(*values.shape):
+        starts = [i * stride - padding for i in at[1:]]
+        window = [
+            tuple(s + dilation * i for s, i in zip(starts, offset))
+            for offset in np.ndindex(*(kernel,) * len(sizes))
+        ]
+        inside = [p for p in window if all(0 <= i < n for i, n in zip(p, sizes))]
+        if inside:
+            best = int(np.argmax([x[(at[0], *p)] for p in inside]))  # a NaN first, else the first
+            place = (at[0], *inside[best])
+            values[at] = x[place]
+            grad[place] += 1
+            places[at] = np.ravel_multi_index(inside[best], sizes)
+    return values, places, grad
+
+
+@pytest.mark.parametrize("backend, compile, last", WAYS)
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("options", PADDED)
+def test_padding_is_never_chosen(n, options, backend, compile, last):
+    if backend == "torch":
+        pytest.importorskip("torch")
+    rng = np.random.default_rng(n)
+    x = rng.integers(-2, 3, (3, *(8, 9, 10)[:n])).astype(np.float32)
+    x[rng.random(x.shape) < 0.8] = -np.inf
+    x[rng.random(x.shape) < 0.05] = np.nan
+    expected = pooled_by_definition(x, *options)
+    with gh.backends.use(backend), flags.override(compile=compile):
+        laid = gh.asarray(np.moveaxis(x, 0, -1) if last else x).requires_grad_()
+        images = gh.moveaxis(laid, -1, 0) if last else laid
+        y, places = getattr(F, f"max_pool{n}d")(images[None], *options, return_indices=True)
+        y.sum().backward()
+        grad = np.moveaxis(laid.grad.numpy(), -1, 0) if last else laid.grad.numpy()
+        got = y[0].detach().numpy(), places[0].numpy(), grad
+    for mine, theirs in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def integers_with_ends(dtype: str, shape) -> np.ndarray:
+    """Small integers, and many of the least and some of the largest of the dtype."""
+    rng, info = np.random.default_rng(0), np.iinfo(dtype)
+    x = rng.integers(3, size=shape).astype(dtype)
+    x[rng.random(shape) < 0.7] = info.min
+    x[rng.random(shape) < 0.1] = info.max
+    return x
+
+
+@pytest.mark.parametrize("backend, compile, last", WAYS)
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8"])
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_max_pool_of_integers_equals_pytorchs(n, dtype, backend, compile, last):
+    torch = pytest.importorskip("torch")
+    theirs = getattr(torch.nn.functional, f"max_pool{n}d_with_indices")
+    x = integers_with_ends(dtype, (3, 2, *(8, 9, 10)[:n]))
+    for kernel, stride, padding, dilation, ceil_mode in PADDED:
+        options = {"dilation": dilation, "ceil_mode": ceil_mode, "return_indices": True}
+        values, places = theirs(torch.from_numpy(x), kernel, stride, padding, **options)
+        ones = theirs(torch.ones(x.shape), kernel, stride, padding, **options)[0]
+        places[ones < 0] = 0  # of padding alone PyTorch names places outside of the image
+        with gh.backends.use(backend), flags.override(compile=compile):
+            laid = gh.asarray(np.moveaxis(x, 1, -1) if last else x)
+            images = gh.moveaxis(laid, -1, 1) if last else laid
+            got = getattr(F, f"max_pool{n}d")(images, kernel, stride, padding, **options)
+            got = [part.numpy() for part in got]
+        assert got[0].dtype == x.dtype
+        np.testing.assert_array_equal(got[0], values.numpy())
+        np.testing.assert_array_equal(got[1], places.numpy())
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_max_pool_refuses_booleans_and_what_averages_refuses_integers(n):
+    image = gh.ones((1, *(4,) * n))
+    with pytest.raises(DTypeError, match="floating input; got bool"):
+        getattr(F, f"max_pool{n}d")(image.bool(), 2)
+    with pytest.raises(DTypeError, match="floating input; got int64"):
+        getattr(F, f"avg_pool{n}d")(image.long(), 2)
+
+
+class Calls(gh.Mode):
+    """Counts the calls of primitives."""
+
+    count = 0
+
+    def process(self, primitive, operands, attrs, below):
+        self.count += 1
+        return below(primitive, operands, attrs)
+
+
+@pytest.mark.parametrize("kernel", [8, 9, 16, 31, 200])
+@pytest.mark.parametrize("stride", [1, 3, 40, 200, 250])
+@pytest.mark.parametrize("padding", [0, 4])
+def test_long_windows_are_summed_in_few_calls(twin, kernel, stride, padding):
+    theirs = twin.torch.nn.functional.avg_pool1d
+    x = np.random.default_rng(0).normal(size=(2, 3, 520))
+    options = {"kernel_size": kernel, "stride": stride, "padding": padding, "ceil_mode": True}
+    twin.function(lambda x: F.avg_pool1d(x, **options), lambda x: theirs(x, **options), x)
+    with Calls() as calls:
+        F.avg_pool1d(gh.asarray(x), **options)
+    assert calls.count < 60

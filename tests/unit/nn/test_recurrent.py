@@ -7,8 +7,8 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile.code import assemble
-from glasshouse.compile.plan import ProgramPlan, rewritten
+from glasshouse.compile.planning.plan import ProgramPlan, rewritten
+from glasshouse.compile.programs.code import assemble
 from glasshouse.graph import record
 from glasshouse.graph.graph import graph_of
 from glasshouse.nn.utils import rnn

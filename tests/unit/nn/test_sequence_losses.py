@@ -52,6 +52,7 @@ def test_asg_is_the_difference_of_two_sums_over_sequences(twin, reduction):
     twin.function(ours, theirs, rng.normal(size=(5, 3, 3)), rng.normal(size=(3, 3)))
 
 
+@pytest.mark.slow
 def test_asg_of_joined_targets_and_of_one_sequence():
     x, transitions = gh.asarray(rng.normal(size=(5, 3, 3))), gh.asarray(rng.normal(size=(3, 3)))
     joined = gh.asarray([1, 2, 2, 0, 1, 0])
@@ -62,6 +63,7 @@ def test_asg_of_joined_targets_and_of_one_sequence():
     np.testing.assert_allclose(one.item(), padded[1].item())
 
 
+@pytest.mark.slow
 def test_asg_of_what_no_sequence_reads_is_infinite_without_a_gradient():
     x = gh.tensor(rng.normal(size=(2, 2, 3))).requires_grad_()
     loss = F.asg_loss(x, [[0, 1, 2], [0, 1, 0]], [2, 2], [3, 2], gh.zeros((3, 3)), "none")
@@ -70,6 +72,7 @@ def test_asg_of_what_no_sequence_reads_is_infinite_without_a_gradient():
     assert np.isfinite(x.grad.numpy()).all()
 
 
+@pytest.mark.slow
 def test_best_paths_are_the_best_of_all():
     x, transitions = rng.normal(size=(5, 3, 3)), rng.normal(size=(3, 3))
     loss = nn.ASGLoss(3).double()
@@ -197,6 +200,7 @@ def test_under_transforms(loss):
         assert half == pytest.approx(loss(x[0]).item(), rel=1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [transducer, segmentation])
 def test_captured(loss):
     x = gh.asarray(given(loss)[0])

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from glasshouse.base.errors import IndexOutOfRangeError
+from glasshouse.base.flags import flags
+from glasshouse.compile.programs.recording import RecordingBackend
 from glasshouse.dispatch.value import as_value
 from glasshouse.ops.index import (
     gather,
@@ -43,6 +45,25 @@ def test_an_index_out_of_range_is_named(axis, index):
     for scatter in (scatter_add, scatter_set):
         with pytest.raises(IndexOutOfRangeError, match=f"got {index}"):
             scatter(as_value(x), indices, updates, axis=axis)
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (3, 0), (3, 4), (0, 0), (0,)])
+@pytest.mark.parametrize("number", [0, 2, 3, -1, -3, -4])
+def test_an_index_that_only_a_run_can_check(shape, number, monkeypatch):
+    """It is refused wherever NumPy refuses it, also of an axis without elements, and where the
+    result has none."""
+    monkeypatch.setattr(RecordingBackend, "checks_indices", False)
+    x, indices = np.ones(shape), np.array([number, number])
+    updates = np.zeros((2, *shape[1:]))
+    inside = -shape[0] <= number < shape[0]
+    for card, *operands in ((gather,), (scatter_add, updates), (scatter_set, updates)):
+        result = card(*map(as_value, (x, indices, *operands)), axis=0)
+        with flags.override(compile="always"):
+            if inside:
+                assert result.numpy().shape == (updates if card is gather else x).shape
+            else:
+                with pytest.raises(IndexOutOfRangeError, match=f"got {number}"):
+                    result.numpy()
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])

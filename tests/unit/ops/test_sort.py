@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from glasshouse.base.dtype import as_dtype
+from glasshouse.base.flags import flags
 from glasshouse.dispatch.value import as_value
+from glasshouse.ops.reduce import argmax
 from glasshouse.ops.sort import sort, top_k
 from glasshouse.transforms.reverse import vjp
 
@@ -33,12 +35,19 @@ def test_sort_orders_extreme_integers():
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
 @pytest.mark.parametrize("descending", [False, True])
-def test_nan_comes_last(dtype, descending):
-    x = np.array([np.nan, 1, -np.inf, np.inf, np.nan, 0]).astype(as_dtype(dtype).np)
-    values, indices = sort(as_value(x), axis=0, descending=descending)
-    order = [3, 1, 5, 2] if descending else [2, 5, 1, 3]
-    assert indices.numpy().tolist() == [*order, 0, 4]
-    assert np.isnan(values.numpy()[4:].astype(float)).all()
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_nan_is_the_largest(dtype, descending, compile):
+    torch = pytest.importorskip("torch")
+    x = np.array([np.nan, 1, -np.inf, np.inf, -np.nan, 0, -0.0, *range(30)])
+    theirs = torch.sort(torch.tensor(x), descending=descending, stable=True)
+    with flags.override(compile=compile):
+        x = as_value(x.astype(as_dtype(dtype).np))
+        values, indices = sort(x, axis=0, descending=descending)
+        np.testing.assert_array_equal(indices.numpy(), theirs.indices.numpy())
+        np.testing.assert_array_equal(values.numpy().astype(float), theirs.values.numpy())
+        if descending:
+            assert top_k(x, k=5)[1].numpy().tolist() == theirs.indices[:5].tolist()
+            assert top_k(x, k=1)[1].numpy().tolist() == [argmax(x, axis=0).item()]
 
 
 def test_top_k_matches_torch():

@@ -10,6 +10,7 @@ from glasshouse.ops.window import fold, window_scatter, window_select, windows
 from glasshouse.transforms.reverse import vjp
 
 rng = np.random.default_rng(0)
+PLAIN = {"padding": ((0, 0), (0, 0))}
 OPTIONS = [
     {"size": (2, 2), "stride": (2, 2), "dilation": (1, 1)},
     {"size": (3, 2), "stride": (1, 2), "dilation": (1, 1)},
@@ -45,7 +46,7 @@ def test_window_select_is_max_pooling(options, dtype):
     t = torch.tensor(x, requires_grad=True)
     size, stride, dilation = options["size"], options["stride"], options["dilation"]
     expected = torch.nn.functional.max_pool2d(t, size, stride, 0, dilation)
-    y, back = vjp(lambda v: window_select(v, v, **options), as_value(x))
+    y, back = vjp(lambda v: window_select(v, v, **options, **PLAIN), as_value(x))
     np.testing.assert_array_equal(y.numpy(), expected.detach().numpy())
     g = rng.normal(size=y.shape).astype(dtype)
     expected.backward(torch.tensor(g))
@@ -56,7 +57,8 @@ def test_window_select_is_max_pooling(options, dtype):
 def test_nan_is_chosen_before_all_others():
     keys = np.array([1.0, np.nan, np.inf, np.nan])
     x = np.arange(4.0)
-    got = window_select(as_value(x), as_value(keys), size=(2,), stride=(1,), dilation=(1,))
+    options = {"size": (2,), "stride": (1,), "dilation": (1,), "padding": ((0, 0),)}
+    got = window_select(as_value(x), as_value(keys), **options)
     np.testing.assert_array_equal(got.numpy(), [1, 1, 3])
 
 
@@ -68,6 +70,7 @@ def test_derivatives_of_every_order(check_derivatives, options):
     w = windows(as_value(x), **options).numpy()
     check_derivatives(lambda x: windows(x, **options), x)
     check_derivatives(lambda w: fold(w, shape=(7, 8), stride=stride, dilation=dilation), w.copy())
+    options = options | PLAIN
     check_derivatives(lambda x: window_select(x, keys, **options), x)
     g = window_select(as_value(x), keys, **options).numpy()
     check_derivatives(lambda g: window_scatter(g, keys, **options), g)

@@ -219,6 +219,7 @@ def train(kind, options, steps=60):
     return np.array(losses), opt
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_losses_with_8_bits_are_close_to_those_with_32(name):
     full, _ = train(getattr(optim, name), KINDS[name])

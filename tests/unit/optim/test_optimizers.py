@@ -415,3 +415,86 @@ def test_a_refused_group_changes_nothing():
     with pytest.raises(OptionError):
         opt.add_param_group({"params": [leaf()], "lr": -1.0})
     assert len(opt.param_groups) == 1
+
+
+class OwnState(gh.optim.Optimizer):
+    """An optimizer as programs of PyTorch have them: its `step` makes the state itself."""
+
+    def __init__(self, params, lr=0.5):
+        super().__init__(params, {"lr": lr})
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                if len(state) == 0:
+                    state["sum"] = gh.zeros_like(p)
+                with gh.no_grad():
+                    state["sum"] += p.grad
+                    p -= group["lr"] * state["sum"]
+
+
+def test_a_users_step_makes_its_own_state():
+    p = gh.nn.Parameter(gh.zeros(2))
+    optimizer = OwnState([p])
+    for _ in range(3):
+        p.grad = gh.ones(2)
+        optimizer.step()
+    assert p.tolist() == [-3.0, -3.0]  # 0.5 (1 + 2 + 3)
+    assert optimizer.state[p]["sum"].tolist() == [3.0, 3.0]
+    assert optimizer.state_dict()["state"][0]["sum"].tolist() == [3.0, 3.0]
+
+
+def test_the_state_of_a_users_step_is_saved_and_loaded():
+    """As PyTorch does: a run that goes on from a state ends where the whole run does."""
+    ends = []
+    for stops in (False, True):
+        p = gh.nn.Parameter(gh.zeros(2))
+        optimizer = OwnState([p])
+        for i in range(4):
+            p.grad = gh.ones(2) * (i + 1)
+            optimizer.step()
+            if stops:
+                saved = optimizer.state_dict()
+                optimizer = OwnState([p])
+                optimizer.load_state_dict(saved)
+        ends.append((p.tolist(), optimizer.state[p]["sum"].tolist()))
+    assert ends[0] == ends[1] == ([-10.0, -10.0], [10.0, 10.0])
+
+
+def test_the_saved_state_of_a_users_step_is_a_snapshot_of_each_kind_of_value():
+    p = gh.nn.Parameter(gh.zeros(2, dtype="float64"))
+    optimizer = OwnState([p])
+    optimizer.state[p] = {
+        "step": gh.tensor(3.0),
+        "sum": gh.ones(2),
+        "history": [gh.ones(1), (2, np.ones(2, np.float32))],
+        "seen": {"count": gh.tensor(5), "name": "a"},
+        "none": None,
+    }
+    saved = optimizer.state_dict()
+    optimizer.state[p]["sum"] += 1
+    other = OwnState([p])
+    other.load_state_dict(saved)
+    other.state[p]["history"][0] += 1
+    state = other.state[p]
+    assert state["sum"].tolist() == [1.0, 1.0] and state["sum"].dtype == gh.float64
+    assert state["step"].dtype == gh.float32 and state["step"].item() == 3  # as PyTorch keeps it
+    assert saved["state"][0]["history"][0].tolist() == [1.0]
+    assert state["history"][1][0] == 2 and state["history"][1][1].dtype == gh.float64
+    assert state["seen"]["count"].dtype == gh.int64 and state["seen"]["name"] == "a"
+    assert state["none"] is None
+
+
+def test_a_rule_that_does_not_name_its_state_is_told_how():
+    class Rule(gh.optim.Optimizer):
+        def change(self, grad, state, group):
+            state["sum"] = state.get("sum", 0) + grad
+            return -state["sum"]
+
+    p = gh.nn.Parameter(gh.zeros(2))
+    optimizer = Rule([p], {})
+    p.grad = gh.ones(2)
+    optimizer.step()
+    with pytest.raises(CheckpointError, match="a rule names its state in `buffers`"):
+        optimizer.load_state_dict(optimizer.state_dict())

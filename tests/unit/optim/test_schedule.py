@@ -240,6 +240,25 @@ def test_a_state_of_pytorchs_schedule_goes_on(number):
     np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("done", [0, 1, 7])
+@pytest.mark.parametrize(
+    "options", [{"patience": 1}, {"mode": "max", "patience": 0, "cooldown": 2, "threshold": 0.1}]
+)
+def test_a_state_of_pytorchs_plateau_goes_on(options, done):
+    torch = pytest.importorskip("torch")
+    opt, torch_opt = make_optimizer(), make_torch_optimizer(torch)
+    ours = ReduceLROnPlateau(opt, **options)
+    theirs = torch.optim.lr_scheduler.ReduceLROnPlateau(torch_opt, **options)
+    metrics = [*METRICS, *METRICS][: 20 + done]
+    for metric in metrics[:done]:
+        theirs.step(metric)
+    ours.load_state_dict(theirs.state_dict())
+    for metric in metrics[done:]:
+        ours.step(metric)
+        theirs.step(metric)
+        np.testing.assert_allclose(ours.get_last_lr(), theirs.get_last_lr(), rtol=1e-12)
+
+
 def test_restarts_take_fractions_of_an_epoch():
     torch = pytest.importorskip("torch")
     opt, torch_opt = make_optimizer(), make_torch_optimizer(torch)

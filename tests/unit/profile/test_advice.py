@@ -4,13 +4,15 @@ import importlib.util
 
 import numpy as np
 import pytest
+from tests.unit.profile.mixed_programs import MIXED, SOUND
 from tests.unit.profile.slow_programs import PROGRAMS, profiled
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
 from glasshouse.profile.advice import advice
-from glasshouse.profile.breakdown import Breakdown, covered
 from glasshouse.profile.report import data_of
+from glasshouse.profile.spans import covered
+from glasshouse.profile.steps.breakdown import Breakdown
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
@@ -18,7 +20,7 @@ pytestmark = [
 ]
 
 MOST_MISSED = 2  # of the seeded faults
-
+TRIES = 4  # recordings of a program: what else the machine does takes time too
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
@@ -40,21 +42,50 @@ def first_cause(prof) -> str:
     return told[0].cause if told else ""
 
 
+@pytest.mark.slow
 def test_the_right_cause_is_the_first_advice(profiles):
-    """Where it is not, the program is profiled once more: what else the machine does takes time."""
+    """Where it is not, the program is profiled again: what else the machine does takes time."""
     causes = {name: first_cause(prof) for name, prof in profiles.items()}
-    for name, cause in causes.items():
-        if cause not in PROGRAMS[name].causes:
+    for name in causes:
+        for _ in range(TRIES - 1):
+            if causes[name] in PROGRAMS[name].causes:
+                break
             causes[name] = first_cause(profiled(PROGRAMS[name]))
     wrong = {name: cause for name, cause in causes.items() if cause not in PROGRAMS[name].causes}
     assert len(wrong) <= MOST_MISSED, wrong
+
+
+def told_in_the_best_of(program, is_right) -> set[str]:
+    """The causes that are told of a program, in the first recording where they are right."""
+    for _ in range(TRIES):
+        causes = {told.cause for told in advice(profiled(program).trace)}
+        if is_right(causes):
+            break
+    return causes
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_of_two_causes_both_are_told(name):
+    program = MIXED[name]
+    if program.needs_torch and not HAS_TORCH:
+        pytest.skip("no PyTorch here")
+    causes = told_in_the_best_of(program, lambda causes: causes >= set(program.causes))
+    assert causes >= set(program.causes)
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_a_good_program_gets_no_advice(name):
+    program = SOUND[name]
+    if program.needs_torch and not HAS_TORCH:
+        pytest.skip("no PyTorch here")
+    assert not told_in_the_best_of(program, lambda causes: not causes)
 
 
 def test_advice_names_the_line_the_cost_and_the_gain(profiles):
     told = advice(profiles["a_step_on_the_host"].trace)[0]
     assert told.code == "values, vectors = gh.linalg.eigh(y @ y.mT)"
     assert "slow_programs.py" in told.line and "eigh" in told.where
-    assert told.wall_ns > told.cost_ns >= told.gain_ns > 0
+    assert told.step_ns > told.cost_ns >= told.gain_ns > 0
     for part in (told.where, told.code, told.why, told.change, told.arithmetic, told.gain):
         assert part in told.text
 
@@ -62,7 +93,7 @@ def test_advice_names_the_line_the_cost_and_the_gain(profiles):
 def test_gains_are_no_more_than_what_was_recorded(profiles):
     for prof in profiles.values():
         for told in advice(prof.trace):
-            assert 0 <= told.gain_ns <= told.wall_ns and 0 <= told.memory_bytes <= told.peak_bytes
+            assert 0 <= told.gain_ns <= told.step_ns and 0 <= told.memory_bytes <= told.peak_bytes
 
 
 def test_parts_of_a_step_add_up_to_all_that_was_recorded(profiles):
@@ -112,6 +143,7 @@ def test_a_sound_program_is_left_alone():
     assert causes <= {"Python between Programs"}  # of what else the machine does
 
 
+@pytest.mark.slow
 def test_sixteens_are_not_told_to_be_multiples_of_sixteen():
     convs = [gh.nn.Conv2d(a, 32, 3, padding=1) for a in (3, 32, 32)]
 
@@ -134,7 +166,8 @@ def test_sixteens_are_not_told_to_be_multiples_of_sixteen():
 def test_tables_have_shares_of_all_that_was_recorded(profiles):
     prof = profiles["an_ordinary_loop"]
     data, wall = data_of(prof.trace), prof.trace.wall_ns
-    assert sum(data["breakdown"].values()) == data["wall_ns"] == wall
+    assert sum(data["recording"].values()) == data["wall_ns"] == wall
+    assert sum(data["breakdown"].values()) == data["step"]["ns"] < wall
     share = f"{prof.trace.kernel_ns / wall:.1%}"
     total = prof.modules().table().splitlines()[2]
     assert total.startswith("total") and share in total

@@ -9,7 +9,7 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile import toolchain
+from glasshouse.compile.building import toolchain
 from glasshouse.dispatch.bind import watchers
 from glasshouse.dispatch.watch import Watcher
 from glasshouse.profile import annotation

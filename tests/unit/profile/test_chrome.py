@@ -8,7 +8,7 @@ from tests.unit.profile.test_profiler import prof  # noqa: F401  a fixture
 
 import glasshouse as gh
 from glasshouse.base.errors import OptionError
-from glasshouse.profile import chrome
+from glasshouse.profile.traces import chrome
 
 
 def kinds(data):
@@ -32,6 +32,9 @@ def test_kernels_name_their_calls_and_modules(prof, tmp_path):  # noqa: F811
     slices = [r for r in data["traceEvents"] if r["ph"] == "X"]
     kernel = next(r for r in slices if r["cat"] == "kernel" and r["name"].startswith("conv"))
     assert "Net.conv" in kernel["args"]["modules"] and kernel["args"]["kind"] == "onednn"
+    for args in (r["args"] for r in slices if r["cat"] == "kernel" and r["args"]["primitives"]):
+        assert len(args["parts"]) == len(args["primitives"])
+        assert sum(args["parts"]) == pytest.approx(1, abs=1e-4)
     call = next(r for r in slices if r["cat"] == "cpu_op" and r["name"] == "conv")
     assert call["args"]["Input Dims"] == [[4, 3, 10, 10], [8, 3, 3, 3]]
     assert call["args"]["module"] == "Net.conv"

@@ -8,8 +8,8 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.errors import OptionError
-from glasshouse.compile import program
-from glasshouse.interop import torch_twins
+from glasshouse.bench import torch_twins
+from glasshouse.compile.programs import program
 from glasshouse.nn import functional as F
 from glasshouse.speech.models import AsrTransformer
 from glasshouse.text.models import BertLike

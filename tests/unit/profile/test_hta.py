@@ -1,5 +1,6 @@
 """Traces for HolisticTraceAnalysis: of kernels on the CPU, and of what devices report."""
 
+from collections.abc import Callable
 from time import perf_counter_ns
 
 import numpy as np
@@ -9,13 +10,13 @@ from tests.unit.profile.test_profiler import make_step, prof  # noqa: F401  a fi
 import glasshouse as gh
 from glasshouse.base import Spec
 from glasshouse.base.flags import flags
-from glasshouse.compile.source_map import StepInfo
-from glasshouse.compile.work import COLLECTIVE, COPY, StepKind
+from glasshouse.compile.lowering.source_map import StepInfo
+from glasshouse.compile.steps.work import COLLECTIVE, COPY, StepKind
 from glasshouse.dispatch.call import call_of
 from glasshouse.dispatch.watch import DeviceTimes, ProgramRun, tell
 from glasshouse.graph.graph import Node, Origin
-from glasshouse.profile import chrome, hta
 from glasshouse.profile.report import timeline_data
+from glasshouse.profile.traces import chrome, hta, hta_lines
 
 ELEMENTS, RANKS = 1_000, 2
 TICK = 10_000_000  # ns: longer than other programs keep this one waiting
@@ -46,7 +47,7 @@ class DeviceProgram:
 PROGRAM = DeviceProgram()
 
 
-def run_on_device(late_ns: int) -> None:
+def run_on_device(late_ns: int, handed_over: Callable[[], object] = int) -> None:
     """Tell of a run: handed over in 5 ticks, then 2 a step; the collective waits for the other."""
     begin = perf_counter_ns()
     count = len(PROGRAM.streams)
@@ -56,6 +57,7 @@ def run_on_device(late_ns: int) -> None:
     begins[-1] -= late_ns  # it began early, since it did not come late
     times = DeviceTimes(0, np.array(PROGRAM.streams), launches, launches + TICK // 2, begins)
     tell("program", ProgramRun(PROGRAM, begin, ends, begin + 6 * TICK, [], 0, times))
+    handed_over()
     while perf_counter_ns() < ends[-1]:
         pass
 
@@ -142,6 +144,7 @@ def test_captured_kernels_are_launched_by_their_run(tmp_path):
         assert any(r["ts"] <= launch["ts"] < r["ts"] + r["dur"] for r in runs)
 
 
+@pytest.mark.slow
 def test_a_device_is_shown_with_its_own_streams_and_times(folder):
     path = folder / "rank1.json.gz"
     assert chrome.check(chrome.read(path)) == []
@@ -162,6 +165,25 @@ def test_a_device_is_shown_with_its_own_streams_and_times(folder):
     assert (info["rank"], info["world_size"]) == (1, RANKS)
 
 
+@pytest.mark.parametrize("late_ns", [0, TICK // 4, TICK // 2 - 1_500, TICK // 2 + 1_500])
+def test_what_begins_within_a_launch_has_another_track(tmp_path, late_ns):
+    with gh.profile() as p:
+        begin = perf_counter_ns()
+        run_on_device(0, handed_over=lambda: wait_in_region(begin + late_ns, begin + TICK))
+    path = p.export_chrome_trace(tmp_path / "t.json", hta=True)
+    assert chrome.check(chrome.read(path)) == []
+    assert len(slices(path, "cuda_runtime")) == len(PROGRAM.streams)
+    assert [r["name"] for r in slices(path, "user_annotation")] == ["other"]
+
+
+def wait_in_region(begin_ns: int, end_ns: int) -> None:
+    while perf_counter_ns() < begin_ns:
+        pass
+    with gh.record_function("other"):
+        while perf_counter_ns() < end_ns:
+            pass
+
+
 def test_perfetto_shows_a_device_beside_the_threads(folder):
     data = chrome.read(folder.parent / "plain0.json")
     assert chrome.check(data) == []
@@ -170,6 +192,17 @@ def test_perfetto_shows_a_device_beside_the_threads(folder):
     launches = [r for r in data["traceEvents"] if r.get("cat") == "launch"]
     arrows = {r["ts"] for r in data["traceEvents"] if (r["ph"], r.get("cat")) == ("s", "ac2g")}
     assert len(launches) == 20 and {r["ts"] for r in launches} <= arrows
+
+
+def test_lines_from_columns_are_the_text_of_the_records(tmp_path):
+    with gh.profile(rank=1, profile_memory=True) as p:
+        for i in range(3):
+            with gh.record_function("train"), gh.record_function("inside"):
+                gh.ones(3) + 1
+                run_on_device(i * TICK // 10)
+            p.step()
+    lines = hta_lines.HtaLineExporter(p.trace, True).lines()
+    assert list(lines) == list(hta.HtaExporter(p.trace, True).lines())
 
 
 def test_tables_know_what_devices_did(folder):

@@ -1,9 +1,13 @@
 """The profiler: schedules, events of both sides, tables, memory, threads, bad input."""
 
+import gc
 import json
+import resource
 import runpy
 import threading
 import time
+import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,11 +15,12 @@ import pytest
 import glasshouse as gh
 from glasshouse.base.errors import BackendError, OptionError
 from glasshouse.base.flags import flags
-from glasshouse.compile import program
-from glasshouse.profile import Comparison, ProfilerAction, chrome, schedule
+from glasshouse.compile.programs import program
+from glasshouse.profile import Comparison, ProfilerAction, schedule
 from glasshouse.profile.record import MAX_FRAMES, fast_stack_key, stack_key
 from glasshouse.profile.report import data_of
-from glasshouse.profile.text import milliseconds
+from glasshouse.profile.text import milliseconds, shortened
+from glasshouse.profile.traces import chrome
 
 
 class Net(gh.nn.Module):
@@ -72,6 +77,36 @@ def test_schedule_records_the_active_steps():
             p.step()
     assert [[n for n, *_ in t.loop_steps()] for t in ready] == [[2, 3], [6, 7]]
     assert all(t.is_op.sum() > 50 for t in ready)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system tells no memory")
+def test_a_schedule_bounds_the_memory_of_a_long_run():
+    x, y = gh.ones(4), gh.ones(4)
+
+    def resident_bytes():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+    def step():
+        ((x + y) * 2 - x).sum().numpy()
+
+    counts, old, grown = [], [], 0
+    plan = schedule(skip_first=10, wait=80, warmup=10, active=10)
+
+    def ready(p):
+        counts.append(len(p.trace.events))
+        old.append(weakref.ref(p.trace))
+        p.modules().table()
+
+    before = resident_bytes()
+    with gh.profile(schedule=plan, on_trace_ready=ready) as p:
+        for _ in range(3_010):
+            step()
+            p.step()
+            grown = max(grown, resident_bytes() - before)
+    assert len(counts) == 30 and len(set(counts)) == 1  # all of a cycle, no more
+    gc.collect()
+    assert [x() is not None for x in old] == [False] * 29 + [True]
+    assert grown < 64e6
 
 
 def test_what_waited_before_a_recording_is_not_taken_for_its_events():
@@ -139,6 +174,22 @@ def test_backward_carries_the_number_of_its_forward(prof):
     assert all(e.module == forward.module == "Net.conv" for e in backward)
     assert forward.shapes == [(4, 3, 10, 10), (8, 3, 3, 3)]
     assert any("test_profiler.py" in frame and "make_step" not in frame for frame in forward.stack)
+
+
+def test_kernels_print_as_a_table_whose_times_add_up(prof):
+    rows = prof.kernels()
+    heading, _, *lines = str(rows).splitlines()
+    assert heading.split()[:3] == ["kernel", "module", "pass"] and len(lines) == len(rows)
+    first = rows.table(row_limit=2).splitlines()[2:]
+    others = sum(r.time_ns for r in rows[2:])
+    assert first[2].startswith(f"others ({len(rows) - 2})") and milliseconds(others) in first[2]
+
+
+def test_tables_that_are_narrow_keep_the_ends_of_paths():
+    assert shortened("GPT.blocks.3.attention.qkv", 12) == "…tention.qkv"
+    assert shortened("  blocks.3.attention.qkv", 12) == "…tention.qkv"
+    assert shortened("mul + add + exp", 9) == "mul…+ exp"
+    assert shortened("Net.conv", 8) == "Net.conv"
 
 
 def test_kernels_add_up_and_know_their_modules(prof):
@@ -403,8 +454,9 @@ def test_comparison_finds_what_became_slower():
 
     def run(scale):
         steps = (scale * 1e6 * (1 + 0.01 * rng.standard_normal(30))).tolist()
-        module = {"module": "Net", "phase": "forward", "kernel_ns": 30 * scale * 1e6}
-        return {"step_ns": steps, "modules": [module], "kernels": []}
+        module = {"name": "Net forward", "ns": scale * 1e6}
+        own = {"steady_ns": steps, "parts": [], "modules": [module], "kernels": []}
+        return {"median_step": own}
 
     found = Comparison(run(1.0), run(1.1))
     assert found.low < 1.1 < found.high or abs(found.ratio - 1.1) < 0.02
@@ -412,7 +464,22 @@ def test_comparison_finds_what_became_slower():
     assert not Comparison(run(1.0), run(1.0)).is_slower(3)
     assert found.modules[0].name == "Net forward" and "Net forward" in str(found)
     with pytest.raises(OptionError, match="a step or more"):
-        Comparison({"step_ns": []}, run(1))
+        Comparison({"median_step": {"steady_ns": []}}, run(1))
+
+
+def test_comparison_names_the_line_that_became_slower(prof):
+    before = data_of(prof.trace)["median_step"]
+    lines = {row["line"] for row in before["kernels"]} - {""}
+    slower = sorted(lines)[-1]
+    rows = [
+        row | {"ns": row["ns"] * (3 if row["line"] == slower else 1)} for row in before["kernels"]
+    ]
+    found = Comparison({"median_step": before}, {"median_step": before | {"kernels": rows}})
+    own = sum(row["ns"] for row in before["kernels"] if row["line"] == slower)
+    assert len(lines) > 1 and {x.name for x in found.lines} == lines
+    assert found.lines[0].name == slower and found.lines[0].gained_ns == pytest.approx(2 * own)
+    assert all(x.gained_ns == 0 for x in found.lines[1:])
+    assert "line, a step" in str(found)
 
 
 def test_data_is_plain_json(prof, tmp_path):
@@ -424,7 +491,7 @@ def test_data_is_plain_json(prof, tmp_path):
 
 
 def test_stacks_and_memory_are_written(prof, tmp_path):
-    prof.export_stacks(tmp_path / "s.txt")
+    prof.export_stacks(tmp_path / "s.txt", by="modules")
     lines = (tmp_path / "s.txt").read_text().splitlines()
     assert any(line.split(";")[-2:-1] == ["conv"] and "backward" in line for line in lines)
     assert all(line.rsplit(" ", 1)[1].isdigit() for line in lines)
@@ -433,6 +500,8 @@ def test_stacks_and_memory_are_written(prof, tmp_path):
     assert rows[0].startswith("time_ns,") and len(rows) == len(prof.trace.memory) + 2
     with pytest.raises(OptionError, match="kernel_ns or self_ns"):
         prof.export_stacks(tmp_path / "x", metric="cuda")
+    with pytest.raises(OptionError, match="modules"):
+        prof.export_stacks(tmp_path / "x", by="module")
 
 
 def test_stacks_for_speedscope_are_the_folded_ones(prof, tmp_path):

@@ -10,9 +10,9 @@ import pytest
 from tests.unit.profile.test_profiler import Net, prof  # noqa: F401  a fixture
 
 import glasshouse as gh
-from glasshouse.profile import chrome
 from glasshouse.profile.report import data_of, folded, page_of
 from glasshouse.profile.tables import kernel_table
+from glasshouse.profile.traces import chrome
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium here")

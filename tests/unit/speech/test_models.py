@@ -32,6 +32,7 @@ def test_each_third_frame_gets_scores(length):
     assert y.shape == (1, AsrTransformer.frames(length), 5)
 
 
+@pytest.mark.slow
 def test_it_learns_to_read_two_recordings():
     gh.random.seed(0)
     model = AsrTransformer(**SMALL)

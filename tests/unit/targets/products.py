@@ -3,7 +3,7 @@
 import numpy as np
 
 import glasshouse as gh
-from glasshouse.compile import program
+from glasshouse.compile.programs import program
 
 SHAPES = {  # items, rows, terms, columns
     "whole panels": ((), 64, 64, 96),

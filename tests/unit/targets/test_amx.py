@@ -8,9 +8,9 @@ from products import LAID_OUT, SHAPES, kinds, operand
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile import program
-from glasshouse.compile.toolchain import threads_used
-from glasshouse.targets.cpu import amx, bf16x6
+from glasshouse.compile.building.toolchain import threads_used
+from glasshouse.compile.programs import program
+from glasshouse.targets.cpu.kernels import amx, bf16x6
 
 pytestmark = pytest.mark.skipif(not bf16x6.has_tiles(), reason="the processor has no AMX")
 MORE_SHAPES = SHAPES | {

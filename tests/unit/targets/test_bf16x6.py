@@ -8,11 +8,11 @@ from products import LAID_OUT, SHAPES, kinds, operand
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile import program
-from glasshouse.compile.toolchain import threads_used
+from glasshouse.compile.building.toolchain import threads_used
+from glasshouse.compile.programs import program
 from glasshouse.nn.functional import conv2d
 from glasshouse.ops.contract import conv, conv_data_grad, conv_weight_grad
-from glasshouse.targets.cpu import bf16x6
+from glasshouse.targets.cpu.kernels import bf16x6
 
 pytestmark = pytest.mark.skipif(not bf16x6.has_tiles(), reason="the processor has no AMX")
 EPSILON = 2.0**-24  # half of the distance between 1 and the next number of float32

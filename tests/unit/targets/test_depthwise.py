@@ -6,9 +6,11 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile import program, toolchain
+from glasshouse.compile.building import toolchain
+from glasshouse.compile.programs import program
 from glasshouse.ops.contract import conv, conv_data_grad, conv_weight_grad
-from glasshouse.targets.cpu import depthwise, onednn
+from glasshouse.targets.cpu.kernels import depthwise
+from glasshouse.targets.cpu.onednn import library as onednn
 
 SHAPES = {  # images, channels, (height, width), kernel, stride, padding, dilation
     "whole vectors": (2, 64, (8, 9), (5, 5), (1, 1), ((2, 2), (2, 2)), (1, 1)),
@@ -53,6 +55,7 @@ def results(shape, dtype: str) -> dict[str, np.ndarray]:
     return {name: value.numpy().astype(np.float32) for name, value in made.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", SHAPES)
 def test_results_are_those_of_the_references(everywhere, name, dtype):
@@ -85,6 +88,7 @@ def kinds_of(shape, dtype: str) -> set[str]:
     return {(row.name.split()[0], row.kind) for row in prof.kernels() if "conv" in row.name}
 
 
+@pytest.mark.slow
 def test_it_is_used_where_onednn_is_slow(monkeypatch):
     monkeypatch.setattr(flags, "compile", "always")
     large = (2, 64, (8, 8), (5, 5), (2, 2), ((2, 2), (2, 2)), (1, 1))

@@ -5,10 +5,10 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile import program
-from glasshouse.compile.plan import describe_steps
+from glasshouse.compile.planning.plan import describe_steps
+from glasshouse.compile.programs import program
 from glasshouse.graph import record
-from glasshouse.targets.cpu.loop_products import FEW_ELEMENTS, ROWS
+from glasshouse.targets.cpu.kernels.loop_products import FEW_ELEMENTS, ROWS
 
 LENGTH = 3
 

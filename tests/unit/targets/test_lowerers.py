@@ -15,8 +15,8 @@ import glasshouse as gh
 from glasshouse.base.errors import BackendError, OptionError
 from glasshouse.base.flags import flags
 from glasshouse.cli import main
-from glasshouse.compile import program, store
-from glasshouse.compile.lowerer import claim_nodes
+from glasshouse.compile.lowering.lowerer import claim_nodes
+from glasshouse.compile.programs import program, store
 from glasshouse.graph import record
 from glasshouse.nn import functional as F
 from glasshouse.ops.contract import conv, conv_data_grad, conv_weight_grad
@@ -77,6 +77,7 @@ def test_a_lowerer_computes_the_same_and_so_does_the_gradient(fresh, rms):
         np.testing.assert_allclose(y, z, rtol=0, atol=2e-6 * np.abs(z).max())
 
 
+@pytest.mark.slow
 def test_a_model_trains_with_a_lowerer(fresh, rms):
     losses, gradients = rms.train(3)
     with gh.targets.use_lowerer(rms.RmsNormKernels()):
@@ -87,6 +88,7 @@ def test_a_model_trains_with_a_lowerer(fresh, rms):
         np.testing.assert_allclose(y, z, rtol=0, atol=1e-4 * np.abs(z).max())
 
 
+@pytest.mark.slow
 def test_a_lowerer_is_seen_in_profile_and_analysis(fresh, rms):
     with gh.targets.use_lowerer(rms.RmsNormKernels()):
         with gh.profile() as prof:
@@ -99,6 +101,7 @@ def test_a_lowerer_is_seen_in_profile_and_analysis(fresh, rms):
     assert analysed.startswith("analysis: 3 rms norm kernels, ")
 
 
+@pytest.mark.slow
 def test_show_lists_a_lowerers_steps(rms):
     program.programs.clear()  # an equal lowerer's would serve, and were made before
     script = str(EXAMPLES / "rms_norm_lowerer.py")
@@ -191,11 +194,12 @@ def test_stored_code_is_told_apart(fresh, rms, monkeypatch):
     assert key_of(make) == keys[0]
 
 
+@pytest.mark.slow
 def test_another_process_finds_what_a_lowerer_made(fresh):
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "import glasshouse as gh\n"
-        "from glasshouse.compile import program\n"
+        "from glasshouse.compile.programs import program\n"
         "from rms_norm_lowerer import RmsNormKernels, train\n"
         "with gh.targets.use_lowerer(RmsNormKernels()):\n"
         "    losses, _ = train(2)\n"
@@ -265,6 +269,7 @@ def test_a_pass_of_the_users_rewrites_graphs_inside(fresh, example):
         pass
 
 
+@pytest.mark.slow
 def test_show_prints_the_graph_after_a_users_pass():
     script = str(EXAMPLES / "division_pass.py")
     command = [sys.executable, "-m", "glasshouse.cli", "show", script]
@@ -337,6 +342,7 @@ def test_a_targets_products_are_those_of_the_references(fresh, example, dtype):
     assert kinds().count("plain product") == 2
 
 
+@pytest.mark.slow
 def test_the_digits_train_on_a_target_with_the_same_results(fresh, example):
     pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
     digits = example("plain_c.train_digits")
@@ -347,6 +353,7 @@ def test_the_digits_train_on_a_target_with_the_same_results(fresh, example):
     assert {"plain convolution", "plain product"} <= set(digits.kinds_of_steps(digits.PLAIN_C))
 
 
+@pytest.mark.slow
 def test_the_examples_run():
     paths = os.pathsep.join([str(Path(gh.__file__).parents[1]), str(EXAMPLES)])
     environment = {**os.environ, "PYTHONPATH": paths}

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import glasshouse as gh
-from glasshouse.compile import program
+from glasshouse.compile.programs import program
 from glasshouse.nn import functional as F
-from glasshouse.targets.cpu import onednn
-from glasshouse.targets.cpu.onednn import Unavailable
-from glasshouse.targets.cpu.onednn_lowerer import PrimitivePlanner
+from glasshouse.targets.cpu.onednn import library as onednn
+from glasshouse.targets.cpu.onednn.library import Unavailable
+from glasshouse.targets.cpu.onednn.lowerer import PrimitivePlanner
 
 pytestmark = pytest.mark.skipif(onednn.library() is None, reason="oneDNN is not here")
 

@@ -7,10 +7,10 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile import toolchain
-from glasshouse.compile.code import assemble
-from glasshouse.compile.emitted import StaleCode
-from glasshouse.compile.plan import ProgramPlan, rewritten
+from glasshouse.compile.building import toolchain
+from glasshouse.compile.planning.plan import ProgramPlan, rewritten
+from glasshouse.compile.programs.code import assemble
+from glasshouse.compile.steps.emitted import StaleCode
 from glasshouse.graph import record
 from glasshouse.graph.graph import graph_of
 from glasshouse.targets.cpu.scan import LoopCall, lanes_of

@@ -5,8 +5,9 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile import program
-from glasshouse.targets.cpu import onednn, symmetric_products
+from glasshouse.compile.programs import program
+from glasshouse.targets.cpu.onednn import library as onednn
+from glasshouse.targets.cpu.onednn import symmetric_products
 
 pytestmark = pytest.mark.skipif(onednn.library() is None, reason="oneDNN is not here")
 

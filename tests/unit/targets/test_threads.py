@@ -1,4 +1,4 @@
-"""What the number of threads changes of convolutions, as docs/numerics.md says: last bits of
+"""What the number of threads changes of convolutions, as docs/inside/numerics.md says: last bits of
 oneDNN's gradients of weights, and without AVX-512 those of the data of 1 x 1 kernels. Each number
 of threads has a process of its own."""
 
@@ -7,8 +7,9 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
-from glasshouse.targets.cpu import onednn
+from glasshouse.targets.cpu.onednn import library as onednn
 
 CODE = """
 import sys
@@ -50,6 +51,7 @@ def depends_on_threads(name: str) -> bool:
     return part == "w" or (part == "x" and weights.endswith(" 1, 1)") and not wide)
 
 
+@pytest.mark.slow
 def test_only_sums_that_onednn_shares_out_depend_on_the_number_of_threads(tmp_path):
     one, two = computed(tmp_path, 1), computed(tmp_path, 2)
     for name, array in one.items():

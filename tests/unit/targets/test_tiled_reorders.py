@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import glasshouse as gh
-from glasshouse.compile import program
-from glasshouse.compile.emitted import StaleCode
+from glasshouse.compile.programs import program
+from glasshouse.compile.steps.emitted import StaleCode
 from glasshouse.nn import functional as F
-from glasshouse.targets.cpu import onednn
-from glasshouse.targets.cpu.onednn import MemoryLayout
-from glasshouse.targets.cpu.onednn_lowerer import PrimitivePlanner
-from glasshouse.targets.cpu.tiled_reorders import EDGE, TiledReorder, Tiles, tiles_between
+from glasshouse.targets.cpu.onednn import library as onednn
+from glasshouse.targets.cpu.onednn.library import MemoryLayout
+from glasshouse.targets.cpu.onednn.lowerer import PrimitivePlanner
+from glasshouse.targets.cpu.onednn.tiled_reorders import EDGE, TiledReorder, Tiles, tiles_between
 
 FLOAT32, BFLOAT16 = (onednn.DTYPES[name] for name in ("float32", "bfloat16"))
 needs_onednn = pytest.mark.skipif(onednn.library() is None, reason="oneDNN is not here")
@@ -97,6 +97,7 @@ def pointwise(rows: int, columns: int, stride: int) -> list[np.ndarray]:
     return [a.numpy() for a in (y, x.grad, w.grad)]
 
 
+@pytest.mark.slow
 @needs_onednn
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("rows, columns", [(64, 32), (2048, 64), (80, 48), (128, 1024), (40, 24)])

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 import glasshouse as gh
-from glasshouse.compile import program
-from glasshouse.compile.toolchain import threads_used
-from glasshouse.targets.cpu import onednn, onednn_products
-from glasshouse.targets.cpu.onednn_products import COLUMNS_ACROSS, TERMS_ACROSS
+from glasshouse.compile.building.toolchain import threads_used
+from glasshouse.compile.programs import program
+from glasshouse.targets.cpu.onednn import library as onednn
+from glasshouse.targets.cpu.onednn import products as onednn_products
+from glasshouse.targets.cpu.onednn.products import COLUMNS_ACROSS, TERMS_ACROSS
 
 pytestmark = [
     pytest.mark.usefixtures("without_bf16x6"),

@@ -6,11 +6,13 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile import program, toolchain
-from glasshouse.compile.emitted import Dialect
-from glasshouse.compile.target import current_target, use_target
+from glasshouse.compile.building import toolchain
+from glasshouse.compile.lowering.target import current_target, use_target
+from glasshouse.compile.programs import program
+from glasshouse.compile.steps.emitted import Dialect
 from glasshouse.ops.contract import conv_weight_grad
-from glasshouse.targets.cpu import onednn, weight_gradients
+from glasshouse.targets.cpu.kernels import weight_gradients
+from glasshouse.targets.cpu.onednn import library as onednn
 
 SHAPES = {  # images, channels, made, (height, width), kernel, stride, padding, dilation
     "whole panels": (2, 64, 28, (8, 12), (1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1)),
@@ -118,6 +120,7 @@ def kind_of(shape, dtype: str = "float32") -> str:
     return kind
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(weight_gradients.LANES < 8, reason="vectors have too few lanes")
 def test_it_is_used_where_onednn_is_slower(fresh):
     large = (2, 32, 48, (24, 24), (1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1))

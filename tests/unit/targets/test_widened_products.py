@@ -6,10 +6,11 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile import program
+from glasshouse.compile.programs import program
 from glasshouse.nn import functional as F
 from glasshouse.ops.contract import conv_data_grad, conv_weight_grad
-from glasshouse.targets.cpu import depthwise, onednn, winograd
+from glasshouse.targets.cpu.kernels import depthwise, winograd
+from glasshouse.targets.cpu.onednn import library as onednn
 
 pytestmark = pytest.mark.skipif(onednn.library() is None, reason="oneDNN is not here")
 NARROW = ("bfloat16", "float16")
@@ -93,6 +94,7 @@ def test_a_matrix_and_its_transpose_share_one_cast(without_narrow):
     assert names().count("cast") == 2  # to float32, and back
 
 
+@pytest.mark.slow
 def test_kernels_that_read_narrow_floats_get_them(without_narrow, monkeypatch):
     monkeypatch.setattr(winograd, "BRIEF", True)
     monkeypatch.setattr(winograd, "is_faster", lambda node: True)
@@ -123,6 +125,7 @@ def test_a_layer_under_autocast_learns_as_in_float32(without_narrow, dtype):
     np.testing.assert_allclose(narrow, wide, rtol=0, atol=0.03 * np.abs(wide).max())
 
 
+@pytest.mark.slow
 def test_a_loop_of_narrow_products_has_none_of_the_host(without_narrow):
     layer = gh.nn.GRU(16, 24).to("bfloat16")
     x = gh.asarray(values(6, 4, 16)).astype("bfloat16")

@@ -11,16 +11,19 @@ from hypothesis import strategies as st
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile import program, toolchain
-from glasshouse.compile.plan import ProgramPlan
+from glasshouse.compile.building import toolchain
+from glasshouse.compile.planning.plan import ProgramPlan
+from glasshouse.compile.programs import program
 from glasshouse.dispatch import backend as backends
 from glasshouse.graph import record
 from glasshouse.nn.functional import conv2d, relu
 from glasshouse.ops.contract import conv, conv_data_grad, conv_weight_grad
-from glasshouse.targets.cpu import CPU, onednn, weight_gradients, winograd
+from glasshouse.targets.cpu import CPU
+from glasshouse.targets.cpu.kernels import weight_gradients, winograd
+from glasshouse.targets.cpu.onednn import library as onednn
 
 PASSES = ("conv", "conv_data_grad", "conv_weight_grad")
-# Of the largest element: about three times the error of a direct sum (docs/numerics.md).
+# Of the largest element: about three times the error of a direct sum (docs/inside/numerics.md).
 TOLERANCE = 1e-5
 ROUNDING = 2**-8  # of bfloat16: sums are float32, and only their results are rounded
 SHAPES = {  # images, channels, made, height, width, padding
@@ -97,6 +100,7 @@ def check(shape, seed: int = 0, dtype: str = "float32") -> None:
         np.testing.assert_allclose(y, z, rtol=0, atol=error * np.abs(z).max(), err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", SHAPES)
 def test_passes_are_those_of_the_references(everywhere, quickly, monkeypatch, name, dtype):
@@ -104,6 +108,7 @@ def test_passes_are_those_of_the_references(everywhere, quickly, monkeypatch, na
     check(SHAPES[name], dtype=dtype)
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None)
 @given(data=st.data())
 def test_passes_of_any_shape_are_those_of_the_references(data):
@@ -171,6 +176,7 @@ GUARD = 64  # floats on both sides of a buffer
 WIDTHS = {"as it is": (), "avx2": ("-mno-avx512f",), "sse": ("-mno-avx",)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", list(SHAPES)[1:])
 def test_kernels_of_any_vector_width_write_to_their_buffers_only(everywhere, name, width):
@@ -204,6 +210,7 @@ def test_results_do_not_depend_on_the_number_of_threads(everywhere, name):
         assert all(np.array_equal(found[0], y, equal_nan=True) for y in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("biased", [False, True])
 def test_bias_and_relu_are_part_of_the_kernel(everywhere, biased):
     x, w, _ = operands((2, 16, 19, 8, 9, ((1, 1), (1, 1))))
@@ -248,6 +255,7 @@ def kinds_and_flops():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on", [True, False])
 def test_flag_turns_it_off(monkeypatch, on):
     monkeypatch.setattr(program, "programs", {})

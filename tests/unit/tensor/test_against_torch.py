@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 SAMPLES = {"float64": 2, "int64": 1}  # of each function
 LARGEST = 400  # elements of a sample
 
-# Functions that mean something else here (docs/coming_from_pytorch.md), whose results are not
+# Functions that mean something else here (docs/start/from_pytorch.md), whose results are not
 # unique or random, or whose samples are made for another form of the call.
 LEFT_OUT = set("""
 max min sort split unsafe_split std var equal take repeat where meshgrid einsum polygamma

@@ -52,12 +52,18 @@ def test_copies():
     y[0] = 9.0
     assert x.tolist() == [1, 2]
     source = np.ones(2)
-    assert np.shares_memory(gh.asarray(source).numpy(), source)
-    assert not np.shares_memory(gh.asarray(source, copy=True).numpy(), source)
-    assert not np.shares_memory(gh.tensor(source).numpy(), source)
+    for share in (lambda x: gh.asarray(x, copy=False), gh.from_numpy):
+        assert np.shares_memory(share(source).numpy(), source)
+    copies = (gh.asarray, gh.as_tensor, gh.tensor, lambda x: gh.asarray(x, copy=True))
+    for copy in copies:
+        assert not np.shares_memory(copy(source).numpy(), source)
     for call in (
         lambda: gh.asarray([1.0], copy=False),
         lambda: gh.asarray(source, gh.float32, copy=False),
+        lambda: gh.asarray(np.float64(1.0), copy=False),
+        lambda: gh.asarray(source.astype(">f8"), copy=False),
+        lambda: gh.asarray(gh.ones(2), gh.int8, copy=False),
+        lambda: gh.from_numpy(source.astype(">f8")),
     ):
         with pytest.raises(ValueError, match="expected data that needs no copy"):
             call()
@@ -112,7 +118,9 @@ def test_dlpack():
     x = gh.ones(2)
     assert gh.from_dlpack(x) is x and gh.from_dlpack(x, copy=True) is not x
     source = np.arange(3)
-    assert not np.shares_memory(gh.from_dlpack(source, copy=True).numpy(), source)
+    assert np.shares_memory(gh.from_dlpack(source, copy=False).numpy(), source)
+    for copy in (None, True):
+        assert not np.shares_memory(gh.from_dlpack(source, copy=copy).numpy(), source)
 
 
 ERRORS = [

@@ -9,7 +9,7 @@ import pytest
 import glasshouse as gh
 from glasshouse import nn
 from glasshouse.base.flags import flags
-from glasshouse.compile.replay import in_python
+from glasshouse.compile.programs.replay import in_python
 
 START = [1.0, -2.0, 3.0]
 

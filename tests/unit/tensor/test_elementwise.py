@@ -162,6 +162,7 @@ def test_complex_derivatives_agree_with_torch(name):
     np.testing.assert_allclose(ours.grad.numpy(), wanted, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_complex_derivatives_at_zero():
     for name in "asin atan sinh tan asinh atanh expm1 log1p".split():
         z = gh.tensor(0j, gh.complex128, requires_grad=True)

@@ -64,6 +64,7 @@ def has_repeats(key) -> bool:
     return any(isinstance(k, np.ndarray) and k.dtype != bool for k in key)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None, database=None, derandomize=True)
 @given(arrays_and_keys())
 def test_reading_and_writing_as_numpy_does(pair):

@@ -189,6 +189,7 @@ def test_special_functions_are_those_of_scipy(name):
     np.testing.assert_allclose(results, getattr(special, name)(x), rtol=1e-11, atol=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("a", [0.3, 2.0, 60.0, 400.0])
 def test_incomplete_gamma_is_that_of_scipy(a):
     special = pytest.importorskip("scipy.special")

@@ -39,6 +39,7 @@ def test_distributions(draw, name, args):
     assert stats.kstest(drawn, getattr(stats, name)(*args).cdf).pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_integers_cover_their_range_evenly():
     counts = np.bincount(R.randint(-5, 6, (11_000,)).numpy() + 5)
     assert len(counts) == 11 and abs(counts - 1000).max() < 150

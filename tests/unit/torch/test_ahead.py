@@ -16,7 +16,7 @@ F = torch.nn.functional
 
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from glasshouse.torch.ahead import EagerStep  # noqa: E402
+from glasshouse.torch.ahead.eager import EagerStep  # noqa: E402
 
 TRACKER = runpy.run_path(str(Path(__file__).parents[3] / "tools" / "torch_tracker.py"))
 pytestmark = [
@@ -286,7 +286,7 @@ def test_what_is_no_optimizer_is_refused():
 
 @pytest.mark.parametrize("sizes", [((6, 8), (3, 5, 8)), ((2, 3, 8), (2, 5, 8)), ((8, 8), (6, 8))])
 def test_products_of_groups_have_the_memory_that_they_have_in_earnest(sizes):
-    from glasshouse.torch.no_contents import grouped_product
+    from glasshouse.torch.ahead.no_contents import grouped_product
 
     a, b = torch.randn(sizes[0]), torch.randn(sizes[1]).mT
     offs = None if a.dim() == b.dim() == 3 else torch.tensor([2, 4, 6], dtype=torch.int32)
@@ -299,6 +299,7 @@ def test_products_of_groups_have_the_memory_that_they_have_in_earnest(sizes):
 # -- what if ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_largest_batch_fits_and_the_next_does_not():
     model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 4))
     inputs = [torch.randn(2, 16), torch.tensor([0, 3])]
@@ -329,6 +330,7 @@ def test_a_sweep_takes_other_optimizers_and_dtypes():
     assert costs(512, autocast="bfloat16").peak_bytes < costs(512).peak_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("convention", ["torch", "exact"])
 def test_new_memory_is_told_with_its_time(convention):
     machine = replace(gh.analyze.MachineProfile.load("cpu2"), new_bytes_per_s=1e9)

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 nn = torch.nn
 F = torch.nn.functional
 
-from glasshouse.torch.ahead import EagerStep  # noqa: E402
+from glasshouse.torch.ahead.eager import EagerStep  # noqa: E402
 
 pytestmark = [
     pytest.mark.library_warnings,
@@ -48,6 +48,7 @@ def check_lines(beside) -> None:
     assert {line.phase for line in beside.kernels} >= {"forward", "backward", "optimizer"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_each_kernel_of_both_passes_lies_beside_its_prediction(name):
     given = case(name)
@@ -98,6 +99,7 @@ def test_the_longest_lines_are_shown_and_the_others_in_one():
     assert others.name in text and "time in kernels" in text and "peak bytes" in text
 
 
+@pytest.mark.slow
 def test_a_prediction_is_on_the_page(tmp_path):
     given = case("pictures")
     found, prof = gh.analyze.step(*given), profiled(*given)
@@ -125,6 +127,7 @@ def deep():
     return model, F.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1), inputs
 
 
+@pytest.mark.slow
 def test_a_plan_keeps_the_peak_of_the_step_within_a_budget():
     model, loss, optimizer, inputs = given = deep()
     found = gh.analyze.plan(*given, "85%")
@@ -156,6 +159,7 @@ def test_a_plan_for_what_fits_changes_nothing():
     assert "nothing is computed again" in str(found)
 
 
+@pytest.mark.slow
 def test_a_plan_that_cannot_be_met_names_the_least():
     with pytest.raises(OptionError, match=r"at least [\d,]+ bytes"):
         gh.analyze.plan(*deep(), "1%")

@@ -9,14 +9,13 @@ import pytest
 from test_ahead_compiled import CASES, Picture, case, ids
 
 import glasshouse as gh
-from glasshouse.base.errors import OptionError
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
 F = torch.nn.functional
 
-from glasshouse.cli.torch_cases import import_transformers  # noqa: E402
-from glasshouse.torch.ahead import EagerStep  # noqa: E402
+from glasshouse.bench.torch_cases import import_transformers  # noqa: E402
+from glasshouse.torch.ahead.eager import EagerStep  # noqa: E402
 
 TRACKER = runpy.run_path(str(Path(__file__).parents[3] / "tools" / "torch_tracker.py"))
 pytestmark = [
@@ -67,6 +66,7 @@ def of_transformers(name: str):
     return model, None, optimizer(model.parameters(), lr=1e-3), inputs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_predicts_what_a_captured_step_takes_to_the_byte(name):
     given = case(name)
@@ -86,11 +86,13 @@ def test_predicts_models_of_transformers_to_the_byte(name):
     assert found.peaks == measured(*given)
 
 
+@pytest.mark.slow
 def test_autocast_is_predicted_to_the_byte():
     given = case("perceptron")
     assert analysed(*given, autocast="bfloat16").peaks == measured(*given, autocast="bfloat16")
 
 
+@pytest.mark.slow
 def test_a_model_on_the_meta_device_costs_the_same():
     inputs = [((4, 3, 32, 32), "float32"), ((4,), torch.int64)]
     with torch.device("meta"):
@@ -104,6 +106,7 @@ def test_a_model_on_the_meta_device_costs_the_same():
     assert all(p.is_meta for p in model.parameters())
 
 
+@pytest.mark.slow
 def test_counts_and_runs_what_the_real_step_does():
     given = case("pictures")
     found, call = analysed(*given), captured(*given)
@@ -118,6 +121,7 @@ def test_counts_and_runs_what_the_real_step_does():
     assert found.predicted_ns > 0
 
 
+@pytest.mark.slow
 def test_changes_nothing():
     model, loss, optimizer, inputs = case("pictures")
     weights = {name: x.clone() for name, x in model.state_dict().items()}
@@ -164,8 +168,3 @@ def test_no_value_that_is_read_is_made_up():
 
 def test_the_head_says_what_was_captured():
     assert "captured by gh.optimize: peak" in analysed(*case("perceptron")).head()
-
-
-def test_our_own_models_are_refused():
-    with pytest.raises(OptionError, match="a torch.nn.Module with 'captured'"):
-        analysed(gh.nn.Linear(2, 2), None, None, [((2, 2), "float32")])

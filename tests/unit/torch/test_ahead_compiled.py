@@ -14,9 +14,9 @@ torch = pytest.importorskip("torch")
 nn = torch.nn
 F = torch.nn.functional
 
-from glasshouse.cli.torch_cases import import_transformers  # noqa: E402
-from glasshouse.torch import segments  # noqa: E402
-from glasshouse.torch.ahead import EagerStep  # noqa: E402
+from glasshouse.bench.torch_cases import import_transformers  # noqa: E402
+from glasshouse.torch.ahead.eager import EagerStep  # noqa: E402
+from glasshouse.torch.lowering import segments  # noqa: E402
 
 TRACKER = runpy.run_path(str(Path(__file__).parents[3] / "tools" / "torch_tracker.py"))
 pytestmark = [
@@ -125,6 +125,7 @@ def measured(model, loss, optimizer, inputs, steps=3, autocast=None):
     return TRACKER["compiled_peaks"](step, optimizer, inputs, steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_predicts_what_a_compiled_step_takes_to_the_byte(name):
     given = case(name)
@@ -132,6 +133,35 @@ def test_predicts_what_a_compiled_step_takes_to_the_byte(name):
     assert sum(row.nbytes for row in found.memory) == found.peaks[-1]
     assert max(moment.nbytes for moment in found.timeline) == found.peaks[-1]
     assert found.peaks == measured(*given)
+
+
+@pytest.fixture
+def own_memory():
+    """A manager that holds nothing of other tests."""
+    with gh.memory.use(type(gh.memory.current())()):
+        yield
+
+
+@pytest.mark.parametrize("name", ["perceptron", "pictures", "words"])
+def test_a_profile_of_the_step_has_the_predicted_peak(name, own_memory):
+    model, loss_of, optimizer, inputs = case(name)
+    found = gh.analyze.step(model, loss_of, optimizer, inputs, steps=3)
+    compiled = torch.compile(model, backend="glasshouse")
+    x, *targets = inputs
+
+    def step():
+        optimizer.zero_grad()
+        out = compiled(x)
+        loss = loss_of(out, *targets)
+        loss.backward()
+        optimizer.step()
+
+    for _ in range(3):
+        step()
+    with gh.profile(profile_memory=True) as prof:
+        for _ in range(2):
+            step()
+    assert prof.memory().peak_bytes == found.peaks[-1]
 
 
 @pytest.mark.parametrize("name", list(CASES)[:2])
@@ -197,6 +227,7 @@ def test_gradients_that_are_there_go_before_the_step():
     assert gh.analyze.step(*given).peaks == clean
 
 
+@pytest.mark.slow
 def test_a_model_on_the_meta_device_costs_the_same():
     inputs = [((4, 3, 32, 32), "float32"), ((4,), torch.int64)]
     with torch.device("meta"):
@@ -209,6 +240,7 @@ def test_a_model_on_the_meta_device_costs_the_same():
     assert all(p.is_meta for p in model.parameters())
 
 
+@pytest.mark.slow
 def test_changes_nothing_and_leaves_nothing():
     model, loss, optimizer, inputs = case("pictures")
     compiled = torch.compile(model, backend="glasshouse")
@@ -247,6 +279,7 @@ def test_a_compiled_model_is_taken_as_it_is():
     assert found.peaks == gh.analyze.step(model, loss, optimizer, inputs).peaks
 
 
+@pytest.mark.slow
 def test_the_largest_batch_fits_and_the_next_does_not():
     model, inputs = perceptron(), [((2, 64), "float32"), ((2,), "int64")]
     given = model, F.cross_entropy, torch.optim.SGD

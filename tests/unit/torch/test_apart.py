@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 sys.path.append(str(Path(__file__).parents[3] / "tools"))
 import apart
 
@@ -36,6 +38,7 @@ def test_a_crash_is_told_behind_what_was_sent():
     assert ended == f"the process ended with status -{int(signal.SIGSEGV)}"
 
 
+@pytest.mark.slow
 def test_a_hang_is_ended():
     begun, ended = apart.messages(hang, (), 2)
     assert begun == "begun" and ended == "took longer than 2 s"

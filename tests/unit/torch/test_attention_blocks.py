@@ -39,12 +39,12 @@ def grads_of_torch(q, k, v, g, **options):
     return [out.detach().numpy(), *(x.grad.numpy() for x in given)]
 
 
-def grads_of_ours(q, k, v, g, **options):
-    q, k, v, g = map(gh.tensor, (q, k, v, g))
+def grads_of_ours(q, k, v, g, dtype="float32", **options):
+    q, k, v, g = (gh.tensor(x).astype(dtype) for x in (q, k, v, g))
     out, sums = matrix.flash_attention(q, k, v, **options)
     causal = options.pop("is_causal", False)
     grads = matrix.flash_attention_backward(g, q, k, v, out, sums, 0.0, causal, **options)
-    return [x.numpy() for x in (out, *grads)]
+    return [x.astype("float32").numpy() for x in (out, *grads)]
 
 
 def check(shared: int, keys=KEYS, **options):
@@ -90,6 +90,25 @@ def test_causal_parts_see_the_keys_up_to_their_last_query(small_blocks, monkeypa
     """Those of 5 and of 18 queries leave some for the last part; with one part all is one block."""
     monkeypatch.setattr(matrix, "PART", part)
     check(shared, keys=QUERIES, is_causal=True)
+
+
+def errors_of_narrow(dtype: str, seed: int) -> list[float]:
+    """How far attention with scores up to 100, and its gradients, are from those in float64."""
+    shapes = ((1, 4, QUERIES, SIZE), (1, 4, KEYS, SIZE), (1, 4, KEYS, SIZE), (1, 4, QUERIES, SIZE))
+    scales = (6, 6, 1, 1)
+    drawn_parts = (drawn(*s, seed=seed + i) * f for i, (s, f) in enumerate(zip(shapes, scales)))
+    narrow = [torch.tensor(x).to(getattr(torch, dtype)) for x in drawn_parts]
+    with flags.override(compile="never"), gh.backends.use("lazy"):
+        ours = grads_of_ours(*(x.float().numpy() for x in narrow), dtype=dtype)
+    exact = grads_of_torch(*(x.double().numpy() for x in narrow))
+    return [np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(ours, exact, strict=True)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("dtype", "unit"), [("bfloat16", 2**-8), ("float16", 2**-11)])
+def test_scores_are_not_narrow(dtype, unit, seed):
+    """Each result is a few roundings of the dtype from the exact one, however large the scores."""
+    assert max(errors_of_narrow(dtype, seed)) < 4 * unit
 
 
 def flops_of_attention(length: int) -> int:

@@ -24,7 +24,7 @@ pytestmark = [
 
 def compiled(function, **options):
     """The function compiled by our backend, found by its name as PyTorch's users do."""
-    from glasshouse.torch.backend import glasshouse
+    from glasshouse.torch.backend.entry_point import glasshouse
 
     return torch.compile(function, backend=glasshouse, **options)
 
@@ -64,6 +64,7 @@ def trained(wrap) -> tuple[list[float], dict]:
     return steps_of(model, wrap(model), optimizer), model.state_dict()
 
 
+@pytest.mark.slow
 def test_a_training_step_is_that_of_eager():
     losses, state = trained(compiled)
     expected_losses, expected = trained(lambda model: model)
@@ -79,7 +80,7 @@ def test_pytorch_finds_the_backend_by_its_name():
     (found,) = entry_points(group="torch_dynamo_backends", name="glasshouse") or (None,)
     if found is None:
         pytest.skip("glasshouse is not installed here, only on the path")
-    assert found.value == "glasshouse.torch.backend:glasshouse"
+    assert found.value == "glasshouse.torch.backend.entry_point:glasshouse"
     assert found.load().__name__ == "glasshouse"
 
 
@@ -194,6 +195,7 @@ def test_the_gradient_of_dropout_has_its_mask():
     assert torch.equal(x.grad, y.detach())
 
 
+@pytest.mark.slow
 def test_sizes_may_change():
     function = compiled(lambda x: functional.softmax(x @ x.T, dim=-1))
     for n in (2, 3, 5, 9):
@@ -201,6 +203,7 @@ def test_sizes_may_change():
         torch.testing.assert_close(function(x), functional.softmax(x @ x.T, dim=-1))
 
 
+@pytest.mark.slow
 def test_graphs_may_break():
     def function(x):
         y = x.sin()
@@ -223,6 +226,7 @@ def test_an_exception_comes_through():
         compiled(function)(torch.ones(2))
 
 
+@pytest.mark.slow
 def test_compiled_models_are_copied_and_saved():
     model = Small()
     function = compiled(model)
@@ -325,6 +329,7 @@ def kept_for_backward(budget) -> int:
     return kept
 
 
+@pytest.mark.slow
 def test_a_memory_budget_is_kept():
     gc.collect()  # what earlier tests left behind is not freed in between
     before = gh.memory.stats().wanted_bytes
@@ -359,8 +364,8 @@ def test_a_wrong_value_of_an_option_is_refused(options):
 
 
 def test_threads_are_those_that_pytorch_was_told():
-    from glasshouse.compile import toolchain
-    from glasshouse.torch import runtime
+    from glasshouse.compile.building import toolchain
+    from glasshouse.torch.backend import runtime
 
     before, seen = torch.get_num_threads(), []
     original = runtime.CompiledVariant.run

@@ -29,7 +29,7 @@ pytestmark = [
 
 
 def compiled(function, **options):
-    from glasshouse.torch.backend import glasshouse
+    from glasshouse.torch.backend.entry_point import glasshouse
 
     return torch.compile(function, backend=glasshouse, **options)
 
@@ -63,6 +63,7 @@ def momentum(model):
 # -- operators without an entry, and graphs that break ------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_operator_without_an_entry_has_its_gradient():
     model, x = small_model(), batch()[0]
 
@@ -120,7 +121,7 @@ def test_a_wrong_option_is_told_with_what_to_write(named, told):
 
 def no_compiler(monkeypatch, tmp_path):
     from glasshouse.base.flags import flags
-    from glasshouse.compile import toolchain
+    from glasshouse.compile.building import toolchain
 
     toolchain.find_compiler.cache_clear()
     monkeypatch.setattr(flags, "cc", "/no/compiler")
@@ -222,6 +223,7 @@ def test_a_dtype_that_we_do_not_have_is_left_to_pytorch_and_refused_if_strict():
         compiled(halve, options={"strict": True})(x)
 
 
+@pytest.mark.slow
 def test_a_graph_that_breaks_in_the_middle_of_training():
     def call(model):
         def function(x):
@@ -345,6 +347,7 @@ def test_training_goes_on_from_the_others_checkpoint(first):
 # -- what changes between calls -----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_inference_after_training_and_back():
     model, (x, _) = small_model(), batch()
     call, optimizer = compiled(model), momentum(model)
@@ -364,6 +367,7 @@ def test_inference_after_training_and_back():
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_parameter_that_is_resized():
     layer, x = nn.Linear(3, 2), torch.randn(4, 3)
     call = compiled(layer)
@@ -378,6 +382,7 @@ def test_a_parameter_that_is_resized():
     torch.testing.assert_close(call(x.double()), layer(x.double()))
 
 
+@pytest.mark.slow
 def test_a_frozen_parameter_gets_no_gradient_and_a_thawed_one_does():
     model, (x, _) = small_model(), batch()
     call = compiled(model)
@@ -392,6 +397,7 @@ def test_a_frozen_parameter_gets_no_gradient_and_a_thawed_one_does():
 # -- threads and processes ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_threads_that_train_models_of_their_own():
     expected_model = small_model()
     expected = train(expected_model, expected_model, momentum(expected_model), 4)

@@ -49,6 +49,7 @@ def given(values, shape=(3, 4)):
     return arguments
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("bad", [float("nan"), 1e4], ids=["raise", "assert"])
 def test_a_check_that_fails_leaves_all_as_eager_does(compiler, bad):
@@ -107,6 +108,7 @@ def test_behind_what_is_written_inputs_are_put_back(compiler):
     assert not captured.capture.breaks and len(captured.capture.entries) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_a_check_behind_another_networks_update(compiler):
     def make():
@@ -116,6 +118,7 @@ def test_a_check_behind_another_networks_update(compiler):
     assert not same_story(make, calls=7, compiler=compiler).capture.breaks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_a_check_behind_a_batch_norm(compiler):
     def make():
@@ -379,7 +382,7 @@ def test_a_check_of_the_forward_pass_is_made_once():
     from functorch.compile import make_boxed_func
     from torch._functorch.aot_autograd import aot_module_simplified
 
-    from glasshouse.torch.partition import partition
+    from glasshouse.torch.backend.partition import partition
 
     graphs = []
 

@@ -375,6 +375,7 @@ CURVES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["eager", "program"])
 @pytest.mark.parametrize("name", CURVES)
 def test_loss_curves(name, compiler):

@@ -14,11 +14,13 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import glasshouse as gh  # noqa: E402
-from glasshouse.capture.values import Recipe, Var  # noqa: E402
+from glasshouse.capture.values.var import Recipe, Var  # noqa: E402
 from glasshouse.ir.graph import IRGraph  # noqa: E402
-from glasshouse.torch import dead_values, front_nodes  # noqa: E402
-from glasshouse.torch.front_checks import LeafBefore  # noqa: E402
-from glasshouse.torch.front_numbers import memory_of  # noqa: E402
+from glasshouse.torch.front import calls as front_calls  # noqa: E402
+from glasshouse.torch.front import dead_values  # noqa: E402
+from glasshouse.torch.front import nodes as front_nodes  # noqa: E402
+from glasshouse.torch.front.checks import LeafBefore  # noqa: E402
+from glasshouse.torch.front.numbers import memory_of  # noqa: E402
 
 TRACKER = runpy.run_path(str(Path(__file__).parents[3] / "tools" / "torch_tracker.py"))
 pytestmark = pytest.mark.library_warnings
@@ -55,7 +57,9 @@ def peaks(fn, steps: int, rows: int) -> list[int]:
 def test_calls_that_are_captured_hold_no_more_than_eager(rows, monkeypatch):
     """Parameters are most of the bytes of the one, activations of the other."""
     monkeypatch.setattr(front_nodes, "COMPUTED_BYTES", 0)
-    # Optimizers tell torch.profiler of no regions of theirs, which would break the graph.
+    # A profiler is on, and regions of the optimizer's would break the graph. The front end has
+    # imported the class itself.
+    assert front_calls.record_function is torch.autograd.profiler.record_function
     monkeypatch.setattr(torch.autograd.profiler, "record_function", contextlib.nullcontext)
     captured = gh.optimize("eager")(step)
     ours = peaks(captured, 2, rows)

@@ -5,12 +5,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import numpy as np  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from same_outcome import nothing, same_story  # noqa: E402
 from torch import nn  # noqa: E402
 
+import glasshouse as gh  # noqa: E402
 from glasshouse.base.flags import flags  # noqa: E402
-from glasshouse.torch.layout import overlaps_itself  # noqa: E402
+from glasshouse.torch.tensors.layout import overlaps_itself  # noqa: E402
 
 PLACES = torch.tensor([0, 1])
 
@@ -134,3 +136,40 @@ def test_nan_and_inf(fn):
 
     with flags.override(compile="never"):
         same_story(lambda: (step, arguments, nothing), compiler="program")
+
+
+def both(x, y):
+    x.mul_(2)
+    return x + y
+
+
+def second(x, y):
+    y.add_(x)
+    return x * 3, y - 1
+
+
+# Pairs of tensors over NumPy's memory, each a storage of its own, that may have elements in common.
+SHARED = {
+    "ends": lambda n: (torch.from_numpy(n[:4]), torch.from_numpy(n[2:6])),
+    "ends turned": lambda n: (torch.from_numpy(n[2:6]), torch.from_numpy(n[:4])),
+    "the same": lambda n: (torch.from_numpy(n[:4]), torch.from_numpy(n[:4])),
+    "apart": lambda n: (torch.from_numpy(n[:4]), torch.from_numpy(n[4:])),
+    "in turns": lambda n: (torch.from_numpy(n[::2]), torch.from_numpy(n[1::2])),
+    "of a tensor": lambda n: (x := torch.arange(4.0), torch.from_numpy(x.numpy())),
+    "through DLPack": lambda n: (x := torch.arange(4.0), torch.from_dlpack(x.numpy())),
+    "tensors": lambda n: (torch.from_numpy(n.copy())[:4], torch.ones(4)),
+}
+
+
+@pytest.mark.parametrize("fn", [both, second])
+@pytest.mark.parametrize("first", ["tensors", "ends", "apart"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
+def test_memory_of_two_storages(fn, first, compiler):
+    captured = gh.optimize(compiler)(fn)
+    for name in (first, *SHARED):
+        stories = []
+        for called in (fn, captured):
+            n = np.arange(1.0, 9, dtype=np.float32)
+            x, y = SHARED[name](n)
+            stories.append((str(called(x, y)), x.tolist(), y.tolist(), n.tolist()))
+        assert stories[0] == stories[1], name

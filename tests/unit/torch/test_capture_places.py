@@ -8,8 +8,8 @@ from torch import nn
 
 import glasshouse as gh
 from glasshouse.dispatch.bind import state
-from glasshouse.profile.advice_host import no_capture
-from glasshouse.profile.evidence import Evidence
+from glasshouse.profile.advice.evidence import Evidence
+from glasshouse.profile.advice.host import no_capture
 
 pytestmark = pytest.mark.library_warnings
 HERE = re.compile(r".*test_capture_places\.py:\d+")
@@ -71,6 +71,7 @@ def flops_by_place(rows) -> dict:
     return {p: sum(r.flops for r in rows if (r.module, r.phase) == p) for p in places}
 
 
+@pytest.mark.slow
 def test_modules_and_passes_are_those_of_torch_compile():
     model, step = training()
     found = flops_by_place(profiled(step))
@@ -84,6 +85,7 @@ def test_modules_and_passes_are_those_of_torch_compile():
     assert found["", "optimizer"] > 10 * sum(p.numel() for p in model.parameters())
 
 
+@pytest.mark.slow
 def test_steps_between_programs_belong_to_their_pass():
     _, step = training()
     steps_of_adam = [row for row in profiled(step) if row.name == "aten::add_"]
@@ -98,6 +100,7 @@ def test_steps_end_with_the_optimizers_pass():
     assert len(prof.trace.loop_steps()) == 3
 
 
+@pytest.mark.slow
 def test_captured_steps_are_not_advised_to_be_captured():
     _, step = training()
     with gh.profile(with_stack=True) as prof:
@@ -110,6 +113,7 @@ def test_captured_steps_are_not_advised_to_be_captured():
     assert all(HERE.match(line) for line in lines if line), lines
 
 
+@pytest.mark.slow
 def test_counts_list_modules_in_the_order_in_which_they_run():
     _, step = training()
     with gh.FlopCounter() as count:
@@ -118,12 +122,14 @@ def test_counts_list_modules_in_the_order_in_which_they_run():
     assert names.index("first") < names.index("head")
 
 
+@pytest.mark.slow
 def test_kernels_have_the_users_lines():
     _, step = training()
     lines = {row.line for row in profiled(step) if row.phase == "forward" and row.module}
     assert lines and all(HERE.match(line) for line in lines), lines
 
 
+@pytest.mark.slow
 def test_what_follows_a_break_belongs_to_its_module():
     model, step = training(gh.graph_break)
     found = flops_by_place(profiled(step))
@@ -156,6 +162,7 @@ def test_the_place_is_that_of_before_behind_an_error():
         assert state.scope is None and state.phase == "forward"
 
 
+@pytest.mark.slow
 def test_the_pass_is_that_of_before_behind_an_error_in_a_step():
     model = Model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -16,7 +16,7 @@ from torch.nn.utils import parametrizations, parametrize  # noqa: E402
 from torch.optim import swa_utils  # noqa: E402
 
 import glasshouse as gh  # noqa: E402
-from glasshouse.cli.torch_cases import define_empty_operators  # noqa: E402
+from glasshouse.bench.torch_cases import prepare_torchvision  # noqa: E402
 
 pytestmark = pytest.mark.library_warnings
 
@@ -329,6 +329,7 @@ def with_line_search():
     return step, lambda number: rows(0), lambda: model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("compiler", "is_narrow"), [("eager", True), ("program", False)])
 def test_a_scaler_is_part_of_the_graph(compiler, is_narrow):
     captured = same_story(lambda: with_scaler(is_narrow), compiler=compiler)
@@ -386,7 +387,7 @@ def test_a_state_dict_that_is_returned():
 
 
 def test_a_training_loop_of_timm():
-    define_empty_operators(torch)  # without which torchvision cannot be imported
+    prepare_torchvision()  # which timm imports
     utils = pytest.importorskip("timm.utils")
 
     def make():
@@ -446,7 +447,7 @@ TRANSFORMERS = {  # as their users make them: with caches, and losses that are t
 
 @pytest.mark.parametrize("name", TRANSFORMERS)
 def test_models_of_transformers_as_they_come(name):
-    define_empty_operators(torch)
+    prepare_torchvision()
     transformers = pytest.importorskip("transformers")
     config = getattr(transformers, name.split("For")[0].removesuffix("LMHeadModel") + "Config")
 

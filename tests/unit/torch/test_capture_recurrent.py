@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import glasshouse as gh
-from glasshouse.capture.config import config
+from glasshouse.capture.sessions.config import config
 
 pytestmark = pytest.mark.library_warnings
 X = torch.linspace(-1, 1, 105).reshape(7, 3, 5)
@@ -70,6 +70,7 @@ def assert_compiled(call) -> None:
     assert names and not any("rnn" in name or "lstm" in name or "gru" in name for name in names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}])
 def test_a_layer_is_compiled(kind, options):
@@ -88,6 +89,7 @@ def test_a_layer_under_autocast_is_compiled(kind):
     assert_compiled(trained_alike(kind(5, 6), X, autocast=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_sequences_of_several_lengths_are_eagers(kind):
     trained_alike(Padded(kind), X)

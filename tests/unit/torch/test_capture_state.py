@@ -5,9 +5,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import numpy as np  # noqa: E402
 from same_outcome import nothing, same_story  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
+
+import glasshouse as gh  # noqa: E402
+from glasshouse.torch.scopes.state_modes import autocast_nesting  # noqa: E402
 
 X = torch.linspace(-1, 1, 12).reshape(3, 4)
 BASE = torch.arange(20.0)
@@ -374,3 +378,55 @@ OF_TORCH = [
 @pytest.mark.parametrize("make", OF_TORCH, ids=lambda make: make.__name__)
 def test_state_of_torch(make):
     same_story(make)
+
+
+# -- modes behind an error -------------------------------------------------------------------------
+
+BEFORE = ("", "with torch.no_grad(): {}", "with torch.enable_grad(): {}",
+          "with torch.autocast('cpu', torch.bfloat16): {}",
+          "with torch.no_grad(), torch.enable_grad(): {}")  # fmt: skip
+AROUND = ("{}", "with torch.no_grad():\n        with torch.enable_grad(): {}",
+          "with torch.autocast('cpu', torch.bfloat16): {}")  # fmt: skip
+
+
+@pytest.mark.parametrize("broken", [True, False])
+@pytest.mark.parametrize("before", BEFORE)
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("outside", [True, False])
+def test_modes_behind_an_error(broken, before, around, outside):
+    """A write to a leaf that needs a gradient is an error where gradients are recorded. Regions of
+    autocast are closed behind it: PyTorch keeps casts of weights until the last one ends."""
+    inside = "gh.graph_break()" if broken else "y = y * 2"
+    lines = [before.format(inside) or inside, around.format("x.add_(x[0].item())")]
+    space = {"gh": gh, "torch": torch}
+    exec("def fn(x):\n    y = x * 1\n    " + "\n    ".join(lines) + "\n    return y", space)
+    stories = []
+    for called in (space["fn"], gh.optimize("eager")(space["fn"])):
+        story = []
+        for _ in range(3):
+            x = torch.ones(2, requires_grad=True)
+            with torch.set_grad_enabled(outside):
+                try:
+                    story.append(str(called(x)))
+                except RuntimeError as error:
+                    story.append(str(error))
+                story.append((torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")))
+                story.append(autocast_nesting())
+            story.append(x.tolist())
+        stories.append(story)
+    assert stories[0] == stories[1]
+
+
+# -- numbers of NumPy -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["float32", "float64", "int64", "int8", "bool_", "float16"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
+def test_numbers_of_numpy(name, compiler):
+    number = getattr(np, name)(1)
+    functions = [lambda x: (x.mul_(2), x + number), lambda x: torch.where(x > 0, x, number)]
+    functions.append(lambda x, np=2: x * np + number)
+    for fn in functions:
+        captured = gh.optimize(compiler)(fn)
+        for _ in range(3):
+            assert str(captured(torch.ones(2))) == str(fn(torch.ones(2)))

@@ -88,6 +88,7 @@ def test_a_whole_step_is_one_graph(name):
     assert captured.hits >= 3 and not captured.capture.breaks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rate in a tensor", "Adam's rate in a tensor"])
 def test_a_rate_in_a_tensor_is_compiled(name):
     def slower(bench, x, y):
@@ -242,6 +243,7 @@ COMPILED = [(step, "program"), (clipped, "program"), (under_autocast, "program")
             (scheduled, "aot_eager"), (by_hand, "aot_eager")]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fn", "compiler"), COMPILED, ids=lambda x: getattr(x, "__name__", x))
 def test_compiled_iterations(fn, compiler):
     schedule = SCHEDULES["step"] if fn is scheduled else None
@@ -314,6 +316,7 @@ def step_that_counts(bench, x, y, step):
     return loss.detach()
 
 
+@pytest.mark.slow
 def test_steps_that_depend_on_their_number_are_captured_for_what_they_do():
     eager, ours = Bench(torch.optim.AdamW), Bench(torch.optim.AdamW)
     captured = gh.optimize(step_that_counts)

@@ -16,7 +16,7 @@ from same_outcome import same_story  # noqa: E402
 from torch import nn  # noqa: E402
 
 import glasshouse as gh  # noqa: E402
-from glasshouse.capture.native import native  # noqa: E402
+from glasshouse.capture.bytecode.native import native  # noqa: E402
 
 X = torch.linspace(-1, 1, 3)
 close = torch.testing.assert_close

@@ -75,6 +75,7 @@ def test_loss_and_gradient_are_eagers_for_other_shapes(shape, options):
     assert_as_eager(loss_of, *scores_and_classes(shape))
 
 
+@pytest.mark.slow
 def test_bfloat16_is_as_in_pytorchs_own_decompositions():
     def loss_of(scores, classes):
         return functional.cross_entropy(scores, classes)

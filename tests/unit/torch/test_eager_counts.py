@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 
@@ -12,6 +13,8 @@ nn = torch.nn
 F = torch.nn.functional
 
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
+from glasshouse.bench.torch_cases import import_torchvision  # noqa: E402
 
 pytestmark = [
     pytest.mark.library_warnings,
@@ -353,10 +356,9 @@ def equal_to_pytorchs(model, *inputs):
 
 
 def test_resnet18_counts_as_published():
-    vision = pytest.importorskip("glasshouse.cli.torch_cases")
-    vision.define_empty_operators(torch)
-    models = pytest.importorskip("torchvision.models")
-    model, x = models.resnet18(), torch.randn(1, 3, 224, 224)
+    if find_spec("torchvision") is None:
+        pytest.skip("torchvision is not installed")
+    model, x = import_torchvision().models.resnet18(), torch.randn(1, 3, 224, 224)
     with torch.no_grad(), gh.FlopCounter(model, multiply_add=1) as fc:
         model(x)
     assert fc.total() == 1_814_073_344  # torchvision: 1.814 GMACs
@@ -404,8 +406,9 @@ def test_inference_mode_counts():
         assert counted(lambda: layer(torch.randn(2, 3, 4))) == {"forward": 2 * 6 * 4 * 5}
 
 
+@pytest.mark.slow
 def test_eager_and_compiled_count_the_same_by_module_and_pass():
-    from glasshouse.torch.backend import glasshouse
+    from glasshouse.torch.backend.entry_point import glasshouse
 
     model, x = Encoder(), torch.randn(4, 8)
     compiled = torch.compile(model, backend=glasshouse)
@@ -420,7 +423,7 @@ def test_eager_and_compiled_count_the_same_by_module_and_pass():
 
 
 def test_compiling_within_the_counter_counts_what_runs():
-    from glasshouse.torch.backend import glasshouse
+    from glasshouse.torch.backend.entry_point import glasshouse
 
     model, x = nn.Linear(8, 8), torch.randn(4, 8)
     compiled = torch.compile(model, backend=glasshouse)
@@ -430,6 +433,7 @@ def test_compiling_within_the_counter_counts_what_runs():
     assert fc.total() == 3 * 2 * 4 * 64
 
 
+@pytest.mark.slow
 def test_a_captured_step_runs_captured_and_counts_as_eager():
     model, x = Encoder(), torch.randn(4, 8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -524,6 +528,7 @@ def test_pytorch_is_loaded_by_nobody_but_the_user():
     assert run_python(text).split()[0] == "False"
 
 
+@pytest.mark.slow
 def test_pytorch_that_is_imported_within_is_seen():
     text = (
         "import glasshouse as gh\n"

@@ -7,7 +7,8 @@ torch = pytest.importorskip("torch")
 import torch.nn.functional as F  # noqa: E402
 
 from glasshouse.base.flags import flags  # noqa: E402
-from glasshouse.torch.backend import glasshouse  # noqa: E402
+from glasshouse.torch.backend.entry_point import glasshouse  # noqa: E402
+from glasshouse.torch.lowering import variant  # noqa: E402
 
 
 def takes_a_row(x, i, _):
@@ -49,6 +50,15 @@ def story(function, grad: bool) -> list:
     return told
 
 
+def assert_same(got: list, wanted: list) -> None:
+    for (result, *written), (expected, *expected_written) in zip(got, wanted, strict=True):
+        torch.testing.assert_close(written, expected_written)
+        if isinstance(expected, tuple) and isinstance(expected[0], type):
+            assert result == expected
+        else:
+            torch.testing.assert_close(result, expected)
+
+
 def copied(x):
     return x.detach().clone() if isinstance(x, torch.Tensor) else x
 
@@ -59,12 +69,7 @@ def copied(x):
 def test_what_eager_writes_before_it_raises_is_written(function, grad, compiles):
     with flags.override(compile=compiles):
         got = story(torch.compile(function, backend=glasshouse), grad)
-    for (result, *written), (expected, *expected_written) in zip(got, story(function, grad)):
-        torch.testing.assert_close(written, expected_written)
-        if isinstance(expected, tuple) and isinstance(expected[0], type):
-            assert result == expected
-        else:
-            torch.testing.assert_close(result, expected)
+    assert_same(got, story(function, grad))
 
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf support")
@@ -75,3 +80,39 @@ def test_errors_of_the_compiler_are_told_as_they_are():
 
     with pytest.raises(Exception, match="expected a dtype that Glasshouse has"):
         torch.compile(fn, backend=glasshouse, options={"strict": True})(torch.ones(2))
+
+
+VARIANTS = {"never": variant.ReferenceVariant, "always": variant.CompiledVariant}
+
+
+@pytest.fixture(params=VARIANTS)
+def fault(request, monkeypatch):
+    """An error of our own in what runs a graph."""
+
+    def fail(self, args):
+        raise AttributeError("a part that is not there")
+
+    monkeypatch.setattr(VARIANTS[request.param], "run", fail)
+    with flags.override(compile=request.param):
+        yield
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_fault_of_ours_is_one_warning_that_names_it(function, fault):
+    expected = story(function, False)
+    with pytest.warns(UserWarning) as caught:
+        got = story(torch.compile(function, backend=glasshouse), False)
+    assert_same(got, expected)
+    (message,) = [str(x.message) for x in caught]
+    assert "AttributeError('a part that is not there') at test_eager_errors.py:" in message
+    assert "'strict': True" in message
+
+
+@pytest.mark.parametrize("by_flag", [False, True])
+def test_strict_raises_a_fault_of_ours_and_eagers_errors_as_they_are(by_flag, fault):
+    call = torch.compile(takes_a_row, backend=glasshouse, options={"strict": not by_flag})
+    with flags.override(strict=by_flag):
+        with pytest.raises(AttributeError, match="a part that is not there"):
+            call(torch.eye(3), torch.tensor([1]), None)
+        with pytest.raises(IndexError, match="out of bounds"):
+            call(torch.eye(3), torch.tensor([7]), None)

@@ -2,12 +2,14 @@
 
 import inspect
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import glasshouse as gh
-from glasshouse.profile import chrome
-from glasshouse.profile.breakdown import Breakdown
+from glasshouse.profile.report import data_of
+from glasshouse.profile.steps.breakdown import Breakdown
+from glasshouse.profile.traces import chrome
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -114,7 +116,8 @@ def test_memory_belongs_to_modules_and_goes_when_tensors_go():
 
 def test_allocations_are_told_by_module(recorded):
     tags = {(a.tag.primitive, a.tag.module, a.tag.phase) for a in recorded.memory().alive}
-    assert any(module == "second" and phase == "backward" for _, module, phase in tags)
+    assert ("gradient of", "second.weight", "backward") in tags
+    assert ("aten::tanh_backward", "Block", "backward") in tags
 
 
 def test_what_was_there_before_is_told_by_what_it_is():
@@ -130,14 +133,15 @@ def test_what_was_there_before_is_told_by_what_it_is():
     with gh.profile(profile_memory=True) as prof:
         step()
     sizes = {str(a.tag): (a.nbytes, a.count) for a in prof.memory().alive}
-    both = FLOAT * (WIDE * WIDE + WIDE), 2
-    assert sizes["parameter Linear"] == sizes["optimizer's state or gradient"] == both
+    for path, size in (("weight", WIDE * WIDE), ("bias", WIDE)):
+        assert sizes[f"parameter {path}"] == (FLOAT * size, 1)
+        assert sizes[f"momentum_buffer of {path} optimizer"] == (FLOAT * size, 1)
 
 
 def test_tensors_at_the_peak_have_shapes_and_lines(recorded):
     made = [t for t in recorded.memory().tensors if t.tag.primitive.startswith("aten::")]
     assert all(t.spec for t in made)
-    assert any(t.line.startswith(__file__) and t.tag.module == "second" for t in made)
+    assert any(t.line.startswith(__file__) and t.tag.module == "Block" for t in made)
 
 
 def test_what_is_kept_for_the_backward_pass_has_a_shape_a_line_and_the_name_of_its_function():
@@ -175,6 +179,50 @@ def test_traces_nest_and_have_arrows(recorded, tmp_path):
     assert "kernel" in categories  # HTA looks at kernels
 
 
+def plain(model):
+    def step(x):
+        loss = torch.log_softmax(model(x), 1).sum()
+        loss.backward()
+        return loss.detach()
+
+    return step
+
+
+WAYS = {  # how a step runs, and the nodes of autograd that it goes back through
+    "eager": (plain, {"TBackward0", "AddmmBackward0", "TanhBackward0", "MmBackward0"}),
+    "compiled": (
+        lambda model: plain(torch.compile(model, backend="glasshouse")),
+        {"CompiledFunctionBackward", "LogSoftmaxBackward0", "SumBackward0"},
+    ),
+    "captured": (lambda model: gh.optimize(plain(model)), {"CompiledFunctionBackward"}),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_arrows_lead_from_what_made_a_node_to_the_node(way, tmp_path):
+    make, expected = WAYS[way]
+    step, x = make(Block()), torch.randn(ROWS, WIDE)
+    for _ in range(2):
+        step(x)
+    with gh.profile() as prof:
+        step(x)
+    prof.export_chrome_trace(tmp_path / "trace.json")
+    records = chrome.read(tmp_path / "trace.json")["traceEvents"]
+    slices = {(e["tid"], e["ts"]): e for e in records if e["ph"] == "X"}
+    ends = {"s": {}, "f": {}}
+    for e in records:
+        if e.get("cat") == "fwdbwd":
+            ends[e["ph"]][e["id"]] = slices[e["tid"], e["ts"]]
+    pairs = [(ends["s"][i], ends["f"][i]) for i in ends["s"]]
+    for forward, backward in pairs:
+        numbers = [e["args"]["Sequence number"] for e in (forward, backward)]
+        assert numbers[0] == numbers[1] >= 0, (forward["name"], backward["name"])
+        compiles = backward["name"] == "CompiledFunctionBackward"
+        assert compiles == (forward["name"] == "compiled graph")
+    assert expected <= {backward["name"] for _, backward in pairs}
+
+
+@pytest.mark.slow
 def test_the_report_has_kernels_and_memory(recorded, tmp_path):
     page = recorded.report(tmp_path / "report.html").read_text()
 
@@ -308,3 +356,43 @@ def test_a_tensor_in_memory_of_a_program_is_counted_once():
     assert z.data_ptr() == y.data_ptr()
     shown = str(prof.memory())
     assert "matmul" in shown and "_unsafe_view" not in shown
+
+
+def run_in_thread(fn, name: str = "beside") -> None:
+    thread = threading.Thread(target=fn, name=name)
+    thread.start()
+    thread.join()
+
+
+def test_operators_of_threads_that_begin_in_a_recording_are_seen():
+    x = torch.ones(ROWS, WIDE)
+    model = nn.Linear(WIDE, WIDE)
+    with gh.profile() as prof:
+        run_in_thread(lambda: model(x).sum().backward())
+        with ThreadPoolExecutor(1, "pool") as pool:
+            pool.submit(torch.tanh, x).result()
+    threads = {e.name: e.thread for e in prof.events() if e.kind == "computed"}
+    assert threads["aten::addmm"] == "beside" and threads["aten::tanh"].startswith("pool")
+    assert threads["aten::mm"] == "beside"
+    assert "beside" not in prof.trace.unwatched_threads
+    assert threading.Thread.start.__module__ == "threading"
+
+
+def test_threads_from_before_are_told():
+    begin, end = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begin.wait()
+        torch.ones(3).add(1)
+        end.set()
+
+    thread = threading.Thread(target=wait, name="from before")
+    thread.start()
+    with gh.profile() as prof:
+        torch.ones(3).mul(2)
+        begin.set()
+        end.wait()
+    thread.join()
+    assert "not seen in threads" in str(prof) and "from before" in str(prof)
+    assert "from before" in data_of(prof.trace)["unwatched_threads"]
+    assert "aten::add" not in {e.name for e in prof.events()}

@@ -1,6 +1,8 @@
 """Values at which formulas end: NaN, infinities, negative zero, and the least and largest numbers.
 What eager gives there, our backend gives, by references and by kernels."""
 
+import contextlib
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -8,7 +10,7 @@ torch = pytest.importorskip("torch")
 import torch.nn.functional as F  # noqa: E402
 
 from glasshouse.base.flags import flags  # noqa: E402
-from glasshouse.torch.backend import glasshouse  # noqa: E402
+from glasshouse.torch.backend.entry_point import glasshouse  # noqa: E402
 
 NAN, INF = float("nan"), float("inf")
 NUMBERS = [INF, -INF, NAN, 0.0, -0.0, 2.0, -2.0, 7.5, 1e30, -1e-30]
@@ -89,6 +91,7 @@ def test_whole_numbers_over_zero_are_an_error(name, compile):
         torch.testing.assert_close(compiled(nothing, nothing), function(nothing, nothing))
 
 
+@pytest.mark.slow
 def test_ends_in_kernels():
     """All cases as one graph."""
 
@@ -106,3 +109,44 @@ def test_ends_in_kernels():
     counts = {make: len(make()) for _, make in CASES.values()}
     got = outcome(torch.compile(every_case, backend=glasshouse), arguments())
     torch.testing.assert_close(got, outcome(every_case, arguments()), equal_nan=True)
+
+
+RANGES = [(0, 2.5), (0.5, 3), (0.5, 3.5), (1, 7.5, 2.5), (0, 5, 2), (5, 0, -1.5), (0.9, 4.1, 0.7)]
+RANGE_DTYPES = [torch.int64, torch.int32, torch.uint8, torch.float32, None]
+
+
+def ranges_of(dtype):
+    """The ranges that can be traced: PyTorch's versions refuse other ones."""
+    for numbers in RANGES:
+        with contextlib.suppress(RuntimeError, ValueError):
+            torch.arange(*numbers, dtype=dtype, device="meta")
+            yield numbers
+
+
+@pytest.mark.parametrize("dtype", RANGE_DTYPES, ids=str)
+def test_arange_between_whole_numbers(dtype):
+    wanted = list(ranges_of(dtype))
+
+    def make():
+        return [torch.arange(*numbers, dtype=dtype) for numbers in wanted]
+
+    with flags.override(strict=True):
+        found = torch.compile(make, backend=glasshouse)()
+    for numbers, x, eager in zip(wanted, found, make(), strict=True):
+        assert x.dtype == eager.dtype and x.tolist() == pytest.approx(eager.tolist()), numbers
+
+
+@pytest.mark.parametrize("compiles", ["never", "always"])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8])
+def test_max_pooling_of_integers(dtype, compiles):
+    def pool(x, y):
+        options = {"kernel_size": 3, "stride": 2, "padding": 1, "return_indices": True}
+        return F.max_pool2d(x, **options), F.max_pool3d(y, **options)
+
+    info = torch.iinfo(dtype)
+    numbers = torch.tensor([info.min, info.min, info.min, info.max, 0], dtype=dtype)
+    x = numbers[torch.randint(5, (2, 2, 7, 8), generator=torch.manual_seed(0))]
+    with flags.override(compile=compiles, strict=True):
+        got = torch.compile(pool, backend=glasshouse, options={"strict": True})(x, x[None])
+    for ours, eager in zip(got, pool(x, x[None]), strict=True):
+        torch.testing.assert_close(ours, eager, rtol=0, atol=0)

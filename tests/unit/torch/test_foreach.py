@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from glasshouse.torch.foreach import SCALING, foreach_rules  # noqa: E402
+from glasshouse.torch.aten.foreach import SCALING, foreach_rules  # noqa: E402
 
 pytestmark = pytest.mark.library_warnings
 
@@ -37,6 +37,7 @@ def strict(function):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_each_operator(part):
     overloads = [x for x in foreach_rules() if "mm" not in str(x) and x not in SCALING]

@@ -11,12 +11,13 @@ torch = pytest.importorskip("torch")
 nn, functional = torch.nn, torch.nn.functional
 
 from torch._dynamo.utils import counters  # noqa: E402
+from torch.utils import _pytree as pytree  # noqa: E402
 
 import glasshouse as gh  # noqa: E402
-from glasshouse.torch.captured_key import captured_key, is_described, is_known  # noqa: E402
-from glasshouse.torch.front_compile import aliases  # noqa: E402
+from glasshouse.torch.front.captured_key import captured_key, is_described, is_known  # noqa: E402
+from glasshouse.torch.front.compilers import aliases  # noqa: E402
 
-graph_cache = pytest.importorskip("glasshouse.torch.graph_cache", exc_type=ImportError)
+graph_cache = pytest.importorskip("glasshouse.torch.backend.graph_cache", exc_type=ImportError)
 
 pytestmark = pytest.mark.library_warnings
 
@@ -64,6 +65,7 @@ def trained(model, x, **options) -> list[torch.Tensor]:
     return step_of(model, compiled_anew(model, **options), x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"memory_budget": "50%"}])
 def test_a_training_step_from_the_cache(options):
     model, x = Block(), torch.randn(2, 3, 5, 5)
@@ -90,6 +92,7 @@ def test_inference_keeps_weights_and_sees_new_ones():
             torch.testing.assert_close(call(x), model(x))
 
 
+@pytest.mark.slow
 def test_options_lines_and_dtypes_tell_graphs_apart():
     x = torch.randn(3, 3)
     lines = "def f(x):\n    return (x @ x).sin()", "def f(x):\n\n    return (x @ x).sin()"
@@ -178,7 +181,7 @@ def test_a_backward_pass_may_keep_its_graph():
 
 
 def test_a_graph_from_the_cache_needs_no_decompositions():
-    from glasshouse.torch import backend
+    from glasshouse.torch.backend import entry_point as backend
 
     def function(x):
         return torch.nn.functional.mish(x).std()
@@ -195,6 +198,7 @@ def product(x, y):
     return (x @ y).sin()
 
 
+@pytest.mark.slow
 def test_sizes_strides_and_gradients_tell_graphs_apart():
     square = torch.randn(4, 4)
     with_gradient = square.clone().requires_grad_()
@@ -346,6 +350,7 @@ def captured_steps(make=Layers, dtype=torch.float32) -> list[torch.Tensor]:
     return [*losses, *model.parameters(), *state]
 
 
+@pytest.mark.slow
 def test_a_captured_step_from_the_cache():
     made = captured_steps()
     hits, misses = cache_hits()
@@ -357,6 +362,7 @@ def test_a_captured_step_from_the_cache():
     assert cache_hits()[0] == 0
 
 
+@pytest.mark.slow
 def test_a_captured_step_that_was_damaged_on_disk(tmp_path):
     made = captured_steps()
     files = [path for path in (tmp_path / "aotautograd").rglob("*") if path.is_file()]
@@ -418,3 +424,90 @@ def test_a_captured_graph_that_a_key_cannot_describe_has_none():
     assert not is_described(node)
     assert not is_known(scaled) and is_known(functional.gelu)
     assert not is_known(torch.autograd.Function.apply)
+
+
+# -- what a graph says of its tensors -----------------------------------------------------------
+
+
+def facts_of(fake) -> tuple:
+    """All that lowering reads of a tensor of a graph."""
+    if not isinstance(fake, torch.Tensor):
+        return type(fake), fake
+    bits = fake.is_conj(), fake.is_neg(), fake.is_complex(), fake.layout
+    place = tuple(fake.shape), tuple(fake.stride()), fake.storage_offset()
+    return fake.dtype, *place, *bits, fake.numel(), fake.is_contiguous()
+
+
+def views_of(x):
+    """Views of a matrix: parts, gaps, repeated axes, other orders and, of complex numbers, parts of
+    each number and conjugates."""
+    views = [
+        x,
+        x.mT,
+        x[1:, ::2],
+        x[:, 1],
+        x.flatten()[3:7],
+        x[:1].expand(4, -1),
+        x[None].permute(1, 2, 0),
+    ]
+    if x.is_complex():
+        views += [
+            x.conj(),
+            x.mH[1:],
+            x.conj().imag,
+            x.real,
+            torch.view_as_real(x.resolve_conj())[..., 1],
+            x.imag.mT,
+        ]
+        views += [torch.view_as_real(x.resolve_conj()).mT, x.mH.conj().mT, x.conj()[0].conj().imag]
+    return views
+
+
+DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64, torch.complex128]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_all_that_a_graph_says_of_its_tensors_is_kept(dtype):
+    views = views_of(torch.ones(4, 6, dtype=dtype))
+    graph = torch.fx.Graph()
+    for number, view in enumerate(views):
+        graph.placeholder(f"x{number}").meta["val"] = view
+    graph.placeholder("several").meta["val"] = (views[0], [views[1], 3], None, True, 1j)
+    graph.output(())
+    expected = [pytree.tree_map(facts_of, x.meta["val"]) for x in graph.nodes if "val" in x.meta]
+    module = graph_cache.unpacked(graph_cache.packed(torch.fx.GraphModule({}, graph)))
+    nodes = [node for node in module.graph.nodes if node.op == "placeholder"]
+    assert [pytree.tree_map(facts_of, node.meta["val"]) for node in nodes] == expected
+
+
+def of_inputs(x, y):
+    """Views are read, and are among the results."""
+    return [(x * 2 + view.sum()).mean() for view in views_of(y)], views_of(y)[4:]
+
+
+def of_values(x, y):
+    """The same of what is computed."""
+    return of_inputs(x, x * y)
+
+
+def of_products(x, y):
+    return (x.mH @ y).mH[1:], (y.conj() * x).imag.mT, [(x.mH @ x).diagonal().real.sum()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("function", [of_inputs, of_values, of_products])
+@pytest.mark.parametrize("turned", [False, True])
+def test_views_of_complex_numbers_from_the_cache(function, turned):
+    x, y = (torch.randn(4, 6, dtype=torch.complex64) for _ in range(2))
+    x, y = (v.requires_grad_() for v in ((x.conj(), y.mH.mT) if turned else (x, y)))
+
+    def outcome(call):
+        results = pytree.tree_leaves(call(x, y))
+        total = sum((r * (i + 1 - 0.5j)).abs().sum() for i, r in enumerate(results))
+        return *results, *torch.autograd.grad(total, (x, y), allow_unused=True)
+
+    expected = outcome(function)
+    for hits in (0, 1):
+        got = outcome(compiled_anew(function))
+        assert cache_hits() == (hits, 1 - hits)
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)

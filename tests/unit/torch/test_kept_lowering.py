@@ -6,13 +6,15 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile import program
+from glasshouse.compile.programs import program
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
 
-from glasshouse.torch import graph_cache, kept_lowering, lowering, runtime  # noqa: E402
-from glasshouse.torch.table import TABLE, TableEntry  # noqa: E402
+from glasshouse.torch.aten.table import TABLE, TableEntry  # noqa: E402
+from glasshouse.torch.backend import graph_cache, runtime  # noqa: E402
+from glasshouse.torch.lowering import interpreter as lowering  # noqa: E402
+from glasshouse.torch.lowering import kept_lowering  # noqa: E402
 
 if runtime.__dict__.get("key_of_lowering") is None:
     pytest.skip("this PyTorch keeps no graphs of other backends", allow_module_level=True)
@@ -77,6 +79,7 @@ WORDS = torch.arange(6).reshape(2, 3)
 AGAIN = (lowering.GraphLowering, "run"), (graph_cache, "unpacked")
 
 
+@pytest.mark.slow
 def test_a_step_is_found_without_lowering_and_without_nodes(monkeypatch):
     model = Words()
     made = step_of(model, WORDS)
@@ -86,6 +89,7 @@ def test_a_step_is_found_without_lowering_and_without_nodes(monkeypatch):
         assert torch.equal(a, b)
 
 
+@pytest.mark.slow
 def test_without_the_cache_the_step_is_the_same(monkeypatch):
     model = Words()
     step_of(model, WORDS)
@@ -95,6 +99,7 @@ def test_without_the_cache_the_step_is_the_same(monkeypatch):
         assert torch.equal(a, b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", [b"", b"no pickle", None])
 def test_a_damaged_entry_is_a_slower_start(own_cache, what):
     model = Words()
@@ -108,6 +113,7 @@ def test_a_damaged_entry_is_a_slower_start(own_cache, what):
         assert torch.equal(a, b)
 
 
+@pytest.mark.slow
 def test_code_that_is_gone_is_made_again(monkeypatch):
     model = Words()
     made = step_of(model, WORDS)
@@ -116,6 +122,7 @@ def test_code_that_is_gone_is_made_again(monkeypatch):
         assert torch.equal(a, b)
 
 
+@pytest.mark.slow
 def test_sizes_options_and_the_table_tell_lowered_graphs_apart(monkeypatch):
     model, keys = Words(), []
     original = kept_lowering.key_of
@@ -139,6 +146,7 @@ def test_sizes_options_and_the_table_tell_lowered_graphs_apart(monkeypatch):
     assert call(WORDS) == ""
 
 
+@pytest.mark.slow
 def test_tools_name_modules_of_a_lowered_graph_from_the_disk(monkeypatch):
     model, told = Words().eval(), []
     for _ in range(2):
@@ -154,6 +162,7 @@ def test_tools_name_modules_of_a_lowered_graph_from_the_disk(monkeypatch):
     assert {"rows", "layers"} <= told[0][0]
 
 
+@pytest.mark.slow
 def test_an_index_outside_of_the_table_is_pytorchs_error():
     model = Words().eval()
     for _ in range(2):
@@ -164,6 +173,7 @@ def test_an_index_outside_of_the_table_is_pytorchs_error():
                 call(WORDS + 5)
 
 
+@pytest.mark.slow
 def test_each_number_of_threads_has_its_own():
     model, before = Words().eval(), torch.get_num_threads()
     try:

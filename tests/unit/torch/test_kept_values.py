@@ -29,7 +29,7 @@ def gradients_of(model, call, images):
 @pytest.fixture
 def kept(monkeypatch):
     """The strides of the images that backward graphs are given."""
-    from glasshouse.torch import variant
+    from glasshouse.torch.lowering import variant
 
     strides = []
     run = variant.CompiledVariant.run
@@ -54,7 +54,7 @@ def test_images_are_kept_in_the_layout_of_convolutions(kept):
 
 @pytest.mark.parametrize("n", [2, 3])
 def test_places_of_max_pooling_are_not_kept(n, monkeypatch):
-    from glasshouse.torch import variant
+    from glasshouse.torch.lowering import variant
 
     dtypes = []
     run = variant.CompiledVariant.run
@@ -79,7 +79,7 @@ def test_places_of_max_pooling_are_not_kept(n, monkeypatch):
 
 
 def test_a_backward_graph_that_pytorch_computes_takes_what_is_kept(monkeypatch):
-    from glasshouse.torch import runtime
+    from glasshouse.torch.backend import runtime
 
     model, images = make_model(), torch.randn(2, 3, 9, 11)
     expected = gradients_of(model, model, images)
@@ -99,7 +99,7 @@ def test_a_backward_graph_that_pytorch_computes_takes_what_is_kept(monkeypatch):
 
 @pytest.mark.parametrize("n", [2, 3])
 def test_a_gradient_of_pooling_that_pytorch_computes_finds_its_places(n, monkeypatch):
-    from glasshouse.torch import runtime
+    from glasshouse.torch.backend import runtime
 
     make = runtime.make_variant
 

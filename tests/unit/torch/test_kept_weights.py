@@ -72,7 +72,7 @@ WAYS = [
 @pytest.fixture(scope="module")
 def model():
     """A convolution whose weights oneDNN wants packed, compiled, and an input."""
-    from glasshouse.torch.backend import glasshouse
+    from glasshouse.torch.backend.entry_point import glasshouse
 
     torch.manual_seed(0)
     layer = nn.Conv2d(16, 32, 3, stride=2)
@@ -95,8 +95,8 @@ def test_results_follow_what_is_written(model, write):
 
 
 def test_packing_is_done_once(monkeypatch):
-    from glasshouse.compile.executable import Program
-    from glasshouse.torch.backend import glasshouse
+    from glasshouse.compile.programs.executable import Program
+    from glasshouse.torch.backend.entry_point import glasshouse
 
     begins, original = [], Program.run_steps
 

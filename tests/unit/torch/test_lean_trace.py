@@ -7,13 +7,19 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-lean_trace = pytest.importorskip("glasshouse.torch.lean_trace", exc_type=ImportError)
-
 from torch._dynamo import config, guards, symbolic_convert  # noqa: E402
 
-pytestmark = pytest.mark.library_warnings
+from glasshouse.torch.backend import lean_trace  # noqa: E402
+from glasshouse.torch.patches.names import are_found  # noqa: E402
+
+pytestmark = [
+    pytest.mark.library_warnings,
+    pytest.mark.skipif(
+        not are_found(*(place for place, _, _ in lean_trace.STAND_INS)), reason="another PyTorch"
+    ),
+]
 local_map = pytest.importorskip("torch.distributed.tensor.experimental._func_map")
-Wrapped = lean_trace.LocalMapWrappedHigherOrderVariable
+Wrapped = lean_trace.SHOULD_WRAP.owner
 
 
 def pieces() -> tuple:
@@ -27,9 +33,9 @@ def pieces() -> tuple:
 def test_local_map_is_seen_as_before(enabled, monkeypatch):
     monkeypatch.setattr(Wrapped, "_enabled", enabled)
     for value in (local_map._local_map_wrapped, torch.sin, pytest, 3):
-        expected = lean_trace.should_wrap(value)
+        expected = lean_trace.SHOULD_WRAP.original(value)
         assert lean_trace.should_wrap_if_imported(Wrapped, value) == expected
-    assert lean_trace.should_wrap(local_map._local_map_wrapped) == enabled
+    assert lean_trace.SHOULD_WRAP.original(local_map._local_map_wrapped) == enabled
 
 
 def test_who_has_no_local_map_imports_none(monkeypatch):
@@ -40,7 +46,8 @@ def test_who_has_no_local_map_imports_none(monkeypatch):
 
 def test_the_latency_of_guards_is_measured_for_a_log(monkeypatch):
     asked = []
-    monkeypatch.setattr(lean_trace, "profile_guard_manager", lambda *given: asked.append(given))
+    measured = lean_trace.GUARD_LATENCY._replace(original=lambda *given: asked.append(given))
+    monkeypatch.setattr(lean_trace, "GUARD_LATENCY", measured)
     monkeypatch.setattr(lean_trace.trace_log, "handlers", [])
     assert lean_trace.latency_if_logged(1, 2, 3) == 0
     assert not asked
@@ -51,7 +58,7 @@ def test_the_latency_of_guards_is_measured_for_a_log(monkeypatch):
 
 def test_functions_of_lines_are_looked_for_where_a_log_tells_them(monkeypatch):
     here = __file__, pieces.__code__.co_firstlineno
-    log = lean_trace.trace_call_log
+    log = lean_trace.calls_log
     monkeypatch.setattr(log, "isEnabledFor", lambda level: False)
     assert lean_trace.funcname_if_logged(*here) is None
     monkeypatch.setattr(log, "isEnabledFor", lambda level: level == logging.DEBUG)

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 def lowered(function, *inputs):
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    from glasshouse.torch.lowering import GraphLowering
+    from glasshouse.torch.lowering.interpreter import GraphLowering
 
     module = make_fx(function, tracing_mode="fake")(*inputs)
     return GraphLowering(module, inputs, "forward").run()

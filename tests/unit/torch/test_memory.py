@@ -22,7 +22,7 @@ def by_reference(monkeypatch):
 
 
 def compiled(function, **options):
-    from glasshouse.torch.backend import glasshouse
+    from glasshouse.torch.backend.entry_point import glasshouse
 
     return torch.compile(function, backend=glasshouse, options={"strict": True}, **options)
 
@@ -113,6 +113,7 @@ def test_dtypes_in_both_orders_of_axes(dtype, by_reference):
     assert_as_eager(function, [x], [x.transpose(0, 2).contiguous().transpose(0, 2)])
 
 
+@pytest.mark.slow
 def test_inputs_with_gaps_and_repeats():
     base = torch.randn(10, 10)
     inputs = base[::2, ::2], base[1::2, 1::2], base.t()[:5, :5], base[:1, :5].expand(5, 5)
@@ -136,6 +137,7 @@ def test_scalars(value, by_reference):
     assert_as_eager(function, [torch.tensor(value)])
 
 
+@pytest.mark.slow
 def test_sizes_that_are_symbols(by_reference):
     def image(n):
         return [torch.randn(n, 3, n + 1, 5).to(memory_format=torch.channels_last)]
@@ -153,7 +155,7 @@ def test_a_step_of_pytorch_with_sizes_that_are_symbols():
 
 
 def test_programs_for_many_sizes_are_bounded_and_advice_is_given(monkeypatch):
-    from glasshouse.torch import runtime
+    from glasshouse.torch.backend import runtime
 
     programs = []
 
@@ -163,7 +165,7 @@ def test_programs_for_many_sizes_are_bounded_and_advice_is_given(monkeypatch):
             programs.append(self)
 
     monkeypatch.setattr(runtime, "MOST_VARIANTS", 3)
-    monkeypatch.setattr("glasshouse.torch.graph_cache.TorchGraphProgram", Kept)
+    monkeypatch.setattr("glasshouse.torch.backend.graph_cache.TorchGraphProgram", Kept)
     function = compiled(lambda x: x * 2 + 1, dynamic=True)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

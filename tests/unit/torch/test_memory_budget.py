@@ -147,6 +147,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "way"), CASES)
 def test_gradients_and_parameters_are_those_without_a_budget(name, way):
     plain = trained(MODELS[name], way(None))
@@ -179,6 +180,7 @@ def bytes_between(budget) -> int:
     return between[-1] - before
 
 
+@pytest.mark.slow
 def test_a_captured_step_keeps_less():
     whole = bytes_between(None)
     assert bytes_between("40%") <= 0.4 * whole < whole

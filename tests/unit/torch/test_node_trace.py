@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 nn = torch.nn
 F = torch.nn.functional
 
-from glasshouse.cli.torch_cases import import_torchvision  # noqa: E402
+from glasshouse.bench.torch_cases import import_torchvision  # noqa: E402
 
 trace, profile = gh.analyze.symbolic_trace, gh.analyze.symbolic_profile
 

@@ -11,8 +11,11 @@ from torch._dynamo.callback import callback_handler  # noqa: E402
 from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
 from torch._dynamo.utils import counters  # noqa: E402
 
-from glasshouse.torch import recurrent, while_traced  # noqa: E402
-from glasshouse.torch.backend import glasshouse  # noqa: E402
+from glasshouse.torch.aten import recurrent_operators as recurrent  # noqa: E402
+from glasshouse.torch.backend import while_traced  # noqa: E402
+from glasshouse.torch.backend.entry_point import glasshouse  # noqa: E402
+from glasshouse.torch.patches.dynamo import backend_within, callbacks  # noqa: E402
+from glasshouse.torch.patches.names import are_found  # noqa: E402
 
 pytestmark = [
     pytest.mark.library_warnings,
@@ -21,7 +24,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.skipif(
-        while_traced.callback_handler is None, reason="a PyTorch that does not tell the backend"
+        not are_found(callbacks, backend_within), reason="a PyTorch that does not tell the backend"
     ),
 ]
 STEPS, BATCH, SIZE, WIDTH = 6, 3, 4, 5
@@ -149,6 +152,7 @@ def test_a_layer_in_another_dtype_is_as_exact_as_eagers(name, is_given, mode):
             assert ours.stride() == theirs.stride()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["LSTM", "LSTM projected", "GRU"])
 def test_states_under_autocast_are_of_eagers_dtypes_without_onednn(name):
     kind, options = LAYERS[name]
@@ -203,6 +207,7 @@ def test_a_frozen_weight_gets_no_gradient():
     assert_same(mine, [p.grad for p in layer.parameters()])
 
 
+@pytest.mark.slow
 def test_lengths_may_vary():
     layer = nn.LSTM(SIZE, WIDTH)
     for dynamic in (None, True):
@@ -213,6 +218,7 @@ def test_lengths_may_vary():
             assert_same(mine, results_and_gradients(layer, layer, [x]))
 
 
+@pytest.mark.slow
 def test_dropout_between_layers_drops_and_scales():
     layer = nn.LSTM(SIZE, 64, num_layers=2, dropout=0.5)
     with torch.no_grad():
@@ -268,6 +274,7 @@ LEFT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
 @pytest.mark.parametrize("name", LEFT)
 def test_what_is_left_to_eager_is_eagers(name, kind):
@@ -295,6 +302,7 @@ def test_other_backends_leave_recurrent_layers_to_eager_as_before():
     assert torch.lstm not in targets
 
 
+@pytest.mark.slow
 def test_layers_are_captured_behind_a_reset():
     layer, x = nn.LSTM(SIZE, WIDTH), torch.randn(STEPS, BATCH, SIZE)
     for _ in range(3):

@@ -62,6 +62,7 @@ def test_gradients_behind_each_norm_are_those_of_eager(norm, activation):
     check_as_eager(make_model(norm, activation), torch.randn(IMAGES))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_gradients_of_each_activation_are_those_of_eager(activation):
     check_as_eager(make_model(activation=activation), torch.randn(IMAGES))
@@ -71,6 +72,7 @@ def test_an_activation_may_write_over_the_norm():
     check_as_eager(make_model(activation=lambda: nn.SiLU(inplace=True)), torch.randn(IMAGES))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["batch", "groups"])
 def test_sizes_may_vary(norm):
     check_as_eager(make_model(norm), torch.randn(IMAGES), dynamic=True)
@@ -109,6 +111,7 @@ class Narrow(nn.Module):
             return self.inside(images).float()
 
 
+@pytest.mark.slow
 def test_narrow_floats_are_made_again_as_wide_as_before():
     torch._dynamo.reset()
     model, images = Narrow(), torch.randn(IMAGES)
@@ -122,7 +125,7 @@ def test_narrow_floats_are_made_again_as_wide_as_before():
 @pytest.fixture
 def kept(monkeypatch):
     """The shapes of all images of many channels that backward graphs are given."""
-    from glasshouse.torch import variant
+    from glasshouse.torch.lowering import variant
 
     shapes = []
     run = variant.CompiledVariant.run

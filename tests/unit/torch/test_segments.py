@@ -3,13 +3,13 @@
 import pytest
 
 import glasshouse as gh
-from glasshouse.compile import plan, plan_memory
+from glasshouse.compile.planning import plan, plan_memory
 
 torch = pytest.importorskip("torch")
 
-from glasshouse.torch import segments  # noqa: E402
-from glasshouse.torch.segments import BackwardSegment, Extent, segments_of  # noqa: E402
-from glasshouse.torch.variant import CompiledVariant  # noqa: E402
+from glasshouse.torch.lowering import segments  # noqa: E402
+from glasshouse.torch.lowering.segments import BackwardSegment, Extent, segments_of  # noqa: E402
+from glasshouse.torch.lowering.variant import CompiledVariant  # noqa: E402
 
 WIDTH, ROWS, LAYERS = 128, 512, 6
 
@@ -69,6 +69,7 @@ def test_extents_are_cut_where_enough_comes_or_goes():
     assert segments_of(10, {0: Extent(0, 9, n)}, {1: Extent(0, 9, 1)}) == []
 
 
+@pytest.mark.slow
 def test_gradients_are_the_same_in_less_memory(small_segments, monkeypatch):
     want, _ = gradients(False)
     got, peak = gradients(True)
@@ -104,6 +105,7 @@ def language_model_gradients(compiled: bool) -> tuple[list[torch.Tensor], int]:
     return [p.grad.clone() for p in model.parameters()], peak
 
 
+@pytest.mark.slow
 def test_large_values_in_between_have_memory_just_while_they_live(small_segments, monkeypatch):
     want, _ = language_model_gradients(False)
     whole, whole_peak = language_model_gradients(True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from glasshouse.torch.system_heap import FIRST_THRESHOLD, LAST_THRESHOLD, SystemHeap
+from glasshouse.torch.tensors.system_heap import FIRST_THRESHOLD, LAST_THRESHOLD, SystemHeap
 
 MIB = 1 << 20
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -99,6 +99,7 @@ def test_a_long_hole_at_the_end_goes_back_to_the_system():
     assert (heap.end, heap.holes) == (0, [])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
 @pytest.mark.skipif(
     not HUGE_PAGES.exists() or "[always]" in HUGE_PAGES.read_text(), reason="pages of other sizes"

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 
 def access():
-    from glasshouse.torch import tensor_access
+    from glasshouse.torch.tensors import access as tensor_access
 
     if tensor_access.native() is None:
         pytest.skip("no functions of DLPack, or no compiler")
@@ -105,7 +105,7 @@ def test_results_may_be_written_to_what_is_there():
 
 
 def test_sharing_is_equal_only_where_the_slow_twin_is():
-    from glasshouse.torch.front_compile import aliases
+    from glasshouse.torch.front.compilers import aliases
 
     native = access().native()
     x, y = torch.arange(60.0), torch.arange(60.0)
@@ -129,7 +129,7 @@ def test_sharing_is_equal_only_where_the_slow_twin_is():
 
 
 def test_sharing_of_many_tensors_and_of_those_without_memory_here():
-    from glasshouse.torch.front_compile import aliases
+    from glasshouse.torch.front.compilers import aliases
 
     native = access().native()
     rows = tuple(torch.zeros(3) for _ in range(500))

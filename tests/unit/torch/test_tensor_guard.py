@@ -7,9 +7,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from glasshouse.torch import mode_readers, tensor_guard  # noqa: E402
-from glasshouse.torch.front_state import TensorCheck, modes_check  # noqa: E402
-from glasshouse.torch.passes import count_other_modes  # noqa: E402
+from glasshouse.torch.front.state import TensorCheck, modes_check  # noqa: E402
+from glasshouse.torch.scopes import mode_readers  # noqa: E402
+from glasshouse.torch.scopes.passes import count_other_modes  # noqa: E402
+from glasshouse.torch.tensors import guard as tensor_guard  # noqa: E402
 
 
 @pytest.fixture

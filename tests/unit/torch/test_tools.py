@@ -42,7 +42,7 @@ class Net(nn.Module):
 
 def ready():
     """A compiled model that ran both passes, and its input."""
-    from glasshouse.torch.backend import glasshouse
+    from glasshouse.torch.backend.entry_point import glasshouse
 
     function, x = torch.compile(Net(), backend=glasshouse), torch.randn(16, 16)
     function(x).backward()
@@ -80,7 +80,7 @@ def test_torchdynamo_compiles_nothing_of_what_tells(monkeypatch):
 
 
 def test_the_first_call_counts_as_any_other():
-    from glasshouse.torch.backend import glasshouse
+    from glasshouse.torch.backend.entry_point import glasshouse
 
     function, x = torch.compile(nn.Linear(16, 16), backend=glasshouse), torch.randn(16, 16)
     with gh.FlopCounter() as fc:

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from torch._dynamo.utils import counters  # noqa: E402
 
-pytest.importorskip("glasshouse.torch.traced_messages", exc_type=ImportError)
+pytest.importorskip("glasshouse.torch.backend.traced_messages", exc_type=ImportError)
 
 pytestmark = pytest.mark.library_warnings
 log = logging.getLogger("tests.messages")

@@ -20,7 +20,7 @@ def trainer_of(tmp_path, monkeypatch):
     """Makes a Trainer of a small BERT that classifies rows of random words."""
     pytest.importorskip("accelerate")
     from glasshouse.base.flags import flags
-    from glasshouse.cli.torch_cases import import_transformers
+    from glasshouse.bench.torch_cases import import_transformers
 
     monkeypatch.setattr(flags, "compile", "never")
     pytest.importorskip("transformers")
@@ -66,7 +66,7 @@ def losses_of(trainer) -> list[float]:
 
 @pytest.mark.parametrize("options", [{}, {"bf16": True}])
 def test_a_trainer_compiles_with_our_backend(trainer_of, options, monkeypatch):
-    from glasshouse.torch.runtime import TorchGraphProgram
+    from glasshouse.torch.backend.runtime import TorchGraphProgram
 
     phases, make = set(), TorchGraphProgram.compile_variant
 

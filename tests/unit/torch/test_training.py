@@ -110,9 +110,10 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", list(CASES))
 def test_the_loss_curves_lie_on_each_other(case):
-    from glasshouse.torch.backend import glasshouse
+    from glasshouse.torch.backend.entry_point import glasshouse
 
     def wrap(model):
         return torch.compile(model, backend=glasshouse, options={"strict": True})

@@ -46,7 +46,7 @@ def gradients(call, use, rows: int = 5) -> list:
 @pytest.fixture
 def backward_arguments(monkeypatch) -> list:
     """What backward graphs are called with, call by call."""
-    from glasshouse.torch.runtime import TorchGraphProgram
+    from glasshouse.torch.backend.runtime import TorchGraphProgram
 
     calls, run = [], TorchGraphProgram.run
 
@@ -98,7 +98,7 @@ def test_a_result_that_is_a_copy_of_an_input_has_a_gradient_of_zeros():
 
 def test_the_node_of_another_graph_s_result_is_left_alone():
     """Its backward graph may not know undefined gradients, as those of other backends do not."""
-    from glasshouse.torch.undefined_gradients import WithoutZeros
+    from glasshouse.torch.backend.undefined_gradients import WithoutZeros
 
     a = torch.ones(3, requires_grad=True)
     theirs = torch.compile(lambda a: (a * 2, a * 3), backend="aot_eager")(a)
@@ -108,7 +108,7 @@ def test_the_node_of_another_graph_s_result_is_left_alone():
 
 
 def test_a_graph_that_is_left_to_pytorch_has_zeros(monkeypatch):
-    from glasshouse.torch import runtime
+    from glasshouse.torch.backend import runtime
 
     def fail(*_):
         raise LookupError("no Program today")

@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import glasshouse as gh  # noqa: E402
-from glasshouse.torch.variant import CompiledVariant  # noqa: E402
+from glasshouse.torch.lowering.variant import CompiledVariant  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 SIZE = 64, 65  # more than a result has that no manager hands out

@@ -8,7 +8,7 @@ import pytest
 import glasshouse as gh
 from glasshouse.base.flags import flags
 from glasshouse.base.tree import flatten, unflatten
-from glasshouse.compile import program
+from glasshouse.compile.programs import program
 from glasshouse.graph import record
 
 LENGTH = 5
@@ -242,6 +242,7 @@ def test_a_loop_of_much_work_is_compiled_though_few_calls_are_recorded(monkeypat
     assert entry.program is not None
 
 
+@pytest.mark.slow
 def test_the_tape_goes_through_a_loop():
     total, w, carry, xs = values_of("gated")
     for loop in (gh.scan, unrolled):

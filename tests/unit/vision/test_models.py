@@ -5,7 +5,7 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.errors import OptionError
-from glasshouse.interop import torch_twins
+from glasshouse.bench import torch_twins
 from glasshouse.vision import models
 
 FULL = {  # parameters, entries of the state dict, three names
@@ -53,6 +53,7 @@ def test_resnet18_computes_what_its_twin_does(training):
     np.testing.assert_allclose(ours(gh.asarray(x)).numpy(), y.numpy(), rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_dropout_is_active_in_training_only():
     model = models.alexnet(5, width=2)
     x = gh.ones((1, 3, 64, 64))

@@ -24,4 +24,4 @@ from glasshouse.nn.functional.resize import interpolate
 from glasshouse.nn.functional.sample import affine_grid, grid_sample
 from glasshouse.nn.functional.unpool import *
 from glasshouse.nn.functional.transducer import rnnt_loss
-from glasshouse.tensor.elementwise import tanh
+from glasshouse.tensor.standard.elementwise import tanh

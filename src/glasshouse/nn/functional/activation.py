@@ -9,23 +9,14 @@ import math
 from glasshouse.base import OptionError, ShapeError, check_axis
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, as_value, cast, reshape
-from glasshouse.nn.checks import check_floating, check_ndim, check_probability, widened
+from glasshouse.dispatch.wide import rounded_once, widened
+from glasshouse.nn.checks import check_floating, check_ndim, check_probability
 from glasshouse.nn.functional.axes import by_axes
 from glasshouse.ops.checks import check_option, check_type
 from glasshouse.ops.elementwise import erf
-from glasshouse.tensor import (
-    Tensor,
-    abs,
-    arange,
-    exp,
-    expm1,
-    log1p,
-    random,
-    reduce,
-    tanh,
-    where,
-)
-from glasshouse.tensor.softmax import log_softmax, softmax
+from glasshouse.tensor import Tensor, abs, arange, exp, expm1, log1p, random, tanh, where
+from glasshouse.tensor.standard import reduce
+from glasshouse.tensor.standard.softmax import log_softmax, softmax
 from glasshouse.tensor.writing import in_place
 
 __all__ = ["alpha_dropout", "celu", "celu_", "drop_path", "dropout", "dropout1d", "dropout2d",
@@ -40,14 +31,14 @@ SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
 
 
-def rounded_once(fn):
-    """A composed function that computes in float32 where x is narrower, and rounds its result."""
+def activation(fn):
+    """A composed function of a floating input, whose result is rounded once."""
+    compute = rounded_once(fn)
 
     @composed
     @functools.wraps(fn)
     def call(input, *args, **named):
-        x = check_floating(fn.__name__, input)
-        return cast(fn(widened(x), *args, **named), x.dtype)
+        return compute(check_floating(fn.__name__, input), *args, **named)
 
     return call
 
@@ -136,7 +127,7 @@ def rrelu(input, lower=1 / 8, upper=1 / 3, training=False, inplace=False):
     return where(x > 0, x, x * random.uniform(x.shape, lower, upper, dtype=x.dtype))
 
 
-@rounded_once
+@activation
 def elu(input, alpha=1.0, inplace=False):
     """x where x > 0, else alpha · (exp(x) - 1).
 
@@ -145,7 +136,7 @@ def elu(input, alpha=1.0, inplace=False):
     return scaled_elu(input, alpha, 1.0, 1.0)
 
 
-@rounded_once
+@activation
 def selu(input, inplace=False):
     """scale · elu(x, alpha), which keeps mean 0 and variance 1.
 
@@ -154,7 +145,7 @@ def selu(input, inplace=False):
     return scaled_elu(input, SELU_ALPHA, SELU_SCALE, 1.0)
 
 
-@rounded_once
+@activation
 def celu(input, alpha=1.0, inplace=False):
     """x where x > 0, else alpha · (exp(x / alpha) - 1).
 
@@ -170,7 +161,7 @@ def scaled_elu(x: Value, alpha: float, scale: float, inner: float) -> Value:
     return where(x > 0, x if scale == 1 else x * scale, negative)
 
 
-@rounded_once
+@activation
 def sigmoid(input):
     """1 / (1 + exp(-x)), accurate in both tails.
 
@@ -185,7 +176,7 @@ def sigmoid(input):
     return where(negative, z, 1) / (1 + z)
 
 
-@rounded_once
+@activation
 def logsigmoid(input):
     """log(1 / (1 + exp(-x))) = -softplus(-x), without overflow.
 
@@ -194,7 +185,7 @@ def logsigmoid(input):
     return -exact_softplus(-input)
 
 
-@rounded_once
+@activation
 def softplus(input, beta=1.0, threshold=20.0):
     """log(1 + exp(beta · x)) / beta; x where beta · x > threshold.
 
@@ -211,7 +202,7 @@ def exact_softplus(x: Value) -> Value:
     return softplus(x, threshold=40)
 
 
-@rounded_once
+@activation
 def silu(input, inplace=False):
     """x · sigmoid(x), also called swish.
 
@@ -220,7 +211,7 @@ def silu(input, inplace=False):
     return input * sigmoid(input)
 
 
-@rounded_once
+@activation
 def mish(input, inplace=False):
     """x · tanh(softplus(x)).
 
@@ -229,7 +220,7 @@ def mish(input, inplace=False):
     return input * tanh(exact_softplus(input))
 
 
-@rounded_once
+@activation
 def gelu(input, approximate="none"):
     """x · Φ(x), Φ the normal distribution function; or its approximation through tanh.
     Φ(x) = (1 + erf(x / √2)) / 2  ≈  (1 + tanh(√(2/π) · (x + 0.044715 x³))) / 2
@@ -244,7 +235,7 @@ def gelu(input, approximate="none"):
     return input * (0.5 + 0.5 * tanh(inner))
 
 
-@rounded_once
+@activation
 def hardsigmoid(input, inplace=False):
     """relu6(x + 3) / 6.
 
@@ -253,7 +244,7 @@ def hardsigmoid(input, inplace=False):
     return relu6(input + 3) / 6
 
 
-@rounded_once
+@activation
 def hardswish(input, inplace=False):
     """x · relu6(x + 3) / 6.
 
@@ -262,7 +253,7 @@ def hardswish(input, inplace=False):
     return input * relu6(input + 3) / 6
 
 
-@rounded_once
+@activation
 def softsign(input):
     """x / (1 + |x|).
 
@@ -271,7 +262,7 @@ def softsign(input):
     return input / (1 + abs(input))
 
 
-@rounded_once
+@activation
 def tanhshrink(input):
     """x - tanh(x).
 

@@ -3,7 +3,8 @@
 from glasshouse.base import ShapeError, bool_
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, as_value, cast, full, reshape
-from glasshouse.nn.checks import REDUCTIONS, check_floating, widened
+from glasshouse.dispatch.wide import widened
+from glasshouse.nn.checks import REDUCTIONS, check_floating
 from glasshouse.nn.functional.ctc import emissions, lengths, sequences, unbatched
 from glasshouse.nn.functional.lattice import (
     NEVER,
@@ -18,8 +19,9 @@ from glasshouse.nn.functional.loss import reduced
 from glasshouse.ops.checks import check_like, check_option
 from glasshouse.ops.index import gather
 from glasshouse.ops.movement import concatenate, pad
-from glasshouse.tensor import arange, argmax, broadcast_to, maximum, reduce
+from glasshouse.tensor import arange, argmax, broadcast_to, maximum
 from glasshouse.tensor import where as choose
+from glasshouse.tensor.standard import reduce
 
 
 def steps_between(state: Value, transitions: Value, later: Value) -> Value:

@@ -8,8 +8,9 @@ from glasshouse.dispatch.value import Value, as_value, broadcast_to, reshape
 from glasshouse.nn.checks import check_divides, check_floating
 from glasshouse.nn.functional.activation import dropout
 from glasshouse.nn.functional.blocks import blocks_of, by_rows, rows_of_mask
-from glasshouse.tensor import arange, exp, matmul, matrix_transpose, reduce
+from glasshouse.tensor import arange, exp, matmul, matrix_transpose
 from glasshouse.tensor import where as choose
+from glasshouse.tensor.standard import reduce
 
 
 @composed

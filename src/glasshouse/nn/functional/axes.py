@@ -9,9 +9,9 @@ RESULTS = {1: "L'", 2: "H', W'", 3: "D', H', W'"}  # the same, of another size
 COUNTS = {1: "one spatial axis", 2: "two spatial axes", 3: "three spatial axes"}
 
 
-def spatial_input(where: str, n: int, input):
-    """The input (C, *S) or (N, C, *S) with n spatial axes, as a floating value."""
-    x = check_floating(where, input)
+def spatial_input(where: str, n: int, input, check=check_floating):
+    """The input (C, *S) or (N, C, *S) with n spatial axes, as a value that passes the check."""
+    x = check(where, input)
     check_ndim(where, x, (n + 1, n + 2), f"(C, {AXES[n]}) or (N, C, {AXES[n]})")
     return x
 

@@ -5,16 +5,18 @@ import numpy as np
 from glasshouse.autograd import Function, is_grad_enabled
 from glasshouse.base import DTypeError, IndexOutOfRangeError, OptionError, ShapeError, int64
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
-from glasshouse.nn.checks import REDUCTIONS, check_floating, widened
+from glasshouse.dispatch.value import Value, adopt, as_value, broadcast_to, cast, full, reshape
+from glasshouse.dispatch.wide import widened
+from glasshouse.nn.checks import REDUCTIONS, check_floating
 from glasshouse.nn.functional.lattice import NEVER, all_paths, best_path, best_step, labelled
 from glasshouse.nn.functional.loss import reduced
 from glasshouse.ops.checks import check_option
 from glasshouse.ops.elementwise import exp, maximum
 from glasshouse.ops.index import gather, scatter_add
 from glasshouse.ops.movement import concatenate, flip, pad
-from glasshouse.tensor import arange, asarray, reduce, zeros
+from glasshouse.tensor import arange, zeros
 from glasshouse.tensor import where as choose
+from glasshouse.tensor.standard import reduce
 
 
 def ctc_loss(
@@ -153,7 +155,7 @@ def taken_apart(where: str, joined: Value, sizes: Value) -> Value:
     places = starts[:, None] + np.arange(max(counts.max(initial=0), 0))
     if not joined.size:
         return reshape(joined, (len(counts), 0))
-    return gather(joined, asarray(np.minimum(places, joined.size - 1)), axis=0)
+    return gather(joined, adopt(np.minimum(places, joined.size - 1)), axis=0)
 
 
 class Alignment(Function):

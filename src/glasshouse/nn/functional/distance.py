@@ -6,12 +6,14 @@ import numpy as np
 
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import Value, cast
+from glasshouse.dispatch.value import Value, adopt, cast
+from glasshouse.dispatch.wide import rounded_once
 from glasshouse.nn.checks import check_floating
 from glasshouse.ops.index import gather
-from glasshouse.tensor import abs, asarray, reduce
+from glasshouse.tensor import abs
 from glasshouse.tensor import where as choose
 from glasshouse.tensor.linalg import vector_norm
+from glasshouse.tensor.standard import reduce
 
 
 def check_order(where: str, p) -> float:
@@ -34,6 +36,7 @@ def length(x: Value, p: float, keepdims: bool = False) -> Value:
 
 
 @composed
+@rounded_once
 def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
     """‖x1 - x2 + eps‖ₚ along the last axis.
 
@@ -49,6 +52,7 @@ def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
     return length(x1 - x2 + eps, check_order(where, p), keepdims=keepdim)
 
 
+@rounded_once
 def pdist(input, p=2.0):
     """‖xᵢ - xⱼ‖ₚ for all pairs of rows i < j, in order of i and then of j.
 
@@ -63,5 +67,5 @@ def pdist(input, p=2.0):
     check_order("pdist", p)
     if x.ndim != 2:
         raise ShapeError("pdist", "an input (N, D)", x.shape, "Reshape it.")
-    first, second = (asarray(i.astype(np.int64)) for i in np.triu_indices(x.shape[0], 1))
+    first, second = (adopt(i.astype(np.int64)) for i in np.triu_indices(x.shape[0], 1))
     return cast(length(gather(x, first, axis=0) - gather(x, second, axis=0), p), x.dtype)

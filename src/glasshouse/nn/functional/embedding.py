@@ -4,6 +4,7 @@ import math
 
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
+from glasshouse.dispatch.wide import widened
 from glasshouse.nn.checks import check_floating, refuse_sparse
 from glasshouse.nn.functional.linear import embedding
 from glasshouse.ops.checks import check_integers, check_option
@@ -57,18 +58,19 @@ def embedding_bag(
     kept = bags >= 0
     if padding_idx is not None:
         kept = kept & (index != padding_idx % as_value(weight).shape[0])
+    dtype, rows = rows.dtype, widened(rows)
     if per_sample_weights is not None:
         rows = rows * reshape(sample_weights(where, per_sample_weights, input), (index.size, 1))
     kept = reshape(kept, (index.size, 1))
     if mode == "max":
-        return largest(rows, kept, bags, count)
+        return cast(largest(rows, kept, bags, count), dtype)
     rows = choose(kept, rows, 0)
     places = choose(bags < 0, 0, bags)
     total = scatter_add(zeros((count, rows.shape[1]), dtype=rows.dtype), places, rows, axis=0)
     if mode == "sum":
-        return total
+        return cast(total, dtype)
     sizes = scatter_add(zeros((count, 1), rows.dtype), places, cast(kept, rows.dtype), axis=0)
-    return total / choose(sizes == 0, 1, sizes)
+    return cast(total / choose(sizes == 0, 1, sizes), dtype)
 
 
 def bags_of(where: str, input, offsets, include_last_offset: bool) -> tuple[Value, Value, int]:

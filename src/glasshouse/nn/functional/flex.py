@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from glasshouse.base import DTypeError, OptionError, ShapeError, bool_, int32, int64
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
+from glasshouse.dispatch.wide import widened
 from glasshouse.nn.checks import (
     check_divides,
     check_floating,
     check_positive,
     check_takes,
     int_tuple,
-    widened,
 )
 from glasshouse.nn.functional.attention import repeat_heads
 from glasshouse.nn.functional.blocks import Blocks, blocks_of, by_rows
@@ -28,11 +28,11 @@ from glasshouse.tensor import (
     matmul,
     matrix_transpose,
     put_along_axis,
-    reduce,
     zeros,
 )
 from glasshouse.tensor import pad as pad_axes
 from glasshouse.tensor import where as choose
+from glasshouse.tensor.standard import reduce
 
 __all__ = ["BlockMask", "and_masks", "create_block_mask", "create_mask", "flex_attention",
            "noop_mask", "or_masks", "sliding_window"]  # fmt: skip

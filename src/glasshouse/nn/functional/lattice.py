@@ -9,8 +9,9 @@ from glasshouse.dispatch.value import Value, broadcast_to, reshape
 from glasshouse.ops.elementwise import exp, log
 from glasshouse.ops.movement import concatenate, pad, section
 from glasshouse.ops.reduce import argmax, max_, sum_
-from glasshouse.tensor import arange, maximum, reduce, take_along_axis, transpose
+from glasshouse.tensor import arange, maximum, take_along_axis, transpose
 from glasshouse.tensor import where as choose
+from glasshouse.tensor.standard import reduce
 from glasshouse.transforms import scan
 
 # The logarithm of no probability: finite, for differences, and far below any sum of logarithms.

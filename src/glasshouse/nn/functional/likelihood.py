@@ -6,7 +6,8 @@ from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, as_value, cast, reshape
 from glasshouse.dispatch.value import full as filled
-from glasshouse.nn.checks import REDUCTIONS, check_floating, narrowed, widened
+from glasshouse.dispatch.wide import rounded_once, widened
+from glasshouse.nn.checks import REDUCTIONS, check_floating, narrowed
 from glasshouse.nn.functional.activation import log_softmax, sigmoid
 from glasshouse.nn.functional.linear import linear, one_hot
 from glasshouse.nn.functional.loss import (
@@ -23,8 +24,9 @@ from glasshouse.nn.functional.loss import (
 from glasshouse.nn.functional.norm import normalize
 from glasshouse.ops.checks import check_like, check_option
 from glasshouse.ops.index import gather
-from glasshouse.tensor import arange, concat, exp, eye, log, moveaxis, reduce
+from glasshouse.tensor import arange, concat, exp, eye, log, moveaxis
 from glasshouse.tensor import where as choose
+from glasshouse.tensor.standard import reduce
 from glasshouse.transforms import checkpoint
 
 __all__ = ["dice_loss", "focal_loss", "gaussian_nll_loss", "info_nce_loss", "label_smoothing_loss",
@@ -32,6 +34,7 @@ __all__ = ["dice_loss", "focal_loss", "gaussian_nll_loss", "info_nce_loss", "lab
            "sigmoid_focal_loss"]  # fmt: skip
 
 
+@rounded_once
 def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"):
     """(log var + (x - y)² / var) / 2 with var at least eps; `full` adds log(2π) / 2. Gradients do
     not see the limit eps.
@@ -61,6 +64,7 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
 
 
 @composed
+@rounded_once
 def poisson_nll_loss(input, target, log_input=True, full=False, eps=1e-8, reduction="mean"):
     """exp(x) - y x of the logarithm x of a rate, or x - y log(x + eps) of a rate x; `full` adds
     Stirling's y log y - y + log(2π y) / 2 where y > 1.
@@ -79,6 +83,7 @@ def poisson_nll_loss(input, target, log_input=True, full=False, eps=1e-8, reduct
     return reduced(loss, reduction)
 
 
+@rounded_once
 def label_smoothing_loss(input, target, smoothing=0.1, ignore_index=-100, reduction="mean"):
     """-(1 - ε) x[y] - ε mean(x) of log-probabilities x and class indices y; ignored ones give 0.
     For logits, `cross_entropy` takes `label_smoothing`.
@@ -99,6 +104,7 @@ def label_smoothing_loss(input, target, smoothing=0.1, ignore_index=-100, reduct
 
 
 @composed
+@rounded_once
 def sigmoid_focal_loss(input, target, alpha=0.25, gamma=2.0, reduction="mean"):
     """-αₜ (1 - pₜ)^γ log pₜ, where pₜ = σ(x) for y = 1 and 1 - σ(x) for y = 0, αₜ likewise of
     alpha; a negative alpha leaves αₜ out.

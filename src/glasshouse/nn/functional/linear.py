@@ -10,8 +10,9 @@ from glasshouse.nn.checks import bias_like, check_floating, check_same_dtype, re
 from glasshouse.ops.checks import check_integers
 from glasshouse.ops.index import gather, scatter_add, scatter_set
 from glasshouse.ops.movement import permute
-from glasshouse.tensor import abs, arange, matmul, matrix_transpose, reduce, zeros
+from glasshouse.tensor import abs, arange, matmul, matrix_transpose, zeros
 from glasshouse.tensor import where as choose
+from glasshouse.tensor.standard import reduce
 
 
 @composed

@@ -5,13 +5,15 @@ import numpy as np
 from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, OptionError, ShapeError
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, as_value, broadcast_values, cast, full, reshape
-from glasshouse.nn.checks import REDUCTIONS, check_floating, narrowed, widened
+from glasshouse.dispatch.wide import rounded_once, widened
+from glasshouse.nn.checks import REDUCTIONS, check_floating, narrowed
 from glasshouse.nn.functional.activation import exact_softplus
 from glasshouse.ops.checks import check_like, check_option
 from glasshouse.ops.index import gather
-from glasshouse.tensor import abs, arange, exp, log, reduce
+from glasshouse.tensor import abs, arange, exp, log
 from glasshouse.tensor import where as choose
-from glasshouse.tensor.softmax import shifted
+from glasshouse.tensor.standard import reduce
+from glasshouse.tensor.standard.softmax import shifted
 
 __all__ = ["binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy",
            "huber_loss", "kl_div", "l1_loss", "mse_loss", "nll_loss", "smooth_l1_loss"]  # fmt: skip
@@ -58,6 +60,7 @@ def check_weight(where: str, weight, shape) -> Value:
 
 
 @composed
+@rounded_once
 def mse_loss(input, target, reduction="mean", weight=None):
     """weight · (x - y)², the squared error; "mean" divides by the sum of the weights.
 
@@ -74,6 +77,7 @@ def mse_loss(input, target, reduction="mean", weight=None):
 
 
 @composed
+@rounded_once
 def l1_loss(input, target, reduction="mean", weight=None):
     """weight · |x - y|, the absolute error; "mean" divides by the sum of the weights.
 
@@ -85,6 +89,7 @@ def l1_loss(input, target, reduction="mean", weight=None):
 
 
 @composed
+@rounded_once
 def smooth_l1_loss(input, target, reduction="mean", beta=1.0):
     """(x - y)² / (2 beta) where |x - y| < beta, else |x - y| - beta / 2.
 
@@ -101,6 +106,7 @@ def smooth_l1_loss(input, target, reduction="mean", beta=1.0):
 
 
 @composed
+@rounded_once
 def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
     """(x - y)² / 2 where |x - y| < delta, else delta · (|x - y| - delta / 2); times weight.
 
@@ -139,6 +145,7 @@ def binary_cross_entropy(input, target, weight=None, reduction="mean"):
 
 
 @composed
+@rounded_once
 def entropy_of_two(x: Value, target: Value, zero: Value, weight, reduction: str) -> Value:
     loss = zero - (target * bounded_log(x) + (1 - target) * bounded_log(1 - x))
     return reduced(loss if weight is None else loss * weight, reduction)
@@ -152,6 +159,7 @@ def bounded_log(x: Value) -> Value:
 
 
 @composed
+@rounded_once
 def binary_cross_entropy_with_logits(input, target, weight=None, reduction="mean", pos_weight=None):
     """-weight · (pos_weight · y log σ(x) + (1 - y) log(1 - σ(x))) of logits x, without overflow.
     Computed as (1 - y) x + (1 + (pos_weight - 1) y) · softplus(-x).
@@ -169,6 +177,7 @@ def binary_cross_entropy_with_logits(input, target, weight=None, reduction="mean
 
 
 @composed
+@rounded_once
 def kl_div(input, target, reduction="mean", log_target=False):
     """target · (log target - x) of log-probabilities x; 0 where target is 0.
     `log_target` says that target holds logarithms too. "batchmean" divides the sum by the size of
@@ -248,7 +257,7 @@ def nll_loss(input, target, weight=None, ignore_index=-100, reduction="mean"):
     axis = class_axis("nll_loss", x)
     weight = check_class_weight("nll_loss", weight, x.shape[axis])
     picked, index, counts = pick_classes("nll_loss", x, axis, target, ignore_index)
-    return reduced_by_class(-picked, index, counts, weight, reduction)
+    return cast(reduced_by_class(-widened(picked), index, counts, weight, reduction), x.dtype)
 
 
 def reduced_by_class(loss, index, counts, weight, reduction):

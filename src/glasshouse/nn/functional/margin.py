@@ -3,15 +3,17 @@
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, as_value, broadcast_values, cast, reshape
+from glasshouse.dispatch.wide import rounded_once
 from glasshouse.nn.checks import REDUCTIONS, check_callable, check_floating
 from glasshouse.nn.functional.activation import exact_softplus, logsigmoid
 from glasshouse.nn.functional.distance import pairwise_distance
 from glasshouse.nn.functional.loss import check_class_weight, operands, pick_classes, reduced
 from glasshouse.ops.checks import check_option
 from glasshouse.ops.index import gather
-from glasshouse.tensor import arange, cumulative_sum, minimum, reduce, sqrt
+from glasshouse.tensor import arange, cumulative_sum, minimum, sqrt
 from glasshouse.tensor import where as choose
-from glasshouse.tensor.index import take_along_axis
+from glasshouse.tensor.standard import reduce
+from glasshouse.tensor.standard.index import take_along_axis
 
 __all__ = ["contrastive_loss", "cosine_embedding_loss", "hinge_embedding_loss",
            "margin_ranking_loss", "multi_margin_loss", "multilabel_margin_loss",
@@ -39,6 +41,7 @@ def signs(where: str, target, shape) -> Value:
 
 
 @composed
+@rounded_once
 def margin_ranking_loss(input1, input2, target, margin=0.0, reduction="mean"):
     """max(0, -y · (x1 - x2) + margin): y = 1 wants x1 above x2, y = -1 below.
 
@@ -56,6 +59,7 @@ def margin_ranking_loss(input1, input2, target, margin=0.0, reduction="mean"):
 
 
 @composed
+@rounded_once
 def hinge_embedding_loss(input, target, margin=1.0, reduction="mean"):
     """x where y = 1, max(0, margin - x) where y = -1: x is a distance.
 
@@ -69,6 +73,7 @@ def hinge_embedding_loss(input, target, margin=1.0, reduction="mean"):
 
 
 @composed
+@rounded_once
 def soft_margin_loss(input, target, reduction="mean"):
     """log(1 + exp(-y · x)) with y = 1 or -1, without overflow.
 
@@ -81,6 +86,7 @@ def soft_margin_loss(input, target, reduction="mean"):
 
 
 @composed
+@rounded_once
 def multilabel_soft_margin_loss(input, target, weight=None, reduction="mean"):
     """-mean over classes of weight · (y log σ(x) + (1 - y) log σ(-x)).
 
@@ -97,6 +103,7 @@ def multilabel_soft_margin_loss(input, target, weight=None, reduction="mean"):
     return reduced(reduce.mean(loss, axis=-1), reduction)
 
 
+@rounded_once
 def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, reduction="mean"):
     """Σ_{j ≠ y} weight[y] · max(0, margin - x[y] + x[j])^p / C of scores x and class indices y.
 
@@ -123,6 +130,7 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, reduction="me
     return reduced(reduce.sum(choose(others, loss, 0), axis=-1) / classes, reduction)
 
 
+@rounded_once
 def multilabel_margin_loss(input, target, reduction="mean"):
     """Σ_{y, j} max(0, 1 - x[y] + x[j]) / C over the labels y of a sample and all classes j that
     are none of them. A target lists the labels; -1 ends the list.
@@ -150,6 +158,7 @@ def multilabel_margin_loss(input, target, reduction="mean"):
 
 
 @composed
+@rounded_once
 def cosine_embedding_loss(input1, input2, target, margin=0.0, reduction="mean"):
     """1 - cos where y = 1, max(0, cos - margin) where y = -1.
 
@@ -170,6 +179,7 @@ def cosine_embedding_loss(input1, input2, target, margin=0.0, reduction="mean"):
 
 
 @composed
+@rounded_once
 def contrastive_loss(input1, input2, target, margin=1.0, reduction="mean"):
     """d² / 2 where y = 1, max(0, margin - d)² / 2 where y = -1, d = ‖x1 - x2‖.
 
@@ -199,6 +209,7 @@ def check_margin(where: str, margin) -> None:
 
 
 @composed
+@rounded_once
 def triplet_margin_loss(
     anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False, reduction="mean"
 ):
@@ -217,6 +228,7 @@ def triplet_margin_loss(
     return by_distance(where, (anchor, positive, negative), distance, margin, swap, reduction)
 
 
+@rounded_once
 def triplet_margin_with_distance_loss(
     anchor,
     positive,

@@ -9,8 +9,9 @@ from glasshouse.nn.functional.activation import dropout
 from glasshouse.nn.functional.attention import attend, attention_weights, causal_mask
 from glasshouse.nn.functional.linear import linear
 from glasshouse.ops.movement import pad, permute
-from glasshouse.tensor import concat, reduce, zeros
+from glasshouse.tensor import concat, zeros
 from glasshouse.tensor import where as choose
+from glasshouse.tensor.standard import reduce
 
 
 def projected(where: str, operands, packed, separate, bias, heads: int) -> list[Value]:

@@ -6,18 +6,14 @@ from glasshouse.autograd import no_grad
 from glasshouse.base import OptionError, ShapeError, check_shape
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, cast, full, reshape
-from glasshouse.nn.checks import (
-    check_divides,
-    check_floating,
-    check_ndim,
-    check_positive,
-    widened,
-)
+from glasshouse.dispatch.wide import rounded_once, widened
+from glasshouse.nn.checks import check_divides, check_floating, check_ndim, check_positive
 from glasshouse.nn.functional.pool import sum_windows
 from glasshouse.ops.checks import check_like
 from glasshouse.ops.collective import all_reduce
 from glasshouse.ops.movement import concatenate, pad
-from glasshouse.tensor import abs, finfo, maximum, reduce, sqrt
+from glasshouse.tensor import abs, finfo, maximum, sqrt
+from glasshouse.tensor.standard import reduce
 
 __all__ = ["batch_norm", "cosine_similarity", "cross_map_lrn2d", "group_norm", "instance_norm",
            "layer_norm", "local_response_norm", "normalize", "rms_norm"]  # fmt: skip
@@ -246,6 +242,7 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5, *, _where="g
 
 
 @composed
+@rounded_once
 def normalize(input, p=2.0, dim=1, eps=1e-12):
     """x / max(‖x‖ₚ, eps) along dim.
 
@@ -271,6 +268,7 @@ def norm(x: Value, p: float, axis, eps: float) -> Value:
 
 
 @composed
+@rounded_once
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     """x₁ · x₂ / (max(‖x₁‖, eps) · max(‖x₂‖, eps)) along dim, which is dropped.
 

@@ -12,7 +12,7 @@ from glasshouse.nn.functional.conv import check_extent
 from glasshouse.ops import movement, window
 from glasshouse.ops.checks import check_option, check_type
 from glasshouse.ops.index import gather
-from glasshouse.tensor.manipulate import permute_dims
+from glasshouse.tensor.standard.manipulate import permute_dims
 
 PAD_MODES = ("constant", "reflect", "replicate", "circular")
 

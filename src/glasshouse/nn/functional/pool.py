@@ -6,17 +6,21 @@ from inspect import signature
 from itertools import product
 from math import prod
 
+import numpy as np
+
 from glasshouse.base.errors import OptionError
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
-from glasshouse.nn.checks import int_tuple, widened
+from glasshouse.dispatch.wide import widened
+from glasshouse.nn.checks import check_number, int_tuple
 from glasshouse.nn.functional.axes import by_axes, spatial_input
 from glasshouse.nn.functional.conv import check_extent
 from glasshouse.ops import movement
 from glasshouse.ops.index import gather
 from glasshouse.ops.window import window_select
-from glasshouse.tensor import arange, reduce, take_along_axis
+from glasshouse.tensor import arange, take_along_axis
 from glasshouse.tensor import where as choose
+from glasshouse.tensor.standard import reduce
 
 __all__ = ["adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
            "adaptive_max_pool1d", "adaptive_max_pool1d_with_indices", "adaptive_max_pool2d",
@@ -24,6 +28,9 @@ __all__ = ["adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
            "adaptive_max_pool3d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d",
            "max_pool1d", "max_pool1d_with_indices", "max_pool2d", "max_pool2d_with_indices",
            "max_pool3d", "max_pool3d_with_indices"]  # fmt: skip
+
+
+LONG_WINDOW = 8  # elements; windows that are longer are not added up one by one
 
 
 @composed
@@ -38,7 +45,8 @@ def max_pool(
     ceil_mode=False,
     return_indices=False,
 ):
-    """The largest element of each window, the first where several are equal; NaN wins.
+    """The largest element of each window, the first where several are equal; NaN wins, and padding
+    never. A window of padding alone gives -∞ (the least integer), without a gradient, and place 0.
 
     With `return_indices`, also its place: the row-major index into the spatial axes. `stride` is
     the kernel size unless given; `ceil_mode` adds a last window that reaches over the edge.
@@ -47,14 +55,16 @@ def max_pool(
     Raises: OptionError for a padding above half the kernel; ShapeError for a kernel larger than the
         padded input.
     Source: Zhou & Chellappa 1988.
+    Dtypes: floats and integers.
     Shapes: (N, C, {s}) or (C, {s}) -> (N, C, {t}).
     """
-    x = spatial_input(where, n, input)
+    x = spatial_input(where, n, input, check_number)
     kernel, stride, padding = pool_options(where, n, kernel_size, stride, padding)
     dilation = int_tuple(where, "dilation", dilation, n, 1)
     widths = pool_widths(where, x.shape[-n:], kernel, stride, padding, dilation, ceil_mode)
-    keys = grow(x, widths, -float("inf"))
-    options = {"size": kernel, "stride": stride, "dilation": dilation}
+    least = int(np.iinfo(x.dtype.np).min) if x.dtype.is_integer else -float("inf")
+    keys = grow(x, widths, least)
+    options = {"size": kernel, "stride": stride, "dilation": dilation, "padding": widths}
     y = window_select(keys, keys, **options)
     if not return_indices:
         return y
@@ -133,11 +143,42 @@ def avg_pool(
 
 
 def sum_windows(x: Value, axis: int, k: int, stride: int) -> Value:
-    """Sums of windows of k elements along one axis, element by element: no window is written."""
+    """Sums of windows of k elements along one axis; no window is written. Short ones are added
+    element by element, long ones by a reduction, or by doubling where they overlap."""
     count = (x.shape[axis] - k) // stride + 1
-    ends = [first + (count - 1) * stride + 1 for first in range(k)]
-    parts = [movement.section(x, axis, i, end, stride) for i, end in enumerate(ends)]
+    if k > LONG_WINDOW and (count == 1 or stride >= k):
+        return sum_blocks(x, axis, k, k if count == 1 else stride, count)
+    reach = (count - 1) * stride + 1
+    if k <= LONG_WINDOW:
+        starts = [(x, first) for first in range(k)]
+    else:
+        starts = powers_of_two(x, axis, k)
+    parts = [movement.section(y, axis, first, first + reach, stride) for y, first in starts]
     return functools.reduce(operator.add, parts)
+
+
+def sum_blocks(x: Value, axis: int, k: int, stride: int, count: int) -> Value:
+    """Sums of the first k elements in each of `count` blocks of `stride` along one axis."""
+    lacking = max(0, count * stride - x.shape[axis])
+    x = grow(x, ((0, lacking), *((0, 0),) * (x.ndim - axis - 1)), 0)
+    x = movement.section(x, axis, 0, count * stride)
+    x = reshape(x, (*x.shape[:axis], count, stride, *x.shape[axis + 1 :]))
+    return reduce.sum(movement.section(x, axis + 1, 0, k), axis=axis + 1)
+
+
+def powers_of_two(x: Value, axis: int, k: int) -> list[tuple[Value, int]]:
+    """(sums of windows of a power of two, which of them counts first): windows of k elements are
+    theirs one behind another. Each power is two of the one before."""
+    parts, first, length = [], 0, 1
+    while length <= k:
+        if k & length:
+            parts.append((x, first))
+            first += length
+        n = x.shape[axis]
+        if 2 * length <= k:
+            x = movement.section(x, axis, 0, n - length) + movement.section(x, axis, length, n)
+        length *= 2
+    return parts
 
 
 def window_counts(size, k, s, p, count, include_pad) -> list[int]:

@@ -4,6 +4,7 @@ import math
 
 from glasshouse.base import ShapeError, float32
 from glasshouse.dispatch.value import Value, as_value, cast, reshape
+from glasshouse.dispatch.wide import rounded_once
 from glasshouse.nn.checks import check_floating, check_positive
 from glasshouse.tensor import abs, arange, asarray, concat, cos, exp, log, minimum, sin, stack
 from glasshouse.tensor import where as choose
@@ -44,6 +45,7 @@ def sinusoids(positions, features: int, base: float = BASE) -> Value:
     return reshape(both, (*at.shape[:-1], features))
 
 
+@rounded_once
 def rotate(input, positions, base: float = BASE, interleaved: bool = False) -> Value:
     """Pairs of features turned by the angles position / base^(2i / E).
     Feature i is paired with i + E/2, or, if `interleaved`, with the one beside it.

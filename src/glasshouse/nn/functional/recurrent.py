@@ -46,33 +46,44 @@ def elman_step(activation: Callable):
     return step
 
 
+def lstm_cell(gates: Value, c: Value) -> tuple:
+    """(h', c', its gates i, f, g, o) of an LSTM whose gates, before their functions, stand in this
+    order: c' = σ(f) c + σ(i) tanh(g), h' = σ(o) tanh(c')."""
+    i, f, g, o = split(gates, 4)
+    i, f, g, o = sigmoid(i), sigmoid(f), tanh(g), sigmoid(o)
+    c = f * c + i * g
+    return o * tanh(c), c, (i, f, g, o)
+
+
+def gru_cell(of_input: Value, of_state: Value, h: Value) -> tuple:
+    """(h', what makes it: r, z, n, hₙ) of a GRU, whose gates r, z, n stand in this order in what
+    input and state give to them: n = tanh(xₙ + σ(r) hₙ), h' = (1 - σ(z)) n + σ(z) h."""
+    r, z, n = split(of_input, 3)
+    own_r, own_z, own_n = split(of_state, 3)
+    r, z = sigmoid(r + own_r), sigmoid(z + own_z)
+    n = tanh(n + r * own_n)
+    return n + z * (h - n), (r, z, n, own_n)
+
+
 def lstm_step(state: tuple, gates: Value, weights: Weights) -> tuple:
-    """The next (h, c) of an LSTM, whose gates i, f, g, o stand in this order:
-    c' = σ(f) c + σ(i) tanh(g), h' = σ(o) tanh(c'), perhaps projected.
+    """The next (h, c) of an LSTM, h perhaps projected.
 
     Source: Hochreiter & Schmidhuber 1997; Sak et al. 2014, arXiv:1402.1128 (projection).
     """
     h, c = state
-    i, f, g, o = split(gates + from_state(h, weights), 4)
-    c = sigmoid(f) * c + sigmoid(i) * tanh(g)
-    h = sigmoid(o) * tanh(c)
+    h, c, _ = lstm_cell(gates + from_state(h, weights), c)
     if weights.projection is not None:
         h = matmul(h, matrix_transpose(weights.projection))
     return h, c
 
 
 def gru_step(state: tuple, gates: Value, weights: Weights) -> tuple:
-    """The next (h,) of a GRU, whose gates r, z, n stand in this order:
-    n = tanh(xₙ + σ(r) hₙ), h' = (1 - σ(z)) n + σ(z) h.
+    """The next (h,) of a GRU.
 
     Source: Cho et al. 2014, arXiv:1406.1078.
     """
     (h,) = state
-    r, z, n = split(gates, 3)
-    own_r, own_z, own_n = split(from_state(h, weights), 3)
-    update = sigmoid(z + own_z)
-    n = tanh(n + sigmoid(r + own_r) * own_n)
-    return (n + update * (h - n),)
+    return gru_cell(gates, from_state(h, weights), h)[:1]
 
 
 STEPS = {

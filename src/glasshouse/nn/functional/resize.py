@@ -12,12 +12,13 @@ import numpy as np
 
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
-from glasshouse.nn.checks import check_floating, int_tuple, widened
+from glasshouse.dispatch.value import Value, adopt, as_value, broadcast_to, cast, reshape
+from glasshouse.dispatch.wide import widened
+from glasshouse.nn.checks import check_floating, int_tuple
 from glasshouse.nn.functional.pool import adaptive_avg_pool
 from glasshouse.ops.checks import check_option
 from glasshouse.ops.index import gather
-from glasshouse.tensor import reduce
+from glasshouse.tensor.standard import reduce
 
 NEAREST = ("nearest", "nearest-exact")
 SPATIAL_AXES = {"linear": (1,), "bilinear": (2,), "trilinear": (3,), "bicubic": (2,)}
@@ -157,7 +158,7 @@ def nearest_places(axis: Axis, mode: str, spatial_ndim: int) -> np.ndarray:
 def taken_along(x: Value, place: int, axis: Axis, places: np.ndarray) -> Value:
     times = axis.new // axis.size
     if not np.array_equal(places, np.repeat(np.arange(axis.size), max(times, 1))):
-        return gather(x, as_value(places), axis=place)
+        return gather(x, adopt(places), axis=place)
     lead, rest = x.shape[: place + 1], x.shape[place + 1 :]
     x = broadcast_to(reshape(x, (*lead, 1, *rest)), (*lead, times, *rest))
     return reshape(x, (*lead[:-1], axis.new, *rest))
@@ -218,7 +219,7 @@ def weighted_along(x: Value, place: int, indices: np.ndarray, weights: np.ndarra
         taken = gather(x, as_value(indices), axis=place)  # (…, new, taps, …)
         return reduce.sum(taken * table(weights, x, behind), axis=place + 1)
     parts = [
-        gather(x, as_value(indices[:, k].copy()), axis=place) * table(weights[:, k], x, behind)
+        gather(x, adopt(indices[:, k].copy()), axis=place) * table(weights[:, k], x, behind)
         for k in range(count)
     ]
     return sum(parts[1:], parts[0])

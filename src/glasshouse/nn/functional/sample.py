@@ -8,7 +8,8 @@ import numpy as np
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, as_value, cast, full, reshape
-from glasshouse.nn.checks import check_floating, check_ndim, int_tuple, widened
+from glasshouse.dispatch.wide import widened
+from glasshouse.nn.checks import check_floating, check_ndim, int_tuple
 from glasshouse.nn.functional.axes import AXES
 from glasshouse.ops.checks import check_option
 from glasshouse.ops.index import gather

@@ -3,14 +3,16 @@
 from glasshouse.base import DTypeError, OptionError, ShapeError, int64
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
-from glasshouse.nn.checks import REDUCTIONS, check_floating, widened
+from glasshouse.dispatch.wide import widened
+from glasshouse.nn.checks import REDUCTIONS, check_floating
 from glasshouse.nn.functional.ctc import lengths
 from glasshouse.nn.functional.lattice import NEVER, over_time
 from glasshouse.nn.functional.loss import pick_classes, reduced
 from glasshouse.ops.checks import check_option
 from glasshouse.ops.movement import concatenate, pad
-from glasshouse.tensor import arange, exp, log, maximum, permute_dims, reduce
+from glasshouse.tensor import arange, exp, log, maximum, permute_dims
 from glasshouse.tensor import where as choose
+from glasshouse.tensor.standard import reduce
 
 
 def rnnt_loss(

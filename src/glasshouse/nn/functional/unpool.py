@@ -6,6 +6,7 @@ from numbers import Real
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
+from glasshouse.dispatch.wide import rounded_once
 from glasshouse.nn.checks import check_floating, int_tuple
 from glasshouse.nn.functional.activation import relu
 from glasshouse.nn.functional.axes import by_axes, spatial_input
@@ -18,11 +19,11 @@ from glasshouse.tensor import (
     floor,
     put_along_axis,
     random,
-    reduce,
     sign,
     take_along_axis,
     zeros,
 )
+from glasshouse.tensor.standard import reduce
 
 __all__ = ["fractional_max_pool2d", "fractional_max_pool2d_with_indices", "fractional_max_pool3d",
            "fractional_max_pool3d_with_indices", "lp_pool1d", "lp_pool2d", "lp_pool3d",
@@ -30,6 +31,7 @@ __all__ = ["fractional_max_pool2d", "fractional_max_pool2d_with_indices", "fract
 
 
 @composed
+@rounded_once
 def lp_pool(where, n, input, norm_type, kernel_size, stride=None, ceil_mode=False):
     """The p-th root of the sum of the p-th powers of each window, p = norm_type.
 

@@ -21,13 +21,13 @@ from glasshouse.tensor import (
     moveaxis,
     pad,
     random,
-    reduce,
     sqrt,
     tril,
     triu,
     zeros,
 )
 from glasshouse.tensor import where as choose
+from glasshouse.tensor.standard import reduce
 
 FIRST_ITERATIONS = 15  # of the power method when a spectral norm begins, as in PyTorch
 

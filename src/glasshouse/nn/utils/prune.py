@@ -11,7 +11,8 @@ from glasshouse.nn.utils.parametrizations import others
 from glasshouse.nn.utils.recomputed import Recomputed, check_parameter, recomputed_by
 from glasshouse.ops.checks import check_type
 from glasshouse.ops.index import scatter_set
-from glasshouse.tensor import abs, concat, linalg, ones_like, random, reduce, topk, zeros
+from glasshouse.tensor import abs, concat, linalg, ones_like, random, topk, zeros
+from glasshouse.tensor.standard import reduce
 
 TYPES = ("global", "structured", "unstructured")
 

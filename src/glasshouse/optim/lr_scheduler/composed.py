@@ -135,6 +135,8 @@ class ReduceLROnPlateau(LRScheduler):
     Raises: OptionError for options out of range.
     """
 
+    scaled = False  # it lowers the rates that are there
+
     def __init__(
         self,
         optimizer,
@@ -203,3 +205,8 @@ class ReduceLROnPlateau(LRScheduler):
     def state_dict(self):
         own = ("best", "num_bad_steps", "cooldown_left")
         return {**super().state_dict(), **{name: getattr(self, name) for name in own}}
+
+    def taken(self, own, state):
+        """PyTorch's best is infinite before the first metric."""
+        filled = super().taken(own, state)
+        return {**filled, "best": filled["best"] if math.isfinite(filled["best"]) else None}

@@ -1,9 +1,10 @@
-"""Fused kernels: elementwise primitives, movement and reductions, joined by `compile/fuse.py`."""
+"""Fused kernels: elementwise primitives, movement and reductions, which
+`compile/lowering/fuse.py` joins."""
 
-from glasshouse.compile.emit_c import emit
-from glasshouse.compile.emitted import EmittedStep
-from glasshouse.compile.lower import is_fusable
-from glasshouse.compile.lowerer import Claim, GraphUsers, Lowerer, StepDescription
+from glasshouse.compile.kernels.emit_c import emit
+from glasshouse.compile.lowering.lower import is_fusable
+from glasshouse.compile.lowering.lowerer import Claim, GraphUsers, Lowerer, StepDescription
+from glasshouse.compile.steps.emitted import EmittedStep
 from glasshouse.graph.graph import Node
 
 

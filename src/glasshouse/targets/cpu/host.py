@@ -1,9 +1,9 @@
 """Host steps: a card's reference, or a user's function, on NumPy arrays."""
 
-from glasshouse.compile.emitted import BufferPlace, EmittedStep, HostCall, MissingKernel
-from glasshouse.compile.lowerer import Claim, GraphUsers, Lowerer, StepDescription
-from glasshouse.compile.missing_kernels import is_empty, why_host
-from glasshouse.compile.work import REFERENCE
+from glasshouse.compile.lowering.lowerer import Claim, GraphUsers, Lowerer, StepDescription
+from glasshouse.compile.lowering.missing_kernels import is_empty, why_host
+from glasshouse.compile.steps.emitted import BufferPlace, EmittedStep, HostCall, MissingKernel
+from glasshouse.compile.steps.work import REFERENCE
 from glasshouse.graph.graph import Node
 
 

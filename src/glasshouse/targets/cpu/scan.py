@@ -12,9 +12,17 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from glasshouse.base import Spec, having, uint8
-from glasshouse.compile import toolchain
-from glasshouse.compile.code import ProgramCode, assemble
-from glasshouse.compile.emitted import (
+from glasshouse.compile.building import toolchain
+from glasshouse.compile.kernels.kernel_cache import CommonSizes
+from glasshouse.compile.kernels.loops import PARALLEL_WORK
+from glasshouse.compile.lowering.lowerer import Claim, GraphUsers, Lowerer, StepDescription
+from glasshouse.compile.lowering.missing_kernels import is_empty, missing_kernel
+from glasshouse.compile.lowering.target import Target, current_target
+from glasshouse.compile.planning.plan import ProgramPlan, rewritten
+from glasshouse.compile.planning.plan_memory import ALIGNMENT
+from glasshouse.compile.programs.code import ProgramCode, assemble
+from glasshouse.compile.programs.executable import NativeRunner, RunnerStep, bytes_of
+from glasshouse.compile.steps.emitted import (
     CKernel,
     EmittedStep,
     LoadedCall,
@@ -22,15 +30,7 @@ from glasshouse.compile.emitted import (
     NativeCall,
     StaleCode,
 )
-from glasshouse.compile.executable import NativeRunner, RunnerStep, bytes_of
-from glasshouse.compile.kernel_cache import CommonSizes
-from glasshouse.compile.loops import PARALLEL_WORK
-from glasshouse.compile.lowerer import Claim, GraphUsers, Lowerer, StepDescription
-from glasshouse.compile.missing_kernels import is_empty, missing_kernel
-from glasshouse.compile.plan import ProgramPlan, rewritten
-from glasshouse.compile.plan_memory import ALIGNMENT
-from glasshouse.compile.target import Target, current_target
-from glasshouse.compile.work import StepWork
+from glasshouse.compile.steps.work import StepWork
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.call import input_call
 from glasshouse.graph.graph import Graph, Node

@@ -1,11 +1,11 @@
 """Collectives: a step that starts one and a step that waits for its end, with others in between.
 
-The transport works beside other steps. `compile/overlap.py` moves the two steps apart; a value
-that nobody else reads is replaced where it lies."""
+The transport works beside other steps. `compile/planning/overlap.py` moves the two steps apart; a
+value that nobody else reads is replaced where it lies."""
 
-from glasshouse.compile.emitted import BufferPlace, CollectiveStep, EmittedStep
-from glasshouse.compile.lowerer import Claim, GraphUsers, Lowerer, StepDescription
-from glasshouse.compile.work import CollectiveKind
+from glasshouse.compile.lowering.lowerer import Claim, GraphUsers, Lowerer, StepDescription
+from glasshouse.compile.steps.emitted import BufferPlace, CollectiveStep, EmittedStep
+from glasshouse.compile.steps.work import CollectiveKind
 from glasshouse.graph.graph import Node
 from glasshouse.ops.collective import COLLECTIVES
 

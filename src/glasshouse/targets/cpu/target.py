@@ -1,25 +1,25 @@
 """The target `cpu`: which lowerers it has, in which order, and what its kernels are built with."""
 
 from glasshouse.base.flags import flags
-from glasshouse.compile.target import DefaultTarget, Target
-from glasshouse.targets.cpu.along_axis import ExtremeKernels, RunningSumKernels, SortKernels
-from glasshouse.targets.cpu.amx import NarrowProducts
-from glasshouse.targets.cpu.bf16x6 import SplitProducts
-from glasshouse.targets.cpu.bf16x6_convolutions import SplitConvolutions
-from glasshouse.targets.cpu.depthwise import DepthwiseConvolutions
+from glasshouse.compile.lowering.target import DefaultTarget, Target
 from glasshouse.targets.cpu.fused import FusedLowerer
 from glasshouse.targets.cpu.host import HostLowerer
-from glasshouse.targets.cpu.loop_products import LoopProducts
-from glasshouse.targets.cpu.onednn_convolutions import OnednnConvolutions
-from glasshouse.targets.cpu.onednn_products import OnednnProducts
+from glasshouse.targets.cpu.kernels.along_axis import ExtremeKernels, RunningSumKernels, SortKernels
+from glasshouse.targets.cpu.kernels.amx import NarrowProducts
+from glasshouse.targets.cpu.kernels.bf16x6 import SplitProducts
+from glasshouse.targets.cpu.kernels.bf16x6_convolutions import SplitConvolutions
+from glasshouse.targets.cpu.kernels.depthwise import DepthwiseConvolutions
+from glasshouse.targets.cpu.kernels.loop_products import LoopProducts
+from glasshouse.targets.cpu.kernels.scatter import ScatterKernels
+from glasshouse.targets.cpu.kernels.weight_gradients import WeightGradients
+from glasshouse.targets.cpu.kernels.widened_products import widened_products
+from glasshouse.targets.cpu.kernels.windows import WindowKernels
+from glasshouse.targets.cpu.kernels.winograd import WinogradConvolutions
+from glasshouse.targets.cpu.onednn.convolutions import OnednnConvolutions
+from glasshouse.targets.cpu.onednn.products import OnednnProducts
+from glasshouse.targets.cpu.onednn.symmetric_products import SymmetricProducts
 from glasshouse.targets.cpu.scan import LoopLowerer
-from glasshouse.targets.cpu.scatter import ScatterKernels
 from glasshouse.targets.cpu.start_wait import CollectiveLowerer
-from glasshouse.targets.cpu.symmetric_products import SymmetricProducts
-from glasshouse.targets.cpu.weight_gradients import WeightGradients
-from glasshouse.targets.cpu.widened_products import widened_products
-from glasshouse.targets.cpu.windows import WindowKernels
-from glasshouse.targets.cpu.winograd import WinogradConvolutions
 
 ALGORITHMS = ("winograd", "bf16x6", "amx")  # that flags switch off
 

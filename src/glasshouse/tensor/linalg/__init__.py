@@ -1,4 +1,8 @@
-"""Linear algebra: `gh.linalg`, the Array API's extension and what PyTorch has beside it."""
+"""Linear algebra: `gh.linalg`, the Array API's extension and what PyTorch has beside it.
+
+`standard` has the extension, `more` what PyTorch adds, `indefinite` factors of symmetric matrices
+that need not be positive definite. Stacks of matrices enter and leave. Read `standard`, then
+`more`."""
 
 from glasshouse.tensor.linalg.indefinite import ldl_factor, ldl_factor_ex, ldl_solve
 from glasshouse.tensor.linalg.more import *

@@ -7,15 +7,15 @@ from functools import partial
 import numpy as np
 
 from glasshouse.base import broadcast_shapes, int64
-from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast
+from glasshouse.dispatch.value import Value, adopt, as_value, broadcast_to, cast
 from glasshouse.ops import linalg as cards
 from glasshouse.ops.index import gather_along
-from glasshouse.tensor import elementwise
-from glasshouse.tensor.contract import promoted
-from glasshouse.tensor.creation import asarray, tril
 from glasshouse.tensor.linalg.more import checked, conj_transposed, transposed
 from glasshouse.tensor.linalg.standard import matrices, solve
-from glasshouse.tensor.search import result as named_result
+from glasshouse.tensor.standard import elementwise
+from glasshouse.tensor.standard.contract import promoted
+from glasshouse.tensor.standard.creation import asarray, tril
+from glasshouse.tensor.standard.search import result as named_result
 
 result = partial(named_result, module=__name__)
 LDLResult = result("LDLResult", "LD pivots", "L and D in one triangle, and the rows exchanged.")
@@ -50,8 +50,8 @@ def ldl_factor_ex(x, /, *, hermitian: bool = False, check_errors: bool = False) 
     pivots, info = np.zeros(x.shape[:-1], np.int32), np.zeros(lead, np.int32)
     for at in np.ndindex(*lead):
         packed[at], pivots[at], info[at] = factorised(packed[at], hermitian)
-    info = checked("ldl_factor_ex", asarray(info), check_errors)
-    return LDLExResult(asarray(packed), asarray(pivots), info)
+    info = checked("ldl_factor_ex", adopt(info), check_errors)
+    return LDLExResult(adopt(packed), adopt(pivots), info)
 
 
 def factorised(lower: np.ndarray, hermitian: bool):

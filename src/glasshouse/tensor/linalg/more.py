@@ -14,13 +14,13 @@ from glasshouse.ops import linalg as cards
 from glasshouse.ops.compare import where
 from glasshouse.ops.create import iota
 from glasshouse.ops.index import gather_along
-from glasshouse.tensor import elementwise, reduce
-from glasshouse.tensor.contract import matmul, promoted
-from glasshouse.tensor.creation import eye
 from glasshouse.tensor.linalg import standard
 from glasshouse.tensor.linalg.standard import cholesky as cholesky_of
-from glasshouse.tensor.manipulate import concat, moveaxis, stack
-from glasshouse.tensor.search import result as named_result
+from glasshouse.tensor.standard import elementwise, reduce
+from glasshouse.tensor.standard.contract import matmul, promoted
+from glasshouse.tensor.standard.creation import eye
+from glasshouse.tensor.standard.manipulate import concat, moveaxis, stack
+from glasshouse.tensor.standard.search import result as named_result
 
 __all__ = ["cholesky_ex", "cond", "eig", "eigvals", "householder_product", "inv_ex", "lu_factor",
            "lu_factor_ex", "lu_solve", "matrix_exp", "multi_dot", "solve_ex", "tensorinv",

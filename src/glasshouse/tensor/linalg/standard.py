@@ -8,24 +8,31 @@ from glasshouse.base.shape import broadcast_shapes, check_axes, check_axis, drop
 from glasshouse.dispatch import Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.dispatch import value as values
 from glasshouse.dispatch.spelling import takes_names_of_pytorch
+from glasshouse.dispatch.wide import rounded_once
 from glasshouse.ops import linalg as cards
 from glasshouse.ops.checks import check_matrices, check_option
 from glasshouse.ops.compare import where
 from glasshouse.ops.contract import adjoint
 from glasshouse.ops.index import gather_along
 from glasshouse.ops.movement import section
-from glasshouse.tensor import elementwise, reduce
-from glasshouse.tensor.contract import matmul, matrix_transpose, outer, promoted, tensordot, vecdot
-from glasshouse.tensor.creation import eye, triu
-from glasshouse.tensor.manipulate import moveaxis, stack, unstack
-from glasshouse.tensor.namespace import finfo
-from glasshouse.tensor.search import argsort, result
+from glasshouse.tensor.standard import elementwise, reduce
+from glasshouse.tensor.standard.contract import (
+    matmul,
+    matrix_transpose,
+    outer,
+    promoted,
+    tensordot,
+    vecdot,
+)
+from glasshouse.tensor.standard.creation import eye, triu
+from glasshouse.tensor.standard.manipulate import moveaxis, stack, unstack
+from glasshouse.tensor.standard.namespace import finfo
+from glasshouse.tensor.standard.search import argsort, result
 
 __all__ = ["cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "lu",
            "matmul", "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "norm",
            "outer", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals",
            "tensordot", "trace", "vecdot", "vector_norm"]  # fmt: skip
-
 
 result = partial(result, module=__name__)
 VALUES = "Ascending values; vectors as columns."
@@ -34,11 +41,8 @@ QRResult = result("QRResult", "Q R", "An orthonormal Q and an upper triangular R
 SlogdetResult = result("SlogdetResult", "sign logabsdet", "The determinant: sign · exp(logabsdet).")
 SVDResult = result("SVDResult", "U S Vh", "Left vectors, descending values, right vectors as rows.")
 LUResult = result("LUResult", "permutation L U", "The input's rows in this order are L @ U.")
-LstsqResult = result(
-    "LstsqResult",
-    "solution residuals rank singular_values",
-    "The solution, and the squared residuals by column.",
-)
+BY_COLUMN = "The solution, and the squared residuals by column."
+LstsqResult = result("LstsqResult", "solution residuals rank singular_values", BY_COLUMN)
 
 
 def stacked(where_: str, x, square: bool = False) -> Value:
@@ -360,6 +364,7 @@ def matrix_power(x, n: int, /):
 
 
 @takes_names_of_pytorch
+@rounded_once
 def cross(x1, x2, /, *, axis: int = -1):
     """The cross product of vectors along `axis`.
 
@@ -377,6 +382,7 @@ def cross(x1, x2, /, *, axis: int = -1):
 
 
 @takes_names_of_pytorch
+@rounded_once
 def vector_norm(x, /, ord=2, axis=None, keepdims: bool = False):
     """The norm (Σ |x|^ord)^(1/ord); inf and -inf give the extremes, 0 counts what is not 0.
 
@@ -441,8 +447,14 @@ def matrix_norm(x, /, ord="fro", axis=(-2, -1), keepdims: bool = False):
     elif abs(ord) == 2:
         out = extreme(svdvals(x), ord)
     else:
-        out = extreme(reduce.sum(elementwise.abs(x), axis=-2 if abs(ord) == 1 else -1), ord)
+        out = largest_line(x, ord)
     return reshape(out, (*out.shape, 1, 1)) if keepdims else out
+
+
+@rounded_once
+def largest_line(x: Value, ord) -> Value:
+    """The largest (or smallest) sum of magnitudes of a column or a row."""
+    return extreme(reduce.sum(elementwise.abs(x), axis=-2 if abs(ord) == 1 else -1), ord)
 
 
 def extreme(x: Value, ord) -> Value:

@@ -7,7 +7,7 @@ from glasshouse.nn.functional.conv import on_batch
 from glasshouse.ops.contract import conv, conv_data_grad, conv_weight_grad
 from glasshouse.torch.aten.movement import slice_
 from glasshouse.torch.aten.shape import reshape, spread
-from glasshouse.torch.table import aten
+from glasshouse.torch.aten.table import aten
 
 
 def options_of(w: Value, stride, padding, dilation, groups: int) -> dict:

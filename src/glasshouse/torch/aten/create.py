@@ -1,14 +1,12 @@
 """Operators that make tensors of numbers alone."""
 
-from math import ceil
-
 import torch
 
 import glasshouse as gh
 from glasshouse.base import as_dtype
 from glasshouse.dispatch.value import cast, full
-from glasshouse.torch.dtypes import FROM_TORCH
-from glasshouse.torch.table import aten
+from glasshouse.torch.aten.table import aten
+from glasshouse.torch.tensors.dtypes import FROM_TORCH
 
 
 def dtype_of(dtype, *numbers):
@@ -100,18 +98,18 @@ def arange(end, **options):
 def arange_from(start, end, step=1, dtype=None, **_):
     wanted = dtype_of(dtype, start, end, step)
     if wanted.is_integer or not any(isinstance(n, float) for n in (start, end, step)):
-        return cast(arange_of_integers(start, end, step, wanted), wanted)
+        return cast(arange_of_integers(start, end, step, dtype), wanted)
     return gh.arange(start, end, step, dtype=wanted)
 
 
-def arange_of_integers(start, end, step, wanted):
-    """Start and step are cut to integers. Of int64 so is the end; for other dtypes the length is
-    that of the range before it is cut."""
-    length = ceil((end - start) / step)
+def arange_of_integers(start, end, step, dtype):
+    """Start and step are cut to integers. The length is PyTorch's: up to 2.13 that of int64 comes
+    from numbers that are cut, since 2.14 from those that the call has."""
+    length = torch.arange(start, end, step, dtype=dtype, device="meta").shape[0]
     start, step = int(start), int(step)
-    if wanted.name != "int64":
-        end = start + length * step
-    return gh.arange(start, int(end), step, dtype=as_dtype("int64"))
+    if step == 0:
+        return full((length,), start, as_dtype("int64"))
+    return gh.arange(start, start + length * step, step, dtype=as_dtype("int64"))
 
 
 @aten("eye")

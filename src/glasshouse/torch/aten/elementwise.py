@@ -6,10 +6,10 @@ import glasshouse as gh
 from glasshouse import nn
 from glasshouse.base import as_dtype
 from glasshouse.dispatch import Value, cast, full, primitives
-from glasshouse.ops.elementwise import remainder
+from glasshouse.nn.functional.activation import scaled_elu
 from glasshouse.torch.aten.shape import typed
-from glasshouse.torch.dtypes import FROM_TORCH
-from glasshouse.torch.table import DEFAULT, KEEP, TO_BOOL, TO_FLOAT, aten
+from glasshouse.torch.aten.table import DEFAULT, KEEP, TO_BOOL, TO_FLOAT, aten
+from glasshouse.torch.tensors.dtypes import FROM_TORCH
 
 functional = nn.functional
 
@@ -76,9 +76,7 @@ def divide_rounded(x, y, rounding_mode=None):
     x, y = divided_by(x, y)
     if rounding_mode == "floor":
         return floor_quotient(x, y)
-    if x.dtype.is_floating:
-        return gh.trunc(x / y)
-    return (x - signed_remainder(x, y)) // y
+    return gh.div(x, y, rounding_mode=rounding_mode)
 
 
 def floor_quotient(x, y):
@@ -100,22 +98,12 @@ def floor_divide(x, y):
 
 @aten("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor", promotion=DEFAULT)
 def modulo(x, y):
-    x, y = divided_by(x, y)
-    return x % y
+    return gh.remainder(*divided_by(x, y))
 
 
 @aten("fmod.Tensor", "fmod.Scalar", promotion=DEFAULT)
 def fmod(x, y):
-    return signed_remainder(*divided_by(x, y))
-
-
-def signed_remainder(x, y):
-    """The remainder with the sign of x."""
-    x, y = gh.broadcast_arrays(x, y)
-    if x.dtype.kind == "uint":
-        return x % y
-    rest = remainder(gh.abs(x), gh.abs(y))
-    return gh.copysign(rest, x) if x.dtype.is_floating else gh.where(x < 0, -rest, rest)
+    return gh.fmod(*divided_by(x, y))
 
 
 @aten("neg", promotion=KEEP)
@@ -221,28 +209,24 @@ compare("gt", lambda x, y: x > y)
 compare("ge", lambda x, y: x >= y)
 
 
-def truth(x: Value) -> Value:
-    return x if x.dtype.is_bool else x != 0
-
-
 @aten("logical_and", promotion=TO_BOOL)
 def logical_and(x, y):
-    return truth(x) & truth(y)
+    return gh.logical_and(x, y)
 
 
 @aten("logical_or", promotion=TO_BOOL)
 def logical_or(x, y):
-    return truth(x) | truth(y)
+    return gh.logical_or(x, y)
 
 
 @aten("logical_xor", promotion=TO_BOOL)
 def logical_xor(x, y):
-    return truth(x) ^ truth(y)
+    return gh.logical_xor(x, y)
 
 
 @aten("logical_not", promotion=TO_BOOL)
 def logical_not(x):
-    return ~truth(x)
+    return gh.logical_not(x)
 
 
 @aten("bitwise_and.Tensor", "bitwise_and.Scalar", promotion=KEEP)
@@ -303,6 +287,7 @@ for name in (
 ).split():
     function_of_one(name, getattr(gh, name))
 function_of_one("sigmoid", functional.sigmoid)
+function_of_one("erfc", gh.special.erfc)
 function_of_one("abs", gh.abs, KEEP)
 for name in ("ceil", "floor", "round", "trunc", "square"):
     function_of_one(name, getattr(gh, name), KEEP)
@@ -314,11 +299,6 @@ def sign(x):
     """PyTorch's sign of NaN is 0."""
     signs = gh.sign(x)
     return gh.where(gh.isnan(x), full((), 0, x.dtype), signs) if x.dtype.is_floating else signs
-
-
-@aten("erfc", promotion=TO_FLOAT)
-def erfc(x):
-    return 1 - gh.erf(x)
 
 
 @aten("atan2", promotion=TO_FLOAT)
@@ -336,7 +316,7 @@ def logaddexp(x, y):
 
 @aten("relu", promotion=KEEP)
 def relu(x):
-    return gh.where(x <= 0, full((), 0, x.dtype), x)
+    return functional.relu(x)
 
 
 @aten("threshold_backward", promotion=DEFAULT)
@@ -364,7 +344,7 @@ def gelu_backward(g, x, approximate="none"):
 
 @aten("silu", promotion=DEFAULT)
 def silu(x):
-    return x * functional.sigmoid(x)
+    return functional.silu(x)
 
 
 @aten("silu_backward", promotion=DEFAULT)
@@ -375,17 +355,17 @@ def silu_backward(g, x):
 
 @aten("sigmoid_backward", promotion=DEFAULT)
 def sigmoid_backward(g, y):
-    return g * y * (1 - y)
+    return g * gh.conj(y * (1 - y))
 
 
 @aten("tanh_backward", promotion=DEFAULT)
 def tanh_backward(g, y):
-    return g * (1 - y * y)
+    return g * gh.conj(1 - y * y)
 
 
 @aten("leaky_relu", promotion=DEFAULT)
 def leaky_relu(x, negative_slope=0.01):
-    return gh.where(x > 0, x, x * negative_slope)
+    return functional.leaky_relu(x, negative_slope)
 
 
 @aten("leaky_relu_backward", promotion=DEFAULT)
@@ -395,7 +375,7 @@ def leaky_relu_backward(g, x, negative_slope, self_is_result):
 
 @aten("elu", promotion=DEFAULT)
 def elu(x, alpha=1, scale=1, input_scale=1):
-    return gh.where(x > 0, x * scale, gh.expm1(x * input_scale) * (alpha * scale))
+    return scaled_elu(x, alpha, scale, input_scale)
 
 
 @aten("elu_backward", promotion=DEFAULT)
@@ -420,7 +400,7 @@ def hardtanh_backward(g, x, min_val, max_val):
 
 @aten("hardsigmoid", promotion=DEFAULT)
 def hardsigmoid(x):
-    return clamp(x + 3, 0, 6) / 6
+    return functional.hardsigmoid(x)
 
 
 @aten("hardsigmoid_backward", promotion=DEFAULT)
@@ -430,7 +410,7 @@ def hardsigmoid_backward(g, x):
 
 @aten("hardswish", promotion=DEFAULT)
 def hardswish(x):
-    return x * clamp(x + 3, 0, 6) / 6
+    return functional.hardswish(x)
 
 
 @aten("hardswish_backward", promotion=DEFAULT)
@@ -441,8 +421,7 @@ def hardswish_backward(g, x):
 
 @aten("softplus", promotion=DEFAULT)
 def softplus(x, beta=1, threshold=20):
-    scaled = x * beta
-    return gh.where(scaled > threshold, x, gh.log1p(gh.exp(scaled)) / beta)
+    return functional.softplus(x, beta, threshold)
 
 
 @aten("softplus_backward", promotion=DEFAULT)
@@ -453,7 +432,7 @@ def softplus_backward(g, x, beta, threshold):
 
 @aten("mish", promotion=DEFAULT)
 def mish(x):
-    return x * gh.tanh(softplus(x))
+    return functional.mish(x)
 
 
 @aten("log_sigmoid_forward")

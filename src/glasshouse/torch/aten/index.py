@@ -9,7 +9,7 @@ from glasshouse.ops.index import gather_along
 from glasshouse.ops.movement import permute
 from glasshouse.torch.aten.reduce import wide
 from glasshouse.torch.aten.shape import axis_of, reshape, typed
-from glasshouse.torch.table import aten
+from glasshouse.torch.aten.table import aten
 
 INT64 = as_dtype("int64")
 
@@ -49,7 +49,8 @@ def index_select(x, axis, indices):
 def gather(x, axis, indices, sparse_grad=False):
     """Elements along one axis; indices may be shorter than x along the others."""
     if x.ndim == 0:
-        return gh.broadcast_to(x, indices.shape)
+        rows = refusable(indices, 1, 1)
+        return reshape(primitives["gather"](reshape(x, (1,)), rows, axis=0), indices.shape)
     axis = axis % x.ndim
     lines = cut_to(x, indices.shape, axis)
     return gather_along(lines, refusable(indices, x.shape[axis], lines.size), axis)
@@ -284,7 +285,10 @@ def scattered_extreme(x, axis: int, indices, source, largest: bool, include_self
     source = cut_to(reshape(source, source.shape or (1,)), indices.shape, -1)
     places = flat_places(whole, axis_of(axis, whole.ndim), indices)
     values = reshape(cast(source, x.dtype), (places.size,))
-    values, order = primitives["sort"](values, axis=0, descending=not largest)
+    backwards = not largest and not values.dtype.is_floating  # else by -x, where NaN stays last
+    key = values if largest or backwards else -values
+    _, order = primitives["sort"](key, axis=0, descending=backwards)
+    values = primitives["gather"](values, order, axis=0)
     places = primitives["gather"](places, order, axis=0)
     flat = reshape(x, (x.size,))
     written = primitives["scatter_set"](flat, places, values, axis=0)

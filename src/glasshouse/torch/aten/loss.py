@@ -7,7 +7,7 @@ from glasshouse.dispatch.value import cast, full
 from glasshouse.torch.aten.index import gather, rows_of
 from glasshouse.torch.aten.reduce import wide
 from glasshouse.torch.aten.shape import reshape
-from glasshouse.torch.table import DEFAULT, aten
+from glasshouse.torch.aten.table import DEFAULT, aten
 
 INT64 = as_dtype("int64")
 NONE, MEAN, SUM = range(3)  # PyTorch's numbers of reductions

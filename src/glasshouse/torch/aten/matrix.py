@@ -14,7 +14,7 @@ from glasshouse.nn.functional.blocks import blocks_of, by_rows, rows_of_mask
 from glasshouse.ops.contract import matmul
 from glasshouse.torch.aten.reduce import wide
 from glasshouse.torch.aten.shape import reshape
-from glasshouse.torch.table import aten
+from glasshouse.torch.aten.table import aten
 
 INT64 = as_dtype("int64")
 PART = 128  # queries of causal attention that see as many keys
@@ -163,8 +163,9 @@ def scaling_of(q: Value, scale) -> float:
 
 def scores_of(q: Value, k: Value, mask, is_causal: bool, scale: float, start=0) -> Value:
     """q k' · scale, with what is masked at -inf or added to: (..., L, S); `start` is the number of
-    the first query."""
-    scores = wide(matmul(q * scale, transposed(k)))
+    the first query. They are never narrow: rounding one of 100 to bfloat16 changes its exponential
+    by up to a quarter."""
+    scores = matmul(wide(q) * scale, wide(transposed(k)))
     if mask is not None and mask.dtype.is_bool:
         scores = gh.where(mask, scores, full((), -math.inf, scores.dtype))
     elif mask is not None:
@@ -305,7 +306,7 @@ def pulled(g, q, sums, inner, k, v, mask, is_causal: bool, scale: float, start=0
         scores = scores_of(q, k, mask, is_causal, scale, start)
     weights = gh.exp(scores - sums)
     grad_v = matmul(transposed(cast(weights, q.dtype)), g)
-    grad_weights = wide(matmul(g, transposed(v)))
+    grad_weights = matmul(wide(g), wide(transposed(v)))  # nearly as large as `inner`
     grad_scores = cast(weights * (grad_weights - inner) * scale, q.dtype)
     return matmul(grad_scores, k), matmul(transposed(grad_scores), q), grad_v
 

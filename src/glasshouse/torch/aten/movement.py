@@ -6,7 +6,7 @@ from glasshouse.dispatch import Value, cast, full, primitives
 from glasshouse.ops.movement import flip, pad, permute, section
 from glasshouse.ops.window import fold, windows
 from glasshouse.torch.aten.shape import axis_of, reshape, typed
-from glasshouse.torch.table import aten
+from glasshouse.torch.aten.table import aten
 
 
 @aten("view", "_unsafe_view", "reshape", "_reshape_alias")
@@ -253,12 +253,15 @@ def unfold(x, axis, size, step):
 
 @aten("unfold_backward")
 def unfold_backward(g, sizes, axis, size, step):
-    """Every slice added where it was taken."""
+    """Every slice added where it was taken; slices that are the same for several may be there
+    once."""
     if g.size == 0:
         return full(tuple(sizes), 0, g.dtype)
     if not sizes:
         return reshape(g, ())
     axis %= len(sizes)
+    count = (sizes[axis] - size) // step + 1
+    g = gh.broadcast_to(g, (*sizes[:axis], count, *sizes[axis + 1 :], size))
     cut = gh.moveaxis(g, axis, -2)
     added = fold(cut, shape=(sizes[axis],), stride=(step,), dilation=(1,))
     return gh.moveaxis(added, -1, axis)

@@ -6,7 +6,7 @@ from glasshouse.dispatch.value import Value, cast, full
 from glasshouse.nn.functional.norm import moments
 from glasshouse.torch.aten.reduce import wide
 from glasshouse.torch.aten.shape import reshape
-from glasshouse.torch.table import aten
+from glasshouse.torch.aten.table import aten
 
 FLOAT64 = as_dtype("float64")  # of numbers that each stand for a whole channel, as in eager
 

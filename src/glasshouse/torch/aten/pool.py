@@ -4,7 +4,7 @@ from glasshouse import nn
 from glasshouse.dispatch.value import Value, full
 from glasshouse.nn.functional import resize as resizing
 from glasshouse.torch.aten.shape import spread
-from glasshouse.torch.table import aten
+from glasshouse.torch.aten.table import aten
 from glasshouse.transforms import vjp
 
 functional = nn.functional

@@ -4,9 +4,9 @@ from glasshouse.base import as_dtype
 from glasshouse.dispatch import Value, cast, full, primitives
 from glasshouse.tensor import random
 from glasshouse.torch.aten.create import dtype_of
-from glasshouse.torch.draws import generator
-from glasshouse.torch.dtypes import FROM_TORCH
-from glasshouse.torch.table import aten
+from glasshouse.torch.aten.draws import generator
+from glasshouse.torch.aten.table import aten
+from glasshouse.torch.tensors.dtypes import FROM_TORCH
 
 FLOAT32 = as_dtype("float32")
 

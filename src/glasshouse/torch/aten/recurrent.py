@@ -1,14 +1,13 @@
-"""Loops of recurrent layers: the operators of `torch/recurrent.py`."""
+"""Loops of recurrent layers: the operators of `torch/aten/recurrent_operators.py`."""
 
 import glasshouse as gh
 from glasshouse.dispatch.value import cast
 from glasshouse.nn.functional.activation import relu as rectified
-from glasshouse.nn.functional.activation import sigmoid
-from glasshouse.nn.functional.recurrent import split
+from glasshouse.nn.functional.recurrent import gru_cell, lstm_cell
 from glasshouse.ops.contract import matmul
 from glasshouse.tensor import matrix_transpose, tanh
 from glasshouse.torch.aten.reduce import wide as widened
-from glasshouse.torch.table import aten
+from glasshouse.torch.aten.table import aten
 from glasshouse.transforms.scan import scan
 
 
@@ -27,14 +26,12 @@ def before_steps(outputs, first, reverse: bool):
 def lstm_loop(gates, h, c, weight, projection, reverse):
     def step(state, given):
         h, wide = state
-        i, f, g, o = split(widened(given) + product(h, matrix_transpose(weight)), 4)
-        i, f, g, o = sigmoid(i), sigmoid(f), tanh(g), sigmoid(o)
-        wide = f * wide + i * g
-        output = o * tanh(wide)
+        gates_now = widened(given) + product(h, matrix_transpose(weight))
+        output, wide, own = lstm_cell(gates_now, wide)
         if projection is not None:
             output = product(output, matrix_transpose(projection))
         h = cast(output, h.dtype)
-        return (h, wide), (h, cast(wide, c.dtype), *(cast(x, gates.dtype) for x in (i, f, g, o)))
+        return (h, wide), (h, cast(wide, c.dtype), *(cast(x, gates.dtype) for x in own))
 
     return list(scan(step, (h, widened(c)), gates, reverse=reverse)[1])
 
@@ -77,13 +74,9 @@ def lstm_loop_backward(grad_outputs, grad_cells, stacks, c, weight, projection, 
 def gru_loop(gates, h, weight, bias, reverse):
     def step(wide, given):
         of_state = matmul(cast(wide, weight.dtype), matrix_transpose(weight))
-        of_state = split(widened(of_state if bias is None else of_state + bias), 3)
-        of_input = split(widened(given), 3)
-        r, z = (sigmoid(x + y) for x, y in zip(of_input[:2], of_state[:2], strict=True))
-        n = tanh(of_input[2] + r * of_state[2])
-        wide = n + z * (wide - n)
-        kept = (cast(x, gates.dtype) for x in (r, z, n, of_state[2]))
-        return wide, (cast(wide, h.dtype), *kept)
+        of_state = widened(of_state if bias is None else of_state + bias)
+        wide, own = gru_cell(widened(given), of_state, wide)
+        return wide, (cast(wide, h.dtype), *(cast(x, gates.dtype) for x in own))
 
     return list(scan(step, widened(h), gates, reverse=reverse)[1])
 

@@ -3,10 +3,9 @@
 import glasshouse as gh
 from glasshouse.base import as_dtype
 from glasshouse.dispatch import Value, cast, full, primitives
-from glasshouse.torch.aten.elementwise import truth
 from glasshouse.torch.aten.shape import axis_of, reshape
-from glasshouse.torch.dtypes import FROM_TORCH
-from glasshouse.torch.table import aten
+from glasshouse.torch.aten.table import aten
+from glasshouse.torch.tensors.dtypes import FROM_TORCH
 
 FLOAT32, INT64 = as_dtype("float32"), as_dtype("int64")
 
@@ -111,12 +110,19 @@ def min_all(x):
 
 @aten("argmax")
 def argmax(x, axis=None, keepdim=False):
-    return positioned(gh.argmax, x, axis, keepdim)
+    return positioned(gh.argmax, not_bool(x), axis, keepdim)
 
 
 @aten("argmin")
 def argmin(x, axis=None, keepdim=False):
-    return positioned(gh.argmin, x, axis, keepdim)
+    return positioned(gh.argmin, not_bool(x), axis, keepdim)
+
+
+def not_bool(x: Value) -> Value:
+    """x; PyTorch itself says that it takes no booleans."""
+    if x.dtype.is_bool:
+        raise NotImplementedError
+    return x
 
 
 def positioned(function, x: Value, axis, keepdim: bool) -> Value:
@@ -130,23 +136,23 @@ def positioned(function, x: Value, axis, keepdim: bool) -> Value:
 
 @aten("max.dim")
 def max_along(x, axis, keepdim=False):
-    return amax(x, axis, keepdim), argmax(x, axis, keepdim)
+    return amax(x, axis, keepdim), positioned(gh.argmax, x, axis, keepdim)
 
 
 @aten("min.dim")
 def min_along(x, axis, keepdim=False):
-    return amin(x, axis, keepdim), argmin(x, axis, keepdim)
+    return amin(x, axis, keepdim), positioned(gh.argmin, x, axis, keepdim)
 
 
 @aten("any.default", "any.dim", "any.dims")
 def any_(x, axes=None, keepdim=False):
-    truths = reduced(gh.any, truth(x), axes, keepdim)
+    truths = reduced(gh.any, x, axes, keepdim)
     return cast(truths, x.dtype) if x.dtype.name == "uint8" else truths
 
 
 @aten("all.default", "all.dim", "all.dims", "_is_all_true.default")
 def all_(x, axes=None, keepdim=False):
-    truths = reduced(gh.all, truth(x), axes, keepdim)
+    truths = reduced(gh.all, x, axes, keepdim)
     return cast(truths, x.dtype) if x.dtype.name == "uint8" else truths
 
 
@@ -195,14 +201,9 @@ def sort(x, *args, stable=None, dim=-1, descending=False):
 def sorted_along(x: Value, axis: int, descending: bool, count: int | None = None):
     """(x sorted along an axis, places), the first `count` of them: NaN is the largest, equal
     elements keep their order."""
-    size = x.shape[axis]
-    kept = size if count is None else count
-    if not (descending and x.dtype.is_floating):
-        pair = primitives["sort"](x, axis=axis, descending=descending)
-        return tuple(y[along(axis, 0, kept)] for y in pair)
-    pair = primitives["sort"](gh.flip(x, axis=axis), axis=axis, descending=False)
-    values, places = (gh.flip(y[along(axis, size - kept, size)], axis=axis) for y in pair)
-    return values, size - 1 - places
+    kept = x.shape[axis] if count is None else count
+    pair = primitives["sort"](x, axis=axis, descending=descending)
+    return tuple(y[along(axis, 0, kept)] for y in pair)
 
 
 def along(axis: int, start: int, stop: int) -> tuple[slice, ...]:

@@ -1,7 +1,7 @@
 """Images read at places that are given as numbers, and the gradients of that."""
 
 from glasshouse.nn.functional.sample import OUTSIDE, SAMPLE_MODES, grid_sample
-from glasshouse.torch.table import aten
+from glasshouse.torch.aten.table import aten
 from glasshouse.transforms import vjp
 
 

@@ -1,0 +1,251 @@
+"""Measuring this machine: rates of kernels (`machine.py`), and what Python takes beside them.
+
+Python's costs are found on training steps of small synthetic networks, each of which has much of
+one thing: calls, nodes, parameters, or runs of Programs. What Python does in each is counted as in
+an analysis, its time is the thread's processor time without that of kernels, and the costs are
+those that explain the times best. Whole steps are measured, for a function that is called in a
+tight loop takes half the time that it takes among others."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from statistics import median
+from time import thread_time_ns
+from typing import Any
+
+import numpy as np
+
+from glasshouse import nn, optim
+from glasshouse.analyze.host import HostWork
+from glasshouse.analyze.machine import CPU2, HOST_COSTS, REPEATS, MachineProfile, calibrate_kernels
+from glasshouse.analyze.step import TrainingStep
+from glasshouse.base.flags import flags
+from glasshouse.compile.planning.plan import SMALL_BYTES
+from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch.watch import ProgramRun, Watcher
+from glasshouse.nn import functional as F
+from glasshouse.tensor import asarray, exp, mean, sin, sqrt, stack, sum, tanh, where
+from glasshouse.tensor.standard import creation
+
+ROUNDS, SMOKE_ROUNDS = 40, 3  # in which the steps take turns, of which the medians count
+SWEPT = np.empty(1 << 23, np.uint8)  # what kernels move in a step of a small model, about
+WARM_STEPS = 4  # until all is compiled, and calls are replayed
+
+
+def ones_vectors(count: int, width: int) -> nn.ParameterList:
+    """Parameters of ones."""
+    return nn.ParameterList([nn.Parameter(creation.ones((width,))) for _ in range(count)])
+
+
+class Waves(nn.Module):
+    """Many elementwise functions of one operand and a few numbers."""
+
+    def __init__(self, count: int, width: int):
+        super().__init__()
+        self.weights = ones_vectors(count, width)
+
+    def forward(self, x):
+        for w in self.weights:
+            x = sin(x * w) + tanh(x) - exp(-x * x) * 0.5
+            x = where(x > 0.1, x, x * 0.3) / sqrt(mean(x * x, axis=-1, keepdims=True) + 1e-5)
+        return x
+
+
+class ManyWeights(nn.Module):
+    """A sum of products with many weights."""
+
+    def __init__(self, count: int, width: int):
+        super().__init__()
+        self.weights = ones_vectors(count, width)
+
+    def forward(self, x):
+        return sum(stack([x * w for w in self.weights]), axis=0)
+
+
+class NormBlocks(nn.Module):
+    """Residual blocks whose layers are made of many primitives each."""
+
+    def __init__(self, count: int, width: int):
+        super().__init__()
+        self.norms = nn.ModuleList([nn.LayerNorm(width) for _ in range(count)])
+        self.mixes = nn.ModuleList([nn.Linear(width, width) for _ in range(count)])
+        self.head = nn.Linear(width, 5)
+
+    def forward(self, x):
+        for norm, mix in zip(self.norms, self.mixes, strict=True):
+            x = x + F.softmax(F.gelu(mix(norm(x))), axis=-1)
+        return self.head(x)
+
+
+class Nest(nn.Module):
+    """A module of modules, down to one that scales: much Python for few primitives."""
+
+    def __init__(self, depth: int, fan: int):
+        super().__init__()
+        self.scale = nn.Parameter(creation.ones((5,))) if not depth else None
+        self.parts = nn.ModuleList([Nest(depth - 1, fan) for _ in range(fan if depth else 0)])
+
+    def forward(self, x):
+        options = {name: getattr(self, name) for name in ("training", "scale", "parts")}
+        if options["scale"] is not None:
+            return x * options["scale"] if isinstance(x.shape, tuple) and options["training"] else x
+        return sum(stack([part(x) for part in self.parts]), axis=0)
+
+
+class Filters(nn.Module):
+    """Small convolutions with group norms and pooling between them."""
+
+    def __init__(self, count: int):
+        super().__init__()
+        self.convs = nn.ModuleList([nn.Conv1d(4, 4, 3, padding=1) for _ in range(count)])
+        self.norms = nn.ModuleList([nn.GroupNorm(2, 4) for _ in range(count)])
+        self.head = nn.Linear(4, 5)
+
+    def forward(self, x):
+        for conv, norm in zip(self.convs, self.norms, strict=True):
+            x = F.silu(norm(conv(x)))
+        return self.head(mean(F.avg_pool1d(x, 2), axis=-1))
+
+
+class Cells(nn.Module):
+    """A recurrent cell, step by step."""
+
+    def __init__(self, length: int):
+        super().__init__()
+        self.cell, self.head, self.length = nn.RNNCell(6, 6), nn.Linear(6, 5), length
+
+    def forward(self, x):
+        state = creation.zeros((x.shape[0], 6))
+        for _ in range(self.length):
+            state = self.cell(x, state)
+        return self.head(state)
+
+
+def synthetic_steps(smoke: bool) -> list["SyntheticStep"]:
+    """Training steps that differ in what Python does most of."""
+    rng = np.random.default_rng(0)
+    count = 1 if smoke else 4
+
+    def batch(*shape):
+        return asarray(rng.standard_normal(shape, np.float32))
+
+    classes = asarray(rng.integers(0, 5, 3))
+    x, y = batch(3, 5), batch(3, 5)
+    large = 2 * SMALL_BYTES // 4  # whose arrays are the memory manager's
+    large_batch = batch(3, large), batch(3, large)
+    return [
+        SyntheticStep(nn.Linear(5, 5), F.mse_loss, optim.SGD, x, y),
+        SyntheticStep(nn.Linear(5, 5), F.cross_entropy, optim.SGD, x, classes),
+        SyntheticStep(Waves(2 * count, 5), F.mse_loss, optim.SGD, x, y),
+        SyntheticStep(Waves(count, large), F.l1_loss, optim.Adam, *large_batch),
+        SyntheticStep(ManyWeights(8 * count, large), F.mse_loss, optim.AdamW, *large_batch),
+        SyntheticStep(NormBlocks(2 * count, 7), F.cross_entropy, optim.AdamW, batch(3, 7), classes),
+        SyntheticStep(NormBlocks(count, 40), F.mse_loss, optim.RMSprop, batch(3, 40), y),
+        SyntheticStep(Nest(3, 2 + count // 2), F.mse_loss, optim.SGD, x, y),
+        SyntheticStep(Filters(count), F.cross_entropy, optim.Adagrad, batch(3, 4, 8), classes),
+        SyntheticStep(Cells(2 * count), F.cross_entropy, optim.SGD, batch(3, 6), classes),
+    ]
+
+
+class KernelTime(Watcher):
+    """How long Programs' kernels took."""
+
+    ns = 0
+
+    def program(self, run: ProgramRun) -> None:
+        if len(run.ends_ns):
+            self.ns += int(run.ends_ns[-1]) - (run.first_ns or run.begin_ns)
+
+
+class SyntheticStep(TrainingStep):
+    """A step that is counted, and also runs."""
+
+    counts_host = True
+
+    def __init__(self, model, loss: Callable, optimizer: type, *inputs):
+        own = optimizer(model.parameters(), lr=1e-3)
+        super().__init__(model, loss, own, inputs, None)
+        self.inputs, self.work = inputs, HostWork()
+        self.times: list[int] = []
+        self.kernel_times: list[int] = []
+
+    def prepare(self) -> None:
+        """Count what Python does, and run until all is compiled."""
+        for _ in range(WARM_STEPS):
+            self.train()
+        self.work = self.analyse(2, CPU2).host_work
+
+    def train(self) -> None:
+        self.run(self.optimizer, self.inputs)
+        backends.current().evaluate()
+
+    def measure(self) -> None:
+        """The time of a step that follows another one of its kind, whose kernels have moved as much
+        as those of a small model."""
+        self.train()
+        SWEPT.fill(0)
+        begin_ns = thread_time_ns()
+        self.train()
+        self.times.append(thread_time_ns() - begin_ns)
+
+    def measure_kernels(self) -> None:
+        """The time of a step's kernels."""
+        watcher = KernelTime()
+        watcher.watch()
+        try:
+            self.train()
+        finally:
+            watcher.unwatch()
+        self.kernel_times.append(watcher.ns)
+
+    @property
+    def host_ns(self) -> float:
+        """The usual time that Python took."""
+        return max(1.0, median(self.times) - min(self.kernel_times))
+
+
+class HostCalibration:
+    """Measures what Python takes for each thing that it does in a step, round by round."""
+
+    def __init__(self, smoke: bool = False):
+        self.rounds = SMOKE_ROUNDS if smoke else ROUNDS
+        with flags.override(compile="always"):
+            self.steps = synthetic_steps(smoke)
+            for step in self.steps:
+                step.prepare()
+
+    def measure(self) -> None:
+        """One round: each step in turn."""
+        with flags.override(compile="always"):
+            for step in self.steps:
+                step.measure()
+                if len(step.kernel_times) < REPEATS:
+                    step.measure_kernels()
+
+    def costs(self) -> dict[str, Any]:
+        """The costs in ns, as a MachineProfile has them."""
+        works = [step.work for step in self.steps]
+        costs = costs_that_explain(works, [step.host_ns for step in self.steps])
+        return dict(zip(HOST_COSTS, costs, strict=True))
+
+
+def costs_that_explain(works: list[HostWork], times_ns: list[float]) -> list[float]:
+    """The cost of each thing counted, at least 0, for which the sums come closest to the times, in
+    proportion to them."""
+    times = np.array(times_ns)
+    counts = np.array(works, float) / times[:, None]
+    costs, kept = np.zeros(counts.shape[1]), np.ones(counts.shape[1], bool)
+    while kept.any():
+        costs[:] = 0
+        costs[kept] = np.linalg.lstsq(counts[:, kept], np.ones(len(times)))[0]
+        if (costs >= 0).all():
+            break
+        kept &= costs > 0
+    return costs.tolist()
+
+
+def calibrate(name: str = "here", smoke: bool = False) -> MachineProfile:
+    """A profile of this machine, from small programs that run for about half a minute."""
+    host = HostCalibration(smoke)
+    for _ in range(host.rounds):
+        host.measure()
+    return replace(calibrate_kernels(name, smoke), **host.costs())

@@ -1,0 +1,56 @@
+"""Python's part of a training step: what it consists of, and the counter that finds it.
+
+Between the kernels of a step on our engine, Python calls functions, records a node for each
+primitive, and runs Programs. How often it does each is counted on tensors without storage; what
+each takes is a matter of the machine (`MachineProfile.host_ns`, measured by `calibrate`)."""
+
+import sys
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+
+class HostWork(NamedTuple):
+    """How much Python does in a step.
+
+    calls     calls of functions, built-in ones among them, outside runs of Programs
+    nodes     primitives that are recorded, and belong to a Program that runs
+    programs  runs of Programs
+    arrays    those that Programs of recorded nodes read and make; those of captured ones are handed
+              on by calls
+    checks    primitives that are computed at once as well, to check indices"""
+
+    calls: int = 0
+    nodes: int = 0
+    programs: int = 0
+    arrays: int = 0
+    checks: int = 0
+
+
+class CallCounter(AbstractContextManager):
+    """Counts the calls that this thread makes inside, as Python's profilers see them, but for those
+    made while the backend evaluates or runs a Program."""
+
+    def __init__(self, backend):
+        self.calls = 0
+        kind = type(backend)
+        self.apart = {kind.evaluate.__code__, kind.program_class.run.__code__}
+        self.running: Any = None  # the frame that evaluates or runs a Program
+        self.before: Any = None
+
+    def note(self, frame, event: str, arg) -> None:
+        """Count an event of `sys.setprofile`."""
+        if self.running is not None:
+            if event == "return" and frame is self.running:
+                self.running = None
+        elif event == "call" and frame.f_code in self.apart:
+            self.running = frame
+        elif event in ("call", "c_call"):
+            self.calls += 1
+
+    def __enter__(self):
+        self.before = sys.getprofile()
+        sys.setprofile(self.note)
+        return self
+
+    def __exit__(self, *exc_info):
+        sys.setprofile(self.before)

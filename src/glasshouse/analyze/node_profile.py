@@ -1,0 +1,141 @@
+"""Node profiler: the forward and backward cost of each node of a traced graph, before it runs.
+
+Each node runs alone on tensors without contents, with gradients. The profiler records which
+storages it saves for backward, each once, and the FLOP counter counts both passes. A
+`ProfiledGraph` adapts one library's graphs and tensors: ours in `graph_profile`, PyTorch's in
+`torch/ahead/node_costs`."""
+
+from collections.abc import Callable, Hashable
+from typing import Any, ClassVar
+
+from glasshouse.analyze.cost_table import NodeCost
+from glasshouse.analyze.machine import MachineProfile
+from glasshouse.profile.counter import FlopCounter
+
+PLACES = ("placeholder", "get_attr", "output")  # nodes that compute nothing
+
+
+class ProfiledGraph:
+    """A library's graph, which can run node by node, and what is to know of its tensors."""
+
+    keeps_results: ClassVar[bool] = True  # whether a result once saved counts at each later node
+    parameter_type: type
+
+    is_colossal: bool
+
+    def row(self, node) -> NodeCost:
+        """The row of a node, with its names and no number yet."""
+        raise NotImplementedError
+
+    def tensors_in(self, value) -> list:
+        """The tensors in what a node computes."""
+        raise NotImplementedError
+
+    def counter(self):
+        """A context that counts what runs inside."""
+        return FlopCounter()
+
+    def run_saving(self, compute: Callable, node, operands: list, save: Callable) -> Any:
+        """The value of a node; `save` is called with each storage saved for backward, and its
+        bytes."""
+        raise NotImplementedError
+
+    def new_storages(self, results: list, operands: list, saved: dict) -> dict[Hashable, int]:
+        """Bytes of each storage that results have and operands have not."""
+        raise NotImplementedError
+
+    def pull(self, node, results: list, operands: list) -> int:
+        """Run the backward pass of a node alone; bytes of the gradients of its operands."""
+        raise NotImplementedError
+
+    def flops(self, node, forward, backward, operands: list) -> tuple[int, int]:
+        """FLOPs of both passes."""
+        return forward.total("all"), backward.total("all")
+
+    def is_kernel(self, call) -> bool:
+        """Whether a counted call takes time."""
+        return True
+
+    def module_parameters(self, node) -> list:
+        """The parameters of the module that a node calls."""
+        raise NotImplementedError
+
+    def detached(self, value) -> Any:
+        """The same value as the beginning of a graph of its own."""
+        raise NotImplementedError
+
+
+class NodeProfiler:
+    """Notes what each node costs while a graph runs: its interpreter calls `run` for each."""
+
+    def __init__(self, graph: ProfiledGraph, machine: MachineProfile):
+        self.graph, self.machine = graph, machine
+        self.costs: dict[Any, NodeCost] = {}
+        self.saved: dict[Hashable, int] = {}  # bytes by storage
+        self.saved_by: dict[Any, dict[Hashable, int]] = {}  # those of a node's backward pass
+        self.new_bytes: dict[Any, dict[Hashable, int]] = {}
+        self.held: list = []  # values, so that storages stay theirs
+
+    def run(self, node, compute: Callable, operands: list) -> Any:
+        """The value of a node, cut off from those before it."""
+        graph, saved = self.graph, {}
+        cost = self.costs[node] = graph.row(node)
+        self.saved_by[node], self.new_bytes[node] = saved, {}
+        if node.op in PLACES:
+            value = compute(node)
+            if node.op == "placeholder":
+                self.new_bytes[node] = graph.new_storages(graph.tensors_in(value), [], self.saved)
+            return value
+
+        def save(storage: Hashable, nbytes: int) -> None:
+            self.saved[storage] = saved[storage] = nbytes
+
+        with graph.counter() as forward:
+            value = graph.run_saving(compute, node, operands, save)
+        self.held.append(value)
+        results = graph.tensors_in(value)
+        self.new_bytes[node] = graph.new_storages(results, operands, self.saved)
+        with graph.counter() as backward:
+            cost.backward = graph.pull(node, results, operands)
+        self.count_work(node, cost, (forward, backward), operands)
+        read = [x for x in operands if isinstance(x, graph.parameter_type)]
+        if node.op == "call_module":
+            read += graph.module_parameters(node)
+        cost.param = sum({id(p): p.nbytes for p in read}.values())
+        return graph.detached(value)
+
+    def count_work(self, node, cost: NodeCost, counters: tuple, operands: list) -> None:
+        """FLOPs of both passes; bytes and time of what the FLOP counter saw."""
+        cost.forward_flops, cost.backward_flops = self.graph.flops(node, *counters, operands)
+        if all(isinstance(counter, FlopCounter) for counter in counters):
+            cost.forward_bytes, cost.backward_bytes = (counter.bytes for counter in counters)
+            cost.forward_ns, cost.backward_ns = map(self.ns_of, counters)
+
+    def ns_of(self, counter: FlopCounter) -> float:
+        """ns of what was counted, each call a kernel of its own."""
+        counter.digest()
+        counts = counter.counts.items()
+        is_kernel, ns_of_call = self.graph.is_kernel, self.machine.ns_of_call
+        return sum(n * ns_of_call(call) for (call, _), (n,) in counts if is_kernel(call))
+
+    def rows(self) -> list[NodeCost]:
+        """The rows. What is saved counts where it was made, or else where it was first saved."""
+        counted: dict[Hashable, int] = {}
+        total = before = 0  # bytes in `counted`; saved up to the node before
+        for node, cost in self.costs.items():
+            new, saved = self.new_bytes[node], self.saved_by[node]
+            outputs = {key: self.saved[key] for key in new if key in self.saved}
+            total += sum(nbytes - counted.get(key, 0) for key, nbytes in saved.items())
+            counted |= saved
+            others = {key: nbytes for key, nbytes in outputs.items() if key not in counted}
+            cost.output = sum(outputs.values())
+            cost.temp = sum(nbytes for key, nbytes in new.items() if key not in outputs)
+            cost.accumulate = total + sum(others.values())
+            cost.incremental, before = cost.accumulate - before, cost.accumulate
+            if self.graph.keeps_results:
+                counted |= others
+                total = cost.accumulate
+        rows = list(self.costs.values())
+        if self.graph.is_colossal and rows:  # the first row shows no increment there
+            rows[0].incremental = 0
+        return rows

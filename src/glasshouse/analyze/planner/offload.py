@@ -1,0 +1,61 @@
+"""Offloading in plans: blocks whose saved values wait in the host's memory between their passes.
+
+A block's values leave while the block behind it runs forward, and come back while that one runs
+backward: what the link takes longer than that is time paid. Only for machines with memory of their
+own; nothing of it is chosen where the host's memory is the device's."""
+
+from itertools import accumulate
+
+from glasshouse.analyze.machine import MachineProfile
+from glasshouse.analyze.planner.chain import Course, Stage
+from glasshouse.analyze.step_costs import StepAnalysis
+from glasshouse.compile.planning.plan_memory import aligned_bytes
+
+
+class HostLink:
+    """What offloading blocks of an analysed step comes to on a machine."""
+
+    def __init__(
+        self, analysis: StepAnalysis, paths: list[str], root: str, machine: MachineProfile
+    ):
+        self.analysis, self.machine = analysis, machine
+        self.course = Course(analysis, paths, root)
+        self.held, _ = self.course.held_bytes()
+        self.pass_ns: dict[tuple[str | None, bool], float] = {}  # by block; whether forward
+        for kernel in analysis.kernels:
+            key = self.course.owner_of(kernel.module), kernel.phase == "forward"
+            self.pass_ns[key] = self.pass_ns.get(key, 0.0) + kernel.ns
+
+    def next_block(self, path: str) -> str | None:
+        """The block that runs next; the last one has none."""
+        at = self.course.order.index(path) + 1
+        return self.course.order[at] if at < len(self.course.order) else None
+
+    def extra_ns(self, path: str) -> float:
+        """What the link takes longer than the block behind computes, both ways."""
+        moving_ns = 1e9 * self.held.get(path, 0) / self.machine.host_bytes_per_s
+        behind = self.next_block(path)
+        passes = [self.pass_ns.get((behind, is_forward), 0.0) for is_forward in (True, False)]
+        return sum(max(0.0, moving_ns - ns) for ns in passes)
+
+    def stage(self, path: str, plain: Stage) -> Stage | None:
+        """A block that is offloaded, which holds nothing; None where it waits for no other."""
+        if self.next_block(path) is None or not self.held.get(path):
+            return None
+        used_bytes = plain.used_bytes + plain.held_bytes
+        return Stage(0, used_bytes, plain.ns + self.extra_ns(path))
+
+    def peak_bytes(self, offloaded: set[str]) -> int:
+        """The most that is in use in a step in which these blocks are offloaded: what they hold is
+        away from when the block behind has run forward until it runs backward."""
+        course = self.course
+        change = [0] * (len(course.used) + 1)
+        for buffer, (first, last) in course.spans.items():
+            path = course.owners[first]
+            if path in offloaded and first < course.turn <= last:
+                behind = course.passes[self.next_block(path)]
+                if behind.last + 1 < behind.back <= last:
+                    change[max(first, behind.last) + 1] += aligned_bytes(buffer)
+                    change[behind.back] -= aligned_bytes(buffer)
+        left = [used - away for used, away in zip(course.used, accumulate(change), strict=False)]
+        return self.analysis.peak_bytes - max(course.used, default=0) + max(left, default=0)

@@ -1,0 +1,178 @@
+"""Plans of recomputation: what `gh.analyze.plan` returns, to be read, applied and pasted."""
+
+from contextlib import AbstractContextManager
+
+from glasshouse.analyze.machine import MachineProfile
+from glasshouse.analyze.planner.blocks import AppliedBlocks, Means, RematBlock, candidates_of
+from glasshouse.analyze.planner.planner import ModelStep, Planner
+from glasshouse.analyze.torch_models import is_torch_module
+from glasshouse.base.errors import OptionError, check_known, type_name
+from glasshouse.base.units import MemoryBudget, parse_budget
+from glasshouse.base.upper_storeys import offered
+from glasshouse.nn.module import Module
+from glasshouse.profile.text import milliseconds, percent, scaled, table
+
+MAX_SHOWN = 24  # single values in a plan's table
+SOLVERS = ("auto", "chain", "exact", "min-cut")
+
+
+class RematPlan:
+    """What a step computes again, and what that comes to.
+
+    budget        what the step is to stay within, and
+    budget_bytes  that in bytes
+    blocks        those chosen, with their estimated savings and costs
+    peak_bytes    the planned peak of a step with them; at most the budget
+    plain_bytes   that without
+    plain_ns      the predicted time of a step without
+    extra_ns      by how much it grows"""
+
+    def __init__(self, planner: Planner, budget: int | float | str | MemoryBudget):
+        self.budget, plain = parse_budget("plan", budget), planner.check([])
+        self.plain_bytes, self.plain_ns = plain.peak_bytes, plain.ns
+        self.budget_bytes = self.budget.bytes_of(self.plain_bytes)
+        choice = planner.search(self.budget_bytes, self.describe_budget())
+        self.blocks, self.peak_bytes = choice.blocks, choice.peak_bytes
+        self.extra_ns, self.root = choice.ns - self.plain_ns, planner.root
+
+    def describe_budget(self) -> str:
+        """The budget as it was written; of a part, its bytes too."""
+        whole = f" of the peak: {self.budget_bytes:,} bytes"
+        return f"{self.budget}{whole if self.budget.nbytes is None else ''}"
+
+    def code(self) -> str:
+        """Python that applies the plan without planning again."""
+        names = ["AppliedBlocks", "RematBlock"]
+        lines = "".join(f"    {block.code()},\n" for block in self.blocks)
+        head = f"from glasshouse.analyze.planner.blocks import {', '.join(names)}\n"
+        if any(block.is_value for block in self.blocks):
+            head += "from glasshouse.graph.recompute.request import ValueName\n"
+        applied = "applied = AppliedBlocks(model, blocks)  # until applied.undo()"
+        return f"{head}\nblocks = [\n{lines}]\n{applied}\n"
+
+    def table(self) -> str:
+        """The plan as text."""
+        more = percent(self.extra_ns, self.plain_ns) or "0.0%"
+        head = f"peak {self.plain_bytes:,} -> {self.peak_bytes:,} bytes, {more} more time predicted"
+        head += f"\nbudget {self.describe_budget()}"
+        names, rows = ["compute again", "", "saves about", "takes"], self.rows()
+        chosen = table(names, rows, left=2) if rows else "nothing is computed again"
+        return f"{head}\n{chosen}\n"
+
+    def rows(self) -> list[list[str]]:
+        """The modules, the largest of the single values, and what the others come to."""
+        modules = [block for block in self.blocks if not block.is_value]
+        values = [block for block in self.blocks if block.means == Means.REMAKE]
+        values = sorted(filter(lambda b: b.saved_bytes, values), key=lambda b: -b.saved_bytes)
+        rows = [
+            [str(b) or self.root or "all of it", b.describe_means(), *estimates([b])]
+            for b in (*modules, *values[:MAX_SHOWN])
+        ]
+        smaller = values[MAX_SHOWN:]
+        if smaller:
+            rows.append([f"{len(smaller)} smaller", "values", *estimates(smaller)])
+        return rows
+
+    def __str__(self):
+        return self.table()
+
+
+def estimates(blocks: list[RematBlock]) -> list[str]:
+    """What blocks save and take together, as text."""
+    saved_bytes = sum(block.saved_bytes for block in blocks)
+    return [scaled(saved_bytes, "B"), milliseconds(sum(block.extra_ns for block in blocks))]
+
+
+class Plan(RematPlan, AbstractContextManager):
+    """What to compute again: in this thread from `apply()` to `remove()`, or in a `with` block."""
+
+    def __init__(self, planner: Planner, budget: int | float | str):
+        super().__init__(planner, budget)
+        self.planner, self.model = planner, planner.model
+        self.applied: AppliedBlocks | None = None
+
+    def at(self, budget: int | float | str) -> "Plan":
+        """The plan for another budget; what was analysed for this one is not analysed again."""
+        return Plan(self.planner, budget)
+
+    def estimate(self, budget: int | float | str) -> float | None:
+        """About the ns that a plan for a budget adds to a step, in milliseconds and without an
+        analysis; None if none seems to fit."""
+        planner = self.planner
+        limit = parse_budget("estimate", budget).bytes_of(self.plain_bytes)
+        choices = [planner.choice(n, limit) for n in range(len(planner.chains) - 1)]
+        times = [choice.ns for choice in (planner.best(limit), *choices) if choice is not None]
+        return min(times) - self.plain_ns if times else None
+
+    def apply(self) -> "Plan":
+        """Have the chosen blocks compute again in this thread's backward passes."""
+        if self.applied is None:
+            self.applied = AppliedBlocks(self.model, self.blocks)
+        return self
+
+    def remove(self) -> None:
+        """Have the blocks compute as before."""
+        if self.applied is not None:
+            self.applied.undo()
+            self.applied = None
+
+    def __enter__(self):
+        return self.apply()
+
+    def __exit__(self, *exc_info):
+        self.remove()
+
+
+def plan(
+    model: Module,
+    loss,
+    optimizer,
+    inputs,
+    budget: int | float | str,
+    *,
+    blocks=None,
+    autocast: str | None = None,
+    machine: MachineProfile | str = "cpu2",
+    solver: str | None = None,
+) -> Plan:
+    """What to compute again so that a training step's memory stays within a budget.
+
+    budget  bytes: a whole number, or a text such as "1.5GiB" or "800MB"; or a part of the peak
+            without a plan: a float above 0 and at most 1, or a text such as "60%"
+    blocks  paths of modules that may be computed again; the repeating ones unless given
+    solver  "chain", a dynamic program over blocks; "exact", a mixed-integer program over single
+            values, for graphs in which it ends in time (needs scipy); "min-cut", a heuristic over
+            single values that makes no large product again; "auto", the better of this and the
+            chain, which is the default. Where values do not suffice, blocks are chosen
+
+    Of a torch.nn.Module: the part that `torch.compile(…, backend="glasshouse", options=…)` keeps.
+    The arguments else are those of `step`. Values and gradients stay what they are, random numbers
+    and running statistics included.
+
+    Raises: OptionError for a budget that cannot be met, with the least that can, or unknown blocks
+    Example:
+        >>> import glasshouse as gh
+        >>> from glasshouse.nn import Linear, Sequential, Tanh
+        >>> model = Sequential(
+        ...     *(Sequential(Linear(64, 256), Tanh(), Linear(256, 64)) for _ in range(6))
+        ... )
+        >>> opt = gh.optim.SGD(model.parameters(), lr=0.1)
+        >>> data = [((4096, 64), "float32")] * 2
+        >>> step_plan = plan(model, gh.nn.functional.mse_loss, opt, data, 0.7)
+        >>> step_plan.peak_bytes <= 0.7 * step_plan.plain_bytes
+        True
+    """
+    budget = parse_budget("plan", budget)
+    profile = MachineProfile.load(machine)
+    if is_torch_module(model):
+        options = {"blocks": blocks, "solver": solver}
+        step_parts = model, loss, optimizer, inputs, autocast
+        return offered("torch", "plan")(step_parts, budget, profile, options)
+    if not isinstance(model, Module):
+        raise OptionError("plan", "a Module", type_name(model), "Pass the model.")
+    solver = solver or "auto"
+    check_known("plan", f"a solver of {', '.join(SOLVERS)}", solver, SOLVERS)
+    for path in blocks or ():
+        check_known("plan", "paths of modules", path, dict(model.named_modules()))
+    step = ModelStep(model, loss, optimizer, inputs, autocast)
+    return Plan(Planner(step, list(blocks or candidates_of(model)), profile, solver), budget)

@@ -1,0 +1,40 @@
+"""Packages that are called: `gh.fit(model, …)` calls the function `fit` of `glasshouse.fit`, and
+`import glasshouse.fit as f; f.Checkpoint(…)` is the package.
+
+Python finds `glasshouse.fit` in both; a function of that name in `glasshouse` would hide the
+package."""
+
+import sys
+from inspect import signature
+from types import ModuleType
+
+__all__ = ["make_callable"]
+
+
+class CallableModule(ModuleType):
+    """A package that is also its function or class of the same name."""
+
+    def __call__(self, *args, **named):
+        return self.__wrapped__(*args, **named)
+
+    def __getattr__(self, name: str):
+        """Look up an attribute that the package lacks on its function or class."""
+        try:
+            return getattr(self.__dict__["__wrapped__"], name)
+        except AttributeError:
+            text = f"module {self.__name__!r} has no attribute {name!r}"
+            raise AttributeError(text, name=name, obj=self) from None
+
+    def __instancecheck__(self, x) -> bool:
+        return isinstance(x, self.__wrapped__)
+
+    def __mro_entries__(self, _bases) -> tuple:
+        return (self.__wrapped__,)
+
+
+def make_callable(name: str, called) -> None:
+    """Have a package be this function or class too, when it is called, inherited from, or asked for
+    what it does not have."""
+    module = sys.modules[name]
+    module.__class__ = CallableModule
+    vars(module).update(__wrapped__=called, __signature__=signature(called))

@@ -1,0 +1,22 @@
+"""Imports of upper storeys at first use: the only place where a storey names one above it.
+
+Backends and the support for other libraries are imported at first use, so a program without PyTorch
+loads none of it. The storey that supports a library lists what it offers in a table, `OFFERS`:
+purpose -> "module" or "module:name"."""
+
+from importlib import import_module
+
+BACKENDS = "glasshouse.backends"  # its modules are backends; also the group of plug-ins
+LIBRARIES = {"torch": "glasshouse.torch.offers"}  # the module with the table, by library
+
+
+def offered(library: str, purpose: str):
+    """What our storey for a library offers for a purpose."""
+    return load(import_module(LIBRARIES[library]).OFFERS[purpose])
+
+
+def load(place: str):
+    """The object at "module:name", or the module itself; imports it at first use."""
+    module, _, name = place.partition(":")
+    upper = import_module(module)
+    return getattr(upper, name) if name else upper

@@ -1,0 +1,271 @@
+"""One process of `glasshouse bench`: it builds a model in one framework and steps when asked.
+
+Requests come as lines of JSON on standard input, one reply each goes to standard output. A process
+ends with its input, so none outlives the command that started it."""
+
+import contextlib
+import functools
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import glasshouse as gh
+from glasshouse.bench import torch_twins
+from glasshouse.bench.torch_cases import TorchModel
+from glasshouse.nn.functional import cross_entropy, ctc_loss, log_softmax
+from glasshouse.optim import SGD
+from glasshouse.profile.machine import count_cores, measure_copy, measure_matrix_flops, read_fields
+from glasshouse.speech.models import AsrTransformer
+from glasshouse.text.models import BertLike
+from glasshouse.vision import models as vision
+
+LEARNING_RATE = 1e-3
+
+
+def images(batch: int, size: int, classes: int):
+    return lambda rng: (
+        rng.standard_normal((batch, 3, size, size), dtype=np.float32),
+        rng.integers(0, classes, batch),
+    )
+
+
+def tokens(batch: int, length: int, vocab: int):
+    return lambda rng: rng.integers(0, vocab, (2, batch, length))
+
+
+def recordings(batch: int, length: int, features: int, labels: int, spoken: int):
+    """Makes features of speech, label sequences, and the numbers of frames and labels."""
+
+    def make(rng):
+        frames = np.full(batch, AsrTransformer.frames(length))
+        targets = rng.integers(1, labels, (batch, spoken))
+        speech = rng.standard_normal((batch, length, features), dtype=np.float32)
+        return speech, targets, frames, spoken - np.arange(batch) * (spoken // 10)
+
+    return make
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model of the benchmark: how to build it and its batch, and both small for a smoke test."""
+
+    make: Callable
+    options: dict
+    batch: Callable
+    small_options: dict
+    small_batch: Callable
+    convolutions: bool = True
+
+    def sizes(self, smoke: bool) -> tuple[dict, tuple]:
+        options = {**self.options, **(self.small_options if smoke else {})}
+        batch = self.small_batch if smoke else self.batch
+        return options, tuple(batch(np.random.default_rng(0)))
+
+
+CASES = {
+    "alexnet": Case(
+        vision.alexnet,
+        {"dropout": 0.0},
+        images(32, 224, 1000),
+        {"width": 4, "num_classes": 10},
+        images(2, 64, 10),
+    ),
+    "vgg16": Case(
+        vision.vgg16,
+        {"dropout": 0.0},
+        images(8, 224, 1000),
+        {"width": 4, "hidden": 16, "num_classes": 10},
+        images(2, 32, 10),
+    ),
+    "resnet50": Case(
+        vision.resnet50,
+        {},
+        images(16, 224, 1000),
+        {"width": 4, "layers": (1, 2, 1, 1), "num_classes": 10},
+        images(4, 48, 10),
+    ),
+    "bert": Case(
+        BertLike,
+        {},
+        tokens(4, 128, 50265),
+        {"vocab": 50, "layers": 2, "dim": 16, "heads": 2, "ff": 32},
+        tokens(2, 12, 50),
+        convolutions=False,
+    ),
+    "asr": Case(
+        AsrTransformer,
+        {},
+        recordings(2, 600, 80, 30, 40),
+        {"features": 8, "layers": 2, "dim": 16, "heads": 2, "ff": 32},
+        recordings(2, 90, 8, 30, 10),
+        convolutions=False,
+    ),
+    "vit_b_16": Case(
+        vision.vit_b_16,
+        {},
+        images(8, 224, 1000),
+        {
+            "image_size": 32,
+            "patch_size": 8,
+            "num_layers": 2,
+            "num_heads": 2,
+            "hidden_dim": 16,
+            "mlp_dim": 32,
+            "num_classes": 10,
+        },
+        images(2, 32, 10),
+        convolutions=False,
+    ),
+}
+
+
+class Trainer:
+    """What both frameworks spell alike."""
+
+    def train(self):
+        self.optimizer.zero_grad()
+        loss = self.loss()
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+
+class Ours(Trainer):
+    """A model, its batch and optimizer in Glasshouse, on the current backend; perhaps captured."""
+
+    def __init__(self, model: str, mode: str | None, dtype: str, smoke: bool):
+        gh.random.seed(0)
+        options, arrays = CASES[model].sizes(smoke)
+        self.autocast = dtype == "bfloat16"
+        self.model = CASES[model].make(**options)
+        self.inputs, *self.targets = map(gh.asarray, arrays)
+        self.optimizer = SGD(self.model.parameters(), lr=LEARNING_RATE)
+        if mode == "captured":
+            self.train = gh.optimize(self.train)
+
+    def loss(self):
+        with gh.autocast("bfloat16") if self.autocast else contextlib.nullcontext():
+            return self.loss_of(self.model(self.inputs), *self.targets)
+
+    @staticmethod
+    def loss_of(scores, *targets):
+        """Cross-entropy; connectionist temporal classification where lengths are given."""
+        if len(targets) == 1:
+            return cross_entropy(scores.reshape((-1, scores.shape[-1])), targets[0].reshape(-1))
+        return ctc_loss(log_softmax(scores.float(), dim=-1).transpose(0, 1), *targets)
+
+    def compute_weights(self) -> None:
+        """Have all weights computed, so that the first step does not pay for them."""
+        for p in self.model.parameters():
+            p.numpy()
+
+    @staticmethod
+    def multiplication(size: int, dtype: str) -> Callable:
+        a = gh.asarray(np.random.default_rng(0).random((size, size), np.float32)).astype(dtype)
+        a.numpy()
+        return lambda: gh.matmul(a, a).numpy()
+
+
+class Torch(Trainer):
+    """The same model, batch and optimizer in PyTorch: eager, channels_last or compile."""
+
+    def __init__(self, model: str, mode: str | None, dtype: str, smoke: bool):
+        import torch
+
+        self.torch = torch
+        torch.manual_seed(0)
+        options, arrays = CASES[model].sizes(smoke)
+        layout = torch.channels_last if mode == "channels_last" else torch.contiguous_format
+        self.autocast = torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16")
+        self.model = torch_twins.TWINS[model](**options).to(memory_format=layout)
+        self.inputs, *self.targets = map(torch.from_numpy, arrays)
+        if mode == "channels_last":
+            self.inputs = self.inputs.contiguous(memory_format=layout)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=LEARNING_RATE)
+        self.loss = torch.compile(self.eager_loss) if mode == "compile" else self.eager_loss
+
+    def eager_loss(self):
+        functions = self.torch.nn.functional
+        with self.autocast:
+            scores = self.model(self.inputs)
+            if len(self.targets) == 1:
+                return functions.cross_entropy(scores.flatten(0, -2), self.targets[0].flatten())
+            log_probs = functions.log_softmax(scores.float(), dim=-1).transpose(0, 1)
+            return functions.ctc_loss(log_probs, *self.targets)
+
+    def compute_weights(self) -> None:
+        """All weights are there already."""
+
+    @staticmethod
+    def multiplication(size: int, dtype: str) -> Callable:
+        import torch
+
+        a = torch.rand(size, size).to(getattr(torch, dtype))
+        return lambda: a @ a
+
+
+FRAMEWORKS = {"glasshouse": Ours, "pytorch": Torch, "torch model": TorchModel}
+
+
+def peak_bytes() -> int:
+    peak = read_fields("/proc/self/status").get("VmHWM")
+    if peak is not None:
+        return int(peak.split()[0]) * 1024
+    import resource  # which not every system has
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def forget_peak() -> None:
+    """Count the peak from now on, where the system can: building is no part of training."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+class Server:
+    """What a worker keeps between requests, and what it can be asked."""
+
+    run: Trainer
+
+    def build(self, framework, **options) -> dict:
+        make = FRAMEWORKS[framework]
+        if make is not Ours:
+            import torch
+
+            torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or count_cores()))
+        self.run = make(**options)
+        self.run.compute_weights()
+        forget_peak()
+        return {"mode": options["mode"] or gh.backends.current().name}
+
+    def step(self) -> dict:
+        start = time.perf_counter()
+        loss = self.run.train().item()
+        return {"seconds": time.perf_counter() - start, "loss": loss}
+
+    def peak(self) -> dict:
+        return {"peak_bytes": peak_bytes()}
+
+    def limits(self, framework: str, dtype: str, smoke: bool) -> dict:
+        product = functools.partial(FRAMEWORKS[framework].multiplication, dtype=dtype)
+        return {"flops": measure_matrix_flops(product, smoke), "copy": measure_copy(smoke)}
+
+    def answer(self, request: dict) -> dict:
+        try:
+            return getattr(self, request.pop("do"))(**request)
+        except Exception as error:
+            return {"error": f"{type(error).__name__}: {str(error) or 'no message'}"}
+
+
+def serve() -> None:
+    replies, sys.stdout = sys.stdout, sys.stderr
+    server = Server()
+    for line in sys.stdin:
+        print(json.dumps(server.answer(json.loads(line))), file=replies, flush=True)

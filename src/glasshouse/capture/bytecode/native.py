@@ -1,0 +1,23 @@
+"""The C of capture, compiled when it is first needed."""
+
+import functools
+
+from glasshouse.compile.building import toolchain
+
+
+@functools.cache
+def native():
+    """The extension module of native/frame_hook.c.
+
+    Raises: CompileError without a compiler or Python's headers
+    """
+    return toolchain.extension(toolchain.NATIVE / "frame_hook.c")
+
+
+@functools.cache
+def unchanged():
+    """The extension module of native/unchanged.c: the guard on classes and functions.
+
+    Raises: CompileError without a compiler or Python's headers
+    """
+    return toolchain.extension(toolchain.NATIVE / "unchanged.c")

@@ -1,0 +1,140 @@
+"""Tracebacks as plain Python would have them: with the user's frames, without the interpreter's."""
+
+import types
+from contextlib import suppress
+
+from glasshouse.capture.bytecode.instructions import original_of
+from glasshouse.capture.bytecode.native import native
+
+HERE = __file__.rsplit("/", 2)[0]  # the folder of capture
+
+
+def is_ours(trace) -> bool:
+    """Whether a traceback starts in the interpreter."""
+    return trace.tb_frame.f_code.co_filename.startswith(HERE)
+
+
+def is_polyfill(code: types.CodeType) -> bool:
+    """Whether a function is a builtin as the interpreter has it."""
+    return code.co_filename.startswith(HERE)
+
+
+def users_part(trace):
+    """A traceback without the interpreter's entries at its start; the frames of the others do not
+    refer to those of ours, which hold what was captured."""
+    while trace is not None and (is_ours(trace) or is_caller(trace.tb_frame.f_code)):
+        trace = trace.tb_next
+    entry, ours = trace, True
+    while entry is not None:
+        was_ours, ours = ours, is_ours(entry)
+        if was_ours and not ours:
+            native().detach_frame(entry.tb_frame)
+        entry = entry.tb_next
+    return trace
+
+
+def located(units: int, delta: int | None) -> bytes:
+    """A table of lines for this many code units: all lie `delta` lines behind the first one; None
+    for no line."""
+    table = b""
+    for begin in range(0, units, 8):
+        kind = 15 if delta is None else 13  # no place; a line without columns
+        table += bytes((0x80 | kind << 3 | min(8, units - begin) - 1,))
+        if delta is None:
+            continue
+        step = (abs(delta) << 1 | (delta < 0)) if begin == 0 else 0
+        while step > 63:
+            table += bytes((step & 63 | 64,))
+            step >>= 6
+        table += bytes((step,))
+    return table
+
+
+def CALLER(_called, _arguments, _keywords):
+    return _called(*_arguments, **_keywords)
+
+
+def is_caller(code: types.CodeType) -> bool:
+    """Whether code is that of `caller_of`."""
+    return code.co_varnames == CALLER.__code__.co_varnames
+
+
+def caller_of(f) -> types.FunctionType:
+    """caller(fn, args, kwargs) calls fn from a frame that looks like the user's: what asks for the
+    frame that called it (warnings, namedtuple, TypeVar) finds the user's module and line."""
+    if f.root.co_filename.startswith(HERE):
+        return CALLER
+    code = f.code.callers.get(f.line)
+    if code is None:
+        delta = f.line - f.root.co_firstlineno if f.line else None
+        code = f.code.callers[f.line] = CALLER.__code__.replace(
+            co_filename=f.root.co_filename,
+            co_name=f.root.co_name,
+            co_qualname=original_of(f.root)[0].co_qualname,
+            co_firstlineno=f.root.co_firstlineno,
+            co_linetable=located(len(CALLER.__code__.co_code) // 2, delta),
+        )
+        native().set_skip(code, True)  # a hook leaves it alone
+    return types.FunctionType(code, f.globals)
+
+
+def frame_like(code: types.CodeType, line: int | None, names: dict):
+    """A frame that looks like one of this code at this line; it holds neither locals nor a
+    caller."""
+    delta = line - code.co_firstlineno if line else None
+    looks_alike = EMPTY.__code__.replace(
+        co_filename=code.co_filename,
+        co_name=code.co_name,
+        co_qualname=original_of(code)[0].co_qualname,
+        co_firstlineno=code.co_firstlineno,
+        co_linetable=located(len(EMPTY.__code__.co_code) // 2, delta),
+    )
+    return native().make_frame(looks_alike, names)
+
+
+def behind_frame(f, trace):
+    """A traceback with a frame's entry before the others."""
+    if is_polyfill(f.root):
+        return trace  # a builtin, as the interpreter has it
+    return types.TracebackType(trace, frame_like(f.root, f.line, f.globals), 0, f.line or 0)
+
+
+def seen_behind(error: BaseException, entries: tuple, first: int, last: int) -> None:
+    """Put the entries of inlined functions, those from `first` to `last`, behind that of the
+    replacement, which called for them. An entry is (code, line, globals), or None for none."""
+    trace = error.__traceback__
+    for entry in reversed(entries[first - 1 : last]):
+        if entry is not None:
+            code, line, names = entry
+            frame = frame_like(code, line, names)
+            trace.tb_next = types.TracebackType(trace.tb_next, frame, 0, line or 0)
+
+
+def inside(error: BaseException) -> BaseException:
+    """An error as an inlined function catches it: without the entry of the replacement."""
+    error.__traceback__ = error.__traceback__.tb_next
+    return error
+
+
+def without_locals(trace):
+    """A traceback that looks the same and holds nothing but code and globals."""
+    if trace is None:
+        return None
+    frame = frame_like(trace.tb_frame.f_code, trace.tb_lineno, trace.tb_frame.f_globals)
+    return types.TracebackType(without_locals(trace.tb_next), frame, 0, trace.tb_lineno or 0)
+
+
+def EMPTY():
+    pass
+
+
+def chain_context(error: BaseException, handled: BaseException | None) -> None:
+    """Give an exception the context that it has where another is being handled: Python does it."""
+    trace = error.__traceback__
+    with suppress(BaseException):
+        native().call_handling(handled, raise_it, (error,), {})
+    error.__traceback__ = trace
+
+
+def raise_it(error: BaseException):
+    raise error

@@ -1,0 +1,237 @@
+"""Captured calls beside plain Python: results and effects compared, and differences explained."""
+
+import inspect
+import types
+from typing import NamedTuple
+
+from glasshouse.base.errors import CaptureError
+from glasshouse.capture.check.kernel_check import RecordedGraph, WrongKernel
+from glasshouse.capture.check.world import (
+    Difference,
+    Outcome,
+    World,
+    WorldComparison,
+    brief,
+    generators_kept,
+)
+from glasshouse.capture.guards.program import Guard, without_address
+from glasshouse.capture.guards.read_audit import audited
+from glasshouse.capture.programs.recording_interpreter import eager
+from glasshouse.capture.sessions.dispatching import Capture
+from glasshouse.capture.sessions.entries import entries_of
+
+
+class Verification(NamedTuple):
+    """What `gh.verify` found. True if captured calls do what plain Python does.
+
+    function    its name
+    calls       how many were compared
+    difference  the first place where results or effects differ; None if there is none
+    cause       a guard that should have failed, an operation, or an effect that is lost
+    kernel      the primitive whose kernel differs from its reference; None if there is none
+    unguarded   what the captured code read of the user's program, and no guard is on"""
+
+    function: str
+    calls: int
+    difference: Difference | None = None
+    cause: str = ""
+    kernel: WrongKernel | None = None
+    unguarded: tuple[str, ...] = ()
+
+    def __bool__(self):
+        return self.difference is None and self.kernel is None and not self.unguarded
+
+    def __str__(self):
+        if self:
+            return f"{self.function}: {self.calls} captured calls do what plain Python does"
+        lines = [f"{self.function}, call {self.calls}:"]
+        if self.difference is not None:
+            where, wanted, got = self.difference
+            lines.append(f"  {where}: plain Python has {wanted}, captured {got}")
+        lines += [f"  {x}" for x in (self.cause, self.kernel, *self.unguarded) if x]
+        return "\n".join(lines)
+
+
+class VerifiedFunction:
+    """A captured function of which every call runs beside plain Python, on copies, and is compared.
+
+    All but calls is what the captured function has."""
+
+    def __init__(self, fn, captured, front):
+        self.__dict__.update(_fn=fn, _captured=captured, _front=front, _calls=0)
+
+    def __call__(self, *args, **kwargs):
+        self.__dict__["_calls"] += 1
+        check = CheckedCall(self._fn, self._captured, self._front, args, kwargs)
+        outcome, difference = check.run(self._calls)
+        if not difference:
+            expected = "the captured call to do what plain Python does"
+            raise CaptureError("verify", expected, str(difference), "Report it, or use gh.disable.")
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.value
+
+    def __getattr__(self, name: str):
+        return getattr(self.__dict__["_captured"], name)
+
+    def __setattr__(self, name: str, value) -> None:
+        setattr(self._captured, name, value)
+
+    def __get__(self, instance, owner=None):
+        return self if instance is None else types.MethodType(self, instance)
+
+
+class CheckedCall:
+    """One captured call beside a plain one."""
+
+    def __init__(self, fn, captured, front, args: tuple, kwargs: dict):
+        self.captured, self.front = captured, front
+        self.world = World(fn, args, kwargs)
+        self.plain, self.spare = self.world.copied(), self.world.copied()
+        self.entry = answering_entry(captured, fn, args, kwargs)
+
+    def run(self, calls: int) -> tuple[Outcome, Verification]:
+        """How the captured call ended, and what was found."""
+        name = getattr(self.world.fn, "__qualname__", type(self.world.fn).__name__)
+        want = self.plain.run_plain()
+        with audited() as findings:
+            got = self.world.run(self.captured)
+        difference = compare_outcomes(want, got) or self.plain.difference(self.world)
+        if difference is not None:
+            in_result = difference.where.startswith("result")
+            return got, Verification(name, calls, difference, *self.explain(want, in_result))
+        kernel = None if self.entry is not None else self.find_wrong_kernel(alone=True)[1]
+        return got, Verification(name, calls, None, "", kernel, tuple(findings.unguarded))
+
+    def find_wrong_kernel(self, alone: bool = False) -> tuple[Capture, WrongKernel | None, Outcome]:
+        """A new capture of the call, on copies; the first primitive of its graphs whose kernel
+        differs from its reference, `alone` or also where fused; how the call ended."""
+        kernels: list[WrongKernel | None] = []
+
+        def check(graph_module, example_inputs):
+            forward = eager(graph_module, example_inputs)
+
+            def run(*inputs):
+                graph = RecordedGraph(graph_module, inputs)
+                kernels.append(graph.wrong_alone() or (None if alone else graph.wrong_together()))
+                return forward(*inputs)
+
+            return run
+
+        fresh = Capture(check, self.front)
+        fresh.checked = captured_anew(fresh, self.spare.fn)  # its entries live as long as it does
+        with generators_kept():
+            outcome = self.spare.run(fresh.checked)
+        return fresh, next((x for x in kernels if x is not None), None), outcome
+
+    def explain(self, want: Outcome, in_result: bool) -> tuple[str, WrongKernel | None]:
+        """Why a call went wrong, in its result or an effect: a new capture of it, on copies, tells
+        guards from kernels."""
+        fresh, kernel, alone = self.find_wrong_kernel()
+        if kernel is not None:
+            return "", kernel
+        difference = compare_outcomes(want, alone) or self.plain.difference(self.spare)
+        if difference is not None:
+            return f"a new capture goes wrong too: {computed_by(fresh, difference)}", None
+        guard = missing_guard(fresh, self.entry)
+        if guard is not None:
+            return f"a guard should have failed, and is not there: {guard}", None
+        answered = f"an entry of {name_of(self.entry)} answered, and a new capture is right"
+        if self.entry is None:
+            answered = "the first call went wrong, and a new capture is right"
+        may = "" if in_result else ", or an effect is lost"
+        return f"{answered}: a guard is missing that tells the calls apart{may}", None
+
+
+def captured_anew(capture: Capture, fn):
+    """A function as another capture has it."""
+    from_method = isinstance(fn, types.MethodType)
+    function = fn.__func__ if from_method else fn
+    if not isinstance(function, types.FunctionType):
+        dispatcher = capture.dispatcher(call_object)
+        return lambda *args, **kwargs: dispatcher(function, *args, **kwargs)
+    dispatcher = capture.dispatcher(function)
+    return types.MethodType(dispatcher, fn.__self__) if from_method else dispatcher
+
+
+def call_object(target, *args, **kwargs):
+    """What is captured of an object that is called."""
+    return target(*args, **kwargs)
+
+
+def compare_outcomes(want: Outcome, got: Outcome) -> Difference | None:
+    """Where two outcomes differ: another result, or another error."""
+    if want.error is None and got.error is None:
+        return WorldComparison().compare("result", want.value, got.value)
+    one, two = (x.error and f"{type(x.error).__name__}: {x.error}" for x in (want, got))
+    if one == two:
+        return None
+    shown = (e or f"no error, but {brief(x.value)}" for e, x in ((one, want), (two, got)))
+    return Difference("result", *shown)
+
+
+def answering_entry(captured, fn, args, kwargs):
+    """The entry that will answer a call; None where it will be captured."""
+    dispatcher = getattr(captured, "__func__", captured)
+    slots = slots_of(dispatcher, captured, args, kwargs)
+    if slots is None:
+        return None
+    return next((x for x in entries_of(dispatcher) if x.check(slots) < 0), None)
+
+
+def slots_of(dispatcher, captured, args, kwargs) -> tuple | None:
+    """What a call has in the slots of the function's code; None where that cannot be told."""
+    fn = getattr(dispatcher, "fn", None)
+    if not isinstance(fn, types.FunctionType):
+        return None
+    own = (captured.__self__,) if isinstance(captured, types.MethodType) else ()
+    try:
+        bound = inspect.signature(fn).bind(*own, *args, **kwargs)
+    except TypeError:
+        return None
+    bound.apply_defaults()
+    code = fn.__code__
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & 4) + bool(code.co_flags & 8)
+    slots = tuple(bound.arguments[name] for name in code.co_varnames[:count])
+    return (*slots, *(fn.__closure__ or ()))
+
+
+def missing_guard(fresh: Capture, entry) -> str | None:
+    """The first guard of a new capture that the entry, which answered, does not have."""
+    if entry is None:
+        return None
+    there = {text_of(guard) for guard in entry.info.guards}
+    new = (guard for info in fresh.entries for guard in info.guards)
+    return next((text for guard in new if (text := text_of(guard)) not in there), None)
+
+
+def text_of(guard: Guard) -> str:
+    """A guard as Python, without addresses: copies have others."""
+    return without_address(str(guard))
+
+
+def computed_by(capture: Capture, difference: Difference) -> str:
+    """The last operations before something else came out, with the lines of the user's."""
+    nodes = [x for info in capture.entries if info.graph for x in info.graph.graph.nodes]
+    calls = [f"{x.name} ({x.meta.get('user', '')})" for x in nodes if x.op.startswith("call_")]
+    where = difference.where.partition(" (")[0]
+    return f"{where} comes from {', '.join(calls[-3:]) or 'no operation of a graph'}"
+
+
+def name_of(entry) -> str:
+    """The user's function of an entry."""
+    return entry.info.name if entry is not None else ""
+
+
+def verify_calls(make_captured, front, world: World, calls: int) -> Verification:
+    """Compare some calls on copies; nothing of the user's changes. `make_captured` captures a
+    function."""
+    own = world.copied()
+    captured = make_captured(own.fn)
+    with generators_kept():
+        for number in range(1, calls + 1):
+            _, difference = CheckedCall(own.fn, captured, front, own.args, own.kwargs).run(number)
+            if not difference:
+                break
+    return difference

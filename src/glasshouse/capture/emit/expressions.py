@@ -1,0 +1,456 @@
+"""What a replacement reads and makes: an expression for each Var, and the statements before it."""
+
+import copy
+import sys
+import types
+from collections import OrderedDict, defaultdict
+from contextlib import suppress
+
+from glasshouse.capture.bytecode.tracebacks import without_locals
+from glasshouse.capture.frames.frame import CapturedGenerator
+from glasshouse.capture.values.plain import (
+    attribute_of_c,
+    bound_to,
+    builtin_base,
+    is_native,
+    is_small,
+    static_lookup,
+)
+from glasshouse.capture.values.plain import is_instance as isinstance
+from glasshouse.capture.values.var import (
+    STEPS,
+    CannotRebuild,
+    NewNumber,
+    SymbolicNumber,
+    ValueSource,
+    Var,
+    stored,
+)
+from glasshouse.ir.node import IRNode
+
+MAX_NESTED = 100  # of new things in one another
+LITERALS = (int, bool, str, type(None))
+
+
+def is_literal(value) -> bool:
+    """Whether a constant is written as it is: another text is another object, unless CPython has
+    one object for equal ones."""
+    if type(value) is str:
+        return value.isidentifier() and sys.intern(value) is value
+    return type(value) in LITERALS and (type(value) is not int or is_small(value))
+
+
+def annotate(fn: types.FunctionType, flat) -> None:
+    """Give a new function its annotations: names and values in turn, or a dict."""
+    fn.__annotations__ = flat if isinstance(flat, dict) else dict(zip(flat[::2], flat[1::2]))
+
+
+def set_of(*elements) -> set:
+    """A set to which these were added one after the other."""
+    made = set()
+    for x in elements:
+        made.add(x)
+    return made
+
+
+def may_be_fetched(source: ValueSource) -> bool:
+    """Whether the guards know what is at a source without a reference of their own to it."""
+    step: ValueSource | None = source
+    while step is not None and step.kind not in ("attr", "handled"):
+        step = step.base
+    return step is None
+
+
+class ValueEmitter:
+    """Writes statements that read what a trace read, and make and write what it made and wrote;
+    `names` is what their names mean."""
+
+    def __init__(self, tracer):
+        self.tracer = tracer
+        self.names: dict[str, object] = {}
+        self.pooled: dict[int, str] = {}
+        self.reads: list[str] = []
+        self.makes: list[str] = []  # before the effects
+        self.behind: list[str] | None = None  # behind them, as soon as these are written
+        self.variables: dict[int, str] = {}
+        self.kept: list = []  # keeps ids valid
+        self.outputs: dict[IRNode, int] = {}
+        self.output_vars: list[Var] = []
+        self.busy: set[int] = set()
+        self.unfilled: list[Var] = []  # cells that were made
+        self.fetches = tracer.front.computes_for_real
+        self.fetched: list[ValueSource] = []  # what the guards hand over, having read it
+
+    # -- names -----------------------------------------------------------------------------------
+
+    def pool(self, value) -> str:
+        """A name for a constant."""
+        if is_literal(value):
+            return repr(value)
+        name = self.pooled.get(id(value))
+        if name is None:
+            name = self.pooled[id(value)] = f"c{len(self.pooled)}"
+            self.names[name] = value
+        return name
+
+    def fresh(self, var: Var | object) -> str:
+        name = f"v{len(self.variables)}"
+        self.variables[id(var)] = name
+        self.kept.append(var)
+        return name
+
+    def source(self, source: ValueSource) -> str:
+        """The local variable that holds what is at a source, read before anything is written."""
+        variable = self.variables.get(id(source))
+        if variable is not None:
+            return variable
+        if source.kind == "slot":
+            return f"s{source.key}"
+        if source.kind == "const":
+            return self.pool(source.key)
+        if source.kind == "handled":
+            name = self.fresh(source)
+            self.reads.append(f"{name} = {self.pool(sys.exc_info)}()[1]")
+            return name
+        if self.fetches and may_be_fetched(source):
+            self.fetched.append(source)
+            return self.fresh(source)
+        base = self.source(source.base)
+        key = self.pool(source.key) if source.kind == "get" else source.key
+        text = STEPS[source.kind][0].format(base, key)
+        if source.kind == "get" and self.has_own(source.base, "__getitem__"):
+            text = f"{self.pool(dict.__getitem__)}({base}, {key})"
+        if source.kind in ("dict", "attr") and self.has_own(source.base, "__getattribute__"):
+            name = "__dict__" if source.kind == "dict" else key
+            text = f"{self.pool(attribute_of_c)}({base}, {name!r})"
+        if source.kind == "lookup":
+            text = f"{self.pool(stored)}({base}, {key!r})"
+        name = self.fresh(source)
+        self.reads.append(f"{name} = {text}")
+        return name
+
+    def has_own(self, source: ValueSource, method: str) -> bool:
+        """Whether the class of what is at a source has a special method in Python."""
+        guard = self.tracer.guards.guards.get(("type", source, None))
+        return guard is not None and not is_native(*static_lookup(guard.value, method))
+
+    def name(self, var: Var) -> str:
+        """An expression for a Var."""
+        variable = self.variables.get(id(var))
+        if variable is not None:
+            return variable
+        origin = var.origin
+        if isinstance(origin, ValueSource):
+            return self.source(origin)
+        if origin is None:
+            if isinstance(var.value, CapturedGenerator):
+                raise CannotRebuild("a generator", var.value.site)
+            if isinstance(var, NewNumber):
+                name = self.fresh(var)
+                self.reads.append(f"{name} = - -{self.pool(var.value)}")  # an equal one
+                return name
+            return self.pool(var.value)
+        if isinstance(origin, IRNode):
+            return self.output(var, origin)
+        if isinstance(origin, SymbolicNumber):
+            return self.number(var, origin)
+        if id(var) in self.busy:
+            raise CannotRebuild("something new that contains itself")
+        if len(self.busy) > MAX_NESTED:
+            raise CannotRebuild("something new that is deeply nested")
+        self.busy.add(id(var))
+        try:
+            name = getattr(self, f"make_{origin.kind}")(var, *origin.parts)
+        finally:
+            self.busy.discard(id(var))
+        while self.unfilled and not self.busy:  # what is in a cell may be a function that has it
+            cell = self.unfilled.pop()
+            if cell.items is not None:
+                self.make(f"{self.variables[id(cell)]}.cell_contents = {self.name(cell.items)}")
+        return name
+
+    def output(self, var: Var, node: IRNode) -> str:
+        at = self.outputs.get(node)
+        if at is None:
+            at = self.outputs[node] = len(self.outputs)
+            self.output_vars.append(var)
+        return f"o[{at}]"
+
+    def number(self, var: Var, origin: SymbolicNumber) -> str:
+        variable = self.variables.get(id(origin))
+        if variable is None:
+            text = f"{self.pool(origin.fn)}({', '.join(map(self.name, origin.args))})"
+            variable = self.fresh(origin)
+            self.reads.append(f"{variable} = {text}")
+        return variable
+
+    # -- making ----------------------------------------------------------------------------------
+
+    def make(self, statement: str) -> None:
+        """A statement that makes something new, or a part of it."""
+        (self.makes if self.behind is None else self.behind).append(statement)
+
+    def bind(self, var: Var, text: str) -> str:
+        name = self.fresh(var)
+        self.make(f"{name} = {text}")
+        return name
+
+    def listed(self, items) -> str:
+        return "".join(f"{self.name(x)}, " for x in items)
+
+    def make_list(self, var):
+        return self.bind(var, f"[{self.listed(var.items)}]")
+
+    def make_tuple(self, var, cls=tuple):
+        text = f"({self.listed(var.items)})"
+        if cls is not tuple:
+            text = f"{self.pool(tuple.__new__)}({self.pool(cls)}, {text})"
+        return self.bind(var, text)
+
+    def make_set(self, var):
+        """A set whose elements are in the order that the trace saw: how it is made decides it."""
+        if not var.items:
+            return self.bind(var, "set()")
+        elements = [x for (x,) in var.items.values()]
+        constant = all(x.origin is None for x in elements)
+        wanted = list(var.value)
+        if list(set_of(*var.items)) != wanted:
+            copied = frozenset(var.value)
+            if constant and list(set(copied)) == wanted:
+                return self.bind(var, f"set({self.pool(copied)})")
+            if list(set_of(*wanted)) == wanted:
+                elements = [var.items[x][0] for x in wanted]
+        return self.bind(var, f"{self.pool(set_of)}({self.listed(elements)})")
+
+    def make_dict(self, var, cls=dict):
+        ordered = isinstance(var.value, OrderedDict)
+        order = [k for k in var.value if k in var.items] if ordered else var.items
+        pairs = [(self.name(var.items[k][0]), self.name(var.items[k][1])) for k in order]
+        if cls is dict:
+            return self.bind(var, "{" + ", ".join(f"{k}: {v}" for k, v in pairs) + "}")
+        name = self.bind(var, f"{self.pool(cls)}([{''.join(f'({k}, {v}), ' for k, v in pairs)}])")
+        self.attributes_of_new(var, name)
+        return name
+
+    def make_defaultdict(self, var, factory):
+        pairs = [f"{self.name(k)}: {self.name(v)}" for k, v in var.items.values()]
+        made = f"{self.pool(defaultdict)}({self.name(factory)}, {{{', '.join(pairs)}}})"
+        return self.bind(var, made)
+
+    def make_sublist(self, var, cls):
+        if any(not isinstance(x, Var) for x in var.items):
+            raise CannotRebuild(f"a new {cls.__name__}")
+        name = self.bind(var, f"{self.pool(cls.__new__)}({self.pool(cls)})")
+        self.make(f"{self.pool(list.extend)}({name}, [{self.listed(var.items)}])")
+        self.attributes_of_new(var, name)
+        return name
+
+    def attributes_of_new(self, var, name) -> None:
+        """Set what was set on a new object whose dict is known."""
+        own = getattr(var.value, "__dict__", None) or {}
+        table = self.tracer.tracked.get(id(own))
+        if own and (table is None or table.items is None or table.items.keys() != own.keys()):
+            raise CannotRebuild(f"a new {type(var.value).__name__} with attributes")
+        for key in own:
+            words = f"{name}, {key!r}, {self.name(table.items[key][1])}"
+            self.make(f"{self.pool(object.__setattr__)}({words})")
+
+    def make_subdict(self, var, cls):
+        name = self.bind(var, f"{self.pool(cls.__new__)}({self.pool(cls)})")
+        base = OrderedDict if issubclass(cls, OrderedDict) else dict
+        for key, value in (var.items[k] for k in base.__iter__(var.value)):
+            words = f"{name}, {self.name(key)}, {self.name(value)}"
+            self.make(f"{self.pool(base.__setitem__)}({words})")
+        self.attributes_of_new(var, name)
+        return name
+
+    def make_object(self, var, cls):
+        name = self.bind(var, f"{self.pool(object.__new__)}({self.pool(cls)})")
+        self.attributes(var, name)
+        if id(getattr(var.value, "__dict__", None)) in self.tracer.tracked:
+            self.attributes_of_new(var, name)
+        return name
+
+    def make_attributes(self, var, obj):
+        return self.bind(var, f"{self.name(obj)}.__dict__")
+
+    def attributes(self, var, name) -> None:
+        """Set what was set on something new."""
+        if isinstance(var.value, BaseException):
+            self.chained(var, name)
+        for key, value in (var.items or {}).items():
+            if value is not None:
+                words = f"{name}, {key!r}, {self.name(value)}"
+                self.make(f"{self.pool(object.__setattr__)}({words})")
+
+    def chained(self, var, name) -> None:
+        """Set the cause, context and traceback of a new exception."""
+        for attribute in ("__cause__", "__context__"):
+            other = getattr(var.value, attribute)
+            if other is not None:
+                linked = self.tracer.tracked.get(id(other))
+                if linked is None or not linked.is_new or id(linked) in self.busy:
+                    raise CannotRebuild("an exception that was raised and caught")
+                self.make(f"{name}.{attribute} = {self.name(linked)}")
+        if var.value.__traceback__ is not None:
+            trace = self.pool(without_locals(var.value.__traceback__))
+            self.make(f"{name}.__traceback__ = {trace}")
+        if var.value.__suppress_context__:
+            self.make(f"{name}.__suppress_context__ = True")
+
+    def make_call(self, var, fn, args, kwargs=None):
+        if isinstance(var.value, super):
+            return self.bind(var, f"super({self.listed(args)})")
+        words = [self.name(x) for x in args]
+        words += [f"{k}={self.name(v)}" for k, v in (kwargs or {}).items()]
+        name = self.bind(var, f"{self.name(fn)}({', '.join(words)})")
+        if isinstance(var.items, dict):
+            self.attributes(var, name)
+        return name
+
+    def make_property(self, var, cls, args, kwargs):
+        name = self.bind(var, f"{self.pool(cls.__new__)}({self.pool(cls)})")
+        words = [name, *map(self.name, args), *(f"{k}={self.name(v)}" for k, v in kwargs.items())]
+        self.make(f"{self.pool(property.__init__)}({', '.join(words)})")
+        self.attributes(var, name)
+        return name
+
+    def make_exception(self, var, cls, args):
+        name = self.bind(var, f"{self.pool(cls.__new__)}({self.pool(cls)}, {self.listed(args)})")
+        self.make(f"{self.pool(BaseException.__init__)}({name}, {self.listed(args)})")
+        self.attributes(var, name)
+        return name
+
+    def make_exception_value(self, var):
+        """What an operation raised, and somebody caught: it would say the same again."""
+        error, cls = var.value, type(var.value)
+        builtin = next(base for base in cls.__mro__ if base.__module__ == "builtins")
+        small = builtin.__basicsize__ == Exception.__basicsize__  # all is in args and attributes
+        plain = self.tracer.is_plain((error.args, error.__dict__))
+        if not plain or not (small or builtin is cls):
+            raise CannotRebuild(f"a {cls.__name__} that was raised and caught")
+        copier = alike if small else copy.copy
+        name = self.bind(var, f"{self.pool(copier)}({self.pool(copier(error))})")
+        for part in ("name", "obj"):  # of an AttributeError or NameError
+            linked = self.tracer.tracked.get(id(getattr(error, part, None)))
+            if linked is not None or isinstance(getattr(error, part, None), str):
+                text = self.name(linked) if linked is not None else repr(getattr(error, part))
+                self.make(f"{name}.{part} = {text}")
+        self.chained(var, name)
+        return name
+
+    def make_traceback(self, var, error):
+        return self.bind(var, f"{self.name(error)}.__traceback__")
+
+    def make_token(self, var, variable, value, before):
+        """What a context variable gives that is set; those that were set before it are first."""
+        if before is not None:
+            self.name(before)
+        return self.bind(var, f"{self.name(variable)}.set({self.name(value)})")
+
+    def make_used_token(self, var):
+        raise CannotRebuild("a token of a context variable that was reset")
+
+    def make_cell(self, var):
+        self.unfilled.append(var)
+        return self.bind(var, f"{self.pool(types.CellType)}()")
+
+    def make_function(self, var, code, names, parts):
+        closure = "None"
+        if "closure" in parts:
+            closure = f"({self.listed(parts['closure'].items)})"
+        elif code.co_freevars:  # from 3.13 on an instruction of its own gives it the closure
+            closure = f"({f'{self.pool(types.CellType)}(), ' * len(code.co_freevars)})"
+        words = f"{self.pool(code)}, {self.pool(names)}, {code.co_name!r}, None, {closure}"
+        name = self.bind(var, f"{self.pool(types.FunctionType)}({words})")
+        for part in ("defaults", "kwdefaults", "annotate"):
+            if part in parts:
+                self.make(f"{name}.__{part}__ = {self.name(parts[part])}")
+        if "annotations" in parts:
+            words = f"{name}, {self.name(parts['annotations'])}"
+            self.make(f"{self.pool(annotate)}({words})")
+        self.attributes(var, name)
+        return name
+
+    def make_method(self, var, this, inner):
+        if isinstance(inner, Var):
+            if isinstance(var.value, types.MethodType):
+                words = f"{self.name(inner)}, {self.name(this)}"
+                return self.bind(var, f"{self.pool(types.MethodType)}({words})")
+            return self.bind(var, f"{self.pool(bound_to)}({self.name(inner)}, {self.name(this)})")
+        return self.bind(var, f"({self.name(this)}).{inner}")
+
+    def make_view(self, var, base, which):
+        method = getattr(builtin_base(base.value), which)  # its class may have another
+        return self.bind(var, f"{self.pool(method)}({self.name(base)})")
+
+    def make_iterator(self, var):
+        fn, *parts = var.value.recipe()
+        if self.behind is None and any(x.log for x in parts):
+            raise CannotRebuild("an iterator over what is written to")  # it shows how that is now
+        return self.bind(var, f"{self.pool(fn)}({self.listed(parts)})")
+
+    def make_generator(self, var, site):
+        raise CannotRebuild("a generator that is not finished", site)
+
+    # -- effects ---------------------------------------------------------------------------------
+
+    def effects(self) -> list[str]:
+        """The statements that write what the trace wrote."""
+        statements = []
+        for var in self.tracer.written:
+            target = self.name(var)
+            for kind, *parts in last_writes(var.log):
+                if kind == "token":
+                    self.name(parts[0])
+                else:
+                    statements.append(self.effect(var, target, kind, *parts))
+        return statements
+
+    def effect(self, var: Var, target: str, kind: str, *parts) -> str:
+        if kind == "method":
+            method, args = parts
+            container = isinstance(var.value, (list, dict, set))
+            if container and not is_native(*static_lookup(type(var.value), method)):
+                words = ", ".join([target, *map(self.name, args)])
+                return f"{self.pool(getattr(builtin_base(var.value), method))}({words})"
+            return f"{target}.{method}({', '.join(map(self.name, args))})"
+        *key, value = parts
+        if kind == "attr" and value is None:
+            return f"{self.pool(delete_attribute)}({target}, {key[0]!r})"
+        if kind == "attr":
+            setter = type.__setattr__ if isinstance(var.value, type) else object.__setattr__
+            return f"{self.pool(setter)}({target}, {key[0]!r}, {self.name(value)})"
+        setter = "__delitem__" if value is None else "__setitem__"
+        if kind == "item" and not is_native(*static_lookup(type(var.value), setter)):
+            words = [target, self.name(key[0]), *([] if value is None else [self.name(value)])]
+            base = builtin_base(var.value)
+            return f"{self.pool(getattr(base, setter))}({', '.join(words)})"
+        place = f"{target}[{self.name(key[0])}]" if kind == "item" else f"{target}.cell_contents"
+        return f"del {place}" if value is None else f"{place} = {self.name(value)}"
+
+
+def last_writes(log: list[tuple]) -> list[tuple]:
+    """Of what is set in one place the last, where it was set first: that decides the order of
+    attributes. What was deleted before is deleted, so that it comes last."""
+    kept: dict = {}
+    for i, entry in enumerate(log):
+        place = entry[:2] if entry[0] == "attr" else entry[:1] if entry[0] == "cell" else i
+        if entry[0] == "attr" and entry[-1] is None:
+            kept.pop(place, None)
+            place = place, "deleted"
+        kept[place] = entry
+    return list(kept.values())
+
+
+def alike(error: BaseException) -> BaseException:
+    """An exception with the arguments and attributes of another, made without its __init__."""
+    made = BaseException.__new__(type(error), *error.args)
+    made.__dict__.update(error.__dict__)
+    return made
+
+
+def delete_attribute(obj, name: str) -> None:
+    """Delete an attribute, if it is there: it may have been set and deleted in one call."""
+    with suppress(AttributeError):
+        (type if isinstance(obj, type) else object).__delattr__(obj, name)

@@ -1,0 +1,190 @@
+"""The replacement: Python that does for a later call what the trace did for the first.
+
+It reads what the graph needs, runs the compiled graph, makes what is new, writes what was written,
+and then returns, or has Python do what broke the graph and goes on in resume functions. Its code
+has the user's file and line, so that tracebacks show them."""
+
+import re
+import types
+from functools import partial
+
+from glasshouse.base.errors import OptionError
+from glasshouse.base.interrupts import hold, release
+from glasshouse.capture.bytecode.native import native
+from glasshouse.capture.bytecode.tracebacks import located
+from glasshouse.capture.emit.continuation import ContinuationEmitter
+from glasshouse.capture.values.plain import is_instance as isinstance
+from glasshouse.capture.values.var import ValueSource
+from glasshouse.ir.node import IRNode
+
+ENTERING = ("__enter__", "__exit__")
+
+
+class ReplacementEmitter(ContinuationEmitter):
+    """Writes the body of a replacement."""
+
+    def __init__(self, tracer, resumer):
+        super().__init__(tracer)
+        self.resumer = resumer
+        # What a graph wrote and what Python writes go together.
+        self.holds = bool(tracer.written) and any(map(is_work, tracer.graph.nodes))
+        self.holders: list[ValueSource] = []  # containers that something else takes the place of
+        self.used_behind: set[str] = set()  # names in what follows the graph
+
+    def function(
+        self,
+        body: tuple[list[str], list[str]],
+        line: int,
+        root: types.CodeType,
+        slots: int,
+        graph,
+        uncaptured=None,
+    ) -> types.FunctionType:
+        """The replacement of these statements; `uncaptured` runs the function, given its slots."""
+        self.used_behind = set(re.findall(r"\w+", "\n".join([*self.makes, *body[0], *body[1]])))
+        run = self.run_graph(graph) if graph is not None else []
+        if uncaptured is not None and len(run) == 1:
+            run = self.or_plainly(run, graph, uncaptured, slots)
+        work, rest = [*run, *self.makes, *body[0]], body[1]
+        if self.holds:
+            work = [
+                f"{self.pool(hold)}()",
+                "try:",
+                *(f"    {x}" for x in work),
+                "except BaseException:",
+                f"    {self.pool(release)}()",
+                "    raise",
+            ]
+        lines = [*self.reads, *work, *rest]
+        given = [f"s{i}" for i in range(slots)] + list(map(self.source, self.fetched))
+        head = f"def replacement({', '.join(given)}):"
+        text = "\n".join([head, *(f"    {line}" for line in lines)])
+        self.names["graph"] = getattr(graph, "run", graph)
+        self.names["__name__"] = self.tracer.module_name
+        self.text = text
+        exec(compile(text, root.co_filename, "exec"), self.names)
+        made = self.names.pop("replacement")
+        code = on_one_line(made.__code__, line or root.co_firstlineno)
+        made.__code__ = code.replace(co_name=root.co_name, co_qualname=root.co_qualname)
+        return made
+
+    def or_plainly(self, run: list[str], graph, uncaptured, slots: int) -> list[str]:
+        """The statements that run the graph; if it raises, all is as before, and Python runs the
+        function, which writes what comes before that and raises there, at the user's line. So it
+        does where one of the graph's checks fails."""
+        tracer = self.tracer
+        front, nodes = tracer.front, tracer.graph.nodes
+        calls = [x for x in nodes if x.op.startswith("call_") and x.target not in ENTERING]
+        wrote = any(front.writes(x.target, x.args) for x in calls)
+        keep, before, undo = front.keeper(tracer, wrote), [], []
+        changes = wrote or any(x.target in ENTERING for x in nodes)
+        # A Program may have overwritten what it replaces.
+        lost = changes and keep is None or wrote and hasattr(graph, "run_first")
+        others = []
+        # Where somebody catches what the graph raises, the front end has seen to it that it may.
+        if not tracer.has_caught:
+            if changes and tracer.has_checks:
+                others = [f"    if not {self.pool(front.is_failed_check)}(error):", "        raise"]
+            elif lost:
+                return self.leaving(run)
+        if tracer.assumptions.places:
+            note = partial(tracer.assumptions.failed, front.is_failed_check)
+            others.append(f"    {self.pool(note)}(error)")
+            before.append(f"{self.pool(tracer.assumptions)}.calls += 1")
+        if keep is not None:
+            tensors = [self.name(x) for _, x in tracer.inputs if tracer.is_tensor(x)]
+            before.append(f"undo = {self.pool(keep)}([{', '.join(tensors)}])")
+            undo = ["    undo()"]
+        words = "".join(f"s{i}, " for i in range(slots))
+        fault = f"None if {self.pool(front.is_failed_check)}(error) else error"
+        if any(x.meta.get("handled") for x in calls):  # Python may have raised it, and caught it
+            fault = "None"
+        plainly = f"{self.pool(native().tail_call)}({self.pool(uncaptured)}, ({words}), {fault})"
+        return [
+            *before,
+            "try:",
+            *(f"    {x}" for x in run),
+            f"except {self.pool(OptionError)}:",  # a budget that cannot be met
+            "    raise",
+            "except Exception as error:",
+            *others,
+            *undo,
+            f"    return {plainly}",
+        ]
+
+    def leaving(self, run: list[str]) -> list[str]:
+        """The statements that run the graph, where what it raises leaves the function."""
+        leave = self.tracer.front.leaver(self.tracer)
+        if leave is None:
+            return run
+        lines = ["try:", *(f"    {x}" for x in run), "except BaseException:"]
+        return [*lines, f"    {self.pool(leave)}()", "    raise"]
+
+    def run_graph(self, graph) -> list[str]:
+        """The statements that run the graph. One with `run_first` takes lists, and may overwrite
+        what is replaced behind it if nobody else refers to it: nor does a name here."""
+        names = [self.name(var) for _, var in self.tracer.inputs]
+        if not hasattr(graph, "run_first"):
+            return [f"o = graph({', '.join(names)})"]
+        holders = list(map(self.source, self.holders))
+        nodes = (node for node, _ in self.tracer.inputs)
+        replaced = {x for x, node in zip(names, nodes, strict=True) if "replaced" in node.meta}
+        dropped = {*replaced, *holders} - self.used_behind
+        dropped = sorted(x for x in dropped if names.count(x) < 2)
+        if not dropped:
+            return [f"o = graph([{', '.join(names)}])"]
+        return [
+            f"i, h = [{', '.join(names)}], [{', '.join(holders)}]",
+            f"del {', '.join(dropped)}",
+            "o = graph(i, h)",
+        ]
+
+    def mark_replaced(self) -> None:
+        """Mark the graph's tensors that something else takes the place of, or of a container that
+        they are in; `meta["replaced"]` says which of the `holders` those containers are."""
+        places = {}
+        for written in self.tracer.written:
+            for kind, *parts in written.log:
+                anywhere = kind == "item" and self.tracer.varies(parts[0])
+                if kind in ("item", "attr") and not anywhere:
+                    key = parts[0].value if kind == "item" else parts[0]
+                    places[id(written.origin), kind, key_of(key)] = parts[1]
+        for node, var in self.tracer.inputs:
+            source, containers, new = var.origin, [], var
+            while isinstance(source, ValueSource) and source.kind in ("get", "item"):
+                base, kind = source.base, "item"
+                if base.kind == "dict":
+                    base, kind = base.base, "attr"
+                new = places.get((id(base), kind, key_of(source.key)), var)
+                if new is not var or kind == "attr":
+                    break
+                containers.append(base)
+                source = base
+            if new is not var:
+                self.holders += [x for x in containers if x not in self.holders]
+                node.meta["replaced"] = tuple(map(self.holders.index, containers))
+
+    def is_used_behind(self, source: ValueSource) -> bool:
+        """Whether what follows the graph uses what was read at a source."""
+        name = f"s{source.key}" if source.kind == "slot" else self.variables.get(id(source))
+        return name in self.used_behind
+
+
+def key_of(key):
+    """What tells keys apart: the value of a string or number, the identity of another object."""
+    return key if type(key) in (str, int) else (id(key),)
+
+
+def is_work(node: IRNode) -> bool:
+    """Whether a node computes something, rather than being part of a `with`."""
+    is_context = node.target in ("__enter__", "__exit__") or any(
+        u.target == "__enter__" for u in node.users
+    )
+    return node.op.startswith("call_") and not is_context
+
+
+def on_one_line(code: types.CodeType, line: int) -> types.CodeType:
+    """The code, all of it on one line, functions inside too."""
+    own = (on_one_line(x, line) if type(x) is types.CodeType else x for x in code.co_consts)
+    table = located(len(code.co_code) // 2, 0)
+    return code.replace(co_consts=tuple(own), co_firstlineno=line, co_linetable=table)

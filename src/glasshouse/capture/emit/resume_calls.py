@@ -1,0 +1,69 @@
+"""Resume functions of frames: what they are called with, and how they are made."""
+
+import types
+
+from glasshouse.capture.bytecode.instructions import (
+    WrongStack,
+    keeps_closure,
+    make_resume,
+    original_of,
+    resume_slots,
+)
+from glasshouse.capture.frames.frame import CapturedGenerator, CaptureFrame, LastInstruction
+from glasshouse.capture.values.plain import is_instance as isinstance
+from glasshouse.capture.values.var import NULL, CannotRebuild, Var
+
+
+def resume_call(frame: CaptureFrame, at: int, stack: list[Var], more: int, captured: bool, resumer):
+    """(resume function at an instruction, Vars of its slots, Vars for its stack from the top); on
+    that come `more` values that are not there yet. What is not needed any more is None, or, where
+    Python goes on, left out."""
+    frame.check_stack()
+    if frame.code.instructions[at].op == "COPY_FREE_VARS":
+        at += 1  # the cells are in their slots: a resume function may have no closure to copy
+    root, before = original_of(frame.root)
+    if frame.code.instructions[at].offset < 2 * before:  # in what a resume function begins with
+        root, before = frame.root, 0
+    names = resume_slots(root)
+    bound = frozenset(i for i in range(len(names)) if frame.locals[i] is not None)
+    # Classes live on, for one that has another tells of it, and generators, whose end runs more of
+    # them.
+    needed, kept = frame.code.live_at(at), (type, CapturedGenerator, types.GeneratorType)
+    live = frozenset(i for i in bound if i in needed or isinstance(frame.locals[i].value, kept))
+    slots = [frame.locals[i] if i in live else None for i in range(len(names))]
+    if not captured:
+        slots = [x for x in slots if x is not None]
+    offset = frame.code.instructions[at].offset - 2 * before
+    fn = resumer(frame, root, offset, [*stack, *[Var(None)] * more], live, captured)
+    moved = (len(code_of(fn).co_code) - len(frame.root.co_code)) // 2
+    items = [
+        Var(x.value + moved) if isinstance(x, LastInstruction) else x
+        for x in stack
+        if x is not NULL
+    ]
+    items.reverse()
+    return fn, slots, items
+
+
+def code_of(fn) -> types.CodeType:
+    """The code of a function, or of what a dispatcher captures."""
+    return getattr(fn, "fn", fn).__code__
+
+
+def resume_function(
+    frame: CaptureFrame,
+    code: types.CodeType,
+    offset: int,
+    stack: list[Var],
+    live: frozenset[int],
+    captured: bool,
+) -> types.FunctionType:
+    """A function that goes on for a frame at an offset of its original code."""
+    try:
+        code = make_resume(code, offset, tuple(x is NULL for x in stack), live, captured)
+    except WrongStack as error:
+        raise CannotRebuild(f"a stack that does not fit ({error})") from None
+    closure = None
+    if keeps_closure(code):
+        closure = tuple(x.value for x in frame.closure)
+    return types.FunctionType(code, frame.globals, code.co_name, None, closure)

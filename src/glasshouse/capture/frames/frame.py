@@ -1,0 +1,466 @@
+"""Frames of the interpreter, and iterators that it steps itself."""
+
+import sys
+import types
+import weakref
+from collections import OrderedDict
+
+from glasshouse.capture.bytecode.instructions import (
+    GENERATORS,
+    ExceptionHandler,
+    decoded,
+)
+from glasshouse.capture.bytecode.native import native
+from glasshouse.capture.bytecode.tracebacks import users_part
+from glasshouse.capture.bytecode.versions import bytecode
+from glasshouse.capture.frames.iterator_places import (
+    choices_behind,
+    iterator_at,
+    iterator_of,
+    length_of,
+    reversed_at,
+)
+from glasshouse.capture.frames.polyfill_natives import PASSES_ON, ended_native, native_of
+from glasshouse.capture.frames.started_generator import error_thrown, going_on
+from glasshouse.capture.values.plain import is_instance as isinstance
+from glasshouse.capture.values.plain import is_trusted
+from glasshouse.capture.values.var import NULL, CannotRebuild, Recipe, Var, computed
+
+END = Var("end")  # what a finished iterator gives
+SIZED = (dict, set, frozenset, type({}.keys()), type({}.values()), type({}.items()))
+
+
+class LastInstruction(Var):
+    """The number of the instruction that raised, for a handler that raises again."""
+
+    __slots__ = ()
+
+
+class CaptureFrame:
+    """One function being interpreted.
+
+    `then(tracer, result)` says what happens with the result where that is not a push onto the
+    caller's stack; `init` is the object whose __init__ this is; `scope` has its caller's scope and
+    pass, and the context (function, argument) that it runs in. `at` is the running instruction,
+    `saved` the stack before it."""
+
+    __slots__ = ("root", "code", "locals", "stack", "ip", "at", "saved", "globals", "kw_names",
+                 "then", "init", "generator", "scope", "trusted", "handled")  # fmt: skip
+
+    def __init__(self, code: types.CodeType, names: dict, count: int):
+        self.root, self.code = code, decoded(code)
+        self.locals: list[Var | None] = [None] * count
+        self.stack: list[Var] = []
+        self.saved: list[Var] = []
+        self.ip = self.at = 0
+        self.globals = names
+        self.kw_names: tuple = ()
+        self.then = self.init = self.generator = self.scope = None
+        self.trusted = is_trusted(names.get("__name__", ""))
+        self.handled: list = []  # exceptions that are being handled, innermost last
+
+    @property
+    def closure(self) -> list[Var]:
+        """The free variables' cells."""
+        return self.locals[len(self.locals) - len(self.root.co_freevars) :]
+
+    @property
+    def line(self) -> int:
+        """The user's line."""
+        return self.code.instructions[self.at].line
+
+    @property
+    def where(self) -> str:
+        return f"{self.root.co_filename}:{self.line}"
+
+    def let_go(self) -> None:
+        """A generator's frame has ended with an error: what its handlers had of it would keep alive
+        the frames of the error's traceback."""
+        for items in (self.stack, self.saved, self.handled):
+            items.clear()
+
+    def check_stack(self) -> None:
+        """What goes on elsewhere in the frame relies on how many items lie on its stack.
+
+        Raises: CannotRebuild
+        """
+        if self.root.co_flags & GENERATORS:  # to begin one is no instruction that dis counts
+            return
+        if len(self.saved) != self.code.depth_at(self.at):
+            raise CannotRebuild(f"a stack that does not fit ({self.where})")
+
+    def stack_for(self, handler: ExceptionHandler) -> list[Var]:
+        """What lies below the exception when a handler takes over."""
+        below = self.saved[: handler.depth]
+        raised_at = self.code.instructions[self.at].offset // 2
+        return [*below, LastInstruction(raised_at)] if handler.lasti else below
+
+
+class CapturedIterator:
+    """An iterator over Vars that are known."""
+
+    def step(self, tracer) -> Var:
+        """The next Var, or END."""
+        raise NotImplementedError
+
+    def place(self) -> list[tuple]:
+        """(iterator, attribute, value) of all that a step changes, as it is now."""
+        raise NotImplementedError
+
+    def recipe(self) -> tuple:
+        """(function, Vars) whose call gives Python's own iterator at the same place."""
+        raise NotImplementedError
+
+    def native(self):
+        """Python's own iterator at the same place."""
+        fn, *parts = self.recipe()
+        return fn(*map(plain_value, parts))
+
+
+class SequenceIterator(CapturedIterator):
+    """Over a list, tuple, range or string (as it changes), or over what a dict or set had."""
+
+    def __init__(self, base: Var, kept: list[Var] | None = None):
+        self.base, self.kept, self.index = base, kept, 0
+        self.mapping, self.which = mapping_of(base)
+        self.real = None if self.mapping is None else iter(self.mapping.value)
+        self.size = len(base.value) if isinstance(base.value, SIZED) else -1
+
+    def step(self, tracer):
+        if self.size >= 0 and len(self.base.value) != self.size:
+            kind = "Set" if isinstance(self.base.value, set) else "dictionary"
+            tracer.fail_here(RuntimeError(f"{kind} changed size during iteration"))
+        if self.real is not None:
+            return self.step_mapping(tracer)
+        if self.kept is None and type(self.base.value) in (range, str, bytes):
+            return self.step_concrete(tracer.concretize(self.base))
+        items = tracer.sequence(self.base) if self.kept is None else self.kept
+        if self.index >= len(items):
+            self.index = max(self.index, 1 << 40)  # stays finished if the list grows
+            return END
+        self.index += 1
+        return items[self.index - 1]
+
+    def step_mapping(self, tracer):
+        """The next item of a dict or of a view of one: Python's own iterator says which."""
+        if self.index > self.base_end:
+            return END
+        key = problem = None
+        try:
+            key = next(self.real, END)
+        except RuntimeError as error:
+            problem = error
+        if problem is not None:
+            tracer.fail_here(problem)
+        if key is END:
+            self.index = self.base_end + 1
+            return END
+        self.index += 1
+        items = self.mapping.items or {}
+        pair = items.get(key) or (Var(key), Var(dict.__getitem__(self.mapping.value, key)))
+        if self.which == "items":
+            return tracer.new_tuple([pair[0], pair[1]])
+        return pair[self.which == "values"]
+
+    def step_concrete(self, values):
+        """The next item of a range or text, which may be of any length."""
+        if self.index > self.base_end or not values[self.index : self.index + 1]:
+            self.index = self.base_end + 1
+            return END
+        self.index += 1
+        return computed(values[self.index - 1], ())  # a range makes its numbers
+
+    base_end = sys.maxsize - 1  # an index behind it: the iterator has ended
+
+    def place(self):
+        return [(self, "index", self.index)]
+
+    def recipe(self):
+        if self.size >= 0:
+            return iterator_of, self.base, Var(self.index), Var(self.size)
+        base = self.base
+        if self.kept is not None:
+            base = Var([plain_value(x) for x in self.kept], Recipe("list"), self.kept)
+        size = length_of(base.value)
+        return iterator_at, base, Var(size + 1 if self.index > size + 1 else self.index)
+
+
+def mapping_of(base: Var) -> tuple[Var | None, str]:
+    """The dict of which a Var is, or of which it is a view, and what of it."""
+    which = "keys"
+    if base.is_made("view"):
+        base, which = base.origin.parts
+    kind = type(base.value)
+    plain = isinstance(base.value, dict) and kind.__iter__ in (dict.__iter__, OrderedDict.__iter__)
+    return (base if plain else None), which
+
+
+class ReversedIterator(SequenceIterator):
+    """Like reversed, which has the place of the last item from the start, whatever follows."""
+
+    def __init__(self, base: Var, kept: list[Var]):
+        super().__init__(base, kept)
+        self.real = None
+        self.count = len(base.value)
+
+    def step(self, tracer):
+        if type(self.base.value) is not list:
+            return super().step(tracer)
+        place, items = self.count - 1 - self.index, tracer.sequence(self.base)
+        if not 0 <= place < len(items):
+            self.index = max(self.index, 1 << 40)  # stays finished if the list grows
+            return END
+        self.index += 1
+        return items[place]
+
+    def recipe(self):
+        if type(self.base.value) is list:
+            changed = self.index or len(self.base.value) != self.count
+            place = max(self.count - 1 - self.index, -1)
+            return (reversed_at, self.base, Var(place)) if changed else (reversed, self.base)
+        return super().recipe() if self.index else (reversed, self.base)
+
+
+class ChoicesIterator(SequenceIterator):
+    """Like permutations and combinations: fn(items, *parts)."""
+
+    def __init__(self, fn, items: Var, parts: list[Var], choices: list[Var]):
+        super().__init__(items, choices)
+        self.fn, self.parts, self.real = fn, parts, None
+
+    def recipe(self):
+        number = min(self.index, len(self.kept) + 1)
+        return choices_behind, Var(number), Var(self.fn), self.base, *self.parts
+
+
+class EnumerateIterator(CapturedIterator):
+    """Like enumerate."""
+
+    def __init__(self, inner: Var, number: int):
+        self.inner, self.number = inner, number
+
+    def step(self, tracer):
+        x = self.inner.value.step(tracer)
+        if x is END:
+            return END
+        number = computed(self.number, ())
+        self.number += 1
+        return tracer.new_tuple([number, x])
+
+    def place(self):
+        return [*self.inner.value.place(), (self, "number", self.number)]
+
+    def recipe(self):
+        return enumerate, self.inner, Var(self.number)
+
+
+class ZipIterator(CapturedIterator):
+    """Like zip."""
+
+    def __init__(self, inners: list[Var]):
+        self.inners = inners
+
+    def step(self, tracer):
+        row = []
+        for inner in self.inners:
+            x = inner.value.step(tracer)
+            if x is END:
+                return END
+            row.append(x)
+        return tracer.new_tuple(row) if row else END
+
+    def place(self):
+        return [part for inner in self.inners for part in inner.value.place()]
+
+    def recipe(self):
+        return zip, *self.inners
+
+
+def plain_value(var: Var):
+    """The value, of our iterators Python's own."""
+    if var.is_made("method") and isinstance(var.origin.parts[1], str):
+        this = var.origin.parts[0]
+        if isinstance(this.value, (CapturedIterator, CapturedGenerator)):
+            return getattr(plain_value(this), var.origin.parts[1])
+    value = var.value
+    if isinstance(value, (CapturedIterator, CapturedGenerator)):
+        return value.native()
+    if type(value) is tuple and isinstance(var.items, list) and any(map(is_own, value)):
+        return tuple([plain_value(x) if isinstance(x, Var) else x for x in var.items])
+    return value
+
+
+def is_own(value) -> bool:
+    """Whether a value is an iterator or generator of ours."""
+    return isinstance(value, (CapturedIterator, CapturedGenerator))
+
+
+def holds_own(value) -> bool:
+    """Whether a value is an iterator or generator of ours, or a tuple with one in it."""
+    return is_own(value) or type(value) is tuple and any(map(holds_own, value))
+
+
+def type_of(value) -> type:
+    """The type that plain Python would have of a value: of our iterators and generators its own."""
+    if isinstance(value, CapturedGenerator):
+        return value.kind
+    return type(value.native()) if isinstance(value, CapturedIterator) else type(value)
+
+
+def zipped(var: Var) -> list:
+    """The iterators that a `zip` draws from, as Python's own."""
+    value = var.value
+    if isinstance(value, ZipIterator):
+        return [plain_value(x) for x in value.inners]
+    if isinstance(value, CapturedGenerator):
+        names = value.frame.code.slots
+        inners = value.frame.locals[names.index("iterators")]
+        return [plain_value(x) for x in inners.items or map(Var, inners.value)]
+    return value.__reduce__()[1]
+
+
+def may_go_on(made: "CapturedGenerator | None") -> bool:
+    """Whether a generator goes on behind what it raised: a polyfill, as what it stands for."""
+    return made is not None and made.is_polyfill
+
+
+class NativeLocals:
+    """The values of locals by name, with Python's own iterators, made when one is asked for: an
+    item may be what it is an item of."""
+
+    def __init__(self, slots):
+        self.slots = {name: var for name, var in slots if var is not None}
+
+    def __getitem__(self, name: str):
+        var = self.slots[name]
+        if isinstance(var.value, list) and name == "iterators":
+            return [plain_value(x) for x in var.items or map(Var, var.value)]
+        return plain_value(var)
+
+
+class CapturedGenerator:
+    """A generator that the interpreter runs; as a Python object it goes on without being traced."""
+
+    def __init__(self, frame: CaptureFrame, site, make_tracer, make_native):
+        self.frame, self.site, self.make_tracer = frame, site, make_tracer
+        self.make_native, self.started = make_native, False
+        self.kind: type = types.GeneratorType
+        self.finished = self.running = self.closing = False
+        self.last: Var | None = None  # what the iterator ended with that it drew from last
+        self.left = None  # Python's own iterator of what is left of a polyfill
+        self.failed = False  # whether it has raised: a polyfill may go on even so
+        self.failed_stack: list[Var] | None = None  # before a handler took the stack down
+        self.is_kept = True  # whether only a loop, or the library, has it
+        self.then = None  # what gets the values while it runs
+        self.rest: weakref.ref | None = None  # Python's own generator of what is left
+
+    def stop(self, finished: bool = False):
+        """It yields or ends: what gets the value. Nothing in its frame refers to it from now on,
+        so that it ends with the last reference to it, as in Python."""
+        then, self.then = self.then, None
+        self.frame.generator, self.running = None, False
+        self.finished = finished
+        return then
+
+    def result(self, returned: Var) -> Var:
+        """What it ends with: a polyfill as the builtin does."""
+        passes_on = self.last is not None and self.frame.root in PASSES_ON
+        return self.last if passes_on else returned
+
+    def stop_failed(self):
+        """It ends with an error: what gets that. A polyfill may go on behind it."""
+        then = self.stop(finished=True)
+        self.failed = may_go_on(self)
+        if not self.failed:
+            self.frame.let_go()
+        return then
+
+    def native(self):
+        """Python's own generator: of what is left where some of it has run."""
+        if not self.started:
+            return self.make_native()
+        if self.finished and not self.failed and (ended := ended_native(self.frame.root)):
+            return ended
+        if self.is_polyfill and not self.running:
+            if self.left is None:
+                self.left = self.native_polyfill()
+            if self.left is not None:
+                return self.left
+        made = self.rest and self.rest()
+        if made is None:
+            made = going_on(self)
+            next(made)
+            made.__name__ = self.frame.root.co_name
+            made.__qualname__ = self.frame.root.co_qualname
+            self.rest = weakref.ref(made)
+        return made
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it stands at a `yield`."""
+        return self.started and not (self.running or self.finished)
+
+    @property
+    def is_polyfill(self) -> bool:
+        """Whether it stands for an iterator of C's."""
+        return self.kind is not types.GeneratorType
+
+    gi_code = property(lambda self: self.frame.root)
+    gi_running = property(lambda self: self.running)
+    gi_suspended = is_open
+
+    def native_polyfill(self):
+        """Python's own iterator for what is left of a polyfill; None where there is none."""
+        frame = self.frame
+        at = NativeLocals(zip(frame.code.slots, frame.locals, strict=True))
+        zips = frame.root.co_name in ("map_of", "compress_of")
+        stack = self.failed_stack if self.failed and self.failed_stack else frame.stack
+        loop = [zipped(x) if zips else plain_value(x) for x in stack if x is not NULL]
+        return native_of(frame.root, at, loop)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return self.send(None)
+
+    def send(self, value):
+        """The next value."""
+        return self.drive(Var(value), None)
+
+    def throw(self, kind, value=None, trace=None):
+        """Raise inside."""
+        error = error_thrown(kind, value, trace) if value or trace else error_thrown(kind)
+        error.__traceback__ = trace
+        try:
+            return self.drive(Var(None), error)
+        finally:
+            del error, kind  # its traceback has this frame
+
+    def drive(self, sent: Var, error):
+        """The next value. What is raised instead holds no frame that holds it."""
+        try:
+            return self.make_tracer().drive(self, sent, error)
+        except BaseException as raised:
+            raised.__traceback__ = users_part(raised.__traceback__)
+            native().raise_again(raised)
+        finally:
+            del error
+
+    def __del__(self):
+        going_on = self.left is not None  # Python's own iterator draws from what this one drew from
+        if self.started and not (self.finished or self.running or going_on):
+            self.close()
+
+    def close(self):
+        """End it."""
+        if self.finished or not self.started:
+            self.finished = True
+            return None
+        try:
+            self.throw(GeneratorExit())
+        except (GeneratorExit, StopIteration) as error:
+            error.__traceback__ = None  # it holds our frames, and they hold it
+            if bytecode.close_gives_value and isinstance(error, StopIteration):
+                return error.value
+        return None

@@ -1,0 +1,37 @@
+"""Whether more of a generator's code runs when it is let go."""
+
+from glasshouse.capture.frames.frame import CapturedGenerator, EnumerateIterator, ZipIterator
+from glasshouse.capture.values.plain import is_instance as isinstance
+from glasshouse.capture.values.var import Var
+
+
+def ends_with_effects(made: CapturedGenerator, visited: tuple = ()) -> bool:
+    """Whether more of a generator, or of one that it has, runs when it is let go."""
+    return (
+        not made.is_polyfill and made.frame.code.ends_with_effects or holds_effects(made, visited)
+    )
+
+
+def holds_effects(made: CapturedGenerator, visited: tuple = ()) -> bool:
+    """Whether more of a generator that only this one may have runs when this one ends."""
+    visited = (*visited, made)
+    inner = generators_in((*made.frame.locals, *made.frame.stack))
+    return any(x not in visited and x.is_open and ends_with_effects(x, visited) for x in inner)
+
+
+def generators_in(values):
+    """The generators among Vars, and those that iterators and lists among them draw from."""
+    for var in values:
+        value = None if var is None else var.value
+        if isinstance(value, CapturedGenerator):
+            yield value
+        elif isinstance(value, ZipIterator):
+            yield from generators_in(value.inners)
+        elif isinstance(value, EnumerateIterator):
+            yield from generators_in([value.inner])
+        elif isinstance(value, list) and isinstance(var.items, list):
+            yield from (x.value for x in var.items if is_generator(x))
+
+
+def is_generator(x) -> bool:
+    return isinstance(x, Var) and isinstance(x.value, CapturedGenerator)

@@ -1,0 +1,154 @@
+"""Python's own iterators for what is left of a polyfill's generator that the interpreter began."""
+
+import itertools
+from functools import partial
+from operator import length_hint
+
+from glasshouse.capture.values import polyfills
+from glasshouse.capture.values.polyfills import NATIVES, POLYFILLS
+
+
+def left_of_accumulate(at, loop):
+    items = loop[0] if loop else at["iterable"]
+    rest = itertools.chain([at["total"]], items)  # None is no initial value
+    return behind(1, itertools.accumulate(rest, *filter(None, [at["fn"]])))
+
+
+def left_of_chain(at, loop):
+    outer, *inner = loop
+    return itertools.chain.from_iterable(itertools.chain(inner, outer))
+
+
+def left_of_cycle(at, loop):
+    kept = at["kept"]
+    if at["repeats"]:
+        return behind(len(kept) - loop[0].__length_hint__(), itertools.cycle([*kept]))
+    given = [*kept, at["x"]]
+    return behind(len(given), itertools.cycle(itertools.chain(given, loop[0])))
+
+
+def left_of_dropwhile(at, loop):
+    return behind(1, itertools.dropwhile(bool, itertools.chain([False], loop[0])))
+
+
+def behind(count: int, iterator):
+    """The iterator, which has given so many items."""
+    for _ in range(count):
+        next(iterator)
+    return iterator
+
+
+def left_of_sequence(at, loop):
+    made = iter(at["obj"])
+    made.__setstate__(at["number"] + 1)
+    return made
+
+
+def left_of_product(at, loop):
+    left = itertools.product(*at["pools"])
+    for _ in range(len(at["rows"]) - length_hint(loop[0])):
+        next(left)
+    return left
+
+
+def left_of_repeat(at, loop):
+    times = [] if at["times"] is None else [at["times"] - 1]
+    return itertools.repeat(at["object"], *times)
+
+
+def left_of_islice(at, loop):
+    end = at["end"] if at["end"] is None else at["end"] - at["taken"]
+    return itertools.islice(at["iterator"], at["wanted"] - at["taken"], end, at["step"])
+
+
+# Of a polyfill: what is left as Python's own iterator, from the values of its locals and the
+# iterators of its loops, outermost first; None where there is none.
+LEFT = {
+    polyfills.map_of: lambda at, loop: map(at["fn"], *loop[0]),
+    polyfills.compress_of: lambda at, loop: itertools.compress(*loop[0]),
+    polyfills.filter_of: lambda at, loop: filter(at["fn"], loop[0]),
+    polyfills.filterfalse_of: lambda at, loop: itertools.filterfalse(at["fn"], loop[0]),
+    polyfills.takewhile_of: lambda at, loop: itertools.takewhile(at["fn"], loop[0]),
+    polyfills.starmap_of: lambda at, loop: itertools.starmap(at["fn"], loop[0]),
+    polyfills.enumerate_of: lambda at, loop: enumerate(loop[0], at["number"] + 1),
+    polyfills.zip_of: lambda at, loop: zip(*at["iterators"], strict=at["strict"]),
+    polyfills.zip_longest_of: lambda at, loop: itertools.zip_longest(
+        *at["iterators"], fillvalue=at["fillvalue"]
+    ),
+    polyfills.pairwise_of: lambda at, loop: itertools.pairwise(itertools.chain([at["x"]], loop[0])),
+    polyfills.count_from: lambda at, loop: itertools.count(at["start"] + at["step"], at["step"]),
+    polyfills.call_until: lambda at, loop: iter(at["fn"], at["sentinel"]),
+    polyfills.accumulate_of: left_of_accumulate,
+    polyfills.chained: left_of_chain,
+    polyfills.cycle_of: left_of_cycle,
+    polyfills.dropwhile_of: left_of_dropwhile,
+    polyfills.iterate: left_of_sequence,
+    polyfills.product_of: left_of_product,
+    polyfills.repeat_of: left_of_repeat,
+    polyfills.islice_items: left_of_islice,
+}
+RULES = {fn.__code__: rule for fn, rule in LEFT.items()}
+
+
+class EmptySequence:
+    """A sequence without items that has nothing but `__getitem__`."""
+
+    def __getitem__(self, number):
+        raise IndexError
+
+
+NATIVES |= {
+    polyfills.islice_items: itertools.islice,
+    polyfills.call_until: iter,
+    polyfills.iterate: iter,
+}
+# The types that plain Python has where there are polyfills.
+KINDS = {fn: native for fn, native in NATIVES.items() if isinstance(native, type)}
+KINDS |= {
+    polyfills.chained: itertools.chain,
+    polyfills.call_until: type(iter(int, 0)),
+    polyfills.iterate: type(iter(EmptySequence())),
+}
+# How each of them ends: a native one that has ended.
+ENDED = {
+    polyfills.iterate: lambda: iter(EmptySequence()),
+    polyfills.call_until: lambda: iter(int, 0),
+    polyfills.chained: itertools.chain,
+    polyfills.repeat_of: lambda: itertools.repeat(None, 0),
+    polyfills.compress_of: lambda: itertools.compress((), ()),
+    polyfills.islice_items: lambda: itertools.islice((), 0),
+}
+OF_ONE = (enumerate, zip, itertools.accumulate, itertools.cycle, itertools.groupby)
+OF_ONE += (itertools.pairwise, itertools.product, itertools.zip_longest)
+OF_FUNCTION = (filter, map, itertools.dropwhile, itertools.filterfalse)
+OF_FUNCTION += (itertools.starmap, itertools.takewhile)
+ENDED |= {POLYFILLS[kind]: partial(kind, ()) for kind in OF_ONE}
+ENDED |= {POLYFILLS[kind]: partial(kind, len, ()) for kind in OF_FUNCTION}
+ENDS = {fn.__code__: make for fn, make in ENDED.items()}
+
+
+# Those that end with what the iterator ended with from which they draw, as C code does that leaves
+# its StopIteration alone: a `yield from` sees it.
+PASSING = (enumerate, filter, map, zip, itertools.accumulate, itertools.compress)
+PASSING += (itertools.dropwhile, itertools.filterfalse, itertools.pairwise, itertools.starmap)
+PASSING += (itertools.takewhile,)
+PASSES_ON = {POLYFILLS[kind].__code__ for kind in PASSING} | {polyfills.islice_items.__code__}
+
+
+def native_of(code, at, loop: list):
+    """Python's own iterator for what is left of a polyfill's generator, or None."""
+    rule = RULES.get(code)
+    try:
+        return None if rule is None else rule(at, loop)
+    except (IndexError, KeyError, TypeError, StopIteration):  # it stands where no item is
+        return None
+
+
+def ended_native(code):
+    """An iterator that has ended, of the type that plain Python has; None where there is none."""
+    make = ENDS.get(code)
+    if make is None:
+        return None
+    made = make()
+    next(made, None)
+    return made

@@ -1,0 +1,48 @@
+"""The context in which a frame runs, which is there again where Python goes on in it."""
+
+import types
+
+from glasshouse.capture.frames.frame import CaptureFrame
+from glasshouse.capture.values.var import Var
+
+GETTERS = ("__getattr__", "__getattribute__")
+
+
+def attribute_asked(frame: CaptureFrame) -> list[Var] | None:
+    """The object and the name that a frame of the user's `__getattr__` was asked for."""
+    if frame.root.co_name not in GETTERS:
+        return None
+    told = frame.locals[:2]
+    bound = len(told) == 2 and not any(x is None or type(x.value) is types.CellType for x in told)
+    return told if bound else None
+
+
+def tell_attribute(error: BaseException, obj, name: str) -> bool:
+    """Say which attribute of what an error of a `__getattr__` is about, unless it does itself."""
+    untold = isinstance(error, AttributeError) and error.name is None and error.obj is None
+    if untold:
+        error.obj, error.name = obj, name
+    return untold
+
+
+class asking_attribute:
+    """Where what is left of a `__getattr__` runs: Python tells its errors what was asked."""
+
+    def __init__(self, obj, name: str):
+        self.asked = obj, name
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if error is not None:
+            tell_attribute(error, *self.asked)
+
+
+def surroundings(frame: CaptureFrame) -> tuple | None:
+    """The context (function, arguments) in which what is left of a frame runs."""
+    if frame.scope is not None:
+        _, context, var = frame.scope
+        return context, [var]
+    asked = attribute_asked(frame)
+    return None if asked is None else (asking_attribute, asked)

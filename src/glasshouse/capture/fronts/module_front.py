@@ -1,0 +1,294 @@
+"""What a trace knows of modules: members, calls of layers, contexts, guards on layers."""
+
+import copy
+import types
+import weakref
+
+from glasshouse.autograd.tape import grad_mode
+from glasshouse.capture.fronts.network_front import TABLES, NetworkFront
+from glasshouse.capture.values.plain import SCALARS
+from glasshouse.capture.values.plain import is_instance as isinstance
+from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var
+from glasshouse.dispatch import TensorBackend
+from glasshouse.dispatch.mode import KeyedMode
+from glasshouse.dispatch.scope import in_module, originals, phase
+from glasshouse.ir.graph_module import GraphModule
+from glasshouse.nn.containers import ModuleDict, ModuleList, Sequential
+from glasshouse.nn.hooks import CALL_KINDS, backward_hooks, call_hooks
+from glasshouse.nn.layer import Layer
+from glasshouse.nn.linear import Flatten, Identity, Unflatten
+from glasshouse.nn.module import Module, Parameter, functional_call
+from glasshouse.optim import LRScheduler, Optimizer
+from glasshouse.profile.annotation import record_function
+
+INLINED_MODULES = (Sequential, ModuleList, ModuleDict, GraphModule)
+WITHOUT_DRAWS = (Layer, Flatten, Identity, Unflatten, Sequential, ModuleList)  # when they are made
+CONTEXTS = (grad_mode, KeyedMode, record_function)
+
+
+class LeftContext:
+    """That a context which was entered elsewhere has been left, as a context."""
+
+    def __init__(self, context):
+        self.context = context
+
+    def __enter__(self):
+        self.context.__exit__(None, None, None)
+
+    def __exit__(self, *exc_info):
+        self.context.__enter__()
+
+
+class ModuleFront(NetworkFront):
+    """Layers are nodes of the graph; other modules are Python that is interpreted."""
+
+    module_type = Module
+    member_types = (Parameter, Module)
+    optimizer_type = Optimizer
+    scheduler_type = LRScheduler
+
+    def parts(self, tracer, module) -> list[Var]:
+        """The module and those below it, and their dicts of parameters, buffers and modules, as far
+        as they were looked into."""
+        own = (x for m in module.modules() for x in (m, *(m.__dict__[p] for p in TABLES)))
+        return [x for x in (tracer.tracked.get(id(part)) for part in own) if x is not None]
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    def call(self, tracer, fn, args, kwargs, then):
+        f = fn.value
+        if isinstance(f, types.MethodType | types.BuiltinMethodType):
+            owner = f.__self__
+            if f.__name__ in ("__enter__", "__exit__") and self.is_context(fn):
+                this = fn.origin.parts[0] if isinstance(fn.origin, Recipe) else None
+                return self.context(tracer, fn, this, f.__name__, then)
+            if isinstance(owner, TensorBackend) and f.__name__ in ("evaluate", "sync"):
+                tracer.give(then, None)
+                return True
+            if isinstance(owner, LRScheduler) and f.__name__ == "step":
+                return self.schedule(tracer, fn, args, kwargs, then)
+        unbound = isinstance(f, types.FunctionType) and f.__name__ in ("__enter__", "__exit__")
+        if unbound and args and isinstance(args[0].value, CONTEXTS):  # as ExitStack calls it
+            own = Var(getattr(args[0].value, f.__name__))
+            return self.context(tracer, own, args[0], f.__name__, then)
+        is_class = isinstance(f, type)
+        if f is phase or is_class and issubclass(f, (Module, *CONTEXTS)):
+            tracer.concretize(fn)
+        if f is phase or is_class and issubclass(f, CONTEXTS):
+            made = Var(tracer.call_concrete(f, args, kwargs), Recipe("call", fn, args, kwargs), {})
+            tracer.deliver(then, tracer.track(made))
+            return True
+        if isinstance(f, Module):
+            return self.call_module(tracer, fn, args, kwargs, then)
+        if f is Module.__call__ and args and isinstance(args[0].value, Module):
+            return self.call_module(tracer, args[0], args[1:], kwargs, then, own=False)
+        if (
+            is_class
+            and issubclass(f, Module)
+            and self.make_stateless(tracer, fn, args, kwargs, then)
+        ):
+            return True
+        if f is functional_call or is_class and issubclass(f, (Module, Optimizer, LRScheduler)):
+            raise Break(f"call of {f.__name__}", fn, args, kwargs)
+        return super().call(tracer, fn, args, kwargs, then)
+
+    def make_stateless(self, tracer, fn, args, kwargs, then) -> bool:
+        """Make a layer of the library that has no tensors; False where it is another."""
+        cls = fn.value
+        foldable = tracer.all_foldable(args, kwargs) and cls.__module__.startswith("glasshouse.nn")
+        if (
+            not foldable
+            or not issubclass(cls, WITHOUT_DRAWS)
+            or any(x.items for x in (*args, *kwargs.values()) if x.is_made("call"))
+        ):
+            return False
+        words = {k: v.value for k, v in kwargs.items()}
+        made = tracer.do(cls, *(x.value for x in args), **words)
+        if [*made.parameters(), *made.buffers()]:
+            return False
+        for x in (*args, *kwargs.values()):
+            tracer.concretize(x)
+        tracer.deliver(then, tracer.track(Var(made, Recipe("call", fn, args, kwargs), {})))
+        return True
+
+    def is_context(self, fn) -> bool:
+        """Whether a bound method is that of no_grad, autocast, a phase …"""
+        if isinstance(fn.value.__self__, CONTEXTS):
+            return True
+        this = fn.origin.parts[0] if isinstance(fn.origin, Recipe) else None
+        made = this is not None and isinstance(this.origin, Recipe) and this.origin.kind == "call"
+        return made and this.origin.parts[0].value is phase
+
+    def context(self, tracer, fn, var, name, then):
+        """Enter or leave no_grad, autocast, a phase …"""
+        if name == "__exit__" and var is None and self.leave_from_outside(tracer, fn):
+            tracer.give(then, None)
+            return True
+        if var is None or not var.is_new:
+            nothing = [Var(None)] * (0 if name == "__enter__" else 3)
+            raise Break("a context made elsewhere", fn, nothing)
+        if name == "__enter__":
+            cls, args, kwargs = var.origin.parts
+            entered = tracer.do(var.value.__enter__)
+            words = {k: tracer.concretize(v) for k, v in kwargs.items()}
+            made = tracer.graph.call_function(cls.value, tuple(map(tracer.concretize, args)), words)
+            tracer.graph.call_method("__enter__", (made,))
+            tracer.context_nodes[id(var)] = made
+            tracer.contexts.append(var)
+            tracer.deliver(then, var if entered is var.value else Var(entered))
+            return True
+        tracer.do(var.value.__exit__, None, None, None)
+        if tracer.live:
+            tracer.graph.call_method("__exit__", (tracer.context_nodes[id(var)], None, None, None))
+        tracer.contexts.remove(var)
+        tracer.give(then, None)
+        return True
+
+    def leave_from_outside(self, tracer, fn) -> bool:
+        """Leave a no_grad that was entered before a break; False where that is not possible.
+
+        In the graph what follows stands in a grad_mode of its own, which lasts to its end; behind
+        the graph the replacement calls __exit__."""
+        bound, context = fn.origin, fn.value.__self__
+        fits = isinstance(bound, ValueSource) and isinstance(context, grad_mode) and context.outer
+        inner = any(x.is_new for x in tracer.contexts)
+        if not fits or inner or not tracer.live:
+            return False
+        tracer.guards.add("type", bound, types.MethodType)
+        var = tracer.load(context, tracer.guards.source("attr", bound, "__self__"))
+        tracer.typed(var)
+        inside = tracer.guards.source("dict", var.origin)
+        outer = tracer.guards.source("get", inside, "outer")
+        records, count = context.outer[-1], len(context.outer)
+        tracer.guards.add("len", outer, count)
+        tracer.guards.add("is", tracer.guards.source("item", outer, count - 1), records)
+        context.__exit__(None, None, None)
+        made = tracer.graph.call_function(grad_mode, (records,))
+        tracer.graph.call_method("__enter__", (made,))
+        left = Var(LeftContext(context))
+        tracer.context_nodes[id(left)] = made
+        tracer.contexts.append(left)
+        tracer.write(var, ("method", "__exit__", [Var(None)] * 3))
+        return True
+
+    def call_module(self, tracer, fn, args, kwargs, then, own=True):
+        """A module: a node if it is a layer of the library, else its forward is interpreted."""
+        module = fn.value
+        cls = type(module)
+        own_call = cls.__call__
+        if own and own_call is not Module.__call__:
+            tracer.call(tracer.bound(fn, Var(own_call)), args, kwargs, then)
+            return True
+        tracer.typed(fn)
+        if not call_hooks:
+            tracer.guards.add("len", tracer.guards.source("const", None, call_hooks, "hooks"), 0)
+        library = f"{cls.__module__}.".startswith("glasshouse.nn.")
+        leaf = library and not isinstance(module, INLINED_MODULES) and not has_hooks(module)
+        leaf = leaf and not call_hooks
+        leaf = leaf and not tracer.is_made_anew(fn.origin)
+        if leaf and "forward" not in module.__dict__:
+            text = cls.__name__
+            if any(x.log for x in self.parts(tracer, module)):
+                raise Break("a layer that was changed here is called", fn, args, kwargs)
+            if isinstance(fn.origin, ValueSource):
+                text = fn.origin.text
+                self.guard_module(tracer, fn)
+                if next(module.parameters(), None) is not None or has_buffers(module):
+                    tracer.guards.add("is", fn.origin, module)
+                else:  # later calls may have another like it, and this one may have changed
+                    module = self.copy_of(tracer, module)
+            elif fn.is_made("call") and not fn.items:
+                text, module = cls.__name__, copy.deepcopy(module)  # as it is now
+            elif fn.origin is not None:
+                raise Break("a layer that was made here is called", fn, args, kwargs)
+            name = self.own(tracer, text, module)
+            tracer.deliver(then, self.apply(tracer, "call_module", name, module, args, kwargs))
+            return True
+        if isinstance(fn.origin, ValueSource):
+            inside = tracer.guards.source("dict", fn.origin)
+            for kind in CALL_KINDS:
+                if not module.__dict__[kind]:
+                    table = tracer.guards.source("get", inside, kind)
+                    tracer.guards.add("len", table, 0)
+        self.guard_forward(tracer, fn)
+        if backward_hooks(module):
+            raise Break("a module with backward hooks", fn, args, kwargs)
+        with self.running(tracer, in_module, fn):
+            if has_own_hooks(module) or call_hooks:
+                words = tracer.new_dict((Var(k), v) for k, v in kwargs.items())
+                given = [fn, tracer.new_tuple(args), words]
+                tracer.call(Var(Module._call_with_hooks), given, {}, then)
+            else:
+                tracer.get_attribute(fn, "forward", lambda t, v: t.call(v, args, kwargs, then))
+        return True
+
+    def copy_of(self, tracer, module: Module) -> Module:
+        """The copy that the graph calls in the place of a module without tensors; what the module
+        does not own is shared."""
+        if id(module) not in tracer.copies:
+            owned = (dict, list, set, Module)
+            values = (x for m in module.modules() for x in m.__dict__.values())
+            shared = {id(x): x for x in values if not isinstance(x, owned)}
+            tracer.copies[id(module)] = module, copy.deepcopy(module, shared)
+            originals[tracer.copies[id(module)][1]] = weakref.ref(module)
+        return tracer.copies[id(module)][1]
+
+    def is_called(self, tracer, value):
+        called = [x for x in tracer.members.values() if isinstance(x, Module)]
+        called += [module for module, _ in tracer.copies.values()]
+        return isinstance(value, Module) and any(value is m for x in called for m in x.modules())
+
+    # -- guards ----------------------------------------------------------------------------------
+
+    def guard_module(self, tracer, var):
+        """Guard all that a layer's forward may read."""
+        source, module = var.origin, var.value
+        if id(source) in tracer.guarded:
+            return
+        tracer.guarded.add(id(source))
+        guards = tracer.guards
+        guards.add("type", source, type(module))
+        inside = guards.source("dict", source)
+        tracer.read_classes.add(type(module))
+        guards.add("len", inside, len(module.__dict__))  # with all names below: there are no others
+        for name, value in module.__dict__.items():
+            self.guard_part(tracer, value, guards.source("get", inside, name))
+
+    def guard_part(self, tracer, value, source):
+        """Guard one attribute of a layer."""
+        guards = tracer.guards
+        kind = type(value)
+        if kind in SCALARS or kind is tuple:
+            is_one = value is None or kind is bool  # there is no other object like it
+            guards.add("is" if is_one else "eq", source, value)
+        elif self.is_tensor(value):
+            var = tracer.load(value, source)
+            guards.add("is", source, value)
+            self.guard(tracer, var)
+            tracer.snapshots.setdefault(id(value), (value, self.state_of(value)))
+        elif issubclass(kind, Module):
+            self.guard_module(tracer, tracer.load(value, source))
+        elif issubclass(kind, dict):
+            guards.add("keys", source, tuple(value)) if value else guards.add("len", source, 0)
+            for key, part in value.items():
+                self.guard_part(tracer, part, guards.source("get", source, key))
+        elif issubclass(kind, (list, tuple)):
+            guards.add("len", source, len(value))
+            for i, part in enumerate(value):
+                self.guard_part(tracer, part, guards.source("item", source, i))
+        elif issubclass(kind, (set, frozenset)):
+            guards.add("len", source, len(value))
+        else:
+            guards.add("is", source, value)
+
+
+def has_buffers(module) -> bool:
+    return any(m._buffers for m in module.modules())
+
+
+def has_own_hooks(module) -> bool:
+    return any(module.__dict__[kind] for kind in CALL_KINDS)
+
+
+def has_hooks(module) -> bool:
+    return any(has_own_hooks(m) for m in module.modules())

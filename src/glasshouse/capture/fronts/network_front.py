@@ -1,0 +1,136 @@
+"""What a trace knows of modules, optimizers and schedulers, whichever library has them: modules
+keep their members in dicts, schedulers change numbers of optimizers beside the graph."""
+
+from contextlib import contextmanager
+
+from glasshouse.capture.trace.front import FrontEnd
+from glasshouse.capture.values.plain import is_instance as isinstance
+from glasshouse.capture.values.plain import is_library
+from glasshouse.capture.values.var import Break, Recipe, ValueSource
+from glasshouse.dispatch.bind import state
+
+TABLES = ("_parameters", "_buffers", "_modules")
+
+
+class NetworkFront(FrontEnd):
+    """A library with modules, optimizers and schedulers of these types."""
+
+    module_type: type
+    member_types: tuple[type, ...]  # of what a module keeps in its dicts
+    optimizer_type: type
+    scheduler_type: type
+
+    # -- modules ---------------------------------------------------------------------------------
+
+    def member(self, tracer, obj, name):
+        """Parameters, buffers and submodules of a module."""
+        module = obj.value
+        if not isinstance(module, self.module_type):
+            return None
+        if tracer.look_up(type(module), "__getattr__") is not self.module_type.__getattr__:
+            return None
+        for kind in TABLES:
+            members = module.__dict__.get(kind, ())
+            tracked = tracer.tracked.get(id(members))
+            if tracked is not None and name in (tracked.items or ()):
+                return tracked.items[name] and tracked.items[name][1]
+            if name in members:
+                source = None
+                if tracer.live and isinstance(obj.origin, ValueSource):
+                    table = self.table(tracer, obj, kind)
+                    source = tracer.guards.source("get", table, name, f"{obj.origin.text}.{name}")
+                return tracer.load(members[name], source)
+        if tracer.live and not tracer.has(obj, name):
+            self.rely_on_no_member(tracer, obj, name)
+            tracer.do(getattr, module, name)
+        return None
+
+    def table(self, tracer, obj, kind: str) -> ValueSource:
+        """The source of one of a module's dicts."""
+        inside = tracer.guards.source("dict", obj.origin)
+        return tracer.guards.source("get", inside, kind)
+
+    def sets_plainly(self, tracer, obj, name, var):
+        module = obj.value
+        if not isinstance(module, self.module_type):
+            return False
+        if type(module).__setattr__ is not self.module_type.__setattr__:
+            return False
+        if var is not None and isinstance(var.value, self.member_types):
+            return False
+        if any(name in module.__dict__.get(kind, ()) for kind in TABLES):
+            return False
+        self.rely_on_no_member(tracer, obj, name)
+        return True
+
+    def rely_on_no_member(self, tracer, obj, name: str) -> None:
+        """Guard that a module has no parameter, buffer or module of a name."""
+        if tracer.live and isinstance(obj.origin, ValueSource):
+            for kind in [x for x in TABLES if x in obj.value.__dict__]:
+                tracer.guards.add("absent", self.table(tracer, obj, kind), name)
+
+    def guard_forward(self, tracer, fn) -> None:
+        """Guard that a module of the library has the forward of its class; forwards of other
+        modules are guarded where they are read."""
+        own = "forward" in fn.value.__dict__ or not is_library(type(fn.value))
+        if not own and isinstance(fn.origin, ValueSource):
+            tracer.guards.add("absent", tracer.guards.source("dict", fn.origin), "forward")
+
+    @contextmanager
+    def running(self, tracer, context, var):
+        """Calls of the frame that is entered here belong where the context (a function) of a Var
+        puts them, until that frame ends."""
+        depth, before = len(tracer.frames), (state.scope, state.phase)
+        inside = context(var.value)
+        inside.__enter__()
+        entered = False
+        try:
+            yield
+            entered = len(tracer.frames) > depth
+        finally:
+            if entered:
+                tracer.frames[depth].scope = before, context, var
+            else:
+                state.scope, state.phase = before
+
+    def leave(self, frame):
+        if frame.scope is not None:
+            state.scope, state.phase = frame.scope[0]
+
+    # -- optimizers and schedulers ---------------------------------------------------------------
+
+    def varies(self, source):
+        """Numbers of optimizers change as training goes on."""
+        keepers = (self.optimizer_type, self.scheduler_type)
+        step = source
+        while step is not None:
+            if step.kind == "attr" and step.key == "grad_hooks":
+                return False  # a hook's own
+            if step.kind == "const" and isinstance(step.key, keepers):
+                return True
+            if step.text.endswith((".param_groups", ".state")):
+                return True
+            step = step.base
+        return False
+
+    def is_stale(self, tracer, var):
+        """Whether a scheduler's step may have changed what is read."""
+        if not tracer.scheduled or not isinstance(var.origin, ValueSource):
+            return False
+        changed = isinstance(var.value, (self.optimizer_type, self.scheduler_type))
+        return changed or "param_groups" in var.origin.text
+
+    def schedule(self, tracer, fn, args, kwargs, then) -> bool:
+        """A scheduler's step has nothing for the graph: Python does it again in each call."""
+        var = fn.origin.parts[0] if isinstance(fn.origin, Recipe) else None
+        from_outside = var is not None and isinstance(var.origin, ValueSource) and not kwargs
+        # Of what is set in one place the last is written, and that behind all steps.
+        was_set = from_outside and any(kind != "method" for kind, *_ in var.log or ())
+        if not from_outside or was_set or not tracer.all_foldable(args):
+            raise Break("a scheduler's step", fn, args, kwargs)
+        tracer.typed(var)
+        tracer.real_call(fn, args, {})  # from the user's line, which its warnings name
+        tracer.write(var, ("method", "step", list(args)))
+        tracer.scheduled = True
+        tracer.give(then, None)
+        return True

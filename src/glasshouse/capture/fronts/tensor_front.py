@@ -1,0 +1,264 @@
+"""What a trace knows of a tensor of this library: guards, attributes, sizes that vary."""
+
+import operator
+
+import numpy as np
+
+from glasshouse.autograd.tape import Leaf
+from glasshouse.base import DType, Spec
+from glasshouse.capture.guards.program import GuardCheck
+from glasshouse.capture.trace.front import FrontEnd, is_number
+from glasshouse.capture.values.plain import is_instance as isinstance
+from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var, constant
+from glasshouse.dispatch.bind import state
+from glasshouse.ir.node import IRNode
+from glasshouse.tensor import Tensor
+from glasshouse.tensor.detached import DetachedView
+
+FIXED = tuple("shape dtype ndim size itemsize nbytes spec device requires_grad is_leaf".split())
+FIXED_COUNT = {"split", "meshgrid", "broadcast_arrays"}  # as many results as the arguments say
+
+
+class TensorFront(FrontEnd):
+    """Guards on tensors, and what is read from and set on them."""
+
+    # -- guards ----------------------------------------------------------------------------------
+
+    def guard(self, tracer, var):
+        source, guards, value = var.origin, tracer.guards, var.value
+        if not isinstance(source, ValueSource) or id(source) in tracer.guarded:
+            return
+        if type(value) is DetachedView:
+            raise Break("x.data that was read outside is used")
+        tracer.guarded.add(id(source))
+        guards.add("type", source, type(value))
+        inside = guards.source("dict", source)
+        self.guard_spec(tracer, value, source, inside)
+        backend = guards.source("get", inside, "backend")
+        guards.add("is", backend, value.backend)
+        node = value.tape_entry
+        kind = 0 if node is None else 1 if isinstance(node, Leaf) else 2
+        guards.add("kind", inside, ("tape_entry", Leaf, kind))
+        guards.add("kind", inside, ("mode", type(None), 0))
+
+    def guard_spec(self, tracer, value, source, inside):
+        """Guard shape and dtype; a size that was seen to vary may be anything."""
+        spec = tracer.guards.source("get", inside, "spec")
+        sizes = [
+            None if self.is_free(tracer, source, value, i) else n for i, n in enumerate(value.shape)
+        ]
+        wanted = Spec(tuple(sizes), value.dtype) if None in sizes else value.spec
+        tracer.guards.add("spec", spec, wanted)
+
+    # -- sizes that vary -------------------------------------------------------------------------
+
+    def is_free(self, tracer, source, value, axis: int) -> bool:
+        """Whether the size of an axis may be another one in a later call."""
+        if axis in value.__dict__.get("_gh_dynamic", ()):
+            tracer.dynamic.add(f"{source.text}.shape[{axis}]")
+        return tracer.varying_size(f"{source.text}.shape[{axis}]")
+
+    def shape(self, tracer, var):
+        """The shape; sizes that vary are numbers that do."""
+        source, value = var.origin, var.value
+        varying = [self.is_free(tracer, source, value, i) for i in range(value.ndim)]
+        if not any(varying):
+            return Var(value.shape, None)
+        base = tracer.guards.source("attr", source, "shape")
+        items = [
+            Var(n, tracer.guards.source("item", base, i)) if free else Var(n)
+            for i, (n, free) in enumerate(zip(value.shape, varying, strict=True))
+        ]
+        return Var(value.shape, Recipe("tuple"), items)
+
+    def computed_shape(self, tracer, var):
+        """The shape of a tensor that the graph computes, as the graph computes it."""
+        if has_other_ranks(var.origin):
+            tracer.fix_inputs(var.origin)
+            return constant(var.value.shape)
+        node = tracer.graph.call_function(getattr, (var.origin, "shape"))
+        node.meta["varies"] = True
+        items = []
+        for i, n in enumerate(var.value.shape):
+            item = tracer.graph.call_function(operator.getitem, (node, i))
+            item.meta["varies"] = item.meta["scalar"] = True
+            items.append(Var(n, item))
+        return Var(var.value.shape, Recipe("tuple"), items)
+
+    def varies_in_size(self, tracer, var) -> bool:
+        """Whether a tensor may have another size in a later call."""
+        if isinstance(var.origin, IRNode):
+            return bool(var.origin.meta.get("varies"))
+        return self.size_varies(tracer, var)
+
+    def size_varies(self, tracer, var):
+        source, value = var.origin, var.value
+        axes = range(value.ndim) if isinstance(source, ValueSource) else ()
+        return any(self.is_free(tracer, source, value, i) for i in axes)
+
+    def rank_varies(self, node):
+        return squeezes_all(node) or super().rank_varies(node)
+
+    def count_varies(self, node, fn, result):
+        if hasattr(result, "_fields") or node.op == "call_module":
+            return False
+        numbers = (is_number(x) and x.meta["varies"] for x in node.all_input_nodes)
+        named = getattr(fn, "__name__", "") in FIXED_COUNT and not any(numbers)
+        return super().count_varies(node, fn, result) and not named
+
+    def is_same_always(self, value):
+        return value is None or isinstance(value, DType)
+
+    def check_numbers(self, tracer, args):
+        dtypes = [x.value.dtype for x in args if self.is_tensor(x.value)]
+        limits = [np.iinfo(dtype.np) for dtype in dtypes if dtype.is_integer]
+        if not limits:
+            return
+        low, high = max(int(x.min) for x in limits), min(int(x.max) for x in limits)
+        for var in args:
+            if type(var.value) is not int or not tracer.varies(var):
+                continue
+            if isinstance(var.origin, ValueSource):
+                check = GuardCheck(is_between, (low, high), f"a number from {low} to {high}")
+                tracer.guards.add("call", var.origin, check)
+            elif high < 1 << 31:
+                tracer.concretize(var)
+
+    def length(self, tracer, var):
+        if var.value.ndim and self.varies_in_size(tracer, var):
+            return tracer.sequence(self.metadata(tracer, var, "shape"))[0]
+        return super().length(tracer, var)
+
+    # -- attributes ------------------------------------------------------------------------------
+
+    def metadata(self, tracer, var, name):
+        value = var.value
+        if name == "grad":
+            return self.gradient(tracer, var)
+        if name == "sharding" and (set_here := self.beside(tracer, var, name)) is not None:
+            return set_here
+        if name == "shape" and isinstance(var.origin, ValueSource):
+            return self.shape(tracer, var)
+        varies = self.varies_in_size(tracer, var)
+        if name == "shape" and varies and isinstance(var.origin, IRNode):
+            return self.computed_shape(tracer, var)
+        if name in ("size", "nbytes") and varies:
+            node = tracer.graph.call_function(getattr, (self.lift(tracer, var), name))
+            node.meta["varies"] = node.meta["scalar"] = True
+            return Var(getattr(value, name), node)
+        if varies and (name == "spec" or name == "ndim" and has_other_ranks(var.origin)):
+            tracer.fix_inputs(self.lift(tracer, var))
+        if name in FIXED:
+            return constant(getattr(value, name))
+        if name == "__class__":
+            return Var(type(value))
+        if name == "data":
+            view = DetachedView(value)
+            return tracer.track(Var(view, Recipe("call", Var(DetachedView), [var], {})))
+        if name in value.__dict__ and name not in (
+            "payload",
+            "tape_entry",
+            "slot",
+            "mode",
+            "backend",
+        ):
+            if not isinstance(var.origin, ValueSource):
+                return Var(value.__dict__[name])
+            inside = tracer.guards.source("dict", var.origin)
+            return tracer.load(value.__dict__[name], tracer.entry_source(inside, name))
+        return None
+
+    def gradient(self, tracer, var):
+        """tensor.grad."""
+        if var.items is None:
+            var.items = {}
+        if isinstance(var.origin, ValueSource):
+            self.read_grad(tracer, var)
+        if var.items.get("grad") is None:
+            value = var.value.grad
+            if value is None:
+                var.items["grad"] = Var(None)
+            else:
+                node = tracer.graph.call_function(getattr, (self.lift(tracer, var), "grad"))
+                node.meta["line"] = tracer.frames[-1].where
+                self.describe(node, value)
+                var.items["grad"] = tracer.track(Var(value, node))
+        return var.items["grad"]
+
+    def read_grad(self, tracer, var):
+        """Guard what a tensor's .grad is before the trace."""
+        if var.items is None:
+            var.items = {}
+        if "grad" in var.items or not isinstance(var.origin, ValueSource):
+            return
+        self.lift(tracer, var)
+        inside = tracer.guards.source("dict", var.origin)
+        grad = var.value.grad
+        if grad is None:
+            tracer.guards.add("kind", inside, ("grad", Tensor, 0))
+            var.items["grad"] = Var(None)
+        else:
+            grad_var = tracer.load(grad, tracer.guards.source("get", inside, "grad"))
+            self.guard(tracer, grad_var)
+            tracer.snapshots.setdefault(id(grad), (grad, self.state_of(grad)))
+            var.items["grad"] = grad_var
+
+    def set_attribute(self, tracer, var, name, value):
+        if name == "sharding" and value is not None:
+            return self.set_beside(tracer, var, name, value)
+        if name not in ("grad", "requires_grad", "data") or value is None:
+            return super().set_attribute(tracer, var, name, value)
+        if name == "grad":
+            self.gradient(tracer, var)
+        args = [var, Var(name), value]
+        self.apply(tracer, "call_function", setattr, setattr, args, {})
+        if name == "grad":
+            var.items = {**(var.items or {}), "grad": value}
+        return None
+
+    def set_beside(self, tracer, var, name, value):
+        """Set what the handle has beside the value, with which no operation has to do."""
+        tracer.do(setattr, var.value, name, value.value)
+        var.items = {**(var.items or {}), name: value}
+        tracer.write(var, ("attr", name, value))
+
+    def beside(self, tracer, var, name):
+        """What was set beside the value."""
+        if var.items is not None and name in var.items:
+            return var.items[name]
+        if name not in var.value.__dict__ and isinstance(var.origin, ValueSource):
+            tracer.guards.add("absent", tracer.guards.source("dict", var.origin), name)
+        return None if name in var.value.__dict__ else constant(getattr(var.value, name))
+
+    def lift(self, tracer, var):
+        if type(var.value) is not DetachedView or id(var) in tracer.lifted:
+            return super().lift(tracer, var)
+        if not var.is_new:
+            raise Break("x.data that was read outside is used")
+        (tensor,) = var.origin.parts[1]
+        node = tracer.graph.call_function(getattr, (self.lift(tracer, tensor), "data"))
+        self.annotate(node)
+        self.describe(node, var.value)
+        tracer.lifted[id(var)] = node, var
+        return node
+
+    def annotate(self, node):
+        node.meta["scope"] = state.scope
+
+    def describe(self, node, value):
+        node.meta["spec"] = value.spec
+
+
+def squeezes_all(node: IRNode) -> bool:
+    """Whether an operation takes away the axes of size 1, wherever they are."""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return name == "squeeze" and len(node.args) < 2 and not node.kwargs
+
+
+def has_other_ranks(origin) -> bool:
+    """Whether a tensor has another number of axes for other sizes."""
+    return isinstance(origin, IRNode) and bool(origin.meta.get("rank_varies"))
+
+
+def is_between(value, bounds) -> bool:
+    return type(value) is int and bounds[0] <= value <= bounds[1]

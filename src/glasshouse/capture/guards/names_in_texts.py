@@ -1,0 +1,58 @@
+"""Names of classes and functions in a text, which the program may change before a later call."""
+
+import functools
+import types
+from collections.abc import Iterator
+
+from glasshouse.capture.values.plain import has_plain_name, is_heap
+from glasshouse.capture.values.plain import is_instance as isinstance
+from glasshouse.capture.values.var import Var
+
+NAMES = ("__name__", "__qualname__", "__module__")
+PARTS = {  # of what has others in its text
+    types.MethodType: ("__func__", "__self__"),
+    types.GenericAlias: ("__origin__", "__args__"),
+    types.UnionType: ("__args__",),
+    functools.partial: ("func", "args", "keywords"),
+}
+
+
+def rely_on_names(tracer, text: str, values) -> None:
+    """Guard the names in a text about some values: of the classes and functions among them, and of
+    their types."""
+    for named in named_in(values, set()):
+        names = {name: getattr(named, name) for name in NAMES} if is_plain(tracer, named) else {}
+        if not any(x in text for x in (names.get("__name__"), names.get("__qualname__")) if x):
+            continue
+        for name, value in names.items():
+            tracer.concretize(tracer.load(value, tracer.source_in(Var(named), "attr", name)))
+
+
+def rely_on_names_of_error(tracer, error: BaseException, values) -> None:
+    """Guard the names in the text of an error of Python's about some values."""
+    texts = [part for part in error.args if type(part) is str]
+    if tracer.live and texts and not is_heap(type(error)):
+        rely_on_names(tracer, " ".join(texts), values)
+
+
+def is_plain(tracer, named) -> bool:
+    """Whether a class or function has names that may change, which no code of a metaclass gives."""
+    if isinstance(named, type):
+        return tracer.may_change(named) and has_plain_name(named)
+    return tracer.has_open_attributes(named)
+
+
+def named_in(values, visited: set[int]) -> Iterator:
+    """The classes and functions among values and in their containers, and the values' types."""
+    for value in values:
+        if id(value) in visited:
+            continue
+        visited.add(id(value))
+        yield from (x for x in (type(value), value) if isinstance(x, type | types.FunctionType))
+        if isinstance(value, dict):
+            yield from named_in([*dict.keys(value), *dict.values(value)], visited)
+        elif isinstance(value, list | tuple | set | frozenset):
+            kind = next(x for x in (list, tuple, set, frozenset) if isinstance(value, x))
+            yield from named_in(kind.__iter__(value), visited)
+        parts = PARTS.get(type(value), ())
+        yield from named_in([getattr(value, name) for name in parts], visited)

@@ -1,0 +1,140 @@
+"""What a trace relies on of a number that varies: what an expression gives, not the number.
+
+`if step % 10 == 0` is relied on as it stands: there are two captures of it, not one for each step.
+"""
+
+import math
+import operator
+from typing import Any, NamedTuple
+
+from glasshouse.capture.guards.program import OutcomeCheck
+from glasshouse.capture.values.var import SymbolicNumber, ValueSource, Var
+
+WAYS = {  # what is checked
+    "truth": "bool({}) is wanted",
+    "number": "type(x := {}) is int and x == wanted",
+    "type": "type({}) is wanted",
+}
+MAX_OPERATIONS = 12  # in one expression: of longer ones, the number itself is relied on
+SIGNS = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "truediv": "/",
+    "floordiv": "//",
+    "mod": "%",
+    "pow": "**",
+    "lt": "<",
+    "le": "<=",
+    "eq": "==",
+    "ne": "!=",
+    "gt": ">",
+    "ge": ">=",
+}
+BINARY = {getattr(operator, name): sign for name, sign in SIGNS.items()}
+BINARY |= {getattr(operator, f"i{name}"): sign for name, sign in list(SIGNS.items())[:7]}
+UNARY = {operator.neg: "-", operator.pos: "+"}
+ONE_TO_ONE = ("+", "-")  # another number gives another outcome
+NUMBER = "\0"  # stands for the number in what is written
+
+
+class NumberExpression(NamedTuple):
+    """An expression of one number that varies, as Python's text."""
+
+    number: Var
+    text: str
+    names: dict[str, Any]  # what its names mean
+    fixed: list[Var]  # numbers that are constants in it
+    one_to_one: bool  # another number gives another outcome
+
+
+class Among(NamedTuple):
+    """Whether a number is in a tuple or range of constants, as a function of the number."""
+
+    values: Any
+
+    def __call__(self, number) -> bool:
+        return number in self.values
+
+
+class OutcomeWriter:
+    """Writes an expression of numbers; `read` are those that vary."""
+
+    def __init__(self, tracer):
+        self.tracer = tracer
+        self.read: dict[ValueSource, Var] = {}
+        self.fixed: list[Var] = []
+        self.names: dict[str, Any] = {"__name__": __name__}
+        self.operations = 0
+        self.one_to_one = True
+
+    def outcome(self, fn, args) -> NumberExpression | None:
+        """fn(*args); None where it is not of one number, or too long."""
+        text = self.call(fn, args)
+        if text is None or len(self.read) != 1:
+            return None
+        (number,) = self.read.values()
+        return NumberExpression(number, text, self.names, self.fixed, self.one_to_one)
+
+    def call(self, fn, args) -> str | None:
+        self.operations += 1
+        if self.operations > MAX_OPERATIONS:
+            return None
+        parts = [self.number(x) for x in args]
+        if None in parts:
+            return None
+        sign = BINARY.get(fn) if len(parts) == 2 else UNARY.get(fn)
+        self.one_to_one &= sign in ONE_TO_ONE
+        if isinstance(fn, Among):
+            return f"({parts[0]} in {fn.values!r})"
+        if sign is not None:
+            return f"({f' {sign} '.join(parts)})" if len(parts) == 2 else f"({sign}{parts[0]})"
+        return f"{self.named(fn)}({', '.join(map(bare, parts))})"
+
+    def named(self, value) -> str:
+        name = getattr(value, "__name__", "number")
+        while self.names.setdefault(name, value) is not value:
+            name += "_"
+        return name
+
+    def number(self, x: Var) -> str | None:
+        value, origin = x.value, x.origin
+        if isinstance(origin, SymbolicNumber):
+            return self.call(origin.fn, origin.args)
+        if isinstance(origin, ValueSource):
+            if self.tracer.was_seen_to_vary(x):
+                self.read[origin] = x
+                return NUMBER
+            self.fixed.append(x)
+        if type(value) is int or type(value) is float and math.isfinite(value):
+            text = repr(value)
+            return f"({text})" if text.startswith("-") else text
+        return self.named(value) if type(value) is float else None
+
+
+def bare(text: str) -> str:
+    """An operation without the parentheses around it."""
+    return text[1:-1] if text.startswith("(") else text
+
+
+def statement(text: str, way: str, wanted) -> str:
+    """What is relied on, for a reader."""
+    if way == "number":
+        return f"{text} == {wanted}"
+    if way == "type":
+        return f"type({bare(text)}) is {wanted.__name__}"
+    return bare(text) if wanted else f"not {text}"
+
+
+def rely_on(tracer, outcome: NumberExpression, way: str, wanted) -> None:
+    """Guard what an expression gives: a truth, an int, or something of a type."""
+    source = outcome.number.origin
+    tracer.typed(outcome.number)
+    for x in outcome.fixed:
+        tracer.concretize(x)
+    text = statement(outcome.text.replace(NUMBER, source.text), way, wanted)
+    if (source, text) not in tracer.outcomes:
+        tracer.outcomes.add((source, text))
+        code = WAYS[way].format(outcome.text.replace(NUMBER, "n"))
+        test = eval(compile(f"lambda n, wanted: {code}", __file__, "eval"), outcome.names)
+        tracer.guards.add("call", source, OutcomeCheck(test, wanted, text))

@@ -1,0 +1,314 @@
+"""Guards: what a trace relied on, as a program that C checks and that prints as Python."""
+
+import re
+import sys
+import types
+import weakref
+from typing import Any, NamedTuple
+
+from glasshouse.base.errors import type_name
+from glasshouse.capture.values.plain import FUNCTIONS, SCALARS, is_heap, is_library
+from glasshouse.capture.values.var import STEPS, ValueSource
+
+# As in native/frame_hook.c.
+READ = {"slot": 0, "const": 1, "dict": 2, "get": 3, "item": 4, "cell": 5, "attr": 6, "type": 7,
+        "lookup": 8, "handled": 11}  # fmt: skip
+TAG, SETTAG = 9, 10
+CHECK = {"is": 20, "type": 21, "eq": 22, "len": 23, "absent": 24, "keys": 25, "same": 26,
+         "distinct": 27, "call": 28, "spec": 29, "kind": 30, "lacks": 31,
+         "unhooked": 34, "code": 35, "native": 36}  # fmt: skip
+WEAK = {"is": 32, "type": 33}  # the same of a WeakLink
+BY_VALUE = {"same", "distinct", "absent", "kind", "call", "lacks"}  # of which there may be several
+OF_DICT = {"absent", "kind", "keys"}
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+MAX_SAID = 4  # containers in one another that a value in one line has
+WITHIN_TAG = {"is", "type", "eq", "spec"}  # checks on a dict's value that its tag covers
+HEAP_TYPE = 1 << 9  # flag of classes that are not written in C alone (Include/object.h)
+
+
+class WeakLink(weakref.ref):
+    """What keeps nothing alive: a guard's reference to its value, a dispatcher's to an entry."""
+
+
+class Guard(NamedTuple):
+    """One condition on the value at `source`; a WeakLink is one on what it refers to. `line` is the
+    user's that relied on it: (file, number)."""
+
+    kind: str
+    source: ValueSource
+    value: Any
+    line: tuple[str, int] | None = None
+
+    def __str__(self):
+        x, v = self.source.text, linked(self.value)
+        if self.kind == "kind":
+            name, cls, number = v
+            what = ("is None", f"is a {cls.__name__}", "is something else")[number]
+            return f"{x}[{name!r}] {what}"
+        texts = {
+            "is": f"{x} is {brief(v)}",
+            "type": f"type({x}) is {brief(v)}",
+            "eq": f"{x} == {repr(v) if says_itself(v) else brief(v)}",
+            "len": f"len({x}) == {v}",
+            "absent": f"{v!r} not in {x}",
+            "same": f"{x} is {v}",
+            "keys": f"list({x}) == {brief(v)}",
+            "distinct": f"{x} is not {v}",
+            "lacks": f"{x} has no {v!r}",
+            "call": v.text if isinstance(v, OutcomeCheck) else f"{brief(v)} holds for {x}",
+            "spec": f"{x} == {v}",
+            "unhooked": f"{x} has no hooks",
+            "code": f"{x}.__code__ is {brief(v)}",
+            "read": f"{x} exists",
+        }
+        return texts[self.kind]
+
+
+class GuardCheck:
+    """A guard of its own: test(value, wanted) holds; `text` says so."""
+
+    def __init__(self, test, wanted, text: str):
+        self.test, self.wanted, self.text = test, wanted, text
+
+    def __call__(self, value) -> bool:
+        return self.test(value, self.wanted)
+
+    def __repr__(self):
+        return self.text
+
+
+class FinalCheck(GuardCheck):
+    """A guard that is checked after all others: to check it has an effect."""
+
+
+class OutcomeCheck(GuardCheck):
+    """A guard on what an expression of the value gives, which its text says in full."""
+
+
+def linked(value):
+    """The value of a guard."""
+    return value() if type(value) is WeakLink else value
+
+
+def weakened(guard: Guard, gone) -> Guard:
+    """A guard that does not keep its value alive, where that can be; `gone` is called when it dies:
+    the guard never holds again."""
+    if guard.kind not in WEAK:
+        return guard
+    try:
+        return guard._replace(value=WeakLink(guard.value, gone))
+    except TypeError:  # a number, a tuple, …
+        return guard
+
+
+def without_address(text: str) -> str:
+    """The text of a value without the place in memory where it lies."""
+    return ADDRESS.sub("", text)
+
+
+def brief(x) -> str:
+    """A value in one line, without the place in memory where it lies."""
+    if isinstance(x, (type, types.FunctionType)):
+        return x.__qualname__
+    try:
+        text = repr(x) if says_itself(x) else ""
+    except Exception:  # a tensor that a transform has split up says nothing
+        text = ""
+    text = without_address(text)
+    return text if 0 < len(text) < 60 else f"<{type_name(x)}>"
+
+
+def says_itself(x, depth: int = 0) -> bool:
+    """Whether repr of a value is short and runs no code of the user's."""
+    kind, inside = type(x), None
+    if kind is dict:
+        inside = (*x.keys(), *x.values())
+    elif kind in (list, tuple, set, frozenset):
+        inside = x
+    elif issubclass(kind, BaseException) and not is_heap(kind):
+        inside = x.args
+    if inside is not None:
+        return depth < MAX_SAID and all(says_itself(y, depth + 1) for y in inside)
+    return kind in (*SCALARS, *FUNCTIONS, range) or is_library(kind)
+
+
+class GuardSet:
+    """The guards of one trace, each once, and their sources. `frames` are those that run."""
+
+    def __init__(self, frames: list):
+        self.frames = frames
+        self.sources: dict[tuple, ValueSource] = {}
+        self.guards: dict[tuple, Guard] = {}
+        self.read: list[ValueSource] = []  # what was found there, and has to be there again
+
+    def source(
+        self, kind: str, base: ValueSource | None, key=None, named: str | None = None
+    ) -> ValueSource:
+        """The one ValueSource of a path; only what has no base needs a name."""
+        name = (
+            kind,
+            base,
+            id(key) if kind in ("const", "get") and type(key) is not str else key,
+        )
+        source = self.sources.get(name)
+        if source is None:
+            source = self.sources[name] = ValueSource(kind, base, key, named)
+        return source
+
+    def add(self, kind: str, source: ValueSource, value) -> None:
+        """Rely on something; a number that is guarded once may not be found otherwise later."""
+        if kind == "is" and source.kind == "const" and source.key is value:
+            return  # it holds always
+        name = kind, source, None
+        if kind in BY_VALUE:
+            name = kind, source, value if isinstance(value, (str, tuple)) else id(value)
+        if name not in self.guards:
+            self.guards[name] = Guard(kind, source, value, self.line)
+
+    @property
+    def line(self) -> tuple[str, int] | None:
+        """The user's line that runs."""
+        for f in reversed(self.frames):
+            if not f.trusted:
+                return f.root.co_filename, f.code.instructions[f.at].line
+        return None
+
+    def has(self, kind: str, source: ValueSource) -> bool:
+        return (kind, source, None) in self.guards
+
+
+class GuardCompiler:
+    """Lays out guards as a program: parents before children, a dict's entries together."""
+
+    def __init__(self, guards: list[Guard], read: list[ValueSource]):
+        self.ops: list[list] = []
+        self.about: list[Guard | None] = []
+        self.register: dict[ValueSource, int] = {}
+        self.children: dict[ValueSource, dict[ValueSource, None]] = {}
+        self.checks: dict[ValueSource, list[Guard]] = {}
+        self.late: list[Guard] = []  # between two sources, or with an effect
+        self.roots: dict[ValueSource, None] = {}
+        for guard in guards:
+            self.need(guard.source)
+            if guard.kind in ("same", "distinct"):
+                self.need(guard.value)
+                self.late.append(guard)
+            elif guard.kind == "call" and isinstance(guard.value, FinalCheck):
+                self.late.append(guard)
+            else:
+                self.checks.setdefault(guard.source, []).append(guard)
+        for source in read:  # what the replacement reads has to be there
+            self.need(source)
+        for root in self.roots:
+            self.read(root)
+            self.inside(root)
+        for guard in sorted(self.late, key=lambda guard: guard.kind == "call"):
+            self.check(guard, 0 if guard.kind == "call" else self.register[guard.value])
+
+    def need(self, source: ValueSource) -> None:
+        """Have a source read, and all on the way to it."""
+        while source.base is not None:
+            children = self.children.setdefault(source.base, {})
+            if source in children:
+                return
+            children[source] = None
+            source = source.base
+        self.roots[source] = None
+
+    def read(self, source: ValueSource) -> None:
+        """The operation that puts a source into a register."""
+        register = self.register[source] = len(self.register)
+        base = -1 if source.base is None else self.register[source.base]
+        number = source.key if source.kind in ("slot", "item") else 0
+        key = None if source.kind in ("slot", "item") else source.key
+        self.ops.append([READ[source.kind], register, base, number, key, 0])
+        self.about.append(Guard("read", source, None))
+
+    def check(self, guard: Guard, number: int = 0) -> None:
+        """The operation of one guard."""
+        key: Any = guard.value
+        if guard.kind == "len":
+            number = guard.value
+        elif guard.kind == "kind":
+            name, cls, number = guard.value
+            key = (name, cls)
+        elif guard.kind in ("same", "distinct"):
+            key = None
+        kind = guard.kind
+        if kind == "call" and getattr(key, "native", None) is not None:
+            kind, key = "native", key.native
+        kinds = WEAK if type(key) is WeakLink else CHECK
+        self.ops.append([kinds[kind], 0, self.register[guard.source], number, key, 0])
+        self.about.append(guard)
+
+    def inside(self, source: ValueSource, tagged: bool = False) -> None:
+        """All checks on a source that is in a register, then its children's."""
+        children = list(self.children.get(source, ()))
+        checks = self.checks.get(source, ())
+        is_dict = source.kind == "dict" or any(c.kind == "get" for c in children)
+        for guard in checks:
+            done = tagged and is_within_tag(guard) or is_dict and guard.kind in OF_DICT
+            if not done:
+                self.check(guard)
+        if is_dict:
+            self.group(source, [c for c in children if c.kind == "get"], checks)
+        for child in children:
+            if child.kind != "get" or not is_dict:
+                self.read(child)
+                self.inside(child)
+
+    def group(self, source: ValueSource, entries: list[ValueSource], checks: list[Guard]) -> None:
+        """The entries of a dict with all that its version tag covers, then what is inside them."""
+        register, at = self.register[source], len(self.ops)
+        self.ops.append([TAG, 0, register, 0, None, 0])
+        self.about.append(None)
+        for guard in checks:
+            if guard.kind in OF_DICT:
+                self.check(guard)
+        for entry in entries:
+            self.read(entry)
+            for guard in self.checks.get(entry, ()):
+                if is_within_tag(guard):
+                    self.check(guard)
+        self.ops.append([SETTAG, 0, register, 0, None, at])
+        self.about.append(None)
+        self.ops[at][5] = len(self.ops)
+        for entry in entries:
+            self.inside(entry, tagged=True)
+
+    def registers_of(self, sources: list[ValueSource]) -> tuple[int, ...]:
+        """The registers that have what is at some sources."""
+        return tuple(self.register[source] for source in sources)
+
+    def program(self) -> tuple[list[tuple], int]:
+        """The operations as C takes them, and the number of registers."""
+        return [tuple(op) for op in self.ops], len(self.register)
+
+
+def is_within_tag(guard: Guard) -> bool:
+    """Whether the version tag of a dict covers a check on one of its values: not where the value
+    can be given another class (`__class__`) and stay what it is."""
+    if guard.kind != "type":
+        return guard.kind in WITHIN_TAG
+    cls = linked(guard.value)
+    changes = cls is types.ModuleType or cls is not None and cls.__flags__ & HEAP_TYPE
+    return cls is not None and not changes
+
+
+def handled_error() -> BaseException:
+    """The exception that is being handled; raises where there is none."""
+    error = sys.exc_info()[1]
+    if error is None:
+        raise LookupError("no exception is being handled")
+    return error
+
+
+def read_source(source: ValueSource, slots):
+    """The value at a source now; raises where the path ends early."""
+    if source.kind == "slot":
+        return slots[source.key]
+    if source.kind == "const":
+        return source.key
+    if source.kind == "handled":
+        return handled_error()
+    return STEPS[source.kind][1](read_source(source.base, slots), source.key)

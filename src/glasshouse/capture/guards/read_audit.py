@@ -1,0 +1,362 @@
+"""An audit of what traces read: each thing is changed by itself, and put back; meanwhile the guards
+of the entry have to fail, unless the entry reads the thing again in each call.
+
+While an audit is active (`audited`), the rules of the interpreter note what they read of the user's
+program, in `TraceReads`, apart from the guards. So a guard that nobody added is found too. Only
+what belongs to the user is changed, never a library."""
+
+import sys
+import types
+from collections import OrderedDict, deque
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from glasshouse.capture.guards.program import GuardSet, OutcomeCheck, read_source
+from glasshouse.capture.values.plain import MISSING, SCALARS, is_heap, static_lookup
+from glasshouse.capture.values.plain import is_instance as isinstance
+from glasshouse.capture.values.var import ValueSource, Var, stored_item
+
+CONTAINERS = (OrderedDict, dict, list, deque)  # which are written to by their own methods
+# Names of a class by which Python, or the audit itself, reaches everything else in it.
+UNTOUCHED = {"__dict__", "__weakref__", "__class__", "__getattribute__", "__del__", "__module__"}
+UNTOUCHED |= {"__new__"}  # CPython does not bring back the class that it was without
+# Rules that take a value along and do not go by it, by name: what they make of it is made of the
+# value again in later calls, where it is needed. Identity has guards of its own.
+PASSING_ON = set(
+    """ObjectRules.new_list ObjectRules.new_tuple ObjectRules.new_dict ObjectRules.hand_over
+    ObjectRules.foldable ObjectRules.varies ContainerRules.store_item AttributeRules.set_plain
+    MethodRules.list_method OperatorRules.number PolyfillCallRules.call_polyfill resume_call
+    IdentityRules.identical CaptureTracer.end_generators CaptureTracer.keep_apart
+    CaptureSession.unfinished ClassReadRules.place_of is_generator generators_in
+    CaptureTracer.is_tensor""".split()
+)
+# Rules that go by the type of a value alone, and by parts of it that are noted for themselves.
+BY_TYPE = set(
+    """ObjectRules.typed ObjectRules.dict_of OperatorRules.is_number_call
+    AttributeRules.get_attribute AttributeRules.instance_attribute
+    AttributeRules.rely_on_absence ClassReadRules.has
+    ClassReadRules.own_method ClassReadRules.rely_on_data NetworkFront.member is_of_signature
+    check_classes on_sum divides_by_constant""".split()
+)
+INSTALLED = ("site-packages", "dist-packages")
+
+
+class AuditFindings:
+    """The counts and findings of an audit. `entries` were audited; `skipped` were not, because the
+    call wrote to what it had read; `changes` were made; `unguarded` lists reads without a guard."""
+
+    COUNTED = "entries", "skipped", "changes"
+
+    def __init__(self):
+        self.entries = self.skipped = self.changes = 0
+        self.unguarded: list[str] = []
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The counts by name."""
+        return {name: getattr(self, name) for name in self.COUNTED}
+
+    def __str__(self):
+        return (
+            f"{self.changes} changes of what {self.entries} entries read "
+            f"({self.skipped} entries write to it): {len(self.unguarded)} without a guard"
+        )
+
+
+active: list[AuditFindings] = []  # of the audits that run, innermost last
+
+
+@contextmanager
+def audited():
+    """Inside, each new entry is audited; gives the findings."""
+    active.append(AuditFindings())
+    try:
+        yield active[-1]
+    finally:
+        active.pop()
+
+
+def new_reads() -> "TraceReads | None":
+    """Return a recorder for the reads of a new trace, or None if no audit is active."""
+    return TraceReads(active[-1]) if active else None
+
+
+class ReadPlace(NamedTuple):
+    """A place from which a trace reads. `kind` is item (of a dict or list), cell, slot (`key` is
+    its descriptor), class (what decides how Python treats it), data (of a class) or function (its
+    code or defaults)."""
+
+    kind: str
+    owner: Any
+    key: Any
+
+    @property
+    def identity(self) -> tuple:
+        """A key that is unique to the place. It calls no `__eq__` or `__hash__` of the user."""
+        key = self.key if type(self.key) in (str, int) else id(self.key)
+        return self.kind, id(self.owner), key
+
+    def get(self):
+        """Return the value at the place, or MISSING if it is empty."""
+        kind, owner, key = self
+        if kind in ("class", "data"):
+            return owner.__dict__.get(key, MISSING)
+        try:
+            if kind == "cell":
+                return owner.cell_contents
+            if kind == "slot":
+                return key.__get__(owner, type(owner))
+            if kind == "function":
+                return getattr(owner, key)
+            return stored_item(owner, key) if isinstance(owner, dict) else own(owner)[0](owner, key)
+        except (LookupError, AttributeError, ValueError):
+            return MISSING
+
+    def put(self, value) -> None:
+        """Put something there; MISSING deletes. No code of the user's runs."""
+        kind, owner, key = self
+        gone = value is MISSING
+        if kind in ("class", "data"):
+            type.__delattr__(owner, key) if gone else type.__setattr__(owner, key, value)
+        elif kind == "cell" and gone:
+            del owner.cell_contents
+        elif kind == "cell":
+            owner.cell_contents = value
+        elif kind == "slot":
+            key.__delete__(owner) if gone else key.__set__(owner, value)
+        elif kind == "function":
+            setattr(owner, key, value)
+        elif gone:
+            own(owner)[2](owner, key)
+        else:
+            own(owner)[1](owner, key, value)
+
+
+def own(container):
+    """How a container's builtin type reads, writes and deletes an item."""
+    kind = next(x for x in CONTAINERS if isinstance(container, x))
+    return kind.__getitem__, kind.__setitem__, kind.__delitem__
+
+
+def replacement(*args, **kwargs):
+    """What stands in for a function."""
+
+
+def another(value):
+    """A value that is not equal to this one, of the same type where that is simple."""
+    if type(value) in (int, float, complex):
+        return type(value)(4) if value != 4 else type(value)(5)
+    if type(value) is bool:
+        return not value
+    if type(value) in (str, bytes, tuple):
+        return value + {str: "x", bytes: b"x", tuple: (1,)}[type(value)]
+    if type(value) is types.CodeType:
+        return value.replace(co_name=f"{value.co_name}_")
+    if isinstance(value, (types.FunctionType, staticmethod, classmethod, property)):
+        return replacement
+    return 1 if value is None or value is MISSING else None
+
+
+def is_users_module(name) -> bool:
+    """Whether a module is the user's, and neither a library nor Python's."""
+    root = str(name).partition(".")[0]
+    file = getattr(sys.modules.get(root), "__file__", None) or ""
+    is_library = root in sys.stdlib_module_names or root == "glasshouse"
+    return not is_library and not any(part in file for part in INSTALLED)
+
+
+def is_users(value) -> bool:
+    """Whether an object is the user's: one of a user's module or class."""
+    if isinstance(value, types.ModuleType):
+        return is_users_module(value.__name__)
+    if isinstance(value, types.FunctionType):
+        return is_users_module(value.__globals__.get("__name__"))
+    if type(value) is dict:
+        return "__builtins__" in value and is_users_module(value.get("__name__"))
+    cls = value if isinstance(value, type) else type(value)
+    return is_heap(cls) and is_users_module(cls.__dict__.get("__module__"))
+
+
+VALUE = vars(Var)["value"]  # the descriptor of its slot
+
+
+class LoadedVar(Var):
+    """The Var of what was loaded, which notes in `users` the rules that look at its value."""
+
+    __slots__ = ("users",)
+
+    def __init__(self, value, source: ValueSource):
+        self.users: dict[str, None] = {}
+        super().__init__(value, source)
+
+    @property
+    def value(self):
+        rule = sys._getframe(1).f_code.co_qualname.partition(".<locals>")[0]
+        if rule not in PASSING_ON:
+            self.users[rule] = None
+        return VALUE.__get__(self)
+
+    @value.setter
+    def value(self, value) -> None:
+        VALUE.__set__(self, value)
+
+
+class NotedRead(NamedTuple):
+    """A read: its place, how it is written, the line or the rules that read. `is_noted`: not by a
+    path that guards may go; `by_type`: the rules go by the type of the value alone."""
+
+    place: ReadPlace
+    text: str
+    where: str
+    is_noted: bool = True
+    by_type: bool = False
+
+
+def text_of_key(key) -> str:
+    """The key of a place as text; no code of the user's runs."""
+    if type(key) is types.MemberDescriptorType:
+        return key.__name__
+    return str(key) if type(key) in SCALARS else type(key).__name__
+
+
+class TraceReads:
+    """The places of the user's program that one trace read, with the lines that did."""
+
+    def __init__(self, findings: AuditFindings):
+        self.findings = findings
+        self.places: dict[tuple, NotedRead] = {}
+        self.loads: dict[ValueSource, list[LoadedVar]] = {}
+
+    def loaded(self, value, source: ValueSource) -> LoadedVar:
+        """The Var of what was loaded."""
+        var = LoadedVar(value, source)
+        self.loads.setdefault(source, []).append(var)
+        return var
+
+    def note(self, place: ReadPlace, holder, line: str) -> None:
+        """Note a read of something that belongs to `holder`."""
+        if place.identity in self.places or not is_users(holder):
+            return
+        if place.kind in ("class", "data") and place.key in UNTOUCHED:
+            return
+        named = holder if isinstance(holder, (type, types.FunctionType)) else type(holder)
+        name, key = named.__qualname__, text_of_key(place.key)
+        text = f"{name}.{key}" if type(holder) is not dict else f"the global {key}"
+        self.places[place.identity] = NotedRead(place, text, line)
+
+    def audit(self, entry, slots: tuple, tracer, variables: dict[int, str]) -> None:
+        """Change each place by itself. `variables` has the ids of the sources that the entry reads
+        again in each call."""
+        if not is_valid(entry, slots):  # the call has changed what it read
+            self.findings.skipped += 1
+            return
+        self.findings.entries += 1
+        free = self.add_sources(tracer.guards, slots, variables)
+        for identity, read in self.places.items():
+            # Where the call has put another object in the place of an owner, this is not it.
+            gone = read.is_noted and bool(tracer.written) and read.place.kind in ("item", "slot")
+            if identity not in free and not gone and self.outlives(entry, slots, read):
+                where = f"{read.where}: " if read.where else ""
+                self.findings.unguarded.append(f"{where}{read.text} is read, and has no guard")
+
+    def add_sources(self, guards: GuardSet, slots: tuple, variables: dict[int, str]) -> set[tuple]:
+        """Add the places of what was loaded by a path, and the rules that went by it. Gives the
+        identities of those where other values are right: nobody went by the value, the entry reads
+        it again, or the outcome of an expression is guarded, which other numbers may have too."""
+        decided = {x.source for x in guards.guards.values() if isinstance(x.value, OutcomeCheck)}
+        checked = {x.source for x in guards.guards.values()}
+        free = set()
+        for source in guards.sources.values():
+            place = place_of(source, slots)
+            if place is None:
+                continue
+            users = {x for var in self.loads.get(source, ()) for x in var.users}
+            if id(source) in variables or source in decided or not users and source in self.loads:
+                free.add(place.identity)
+            elif users or source in checked:
+                by_type = bool(users) and users <= BY_TYPE
+                read = NotedRead(place, source.text, ", ".join(sorted(users)), False, by_type)
+                self.places[place.identity] = read
+        return free
+
+    def outlives(self, entry, slots: tuple, read: NotedRead) -> bool:
+        """Whether the guards still hold while something else is in a place."""
+        place, before = read.place, read.place.get()
+        value: Any = property(replacement) if place.kind == "class" else another(before)
+        if read.by_type:
+            value = None if isinstance(before, types.FunctionType) else replacement
+        try:
+            place.put(value)
+        except (TypeError, ValueError, AttributeError):  # it cannot be set
+            return False
+        self.findings.changes += 1
+        try:
+            return is_valid(entry, slots)
+        finally:
+            place.put(before)
+
+
+class ReadNotes:
+    """The part of the tracer that notes reads for an audit, where there is one."""
+
+    reads: TraceReads | None
+
+    def note_read(self, kind: str, owner, key, holder) -> None:
+        """Note a read of something of `holder`; see `ReadPlace`."""
+        if self.reads is not None and self.live:
+            self.reads.note(ReadPlace(kind, owner, key), holder, self.user_line())
+
+    def note_global(self, f, name: str) -> None:
+        """Note that a global was looked up in a frame."""
+        if not f.trusted:
+            self.note_read("item", f.globals, name, f.globals)
+
+    def loaded(self, value, source: ValueSource | None) -> Var:
+        """The Var of what was read at a source."""
+        if self.reads is None or source is None:
+            return Var(value, source)
+        return self.reads.loaded(value, source)
+
+
+def is_valid(entry, slots: tuple) -> bool:
+    """Whether the guards of an entry hold."""
+    return entry.check(slots) < 0
+
+
+def place_of(source: ValueSource, slots: tuple) -> ReadPlace | None:
+    """The place of a source, if it is the user's and can be changed."""
+    path = [source]
+    while path[-1].base is not None:
+        path.append(path[-1].base)
+    try:
+        bases = [read_source(x, slots) for x in path[1:]]
+    except Exception:  # the call itself has deleted it
+        return None
+    if not bases or path[-1].kind not in ("slot", "const"):
+        return None
+    passed = bases if path[-1].kind == "const" else bases[:-1]
+    in_module = bases[: next((i for i, x in enumerate(bases) if x is sys.modules), 0)]
+    if path[-1].kind == "const" and not is_users(bases[-1]) and not in_module:
+        return None
+    passed = in_module or passed
+    fixed = (types.ModuleType, types.FunctionType, type)
+    if any(isinstance(x, fixed) and not is_users(x) for x in passed):
+        return None
+    owner, key = bases[0], source.key
+    if source.kind in ("get", "item") and isinstance(owner, CONTAINERS):
+        return ReadPlace("item", owner, key)
+    if source.kind == "cell":
+        return ReadPlace("cell", owner, None)
+    if source.kind == "lookup":
+        return data_place(owner, key)
+    if source.kind == "attr" and is_users(type(owner)):
+        slot = static_lookup(type(owner), key)[0]
+        is_slot = type(slot) is types.MemberDescriptorType
+        return ReadPlace("slot", owner, slot) if is_slot else None
+    return None
+
+
+def data_place(cls: type, name: str) -> ReadPlace | None:
+    """The place of what a class has under a name, if it has something."""
+    owner = static_lookup(cls, name)[1]
+    return ReadPlace("data", owner, name) if owner is not None and is_users(owner) else None

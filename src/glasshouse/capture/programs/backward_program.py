@@ -1,0 +1,140 @@
+"""The Program for the gradients of a captured graph whose results are differentiated outside."""
+
+from functools import cached_property
+
+import numpy as np
+
+from glasshouse.autograd.tape import Leaf, Walk, recording, without_hooks
+from glasshouse.capture.programs.bound_program import BoundProgram, NotCompilable
+from glasshouse.capture.programs.payload_places import (
+    OutputKind,
+    PayloadPlace,
+    PlaceKind,
+    RunPayloads,
+    TensorUpdate,
+)
+from glasshouse.capture.programs.tape_nodes import ProgramNode, walk_tape
+from glasshouse.dispatch import box, phase
+from glasshouse.graph.node import Node
+from glasshouse.tensor import Tensor
+
+
+class RecordedGradients:
+    """What the recording of a backward pass leaves for compiling it: gradients by the number of the
+    tensor, and the cotangents that they were recorded for."""
+
+    def __init__(self, gradients: dict[int, Tensor], cotangents: list[Node]):
+        self.gradients, self.cotangents = gradients, cotangents
+        self.places = {
+            id(x): PayloadPlace(PlaceKind.COTANGENT, number) for number, x in enumerate(cotangents)
+        }
+
+    def missing(self) -> list[Node]:
+        """The gradients that are still to be computed."""
+        payloads = [g.payload for g in self.gradients.values()]
+        return [x for x in payloads if x.value is None]
+
+
+def joined(sets: list[set]) -> list[int]:
+    """For each set a number; those that have elements in common, by way of others too, have one."""
+    groups: list[int] = []
+    for i, some in enumerate(sets):
+        met = {groups[j] for j in range(i) if not some.isdisjoint(sets[j])}
+        number = min(met, default=i)
+        groups = [*(number if group in met else group for group in groups), number]
+    return groups
+
+
+class BackwardProgram:
+    """The gradients of a graph's results with respect to the tensors it read, as a Program.
+
+    specs      of the results that are differentiated
+    reached    for each of them the numbers of the tensors that its tape leads to
+    groups     for each of them a number, the same where tapes have something in common: a backward
+               pass through one leaves nothing for the other
+    gradients  where each tensor's gradient comes from
+    slots      which outputs or tensors the results are"""
+
+    def __init__(self, captured, tracked: list[Tensor]):
+        self.captured = captured
+        self.specs = [x.spec for x in tracked]
+        self.program: BoundProgram | None = None
+        self.reached: list[set[int]] = []
+        self.groups: list[int] = []
+        self.gradients: list[TensorUpdate] = []
+        self.slots: list[tuple[OutputKind, int]] = []
+
+    @cached_property
+    def reads_gradients(self) -> bool:
+        """Whether it reads gradients of the graph's tensors as they are when it runs."""
+        fetched = self.program.fetches if self.program is not None else []
+        places = (*fetched, *(update.place for update in self.gradients))
+        return any(place.kind is PlaceKind.GRADIENT for place in places)
+
+    def record(self, tracked: list[Tensor], nodes, began: int) -> RecordedGradients:
+        """Record the gradients for cotangents that are given later. `nodes` are the tape's places
+        of the graph's tensors before it ran, `began` when that was."""
+        backend = self.captured.backend
+        numbers = {
+            place: i for i, place in reversed(list(enumerate(nodes))) if place[0] is not None
+        }
+        targets = {node for node, _ in numbers}
+        arrived: dict = {}
+        cotangents = [backend.from_numpy(np.zeros(s.shape, s.dtype.np)) for s in self.specs]
+        tapes = [set(walk_tape([x.tape_entry], targets)) for x in tracked]
+        self.reached = [{i for (n, _), i in numbers.items() if n in tape} for tape in tapes]
+        self.groups = joined([tape - targets for tape in tapes])
+        walk = Walk(False, False)
+
+        def arrive(node, slots) -> bool:
+            if node in targets:
+                arrived[node] = slots
+                return False
+            if isinstance(node, Leaf) or node.seq < began:
+                raise NotCompilable
+            return True
+
+        # Hooks run when gradients really arrive there.
+        with without_hooks(targets), recording(None, False), phase("backward"):
+            for tensor, payload in zip(tracked, cotangents, strict=True):
+                seed = box(payload, tensor.spec, backend)
+                walk.seed((tensor.tape_entry, tensor.slot), seed)
+            walk.run(arrive)
+        gradients = {i: arrived[n][s] for (n, s), i in numbers.items() if s in arrived.get(n, ())}
+        return RecordedGradients(gradients, cotangents)
+
+    def compile(self, recorded, gradients: RecordedGradients, places, constants, interpreter):
+        """Make the Program of what was recorded; None needs none."""
+        nodes: list[Node] = []
+        if recorded is not None:
+            payload_places = {**places, **gradients.places}
+            self.program = BoundProgram(recorded, payload_places, constants, interpreter)
+            nodes = [recorded.nodes[at] for at in recorded.outputs]
+        self.place_gradients(nodes, gradients, places)
+
+    def place_gradients(self, outputs: list[Node], gradients: RecordedGradients, places) -> None:
+        """Note where each gradient comes from; the Program makes these outputs."""
+        computed_here = {
+            id(node): PayloadPlace(PlaceKind.BACKWARD_OUTPUT, k) for k, node in enumerate(outputs)
+        }
+        places = {**places, **gradients.places, **computed_here}
+        for number, gradient in gradients.gradients.items():
+            payload = gradient.payload
+            fixed = PayloadPlace(PlaceKind.CONSTANT, payload=payload)
+            place = places.get(id(payload), fixed)
+            self.gradients.append(TensorUpdate(number, place, gradient.spec))
+
+    def place_results(self, tracked: list[Tensor], outs, handles) -> None:
+        """Note which outputs or tensors of the graph the results are."""
+        where = {id(x): (OutputKind.NEW, k) for k, x in enumerate(outs)}
+        where |= {id(h): (OutputKind.TENSOR, i) for i, h in enumerate(handles)}
+        self.slots = [where[id(x)] for x in tracked]
+
+    def attach(self, outs, handles, nodes, payloads: RunPayloads, inputs) -> None:
+        """Put one node on the tape behind the results of a run; `nodes` are the tape's places of
+        the graph's tensors before it."""
+        scalars = self.program.pack_scalars(inputs) if self.program is not None else []
+        node = ProgramNode(self, payloads, scalars, nodes)
+        for slot, (kind, number) in enumerate(self.slots):
+            tensor = (outs if kind is OutputKind.NEW else handles)[number]
+            tensor.tape_entry, tensor.slot = node, slot

@@ -1,0 +1,183 @@
+"""The Program of a captured graph, and its runs; `first_run.py` makes it."""
+
+import gc
+import sys
+from typing import NamedTuple
+from weakref import getweakrefcount
+
+from glasshouse.base.interpreter import NAMED
+from glasshouse.capture.programs.backward_program import BackwardProgram
+from glasshouse.capture.programs.bound_program import BoundProgram
+from glasshouse.capture.programs.captured_step import in_use
+from glasshouse.capture.programs.payload_places import (
+    GraphOutput,
+    OutputKind,
+    PayloadPlace,
+    PlaceKind,
+    RunPayloads,
+    TensorUpdate,
+    bring_to_backend,
+    unique_objects,
+)
+from glasshouse.capture.programs.tape_nodes import SpentNode
+from glasshouse.dispatch.bind import box
+from glasshouse.graph.node import Node
+from glasshouse.graph.record import is_unshared
+from glasshouse.ir.graph_module import GraphModule
+from glasshouse.nn.module import Module
+from glasshouse.tensor import Tensor
+
+NEW, SAME, GIVEN = OutputKind.NEW, OutputKind.SAME, OutputKind.TENSOR
+
+
+class Donor(NamedTuple):
+    """An input of the Program whose memory a run may overwrite if nobody else refers to it: what is
+    at its place is replaced."""
+
+    fetch: int
+    place: PayloadPlace
+
+
+class CapturedProgram:
+    """The Program of a graph (and one for its gradients), and where everything goes.
+
+    A tensor has a number: first those that the graph owns, then those that it is given. `replaced`
+    has the numbers of given tensors whose places get others behind the run, as optimizers replace
+    their state, and which of a run's `holders` they are in: what was there is overwritten if nobody
+    else has it."""
+
+    def __init__(self, module: GraphModule, backend, budget=None):
+        self.module, self.backend, self.budget = module, backend, budget
+        self.owned = owned_tensors(module)
+        self.replaced_inputs = {
+            i: node.meta["replaced"]
+            for i, node in enumerate(module.graph.find("placeholder"))
+            if "replaced" in node.meta and "number" not in node.meta
+        }
+        self.replaced: dict[int, tuple[int, ...]] = {}
+        self.fixed: dict[int, object] = {}  # inputs that are numbers and became part of the Program
+        self.forward: BoundProgram | None = None
+        self.backward: BackwardProgram | None = None
+        self.keys: list = []  # generators of the random keys that a run draws
+        self.outputs: list[GraphOutput] = []
+        self.gradient_outputs: list[tuple[int, int]] = []  # (place, tensor)
+        self.updates: list[TensorUpdate] = []
+        self.gradients: list[TensorUpdate] = []
+        self.dropped_gradients: list[int] = []  # replaced and not read: their memory serves the run
+        self.donors: list[Donor] = []
+        self.is_first = True  # of later runs
+        self.most_bytes: int | None = None  # in use before a run, for it to be within a budget
+
+    def tensors(self, inputs) -> list[Tensor]:
+        """All tensors that the graph may read or write, by number."""
+        return [*self.owned, *(x for x in inputs if isinstance(x, Tensor))]
+
+    def fits(self, inputs) -> bool:
+        """Whether the numbers in the Program are the same now, and a budget will be met."""
+        same = all(inputs[i] == number for i, number in self.fixed.items())
+        return same and (self.most_bytes is None or in_use() <= self.most_bytes)
+
+    # -- later runs ------------------------------------------------------------------------------
+
+    def run(self, inputs: list, holders: list | tuple = ()) -> tuple:
+        """Run the Program; the outputs."""
+        if self.budget is not None and self.is_first:
+            gc.collect()  # capturing left cycles that hold what the first run replaced
+        self.is_first = False
+        tensors = self.tensors(inputs)
+        if self.updates and len(set(map(id, tensors))) < len(tensors):
+            return self.module.run(self.module, *inputs)  # one tensor given twice, and written to
+        payloads = computed_payloads(tensors, self.backend)
+        keys = [generator.key() for generator in self.keys]
+        run = RunPayloads(payloads, tensors, keys, self.backend)
+        if self.forward is not None:
+            self.run_forward(inputs, run, holders)
+        if self.backward is None:
+            return self.place_results(run)
+        nodes = [(t.tape_entry, t.slot) for t in tensors]
+        outs = self.place_results(run)
+        self.backward.attach(outs, tensors, nodes, run, inputs)
+        return outs
+
+    def run_forward(self, inputs: list, run: RunPayloads, holders) -> None:
+        """Run the Program; its results become the `outputs` of the run."""
+        assert self.forward is not None
+        donated = () if self.backward is not None else self.donated_inputs(run, holders)
+        fetched = [run.get(place) for place in self.forward.fetches]
+        scalars = self.forward.pack_scalars(inputs)
+        for number in self.dropped_gradients:
+            run.handles[number].grad = None
+        run.outputs = self.forward.run_to_payloads(fetched, scalars, donated)
+
+    def place_results(self, run: RunPayloads) -> tuple:
+        """Give the results to tensors and gradients; the outputs."""
+        get, backend, tensors = run.get, self.backend, run.handles
+        updates = [(number, get(place), spec) for number, place, spec in self.updates]
+        gradients = [
+            (number, None if place is None else box(get(place), spec, backend))
+            for number, place, spec in self.gradients
+        ]
+        outs: list = []
+        for kind, number, value, place, spec, is_spent in self.outputs:
+            if kind is NEW:
+                tensor = box(get(place), spec, backend)
+                if is_spent:
+                    tensor.tape_entry = SpentNode(spec)
+                outs.append(tensor)
+            elif kind is SAME:
+                outs.append(outs[number])
+            else:
+                outs.append(tensors[number] if kind is GIVEN else value)
+        for number, payload, spec in updates:
+            t = tensors[number]
+            t.payload, t.spec, t.backend = payload, spec, backend
+        for number, gradient in gradients:
+            tensors[number].grad = gradient
+        for at, number in self.gradient_outputs:
+            outs[at] = tensors[number].grad
+        return tuple(outs)
+
+    def donated_inputs(self, run: RunPayloads, holders) -> list[int]:
+        """The inputs of the Program whose memory this run may overwrite: nobody else reads them."""
+        return [fetch for fetch, place in self.donors if self.is_free(place, run, holders)]
+
+    def is_free(self, place: PayloadPlace, run: RunPayloads, holders) -> bool:
+        """Whether nobody but the place, which is replaced, refers to the memory there."""
+        number = place.number
+        if place.kind is PlaceKind.GRADIENT:
+            gradient = run.handles[number].grad
+            # To the gradient: its tensor, the name.
+            if sys.getrefcount(gradient) > NAMED + 1 or getweakrefcount(gradient):
+                return False
+            payload = gradient.payload
+            if type(payload) is not Node or payload.value is None:
+                return False
+            count = NAMED + 1  # the gradient, the name
+        else:
+            if number in self.replaced:
+                # To a replaced tensor: its place, the inputs, `handles`, the argument.
+                if sys.getrefcount(run.handles[number]) > 4 or getweakrefcount(run.handles[number]):
+                    return False
+                for at in self.replaced[number]:  # its place, `holders`, the argument
+                    if sys.getrefcount(holders[at]) > 3:
+                        return False
+            payload = run.tensors[number]
+            count = NAMED + 2  # the tensor, `run.tensors`, the name
+        return payload.owned and sys.getrefcount(payload) <= count and is_unshared(payload)
+
+
+def computed_payloads(tensors: list[Tensor], backend) -> list[Node]:
+    """The payloads of tensors, which are on the backend from then on."""
+    for t in tensors:
+        payload = t.payload
+        if type(payload) is not Node or payload.value is None:
+            bring_to_backend(t, backend)
+    return [t.payload for t in tensors]
+
+
+def owned_tensors(module: GraphModule) -> list[Tensor]:
+    """The tensors that a graph's module has, each once."""
+    inner = [m for m in module.__dict__.values() if isinstance(m, Module)]
+    own = [x for x in module.__dict__.values() if isinstance(x, Tensor)]
+    parts = (x for part in (module, *inner) for x in (*part.parameters(), *part.buffers()))
+    return unique_objects([*own, *parts])

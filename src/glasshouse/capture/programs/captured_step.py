@@ -1,0 +1,136 @@
+"""Plans for captured calls: what a graph of a training step computes again to fit a budget.
+
+A captured call is planned from its recording, in which both passes stand: each choice is tried as a
+rewriting of that graph (`graph/recompute`) and planned up to its memory."""
+
+import gc
+from collections import Counter
+from typing import NamedTuple
+
+from glasshouse import memory
+from glasshouse.analyze.machine import MachineProfile
+from glasshouse.analyze.own_source import OwnSource
+from glasshouse.analyze.planner.blocks import RematBlock, candidates_of, request_of
+from glasshouse.analyze.planner.chain import Chain, Option
+from glasshouse.analyze.planner.plan import RematPlan
+from glasshouse.analyze.planner.planner import Planner
+from glasshouse.analyze.step_costs import StepAnalysis
+from glasshouse.base.units import MemoryBudget
+from glasshouse.capture.programs.split import split
+from glasshouse.compile.planning.plan import (
+    ARENA_TAG,
+    SMALL_BYTES,
+    ProgramPlan,
+    no_collection,
+    rewritten,
+    tag_of,
+)
+from glasshouse.dispatch.scope import outermost_scopes
+from glasshouse.graph.graph import AFTER_FORWARD, Graph, graph_of
+from glasshouse.graph.recompute.request import requesting
+from glasshouse.graph.record import Recording
+
+
+class CapturedRun(NamedTuple):
+    """The plan of a graph, and the bytes that are in use when it runs."""
+
+    plan: ProgramPlan
+    allocated_bytes: int
+
+
+class CapturedStep:
+    """A recording of both passes, planned as a captured call runs it: as one Program, or, where the
+    results are differentiated outside, as one for the first `count` outputs and one for the rest.
+
+    donated      numbers of the inputs whose memory results take
+    freed        bytes of each gradient that a run gives up before it begins
+    given        bytes of each gradient of a result that the second Program is given
+    base_bytes   what else is in use: parameters, optimizer state, what waits outside"""
+
+    def __init__(self, recording: Recording, count: int | None, donated=(), freed=(), given=()):
+        self.graph, self.count = graph_of(recording), count
+        self.donated, self.given = donated, given
+        gc.collect()  # capture leaves cycles that hold what was replaced
+        self.base_bytes = in_use() - sum(map(allocated_bytes, freed))
+        self.model = outermost_of(recording)
+        self.root = type(self.model).__name__ if self.model is not None else ""
+
+    def applied(self, blocks: list[RematBlock]):
+        """Context: these blocks compute again in what is planned and compiled."""
+        return requesting(request_of(blocks, self.root))
+
+    def rewritten(self) -> Graph:
+        return rewritten(self.graph)
+
+    def analyse(self, steps: int, machine: MachineProfile) -> StepAnalysis:
+        """Memory and time of a later call."""
+        graph = self.rewritten()
+        plan = ProgramPlan(graph)
+        halves = split(graph, self.count) if self.count is not None else ()
+        parts = [ProgramPlan(half.graph) for half in halves] or [plan]
+        manager, kept, peak_bytes = memory.current().simulate(), [], 0
+        for part in parts:
+            if part is not parts[0]:  # gradients of the results are given
+                kept += [manager.alloc(n, ARENA_TAG) for n in self.given if n >= SMALL_BYTES]
+            arena = manager.alloc(part.arena_bytes, ARENA_TAG)
+            large = [b for b in part.output_buffers if b.spec.nbytes >= SMALL_BYTES]
+            new = [b for b in large if part.source_of(b, self.donated) is None]
+            kept += [manager.alloc(b.spec.nbytes, tag_of(b)) for b in new]
+            peak_bytes = max(peak_bytes, manager.stats().allocated_bytes)
+            del arena
+        peak_bytes += self.base_bytes
+        run = CapturedRun(plan, peak_bytes)
+        return StepAnalysis(
+            source=OwnSource(),
+            runs=[run],
+            peaks=[peak_bytes],
+            counter=None,
+            machine=machine,
+        )
+
+
+class CapturedPlanner(Planner):
+    """Plans a captured call: there is no model to run in other ways."""
+
+    def __init__(self, step: CapturedStep, machine: MachineProfile):
+        super().__init__(step, candidates_of(step.model) if step.model else [], machine)
+        self.root = step.root
+
+    def chains_of(self, plain: Chain, ways: list[list[RematBlock]]) -> list[Chain]:
+        return [self.chain(self.analyse(way)) for way in ways]
+
+    def find_groups(self) -> dict[str, Option]:
+        return {}
+
+
+def plan_captured(step: CapturedStep, budget: MemoryBudget) -> tuple[RematPlan, int]:
+    """The plan of a captured call, and the most bytes that may be in use when a call begins."""
+    with no_collection():
+        plan = RematPlan(CapturedPlanner(step, MachineProfile.load("cpu2")), budget)
+    return plan, plan.budget_bytes - plan.peak_bytes + step.base_bytes
+
+
+def in_use() -> int:
+    return memory.current().stats().allocated_bytes
+
+
+def allocated_bytes(nbytes: int) -> int:
+    """What the manager takes for an array; 0 where it is NumPy's own."""
+    manager = memory.current().simulate()
+    kept = manager.alloc(nbytes) if nbytes >= SMALL_BYTES else None
+    count_bytes = manager.stats().allocated_bytes
+    del kept
+    return count_bytes
+
+
+def has_both_passes(recording: Recording) -> bool:
+    """Whether gradients are part of a recording: else nothing is kept for later."""
+    return any(node.origin.phase in AFTER_FORWARD[:2] for node in recording.nodes)
+
+
+def outermost_of(recording: Recording):
+    """The outermost module in which most of a recording was called; None where there is none."""
+    roots = outermost_scopes()
+    count = Counter(roots.get(id(node.origin)) for node in recording.nodes)
+    del count[None]
+    return count.most_common(1)[0][0].module() if count else None

@@ -1,0 +1,369 @@
+"""The first run of a captured graph: it is recorded, compiled, and run as later ones are."""
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from glasshouse.autograd.tape import sequence
+from glasshouse.base.errors import OptionError
+from glasshouse.capture.programs.backward_program import BackwardProgram, RecordedGradients
+from glasshouse.capture.programs.bound_program import BoundProgram, NotCompilable
+from glasshouse.capture.programs.captured_program import CapturedProgram, Donor
+from glasshouse.capture.programs.captured_step import CapturedStep
+from glasshouse.capture.programs.payload_places import (
+    GraphOutput,
+    OutputKind,
+    PayloadPlace,
+    PlaceKind,
+    RunPayloads,
+    TensorUpdate,
+    separate_payloads,
+    unique_objects,
+)
+from glasshouse.capture.programs.recording_interpreter import RecordingInterpreter
+from glasshouse.capture.programs.split import GraphHalf, split
+from glasshouse.capture.programs.tape_nodes import is_open, is_spent
+from glasshouse.compile.planning.plan import SMALL_BYTES
+from glasshouse.compile.programs.program import deliver_results
+from glasshouse.dispatch.hooks import hooks
+from glasshouse.dispatch.watch import unwatched
+from glasshouse.graph.node import Node, computed
+from glasshouse.graph.record import Recording, describe, donated_leaves, is_unshared
+from glasshouse.tensor import Tensor
+
+
+class TensorBefore(NamedTuple):
+    """What a tensor was before the run."""
+
+    payload: Node
+    gradient: Tensor | None
+    tape_place: tuple  # (node, slot)
+
+
+class FirstRun:
+    """Makes the Programs of a CapturedProgram, and runs the forward one.
+
+    inputs   what the graph is given; a list, which loses what is replaced
+    adopt    is called once with the outputs before memory is overwritten, for whoever holds what
+             was there; None if nobody does
+    trace    nodes that were recorded while the graph was captured: the outputs take their place"""
+
+    def __init__(
+        self,
+        captured: CapturedProgram,
+        inputs: list,
+        adopt: Callable[[tuple], None] | None,
+        trace: list[Node],
+    ):
+        self.captured, self.inputs, self.adopt, self.trace = captured, inputs, adopt, trace
+        self.recorder = captured.backend.recorder
+        self.tensors = captured.tensors(inputs)
+        separate_payloads(self.tensors, captured.backend)
+        self.before = [
+            TensorBefore(t.payload, t.__dict__.get("grad"), (t.tape_entry, t.slot))
+            for t in self.tensors
+        ]
+        self.places = self.places_of_inputs()
+        is_tensor = [isinstance(x, Tensor) for x in inputs]
+        captured.replaced = {
+            len(captured.owned) + sum(is_tensor[:i]): held
+            for i, held in captured.replaced_inputs.items()
+        }
+        self.interpreter = RecordingInterpreter(captured.module, self.recorder)
+        self.outs: tuple = ()
+        self.changed: list[int] = []  # tensors that got another payload
+        self.regraded: list[int] = []  # tensors that got another gradient, or none
+        self.half: GraphHalf | None = None  # what runs first of a recording of both passes
+        self.count: int | None = None  # of the outputs that it makes for others than the other half
+
+    def run(self) -> tuple:
+        """Record, compile and run; the outputs.
+
+        Raises: NotCompilable if a Program would not do the same; `outs` are the outputs even so
+        """
+        captured = self.captured
+        gradients, early, late = self.record()
+        constants = {id(x): x for x in self.interpreter.imported}
+        if gradients is not None:
+            constants |= {id(x): x for x in gradients.cotangents}
+        if captured.budget is None:
+            recorded = self.compile_forward(early, constants)
+        else:
+            recorded = self.compile_within_budget(gradients, early, late, constants)
+        if captured.backward is None:
+            self.place_results()
+            self.release_old()
+            if recorded is not None:
+                self.run_forward(recorded)
+            return self.outs
+        nodes = self.run_forward(recorded) if recorded is not None else []
+        if captured.budget is None:
+            later = describe(late, gradients.missing())
+            late.clear()
+            captured.backward.compile(later, gradients, self.places, constants, self.interpreter)
+        self.place_results()
+        self.attach_backward(nodes)
+        if self.adopt is not None:
+            self.adopt(self.outs)
+        return self.outs
+
+    # -- recording -------------------------------------------------------------------------------
+
+    def places_of_inputs(self) -> dict[int, PayloadPlace]:
+        """The places of the payloads that are there before the run, by id."""
+        places: dict[int, PayloadPlace] = {}
+        for i, (payload, gradient, _) in enumerate(self.before):
+            places.setdefault(id(payload), PayloadPlace(PlaceKind.TENSOR, i))
+            if gradient is not None:
+                places.setdefault(id(gradient.payload), PayloadPlace(PlaceKind.GRADIENT, i))
+        return places
+
+    def record(self) -> tuple[RecordedGradients | None, list[Node], list[Node]]:
+        """Run the graph on lazy tensors, and its backward pass where results wait for one: what
+        that was recorded as, and the nodes of both passes."""
+        captured, interpreter, began = self.captured, self.interpreter, next(sequence)
+        self.outs = interpreter.record(self.inputs)
+        captured.keys = [generator for generator, _ in interpreter.draws]
+        for number, (_, key) in enumerate(interpreter.draws):
+            self.places[id(key.payload)] = PayloadPlace(PlaceKind.KEY, number)
+        captured.fixed = {i: self.inputs[i] for i in interpreter.fixed}
+        pairs = list(zip(self.tensors, self.before, strict=True))
+        self.changed = [i for i, (t, b) in enumerate(pairs) if t.payload is not b.payload]
+        self.regraded = [
+            i for i, (t, b) in enumerate(pairs) if t.__dict__.get("grad") is not b.gradient
+        ]
+        results = unique_objects([*self.outs, *(self.tensors[i] for i in self.changed)])
+        tracked = [x for x in results if is_open(x, began)]
+        mark, gradients = len(self.recorder.pending), None
+        if tracked:
+            captured.backward = BackwardProgram(captured, tracked)
+            nodes = [b.tape_place for b in self.before]
+            with unwatched(), interpreter.lines:
+                gradients = captured.backward.record(tracked, nodes, began)
+            captured.backward.place_results(tracked, self.outs, self.tensors)
+        pending = self.recorder.pending
+        self.recorder.forget()
+        return gradients, pending[:mark], pending[mark:]
+
+    def wanted(self) -> list[Node]:
+        """The payloads that are still to be computed for the outputs, tensors and gradients."""
+        payloads = [x.payload for x in self.outs if isinstance(x, Tensor)]
+        payloads += [self.tensors[i].payload for i in self.changed]
+        gradients = (self.tensors[i].grad for i in self.regraded)
+        payloads += [g.payload for g in gradients if g is not None]
+        return [x for x in payloads if x.value is None]
+
+    # -- compiling -------------------------------------------------------------------------------
+
+    def compile_forward(self, early: list[Node], constants) -> Recording | None:
+        """Make the forward Program; what is to run now."""
+        recorded = describe(early, self.wanted())
+        early.clear()
+        if recorded is not None:
+            forward = BoundProgram(recorded, self.places, constants, self.interpreter)
+            self.captured.forward = forward
+            self.place_nodes(recorded)
+        return recorded
+
+    def compile_within_budget(self, gradients, early, late, constants) -> Recording | None:
+        """Make the Program, or those of both passes, such that they stay within the budget; what is
+        to run now.
+
+        Raises: OptionError, all being as before the call, if the budget cannot be met
+        """
+        captured, backward = self.captured, self.captured.backward
+        first = {id(x) for x in early}
+        wanted = self.wanted() + (gradients.missing() if gradients is not None else [])
+        pending = [*early, *late]
+        early.clear(), late.clear()
+        recorded = describe(pending, wanted)
+        pending.clear(), wanted.clear()
+        if recorded is None:
+            if backward is not None:
+                backward.place_gradients([], gradients, self.places)
+            return None
+        with self.undone_if_refused():
+            step = self.step_of(recorded, first)
+            blocks, most_bytes = captured.budget.plan(step, recorded)
+        with step.applied(blocks):
+            if step.count is None:
+                captured.forward = BoundProgram(recorded, self.places, constants, self.interpreter)
+                self.place_nodes(recorded)
+                return recorded
+            captured.most_bytes = most_bytes  # an optimizer may make its state outside of the graph
+            self.half, second = split(step.rewritten(), step.count)
+            self.count = step.count
+            captured.forward = BoundProgram(
+                recorded, self.places, constants, self.interpreter, self.half
+            )
+            payload_places = {**self.places, **gradients.places}
+            backward.program = BoundProgram(
+                recorded, payload_places, constants, self.interpreter, second
+            )
+            self.place_nodes(recorded)
+            later = [recorded.nodes[at] for at in recorded.outputs[step.count :]]
+            backward.place_gradients(later, gradients, self.places)
+        return recorded
+
+    def step_of(self, recorded: Recording, first: set[int]) -> CapturedStep:
+        """What a budget is planned for. `first` has what was recorded before the gradients of the
+        results."""
+        backward = self.captured.backward
+        if backward is not None:
+            order = [id(x) in first for x in recorded.nodes]
+            at = order.count(True)
+            if not all(order[:at]):
+                raise NotCompilable
+            count = sum(place < at for place in recorded.outputs)
+            return CapturedStep(recorded, count, given=[s.nbytes for s in backward.specs])
+        places = [self.places.get(id(leaf)) for leaf in recorded.leaves]
+        leaves = enumerate(zip(places, recorded.leaves, strict=True))
+        donated = [n for n, (place, leaf) in leaves if self.is_replaced(place) and leaf.owned]
+        old = {i: self.before[i].gradient for i in self.regraded}
+        freed = [
+            gradient.nbytes
+            for i, gradient in old.items()
+            if gradient is not None
+            and gradient.payload.owned
+            and is_unshared(gradient.payload)
+            and PayloadPlace(PlaceKind.GRADIENT, i) not in places
+        ]
+        return CapturedStep(recorded, None, donated, freed)
+
+    def is_replaced(self, place: PayloadPlace | None) -> bool:
+        """Whether something else is at a place behind the run."""
+        if place is None:
+            return False
+        if place.kind is PlaceKind.TENSOR:
+            return place.number in self.changed or place.number in self.captured.replaced
+        return place.kind is PlaceKind.GRADIENT and place.number in self.regraded
+
+    @contextmanager
+    def undone_if_refused(self):
+        """Context: where a budget cannot be met, all is as before the call."""
+        try:
+            yield
+        except OptionError:
+            for t, (payload, gradient, (node, slot)) in zip(self.tensors, self.before, strict=True):
+                t.payload, t.spec, t.grad, t.tape_entry, t.slot = (
+                    payload,
+                    payload.spec,
+                    gradient,
+                    node,
+                    slot,
+                )
+            for generator in self.captured.keys:
+                generator.draws -= 1
+            raise
+
+    # -- where results go ------------------------------------------------------------------------
+
+    def place_nodes(self, recorded: Recording) -> None:
+        """The outputs of the forward Program have places from now on."""
+        for number, at in enumerate(recorded.outputs[: self.count]):
+            self.places[id(recorded.nodes[at])] = PayloadPlace(PlaceKind.OUTPUT, number)
+
+    def place_of(self, tensor: Tensor) -> PayloadPlace:
+        """Where what a tensor has is found in later runs."""
+        payload = tensor.payload
+        return self.places.get(id(payload), PayloadPlace(PlaceKind.CONSTANT, payload=payload))
+
+    def place_results(self) -> None:
+        """Note where each result goes in later runs."""
+        captured, tensors = self.captured, self.tensors
+        number_of = {id(t): i for i, t in enumerate(tensors)}
+        made_at: dict[int, int] = {}
+        owner_of = {id(tensors[i].grad): i for i in self.regraded if tensors[i].grad is not None}
+        for out in self.outs:
+            if not isinstance(out, Tensor):
+                made = GraphOutput(OutputKind.VALUE, value=out)
+            elif id(out) in number_of:
+                made = GraphOutput(OutputKind.TENSOR, number_of[id(out)])
+            elif id(out) in owner_of:
+                made = GraphOutput(OutputKind.GRADIENT, owner_of[id(out)])
+            elif id(out) in made_at:
+                made = GraphOutput(OutputKind.SAME, made_at[id(out)])
+            else:
+                place, spent = self.place_of(out), is_spent(out.tape_entry)
+                made = GraphOutput(OutputKind.NEW, place=place, spec=out.spec, is_spent=spent)
+                made_at[id(out)] = len(captured.outputs)
+            captured.outputs.append(made)
+        captured.gradient_outputs = [
+            (at, out.number)
+            for at, out in enumerate(captured.outputs)
+            if out.kind is OutputKind.GRADIENT
+        ]
+        captured.updates = [
+            TensorUpdate(i, self.place_of(tensors[i]), tensors[i].spec) for i in self.changed
+        ]
+        for i in self.regraded:
+            gradient = tensors[i].grad
+            place, spec = None, None
+            if gradient is not None:
+                place, spec = self.place_of(gradient), gradient.spec
+            captured.gradients.append(TensorUpdate(i, place, spec))
+        self.find_donors()
+
+    def find_donors(self) -> None:
+        """Note which inputs of the Program a run may overwrite, which gradients it drops first."""
+        captured = self.captured
+        fetches = captured.forward.fetches if captured.forward is not None else []
+        placed = [*captured.outputs, *captured.updates, *captured.gradients]
+        results = {x.place for x in placed}
+        captured.donors = [
+            Donor(n, place)
+            for n, place in enumerate(fetches)
+            if self.is_replaced(place) and place not in results and self.is_large(place)
+        ]
+        read = {place.number for place in (*fetches, *results) if is_gradient(place)}
+        if captured.backward is None:
+            captured.dropped_gradients = [i for i in self.regraded if i not in read]
+
+    def is_large(self, place: PayloadPlace) -> bool:
+        """Whether memory comes from the manager: for less, looking who refers to it takes longer
+        than asking NumPy for more."""
+        before = self.before[place.number]
+        tensor = before.payload if place.kind is PlaceKind.TENSOR else before.gradient
+        return tensor is not None and tensor.spec.nbytes >= SMALL_BYTES
+
+    def attach_backward(self, nodes: list[Node]) -> None:
+        """Put a node on the tape for the backward pass outside, which reads outputs of the forward
+        Program."""
+        keys = [key for _, key in self.interpreter.draws]
+        payloads = [b.payload for b in self.before]
+        places = [b.tape_place for b in self.before]
+        run = RunPayloads(payloads, self.tensors, keys, self.captured.backend)
+        run.outputs = nodes
+        self.captured.backward.attach(self.outs, self.tensors, places, run, self.inputs)
+
+    # -- running ---------------------------------------------------------------------------------
+
+    def release_old(self) -> None:
+        """Let go of what the run replaces: its memory is free, or serves the run."""
+        if self.adopt is not None:
+            self.adopt(self.outs)
+            hooks.release(self.trace)
+            self.adopt = None
+        self.before.clear()
+        self.tensors.clear()
+        for i in self.captured.replaced_inputs:
+            self.inputs[i] = None
+
+    def run_forward(self, recorded: Recording) -> list[Node]:
+        """Run the forward Program of a recording; its outputs as payloads."""
+        forward = self.captured.forward
+        assert forward is not None
+        donated = donated_leaves(recorded.nodes, recorded.leaves)
+        leaves, scalars = recorded.leaves, recorded.scalars
+        if self.half is not None:  # its inputs are read again in the backward pass
+            leaves, donated = [leaves[source.number] for source in self.half.sources], []
+        values, owns = forward.run(leaves, scalars, donated, first=True), forward.program.owns
+        nodes = [recorded.nodes[at] for at in recorded.outputs[: self.count]]
+        more = zip(values, forward.specs, owns, strict=True)
+        handed_over = [computed(v, s, o) for v, s, o in list(more)[len(nodes) :]]
+        deliver_results(recorded, values[: self.count], owns)
+        return [*nodes, *handed_over]
+
+
+def is_gradient(place: PayloadPlace | None) -> bool:
+    return place is not None and place.kind is PlaceKind.GRADIENT

@@ -1,0 +1,93 @@
+"""The default compiler: a captured graph becomes a Program that later calls run directly.
+
+The first call runs the graph on lazy tensors and keeps the Program and where its inputs come from:
+the tensors that the graph is given or owns, their gradients, keys of random numbers, numbers. Later
+calls hand the arrays over and give the results to the same places. A graph whose results are
+differentiated outside gets a second Program for that."""
+
+from collections.abc import Callable
+
+from glasshouse.base.interrupts import held
+from glasshouse.capture.programs.bound_program import NotCompilable
+from glasshouse.capture.programs.captured_program import CapturedProgram
+from glasshouse.capture.programs.first_run import FirstRun
+from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch import state
+from glasshouse.graph.node import Node
+from glasshouse.ir.graph_module import GraphModule
+from glasshouse.tensor import Tensor
+
+MAX_PROGRAMS = 64  # sets of sizes and numbers of one graph
+
+
+def compile_to_program(graph_module: GraphModule, example_inputs) -> "CompiledGraph":
+    """The callable that runs a captured graph as a compiled Program."""
+    return CompiledGraph(graph_module)
+
+
+class CompiledGraph:
+    """A captured graph with its Programs: for each set of shapes of tensors, by the numbers that
+    became part of a Program; None for what is run as it is. With a `budget` their memory stays
+    within it."""
+
+    def __init__(self, module: GraphModule, budget=None):
+        self.module, self.budget = module, budget
+        self.own_programs: dict[tuple, list[CapturedProgram | None]] = {}
+        self.sized = any(node.meta.get("sizes") for node in module.graph.find("placeholder"))
+
+    def __call__(self, *inputs):
+        return self.run(list(inputs))
+
+    def run(self, inputs: list, holders: list | tuple = ()):
+        """The outputs for these inputs, whose list may be changed. `holders` are the containers of
+        inputs that are replaced behind the run, as the inputs' meta["replaced"] says."""
+        key = self.sizes_of(inputs)
+        programs = self.programs.get(key, ())
+        with held:  # a run overwrites memory: what has it has to know
+            for program in programs:
+                if program is not None and program.fits(inputs):
+                    return program.run(inputs, holders)
+            if None not in programs and self.may_compile():
+                return self.make_program(key, inputs)
+        return self.module.run(self.module, *inputs)
+
+    def run_first(self, inputs: list, adopt: Callable[[tuple], None]) -> None:
+        """The run behind a capture. `adopt` gets the outputs before memory is overwritten: they
+        take the place of what the capture computed, of which nothing is kept."""
+        if not self.may_compile():
+            return adopt(self.module.run(self.module, *inputs))
+        with held:
+            recorder = backends.current().recorder
+            trace = recorder.pending
+            recorder.forget()
+            return self.make_program(self.sizes_of(inputs), inputs, adopt, trace)
+
+    @property
+    def programs(self) -> dict[tuple, list[CapturedProgram | None]]:
+        """The Programs for the backend in use. One that plans only has them to itself."""
+        backend = state.backend
+        if backend is None or backend.computes:
+            return self.own_programs
+        return backend.captured.setdefault(self, {})
+
+    def may_compile(self) -> bool:
+        """Whether another Program may be made."""
+        is_full = sum(map(len, self.programs.values())) >= MAX_PROGRAMS
+        return not is_full and getattr(backends.current(), "keeps_programs", False)
+
+    def sizes_of(self, inputs) -> tuple:
+        """What tells Programs apart: the shapes, where they vary."""
+        return tuple(x.spec.shape for x in inputs if isinstance(x, Tensor)) if self.sized else ()
+
+    def make_program(self, key: tuple, inputs: list, adopt=None, trace: list[Node] | None = None):
+        """Run the graph on lazy tensors, and keep the Program; the outputs."""
+        made: CapturedProgram | None = CapturedProgram(self.module, backends.current(), self.budget)
+        first = FirstRun(made, inputs, adopt, trace or [])
+        try:
+            first.run()
+        except NotCompilable:
+            made = None
+            if first.adopt is not None:
+                first.adopt(first.outs)
+        self.programs.setdefault(key, []).append(made)
+        return first.outs

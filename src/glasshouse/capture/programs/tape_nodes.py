@@ -1,0 +1,102 @@
+"""The tape around a captured graph: what stands on it for the graph, and what leads where."""
+
+from glasshouse.autograd.tape import Leaf, freed_error, sequence
+from glasshouse.base.errors import GradError
+from glasshouse.capture.programs.payload_places import PlaceKind, RunPayloads, bring_to_backend
+from glasshouse.dispatch import box, zeros
+from glasshouse.tensor import Tensor
+
+
+class SpentNode:
+    """The tape's node of a result whose backward was part of the graph."""
+
+    def __init__(self, spec):
+        self.out_specs, self.seq, self.freed = [spec], next(sequence), True
+        self.grad_hooks = self.scope = None
+        self.parents: tuple = ()
+
+    def pull(self, cotangents, create_graph: bool):
+        raise freed_error()
+
+    def release(self) -> None:
+        """Nothing is kept."""
+
+
+class ProgramNode:
+    """The tape's node of a captured graph: pulls back by running a Program. Results whose
+    tapes have nothing in common can be differentiated one after another."""
+
+    freed = False
+    grad_hooks = scope = None
+
+    def __init__(self, backward, payloads: RunPayloads, scalars, places):
+        self.backward, self.payloads, self.scalars = backward, payloads, scalars
+        if not backward.reads_gradients:
+            payloads.handles = ()  # the tensors may go
+        self.places = [places[update.number] for update in backward.gradients]
+        self.parents = tuple(self.places)
+        self.out_specs, self.seq = backward.specs, next(sequence)
+        self.left = set(backward.groups)  # of results that may still be differentiated
+        self.pulled: set[int] = set()  # of those that the pass went through that is going on
+
+    def pull(self, cotangents, create_graph: bool):
+        """[(parent, cotangent)] for what the graph read."""
+        pairs = zip(self.backward.groups, cotangents, strict=True)
+        self.pulled = {group for group, c in pairs if c is not None}
+        if not self.pulled <= self.left:
+            raise freed_error()
+        if create_graph:
+            what = "gradients of a captured function without create_graph"
+            fix = "Call the function under gh.disable() for higher derivatives."
+            raise GradError("backward", what, "create_graph=True", fix)
+        backward, payloads = self.backward, self.payloads
+        backend, program = backward.captured.backend, backward.program
+        pairs = zip(cotangents, self.out_specs, strict=True)
+        given = [zeros(spec) if c is None else c for c, spec in pairs]
+        for tensor in given:
+            bring_to_backend(tensor, backend)
+        payloads.cotangents = [tensor.payload for tensor in given]
+        values: list = []
+        if program is not None:
+            fetched = [payloads.get(place) for place in program.fetches]
+            values = program.run_to_payloads(fetched, self.scalars)
+        pairs = zip(backward.reached, cotangents, strict=True)
+        fed = set().union(*(numbers for numbers, c in pairs if c is not None))
+        pulled = []
+        for parent, (number, place, spec) in zip(self.places, backward.gradients, strict=True):
+            if number in fed:
+                is_computed = place.kind is PlaceKind.BACKWARD_OUTPUT
+                payload = values[place.number] if is_computed else payloads.get(place)
+                pulled.append((parent, box(payload, spec, backend)))
+        return pulled
+
+    def release(self) -> None:
+        self.left -= self.pulled
+        if self.left:
+            return
+        self.freed = True
+        self.payloads = self.places = self.parents = ()
+
+
+def walk_tape(starts, ends=()):
+    """The nodes of a tape from some on, each once, not looking behind leaves and `ends`."""
+    visited, stack = set(), list(starts)
+    while stack:
+        node = stack.pop()
+        if node is not None and node not in visited:
+            visited.add(node)
+            yield node
+            if node not in ends:
+                stack.extend(p[0] for p in getattr(node, "parents", ()) if p is not None)
+
+
+def is_open(x, began: int) -> bool:
+    """Whether a result's tape starts in the graph and waits for a backward pass."""
+    node = x.tape_entry if isinstance(x, Tensor) else None
+    leads = node is not None and not isinstance(node, Leaf) and node.seq > began
+    return leads and not is_spent(node)
+
+
+def is_spent(start) -> bool:
+    """Whether a tape leads to what a backward pass has freed."""
+    return any(not isinstance(node, Leaf) and node.freed for node in walk_tape([start]))

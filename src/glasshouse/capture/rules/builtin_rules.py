@@ -1,0 +1,476 @@
+"""Builtin functions and classes with a rule of their own: rule(tracer, fn, args, kwargs, then)."""
+
+import abc
+import copy
+import inspect
+import itertools
+import math
+import operator
+import os
+import threading
+import types
+import typing
+from collections import OrderedDict, defaultdict, deque
+
+from glasshouse.capture.bytecode.instructions import original_of
+from glasshouse.capture.frames.frame import (
+    CapturedIterator,
+    ChoicesIterator,
+    EnumerateIterator,
+    ReversedIterator,
+    SequenceIterator,
+    ZipIterator,
+    type_of,
+)
+from glasshouse.capture.guards.program import GuardCheck
+from glasshouse.capture.rules.class_checks import on_isinstance, on_issubclass, on_native_check
+from glasshouse.capture.rules.container_rules import as_list, on_defaultdict, on_dict, on_sequence
+from glasshouse.capture.rules.copies import on_copy
+from glasshouse.capture.rules.library_rules import RULES
+from glasshouse.capture.rules.operators import as_builtin
+from glasshouse.capture.values.arities import check_arguments
+from glasshouse.capture.values.plain import ARRAY_SCALARS, MISSING
+from glasshouse.capture.values.polyfills import (
+    POLYFILLS,
+    call_until,
+    check_islice,
+    check_reverse,
+    order_of,
+    reversed_of,
+    total_of,
+)
+from glasshouse.capture.values.signatures import on_signature
+from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var, computed, constant
+
+# Those of `operator` that write to their first argument, or call one.
+PLAIN = {name.rstrip("_") for name in vars(operator)}
+WRITING = {name for name in PLAIN if name[0] == "i" and name[1:] in PLAIN}
+WRITING |= {f"__{name}__" for name in WRITING}
+WRITING |= {"setitem", "delitem", "__setitem__", "__delitem__", "call", "__call__"}
+WRITING |= {"iconcat", "__iconcat__", "concat", "__concat__"}
+# Functions of constants alone, whose result is the same each time.
+PURE = {
+    abs,
+    ascii,
+    bin,
+    chr,
+    divmod,
+    format,
+    hex,
+    oct,
+    ord,
+    pow,
+    round,
+    *filter(callable, vars(math).values()),
+    *(fn for name, fn in vars(operator).items() if callable(fn) and name not in WRITING),
+}
+GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
+
+
+PRINT_HINT = "print after the captured function, or accept the break"
+
+
+def breaking(what: str, is_called: bool = True, hint: str = ""):
+    """The rule that leaves a call to Python, or, unless it `is_called`, the instruction."""
+
+    def rule(t, fn, args, kwargs, then):
+        reason = f"{what} {'of' if what == 'call' else 'a'} {fn.value.__name__}"
+        called = fn if is_called and (args or fn.value not in (vars, dir)) else None
+        raise Break(reason, called, args, kwargs, hint)
+
+    return rule
+
+
+def simple(rule):
+    """The rule of a builtin that takes no keywords: rule(tracer, args, then)."""
+
+    def checked(t, fn, args, kwargs, then):
+        if kwargs:
+            return t.deliver(then, t.real_call(fn, args, kwargs))  # raises
+        return rule(t, args, then)
+
+    return checked
+
+
+def check_count(fn, args, kwargs) -> None:
+    """Whether a rule knows this many arguments; what else is wrong or rare Python does.
+
+    Raises: Break
+    """
+    least, most = COUNTS.get(fn.value, (0, len(args)))
+    check_arguments(fn, args, kwargs)
+    if fn.value in COUNTS and (kwargs or not least <= len(args) <= most):
+        raise Break(f"call of {fn.value.__name__} with other arguments", fn, args, kwargs)
+
+
+def polyfilled(t, fn, args, kwargs, then):
+    return t.call_polyfill(fn, args, kwargs, then)
+
+
+def on_type(t, fn, args, kwargs, then):
+    if len(args) == 1:
+        return t.give(then, type_of(t.typed(args[0])))
+    raise Break("a class is made", fn, args, kwargs)
+
+
+def on_bool(t, fn, args, kwargs, then):
+    if not args:
+        return t.give(then, False)
+    return t.truth(args[0], lambda t2, flag: t2.give(then, flag))
+
+
+def name_of(t, fn: Var, args) -> str:
+    """The name of an attribute, the second argument; Python says what is wrong with another."""
+    name = t.concretize(args[1])
+    if not isinstance(name, str):
+        t.do(fn.value, None, name, *[None][: len(args) - 2])
+    return name
+
+
+def on_getattr(t, fn, args, kwargs, then):
+    name = name_of(t, fn, args)
+    if len(args) == 2:
+        return t.get_attribute(args[0], name, then)
+    other = lambda t2: t2.deliver(then, args[2])  # noqa: E731
+    return t.attribute_or((fn, args), args[0], name, then, other)
+
+
+def on_hasattr(t, fn, args, kwargs, then):
+    name = name_of(t, fn, args)
+    return t.attribute_or(
+        (fn, args),
+        args[0],
+        name,
+        lambda t2, v: t2.give(then, True),
+        lambda t2: t2.give(then, False),
+    )
+
+
+def on_setattr(t, fn, args, kwargs, then):
+    value = args[2] if len(args) > 2 else None
+    return t.set_attribute(args[0], name_of(t, fn, args), value, then)
+
+
+def on_iter(t, fn, args, kwargs, then):
+    if len(args) == 2 and not callable(t.typed(args[0])):
+        raise Break("iter of what cannot be called", fn, args)
+    if len(args) == 2:
+        return t.call_function(Var(call_until), args, {}, then)
+    return t.get_iter(args[0], then)
+
+
+def on_super(t, fn, args, kwargs, then):
+    if len(args) == 1:
+        raise Break("super of a class alone", fn, args)
+    return t.deliver(then, t.make_super(args[0], args[1]) if args else super_of_frame(t))
+
+
+def super_of_frame(t):
+    """super() without arguments."""
+    frame = t.frames[-1]
+    code = frame.root
+    this = frame.locals[0] if code.co_argcount else None
+    if not original_of(code)[0].co_argcount:
+        t.fail(RuntimeError("super(): no arguments"))
+    if this is not None and isinstance(this.value, types.CellType):
+        this = t.cell_get(this, code.co_varnames[0]) if is_filled(this.value) else None
+    if this is None:
+        t.fail(RuntimeError("super(): arg[0] deleted"))
+    if "__class__" not in code.co_freevars:
+        t.fail(RuntimeError("super(): __class__ cell not found"))
+    cell = frame.locals[frame.code.slots.index("__class__")]
+    if not is_filled(cell.value):
+        t.fail(RuntimeError("super(): empty __class__ cell"))
+    return t.make_super(t.cell_get(cell, "__class__"), this)
+
+
+def is_filled(cell: types.CellType) -> bool:
+    try:
+        return cell.cell_contents is not MISSING
+    except ValueError:
+        return False
+
+
+def on_enumerate(t, fn, args, kwargs, then):
+    start = args[1] if len(args) > 1 else kwargs.get("start", Var(0))
+    if type(start.value) is not int:
+        raise Break("enumerate from another number than it takes", fn, args, kwargs)
+
+    def wrap(t2, it):
+        if isinstance(it.value, (SequenceIterator, ZipIterator, EnumerateIterator)) and t2.foldable(
+            start
+        ):
+            return t2.deliver(
+                then, t2.track(Var(EnumerateIterator(it, t2.concretize(start)), Recipe("iterator")))
+            )
+        return t2.call_function(Var(POLYFILLS[enumerate]), [it, start], {}, then)
+
+    return t.get_iter(args[0], wrap)
+
+
+def on_zip(t, fn, args, kwargs, then):
+    simple = (SequenceIterator, ZipIterator, EnumerateIterator, range)
+    if kwargs or any(not isinstance(x.value, simple) and t.iterated(x) is None for x in args):
+        return t.call_polyfill(fn, args, kwargs, then)
+    inners = []
+    for x in args:
+        t.get_iter(x, lambda t2, it: inners.append(it))
+    return t.deliver(then, t.track(Var(ZipIterator(inners), Recipe("iterator"))))
+
+
+def on_reversed(t, fn, args, kwargs, then):
+    if t.call_own(args[0], "__reversed__", [], then):
+        return None
+    if type(args[0].value) is range:  # of any length
+        made = SequenceIterator(Var(t.concretize(args[0])[::-1]))
+        return t.deliver(then, t.track(Var(made, Recipe("iterator"))))
+    kind = type_of(args[0].value)
+    if all(t.look_up(kind, x) is MISSING for x in ("__reversed__", "__getitem__")):
+        raise Break("reversed of what has no order", fn, args)
+    items = None if isinstance(args[0].value, CapturedIterator) else t.sequence(args[0])
+    if items is not None:
+        return t.deliver(
+            then, t.track(Var(ReversedIterator(args[0], items[::-1]), Recipe("iterator")))
+        )
+    if t.own_method(args[0], "__getitem__"):
+        return t.call_function(Var(reversed_of), args, {}, then)
+    raise Break("reversed", fn, args)
+
+
+def in_polyfill(t) -> bool:
+    """Whether the running frame is that of a builtin, which was called by somebody's code."""
+    return t.frames[-1].globals is call_until.__globals__
+
+
+def on_id(t, fn, args, kwargs, then):
+    var = args[0]
+    if isinstance(var.origin, ValueSource) and t.live:
+        t.guards.add("is", var.origin, var.value)
+    elif var.origin is not None and (in_polyfill(t) or not t.frames[-1].trusted):
+        raise Break("the id of something new", fn, args)
+    return t.give(then, id(var.value))
+
+
+def on_choices(t, fn, args, kwargs, then):
+    """permutations and combinations: of places, which are known."""
+    items = t.iterated(args[0])
+    if items is None or not all(t.foldable(x) for x in (*args[1:], *kwargs.values())):
+        raise Break(f"call of {fn.value.__name__}", fn, args, kwargs)
+    words = {k: t.concretize(v) for k, v in kwargs.items()}
+    places = t.do(fn.value, range(len(items)), *(t.concretize(x) for x in args[1:]), **words)
+    choices = [t.new_tuple([items[i] for i in choice]) for choice in places]
+    parts = [*args[1:], *kwargs.values()]
+    made = ChoicesIterator(fn.value, t.new_tuple(items), parts, choices)
+    return t.deliver(then, t.track(Var(made, Recipe("iterator"))))
+
+
+def on_sum(t, fn, args, kwargs, then):
+    """sum: of numbers as Python has it, in its own order and precision."""
+    items = t.iterated(args[0]) if len(args) in (1, 2) and not t.is_tensor(args[0]) else None
+    if items is not None and isinstance(args[0].value, CapturedIterator):
+        args = [t.new_list(items), *args[1:]]
+    start = args[1] if len(args) > 1 else kwargs.get("start", Var(0))
+    plain = items is not None and not any(map(t.front.is_hidden, items))
+    if not plain or any(type(x.value) not in (int, float) for x in (*items, start)):
+        return polyfilled(t, fn, args, kwargs, then)
+    if t.is_number_call([start, *items]):
+        return t.deliver(then, t.number(total_of, [start, *items]))
+    if t.all_foldable([start, *items]):
+        return t.deliver(then, computed(t.call_concrete(total_of, [start, *items]), ()))
+    return polyfilled(t, fn, args, kwargs, then)
+
+
+def on_type_form(t, fn, args, kwargs, then):
+    """typing.get_origin and get_args: types and what is made of them do not change."""
+    return t.deliver(then, constant(t.call_concrete(fn.value, args, kwargs)))
+
+
+def on_place(t, fn, args, kwargs, then):
+    """Where the call runs, such as its thread: a constant as long as that is the same."""
+    value = t.do(fn.value)
+    base = t.guards.source("const", None, fn.value, fn.value.__name__)
+    t.guards.add("call", base, GuardCheck(tells, value, f"gives {value}"))
+    return t.give(then, value)
+
+
+def tells(fn, value) -> bool:
+    return fn() == value
+
+
+def on_check_islice(t, fn, args, kwargs, then):
+    return t.give(then, t.call_concrete(check_islice, args))
+
+
+def on_check_reverse(t, fn, args, kwargs, then):
+    if not t.foldable(args[0]):
+        raise Break("sorting by an order that is not known", fn, args, kwargs)
+    return t.give(then, t.call_concrete(check_reverse, args))
+
+
+def on_order(t, fn, args, kwargs, then):
+    if not t.all_foldable(args):
+        raise Break("sorting by values that are not known", fn, args)
+    return t.deliver(then, constant(t.call_concrete(order_of, args)))
+
+
+def on_new_tuple(t, fn, args, kwargs, then):
+    items = t.iterated(args[1]) if len(args) == 2 else None
+    if items is None:
+        raise Break("a call of __new__", fn, args, kwargs)
+    return t.deliver(then, t.new_tuple(items, t.concretize(args[0])))
+
+
+def on_str(t, fn, args, kwargs, then):
+    if args and t.has_own_text(args[0]):
+        names = ("__str__", "__repr__") if fn.value is str else ("__repr__",)
+        name = next((x for x in names if t.own_method(args[0], x)), None)
+        if name is not None:
+            t.call_own(args[0], name, [], as_builtin(fn.value, args[0], name, then))
+            return None
+    if not args or t.foldable(args[0]) or is_constant_set(t, args[0]):
+        return t.give(then, t.do(fn.value, *(t.concretize(x) for x in args)))
+    cls = type(t.typed(args[0]))
+    if isinstance(args[0].value, BaseException) and t.says_the_same(args[0], fn.value):
+        return t.give(then, t.do(fn.value, args[0].value))
+    for name in ("__str__", "__repr__") if fn.value is str else ("__repr__",):
+        if t.call_own(args[0], name, [], as_builtin(fn.value, args[0], name, then)):
+            return None
+        if getattr(cls, name) is not object.__str__:
+            break
+    raise Break(f"the text of a {cls.__name__}", fn, args)
+
+
+def is_constant_set(t, var: Var) -> bool:
+    """Whether a value is a set of constants: who reads one relies on all of it."""
+    return type(var.value) in (set, frozenset) and all(map(t.foldable, t.sequence(var)))
+
+
+def on_hash(t, args, then):
+    done = as_builtin(hash, args[0], "__hash__", lambda t2, v: t2.give(then, t2.concretize(v)))
+    if t.call_own(args[0], "__hash__", [], done):
+        return None
+    if not t.foldable(args[0]):
+        raise Break("call of hash", Var(hash), args)
+    return t.deliver(then, computed(t.call_concrete(hash, args), ()))
+
+
+def on_number(t, fn, args, kwargs, then):
+    """int(x), float(x)."""
+    if len(args) == 1 and t.is_number_call(args):
+        return t.deliver(then, t.number(fn.value, args))
+    held = t.front.number_of(t, fn.value, args[0]) if len(args) == 1 else None
+    if held is not None:
+        return t.deliver(then, held)
+    if t.all_foldable(args, kwargs):
+        number = t.call_concrete(fn.value, args, kwargs)
+        return t.deliver(then, computed(number, [x.value for x in args]))
+    if len(args) == 1 and t.is_tensor(args[0]) and t.front.is_settled(t, args[0]):
+        return t.give(then, t.do(fn.value, args[0].value))
+    name = f"__{fn.value.__name__}__"
+    done = as_builtin(fn.value, args[0], name, then)
+    if not t.is_tensor(args[0]) and len(args) == 1 and t.call_own(args[0], name, [], done):
+        return None
+    raise Break(f"{fn.value.__name__} of a {type(args[0].value).__name__}", fn, args, kwargs)
+
+
+def on_pure(t, fn, args, kwargs, then):
+    if fn.value is slice:
+        return t.deliver(then, t.new_slice(args))
+    if fn.value is frozenset and len(args) == 1 and type(args[0].value) is frozenset:
+        return t.deliver(then, args[0])
+    if fn.value is frozenset and args:
+        items = t.iterated(args[0])
+        if items is not None:
+            keys = [t.concrete_key(x) for x in items]
+            made_of = args[0].value if type(args[0].value) is set else keys
+            return t.give(then, frozenset(made_of))
+    if t.all_foldable(args, kwargs):
+        made = t.call_concrete(fn.value, args, kwargs)
+        return t.deliver(then, computed(made, [x.value for x in args]))
+    raise Break(f"making a {fn.value.__name__}", fn, args, kwargs)
+
+
+CLASSES = {f: polyfilled for f in POLYFILLS if isinstance(f, type)}
+CLASSES |= {
+    bool: on_bool,
+    list: on_sequence(as_list),
+    dict: on_dict(dict),
+    OrderedDict: on_dict(OrderedDict),
+    defaultdict: on_defaultdict,
+    tuple: on_sequence(lambda t, items: t.new_tuple(items)),
+    enumerate: on_enumerate,
+    zip: on_zip,
+    set: on_sequence(lambda t, items: t.new_set(items)),
+    reversed: on_reversed,
+    super: on_super,
+    type: on_type,
+    str: on_str,
+    int: on_number,
+    float: on_number,
+    object: simple(
+        lambda t, args, then: t.deliver(then, t.track(Var(object(), Recipe("object", object), {})))
+    ),
+    types.MethodType: simple(lambda t, args, then: t.deliver(then, t.bound(args[1], args[0]))),
+}
+CLASSES |= dict.fromkeys((property, deque), breaking("making"))
+CLASSES |= dict.fromkeys(ARRAY_SCALARS, on_pure)
+CLASSES |= dict.fromkeys((range, complex, bytes, frozenset, slice), on_pure)
+CLASSES |= dict.fromkeys(
+    (itertools.permutations, itertools.combinations, itertools.combinations_with_replacement),
+    on_choices,
+)
+BUILTINS = {
+    isinstance: on_isinstance,
+    abc.ABCMeta.__instancecheck__: on_native_check,
+    abc.ABCMeta.__subclasscheck__: on_native_check,
+    issubclass: on_issubclass,
+    getattr: on_getattr,
+    hasattr: on_hasattr,
+    setattr: on_setattr,
+    delattr: on_setattr,
+    iter: on_iter,
+    id: on_id,
+    tuple.__new__: on_new_tuple,
+    order_of: on_order,
+    check_islice: on_check_islice,
+    check_reverse: on_check_reverse,
+    sum: on_sum,
+    inspect.signature: on_signature,
+    copy.copy: on_copy(deep=False),
+    copy.deepcopy: on_copy(deep=True),
+    typing.get_origin: on_type_form,
+    typing.get_args: on_type_form,
+    threading.get_ident: on_place,
+    os.getpid: on_place,
+    repr: on_str,
+    hash: simple(on_hash),
+    print: breaking("call", hint=PRINT_HINT),
+    len: simple(lambda t, args, then: t.length(args[0], then)),
+    next: simple(lambda t, args, then: t.next_of(args[0], [*args, None][1], then)),
+    callable: simple(lambda t, args, then: t.give(then, callable(t.typed(args[0])))),
+}
+BUILTINS |= RULES
+BUILTINS |= {
+    operator.getitem: simple(lambda t, args, then: t.get_item(*args, then)),
+    operator.setitem: simple(lambda t, args, then: t.set_item(*args, then)),
+    operator.delitem: simple(lambda t, args, then: t.set_item(*args, None, then)),
+    operator.contains: simple(lambda t, args, then: t.contains(*args, False, then)),
+    operator.is_: simple(lambda t, args, then: t.give(then, t.identical(*args))),
+    operator.is_not: simple(lambda t, args, then: t.give(then, not t.identical(*args))),
+    operator.truth: on_bool,
+    operator.not_: simple(
+        lambda t, args, then: t.truth(args[0], lambda t2, flag: t2.give(then, not flag))
+    ),
+}
+# How many arguments, without keywords, the rules of these know.
+COUNTS = dict.fromkeys((isinstance, issubclass, hasattr, delattr), (2, 2)) | {
+    getattr: (2, 3),
+    setattr: (3, 3),
+}
+COUNTS |= dict.fromkeys((id, len, callable, repr, hash, reversed), (1, 1))
+COUNTS |= {iter: (1, 2), next: (1, 2), bool: (0, 1), super: (0, 2), type: (1, 3)}
+COUNTS |= dict.fromkeys((int, float, str), (0, 3))
+BUILTINS |= dict.fromkeys(
+    (eval, exec, globals, locals, breakpoint, compile), breaking("call", False)
+)
+BUILTINS |= dict.fromkeys((vars, dir, input, open), breaking("call"))

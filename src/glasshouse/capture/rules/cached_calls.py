@@ -1,0 +1,112 @@
+"""Calls of functions under `functools.lru_cache`: for constants they give one object."""
+
+import functools
+import gc
+
+from glasshouse.capture.guards.program import FinalCheck
+from glasshouse.capture.values.plain import MISSING, is_trusted
+from glasshouse.capture.values.plain import is_instance as isinstance
+from glasshouse.capture.values.var import Break, Var, constant
+
+
+class CachedCallRules:
+    """The part of the tracer that calls what keeps its results."""
+
+    kept_results: "KeptResults | None"
+
+    def call_cached(self, fn: Var, args, kwargs, then):
+        """A call of a function that keeps its results: what it gives is found there again."""
+        given = [*args, *kwargs.values()]
+        objects = [x for x in given if not self.foldable(x)]
+        if not all(map(self.is_same_object, objects)):
+            return self.call(Var(fn.value.__wrapped__), args, kwargs, then)
+        self.concretize(fn)
+        result = self.call_concrete(fn.value, args, kwargs)
+        if not self.live:
+            return self.give(then, result)
+        if self.is_plain(result) and not has_mutable(result):
+            if not is_trusted(fn.value.__module__):
+                self.rely_on_result(fn.value, *values_of(args, kwargs), result)
+            return self.deliver(then, constant(result))
+        if any(x.origin.kind != "const" for x in objects):  # a guard would keep them alive
+            reason = f"{fn.value.__name__} gives a {type(result).__name__}"
+            raise Break(reason, fn, args, kwargs)
+        self.rely_on_result(fn.value, *values_of(args, kwargs), result)
+        source = self.guards.source("const", None, result, f"{fn.value.__name__}(…)")
+        return self.deliver(then, self.load(result, source))
+
+    def rely_on_result(self, f, args: list, kwargs: dict, result) -> None:
+        """Guard that a function's cache still holds a result. The guard calls the function, which
+        counts as a hit, as the user's own call would. It does not call a function whose cache was
+        cleared: that would run the user's code before all guards have passed."""
+        if self.kept_results is None:
+            self.kept_results = KeptResults()
+            check = FinalCheck(still_hold, self.kept_results, "caches have what they gave")
+            place = self.guards.source("const", None, functools.lru_cache, "lru_cache")
+            self.guards.add("call", place, check)
+        self.kept_results.add(f, args, kwargs, result)
+
+
+class KeptResults:
+    """The results that a trace took from cached functions, and what their caches had for them."""
+
+    def __init__(self):
+        self.calls: list[tuple] = []  # function, arguments, keywords, result
+        self.places: list[tuple] = []  # cache, key, what is stored there
+
+    def add(self, f, args: list, kwargs: dict, result) -> None:
+        self.calls.append((f, args, kwargs, result))
+        cache, key = cache_of(f), key_of(f, args, kwargs)
+        self.places.append((cache, key, cache.get(key, MISSING)))
+
+    def hold(self) -> bool:
+        """Whether the caches have the same for these calls, and so give it again."""
+        there = all(
+            stored is not MISSING and cache.get(key, MISSING) is stored
+            for cache, key, stored in self.places
+        )
+        return there and all(
+            is_same(f(*args, **kwargs), result) for f, args, kwargs, result in self.calls
+        )
+
+
+def cache_of(f) -> dict:
+    """The dict in which a function under `lru_cache` keeps its results. When the cache is cleared
+    and filled again it has other objects, or other results."""
+    return next(x for x in gc.get_referents(f) if type(x) is dict and x is not f.__dict__)
+
+
+def key_of(f, args: list, kwargs: dict):
+    """The key of a call in the cache of a function, as Python makes it."""
+    parameters = getattr(f, "cache_parameters", dict)()
+    probe = functools.lru_cache(None, parameters.get("typed", False))(nothing)
+    probe(*args, **kwargs)
+    return next(iter(cache_of(probe)))
+
+
+def nothing(*args, **kwargs) -> None:
+    """A function to be cached for the keys of its calls."""
+
+
+def still_hold(_, results: KeptResults) -> bool:
+    return results.hold()
+
+
+def same_constant(a, b) -> bool:
+    """Whether two values are equal constants of which nobody asks which object they are."""
+    return type(a) is type(b) and type(a) in (bool, int, str, bytes) and a == b
+
+
+def values_of(args, kwargs) -> tuple[list, dict]:
+    return [x.value for x in args], {name: x.value for name, x in kwargs.items()}
+
+
+def is_same(value, other) -> bool:
+    return value is other or same_constant(value, other)
+
+
+def has_mutable(value) -> bool:
+    """Whether a plain value has in it what can be written to."""
+    if isinstance(value, (list, dict, set)):
+        return True
+    return isinstance(value, (tuple, frozenset)) and any(map(has_mutable, value))

@@ -1,0 +1,122 @@
+"""isinstance and issubclass: by the classes' order, by what is registered, and by what a metaclass
+says of its classes."""
+
+import abc
+import builtins
+import types
+
+from glasshouse.capture.frames.frame import CapturedGenerator, CapturedIterator, type_of
+from glasshouse.capture.guards.program import GuardCheck
+from glasshouse.capture.values.plain import is_instance as isinstance
+from glasshouse.capture.values.var import Break, Var
+
+SAFE_CHECKS = ("abc", "typing", "enum")  # modules whose checks ask nothing but classes
+ASKED = {"isinstance": "__instancecheck__", "issubclass": "__subclasscheck__"}
+
+
+def each_kind(kinds) -> list:
+    """The classes in a tuple or union of them, which may lie in tuples; what is none as it is."""
+    if isinstance(kinds, types.UnionType):
+        kinds = kinds.__args__
+    return [x for kind in kinds for x in each_kind(kind)] if isinstance(kinds, tuple) else [kinds]
+
+
+def own_check(t, kind, name: str) -> types.FunctionType | None:
+    """What a metaclass has in Python under a name; None where Python's own rule holds."""
+    check = t.look_up(type(kind), name)
+    own = isinstance(check, types.FunctionType) and check.__module__ not in SAFE_CHECKS
+    return check if own else None
+
+
+def on_isinstance(t, fn, args, kwargs, then):
+    value, kinds = t.typed(args[0]), t.concretize(args[1])
+    if isinstance(value, (CapturedGenerator, CapturedIterator)):
+        if has_own_checks(t, kinds, fn.value):
+            raise Break("isinstance of an iterator with a check of its own", fn, args)
+        return t.give(then, t.do(issubclass, type_of(value), kinds))
+    return check_classes(t, fn.value, args[0], kinds, type(value), then)
+
+
+def on_issubclass(t, fn, args, kwargs, then):
+    if not t.all_foldable(args):
+        raise Break("call of issubclass", fn, args)
+    cls, kinds = map(t.concretize, args)
+    return check_classes(t, fn.value, args[0], kinds, cls, then)
+
+
+def has_own_checks(t, kinds, asks) -> bool:
+    """Whether the user's code says what belongs to one of some classes."""
+    return any(own_check(t, kind, ASKED[asks.__name__]) for kind in each_kind(kinds))
+
+
+def check_classes(t, asks, var: Var, kinds, cls: type, then):
+    """isinstance or issubclass of a Var whose class is `cls`; a metaclass's check is inlined."""
+    if has_own_checks(t, kinds, asks):
+        return check_in_order(t, asks, var, each_kind(kinds), cls, then)
+    given = t.do(asks, var.value, kinds)
+    t.rely_on_bases(cls)
+    rely_on_registry(t, cls, kinds)
+    return t.give(then, given)
+
+
+def check_in_order(t, asks, var: Var, kinds: list, cls: type, then):
+    """The same for one class after the other, until one says yes."""
+    if not kinds:
+        return t.give(then, False)
+    kind, *more = kinds
+    check = own_check(t, kind, ASKED[asks.__name__])
+
+    def decided(tracer, flag):
+        if flag:
+            return tracer.give(then, True)
+        return check_in_order(tracer, asks, var, more, cls, then)
+
+    if check is None:
+        return check_classes(t, asks, var, kind, cls, lambda t2, v: decided(t2, v.value))
+    if asks is builtins.isinstance and cls is kind:  # of which nobody is asked
+        return t.give(then, True)
+    return t.call(Var(check), [Var(kind), var], {}, lambda t2, v: t2.truth(v, decided))
+
+
+def on_native_check(t, fn, args, kwargs, then):
+    """The checks of `type` and `ABCMeta`, to which a metaclass hands on."""
+    kind, asked = t.concretize(args[0]), args[1]
+    of_instance = fn.value.__name__ == ASKED["isinstance"]
+    value = t.typed(asked) if of_instance else t.concretize(asked)
+    given, cls = t.do(fn.value, kind, value), type(value) if of_instance else value
+    t.rely_on_bases(cls)
+    rely_on_registry(t, cls, kind)
+    return t.give(then, given)
+
+
+class RegisteredAnswers:
+    """What abstract classes said of classes, as (class, abstract class, answer), and the number
+    that Python counts registrations by: while that is the same, no answer changes."""
+
+    def __init__(self):
+        self.token = abc.get_cache_token()
+        self.answers: list[tuple[type, type, bool]] = []
+
+    def hold(self) -> bool:
+        """Whether they all say the same now; imports register classes all the time."""
+        token = abc.get_cache_token()
+        if token != self.token:
+            if any(issubclass(cls, kind) is not answer for cls, kind, answer in self.answers):
+                return False
+            self.token = token
+        return True
+
+
+def rely_on_registry(t, cls, kinds) -> None:
+    """Guard what abstract classes say of a class, where inheritance does not say it all."""
+    for kind in each_kind(kinds):
+        if t.live and issubclass(type(kind), abc.ABCMeta) and kind not in cls.__mro__:
+            if t.registered is None:
+                t.registered = RegisteredAnswers()
+                check = GuardCheck(still_hold, t.registered, "abstract classes say the same")
+                t.guards.add("call", t.guards.source("const", None, abc.ABCMeta, "ABCMeta"), check)
+            t.registered.answers.append((cls, kind, issubclass(cls, kind)))
+
+
+def still_hold(_, answers: RegisteredAnswers) -> bool:
+    return answers.hold()

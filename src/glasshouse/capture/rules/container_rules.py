@@ -1,0 +1,65 @@
+"""How list, tuple, set, dict and defaultdict make containers of what they are called with."""
+
+from collections import defaultdict
+
+from glasshouse.capture.rules.polyfill_calls import is_iterable
+from glasshouse.capture.values.plain import is_instance as isinstance
+from glasshouse.capture.values.polyfills import items_of, list_of
+from glasshouse.capture.values.var import Break, Recipe, Var
+
+
+def on_sequence(make):
+    """list(x), tuple(x), set(x)."""
+
+    def handler(t, fn, args, kwargs, then):
+        if kwargs or len(args) > 1:
+            return t.deliver(then, t.real_call(fn, args, kwargs))  # raises
+        if not args:
+            return t.deliver(then, make(t, []))
+        if not is_iterable(t, args[0]):
+            return t.get_iter(args[0], then)  # raises
+        if fn.value is tuple and type(args[0].value) is tuple:
+            return t.deliver(then, args[0])
+        items = t.merged(args[0]) if fn.value is set else t.iterated(args[0])
+        if items is not None and fn.value is set and isinstance(args[0].value, (set, frozenset)):
+            return t.deliver(then, t.new_set(items, set(args[0].value)))
+        if items is not None:
+            return t.deliver(then, make(t, list(items)))
+
+        if t.is_opaque_iterator(args[0]):
+            reason = f"{fn.value.__name__} over a {type(args[0].value).__name__}"
+            raise Break(reason, fn, args, kwargs)
+
+        def done(t2, made):
+            result = made if make is as_list else make(t2, t2.sequence(made))
+            return t2.deliver(then, result)
+
+        gather = items_of if fn.value is set else list_of
+        return t.call_function(Var(gather), args, {}, done)
+
+    return handler
+
+
+def as_list(t, items):
+    return t.new_list(items)
+
+
+def on_dict(cls):
+    def handler(t, fn, args, kwargs, then):
+        if len(args) > 1:
+            return t.deliver(then, t.real_call(fn, args, kwargs))  # raises
+        made = t.new_dict([], cls)
+        if not args and not kwargs:
+            return t.deliver(then, made)
+        return t.extend(made, "update", *args, then=lambda t2, v: t2.deliver(then, made), **kwargs)
+
+    return handler
+
+
+def on_defaultdict(t, fn, args, kwargs, then):
+    factory = args[0] if args else Var(None)
+    value = t.do(defaultdict, factory.value)
+    made = t.track(Var(value, Recipe("defaultdict", factory), {}))
+    if len(args) < 2 and not kwargs:
+        return t.deliver(then, made)
+    return t.extend(made, "update", *args[1:], then=lambda t2, v: t2.deliver(then, made), **kwargs)

@@ -1,0 +1,291 @@
+"""Reading and writing containers, with guards on what was read and a log of what was written."""
+
+import operator
+import types
+from collections import OrderedDict
+
+from glasshouse.capture.frames.frame import (
+    END,
+    EnumerateIterator,
+    SequenceIterator,
+    ZipIterator,
+    holds_own,
+)
+from glasshouse.capture.guards.program import GuardCheck
+from glasshouse.capture.rules.objects import compares_in_python
+from glasshouse.capture.values.plain import builtin_base, has_plain_items, stored_keys
+from glasshouse.capture.values.plain import is_instance as isinstance
+from glasshouse.capture.values.signatures import without_proxy
+from glasshouse.capture.values.var import Break, ValueSource, Var, computed, constant, last_items
+
+
+def same_set(value, wanted: tuple[type, tuple]) -> bool:
+    """Whether a set of a builtin type, whatever its class says of that, has these elements in
+    this order: equal sets may have another."""
+    base, elements = wanted
+    same_length = base.__len__(value) == len(elements)
+    return same_length and all(map(operator.eq, base.__iter__(value), elements))
+
+
+def hashes_in_python(key) -> bool:
+    return compares_in_python(key) and type(key).__hash__ is not object.__hash__
+
+
+def lacks(value, key) -> bool:
+    return not builtin_base(value).__contains__(value, key)
+
+
+def unpack(value) -> dict:
+    return {**value}
+
+
+class ContainerRules:
+    """The part of the tracer that knows lists, tuples, dicts and sets."""
+
+    def hashes_by_identity(self, key) -> bool:
+        """Whether no other object is equal to a key."""
+        return self.look_up(type(key), "__hash__") is object.__hash__
+
+    def sequence(self, var: Var) -> list[Var] | None:
+        """The items as Vars, where they are known without running the user's code; else None.
+
+        An iterator has none left behind this; if the instruction then breaks, it is put back."""
+        var = without_proxy(var)
+        value = var.value
+        kind = type(value)
+        if not self.live and isinstance(value, (list, tuple, set, frozenset, dict)):
+            return [Var(x) for x in value]
+        if var.items is not None and isinstance(value, (list, tuple)):
+            return var.items
+        if isinstance(value, (list, tuple)) and has_plain_items(kind):
+            return self.stored_items(var)
+        if kind in (str, range, bytes):
+            return [computed(x, ()) for x in self.concretize(var)]
+        if isinstance(value, dict) and kind.__iter__ in (dict.__iter__, OrderedDict.__iter__):
+            return [key for key, _ in self.entries(var)]
+        if kind is set or kind is frozenset:
+            self.whole_set(var)
+            return [var.items[x][0] for x in value]
+        if var.is_made("view"):
+            pairs = self.entries(var.origin.parts[0])
+            which = var.origin.parts[1]
+            if which == "items":
+                return [self.new_tuple([k, v]) for k, v in pairs]
+            return [pair[which == "values"] for pair in pairs]
+        if isinstance(value, (SequenceIterator, ZipIterator, EnumerateIterator)):
+            self.drained += [(self.count, *part) for part in value.place()]
+            items = []
+            while (x := value.step(self)) is not END:
+                items.append(x)
+            return items
+        if self.is_tensor(var):
+            return self.front.unbind(self, var)
+        return None
+
+    def stored_items(self, var: Var) -> list[Var]:
+        """The items of a list or tuple as Vars, whatever iteration of its class gives.
+
+        Raises: Break if its class has a way of its own to read them
+        """
+        value, kind = var.value, type(var.value)
+        if self.live and var.items is not None:
+            return var.items
+        own = [kind.__getitem__, kind.__len__]
+        if self.live and any(type(method) is types.FunctionType for method in own):
+            raise Break(f"the items of a {kind.__name__}", None)
+        self.typed(var)
+        more = last_items(var)
+        plain = list if isinstance(value, list) else tuple if isinstance(value, tuple) else kind
+        count = plain.__len__(value) - len(more)
+        if self.live and isinstance(var.origin, ValueSource):
+            self.guards.add("len", var.origin, count)
+        before = enumerate(plain.__getitem__(value, slice(count)))
+        var.items = [*(self.load(x, self.sub(var, "item", i)) for i, x in before), *more]
+        return var.items
+
+    def iterated(self, var: Var) -> list[Var] | None:
+        """As `sequence`; None too where the class says in Python what iteration gives."""
+        return None if self.iterates_in_python(var) else self.sequence(var)
+
+    def whole_set(self, var: Var) -> None:
+        """Know every element of a set."""
+        if var.items is None:
+            self.refuse_keys(var)
+            if self.live and isinstance(var.origin, ValueSource):
+                self.typed(var)
+                elements = stored_keys(var.value)
+                wanted = builtin_base(var.value), elements
+                check = GuardCheck(same_set, wanted, f"set is {set(elements)!r}")
+                self.guards.add("call", var.origin, check)
+            var.items = {x: (Var(x),) for x in stored_keys(var.value)}
+
+    def merged(self, var: Var) -> list[Var] | None:
+        """As `iterated`, for `set` and its methods, which ask no class of sets how to iterate."""
+        if not isinstance(var.value, (set, frozenset)):
+            return self.iterated(var)
+        if not self.live:
+            return [Var(x) for x in stored_keys(var.value)]
+        self.whole_set(var)
+        return [var.items[x][0] for x in stored_keys(var.value)]
+
+    def is_dict(self, var: Var) -> bool:
+        kind, plain = type(var.value), (dict.__iter__, OrderedDict.__iter__)
+        reads = isinstance(var.value, dict) and kind.__getitem__ is dict.__getitem__
+        return reads and kind.__iter__ in plain
+
+    def is_merged_as_dict(self, var: Var, ordered: bool = False) -> bool:
+        """Whether `dict.update` and `**` (`ordered`: `OrderedDict.update`) read what a mapping
+        stores. They ask no dict for its keys, unless its class says in Python how to iterate."""
+        mapping = without_proxy(var)
+        if not isinstance(mapping.value, dict):
+            return False
+        kind = type(mapping.value)
+        asks = ordered or mapping is not var
+        if not asks and self.look_up(kind, "__iter__") is dict.__iter__:
+            return True
+        return self.is_dict(mapping) and self.own_method(mapping, "keys") is None
+
+    def entries(self, var: Var) -> list[tuple[Var, Var]]:
+        """All (key, value) of a dict, guarded."""
+        var = without_proxy(var)
+        if not self.live:
+            return [(Var(k), Var(dict.__getitem__(var.value, k))) for k in stored_keys(var.value)]
+        self.whole_dict(var)
+        return [(var.items[k][0], var.items[k][1]) for k in stored_keys(var.value)]
+
+    def unpacked(self, var: Var) -> list[tuple[Var, Var]]:
+        """All (key, value) of what is unpacked as a mapping: a dict may iterate in Python."""
+        if self.is_merged_as_dict(var):
+            return self.entries(var)
+        return [(Var(k), Var(v)) for k, v in self.do(unpack, var.value).items()]
+
+    def refuse_keys(self, var: Var) -> None:
+        """Break where the keys of a dict or set are compared by the user's code."""
+        for key in builtin_base(var.value).__iter__(var.value):
+            if hashes_in_python(key) and not self.front.is_key(key):
+                raise Break(f"a {type(key).__name__}, whose class compares in Python, is a key")
+
+    def whole_dict(self, var: Var) -> None:
+        """Know every key of a dict."""
+        if var.origin is None or var.is_new:
+            if var.items is None:
+                pairs = dict.items(var.value)
+                var.items = {k: (constant(k), constant(v)) for k, v in pairs}
+            return
+        self.sharpen(var)
+        if id(var) not in self.whole:
+            self.refuse_keys(var)
+            self.whole[id(var)] = var
+            if var.items is None:
+                var.items = {}
+            keys = self.original_keys.get(id(var), stored_keys(var.value))
+            if self.live and isinstance(var.origin, ValueSource):
+                self.typed(var)
+                self.guards.add("keys", var.origin, keys)
+            for key in keys:
+                value = self.entry(var, key)
+                if value is not None and key not in self.deleted.get(id(var), ()):
+                    var.items[key] = constant(key), value  # a write leaves the key as it is
+
+    def entry(self, var: Var, key) -> Var | None:
+        """The Var at a key of a dict, guarded; None if there is none."""
+        if self.scheduled and self.front.is_stale(self, var):
+            raise Break("a read behind a scheduler's step")
+        self.sharpen(var)
+        if not self.live:
+            there = dict.__contains__(var.value, key)
+            return Var(dict.__getitem__(var.value, key)) if there else None
+        if var.items is None:
+            if var.origin is None:
+                self.whole_dict(var)
+            else:
+                var.items = {}
+        pair = var.items.get(key)
+        if pair is not None:
+            return pair[1]
+        if var.is_new or var.origin is None or key in self.deleted.get(id(var), ()):
+            return None
+        if not dict.__contains__(var.value, key):
+            if self.live and isinstance(var.origin, ValueSource) and id(var) not in self.whole:
+                self.typed(var)
+                if type(key) in (str, int) or self.hashes_by_identity(key):
+                    self.guards.add("absent", var.origin, key)
+                else:
+                    self.guards.add("call", var.origin, GuardCheck(lacks, key, f"lacks {key!r}"))
+            return None
+        self.typed(var)
+        value = self.load(dict.__getitem__(var.value, key), self.entry_source(var.origin, key))
+        var.items[key] = (constant(key), value)
+        return value
+
+    def sharpen(self, var: Var) -> None:
+        """Rely on the keys at which a dict was written to: it is read."""
+        for key, value in self.blurred.pop(id(var), ()):
+            raw = self.concrete_key(key)
+            old = var.items.get(raw)
+            var.items[raw] = (old[0] if old else key, value)
+
+    def store_unsharp(self, var: Var, key: Var, value: Var | None) -> bool:
+        """var[key] = value of a dict that is passed, where the key is a number that varies, or one
+        was before; False if it is something else."""
+        passed = isinstance(var.value, dict) and isinstance(var.origin, ValueSource)
+        unsharp = passed and (id(var) in self.blurred or self.varies(key))
+        if not unsharp or value is None or holds_own(value.value):
+            return False
+        raw = key.value if self.varies(key) else self.concrete_key(key)
+        self.typed(var)
+        if var.items is None:
+            var.items = {}
+        self.original_keys.setdefault(id(var), stored_keys(var.value))
+        self.blurred.setdefault(id(var), []).append((key, value))
+        builtin_base(var.value).__setitem__(var.value, raw, value.value)
+        self.write(var, ("item", key, value))
+        return True
+
+    def store_item(self, var: Var, key: Var, value: Var | None) -> None:
+        """var[key] = value of a list or dict (None deletes). What a dict has there is not read."""
+        if self.store_unsharp(var, key, value):
+            return
+        self.sharpen(var)
+        base = builtin_base(var.value)
+        raw = self.concretize(key) if base is list else self.concrete_key(key)
+        if not self.live:
+            self.hand_over([value] if value is not None else ())
+            args = (var.value, raw) if value is None else (var.value, raw, value.value)
+            self.do(base.__delitem__ if value is None else base.__setitem__, *args)
+            return
+        if isinstance(var.value, dict):
+            if id(var) not in self.original_keys and not var.is_new:
+                self.original_keys[id(var)] = stored_keys(var.value)
+                self.typed(var)
+            if var.items is None:
+                var.items = {}
+            if value is None:
+                if self.entry(var, raw) is None:
+                    self.fail(KeyError(raw))
+                base.__delitem__(var.value, raw)
+                del var.items[raw]
+                self.deleted.setdefault(id(var), set()).add(raw)
+            else:
+                old = var.items.get(raw)
+                if old is not None and old[1] is value:
+                    return  # it is there already
+                base.__setitem__(var.value, raw, value.value)
+                var.items[raw] = (old[0] if old else key, value)
+        else:
+            items = self.stored_items(var)
+            if value is None:
+                self.do(list.__delitem__, var.value, raw)
+                del items[raw]
+            elif isinstance(raw, slice):
+                new = self.iterated(value)
+                if new is None:
+                    raise Break("assignment of a slice", None)
+                self.do(list.__setitem__, var.value, raw, [x.value for x in new])
+                items[raw] = new
+                value = self.new_list(new)  # an iterator has nothing left
+            else:
+                self.do(list.__setitem__, var.value, raw, value.value)
+                items[raw] = value
+        if not var.is_new:
+            self.write(var, ("item", key, value))

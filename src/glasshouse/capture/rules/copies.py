@@ -1,0 +1,210 @@
+"""copy.copy and copy.deepcopy of what Python copies by its own rules: containers, and objects that
+are no more than their attributes. What its class copies in another way is left to Python."""
+
+import copyreg
+import enum
+import types
+
+from glasshouse.capture.frames.frame import type_of
+from glasshouse.capture.values.plain import MISSING, is_heap, own_dict, static_lookup
+from glasshouse.capture.values.plain import is_instance as isinstance
+from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var
+
+MOST_APART = 32  # objects from outside in one copy: later calls check that they are several
+ATOMS = {int, float, bool, complex, str, bytes, range, property, types.FunctionType}
+ATOMS |= {types.BuiltinFunctionType, types.CodeType, *map(type, (None, Ellipsis, NotImplemented))}
+BUILT_IN = (tuple, list, dict, set)
+WAYS = ("__reduce_ex__", "__reduce__", "__getstate__")
+OWN_WAYS = ("__deepcopy__", "__copy__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
+
+
+class ObjectCopier:
+    """Copies values into new ones, all the way down or one step; `made` are the copies by what they
+    are of."""
+
+    def __init__(self, tracer, deep: bool):
+        self.tracer, self.deep = tracer, deep
+        self.made: dict[int, Var] = {}
+        self.from_outside: list[Var] = []
+
+    def part(self, x: Var) -> Var:
+        return self.copied(x) if self.deep else x
+
+    def copied(self, x: Var) -> Var:
+        """The copy of a value.
+
+        Raises: Break where the class of something in it has a way of its own
+        """
+        value, kind = x.value, type(x.value)
+        if is_left_as_it_is(value):
+            self.tracer.typed(x)  # of which others have copies
+            return x
+        if id(value) in self.made:
+            return self.made[id(value)]
+        if isinstance(x.origin, ValueSource):
+            self.from_outside.append(x)
+        if kind is tuple:
+            return self.tuple_of(x)
+        way = {list: self.list_of, dict: self.dict_of, set: self.set_of}.get(kind, self.object_of)
+        return way(x)
+
+    def tuple_of(self, x: Var) -> Var:
+        items = self.tracer.sequence(x)
+        parts = [self.part(item) for item in items]
+        if id(x.value) in self.made:  # it is in itself
+            return self.made[id(x.value)]
+        same = all(a is b for a, b in zip(items, parts, strict=True))
+        made = self.made[id(x.value)] = x if same else self.tracer.new_tuple(parts)
+        return made
+
+    def list_of(self, x: Var) -> Var:
+        t = self.tracer
+        made = self.made[id(x.value)] = t.new_list([])
+        for item in t.sequence(x):
+            t.container_method(made, "append", [self.part(item)])
+        return made
+
+    def set_of(self, x: Var) -> Var:
+        t = self.tracer
+        items = [self.part(item) for item in t.sequence(x)]
+        made = self.made[id(x.value)] = t.new_set(items, None if self.deep else set(x.value))
+        return made
+
+    def dict_of(self, x: Var) -> Var:
+        t = self.tracer
+        made = self.made[id(x.value)] = t.new_dict([])
+        for key, value in t.entries(x):
+            t.store_item(made, self.part(key), self.part(value))
+        return made
+
+    def object_of(self, x: Var) -> Var:
+        if looks_up_in_python(x.value):
+            raise Break(f"a copy of a {type(x.value).__name__} inside of another", None)
+        made, pairs = self.object_with_parts(x)
+        self.fill(made, pairs)
+        return made
+
+    def object_with_parts(self, x: Var) -> tuple[Var, list]:
+        """A new object without attributes, and copies of those that it gets."""
+        t, cls = self.tracer, type(x.value)
+        if t.is_tensor(x) or not is_its_attributes(x.value):
+            raise Break(f"a copy of a {cls.__name__}", None)
+        t.typed(x)
+        made = t.track(Var(object.__new__(cls), Recipe("object", cls), {}))
+        self.made[id(x.value)] = made
+        return made, [(key, self.part(value)) for key, value in t.entries(t.object_dict(x))]
+
+    def fill(self, made: Var, pairs: list) -> None:
+        table = self.tracer.attributes_of_new(made)
+        for key, value in pairs:
+            self.tracer.store_item(table, key, value)
+
+    def whole(self, x: Var) -> Var:
+        made = self.copied(x)
+        self.keep_apart()
+        return made
+
+    def keep_apart(self) -> None:
+        """Guard that what was copied is as many objects in later calls."""
+        if len(self.from_outside) > MOST_APART:
+            raise Break("a copy of so many objects", None)
+        for i, x in enumerate(self.from_outside):
+            for y in self.from_outside[:i]:
+                if type(x.value) is type(y.value):
+                    self.tracer.guards.add("distinct", x.origin, y.origin)
+
+
+def is_left_as_it_is(value) -> bool:
+    """Whether a copy of a value is the value."""
+    return type(value) in ATOMS or isinstance(value, (type, enum.Enum)) or has_a_name(value)
+
+
+def has_a_name(value) -> bool:
+    """Whether Python finds an object by a name, as PyTorch's dtypes: its copy is the object."""
+    kind = type(value)
+    own = not is_heap(kind) and kind.__reduce__ is not object.__reduce__
+    return own and kind.__reduce_ex__ is object.__reduce_ex__ and type(value.__reduce__()) is str
+
+
+def is_its_attributes(value) -> bool:
+    """Whether Python copies an object by its class and its attributes alone."""
+    cls = type(value)
+    native = all(
+        static_lookup(cls, name)[0] is vars(object).get(name, MISSING)
+        for name in (*WAYS, "__new__")
+    )
+    parts = own_dict(value)
+    has_dict = type(parts) is dict and not any(name in parts for name in (*WAYS, *OWN_WAYS))
+    own = any(static_lookup(cls, name)[0] is not MISSING for name in OWN_WAYS)
+    own = own or static_lookup(type(cls), "__getattr__")[0] is not MISSING  # it is asked for them
+    slots = copyreg._slotnames(cls)  # type: ignore[attr-defined]
+    if type_of(value) is not cls:  # it stands for an iterator of Python's
+        return False
+    return has_dict and native and not (own or slots or cls in copyreg.dispatch_table)
+
+
+def looks_up_in_python(value) -> bool:
+    """Whether what is asked of an object on the way runs code of its class."""
+    own = type(value).__getattribute__ is not object.__getattribute__
+    return own or static_lookup(type(value), "__getattr__")[0] is not MISSING
+
+
+def asked(x, names):
+    """What an object says to names that Python's copies ask it for."""
+    return [getattr(x, name, None) for name in names]
+
+
+def is_bound(way, x) -> bool:
+    """Whether a method of C's is bound to an object."""
+    return type(way) is types.BuiltinMethodType and way.__self__ is x
+
+
+def on_copy(deep: bool):
+    def handler(t, fn, args, kwargs, then):
+        if len(args) != 1 or kwargs or not t.live:
+            raise Break(f"{fn.value.__name__} with a memo", fn, args, kwargs)
+        x, copier = args[0], ObjectCopier(t, deep)
+        by_rules = type(x.value) not in BUILT_IN and not is_left_as_it_is(x.value)
+        if by_rules and is_its_attributes(x.value) and looks_up_in_python(x.value):
+            return copy_asking(copier, fn, x, then)
+        return t.deliver(then, breaking_at(fn, x, lambda: copier.whole(x)))
+
+    return handler
+
+
+def copy_asking(copier: ObjectCopier, fn: Var, x: Var, then):
+    """Copy an object whose class looks up attributes in Python: it is asked for what Python's copy
+    asks it for, and its copy before that has attributes."""
+
+    def go_on(t, answers):
+        *own, reduce_ex, reduce, state = t.sequence(answers)
+        if own and own[0].value is not None:
+            return t.call(own[0], [t.new_dict([])], {}, then)
+        if not all(is_bound(way.value, x.value) for way in (reduce_ex, reduce, state)):
+            if t.live:
+                raise Break(f"a copy of a {type(x.value).__name__}", fn, [x])
+            return t.give(then, t.do(fn.value, x.value))
+        made, pairs = breaking_at(fn, x, lambda: copier.object_with_parts(x))
+        breaking_at(fn, x, copier.keep_apart)
+
+        def end(t2, said):
+            way = t2.sequence(said)[0] if pairs else Var(None)
+            if way.value is not None:
+                return t2.call(way, [t2.new_dict(pairs)], {}, lambda t3, _: t3.deliver(then, made))
+            copier.fill(made, pairs)
+            return t2.deliver(then, made)
+
+        names = ("__setstate__", "__dict__") if pairs else ()
+        return t.call(Var(asked), [made, Var(names)], {}, end)
+
+    names = ("__deepcopy__", "__reduce_ex__") if copier.deep else ("__reduce_ex__",)
+    names += ("__reduce__", "__getstate__")
+    return copier.tracer.call(Var(asked), [x, Var(names)], {}, go_on)
+
+
+def breaking_at(fn: Var, x: Var, do):
+    """What `do` gives; where it breaks, Python makes the whole copy."""
+    try:
+        return do()
+    except Break as broke:
+        raise Break(broke.reason, fn, [x]) from None

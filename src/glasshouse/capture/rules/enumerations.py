@@ -1,0 +1,27 @@
+"""Members of enumerations: the same objects always, whose attributes may change."""
+
+import enum
+
+from glasshouse.capture.values.plain import MISSING, SCALARS
+from glasshouse.capture.values.var import Break, Var
+
+
+class EnumerationRules:
+    """The part of the tracer that finds members of enumerations."""
+
+    def member(self, cls: type, name: str, member: enum.Enum) -> Var:
+        """A member of an enumeration, with where it is found."""
+        place = self.guards.source("const", None, member, f"{cls.__name__}.{name}")
+        return self.load(member, place)
+
+    def member_for(self, fn: Var, args, kwargs, member: enum.Enum, then):
+        """The member of an enumeration that a call of it gives for a value."""
+        cls, value = fn.value, args[0].value if len(args) == 1 and not kwargs else MISSING
+        own = isinstance(member, enum.Enum) and self.may_change(cls)  # else it is one of C's
+        if not own or value is member:
+            return self.give(then, member)
+        if type(value) not in SCALARS or cls._value2member_map_.get(value) is not member:
+            raise Break(f"making a {cls.__name__}", fn, args, kwargs)
+        table = self.source_in(fn, "lookup", "_value2member_map_")
+        self.guards.add("is", self.guards.source("get", table, value), member)
+        return self.deliver(then, self.member(cls, member._name_ or repr(value), member))

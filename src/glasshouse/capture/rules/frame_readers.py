@@ -1,0 +1,31 @@
+"""Functions that read the frame that calls them, done for a frame of the interpreter."""
+
+import types
+from contextlib import suppress
+
+from glasshouse.capture.frames.frame import plain_value
+from glasshouse.capture.rules.builtin_rules import super_of_frame
+from glasshouse.capture.values.plain import is_instance as isinstance
+from glasshouse.capture.values.var import Var
+
+
+def namespace(tracer) -> Var:
+    """The locals of the running frame."""
+    frame, names = tracer.frames[-1], {}
+    for name, var in zip(frame.code.slots, frame.locals, strict=True):
+        cells = (*frame.root.co_cellvars, *frame.root.co_freevars)
+        if var is not None and isinstance(var.value, types.CellType) and name in cells:
+            with suppress(ValueError):
+                names[name] = var.value.cell_contents
+        elif var is not None:
+            names[name] = plain_value(var)
+    return Var(names)
+
+
+FRAME_READERS = {
+    super: lambda tracer: super_of_frame(tracer),
+    globals: lambda tracer: Var(tracer.frames[-1].globals),
+    locals: namespace,
+    vars: namespace,
+    dir: lambda tracer: Var(sorted(namespace(tracer).value)),
+}

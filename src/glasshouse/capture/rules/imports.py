@@ -1,0 +1,34 @@
+"""Import statements: of modules that are loaded they give what is there."""
+
+import builtins
+import sys
+import types
+
+from glasshouse.capture.values.plain import is_instance as isinstance
+
+
+def import_name(names, name, fromlist, level):
+    """What Python does for an import statement in a module with these names."""
+    return builtins.__import__(name, names, None, fromlist, level)
+
+
+def loaded_module(names: dict, name: str, is_from: bool, level: int):
+    """The name in sys.modules of the module that an import statement gives, where nothing has to
+    be loaded for it; else None. `level` is the number of dots of a relative import."""
+    package = names.get("__package__")
+    if level and not (is_from and isinstance(package, str)):
+        return None
+    if level:
+        base = package.rsplit(".", level - 1)[0]
+        name = f"{base}.{name}" if name else base
+    if name not in sys.modules:
+        return None
+    return name if is_from else name.partition(".")[0]
+
+
+def has_in_its_dict(module, name: str) -> bool:
+    """Whether a module has a name of which no code of its class's is asked."""
+    if not isinstance(module, types.ModuleType):
+        return False
+    plain = type(module).__getattribute__ is types.ModuleType.__getattribute__
+    return plain and name in module.__dict__

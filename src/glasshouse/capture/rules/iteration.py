@@ -1,0 +1,322 @@
+"""Iterators and generators: made, stepped, closed."""
+
+import types
+
+from glasshouse.capture.bytecode.instructions import decoded
+from glasshouse.capture.bytecode.tracebacks import chain_context, is_polyfill
+from glasshouse.capture.bytecode.versions import bytecode
+from glasshouse.capture.frames.frame import (
+    END,
+    CapturedGenerator,
+    CapturedIterator,
+    SequenceIterator,
+    error_thrown,
+    plain_value,
+    type_of,
+)
+from glasshouse.capture.rules.polyfilled_methods import iterator_of
+from glasshouse.capture.values.plain import has_plain_items
+from glasshouse.capture.values.plain import is_instance as isinstance
+from glasshouse.capture.values.polyfills import iterate
+from glasshouse.capture.values.var import Break, Recipe, UserError, Var, pending
+
+OPEN_GENERATOR = "a generator that yields inside with or try"
+SEQUENCES = (list, tuple, range, str, bytes)
+
+
+class IterationRules:
+    """The part of the tracer that iterates."""
+
+    def generator_method(self, this: Var, name: str, args, then):
+        """A method of a generator that the interpreter runs."""
+        if name in ("__next__", "send"):
+            return self.next_of(this, None, then, args[0] if args else Var(None))
+        if name == "__iter__":
+            return self.deliver(then, this)
+        if name == "throw":
+            error = self.thrown_error(args)
+            made: CapturedGenerator = this.value
+            inner = self.delegate_of(made)
+            if inner is not None:
+                return self.throw_into(made, inner, error, self.plain_result(then))
+            if not made.finished:
+                self.enter_generator(made, self.plain_result(then))
+            return self.throw_here(error)
+        if name == "close":
+            return self.close_generator(this.value, then)
+        raise Break(f"method {name} of a generator", None)
+
+    def thrown_error(self, args) -> Var:
+        """The exception that `throw` raises; Python says what is wrong with its arguments."""
+        values = [x.value for x in args]
+        errors = (x for x in values[:2] if isinstance(x, BaseException))
+        traces = [x.__traceback__ for x in errors]
+        error = self.do(error_thrown, *values)
+        given = values[2] if len(values) > 2 else None
+        traces = [x for x in (given, *traces) if isinstance(x, types.TracebackType)]
+        error.__traceback__ = next(iter(traces), None)  # without our frames
+        thrown = next((x for x in args if x.value is error), None)
+        if thrown is not None:
+            return thrown
+        made = [x for x in args if x.value is not None]
+        if len(made) == 1 and isinstance(made[0].value, type):
+            return self.track(Var(error, Recipe("call", made[0], [], {}), {}))
+        return self.track(Var(error, Recipe("exception_value")))
+
+    def throw_here(self, error: Var):
+        """Raise an exception where a generator stands that was just entered."""
+        for frame in reversed(self.frames):
+            if frame.generator is None:
+                break
+            if frame.handled:  # as with those that delegate to it, but not with their caller
+                chain_context(error.value, frame.handled[-1].value)
+                break
+        self.raised = error
+        raise UserError(error.value)
+
+    def plain_result(self, then):
+        """What gives an item to `then`, and raises StopIteration where there is none."""
+
+        def after(tracer, x, result=None):
+            if x is END:
+                tracer.fail(tracer.stop_error(result))
+            return tracer.deliver(then, x)
+
+        return after
+
+    def stop_error(self, result: Var | None) -> StopIteration:
+        """What says that an iterator has ended, with what a generator returned."""
+        if result is None or result.value is None:
+            return StopIteration()
+        error = StopIteration(plain_value(result))
+        self.track(Var(error, Recipe("call", Var(StopIteration), [result], {}), {}))
+        return error
+
+    def delegate_of(self, made: CapturedGenerator) -> Var | None:
+        """What a generator that stands in a `yield from` takes its values from."""
+        frame = made.frame
+        before = frame.code.instructions[frame.at - 1] if made.started else None
+        if made.finished or made.running or before is None or before.op != "SEND":
+            return None
+        return frame.stack[-1]
+
+    def throw_into(self, made: CapturedGenerator, inner: Var, error: Var, then):
+        """Raise in what a generator delegates to; `then` gets what the generator yields next."""
+        frame, exits = made.frame, isinstance(error.value, GeneratorExit)
+        own = isinstance(inner.value, CapturedGenerator) and not inner.value.is_polyfill
+        thrown = own or hasattr(type_of(inner.value), "close" if exits else "throw")
+        if self.live and thrown and not own:
+            raise Break(f"an exception for a {type(inner.value).__name__} in a generator")
+        self.enter_generator(made, then)
+
+        def here(tracer):
+            return tracer.throw_here(error)
+
+        if exits and thrown:
+            close = self.close_generator if own else None
+            if close is not None:
+                return close(inner.value, lambda t, x: here(t))
+            self.do(inner.value.close)
+        if exits or not thrown:
+            return here(self)
+
+        def after(tracer, x, result=None):
+            if x is not END:
+                return tracer.yield_value(frame, x)
+            if bytecode.pops_ended_iterator:
+                frame.stack.pop()
+            frame.stack.append(result or Var(None))
+            frame.ip = frame.code.instructions[frame.at - 1].target
+            return None
+
+        if own:
+            deeper = self.delegate_of(inner.value)
+            if deeper is not None:
+                return self.throw_into(inner.value, deeper, error, after)
+            if inner.value.finished or not inner.value.started:
+                inner.value.finished = True
+                return here(self)
+            self.enter_generator(inner.value, after)
+            return here(self)
+        try:
+            item = self.do(inner.value.throw, error.value)
+        except UserError as raised:
+            if isinstance(raised.error, StopIteration):
+                return after(self, END, Var(raised.error.value))
+            if frame.handled:  # it comes to the generator that delegates, which handles another
+                chain_context(raised.error, frame.handled[-1].value)
+            raise
+        return after(self, Var(item))
+
+    def close_generator(self, made: CapturedGenerator, then):
+        """Raise GeneratorExit where a generator stands."""
+        if made.finished or not made.started:
+            made.finished = True
+            return self.give(then, None)
+        made.closing = True
+        inner = self.delegate_of(made)
+        if inner is not None:
+            return self.throw_into(made, inner, Var(GeneratorExit()), closed(then))
+        self.enter_generator(made, closed(then))
+        return self.throw_here(Var(GeneratorExit()))
+
+    def enter_generator(self, made: CapturedGenerator, after) -> None:
+        """Run a generator's frame until it yields or ends."""
+        if made.running:
+            self.fail(ValueError("generator already executing"))
+        made.running = made.started = True
+        made.left = None
+        made.then = after
+        made.frame.generator = made
+        self.frames.append(made.frame)
+
+    def is_left_open(self, code: types.CodeType | None) -> bool:
+        """Whether the end of a generator may do something, and the user's code decides when that
+        is."""
+        return code is not None and not self.keeps() and decoded(code).ends_with_effects
+
+    def keeps(self) -> bool:
+        """Whether a generator that is made now is let go in the right place whatever the user's
+        code does: contextlib keeps it for the time of a `with`, or a loop for its own."""
+        running = self.frames[-1]
+        owner = next((f for f in reversed(self.frames) if not is_polyfill(f.root)), running)
+        kept = owner.trusted or owner.globals.get("__name__") == "contextlib"
+        in_loop = running is owner and owner.code.instructions[owner.at + 1].op == "GET_ITER"
+        return kept or in_loop
+
+    def leave_generator_to_python(self, fn: Var, args, kwargs, then):
+        """Have Python make a generator."""
+        self.leave_to_open_generator()
+        return self.call(fn, args, kwargs, then)
+
+    def leave_to_open_generator(self) -> None:
+        """A generator ends with the last reference to it: what has it is left to Python from the
+        next call on, and nothing more is learnt from this one. What draws from a generator that
+        has it, and what made that one, has it too."""
+        for frame in reversed(self.frames):
+            users, made = not is_polyfill(frame.root), frame.generator
+            if users:
+                frame.code.unknown = OPEN_GENERATOR
+            if made is not None:
+                made.site[0].unknown = OPEN_GENERATOR
+            elif users:
+                break
+        self.stop_learning(OPEN_GENERATOR)
+
+    @pending
+    def get_iter(self, x: Var, then=None):
+        """iter(x)."""
+        value = x.value
+        if isinstance(value, (CapturedIterator, CapturedGenerator)):
+            return self.deliver(then, x)
+        if not self.live:
+            return self.give(then, self.do(iter, value))
+        kind, kept = type(value), None
+        if isinstance(value, SEQUENCES) and has_plain_items(kind):
+            self.typed(x)
+        else:
+            if not self.is_tensor(x) and self.own_method(x, "__iter__") is not None:
+                return self.call_function(Var(iterator_of), [x], {}, then)
+            items = self.sequence(x)
+            if items is None and not self.has(x, "__iter__") and self.own_method(x, "__getitem__"):
+                return self.call_function(Var(iterate), [x], {}, then)
+            if items is None:
+                raise Break(f"iteration over a {kind.__name__}", Var(iter), [x])
+            kept = list(items)
+        return self.deliver(then, self.track(Var(SequenceIterator(x, kept), Recipe("iterator"))))
+
+    @pending
+    def step(self, iterator: Var, then, sent: Var | None = None):
+        """The next item to `then`, or END."""
+        value = iterator.value
+        if isinstance(value, CapturedGenerator):
+            if value.failed and self.live:
+                raise Break("iteration over what has raised", Var(next), [iterator])
+            if value.failed:
+                iterator.value = value.native()
+                return self.step(iterator, then, sent)
+            if value.finished:
+                return then(self, END)
+            if not value.started and sent is not None and self.concretize(sent) is not None:
+                self.fail(TypeError("can't send non-None value to a just-started generator"))
+            self.enter_generator(value, then)
+            value.frame.stack.append(sent or Var(None))
+            return None
+        if isinstance(value, CapturedIterator):
+            if sent is not None and sent.value is not None:
+                self.do(getattr, value.native(), "send")  # raises: there is none
+            return then(self, value.step(self))
+        if not self.live:
+            plain = sent is None or sent.value is None
+            try:
+                item = self.do(next, value) if plain else self.do(value.send, sent.value)
+            except UserError as raised:
+                if not isinstance(raised.error, StopIteration):
+                    raise
+                return then(self, END, Var(raised.error.value))
+            return then(self, Var(item))
+        if sent is not None and sent.value is not None:
+            raise Break(f"a value is sent to a {type(value).__name__}")
+        frame = self.frames[-1]
+        if self.call_own(iterator, "__next__", [], lambda t, v: then(t, v)):
+            if self.frames[-1] is not frame:
+                self.frames[-1].then = OrElse(StopIteration, then, stopped(then))
+            return None
+        if type(value) is types.GeneratorType and self.is_left_open(value.gi_code):
+            self.leave_to_open_generator()
+            return self.step(iterator, then, sent)
+        raise Break(f"iteration over a {type(value).__name__}", Var(next), [iterator])
+
+    def drained_by(self, f, result: Var | None) -> None:
+        """Note what an iterator ended with, for the generator that drew from it."""
+        if f.generator is not None:
+            f.generator.last = result
+
+    @pending
+    def next_of(self, iterator: Var, default: Var | None, then, sent=None):
+        """next(iterator[, default])."""
+
+        def after(tracer, x, result=None):
+            if x is not END:
+                return tracer.deliver(then, x)
+            tracer.drained_by(tracer.frames[-1], result)
+            if default is not None:
+                return tracer.deliver(then, default)
+            return tracer.fail(tracer.stop_error(result))
+
+        return self.step(iterator, after, sent)
+
+
+def closed(then):
+    """What gets the end of a generator that is closed: from 3.13 on, `close` returns its value."""
+
+    def after(tracer, x, result=None):
+        kept = result if bytecode.close_gives_value else None
+        return tracer.deliver(then, Var(None) if kept is None else kept)
+
+    return after
+
+
+def stopped(then):
+    """What an iterator's StopIteration leads to: its end, with the value that it has."""
+
+    def other(tracer, error):
+        if error.value is None:
+            return then(tracer, END)
+        var = tracer.tracked.get(id(error))
+        if var is None or not isinstance(var.origin, Recipe):
+            raise Break("an iterator that ends with a value")
+        return then(tracer, END, tracer.part_of_new(var, "value", error.value))
+
+    return other
+
+
+class OrElse:
+    """What follows an inlined call, unless it raises an error of a kind: then other(tracer,
+    error)."""
+
+    def __init__(self, kind: type, then, other):
+        self.kind, self.then, self.other = kind, then, other
+
+    def __call__(self, tracer, var):
+        return tracer.deliver(self.then, var)

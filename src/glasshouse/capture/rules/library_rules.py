@@ -1,0 +1,76 @@
+"""Functions of the standard library and of NumPy with a rule of their own, as builtin functions
+have theirs: rule(tracer, fn, args, kwargs, then)."""
+
+import logging
+
+import numpy as np
+
+from glasshouse.capture.guards.program import GuardCheck
+from glasshouse.capture.values.plain import SCALARS
+from glasshouse.capture.values.var import Break, ValueSource
+
+# What NumPy makes a number of, where it is given constants.
+OF_CONSTANTS = {
+    np.prod,
+    np.sum,
+    np.mean,
+    np.max,
+    np.min,
+    np.argmax,
+    np.argmin,
+    np.all,
+    np.any,
+    np.clip,
+    np.round,
+    np.std,
+    np.var,
+    np.median,
+}
+DISPATCHER = type(np.prod)  # NumPy's functions are objects of it
+
+
+def is_of_numbers(t, f, args, kwargs) -> bool:
+    """Whether a call is one of NumPy's that gives the same number each time."""
+    if isinstance(f, np.ufunc):
+        return all(type(x.value) in SCALARS for x in args) and not kwargs
+    return type(f) is DISPATCHER and f in OF_CONSTANTS and t.all_foldable(args, kwargs)
+
+
+def fold_numbers(t, fn, args, kwargs, then):
+    """Hand on the number of such a call."""
+    t.concretize(fn)
+    try:
+        with np.errstate(all="raise"):
+            return t.fold(fn, fn.value, args, kwargs, then)
+    except FloatingPointError:  # of which each call warns
+        raise Break(f"call of {fn.value.__name__}", fn, args) from None
+
+
+def on_log(level: int):
+    """The rule of a method that logs: nothing is done while its logger keeps such messages back."""
+
+    def rule(t, fn, args, kwargs, then):
+        if not args or not keeps_back(args[0].value, level):
+            raise Break(f"logging.{fn.value.__qualname__} is not captured", fn, args, kwargs)
+        logger, source = args[0].value, args[0].origin
+        if not isinstance(source, ValueSource):
+            source = t.guards.source("const", None, logger, logger.name)
+        text = f"keeps back {logging.getLevelName(level)}"
+        t.guards.add("call", source, GuardCheck(keeps_back, level, text))
+        return t.give(then, None)
+
+    return rule
+
+
+def keeps_back(logger, level: int) -> bool:
+    """Whether something is a logger that hands on no messages of a level."""
+    return type(logger) is logging.Logger and not logger.isEnabledFor(level)
+
+
+RULES = {
+    logging.Logger.debug: on_log(logging.DEBUG),
+    logging.Logger.info: on_log(logging.INFO),
+    logging.Logger.warning: on_log(logging.WARNING),
+    logging.Logger.error: on_log(logging.ERROR),
+    logging.Logger.critical: on_log(logging.CRITICAL),
+}

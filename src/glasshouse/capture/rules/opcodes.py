@@ -1,0 +1,838 @@
+"""What each bytecode instruction does to a frame of Vars: one method for one operation.
+
+CPython 3.11 to 3.14 share most of them. How those are encoded differently is in
+`bytecode/versions.py`; what only some versions have is in `version_opcodes.py`."""
+
+import builtins
+import operator
+import sys
+import types
+from itertools import pairwise
+
+from glasshouse.capture.bytecode.instructions import decoded
+from glasshouse.capture.bytecode.versions import bytecode
+from glasshouse.capture.frames.frame import END, type_of
+from glasshouse.capture.rules.class_checks import on_isinstance
+from glasshouse.capture.rules.imports import has_in_its_dict, import_name, loaded_module
+from glasshouse.capture.rules.objects import read_cell
+from glasshouse.capture.rules.operators import BINARY, COMPARE, exact_bool
+from glasshouse.capture.rules.polyfill_calls import is_iterable
+from glasshouse.capture.rules.version_opcodes import VERSION_HANDLERS
+from glasshouse.capture.values.plain import MISSING, type_name
+from glasshouse.capture.values.var import NULL, Break, Recipe, UserError, Var, discarded, pending
+
+CONVERT = (None, str, repr, ascii)
+ITSELF = object()  # where a pattern is of the object and not of an attribute
+IS_SEQUENCE, IS_MAPPING, MATCHES_ITSELF = 1 << 5, 1 << 6, 1 << 22  # flags of a type
+FUNCTION_PARTS = {16: "annotate", 8: "closure", 4: "annotations", 2: "kwdefaults", 1: "defaults"}
+SEES_NAMES = {"locals", "eval", "exec", "builtins"}  # of the frame that runs, or of all
+# Names whose users, and functions that make such users, are left to Python: what sees frames sees
+# the interpreter's; what the interpreter itself runs on is not to be changed; objects do not live
+# as long as in Python while it runs.
+SEES_FRAMES = set(
+    "_getframe currentframe settrace setprofile f_back f_lineno f_locals gi_frame tb_frame".split()
+)
+SEES_LIMITS = {"getrecursionlimit", "setrecursionlimit"}
+SEES_LIFETIMES = set("weakref getrefcount gc_collect __del__ getsizeof check_sizeof".split())
+LEFT_TO_PYTHON = SEES_FRAMES | SEES_LIMITS | SEES_LIFETIMES
+COLLECTS = "gc.collect"
+
+
+def formatted(value, conversion, spec):
+    return format(conversion(value) if conversion else value, spec)
+
+
+def drawn(iterable):
+    """The items as a tuple, without asking for a length."""
+    return tuple(x for x in iterable)
+
+
+def drawn_for(iterable, count):
+    """The items that `a, b = iterable` draws for `count` names: at most one more than that."""
+    items = []
+    for x in iterable:
+        if len(items) == count:
+            raise ValueError(f"too many values to unpack (expected {count})")
+        items.append(x)
+    if len(items) < count:
+        raise ValueError(f"not enough values to unpack (expected {count}, got {len(items)})")
+    return tuple(items)
+
+
+def items_of_mapping(mapping):
+    """What `**mapping` unpacks."""
+    keys = mapping.keys()
+    return {key: mapping[key] for key in keys}
+
+
+def delete_cell(cell: types.CellType, name: str, is_free: bool) -> None:
+    """Delete the variable in a cell; an unset one raises."""
+    read_cell(cell, name, is_free)
+    del cell.cell_contents
+
+
+def call_with(fn, iterable):
+    return fn(*iterable)
+
+
+def is_error(value) -> bool:
+    return isinstance(value, BaseException) or (
+        isinstance(value, type) and issubclass(value, BaseException)
+    )
+
+
+class OpcodeHandlers:
+    """Methods op_NAME(frame, instruction); what one expression does is in HANDLERS below."""
+
+    # -- nothing, stack ------------------------------------------------------------------------
+
+    def op_END_FOR(self, f, ins):
+        del f.stack[-bytecode.end_for_pops :]
+
+    def op_SWAP(self, f, ins):
+        s = f.stack
+        s[-1], s[-ins.arg] = s[-ins.arg], s[-1]
+
+    # -- names ---------------------------------------------------------------------------------
+
+    def op_LOAD_FAST(self, f, ins):
+        var = f.locals[ins.arg]
+        if var is None:
+            self.unset_local(f, ins.arg)
+        f.stack.append(var)
+
+    def unset_local(self, f, number):
+        name = f.code.slots[number]
+        text = f"cannot access local variable '{name}' where it is not associated with a value"
+        self.fail(UnboundLocalError(text, name=name))
+
+    op_LOAD_FAST_CHECK = op_LOAD_CLOSURE = op_LOAD_FAST
+
+    def op_LOAD_FAST_AND_CLEAR(self, f, ins):
+        var = f.locals[ins.arg]
+        f.stack.append(NULL if var is None else var)
+        f.locals[ins.arg] = None
+
+    def op_LOAD_FAST_LOAD_FAST(self, f, ins):
+        self.op_LOAD_FAST(f, ins._replace(arg=ins.arg >> 4))
+        self.op_LOAD_FAST(f, ins._replace(arg=ins.arg & 15))
+
+    def op_STORE_FAST_LOAD_FAST(self, f, ins):
+        self.op_STORE_FAST(f, ins._replace(arg=ins.arg >> 4))
+        self.op_LOAD_FAST(f, ins._replace(arg=ins.arg & 15))
+
+    def op_STORE_FAST_STORE_FAST(self, f, ins):
+        self.op_STORE_FAST(f, ins._replace(arg=ins.arg >> 4))
+        self.op_STORE_FAST(f, ins._replace(arg=ins.arg & 15))
+
+    def op_STORE_FAST(self, f, ins):
+        var = f.stack.pop()
+        f.locals[ins.arg] = None if var is NULL else var
+
+    def op_DELETE_FAST(self, f, ins):
+        if f.locals[ins.arg] is None:
+            self.unset_local(f, ins.arg)
+        f.locals[ins.arg] = None
+
+    def op_MAKE_CELL(self, f, ins):
+        f.locals[ins.arg] = self.new_cell(f.locals[ins.arg])
+
+    def op_LOAD_GLOBAL(self, f, ins):
+        var = self.load_global(f, f.root.co_names[ins.arg >> 1])
+        null = ins.arg & 1
+        if null and not bytecode.null_above:
+            f.stack.append(NULL)
+        f.stack.append(var)
+        if null and bytecode.null_above:
+            f.stack.append(NULL)
+
+    def op_LOAD_ATTR(self, f, ins):
+        shift = bytecode.attribute_shift
+        name = f.root.co_names[ins.arg >> shift]
+        if shift and ins.arg & 1:
+            return self.load_method(f, name)
+        return self.get_attribute(f.stack.pop(), name)
+
+    def load_method(self, f, name):
+        """The bound method with NULL where an unbound one would have its self."""
+        obj = f.stack.pop()
+        if not bytecode.null_above:
+            f.stack.append(NULL)
+            return self.get_attribute(obj, name)
+
+        def then(tracer, var):
+            f.stack.extend((var, NULL))
+
+        return self.get_attribute(obj, name, then)
+
+    def op_LOAD_SUPER_ATTR(self, f, ins):
+        fn, cls, obj = self.pop_many(f, 3)
+        name = f.root.co_names[ins.arg >> 2]
+
+        def then(tracer, made):
+            if not ins.arg & 1:
+                return tracer.get_attribute(made, name)
+            f.stack.append(made)
+            return tracer.load_method(f, name)
+
+        if fn.value is super:
+            return then(self, self.make_super(cls, obj))
+        return self.call(fn, [cls, obj] if ins.arg & 2 else [], {}, then)
+
+    def op_STORE_ATTR(self, f, ins):
+        obj, value = f.stack.pop(), f.stack.pop()
+        self.set_attribute(obj, f.root.co_names[ins.arg], value)
+
+    def op_IMPORT_NAME(self, f, ins):
+        fromlist, level = f.stack.pop(), f.stack.pop()
+        name = f.root.co_names[ins.arg]
+        loaded = loaded_module(f.globals, name, bool(fromlist.value), level.value)
+        if loaded is None:
+            args = [Var(f.globals), Var(name), fromlist, level]
+            raise Break(f"import of {name!r}", Var(import_name), args)
+        module, place = sys.modules[loaded], None
+        if self.live and not f.trusted:
+            table = self.guards.source("const", None, sys.modules, "sys.modules")
+            place = self.guards.source("get", table, loaded)
+            self.guards.add("is", place, module)
+        f.stack.append(self.load(module, place))
+
+    def op_IMPORT_FROM(self, f, ins):
+        name = f.root.co_names[ins.arg]
+        module = f.stack[-1].value
+        if not has_in_its_dict(module, name):
+            raise Break(f"import of {name!r} from a {type(module).__name__}")
+        self.module_attribute(f.stack[-1], name, None)
+
+    # -- making --------------------------------------------------------------------------------
+
+    def pop_many(self, f, count):
+        if count > len(f.stack):
+            raise IndexError(f"{f.where}: expected {count} items on the stack; got {len(f.stack)}")
+        popped = f.stack[len(f.stack) - count :]
+        del f.stack[len(f.stack) - count :]
+        return popped
+
+    def op_BUILD_MAP(self, f, ins):
+        pairs = self.pop_many(f, 2 * ins.arg)
+        f.stack.append(self.new_dict(zip(pairs[::2], pairs[1::2], strict=True)))
+
+    def op_BUILD_CONST_KEY_MAP(self, f, ins):
+        keys = [Var(k) for k in f.stack.pop().value]
+        f.stack.append(self.new_dict(zip(keys, self.pop_many(f, ins.arg), strict=True)))
+
+    def op_BUILD_STRING(self, f, ins):
+        f.stack.append(Var("".join(self.concretize(x) for x in self.pop_many(f, ins.arg))))
+
+    def op_LIST_APPEND(self, f, ins):
+        x = f.stack.pop()
+        self.container_method(f.stack[-ins.arg], "append", [x])
+
+    def op_LIST_EXTEND(self, f, ins):
+        x = f.stack.pop()
+        self.must_iterate(x, "Value after * must be an iterable, not {}")
+        return self.extend(f.stack[-ins.arg], "extend", x)
+
+    def op_SET_ADD(self, f, ins):
+        x = f.stack.pop()
+        self.container_method(f.stack[-ins.arg], "add", [x])
+
+    def op_SET_UPDATE(self, f, ins):
+        x = f.stack.pop()
+        return self.extend(f.stack[-ins.arg], "update", x)
+
+    def op_MAP_ADD(self, f, ins):
+        value, key = f.stack.pop(), f.stack.pop()
+        self.store_item(f.stack[-ins.arg], key, value)
+
+    def op_DICT_UPDATE(self, f, ins):
+        x = f.stack.pop()
+        if self.live and not self.is_merged_as_dict(x):
+            return self.unpack_mapping(f, x)
+        target = f.stack[-ins.arg]
+        for key, value in self.unpacked(x):
+            if ins.op == "DICT_MERGE" and key.value in target.value:
+                self.fail(TypeError(f"got multiple values for keyword argument '{key.value}'"))
+            self.store_item(target, key, value)
+        return None
+
+    op_DICT_MERGE = op_DICT_UPDATE
+
+    def unpack_mapping(self, f, x):
+        """Have what is no plain dict asked for its items, then run the instruction on these."""
+        if self.look_up(type_of(x.value), "keys") is MISSING:
+            raise Break(f"a {type(x.value).__name__} is unpacked as a mapping", None)
+        self.typed(x)
+
+        def then(tracer, made):
+            f.stack.append(made)
+            f.ip = f.at
+
+        return self.call(Var(items_of_mapping), [x], {}, then)
+
+    def op_UNPACK_SEQUENCE(self, f, ins):
+        items = self.iterated(f.stack[-1])
+        x = f.stack.pop()
+        if items is None:
+            return self.unpack_unknown(f, x, drawn_for, Var(ins.arg))
+        if len(items) < ins.arg:
+            text = f"not enough values to unpack (expected {ins.arg}, got {len(items)})"
+            self.fail(ValueError(text))
+        if len(items) > ins.arg:
+            counted = bytecode.counts_unpacked and type(x.value) in (list, tuple, dict)
+            got = f", got {len(items)}" if counted else ""
+            self.fail(ValueError(f"too many values to unpack (expected {ins.arg}{got})"))
+        f.stack.extend(reversed(items))
+        return None
+
+    def unpack_unknown(self, f, x, draw, *count):
+        """Have the items drawn, then run the same instruction on a tuple of them, which is of
+        another type: else Python would come here again behind a break."""
+        self.must_iterate(x, "cannot unpack non-iterable {} object")
+        self.typed(x)
+        f.ip = f.at
+        self.call(Var(draw), [x, *count], {})
+
+    def must_iterate(self, x, message: str) -> None:
+        """Fail with what Python's instruction says of what is no iterable."""
+        kind = type_of(x.value)
+        if not is_iterable(self, x):
+            self.typed(x)
+            self.fail(TypeError(message.format(type_name(kind))), kind)
+
+    def op_UNPACK_EX(self, f, ins):
+        before, after = ins.arg & 255, ins.arg >> 8
+        items = self.iterated(f.stack[-1])
+        if items is None:
+            return self.unpack_unknown(f, f.stack.pop(), drawn)
+        f.stack.pop()
+        if len(items) < before + after:
+            text = f"not enough values to unpack (expected at least {before + after}"
+            self.fail(ValueError(f"{text}, got {len(items)})"))
+        rest = self.new_list(items[before : len(items) - after])
+        f.stack.extend(reversed([*items[:before], rest, *items[len(items) - after :]]))
+        return None
+
+    def op_MAKE_FUNCTION(self, f, ins):
+        code = f.stack.pop()
+        parts = {name: f.stack.pop() for flag, name in FUNCTION_PARTS.items() if ins.arg & flag}
+        f.stack.append(self.new_function(f, code.value, parts))
+
+    def op_SET_FUNCTION_ATTRIBUTE(self, f, ins):
+        fn, value = f.stack.pop(), f.stack.pop()
+        parts = {**fn.origin.parts[2], FUNCTION_PARTS[ins.arg]: value}
+        f.stack.append(self.new_function(f, fn.value.__code__, parts))
+
+    def op_FORMAT_VALUE(self, f, ins):
+        spec = f.stack.pop() if ins.arg & 4 else Var("")
+        return self.format_value(f.stack.pop(), CONVERT[ins.arg & 3], spec)
+
+    def op_FORMAT_WITH_SPEC(self, f, ins):
+        spec = f.stack.pop()
+        return self.format_value(f.stack.pop(), None, spec)
+
+    def format_value(self, x, conversion, spec):
+        """Push the formatted text."""
+        if self.foldable(x) and not self.has_own_text(x):
+            value, text = self.concretize(x), self.concretize(spec)
+            return self.push(Var(self.do(formatted, value, conversion, text)))
+        if conversion is None and not self.is_tensor(x):
+            if self.call_own(x, "__format__", [spec], None):
+                return None
+            if not spec.value and self.look_up(type(x.value), "__format__") is object.__format__:
+                return self.call(Var(str), [x], {})
+        if conversion in (str, repr) and not spec.value and not self.is_tensor(x):
+            return self.call(Var(conversion), [x], {})
+        raise Break("formatting of a value", Var(formatted), [x, Var(conversion), spec])
+
+    # -- operators -----------------------------------------------------------------------------
+
+    def op_BINARY_OP(self, f, ins):
+        rhs, lhs = f.stack.pop(), f.stack.pop()
+        if ins.arg == bytecode.subscript:
+            return self.get_item(lhs, rhs)
+        return self.binary(BINARY[ins.arg], lhs, rhs)
+
+    def op_COMPARE_OP(self, f, ins):
+        rhs, lhs = f.stack.pop(), f.stack.pop()
+        to_bool = ins.arg & bytecode.truth_flag
+        then = (lambda tracer, var: tracer.push_truth(var)) if to_bool else None
+        return self.binary(COMPARE[ins.arg >> bytecode.compare_shift], lhs, rhs, then)
+
+    def op_IS_OP(self, f, ins):
+        rhs, lhs = f.stack.pop(), f.stack.pop()
+        f.stack.append(Var(self.identical(lhs, rhs) != bool(ins.arg)))
+
+    def op_CONTAINS_OP(self, f, ins):
+        container, element = f.stack.pop(), f.stack.pop()
+        return self.contains(container, element, bool(ins.arg))
+
+    def decide(self, x, then, fn=exact_bool, jump=None):
+        """bool(x) to `then`; behind a break what `fn` says is pushed, or goes one of two ways."""
+        try:
+            return self.truth(x, then)
+        except Break as graph_break:
+            if graph_break.fn is None or graph_break.then is not then:
+                raise
+            flag = self.checked(x, jump or self.ways_behind(fn is operator.not_))
+            if flag is None:
+                graph_break.fix_continuation()
+                graph_break.fn, graph_break.jump = Var(fn), jump
+                raise
+        return then(self, flag)
+
+    def ways_behind(self, inverted: bool) -> tuple | None:
+        """What `jump` is for a truth that is pushed, perhaps inverted, where the next instruction
+        jumps by it; else None."""
+        f = self.frames[-1]
+        behind = f.code.instructions[f.ip]
+        if behind.op not in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"):
+            return None
+        ways = (behind.target, 0), (f.ip + 1, 0)
+        return ways if (behind.op == "POP_JUMP_IF_TRUE") is not inverted else ways[::-1]
+
+    def checked(self, x, ways) -> bool | None:
+        """bool() of a tensor, or of a number that one holds, of which the graph checks that it is
+        so in later calls too: where one of the ways to go on only raises, or is taken for values
+        that are not finite. Else None."""
+        if not self.is_tensor(x) and not self.front.is_hidden(x):
+            return None
+        frame = self.frames[-1]
+        code, at = frame.code, frame.ip
+        flag = None
+        if ways is not None:
+            flag = self.front.checked(self, x, lambda flag: code.only_raises(ways[not flag][0]))
+        if flag is not None or self.assumptions.are_doubted(code, at):
+            return flag
+        usual = self.front.truth_where_finite(self, x)
+        if usual is not None:
+            flag = self.front.checked(self, x, lambda _: True)
+        if flag is not None:
+            self.assumptions.note(code, at, flag is usual)
+        return flag
+
+    def push_truth(self, x, inverted=False):
+        """Push bool(x), or not x."""
+
+        def then(tracer, flag):
+            tracer.push(Var(flag is not inverted))
+
+        return self.decide(x, then, operator.not_ if inverted else exact_bool)
+
+    def op_BINARY_SUBSCR(self, f, ins):
+        key, obj = f.stack.pop(), f.stack.pop()
+        return self.get_item(obj, key)
+
+    def op_BINARY_SLICE(self, f, ins):
+        key = self.new_slice(self.pop_many(f, 2))
+        return self.get_item(f.stack.pop(), key)
+
+    def op_STORE_SUBSCR(self, f, ins):
+        key, obj, value = f.stack.pop(), f.stack.pop(), f.stack.pop()
+        return self.set_item(obj, key, value)
+
+    def op_STORE_SLICE(self, f, ins):
+        key = self.new_slice(self.pop_many(f, 2))
+        obj, value = f.stack.pop(), f.stack.pop()
+        return self.set_item(obj, key, value)
+
+    def op_DELETE_SUBSCR(self, f, ins):
+        key, obj = f.stack.pop(), f.stack.pop()
+        return self.set_item(obj, key, None)
+
+    # -- jumps ---------------------------------------------------------------------------------
+
+    def op_JUMP(self, f, ins):
+        f.ip = ins.target
+
+    def jump_if(self, f, ins, wanted, keep=False):
+        """Jump if the top of the stack is as wanted, and pop it; with `keep` only if it is not."""
+
+        def then(tracer, flag):
+            if flag is wanted:
+                f.ip = ins.target
+            elif keep:
+                f.stack.pop()
+
+        ways = ((ins.target, 0), (f.ip, int(keep)))
+        x = f.stack[-1] if keep else f.stack.pop()
+        return self.decide(x, then, jump=ways if wanted else ways[::-1])
+
+    def op_POP_JUMP_IF_NONE(self, f, ins):
+        if self.identical(f.stack.pop(), Var(None)):
+            f.ip = ins.target
+
+    def op_POP_JUMP_IF_NOT_NONE(self, f, ins):
+        if not self.identical(f.stack.pop(), Var(None)):
+            f.ip = ins.target
+
+    def op_FOR_ITER(self, f, ins):
+        def then(tracer, x, result=None):
+            if x is END:
+                f.ip = ins.target
+                tracer.drained_by(f, result)
+            if x is END and bytecode.pops_ended_iterator:
+                f.stack.pop()
+            else:
+                f.stack.append(x)
+
+        try:
+            return self.step(f.stack[-1], then)
+        except Break as graph_break:
+            if graph_break.fn is not None and graph_break.then is then:
+                graph_break.loop = ins.target
+                graph_break.fix_continuation()
+            raise
+
+    # -- calls ---------------------------------------------------------------------------------
+
+    def op_KW_NAMES(self, f, ins):
+        f.kw_names = f.root.co_consts[ins.arg]
+
+    def op_CALL(self, f, ins):
+        names, f.kw_names = f.kw_names, ()
+        return self.call_stack(f, ins.arg, names)
+
+    def op_CALL_KW(self, f, ins):
+        names = f.stack.pop().value
+        return self.call_stack(f, ins.arg, names)
+
+    def call_stack(self, f, count, names):
+        args = self.pop_many(f, count)
+        second, first = f.stack.pop(), f.stack.pop()
+        if bytecode.null_above:
+            fn, this = first, second
+        elif first is NULL:
+            fn, this = second, NULL
+        else:
+            fn, this = first, second
+        if this is not NULL:
+            args.insert(0, this)
+        kwargs = {}
+        if names:
+            kwargs = dict(zip(names, args[len(args) - len(names) :], strict=True))
+            del args[len(args) - len(names) :]
+        return self.call(fn, args, kwargs)
+
+    def op_CALL_FUNCTION_EX(self, f, ins):
+        words = f.stack.pop() if bytecode.keywords_or_null or ins.arg & 1 else None
+        has_words, kwargs = words is not None and words is not NULL, {}
+        if has_words:
+            kwargs = {self.concretize(k): v for k, v in self.entries(words)}
+        if not all(isinstance(k, str) for k in kwargs):
+            self.fail(TypeError("keywords must be strings"))
+        args = self.iterated(f.stack[-1])
+        if args is None:
+            iterable = f.stack[-1]
+            if not any(self.has(iterable, n) for n in ("__iter__", "__getitem__")):
+                f.stack.pop()
+                fn = f.stack.pop(-2 if bytecode.null_above else -1)
+                self.do(call_with, self.concretize(fn), iterable.value)
+            keep = [] if words is None else [words]
+            if has_words:
+                keep = [self.new_dict((Var(k), v) for k, v in kwargs.items())]
+
+            def then(tracer, var):
+                f.stack[-1:] = [var, *keep]
+                f.ip = f.at
+
+            return self.call(Var(tuple), [iterable], {}, then)
+        f.stack.pop()
+        fn = f.stack.pop()
+        if bytecode.null_above:
+            fn = f.stack.pop()
+        elif f.stack and f.stack[-1] is NULL:
+            f.stack.pop()
+        return self.call(fn, list(args), kwargs)
+
+    def op_CALL_INTRINSIC_1(self, f, ins):
+        x = f.stack.pop()
+        if ins.arg == 5:
+            return self.unary(operator.pos, x)
+        if ins.arg == 6:
+            return self.push(self.new_tuple(self.sequence(x)))
+        if ins.arg == 3:  # StopIteration inside a generator
+            return self.push(x)
+        raise Break("an operation that is not captured")
+
+    def op_SEND(self, f, ins):
+        sent, receiver = f.stack.pop(), f.stack[-1]
+
+        def then(tracer, x, result=None):
+            if x is not END:
+                f.stack.append(x)
+                return
+            result = Var(None) if result is None else result
+            if bytecode.pops_ended_iterator:
+                f.stack.pop()
+            f.stack.append(result)
+            f.ip = ins.target
+
+        return self.step(receiver, then, sent)
+
+    def op_END_SEND(self, f, ins):
+        del f.stack[-2]
+
+    def op_CLEANUP_THROW(self, f, ins):
+        error = f.stack[-1]
+        if not isinstance(self.typed(error), StopIteration):
+            raise UserError(error.value)
+        del f.stack[-3:]
+        f.stack.extend((Var(None), Var(error.value.value)))
+
+    # -- with and exceptions -------------------------------------------------------------------
+
+    def op_BEFORE_WITH(self, f, ins):
+        manager = f.stack.pop()
+        for name, missed in (("__enter__", ""), ("__exit__", " (missed __exit__ method)")):
+            if not self.has(manager, name):
+                kind = type_name(type(manager.value))
+                text = f"'{kind}' object does not support the context manager protocol{missed}"
+                self.fail(TypeError(text), manager.value)
+
+        def entered(tracer, enter):
+            try:
+                return tracer.call(enter, [], {})
+            except Break as graph_break:
+                if graph_break.then is None:
+                    # The result goes onto the stack, as that of a call.
+                    graph_break.fix_continuation()
+                raise
+
+        def then(tracer, leave):
+            f.stack.append(leave)
+            return tracer.get_attribute(manager, "__enter__", entered, special=True)
+
+        return self.get_attribute(manager, "__exit__", then, special=True)
+
+    def op_WITH_EXCEPT_START(self, f, ins):
+        error = f.stack[-1]
+        args = [
+            Var(type(self.typed(error))),
+            error,
+            Var(error.value.__traceback__, Recipe("traceback", error)),
+        ]
+        return self.call(f.stack[bytecode.exit_place], args, {})
+
+    def op_PUSH_EXC_INFO(self, f, ins):
+        error = f.stack.pop()
+        f.stack.append(self.handled_before())
+        f.stack.append(error)
+        f.handled.append(error)
+
+    def op_POP_EXCEPT(self, f, ins):
+        before = f.stack.pop()
+        if f.handled:
+            f.handled.pop()
+        if not f.handled and before.value is not None:  # handled since before a resume function
+            f.handled.append(before)
+
+    def op_CHECK_EXC_MATCH(self, f, ins):
+        kinds = self.concretize(f.stack.pop())  # of which no metaclass is asked
+        classes = kinds if isinstance(kinds, tuple) else (kinds,)
+        if not all(isinstance(x, type) and is_error(x) for x in classes):
+            text = "catching classes that do not inherit from BaseException is not allowed"
+            self.fail(TypeError(text))
+        f.stack.append(Var(self.derives_from(f.stack[-1], classes)))
+
+    def op_RAISE_VARARGS(self, f, ins):
+        cause = f.stack.pop() if ins.arg == 2 else None
+        if not ins.arg:
+            if not f.handled and self.live:
+                raise Break("a bare raise")
+            if not f.handled:
+                error = self.handled_now()
+                self.fail(error or RuntimeError("No active exception to reraise"))
+            self.raised = f.handled[-1]
+            raise UserError(self.raised.value)
+        error = f.stack.pop()
+        if isinstance(self.typed(error), type):
+
+            def then(tracer, made):
+                return tracer.throw(made, cause)
+
+            return self.call(error, [], {}, then)
+        return self.throw(error, cause)
+
+    def throw(self, error, cause):
+        """Raise a Var."""
+        if not isinstance(error.value, BaseException):
+            self.fail(TypeError("exceptions must derive from BaseException"))
+        if cause is not None and not is_error(cause.value) and cause.value is not None:
+            self.fail(TypeError("exception causes must derive from BaseException"))
+        if cause is not None and isinstance(cause.value, type):
+            return self.call(cause, [], {}, lambda t, made: t.throw_from(error, cause, made))
+        if cause is not None:
+            error.value.__cause__ = cause.value
+        self.raised = error
+        raise self.raising(error.value)
+
+    def throw_from(self, error, cls, cause):
+        """Raise a Var whose cause was made by a call of its class."""
+        if not isinstance(cause.value, BaseException):
+            got = type(cause.value)
+            text = "should have returned an instance of BaseException"
+            self.fail(TypeError(f"calling {cls.value!r} {text}, not {got!r}"), cls.value)
+        return self.throw(error, cause)
+
+    def op_RERAISE(self, f, ins):
+        error = f.stack.pop()
+        self.raised = error
+        raise UserError(error.value)
+
+    # -- match ---------------------------------------------------------------------------------
+
+    def match_kind(self, f, flag):
+        f.stack.append(Var(bool(type(self.typed(f.stack[-1])).__flags__ & flag)))
+
+    def op_MATCH_KEYS(self, f, ins):
+        keys, subject = f.stack[-1], f.stack[-2]
+        entries = {self.concretize(k): v for k, v in self.entries(subject)}
+        names = self.concretize(keys)
+        twice = next((k for i, k in enumerate(names) if k in names[:i]), None)
+        if twice is not None:
+            self.fail(ValueError(f"mapping pattern checks duplicate key ({twice!r})"))
+        whole = all(k in entries for k in names)
+        f.stack.append(self.new_tuple([entries[k] for k in names]) if whole else Var(None))
+
+    def op_DELETE_DEREF(self, f, ins):
+        self.delete_variable(f.locals[ins.arg], f.code.slots[ins.arg])
+
+    @pending
+    def delete_variable(self, cell, name, then=discarded):
+        """Delete a variable in a cell; an unset one raises as where it is read."""
+        try:
+            self.cell_get(cell, name)
+        except Break as unset:
+            raise Break("an unset cell is deleted", Var(delete_cell), unset.args_) from None
+        self.cell_set(cell, None)
+
+    def op_MATCH_CLASS(self, f, ins):
+        names, cls, subject = f.stack.pop(), f.stack.pop(), f.stack.pop()
+        if not issubclass(type(self.typed(cls)), type):
+            self.fail(TypeError(f"called match pattern must be a {bytecode.class_pattern}"))
+
+        def decided(tracer, answer):
+            if not answer.value:
+                return tracer.push(Var(None))
+            return tracer.match_parts(subject, tracer.concretize(cls), ins.arg, names)
+
+        return on_isinstance(self, Var(isinstance), [subject, cls], {}, decided)
+
+    def match_parts(self, subject, kind, count, names):
+        """Push the attributes that the patterns of a class are of; None where one is missing."""
+        wanted = (*self.match_args(kind, count), *names.value)
+        attributes = []
+        for at, name in enumerate(wanted):
+            if name is not ITSELF and type(name) is not str:
+                got = type(name).__name__
+                self.fail(TypeError(f"__match_args__ elements must be strings (got {got})"))
+            if name in wanted[:at]:
+                text = f"{kind.__name__}() got multiple sub-patterns for attribute {name!r}"
+                self.fail(TypeError(text))
+            var = subject if name is ITSELF else self.attribute_now(subject, name)
+            if var is None:
+                return self.push(Var(None))
+            attributes.append(var)
+        return self.push(self.new_tuple(attributes))
+
+    def match_args(self, kind, count):
+        """Of which attributes the first `count` patterns of a class are; ITSELF is the object."""
+        if not count:
+            return ()
+        own = (ITSELF,) if kind.__flags__ & MATCHES_ITSELF else ()
+        self.look_up(kind, "__match_args__")  # which relies on it
+        given = getattr(kind, "__match_args__", own)
+        if type(given) is not tuple:
+            got = type(given).__name__
+            self.fail(TypeError(f"{kind.__name__}.__match_args__ must be a tuple (got {got})"))
+        if len(given) < count:
+            patterns = "sub-pattern" if len(given) == 1 else "sub-patterns"
+            text = f"{kind.__name__}() accepts {len(given)} positional {patterns} ({count} given)"
+            self.fail(TypeError(text))
+        return given[:count]
+
+
+HANDLERS = {
+    name[3:]: getattr(OpcodeHandlers, name)
+    for name in dir(OpcodeHandlers)
+    if name.startswith("op_")
+}
+HANDLERS |= dict.fromkeys(("NOP", "RESUME", "PRECALL", "COPY_FREE_VARS"), lambda t, f, ins: None)
+HANDLERS |= {
+    "RETURN_GENERATOR": lambda t, f, ins: f.stack.append(Var(None)),
+    "POP_TOP": lambda t, f, ins: t.let_go(f, len(f.stack) - 1),
+    "PUSH_NULL": lambda t, f, ins: f.stack.append(NULL),
+    "COPY": lambda t, f, ins: f.stack.append(f.stack[-ins.arg]),
+    "LOAD_CONST": lambda t, f, ins: f.stack.append(Var(f.root.co_consts[ins.arg])),
+    "LOAD_DEREF": lambda t, f, ins: t.push(t.cell_get(f.locals[ins.arg], f.code.slots[ins.arg])),
+    "STORE_DEREF": lambda t, f, ins: t.cell_set(f.locals[ins.arg], f.stack.pop()),
+    "LOAD_NAME": lambda t, f, ins: f.stack.append(t.load_global(f, f.root.co_names[ins.arg])),
+    "STORE_GLOBAL": lambda t, f, ins: t.store_global(f, f.root.co_names[ins.arg], f.stack.pop()),
+    "DELETE_GLOBAL": lambda t, f, ins: t.store_global(f, f.root.co_names[ins.arg], None),
+    "LOAD_METHOD": lambda t, f, ins: t.load_method(f, f.root.co_names[ins.arg]),
+    "DELETE_ATTR": lambda t, f, ins: t.set_attribute(f.stack.pop(), f.root.co_names[ins.arg], None),
+    "BUILD_TUPLE": lambda t, f, ins: f.stack.append(t.new_tuple(t.pop_many(f, ins.arg))),
+    "BUILD_LIST": lambda t, f, ins: f.stack.append(t.new_list(t.pop_many(f, ins.arg))),
+    "BUILD_SET": lambda t, f, ins: f.stack.append(t.new_set(t.pop_many(f, ins.arg))),
+    "BUILD_SLICE": lambda t, f, ins: f.stack.append(t.new_slice(t.pop_many(f, ins.arg))),
+    "LIST_TO_TUPLE": lambda t, f, ins: f.stack.append(t.new_tuple(t.sequence(f.stack.pop()))),
+    "LOAD_BUILD_CLASS": lambda t, f, ins: f.stack.append(Var(builtins.__build_class__)),
+    "LOAD_ASSERTION_ERROR": lambda t, f, ins: f.stack.append(Var(AssertionError)),
+    "FORMAT_SIMPLE": lambda t, f, ins: t.format_value(f.stack.pop(), None, Var("")),
+    "CONVERT_VALUE": lambda t, f, ins: t.call(Var(CONVERT[ins.arg]), [f.stack.pop()], {}),
+    "UNARY_NEGATIVE": lambda t, f, ins: t.unary(operator.neg, f.stack.pop()),
+    "UNARY_POSITIVE": lambda t, f, ins: t.unary(operator.pos, f.stack.pop()),
+    "UNARY_INVERT": lambda t, f, ins: t.unary(operator.invert, f.stack.pop()),
+    "UNARY_NOT": lambda t, f, ins: t.push_truth(f.stack.pop(), True),
+    "TO_BOOL": lambda t, f, ins: t.push_truth(f.stack.pop()),
+    "POP_JUMP_IF_TRUE": lambda t, f, ins: t.jump_if(f, ins, True),
+    "POP_JUMP_IF_FALSE": lambda t, f, ins: t.jump_if(f, ins, False),
+    "JUMP_IF_TRUE_OR_POP": lambda t, f, ins: t.jump_if(f, ins, True, keep=True),
+    "JUMP_IF_FALSE_OR_POP": lambda t, f, ins: t.jump_if(f, ins, False, keep=True),
+    "GET_ITER": lambda t, f, ins: t.get_iter(f.stack.pop()),
+    "GET_LEN": lambda t, f, ins: t.length(f.stack[-1], None),
+    "RETURN_VALUE": lambda t, f, ins: t.leave(f.stack.pop()),
+    "RETURN_CONST": lambda t, f, ins: t.leave(Var(f.root.co_consts[ins.arg])),
+    "YIELD_VALUE": lambda t, f, ins: t.yield_value(f, f.stack.pop()),
+    "MATCH_MAPPING": lambda t, f, ins: t.match_kind(f, IS_MAPPING),
+    "MATCH_SEQUENCE": lambda t, f, ins: t.match_kind(f, IS_SEQUENCE),
+}
+HANDLERS["LOAD_CLASSDEREF"] = HANDLERS["LOAD_DEREF"]
+HANDLERS["GET_YIELD_FROM_ITER"] = HANDLERS["GET_ITER"]
+HANDLERS |= VERSION_HANDLERS
+
+
+def is_handled(ins) -> bool:
+    if ins.op == "CALL_INTRINSIC_1":
+        return ins.arg in (3, 5, 6)
+    return ins.op in HANDLERS
+
+
+def sees_locals(code: types.CodeType) -> str:
+    """`dir` or `vars`, where code calls it without arguments: for the names of the frame."""
+    for ins, after in pairwise(decoded(code).instructions):
+        called = after.op in ("PRECALL", "CALL") and not after.arg
+        if called and ins.op == "LOAD_GLOBAL" and code.co_names[ins.arg >> 1] in ("dir", "vars"):
+            return code.co_names[ins.arg >> 1]
+    return ""
+
+
+def unknown_operation(code: types.CodeType) -> str:
+    """An operation without a handler, or a name that has code left to Python; "" if none."""
+    code_decoded = decoded(code)
+    if code_decoded.unknown is None:
+        operations = (x.op for x in code_decoded.instructions if not is_handled(x))
+        names = (name for name in code.co_names if name in SEES_NAMES)
+        inner = next(operations, "") or next(names, "") or name_left_to_python(code)
+        code_decoded.unknown = inner or sees_locals(code)
+        if {"gc", "collect"} <= set(code.co_names):
+            code_decoded.unknown = code_decoded.unknown or COLLECTS
+    return code_decoded.unknown
+
+
+def name_left_to_python(code: types.CodeType) -> str:
+    """A name in a function, or in one that is written in it, that has it left to Python, or ""."""
+    own = next((name for name in code.co_names if name in LEFT_TO_PYTHON), "")
+    inner = (x for x in code.co_consts if isinstance(x, types.CodeType))
+    return own or next(filter(None, map(name_left_to_python, inner)), "")

@@ -1,0 +1,124 @@
+"""Calls of builtins that are interpreted as Python: what they do at once, and what they do not."""
+
+import functools
+import itertools
+import operator
+
+from glasshouse.capture.frames.frame import CapturedGenerator, CapturedIterator, type_of
+from glasshouse.capture.values.arities import check_arguments
+from glasshouse.capture.values.plain import MISSING
+from glasshouse.capture.values.polyfills import POLYFILLS, call_named, get_attributes, get_items
+from glasshouse.capture.values.var import Break, Var, constant
+
+# Builtins that draw all items at once, and where others ask at once for an iterator.
+CONSUMING = {any, all, sum, min, max, sorted}
+EAGER = {f: range(99) for f in (zip, itertools.zip_longest)} | {map: range(1, 99)}
+EAGER |= dict.fromkeys((enumerate, itertools.cycle, itertools.pairwise, itertools.accumulate), (0,))
+EAGER |= dict.fromkeys((filter, itertools.filterfalse, itertools.starmap), (1,))
+EAGER |= dict.fromkeys((itertools.takewhile, itertools.dropwhile), (1,))
+EAGER |= {itertools.compress: (0, 1), itertools.groupby: (0,)}
+ITERATED = {"iterable", "iterables", "data", "selectors"}  # parameters of polyfills
+# Parameters, and their places, that are numbers: of others the call itself says what is wrong.
+COUNTS = {
+    itertools.repeat: {"times": 1},
+    itertools.count: {"start": 0, "step": 1},
+    itertools.product: {"repeat": None},
+}
+
+
+def iterated_by(code, args: list[Var]) -> list[Var]:
+    """The arguments that a polyfill iterates over."""
+    names, count = code.co_varnames, code.co_argcount
+    rest = names[count + code.co_kwonlyargcount] if code.co_flags & 4 else ""
+    return [x for i, x in enumerate(args) if (names[i] if i < count else rest) in ITERATED]
+
+
+def counts_of(f, args: list[Var], kwargs: dict[str, Var]):
+    """What a call of a builtin gives for numbers."""
+    for name, place in COUNTS.get(f, {}).items():
+        if name in kwargs:
+            yield kwargs[name]
+        elif place is not None and place < len(args):
+            yield args[place]
+
+
+def is_count(tracer, f, x: Var) -> bool:
+    """Whether a builtin takes a value for a number, and as it is."""
+    value = tracer.typed(x)
+    if f is itertools.product:
+        return type(value) is int and tracer.concretize(x) >= 0
+    return type(value) is int or type(value) is float and f is itertools.count
+
+
+def is_iterable(tracer, x: Var) -> bool:
+    """Whether a value can be iterated over, by its type."""
+    kind = type_of(tracer.typed(x))
+    names = ("__iter__", "__getitem__")
+    return tracer.is_tensor(x) or any(tracer.look_up(kind, name) is not MISSING for name in names)
+
+
+class PolyfillCallRules:
+    """The part of the tracer that calls what stands for a builtin."""
+
+    def call_polyfill(self, fn: Var, args, kwargs, then):
+        """Interpret what stands for a builtin, behind what that does at once."""
+        f = fn.value
+        check_arguments(fn, args, kwargs)
+        if f in CONSUMING and args and self.is_opaque_iterator(args[0]):
+            raise Break(f"{f.__name__} over a {type(args[0].value).__name__}", fn, args, kwargs)
+        if any(not is_iterable(self, x) for x in iterated_by(POLYFILLS[f].__code__, args)):
+            raise Break(f"{f.__name__} of what is no iterable", fn, args, kwargs)
+        if not all(is_count(self, f, x) for x in counts_of(f, args, kwargs)):
+            raise Break(f"{f.__name__} with another number than it takes", fn, args, kwargs)
+        if f is map and len(args) < 2:
+            raise Break("map of nothing", fn, args, kwargs)
+        if any(x.value is id for x in args):
+            raise Break(f"{f.__name__} of ids, which tell what is made anew", fn, args, kwargs)
+        places = [i for i in EAGER.get(f, ()) if i < len(args) and self.iterates_in_python(args[i])]
+
+        def call(tracer, ready):
+            return tracer.call_function(Var(POLYFILLS[f]), ready, kwargs, then)
+
+        return self.call_with_iterators(places, list(args), call)
+
+    def call_with_iterators(self, places: list[int], args: list[Var], call):
+        """Call with the iterators of the arguments at some places, asked for in order."""
+        if not places:
+            return call(self, args)
+        at, *more = places
+
+        def iterated(tracer, iterator):
+            ready = [*args[:at], iterator, *args[at + 1 :]]
+            return tracer.call_with_iterators(more, ready, call)
+
+        return self.get_iter(args[at], iterated)
+
+    def is_opaque_iterator(self, x: Var) -> bool:
+        """Whether something is an iterator of which nothing is known."""
+        value = x.value
+        if isinstance(value, (CapturedGenerator, CapturedIterator)) or self.is_tensor(x):
+            return False
+        return self.has(x, "__next__") and self.own_method(x, "__next__") is None
+
+    def iterates_in_python(self, x: Var) -> bool:
+        """Whether to iterate over something runs the user's code, or raises."""
+        value = x.value
+        if isinstance(value, (CapturedGenerator, CapturedIterator)) or self.is_tensor(x):
+            return False
+        return not is_iterable(self, x) or self.own_method(x, "__iter__") is not None
+
+    def call_getter(self, fn: Var, obj: Var, then):
+        """operator.itemgetter, attrgetter, methodcaller."""
+        if fn.origin is not None and not fn.is_new:
+            self.guards.add("is", fn.origin, fn.value)
+        made, parts = fn.value.__reduce__()[:2]
+        names = self.new_tuple([constant(x) for x in parts])
+        if isinstance(fn.value, operator.itemgetter):
+            return self.call_function(Var(get_items), [obj, names], {}, then)
+        if isinstance(fn.value, operator.attrgetter):
+            return self.call_function(Var(get_attributes), [obj, names], {}, then)
+        words = constant(dict(made.keywords) if isinstance(made, functools.partial) else {})
+        if isinstance(made, functools.partial):
+            parts = (*made.args, *parts)
+        rest = self.new_tuple([constant(x) for x in parts[1:]])
+        return self.call_function(Var(call_named), [obj, Var(parts[0]), rest, words], {}, then)

@@ -1,0 +1,73 @@
+"""Operations that only some versions of CPython have: for each version a table of rules, which take
+the tracer, the frame and the instruction.
+
+What versions encode differently and otherwise share is in `bytecode/versions.py`."""
+
+from contextlib import suppress
+
+from glasshouse.capture.bytecode.versions import COMMON_CONSTANTS, SPECIAL_METHODS, newest
+from glasshouse.capture.values.var import NULL, Break, Var
+
+with suppress(ImportError):  # of Python 3.14
+    from string.templatelib import Interpolation, Template
+
+IS_ASYNCHRONOUS = (
+    " but it supports the asynchronous context manager protocol. Did you mean to use 'async with'?"
+)
+CONVERSIONS = (None, "s", "r", "a")
+
+
+def qualified_name(cls: type) -> str:
+    """A type's name as Python's newer messages have it."""
+    bare = cls.__module__ in ("builtins", "__main__")
+    return cls.__qualname__ if bare else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def load_special(t, f, ins):
+    """Push the special method of a context manager, bound: NULL is where else its self would be."""
+    manager, name = f.stack.pop(), SPECIAL_METHODS[ins.arg]
+    if not t.has(manager, name):
+        kind = qualified_name(type(manager.value))
+        text = (
+            f"'{kind}' object does not support the context manager protocol (missed {name} method)"
+        )
+        others = (t.look_up(type(manager.value), x) for x in ("__aenter__", "__aexit__"))
+        if all(t.has(Var(x), "__get__") for x in others):
+            text += IS_ASYNCHRONOUS
+        t.fail(TypeError(text), manager.value)
+
+    def then(tracer, method):
+        f.stack.extend((method, NULL))
+
+    return t.get_attribute(manager, name, then, special=True)
+
+
+def build_interpolation(t, f, ins):
+    """A field of a template string: its value, text, conversion and format."""
+    form = f.stack.pop() if ins.arg & 1 else Var("")
+    value, text = t.pop_many(f, 2)
+    words = [value, text, Var(CONVERSIONS[ins.arg >> 2]), form]
+    raise Break("a field of a template string", Var(Interpolation), words)
+
+
+def build_template(t, f, ins):
+    """A template string of its texts and fields."""
+    raise Break("a template string", Var(template_of), t.pop_many(f, 2))
+
+
+def template_of(texts: tuple, fields: tuple):
+    """The template string: one text before each field, and one after the last."""
+    parts = [part for pair in zip(texts, fields, strict=False) for part in pair]
+    return Template(*parts, texts[-1])
+
+
+BY_VERSION = {
+    (3, 14): {
+        "LOAD_SMALL_INT": lambda t, f, ins: f.stack.append(Var(ins.arg)),
+        "LOAD_COMMON_CONSTANT": lambda t, f, ins: f.stack.append(Var(COMMON_CONSTANTS[ins.arg])),
+        "LOAD_SPECIAL": load_special,
+        "BUILD_INTERPOLATION": build_interpolation,
+        "BUILD_TEMPLATE": build_template,
+    }
+}
+VERSION_HANDLERS = newest(BY_VERSION)

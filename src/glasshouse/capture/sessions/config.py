@@ -1,0 +1,74 @@
+"""Settings and counters of capture."""
+
+from contextlib import contextmanager
+
+from glasshouse.base.errors import OptionError, check_known, type_name
+
+DEFAULTS = {
+    "cache_limit": 16, "dynamic": False, "max_instructions": 2_000_000, "repro_dir": "",
+    "raise_compiler_errors": False, "raise_internal_errors": False, "print_graphs": False,
+    "print_guards": False, "print_bytecode": False, "print_recompiles": False,
+    "is_compiling": True,
+}  # fmt: skip
+
+
+class CaptureConfig:
+    """Settings of capture; an unknown name is an error.
+
+    cache_limit: entries of one function for one object (self), after which it only runs those, as
+    after 16 times as many for all objects;
+    dynamic: numbers and sizes vary from the start; max_instructions: of one trace;
+    repro_dir: where a script is written for a graph on which the compiler raises ("" for nowhere);
+    raise_compiler_errors, raise_internal_errors: instead of falling back; print_graphs,
+    print_guards, print_bytecode, print_recompiles: what is printed as it happens;
+    is_compiling: what torch.compiler.is_compiling() says in captured code that is not PyTorch's."""
+
+    def __init__(self):
+        self.__dict__.update(allowed={}, disallowed={}, disabled={}, constant_results=set())
+        self.restore()
+
+    def restore(self) -> None:
+        """Every setting as at first."""
+        self.__dict__.update(DEFAULTS)
+
+    def __setattr__(self, name: str, value) -> None:
+        wanted = type(DEFAULTS[check_known("capture.config", "a setting", name, DEFAULTS)])
+        if type(value) is not wanted:
+            expected = f"{name} to be a {wanted.__name__}"
+            raise OptionError("capture.config", expected, type_name(value), "Give one.")
+        self.__dict__[name] = value
+
+    def __getattr__(self, name: str):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        check_known("capture.config", "a setting", name, DEFAULTS)
+
+    @contextmanager
+    def override(self, **settings):
+        """Inside, the given settings hold."""
+        before = {name: getattr(self, name) for name in settings}
+        try:
+            for name, value in settings.items():
+                setattr(self, name, value)
+            yield self
+        finally:
+            self.__dict__.update(before)
+
+    def __repr__(self):
+        return f"CaptureConfig({', '.join(f'{k}={self.__dict__[k]!r}' for k in DEFAULTS)})"
+
+
+config = CaptureConfig()
+
+
+class CaptureCounters(dict):
+    """How often things happened since the last reset; missing ones are 0."""
+
+    def __missing__(self, name):
+        return 0
+
+    def add(self, name: str, count: int = 1) -> None:
+        self[name] = self[name] + count
+
+
+counters = CaptureCounters()

@@ -1,0 +1,316 @@
+"""Calls of captured functions that no entry answers: which are captured, and how they go on."""
+
+import types
+import warnings
+import weakref
+from collections import Counter
+from functools import partial
+from time import perf_counter_ns
+from typing import NamedTuple
+
+from glasshouse.base.errors import raised_at
+from glasshouse.base.interrupts import hold, release
+from glasshouse.capture.bytecode.instructions import GENERATORS, original_of
+from glasshouse.capture.bytecode.native import native
+from glasshouse.capture.emit.break_continuation import given
+from glasshouse.capture.emit.resume_calls import resume_function
+from glasshouse.capture.frames.frame import (
+    CaptureFrame,
+)
+from glasshouse.capture.fronts.registry import front_for
+from glasshouse.capture.guards.class_reads import UnchangedCheck
+from glasshouse.capture.guards.program import (
+    Guard,
+    OutcomeCheck,
+    WeakLink,
+    brief,
+    linked,
+    read_source,
+)
+from glasshouse.capture.guards.reasons import change_of, reason_of
+from glasshouse.capture.rules.opcodes import unknown_operation
+from glasshouse.capture.sessions.config import config, counters
+from glasshouse.capture.sessions.entries import EntryInfo, counts_for, entries_of, link_to, owner_of
+from glasshouse.capture.sessions.session import CaptureSession
+from glasshouse.capture.trace.front import FrontEnd
+from glasshouse.capture.values.plain import compares_itself, looks_up_itself
+from glasshouse.capture.values.var import (
+    NULL,
+    Var,
+    made_anew,
+)
+from glasshouse.dispatch.watch import TRACING, tell
+from glasshouse.profile.captured import captures
+
+EVERYBODY = "every object"  # in place of the object for which a function has all its entries
+RESULTS = "the results that Python computes", "of the captured graph"  # see on_internal_error
+MOST_OBJECTS = 16  # so many times the limit has a function in all, whatever objects it is called on
+
+
+class Capture:
+    """One use of `optimize`: the compiler, the entries of all functions, breaks and recompiles."""
+
+    kept: "list[Capture] | None" = None  # gets every Capture, if it is a list
+    name = "captured"
+    place = "", 0  # of the function: its file and first line
+
+    def __init__(self, compiler, front, nopython: bool = False, dynamic: bool = False):
+        if Capture.kept is not None:
+            Capture.kept.append(self)
+        self.compiler, self.front = compiler, front
+        self.nopython, self.dynamic = nopython, dynamic
+        self.exporting = False
+        self.resumes: dict[tuple, tuple] = {}
+        self.noted: list[weakref.ref[EntryInfo]] = []
+        self.breaks: list[tuple[str, str, str]] = []  # (where, reason, hint)
+        self.recompiles: list[tuple[str, str, str, str]] = []
+        self.varying: set[str] = set()
+        self.doubts: Counter[tuple] = Counter()  # see Assumptions
+        self.reproductions: set[str] = set()  # names of functions of which one was written
+        captures.add(self)
+        self.warned = False
+        self.faults: set[str] = set()  # places in our source where an error inside was told of
+        self.memory_plans: list = getattr(compiler, "plans", [])  # for a memory budget
+
+    @property
+    def entries(self) -> list[EntryInfo]:
+        """What is told of the entries that are alive, in the order in which they were captured."""
+        return [info for ref in self.noted if (info := ref()) is not None]
+
+    def dispatcher(self, fn: types.FunctionType):
+        """A callable that answers calls of `fn` from entries, and captures what is new."""
+        made = native().Dispatcher(fn, miss)
+        made.__dict__.update(fn.__dict__)
+        made.capture, made.memory_plans = self, self.memory_plans
+        if not self.resumes and self.name == "captured":
+            self.name = fn.__qualname__
+            self.place = fn.__code__.co_filename, fn.__code__.co_firstlineno
+        for name in ("__name__", "__qualname__", "__doc__", "__module__"):
+            made.__dict__[name] = getattr(fn, name)
+        made.__wrapped__ = fn
+        return made
+
+    def on_compiler_error(self, error: Exception, stacklevel: int = 4) -> None:
+        """Warn, once, that graphs run as they are because the compiler raised; raise the error
+        where the configuration says so."""
+        if config.raise_compiler_errors:
+            raise error
+        if not self.warned:
+            self.warned = True
+            warnings.warn(
+                f"capture: the compiler raised {error!r}; graphs run as they are. Set "
+                "gh.capture.config.raise_compiler_errors to see where.",
+                stacklevel=stacklevel,
+            )
+
+    def on_internal_error(
+        self, error: Exception, file: str, line: int, where=("a trace", "inside the capture")
+    ) -> None:
+        """Warn, once for each place in our source, that the capture itself failed, or a graph of
+        it, and Python runs the call; raise the error where the configuration says so."""
+        if config.raise_internal_errors:
+            raise error
+        place = raised_at(error)
+        if place in self.faults:
+            return
+        self.faults.add(place)
+        warnings.warn_explicit(
+            f"capture: {file}:{line}: expected {where[0]}; got an error {where[1]}, {error!r} at "
+            f"{place}, so Python runs the code. Report it with the traceback that "
+            "gh.capture.config.raise_internal_errors shows, or use gh.disable on the function.",
+            UserWarning,
+            file,
+            line,
+        )
+
+    @staticmethod
+    def run_again(capture: weakref.ref, fn: weakref.ref, slots, error: Exception | None):
+        """A call of a function whose graph raised, in plain Python. If that raises nothing, the
+        error is a fault of ours; it is None where one of the graph's checks failed."""
+        callback = native().set_hook(None)
+        try:
+            result = plainly(fn(), slots)()
+            if error is not None:
+                code = fn().__code__
+                place = code.co_filename, code.co_firstlineno
+                capture().on_internal_error(error, *place, RESULTS)
+            return result
+        finally:
+            error = None  # its traceback has frames that hold what the graph read
+            native().set_hook(callback)
+
+
+class Resumer(NamedTuple):
+    """Gives the resume functions of what one front end captured."""
+
+    capture: Capture
+    front: FrontEnd
+
+    def __call__(
+        self, frame: CaptureFrame, code, offset: int, shape: list[Var], live, captured: bool
+    ):
+        """The resume function at an offset of a frame's code: one for all ways that lead there."""
+        cells = frame.closure if frame.code.keeps_closure else ()
+        nulls, own = tuple(x is NULL for x in shape), tuple(id(x.value) for x in cells)
+        key = (id(code), offset, nulls, live, captured, id(frame.globals), own, self.front)
+        resume = self.capture.resumes.get(key)
+        if resume is None:
+            fn = resume_function(frame, code, offset, shape, live, captured)
+            native().set_skip(fn.__code__, True)  # a hook leaves it alone
+            if captured:
+                fn = self.capture.dispatcher(fn)
+                fn.front = self.front
+            resume = self.capture.resumes[key] = code, fn
+        return resume[1]
+
+
+def miss(dispatcher, *slots):
+    """A call that no entry answers. Signals wait while it is captured; `go_on` releases them, and
+    gives what is to be called in the end, when nothing of the capture is kept any more."""
+    hold()
+    hook, code = native(), dispatcher.fn.__code__
+    callback = hook.set_hook(None)
+    try:
+        go_on = captured(dispatcher, slots, callback)
+        if go_on is None:
+            hook.set_skip(code, True)  # the hook is not to bring it here again
+            hook.set_hook(callback)
+            go_on = partial(plainly, dispatcher.fn, slots)
+    except BaseException:
+        hook.set_hook(callback)
+        release()
+        raise
+    try:
+        go_on = go_on()
+        if is_last_call(go_on) and not (callback and go_on.func is dispatcher.fn):
+            return native().tail_call(go_on.func, *go_on.args)
+        return go_on()  # the function itself is skipped by the hook as long as it runs
+    finally:
+        go_on = None  # it may hold what is raised, whose traceback has this frame
+        if callback is not None:
+            hook.set_skip(code, False)
+        hook.set_hook(callback)
+
+
+def is_last_call(go_on) -> bool:
+    """Whether what goes on is a call that may take the place of the one that asked for it."""
+    fn = getattr(go_on, "func", None)
+    is_function = type(fn) is types.FunctionType and fn is not given
+    return (is_function or isinstance(fn, native().Dispatcher)) and not go_on.keywords
+
+
+def captured(dispatcher, slots, callback):
+    """What goes on behind the capture of a call; None if there is none."""
+    capture = dispatcher.capture
+    if native().get_mode() != 0:
+        return None
+    front = dispatcher.__dict__.get("front") or front_for(dispatcher.fn, slots, capture.front)
+    if front.can_trace() and may_capture(dispatcher, capture, slots):
+        begin_ns = perf_counter_ns()
+        try:
+            return CaptureSession(dispatcher, slots, callback, Resumer(capture, front)).run()
+        finally:
+            tell("region", TRACING, begin_ns)
+    return None
+
+
+def plainly(fn: types.FunctionType, slots):
+    """A call of fn with what is in its slots."""
+    release()
+    code = fn.__code__
+    count, named = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
+    has_star = bool(code.co_flags & 4)
+    rest = slots[named] if has_star else ()
+    words = dict(zip(code.co_varnames[count:named], slots[count:named], strict=True))
+    if code.co_flags & 8:
+        words |= slots[named + has_star]
+    return partial(fn, *slots[:count], *rest, **words)
+
+
+def may_capture(dispatcher, capture, slots) -> bool:
+    """Whether another entry may be made; tells why one is needed."""
+    entries = entries_of(dispatcher)
+    code = dispatcher.fn.__code__
+    if code.co_flags & GENERATORS or unknown_operation(code):
+        return False
+    if any(looks_up_itself(type(x)) or compares_itself(x) for x in slots):
+        return False
+    if not entries:
+        return not dispatcher.__dict__.get("hopeless")
+    owner = owner_of(slots)
+    full = dispatcher.__dict__.setdefault("full", [])
+    if EVERYBODY in full or owner is not None and any(linked(x) is owner for x in full):
+        return False
+    mine = [e for e in entries if counts_for(e, owner)]
+    for entry in (e for e in entries if not e.info.is_bound or counts_for(e, owner)):
+        note_failure(capture, entry, slots)
+        if original_of(code)[0] is not code:
+            note_other_objects(capture, entry.info, slots)
+    if len(mine) < config.cache_limit and len(entries) < config.cache_limit * MOST_OBJECTS:
+        return True
+    own = sum(linked(e.info.owner) is owner for e in mine)
+    is_its_own = owner is not None and own and len(entries) < config.cache_limit * MOST_OBJECTS
+    full[:] = [x for x in full if linked(x) is not None]
+    full.append(link_to(owner) if is_its_own else EVERYBODY)
+    counters.add("limits")
+    _, reason, old, new = capture.recompiles[-1] if capture.recompiles else ("", "?", "?", "?")
+    warnings.warn(
+        f"capture: {dispatcher.fn.__qualname__} has {len(mine)} entries, the limit; new kinds of "
+        f"calls run uncaptured. The last guard that failed: {reason} (was {old}, is {new}). Raise "
+        "gh.capture.config.cache_limit, or pass dynamic=True.",
+        stacklevel=4,
+    )
+    return False
+
+
+def note_failure(capture, entry, slots) -> None:
+    """Log which guard of an entry failed, and let the numbers that changed vary from now on."""
+    info, failed = entry.info, entry.check(slots)
+    if failed < 0:
+        return
+    guard = info.about[failed]
+    new = value_at(guard, slots)
+    old = linked(guard.value)
+    if guard.kind == "kind":
+        old, new = ("None", "a tensor", "other")[old[2]], new.get(old[0])
+    if isinstance(old, OutcomeCheck):
+        new, old = False, True
+    if isinstance(old, UnchangedCheck):
+        new, old = old.changes(), "unchanged"
+    change = change_of(brief(old), brief(type(new) if guard.kind == "type" else new))
+    line = (info.name, reason_of(guard), *change)
+    if line not in capture.recompiles:
+        capture.recompiles.append(line)
+        counters.add("recompiles")
+        if config.print_recompiles:
+            changed = f"{line[1]} failed; was {line[2]}, is {line[3]}"
+            print(f"[capture] {info.name} is captured again: {changed}")
+    for other in info.guards:
+        if other.kind == "eq" and type(other.value) in (int, float):
+            now = value_at(other, slots)
+            if type(now) is type(other.value) and now != other.value:
+                capture.varying.add(other.source.text)
+        elif other.kind == "spec":
+            now = value_at(other, slots)
+            sizes, shape = other.value.shape, getattr(now, "shape", ())
+            if len(sizes) == len(shape):
+                name = other.source.text.removesuffix(".spec")
+                pairs = enumerate(zip(sizes, shape, strict=True))
+                capture.varying |= {f"{name}.shape[{i}]" for i, (a, b) in pairs if a != b}
+
+
+def note_other_objects(capture, info, slots) -> None:
+    """Where a resume function found one module or weight, and now another: they are made in each
+    call, so from now on the graph takes what is in them as inputs."""
+    for guard in info.guards:
+        held = guard.kind == "is" and type(guard.value) is WeakLink
+        if held and value_at(guard, slots) is not guard.value():
+            capture.varying.add(made_anew(guard.source))
+
+
+def value_at(guard: Guard, slots):
+    """What is now where a guard looks."""
+    try:
+        return read_source(guard.source, slots)
+    except Exception as error:
+        return error.with_traceback(None)  # which holds our frames, and what they hold

@@ -1,0 +1,91 @@
+"""The entries of a captured function: what is told of them, how long they live."""
+
+import weakref
+
+from glasshouse.capture.bytecode.instructions import original_of
+from glasshouse.capture.guards.program import (
+    Guard,
+    WeakLink,
+    linked,
+)
+from glasshouse.capture.sessions.export import ExportedTrace
+from glasshouse.capture.values.var import ValueSource, made_anew
+from glasshouse.ir.graph_module import GraphModule
+
+
+class EntryInfo:
+    """What is told of an entry: its guards, graph, source, how it ended."""
+
+    def __init__(self, name: str, guards: list[Guard], about, owner):
+        self.name, self.guards, self.about, self.owner = name, guards, about, owner
+        self.is_bound = is_bound(guards)
+        self.graph: GraphModule | None = None
+        self.source = ""
+        self.reason = self.where = ""  # of the break that it ends with
+        self.capture_ns = self.compile_ns = 0
+        self.exported: ExportedTrace | None = None  # for export
+
+
+def entries_of(dispatcher) -> list:
+    """The entries of a dispatcher that are alive, newest first."""
+    entries = (x() if type(x) is WeakLink else x for x in dispatcher.entries)
+    return [x for x in entries if x is not None]
+
+
+class EntryRemover:
+    """Takes an entry off its dispatcher's list when something dies that it cannot do without."""
+
+    __slots__ = ("dispatcher", "entry", "relied_on")
+
+    def __init__(self, dispatcher):
+        self.dispatcher, self.entry = weakref.ref(dispatcher), None
+        self.relied_on: list[tuple[WeakLink, str]] = []
+
+    def __call__(self, link) -> None:
+        dispatcher, entry = self.dispatcher(), self.entry and self.entry()
+        if entry is not None:
+            entry.die()
+        if dispatcher is not None:
+            dead = {name for link, name in self.relied_on if link() is None}
+            dispatcher.capture.varying |= dead
+            gone = None, entry
+            dispatcher.entries[:] = [x for x in dispatcher.entries if linked(x) not in gone]
+
+    def rely_on(self, guards: list[Guard]) -> None:
+        """Note what a resume function was given: what is no more later was made for one call."""
+        code = self.dispatcher().fn.__code__
+        if original_of(code)[0] is not code:
+            held = (x for x in guards if x.kind == "is" and type(x.value) is WeakLink)
+            self.relied_on = [(x.value, made_anew(x.source)) for x in held]
+
+
+def owner_of(slots):
+    """The object whose method is called: entries that only it can have are counted for it."""
+    first = slots[0] if slots else None
+    return first if type(first).__dictoffset__ and not hasattr(type(first), "shape") else None
+
+
+def is_bound(guards: list[Guard]) -> bool:
+    """Whether an entry is for the object that it was captured with, or objects that it has: one of
+    the guards is about the identity of such an object, and not of what its class has."""
+    return any(g.kind == "is" and type(g.value) is WeakLink and is_inside(g.source) for g in guards)
+
+
+def is_inside(source: ValueSource) -> bool:
+    """Whether a source is the first argument, or a part of it."""
+    while source.base is not None:
+        if source.kind in ("type", "lookup"):
+            return False
+        source = source.base
+    return source.kind == "slot" and source.key == 0
+
+
+def counts_for(entry, owner) -> bool:
+    """Whether an entry counts for an object: it was captured with that, or one that is no more."""
+    captured_with = linked(entry.info.owner)
+    return captured_with is None or captured_with is owner
+
+
+def link_to(value):
+    """A WeakLink to a value, or the value where there can be none."""
+    return WeakLink(value) if type(value).__weakrefoffset__ else value

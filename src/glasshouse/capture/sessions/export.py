@@ -1,0 +1,100 @@
+"""One graph of a function, with the inputs of its signature and the result that it gives."""
+
+import inspect
+from typing import Any
+
+from glasshouse.capture.guards.program import Guard
+from glasshouse.capture.values.var import ValueSource, Var
+from glasshouse.ir import GraphModule, IRGraph, IRNode
+from glasshouse.nn.module import Module
+
+
+class ExportedTrace:
+    """What a capture notes for `export`: the graph, (source, value) of its inputs, the arguments
+    by name, the result and the guards."""
+
+    def __init__(self, entry, inputs: dict[IRNode, tuple], arguments: dict[str, Any], outcome: Var):
+        self.graph: GraphModule = entry.graph
+        self.guards: list[Guard] = entry.guards
+        self.inputs, self.arguments, self.outcome = inputs, arguments, outcome
+
+
+class ExportedGraph:
+    """Makes a graph module of a trace: a placeholder for each tensor among the arguments, in the
+    order of the signature, used or not; other tensors that were read belong to the module."""
+
+    def __init__(self, trace: ExportedTrace, fn, front):
+        self.trace, self.front = trace, front
+        self.graph = IRGraph()
+        self.constants = {name: x for name, x in trace.graph.__dict__.items() if front.is_tensor(x)}
+        self.new: dict[IRNode, IRNode] = {}
+        self.arguments: dict[str, IRNode] = {}  # by source
+        names = module_names(fn, trace.arguments) if isinstance(fn, Module) else {}
+        for source, value in leaves_of(trace.arguments):
+            if front.is_tensor(value):
+                self.arguments[source] = self.graph.placeholder(names.get(source, source))
+
+    def build(self) -> GraphModule:
+        for node in self.trace.graph.graph:
+            if node.op == "placeholder":
+                self.new[node] = self.given(node)
+            elif node.op != "output":
+                self.graph.copy_node(node, self.new)
+        self.graph.output(self.operand(self.trace.outcome))
+        return GraphModule(self.trace.graph, self.graph, self.constants)
+
+    def given(self, node: IRNode) -> IRNode:
+        """An input: an argument, a constant tensor, or a number that varies."""
+        source, value = self.trace.inputs[node]
+        if source in self.arguments:
+            return self.arguments[source]
+        if not self.front.is_tensor(value):
+            return self.graph.copy_node(node, self.new)
+        name = f"constant_{len(self.constants)}"
+        self.constants[name] = value
+        return self.graph.get_attr(name)
+
+    def operand(self, var: Var):
+        """A result as the operand of an output node."""
+        origin, value = var.origin, var.value
+        if isinstance(origin, IRNode):
+            return self.new[origin]
+        if isinstance(origin, ValueSource) and origin.text in self.arguments:
+            return self.arguments[origin.text]
+        if isinstance(value, (list, tuple)) and var.items is not None:
+            items = [self.operand(x) for x in var.items]
+            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+        if type(value) is dict and var.items is not None:
+            return {k: self.operand(v) for k, (_, v) in var.items.items()}
+        return value
+
+
+def leaves_of(arguments: dict[str, Any]):
+    """(source, value) of all that is in the arguments, in order."""
+    for name, value in arguments.items():
+        yield from leaves_at(name, value)
+
+
+def leaves_at(source: str, value):
+    if isinstance(value, (list, tuple)):
+        for i, x in enumerate(value):
+            yield from leaves_at(f"{source}[{i}]", x)
+    elif isinstance(value, dict):
+        for key, x in value.items():
+            yield from leaves_at(f"{source}[{key!r}]", x)
+    else:
+        yield source, value
+
+
+def module_names(module: Module, arguments: dict[str, Any]) -> dict[str, str]:
+    """The names of `forward`'s parameters by the sources of a module's arguments. What was given by
+    name is put where the signature has it."""
+    given, named = arguments.get("args", ()), arguments.get("kwargs", {})
+    try:
+        parameters = list(inspect.signature(module.forward).parameters)
+    except (TypeError, ValueError):
+        return {}
+    order = [name for name in parameters if name in named]
+    arguments["kwargs"] = {name: named[name] for name in (*order, *named)}
+    names = {f"args[{i}]": name for i, (_, name) in enumerate(zip(given, parameters, strict=False))}
+    return {**names, **{f"kwargs[{name!r}]": name for name in named}}

@@ -1,0 +1,500 @@
+"""The capture of one call: trace, compile, install, go on."""
+
+import dis
+import re
+import sys
+import weakref
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+from glasshouse.base.errors import CaptureError, Explained, OptionError
+from glasshouse.base.interrupts import let_through, release
+from glasshouse.capture.bytecode.instructions import slot_names
+from glasshouse.capture.bytecode.native import native
+from glasshouse.capture.bytecode.tracebacks import users_part
+from glasshouse.capture.emit.break_continuation import BreakContinuation, real, returned
+from glasshouse.capture.emit.replacement import ReplacementEmitter, is_work
+from glasshouse.capture.frames.frame import (
+    CapturedGenerator,
+    CaptureFrame,
+    plain_value,
+)
+from glasshouse.capture.guards.assumptions import Assumptions
+from glasshouse.capture.guards.program import (
+    Guard,
+    GuardCompiler,
+    WeakLink,
+    weakened,
+)
+from glasshouse.capture.sessions.config import config, counters
+from glasshouse.capture.sessions.entries import EntryInfo, EntryRemover, link_to, owner_of
+from glasshouse.capture.sessions.export import ExportedTrace
+from glasshouse.capture.sessions.reproduce import Reproduction
+from glasshouse.capture.trace.tracer import FAULT, HANDED_OVER, INTERRUPTED, CaptureTracer, Raised
+from glasshouse.capture.values.plain import is_instance as isinstance
+from glasshouse.capture.values.var import (
+    Break,
+    CannotRebuild,
+    ValueSource,
+    Var,
+    discarded,
+)
+from glasshouse.compile.planning.plan import no_collection
+from glasshouse.ir import GraphModule, IRNode
+
+UNFINISHED = "a generator that is left unfinished inside with or try"
+
+
+class CaptureSession(BreakContinuation):
+    """One capture."""
+
+    def __init__(self, dispatcher, slots, callback, resumer):
+        self.dispatcher, self.resumer = dispatcher, resumer
+        capture, front = self.capture, self.front = resumer
+        self.slots, self.callback = slots, callback
+        self.fn = dispatcher.fn
+        self.final: dict[int, Any] = {}  # values of Vars behind a break, where they differ
+        self.tracer = CaptureTracer(front, config)
+        self.tracer.hands_over = True
+        self.tracer.on_internal_error = capture.on_internal_error
+        self.tracer.dynamic = capture.varying
+        self.tracer.assumptions = Assumptions(capture.doubts)
+        self.tracer.dispatcher_type = native().Dispatcher
+        self.tracer.all_dynamic = capture.dynamic or config.dynamic
+
+    def run(self):
+        """Capture; what then gives the result of the call."""
+        tracer, front = self.tracer, self.front
+        counters.add("captures")
+        begin_ns = perf_counter_ns()
+        tracer.front_state = front.begin(tracer)
+        try:
+            with no_collection():
+                if not self.begin():
+                    return None
+                outcome = tracer.run()
+            self.capture_ns = perf_counter_ns() - begin_ns
+            if isinstance(outcome, Raised):
+                return self.raised(outcome)
+            if tracer.live:
+                return self.finish(outcome)
+            self.note_given_up()
+            return self.went_on(outcome)
+        except BaseException as error:
+            if isinstance(error, Exception) and not tracer.live:
+                self.note_given_up()
+            self.leave_contexts()
+            raise
+        finally:
+            front.end(tracer)
+            self.close_generators()
+            self.write_reproduction()
+
+    def begin(self) -> bool:
+        """Make the first frame; False, with a warning, where that fails."""
+        try:
+            self.front.ambient(self.tracer)
+            self.tracer.enter(self.fn, self.slots)
+        except Exception as error:
+            self.note_break(self.note_fault(error), "", "")
+            self.hopeful()
+            return False
+        return True
+
+    def note_fault(self, error: Exception) -> str:
+        """Tell of an error inside the capture that no instruction of the user's raised; give the
+        reason for what follows from it."""
+        code = self.fn.__code__
+        self.capture.on_internal_error(error, code.co_filename, code.co_firstlineno)
+        return f"{FAULT}: {error!r}"
+
+    failed = False  # whether the compiler raised
+    redo: Any = None  # brings back what the trace did to tensors, while the graph runs
+
+    def write_reproduction(self) -> None:
+        """Write a script that shows how the compiler fails, once for each function."""
+        names = self.capture.reproductions
+        if self.failed and config.repro_dir and self.fn.__qualname__ not in names:
+            names.add(self.fn.__qualname__)
+            name = re.sub(r"\W+", "_", self.fn.__qualname__).strip("_")
+            made = Reproduction(self.module, self.values, self.capture.compiler, name)
+            made.write(Path(config.repro_dir) / f"{name}.py")
+
+    def close_generators(self) -> None:
+        """Let go of suspended generators: what nobody else holds ends here, and with it what it
+        holds itself, as in Python."""
+        if not self.tracer.frames:
+            for var in self.tracer.handed_over:
+                var.value = None
+        tracked = self.tracer.tracked
+        suspended = {key: var for key, var in tracked.items() if is_suspended(var.value)}
+        held = held_generators(self.tracer.frames, suspended.values())
+        for key in suspended:
+            del tracked[key]
+        waiting = [var for var in suspended.values() if id(var.value) not in held]
+        del suspended
+        for var in waiting:
+            # In the Var, in the argument.
+            if sys.getrefcount(var.value) <= 2:
+                var.value = None
+
+    def leave_contexts(self) -> None:
+        """An error ends the call: no_grad and the like that the trace entered end as well."""
+        if not self.behind and self.tracer.live:
+            for context in reversed(self.tracer.contexts):
+                if context.is_new:
+                    context.value.__exit__(None, None, None)
+
+    behind = False  # whether Python goes on from here
+
+    def went_on(self, outcome):
+        """What gives the result where nothing was kept: it is there, or Python goes on."""
+        if outcome is not HANDED_OVER:
+            return partial(returned, plain_value(outcome))
+        self.to_python()
+        self.finalize()
+        return partial(self.tail, 0, Break("nothing is learnt any more"))
+
+    def note_given_up(self) -> None:
+        """The trace could not be kept."""
+        counters.add("fallbacks")
+        self.note_break(self.tracer.why_stopped, "", "")
+        if self.tracer.why_stopped != INTERRUPTED:
+            self.hopeful()
+
+    def hopeful(self) -> None:
+        """Count traces without an entry; after a few, stop trying."""
+        own = self.dispatcher.__dict__
+        own["tries"] = own.get("tries", 0) + 1
+        if own["tries"] > 8 and not self.dispatcher.entries:
+            own["hopeless"] = True
+
+    def finish(self, outcome):
+        """Install an entry; what gives the result, or goes on behind the break."""
+        try:
+            return self.finish_uninterrupted(outcome)
+        except Exception:
+            raise
+        except BaseException as error:  # a signal, while a compiler ran
+            if not isinstance(outcome, Break):
+                raise
+            self.tracer.stop_learning(INTERRUPTED)
+            self.tracer.unwind(error)
+            return self.went_on(self.tracer.run())
+
+    def finish_uninterrupted(self, outcome):
+        """`finish`, if nothing interrupts it."""
+        tracer, capture = self.tracer, self.capture
+        broke = outcome if isinstance(outcome, Break) else None
+        at = tracer.frames[-1] if broke else None
+        line = tracer.frames[0].line if broke else self.fn.__code__.co_firstlineno
+        if broke is not None:
+            if capture.nopython:
+                raise CaptureError(explained(broke, at))
+            self.note_break(broke.reason, at.where, broke.hint)
+        emitter = ReplacementEmitter(tracer, self.resumer)
+        lost = self.unfinished()
+        try:
+            if lost is None:
+                graph, info = self.new_entry(emitter, outcome, broke, line)
+        except CannotRebuild as failure:
+            lost = failure.what, failure.site
+        if lost is not None:
+            return self.without_entry(outcome, *lost)
+        self.run_graph(emitter, graph)
+        return self.behind_graph(outcome, broke, info)
+
+    def behind_graph(self, outcome, broke, info):
+        """What goes on behind a graph whose results are there."""
+        if broke is None:
+            if self.capture.exporting and info.graph is not None:
+                code = self.fn.__code__
+                count = code.co_argcount + code.co_kwonlyargcount
+                count += bool(code.co_flags & 4) + bool(code.co_flags & 8)
+                arguments = dict(zip(slot_names(code)[:count], self.slots, strict=False))
+                inputs = {
+                    node: (getattr(var.origin, "text", None), value)
+                    for (node, var), value in zip(self.tracer.inputs, self.values, strict=True)
+                }
+                info.exported = ExportedTrace(info, inputs, arguments, outcome)
+            self.finalize(outcome)
+            return partial(returned, self.value(outcome))
+        self.to_python()
+        self.finalize(*broke.args_, *broke.kwargs.values())
+        return partial(self.tail, 0, broke)
+
+    def to_python(self) -> None:
+        """Python goes on: what it calls is seen again."""
+        self.tracer.front.end(self.tracer)
+        native().set_hook(self.callback)
+        self.behind = True
+
+    def raised(self, outcome: Raised):
+        """Install an entry that raises; raise."""
+        error, emitter = outcome.var.value, ReplacementEmitter(self.tracer, self.resumer)
+        if self.unfinished() is None:
+            try:
+                how = "raise again" if outcome.has_frame else "raise"
+                line = getattr(error.__traceback__, "tb_lineno", self.fn.__code__.co_firstlineno)
+                graph, _ = self.new_entry(emitter, outcome.var, None, line, how)
+                self.run_graph(emitter, graph)
+            except CannotRebuild as failure:
+                self.note_break(reason_of(failure.what, "leaves the function"), "", "")
+        self.finalize(outcome.var)
+        error.__traceback__ = users_part(error.__traceback__)
+        self.leave_contexts()
+        return partial(raised_again, error)
+
+    def unfinished(self):
+        """A generator that stands inside a with or try: when it goes, more of it runs."""
+        for var in self.tracer.tracked.values():
+            made = var.value
+            if is_suspended(made) and made.frame.code.acts_at_exit(made.frame.at):
+                return UNFINISHED, made.site
+        return None
+
+    def new_entry(self, emitter: ReplacementEmitter, outcome, broke, line: int, how="return"):
+        """(compiled graph, what is told of the entry), when it is installed.
+
+        Raises: CannotRebuild, with a warning where it is the capture that fails
+        """
+        try:
+            graph, run = self.replacement(emitter, outcome, broke, line, how)
+            at = self.tracer.frames[-1] if broke else None
+            return graph, self.install(run, emitter, broke, at)
+        except CannotRebuild:
+            raise
+        except Exception as error:
+            if self.failed or isinstance(error, Explained):  # the compiler's, or of a setting
+                raise
+            raise CannotRebuild(self.note_fault(error)) from None
+
+    def replacement(self, emitter: ReplacementEmitter, outcome, broke, line: int, how: str):
+        """(compiled graph, replacement) of the trace."""
+        tracer = self.tracer
+        for context in reversed(tracer.contexts):
+            node = tracer.context_nodes[id(context)]
+            tracer.graph.call_method("__exit__", (node, None, None, None))
+        if broke is not None:
+            body = emitter.at_break(broke)
+        else:
+            body = emitter.at_end(how, outcome)
+        emitter.mark_replaced()
+        graph = self.compiled(emitter)
+        uncaptured = partial(self.capture.run_again, *map(weakref.ref, (self.capture, self.fn)))
+        return graph, emitter.function(
+            body, line, self.fn.__code__, len(self.slots), graph, uncaptured
+        )
+
+    def without_entry(self, outcome, what: str, site):
+        """Go on, keeping nothing; what could not be made again is left to Python next time."""
+        tracer = self.tracer
+        if site is not None and what == UNFINISHED:
+            # Who holds it decides when it ends: the whole function is left to Python.
+            site[0].unknown = UNFINISHED
+        elif site is not None:
+            site[0].opaque.add(site[1])
+        self.note_break(reason_of(what, "lives on behind the capture"), "", "")
+        self.hopeful()
+        counters.add("fallbacks")
+        if isinstance(outcome, Var):
+            tracer.make_native()
+            result = real(outcome, {})
+            tracer.stop_learning(what)
+            return partial(returned, result)
+        tracer.stop_learning(what)
+        waiting = any(f.then not in (None, discarded) or f.generator for f in tracer.frames)
+        if outcome.fn is None and not waiting:
+            return partial(self.tail, 0, outcome)
+        if outcome.fn is not None:
+            tracer.in_python(tracer.frames[-1], outcome)
+        return self.went_on(tracer.run())
+
+    def note_break(self, reason: str, where: str, hint: str) -> None:
+        counters.add("breaks")
+        line = (where, reason, hint)
+        if line not in self.capture.breaks:
+            self.capture.breaks.append(line)
+
+    # -- the graph -------------------------------------------------------------------------------
+
+    def compiled(self, emitter: ReplacementEmitter):
+        """What runs the graph; None if it has nothing to run."""
+        tracer = self.tracer
+        work = list(filter(is_work, tracer.graph.nodes))
+        if not work:
+            return None
+        tracer.graph.output(tuple(emitter.outputs))
+        if tracer.sized():
+            for node, _ in tracer.inputs:
+                node.meta["sizes"] = True
+        tracer.graph.on_error = self.capture.on_compiler_error
+        self.module = GraphModule(tracer.members, tracer.graph)
+        counters.add("graphs")
+        counters.add("operations", len(work))
+        if config.print_graphs:
+            print(f"[capture] graph of {self.fn.__qualname__}")
+            tracer.graph.print_tabular()
+        self.values = [var.value for _, var in tracer.inputs]
+        begin_ns = perf_counter_ns()
+        try:
+            with let_through():
+                return self.front.compile(self.capture.compiler, self.module, self.values)
+        except Exception as error:
+            self.failed = True
+            self.capture.on_compiler_error(error, stacklevel=8)
+            return self.module.forward
+        finally:
+            self.compile_ns = perf_counter_ns() - begin_ns
+
+    def install(self, run, emitter: ReplacementEmitter, broke, at) -> EntryInfo:
+        """Put the entry first."""
+        tracer, gone = self.tracer, EntryRemover(self.dispatcher)
+        tracer.keep_apart()
+        guards = [weakened(x, gone) for x in tracer.guards.guards.values()]
+        gone.rely_on(guards)
+        unchanged = tracer.read_classes.guard(gone)
+        if unchanged is not None:
+            place = tracer.guards.source("const", None, unchanged, "classes and functions")
+            guards.append(Guard("call", place, unchanged))
+        read = [*tracer.guards.read, *(x for x in emitter.kept if isinstance(x, ValueSource))]
+        compiler = GuardCompiler(guards, read)
+        info = EntryInfo(
+            self.fn.__qualname__, guards, compiler.about, link_to(owner_of(self.slots))
+        )
+        info.graph, info.source = getattr(self, "module", None), emitter.text
+        if broke is not None:
+            info.reason, info.where = broke.reason, at.where
+        info.capture_ns, info.compile_ns = self.capture_ns, getattr(self, "compile_ns", 0)
+        self.capture.noted.append(weakref.ref(info))
+        if config.print_guards:
+            print(f"[capture] guards of {info.name}", *guards, sep="\n    ")
+        if config.print_bytecode:
+            print_bytecode(self.fn, run)
+        native().set_skip(run.__code__, True)
+        fetch = compiler.registers_of(emitter.fetched)
+        entry = native().Entry(*compiler.program(), run, info, broke is None, fetch)
+        gone.entry = weakref.ref(entry)
+        tracer.assumptions.remove = gone
+        self.dispatcher.entries.insert(0, self.held(entry, gone))
+        if tracer.reads is not None:
+            tracer.reads.audit(entry, self.slots, tracer, emitter.variables)
+        return info
+
+    def held(self, entry, gone):
+        """What goes on the list: the entry; where its graph has tensors, a WeakLink, and one of
+        them keeps it, so that a model that only entries refer to is garbage."""
+        tracer = self.tracer
+        held = [g for g in tracer.guards.guards.values() if g.kind == "is"]
+        held = [g for g in held if tracer.front.is_tensor(g.value)]
+        if not held:
+            return entry
+        first = min(held, key=lambda guard: not tracer.is_passed(guard.source))
+        link = WeakLink(entry, gone)
+        tracer.front.keep(first.value, link, entry)
+        return link
+
+    def run_graph(self, emitter: ReplacementEmitter, graph) -> None:
+        """Have the compiled graph compute what the trace recorded."""
+        tracer, front = self.tracer, self.front
+        if graph is None or front.computes_for_real:
+            return
+        entered = list(tracer.contexts)
+        for context in reversed(entered):
+            context.value.__exit__(None, None, None)
+        front.end(tracer)
+        self.redo = front.rollback(tracer)
+        adopt = partial(self.adopt_results, emitter)
+        try:
+            if hasattr(graph, "run_first"):
+                graph.run_first(self.values, adopt)
+            else:
+                adopt(graph(*self.values))
+        except OptionError:  # a budget that cannot be met: all is as before the call
+            raise
+        except BaseException:
+            if self.redo is not None:
+                self.redo()
+            raise
+        finally:
+            self.redo = None
+            for context in entered:
+                self.reenter(context)
+
+    def adopt_results(self, emitter: ReplacementEmitter, results) -> None:
+        """Have the trace's tensors show the graph's results, and let go of what was there before:
+        from now on the trace cannot be brought back."""
+        tracer, front = self.tracer, self.front
+        for var, result in zip(emitter.output_vars, results, strict=True):
+            owner = tracer.tracked.get(id(var.value))
+            if owner is not None and owner is not var and isinstance(owner.origin, ValueSource):
+                continue  # an operation gave its argument back
+            if not front.adopt(var.value, result):
+                break
+            if isinstance(var.origin, IRNode) and var.origin.target is getattr:
+                owner = var.origin.args[0]
+                front.own_gradient(tracer, owner, var.value, result)
+        self.redo = None
+        tracer.snapshots.clear()
+        for key, var in list(tracer.tracked.items()):
+            source = var.origin
+            if not isinstance(source, ValueSource) or emitter.is_used_behind(source):
+                continue
+            if front.is_tensor(var.value) or source in emitter.holders:
+                del tracer.tracked[key]
+                var.value = None
+
+    def reenter(self, context: Var) -> None:
+        """Enter a context that was left while the graph ran; what leaves it is on some stack."""
+        if isinstance(context.value, self.front.reentered):
+            context.value.__enter__()
+            return
+        cls, args, kwargs = context.origin.parts
+        words = {k: v.value for k, v in kwargs.items()}
+        context.value = cls.value(*(x.value for x in args), **words)
+        context.value.__enter__()
+        for frame in self.tracer.frames:
+            for var in (*frame.stack, *frame.saved):
+                if var.is_made("method") and var.origin.parts[0] is context:
+                    var.value = context.value.__exit__
+
+
+def reason_of(what: str, happens: str) -> str:
+    """Why there is no entry: something cannot be made again, or the capture itself failed."""
+    return what if what.startswith(FAULT) else f"{what} {happens}"
+
+
+def is_suspended(value) -> bool:
+    """Whether a value is a generator of the interpreter's that stands at a `yield`."""
+    return type(value) is CapturedGenerator and value.is_open
+
+
+def held_generators(frames: Iterable[CaptureFrame], generators: Iterable[Var]) -> set[int]:
+    """The ids of the generators that frames hold: those that go on, and those of generators that
+    may go on."""
+    holders = [*frames, *(var.value.frame for var in generators)]
+    held = [var.value for f in holders for var in (*f.locals, *f.stack) if var is not None]
+    return {id(value) for value in held if isinstance(value, CapturedGenerator)}
+
+
+def explained(broke: Break, at: CaptureFrame) -> str:
+    """The message for a break where none is allowed."""
+    hint = broke.hint or "Take it out of the function, or leave nopython off."
+    what = f"expected one graph (nopython=True); got a break: {broke.reason}"
+    return f"optimize: {at.where}: {what}. {hint}"
+
+
+def print_bytecode(fn, run) -> None:
+    """Print the original and the modified bytecode."""
+    for title, code in (("original", fn.__code__), ("modified", run.__code__)):
+        print(f"[capture] {title} bytecode of {fn.__qualname__}")
+        dis.dis(code)
+
+
+def raised_again(error: BaseException):
+    """What raises the exception as it is, when signals wait no more."""
+    release()
+    return partial(native().raise_again, error)

@@ -1,0 +1,492 @@
+"""Front ends: what counts as a tensor, how calls on it become nodes, and what is guarded of it.
+
+The interpreter, the guards and the code that is generated know tensors only through this interface;
+`FrontEnd` does what is common to all, and is enough for values that are never written to in place.
+"""
+
+import operator
+import types
+from collections.abc import Callable
+from typing import Any
+
+from glasshouse.base.errors import HiddenValueError
+from glasshouse.capture.rules.operators import IN_PLACE
+from glasshouse.capture.values.held_values import HeldValues
+from glasshouse.capture.values.plain import ARRAY_SCALARS, FUNCTIONS, MISSING, SCALARS
+from glasshouse.capture.values.plain import is_instance as isinstance
+from glasshouse.capture.values.var import (
+    Break,
+    Recipe,
+    SymbolicNumber,
+    UserError,
+    ValueSource,
+    Var,
+    constant,
+)
+from glasshouse.ir.node import IRNode
+
+VARYING = {
+    getattr(operator, f"{i}{name}") for name in ("add", "sub", "mul", "truediv") for i in ("", "i")
+}
+
+WRITING = set("setitem delitem setattr backward held_gradients rebind __enter__ __exit__".split())
+
+
+class FrontEnd(HeldValues):
+    """One kind of tensor."""
+
+    name = "none"
+    in_place: frozenset = frozenset()  # functions that write to their first argument
+    reentered: tuple[type, ...] = ()  # contexts of which one object can be entered again
+    left_to_python: tuple[str, ...] = ()  # modules whose functions are never looked into
+    looked_into: frozenset[str] = frozenset()  # of these, those that are
+    yields = False  # whether another library's front end captures the calls that it claims
+    computes_for_real = False  # whether a trace's results are those of the call
+
+    def claims(self, fn, slots) -> bool:
+        """Whether a call of fn with these arguments is one on the library's tensors."""
+        return False
+
+    def is_module(self, value) -> bool:
+        """Whether a value is a module of a neural network, captured as an object of its own."""
+        return False
+
+    def looks_into(self, tracer, module: str, args, kwargs) -> bool:
+        """Whether a function of a module among `left_to_python` is looked into even so."""
+        return module in self.looked_into
+
+    def why_left(self, fn, module: str) -> str:
+        """Why a function of a module among `left_to_python` is not looked into."""
+        return f"{fn.__qualname__} runs as it is"
+
+    def named_compiler(self, name: str):
+        """The compiler that the library has under a name; None where it has none."""
+        return
+
+    def compiler_names(self) -> list[str]:
+        """The names of the compilers that the library has."""
+        return []
+
+    def compile(self, compiler, module, example_inputs):
+        """What runs a graph: the compiler's callable."""
+        return compiler(module, example_inputs)
+
+    # -- what a front end says of its tensors ----------------------------------------------------
+
+    def is_tensor(self, value) -> bool:
+        """Whether a value is a tensor."""
+        raise NotImplementedError
+
+    def is_operation(self, fn) -> bool:
+        """Whether a function is a node of the graph."""
+        raise NotImplementedError
+
+    def guard(self, tracer, var: Var) -> None:
+        """Guard what an operation may rely on: dtype, shape, and so on."""
+        raise NotImplementedError
+
+    def metadata(self, tracer, var: Var, name: str) -> Var | None:
+        """An attribute that the guards fix; None if it is not one of those."""
+        return None
+
+    def run(self, fn, args, kwargs):
+        """Compute while tracing.
+
+        Raises: HiddenValueError if a tensor's value was asked for.
+        """
+        return fn(*args, **kwargs)
+
+    def state_of(self, value) -> Any:
+        """What `restore` needs to undo later writing."""
+
+    def restore(self, value, state) -> None:
+        """Bring a tensor back to what it was before the trace."""
+
+    def adopt(self, value, result) -> bool:
+        """Make the trace's tensor show what the graph computed; False if that cannot be."""
+        return False
+
+    def own_gradient(self, tracer, owner: IRNode, value, result) -> None:
+        """Have the tensor of a node keep the trace's object for what the graph put there."""
+
+    def is_owned(self, value) -> bool:
+        """Whether the graph's module has a tensor, as it has its parameters; others are inputs."""
+        return False
+
+    def keep(self, value, link, entry) -> None:
+        """Have a tensor that the graph owns keep an entry alive for as long as there is a link."""
+        raise NotImplementedError
+
+    def is_constant(self, value) -> bool:
+        """Whether a value of another kind may be a constant of the graph, guarded by identity."""
+        return False
+
+    def is_key(self, value) -> bool:
+        """Whether a value whose class compares in Python may be a key of a dict even so: no other
+        is equal to it."""
+        return self.is_constant(value)
+
+    def varies(self, source: ValueSource) -> bool:
+        """Whether a number at a source is expected to differ from call to call."""
+        return False
+
+    def size_varies(self, tracer, var: Var) -> bool:
+        """Whether an input of the graph may have another size in a later call."""
+        return False
+
+    def as_tensor(self, number):
+        """One of NumPy's numbers as a tensor, if operators take it for one; else None."""
+        return
+
+    def check_numbers(self, tracer, args: list[Var]) -> None:
+        """Guard what an operation relies on of the numbers that vary among its arguments."""
+
+    def is_stale(self, tracer, var: Var) -> bool:
+        """Whether what is read here was changed by a call that Python does again."""
+        return False
+
+    def ambient(self, tracer) -> None:
+        """Guard what the library keeps beside the arguments: modes and so on."""
+
+    def is_ambient(self, value) -> bool:
+        """Whether an object is what `ambient` guards."""
+        return False
+
+    def begin(self, tracer) -> Any:
+        """Return what the front end notes of a trace that begins: the tracer's `front_state`."""
+
+    def rollback(self, tracer) -> Callable[[], None]:
+        """Undo what the trace did to the library's own state; what does it again."""
+        return lambda: None
+
+    def keeper(self, tracer, wrote: bool) -> Callable[[list], Callable[[], None]] | None:
+        """keep(tensors), called before the graph runs, gives what brings back what was then: those
+        tensors if the graph `wrote` to any, and what else it changes; None if there is nothing."""
+        return None
+
+    def leaver(self, tracer) -> Callable[[], None] | None:
+        """What is called where the graph raises and that leaves the function; None for nothing."""
+        return None
+
+    def member(self, tracer, obj: Var, name: str) -> Var | None:
+        """An attribute that an object of the library finds in its own way."""
+        return None
+
+    def is_called(self, tracer, value) -> bool:
+        """Whether the graph calls an object, and so reads it when it runs."""
+        return False
+
+    def sets_plainly(self, tracer, obj: Var, name: str, var) -> bool:
+        """Whether an object's own __setattr__ would do what object's does."""
+        return False
+
+    def call(self, tracer, fn: Var, args, kwargs, then) -> bool:
+        """Handle a call; False leaves it to the interpreter."""
+        f = fn.value
+        if fn.is_made("method") and self.is_tensor(fn.origin.parts[0].value):
+            this, name = fn.origin.parts
+            tracer.deliver(then, self.apply(tracer, "call_method", name, f, [this, *args], kwargs))
+            return True
+        allowed = id(f) in tracer.config.allowed
+        if not allowed and (id(f) in tracer.config.disallowed or not self.is_operation(f)):
+            return False
+        if isinstance(fn.origin, ValueSource):
+            tracer.guards.add("is", fn.origin, f)
+        tracer.deliver(then, self.apply(tracer, "call_function", f, f, args, kwargs))
+        return True
+
+    def leave(self, frame) -> None:
+        """An inlined frame ended."""
+
+    def stop(self, tracer) -> None:
+        """The trace is given up; the values that it has become ordinary ones."""
+
+    # -- nodes -----------------------------------------------------------------------------------
+
+    def lift(self, tracer, var: Var) -> IRNode:
+        """The node of a tensor or of a number that varies."""
+        if isinstance(var.origin, IRNode):
+            return var.origin
+        lifted = tracer.lifted.get(id(var))
+        if lifted is not None:
+            return lifted[0]
+        is_tensor = self.is_tensor(var.value)
+        owned = is_tensor and self.is_owned(var.value) and not tracer.is_made_anew(var.origin)
+        if owned or var.origin is None:
+            node = self.lift_owned(tracer, var)
+            if not owned:
+                return node
+        else:
+            text = var.origin.text if isinstance(var.origin, ValueSource) else "constant"
+            node = tracer.graph.placeholder(text.replace("__dict__", ""))
+            tracer.inputs.append((node, var))
+            node.meta["varies"] = not is_tensor or self.size_varies(tracer, var)
+            if not is_tensor:
+                node.meta["number"] = True
+                tracer.typed(var)
+        tracer.lifted[id(var)] = node, var
+        if is_tensor:
+            self.guard(tracer, var)
+            tracer.snapshots.setdefault(id(var.value), (var.value, self.state_of(var.value)))
+        return node
+
+    def lift_scalar(self, tracer, var: Var, made) -> IRNode:
+        """The node of one of NumPy's numbers, which the graph takes as a tensor, so that its value
+        is free."""
+        lifted = tracer.lifted.get(id(var))
+        if lifted is not None:
+            return lifted[0]
+        tracer.typed(var)
+        text = var.origin.text if isinstance(var.origin, ValueSource) else "number"
+        node = tracer.graph.placeholder(text.replace("__dict__", ""))
+        node.meta["varies"] = False
+        tracer.inputs.append((node, Var(made, SymbolicNumber(self.as_tensor, (var,)))))
+        tracer.lifted[id(var)] = node, var
+        return node
+
+    def lift_owned(self, tracer, var: Var) -> IRNode:
+        """A tensor as an attribute of the graph's module."""
+        text = var.origin.text if isinstance(var.origin, ValueSource) else "constant"
+        if isinstance(var.origin, ValueSource):
+            tracer.guards.add("is", var.origin, var.value)
+        node = tracer.graph.get_attr(self.own(tracer, text, var.value))
+        tracer.lifted[id(var)] = node, var
+        return node
+
+    def own(self, tracer, text: str, value) -> str:
+        """Have the graph's module own something; its name there."""
+        for name, member in tracer.members.items():
+            if member is value:
+                return name
+        for part in ("__dict__", "_parameters", "_buffers", "_modules"):
+            text = text.replace(part, "")
+        stem = "_".join("".join(c if c.isalnum() else " " for c in text).split()) or "value"
+        stem = stem if not stem[0].isdigit() else f"_{stem}"
+        name, count = stem, 0
+        while name in tracer.members or name in ("run", "code", "graph", "training", "forward"):
+            count += 1
+            name = f"{stem}_{count}"
+        tracer.members[name] = value
+        return name
+
+    def operand(self, tracer, var: Var, numbers: bool = False):
+        """A Var as an operand of a node."""
+        value = var.value
+        if self.is_tensor(value):
+            return self.lift(tracer, var)
+        if isinstance(var.origin, IRNode):
+            return var.origin
+        if type(value) in ARRAY_SCALARS and tracer.varies(var):
+            made = self.as_tensor(value) if numbers else None
+            return tracer.concretize(var) if made is None else self.lift_scalar(tracer, var, made)
+        if tracer.varies(var):
+            if numbers or type(value) is int:
+                return self.lift(tracer, var)
+            return tracer.concretize(var)
+        if type(value) in (list, tuple):
+            return type(value)(self.operand(tracer, x) for x in tracer.sequence(var))
+        if isinstance(value, tuple) and tracer.sequence(var) is not None:
+            items = [self.operand(tracer, x) for x in tracer.sequence(var)]
+            return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+        if type(value) is dict:
+            return {tracer.concretize(k): self.operand(tracer, v) for k, v in tracer.entries(var)}
+        if isinstance(value, slice) and isinstance(var.origin, Recipe):
+            return slice(*(self.operand(tracer, x) for x in var.origin.parts[1]))
+        if var.origin is None or tracer.foldable(var) or self.is_constant(value):
+            return tracer.concretize(var)
+        raise Break(f"a {type(value).__name__} is given to an operation", None)
+
+    def apply(
+        self, tracer, op: str, target, fn, args: list[Var], kwargs: dict, *, numbers: bool = False
+    ) -> Var:
+        """A node for a call, computed while tracing."""
+        call = Var(fn) if op != "call_method" else Var(getattr(type(args[0].value), target))
+        for x in (*args, *kwargs.values()):
+            given = isinstance(x.value, types.FunctionType) and not self.is_operation(x.value)
+            if given and id(fn) not in tracer.config.allowed:
+                reason = f"{getattr(fn, '__name__', fn)} is given a function"
+                raise Break(reason, call, args, kwargs)
+        shared = tracer.shared and args and id(args[0].value) in tracer.shared
+        if shared and self.writes(target, args):
+            tracer.stop_learning("a tensor that is another one's only for some sizes is written to")
+            given = args[1:] if op == "call_method" else args
+            return tracer.real_call(Var(fn), given, kwargs)
+        self.before(tracer, target, args)
+        depth = len(tracer.graph.nodes)
+        operands = tuple(self.operand(tracer, x, numbers) for x in args)
+        named = {k: self.operand(tracer, v, numbers) for k, v in kwargs.items()}
+        node = tracer.graph.create_node(op, target, operands, named)
+        node.meta["line"] = tracer.frames[-1].where
+        node.meta["user"] = tracer.user_line()
+        node.meta["handled"] = any(
+            not f.trusted and f.code.handler_at(f.at) is not None for f in tracer.frames
+        )
+        self.annotate(node)
+        node.meta["varies"] = self.depends_on_varying(node, fn)
+        node.meta["rank_varies"] = node.meta["varies"] and self.rank_varies(node)
+        if node.meta["varies"] and any(f.code.catches_at(f.at) for f in tracer.frames):
+            tracer.fix_inputs(node)  # with others it may raise, which the graph cannot catch
+        values = [x.value for x in args]
+        words = {k: v.value for k, v in kwargs.items()}
+        try:
+            result = tracer.while_handling(
+                self.run, fn, values[1:] if op == "call_method" else values, words
+            )
+        except HiddenValueError:
+            self.undo(tracer, depth)
+            shown = call if op != "call_module" else Var(fn)
+            name = target if isinstance(target, str) else getattr(target, "__name__", "a call")
+            raise Break(
+                f"{name}() needs a tensor's value",
+                shown,
+                args,
+                kwargs,
+                "read values behind the captured function, or accept the break",
+            ) from None
+        except Exception as error:
+            tracer.fix_inputs(node)  # with others it may not raise
+            self.undo(tracer, depth)
+            raise UserError(error) from None
+        self.check_numbers(tracer, args)
+        if node.meta["varies"] and self.count_varies(node, fn, result):
+            tracer.fix_inputs(node)
+        return self.wrap(tracer, node, result, args, target)
+
+    def depends_on_varying(self, node: IRNode, fn) -> bool:
+        """Whether sizes (or a number) that a node gives depend on what varies from call to call:
+        the one rule by which provenance passes from the operands of an operation to its results.
+        A number added to a tensor and the like has no part in its size."""
+        inputs = node.all_input_nodes
+        if fn in VARYING:
+            inputs = [x for x in inputs if not is_number(x)] or inputs
+        return any(x.meta.get("varies") for x in inputs)
+
+    def rank_varies(self, node: IRNode) -> bool:
+        """Whether the number of axes that an operation leaves depends on sizes that vary."""
+        return any(x.meta.get("rank_varies") for x in node.all_input_nodes)
+
+    def count_varies(self, node: IRNode, fn, result) -> bool:
+        """Whether an operation may give another number of results for other sizes or numbers."""
+        return isinstance(result, (tuple, list)) and any(map(self.holds_tensor, result))
+
+    def undo(self, tracer, depth: int) -> None:
+        """Take out the node of a call that did not happen."""
+        for node in reversed(tracer.graph.nodes[depth:]):
+            if node.op not in ("placeholder", "get_attr") and not node.users:
+                tracer.graph.erase_node(node)
+
+    def before(self, tracer, target, args) -> None:
+        """An operation is about to run."""
+
+    def writes(self, target, args) -> bool:
+        """Whether an operation is there for what it writes."""
+        name = target if isinstance(target, str) else getattr(target, "__name__", "")
+        return self.writes_to_first(target) or name in WRITING
+
+    def writes_to_first(self, target) -> bool:
+        """Whether an operation writes to its first argument."""
+        return target in IN_PLACE or target in self.in_place or is_in_place(target)
+
+    def wrap(self, tracer, node: IRNode, result, args, target) -> Var:
+        """The result of a node as a Var."""
+        if self.is_tensor(result):
+            tracked = next((x for x in args if x.value is result), tracer.tracked.get(id(result)))
+            if tracked is not None and (not node.meta["varies"] or self.writes(target, args)):
+                return tracked
+            self.describe(node, result)
+            if tracked is not None:  # with other sizes or numbers it gives something new
+                tracer.shared.add(id(result))
+                return Var(result, node)
+            return tracer.track(Var(result, node))
+        if isinstance(result, (tuple, list)) and any(self.holds_tensor(x) for x in result):
+            parts = []
+            for i, part in enumerate(result):
+                item = tracer.graph.call_function(operator.getitem, (node, i))
+                item.meta.update(node.meta)
+                parts.append(self.wrap(tracer, item, part, [], None))
+            if isinstance(result, tuple):
+                if type(result) is not tuple:
+                    return tracer.new_tuple(parts, type(result))
+                return tracer.track(Var(result, Recipe("tuple"), parts))
+            return tracer.track(Var(result, Recipe("list"), parts))
+        if isinstance(result, dict) and any(self.holds_tensor(x) for x in result.values()):
+            raise Break("an operation gave a dict of tensors", None)
+        if node.meta["varies"] and type(result) in (int, float):
+            node.meta["scalar"] = True
+            return Var(result, node)
+        if node.meta["varies"] and not self.is_same_always(result):
+            tracer.fix_inputs(node)
+        if not self.writes(target, args) and result is not None and not node.users:
+            tracer.graph.erase_node(node)
+        if isinstance(result, (*SCALARS, tuple, list, *FUNCTIONS)) or self.is_constant(result):
+            return constant(result)
+        return tracer.track(Var(result, node))
+
+    def is_same_always(self, value) -> bool:
+        """Whether a result depends on no size or number: None, a dtype."""
+        return value is None
+
+    def holds_tensor(self, value) -> bool:
+        inside = value if isinstance(value, (tuple, list)) else ()
+        return self.is_tensor(value) or any(map(self.holds_tensor, inside))
+
+    def annotate(self, node: IRNode) -> None:
+        """Note where in a model a call is."""
+
+    def describe(self, node: IRNode, value) -> None:
+        """Note what is known of a node's value."""
+
+    # -- attributes and operators ----------------------------------------------------------------
+
+    def attribute(self, tracer, var: Var, name: str) -> Var:
+        """tensor.name."""
+        if isinstance(var.origin, ValueSource):
+            self.guard(tracer, var)
+        fact = self.metadata(tracer, var, name)
+        if fact is not None:
+            return fact
+        if tracer.look_up(type(var.value), name) is MISSING:
+            tracer.rely_on_data(var, name, MISSING)
+            if isinstance(var.origin, ValueSource):
+                tracer.guards.add("absent", tracer.guards.source("dict", var.origin), name)
+        value = tracer.do(getattr, var.value, name)
+        if callable(value) and not self.is_tensor(value):
+            if getattr(value, "__self__", None) is var.value:
+                return Var(value, Recipe("method", var, name))
+            return Var(value)
+        return self.apply(tracer, "call_function", getattr, getattr, [var, Var(name)], {})
+
+    def set_attribute(self, tracer, var: Var, name: str, value: Var | None) -> None:
+        """tensor.name = value; None deletes it."""
+        if value is None:
+            raise Break(
+                f"attribute {name!r} of a tensor is deleted", Var(delattr), [var, Var(name)]
+            )
+        raise Break(f"attribute {name!r} of a tensor is set", Var(setattr), [var, Var(name), value])
+
+    def operate(self, tracer, fn, args: list[Var]) -> Var:
+        """An operator on tensors."""
+        return self.apply(tracer, "call_function", fn, fn, args, {}, numbers=fn in VARYING)
+
+    def unbind(self, tracer, var: Var) -> list[Var]:
+        """The tensors along the first axis."""
+        count = tracer.concretize(self.length(tracer, var))
+        return [self.operate(tracer, operator.getitem, [var, Var(i)]) for i in range(count)]
+
+    def length(self, tracer, var: Var) -> Var:
+        """len(tensor)."""
+        if isinstance(var.origin, ValueSource):
+            self.guard(tracer, var)
+        return Var(tracer.do(len, var.value))
+
+
+def is_in_place(target) -> bool:
+    """Whether a function or method writes to its operand, by its name: add_, not operator.and_."""
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    plain = getattr(target, "__module__", None) == "_operator"
+    return name.endswith("_") and not name.endswith("__") and not plain
+
+
+def is_number(node: IRNode) -> bool:
+    """Whether a node is a Python number: one of the inputs that varies, or a size."""
+    return bool(node.meta.get("number") or node.meta.get("scalar"))

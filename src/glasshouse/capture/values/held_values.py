@@ -1,0 +1,43 @@
+"""What a trace asks a front end about the values in its tensors: truths, checks, numbers."""
+
+from collections.abc import Callable
+
+from glasshouse.capture.values.var import Var
+
+
+class HeldValues:
+    """A front end that knows nothing of them: what needs one breaks the graph."""
+
+    def truth(self, tracer, var: Var) -> bool | None:
+        """bool() of a tensor where that is the same in each call; else None."""
+        return tracer.do(bool, var.value) if self.is_settled(tracer, var) else None
+
+    def checked(self, tracer, var: Var, is_error: Callable[[bool], bool]) -> bool | None:
+        """bool() of a tensor where the other truth is an error: the graph raises if a later call
+        has that, and Python then runs the function. None where the graph cannot."""
+        return None
+
+    def truth_where_finite(self, tracer, var: Var) -> bool | None:
+        """What a truth is where numbers are finite, if it says of them no more than whether they
+        are, or are numbers; else None."""
+        return None
+
+    def is_hidden(self, var: Var) -> bool:
+        """Whether a value is a number that a tensor holds, which only a run knows."""
+        return False
+
+    def number_of(self, tracer, fn, var: Var) -> Var | None:
+        """int() or float() of a tensor, or of a number that one holds; None of anything else."""
+        return None
+
+    def of_held_numbers(self, tracer, fn, args: list[Var]) -> Var | None:
+        """What a function gives of numbers that tensors hold; None where there are none."""
+        return None
+
+    def is_failed_check(self, error: Exception) -> bool:
+        """Whether a graph raised this because something was otherwise than `checked` said."""
+        return False
+
+    def is_settled(self, tracer, var: Var) -> bool:
+        """Whether a tensor has the same values in each call."""
+        return False

@@ -1,0 +1,413 @@
+"""Builtins that call back into Python, written in Python so that the interpreter sees inside."""
+
+import functools
+import itertools
+import sys
+
+MISSING = object()
+EMPTY = "iterable argument is empty" if sys.version_info >= (3, 12) else "arg is an empty sequence"
+
+
+def sum_of(iterable, /, start=0):
+    for kind, empty in ((str, "''"), (bytes, "b''"), (bytearray, "b''")):
+        if isinstance(start, kind):
+            text = {str: "strings", bytes: "bytes", bytearray: "bytearray"}[kind]
+            raise TypeError(f"sum() can't sum {text} [use {empty}.join(seq) instead]")
+    for x in iterable:
+        start = start + x
+    return start
+
+
+def any_of(iterable, /):
+    for x in iterable:
+        if x:
+            return True
+    return False
+
+
+def all_of(iterable, /):
+    for x in iterable:
+        if not x:
+            return False
+    return True
+
+
+def map_of(fn, *iterables):
+    for xs in zip(*iterables):
+        yield fn(*xs)
+
+
+def filter_of(fn, iterable, /):
+    for x in iterable:
+        if x if fn is None else fn(x):
+            yield x
+
+
+def enumerate_of(iterable, start=0):
+    number = start
+    for x in iterable:
+        yield number, x
+        number += 1
+
+
+def zip_of(*iterables, strict=False):
+    iterators = [iter(x) for x in iterables]
+    while iterators:
+        row = []
+        for number, it in enumerate(iterators):
+            x = next(it, MISSING)
+            if x is MISSING:
+                if strict and number:
+                    raise ValueError(unequal(number, "shorter"))
+                if strict:
+                    for later in range(1, len(iterators)):
+                        if next(iterators[later], MISSING) is not MISSING:
+                            raise ValueError(unequal(later, "longer"))
+                return
+            row.append(x)
+        yield tuple(row)
+
+
+def unequal(number, how):
+    others = f"s 1-{number}" if number > 1 else " 1"
+    return f"zip() argument {number + 1} is {how} than argument{others}"
+
+
+def best(keep_new, args, key, default, name):
+    if not args:
+        raise TypeError(f"{name} expected at least 1 argument, got 0")
+    if len(args) > 1 and default is not MISSING:
+        text = f"Cannot specify a default for {name}() with multiple positional arguments"
+        raise TypeError(text)
+    items = args[0] if len(args) == 1 else args
+    best_item = best_key = MISSING
+    for x in items:
+        x_key = x if key is None else key(x)
+        if best_item is MISSING or keep_new(x_key, best_key):
+            best_item, best_key = x, x_key
+    if best_item is MISSING:
+        if default is MISSING:
+            raise ValueError(f"{name}() {EMPTY}")
+        return default
+    return best_item
+
+
+def min_of(*args, key=None, default=MISSING):
+    return best(lambda new, old: new < old, args, key, default, "min")
+
+
+def max_of(*args, key=None, default=MISSING):
+    return best(lambda new, old: new > old, args, key, default, "max")
+
+
+def sorted_of(iterable, /, *, key=None, reverse=False):
+    items = list(iterable)
+    check_reverse(reverse)
+    keys = [(x if key is None else key(x)) for x in items]
+    return [items[i] for i in order_of(keys, bool(reverse))]
+
+
+def check_reverse(reverse):  # has a rule of its own: the real one says what is wrong
+    sorted((), reverse=reverse)
+
+
+def order_of(keys, reverse):  # has a rule of its own: the keys have to be known
+    return sorted(range(len(keys)), key=keys.__getitem__, reverse=reverse)
+
+
+def reduce_of(fn, iterable, initial=MISSING, /):
+    it = iter(iterable)
+    value = next(it, MISSING) if initial is MISSING else initial
+    if value is MISSING:
+        raise TypeError("reduce() of empty iterable with no initial value")
+    for x in it:
+        value = fn(value, x)
+    return value
+
+
+def chain_of(*iterables):
+    return chained(iterables)
+
+
+def islice_of(iterable, *args):
+    check_islice(*args)
+    parts = slice(*args)
+    return islice_items(iter(iterable), parts.start or 0, parts.stop, parts.step or 1)
+
+
+def check_islice(*args):  # has a rule of its own: the real one says what is wrong
+    itertools.islice((), *args)
+
+
+def islice_items(iterator, wanted, end, step):
+    taken = 0
+    while True:
+        while taken < wanted:
+            if next(iterator, MISSING) is MISSING:
+                return
+            taken += 1
+        if end is not None and taken >= end:
+            return
+        x = next(iterator, MISSING)
+        if x is MISSING:
+            return
+        taken += 1
+        wanted = wanted + step if end is None else min(wanted + step, end)
+        yield x
+
+
+def repeat_of(object, times=None):
+    while times is None or times > 0:
+        yield object
+        if times is not None:
+            times -= 1
+
+
+def count_from(start=0, step=1):
+    while True:
+        yield start
+        start += step
+
+
+def accumulate_of(iterable, fn=None, *, initial=None):
+    total = initial
+    if initial is not None:
+        yield total
+    first = initial is None
+    for x in iterable:
+        total = x if first else (total + x if fn is None else fn(total, x))
+        first = False
+        yield total
+
+
+def starmap_of(fn, iterable, /):
+    for x in iterable:
+        yield fn(*x)
+
+
+def product_of(*iterables, repeat=1):
+    pools = [tuple(x) for x in iterables] * repeat
+    rows = [()]
+    for pool in pools:
+        rows = [(*x, y) for x in rows for y in pool]
+    yield from rows
+
+
+def takewhile_of(fn, iterable, /):
+    for x in iterable:
+        if not fn(x):
+            return
+        yield x
+
+
+def dropwhile_of(fn, iterable, /):
+    dropping = True
+    for x in iterable:
+        if dropping and fn(x):
+            continue
+        dropping = False
+        yield x
+
+
+def filterfalse_of(fn, iterable, /):
+    for x in iterable:
+        if not (x if fn is None else fn(x)):
+            yield x
+
+
+def cycle_of(iterable, /):
+    kept, repeats = [], False
+    for x in iterable:
+        yield x
+        kept.append(x)
+    repeats = True  # noqa: F841 (what is left as a native iterator is told by it)
+    while kept:
+        for x in kept:
+            yield x
+
+
+def pairwise_of(iterable, /):
+    before = MISSING
+    for x in iterable:
+        if before is not MISSING:
+            yield before, x
+        before = x
+
+
+def zip_longest_of(*iterables, fillvalue=None):
+    iterators = [iter(x) for x in iterables]
+    while True:
+        row, left = [], 0
+        for it in iterators:
+            x = next(it, MISSING)
+            left += x is not MISSING
+            row.append(fillvalue if x is MISSING else x)
+        if not left:
+            return
+        yield tuple(row)
+
+
+def groupby_of(iterable, key=None):
+    iterator, at = iter(iterable), {"group": None}
+
+    def advance():
+        x = at["item"] = next(iterator, MISSING)
+        if x is not MISSING:
+            at["key"] = x if key is None else key(x)
+
+    def items(own):
+        while at["group"] is own and at["item"] is not MISSING and at["key"] == own[0]:
+            x = at["item"]
+            advance()
+            yield x
+
+    advance()
+    while at["item"] is not MISSING:
+        own = at["group"] = [at["key"]]
+        yield own[0], items(own)
+        while at["item"] is not MISSING and at["key"] == own[0]:
+            advance()
+
+
+def compress_of(data, selectors):
+    for x, keep in zip(data, selectors):
+        if keep:
+            yield x
+
+
+def equal_items(a, b):
+    if len(a) != len(b):
+        return False
+    number = 0
+    while number < len(a) and number < len(b):
+        x, y = a[number], b[number]
+        if x is not y and not x == y:
+            break
+        number += 1
+    return len(a) == len(b) and number >= len(a)  # which a comparison may have changed
+
+
+def unequal_items(a, b):
+    return not equal_items(a, b)
+
+
+def total_of(*numbers):
+    return sum(numbers[1:], numbers[0])
+
+
+def chained(iterables):
+    for iterable in iterables:
+        yield from iterable
+
+
+def contains_in(iterator, element):
+    for x in iterator:
+        if x is element or x == element:
+            return True
+    return False
+
+
+def list_of(iterable=(), /):
+    return [*iterable]
+
+
+def items_of(iterable=(), /):
+    return [x for x in iterable]  # noqa: C416 (a display would ask for the length first)
+
+
+def iterate(obj):
+    number = 0
+    while True:
+        try:
+            x = obj[number]
+        except (IndexError, StopIteration):
+            return
+        yield x
+        number += 1
+
+
+def reversed_of(obj):
+    number = len(obj)
+    while number:
+        number -= 1
+        try:
+            x = obj[number]
+        except (IndexError, StopIteration):
+            return
+        yield x
+
+
+def call_until(fn, sentinel):
+    while True:
+        x = fn()
+        if x == sentinel:
+            return
+        yield x
+
+
+def update_wrapper_of(
+    wrapper, wrapped, assigned=functools.WRAPPER_ASSIGNMENTS, updated=functools.WRAPPER_UPDATES
+):
+    for name in assigned:
+        value = getattr(wrapped, name, MISSING)
+        if value is not MISSING:
+            setattr(wrapper, name, value)
+    for name in updated:
+        if name == "__dict__" and not isinstance(wrapped, type):  # whose names functions have
+            for key, value in getattr(wrapped, name, {}).items():
+                setattr(wrapper, key, value)
+        else:
+            getattr(wrapper, name).update(getattr(wrapped, name, {}))
+    wrapper.__wrapped__ = wrapped
+    return wrapper
+
+
+def get_items(obj, keys):
+    return obj[keys[0]] if len(keys) == 1 else tuple([obj[key] for key in keys])
+
+
+def get_attributes(obj, names):
+    values = []
+    for name in names:
+        x = obj
+        for part in name.split("."):
+            x = getattr(x, part)
+        values.append(x)
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def call_named(obj, name, args, kwargs):
+    return getattr(obj, name)(*args, **kwargs)
+
+
+POLYFILLS = {
+    enumerate: enumerate_of,
+    zip: zip_of,
+    functools.update_wrapper: update_wrapper_of,
+    sum: sum_of,
+    any: any_of,
+    all: all_of,
+    map: map_of,
+    filter: filter_of,
+    min: min_of,
+    max: max_of,
+    sorted: sorted_of,
+    functools.reduce: reduce_of,
+    itertools.chain: chain_of,
+    itertools.islice: islice_of,
+    itertools.repeat: repeat_of,
+    itertools.count: count_from,
+    itertools.accumulate: accumulate_of,
+    itertools.starmap: starmap_of,
+    itertools.product: product_of,
+    itertools.takewhile: takewhile_of,
+    itertools.dropwhile: dropwhile_of,
+    itertools.cycle: cycle_of,
+    itertools.filterfalse: filterfalse_of,
+    itertools.pairwise: pairwise_of,
+    itertools.zip_longest: zip_longest_of,
+    itertools.groupby: groupby_of,
+    itertools.compress: compress_of,
+    itertools.chain.from_iterable: chained,
+}
+NATIVES = {polyfill: f for f, polyfill in POLYFILLS.items()} | {reversed_of: reversed}

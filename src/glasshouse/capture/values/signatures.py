@@ -1,0 +1,51 @@
+"""Signatures of functions, and the read-only mapping that has their parameters."""
+
+import inspect
+import types
+
+from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var, constant
+
+REPLACED = {"__wrapped__", "__signature__"}  # attributes by which a function tells of another one
+
+
+def on_signature(t, fn, args, kwargs, then):
+    """inspect.signature of a plain function, or of a method that is one: a constant as long as its
+    code and defaults stay."""
+    given = function_of(args[0]) if len(args) == 1 and not kwargs else None
+    f = None if given is None else given.value
+    plain = type(f) is types.FunctionType and not given.is_new
+    if not plain or REPLACED & f.__dict__.keys():
+        raise Break("a call of inspect.signature", fn, args, kwargs)
+    t.concretize(given)
+    if isinstance(given.origin, ValueSource):
+        for name in ("__defaults__", "__kwdefaults__"):
+            t.guards.add("is", t.guards.source("attr", given.origin, name), getattr(f, name))
+    return t.give(then, inspect.signature(args[0].value))
+
+
+def function_of(var: Var) -> Var | None:
+    """The function of a method that was bound here; another value as it is."""
+    if type(var.value) is not types.MethodType:
+        return var
+    inner = var.origin.parts[1] if var.is_made("method") else None
+    return inner if isinstance(inner, Var) else None
+
+
+def is_of_signature(var: Var) -> bool:
+    """Whether a value is a signature, or a parameter of one, that is the same in each call."""
+    return type(var.value) in (inspect.Signature, inspect.Parameter) and var.origin is None
+
+
+def signature_part(t, var: Var, name: str) -> Var:
+    """An attribute of a signature or of a parameter."""
+    part = t.do(getattr, var.value, name)
+    if type(part) is types.MappingProxyType:
+        inner = constant(part.copy())  # of the type of what is behind it
+        return t.track(Var(part, Recipe("call", Var(types.MappingProxyType), [inner], {})))
+    return Var(part)
+
+
+def without_proxy(var: Var) -> Var:
+    """The dict behind a read-only mapping that was made here; another value as it is."""
+    made = type(var.value) is types.MappingProxyType and var.is_made("call")
+    return var.origin.parts[1][0] if made else var

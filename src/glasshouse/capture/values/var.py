@@ -1,0 +1,244 @@
+"""What the interpreter works with: real values that know where they come from.
+
+The first call of a function is run by the interpreter for real; a Var pairs each value with its
+origin, from which a later call finds or makes the same: None (a constant), a ValueSource (a path
+from the arguments), an IRNode (computed by the graph), a Recipe (a new container, object, function,
+…), or a SymbolicNumber (arithmetic on numbers that vary)."""
+
+import functools
+import operator
+from collections import OrderedDict
+from typing import Any
+
+from glasshouse.capture.values.plain import SCALARS, attribute_of_c, is_small
+
+
+class ValueSource:
+    """A path from a call's arguments to a value: `kind` is a step from `base`, named by `key`.
+
+    Kinds: slot (number), const (an object), dict (an instance's dict), get (of a dict), item (of a
+    sequence), cell (its contents), attr (getattr), type, lookup (a class attribute), handled (the
+    exception that is being handled where the call is)."""
+
+    __slots__ = ("kind", "base", "key", "named")
+
+    def __init__(self, kind: str, base: "ValueSource | None", key: Any, named: str | None):
+        self.kind, self.base, self.key, self.named = kind, base, key, named
+
+    @property
+    def text(self) -> str:
+        """The path as Python."""
+        if self.named is None:
+            kind, base, key = self.kind, self.base, self.key
+            if kind == "get" and base.kind == "dict" and isinstance(key, str):
+                base, kind = base.base, "attr"
+            if kind == "get" and type(key) not in SCALARS:
+                key = f"<{type(key).__name__} at {id(key):#x}>"
+            elif kind == "get":
+                key = repr(key)
+            self.named = STEPS[kind][0].format(base.text, key)
+        return self.named
+
+    def __repr__(self):
+        return self.text
+
+
+def made_anew(source: ValueSource) -> str:
+    """The name by which it is noted that another object is found at a source in each call."""
+    return f"each {source.text}"
+
+
+def stored(cls: type, name: str):
+    """A class attribute as it is stored."""
+    return next(c.__dict__[name] for c in cls.__mro__ if name in c.__dict__)
+
+
+def stored_item(values: dict, key):
+    """What a dict has at a key; `__missing__` is not asked, which may change the dict."""
+    if not dict.__contains__(values, key):
+        raise KeyError(key)
+    return dict.__getitem__(values, key)
+
+
+# Kind of a step: (how it is written, what takes it).
+STEPS = {
+    "dict": ("{}.__dict__", lambda x, _: attribute_of_c(x, "__dict__")),
+    "get": ("{}[{}]", stored_item),
+    "item": ("{}[{}]", operator.getitem),
+    "attr": ("{}.{}", attribute_of_c),
+    "lookup": ("{}.{}", stored),
+    "cell": ("{}.cell_contents", lambda x, _: x.cell_contents),
+    "type": ("type({})", lambda x, _: type(x)),
+}
+
+
+class Recipe:
+    """A recipe for something new: `kind` and what it is made of.
+
+    Kinds: list, tuple, dict, set (from `items` of the Var), object (a class), call (a function with
+    Var arguments), function, cell."""
+
+    __slots__ = ("kind", "parts")
+
+    def __init__(self, kind: str, *parts):
+        self.kind, self.parts = kind, parts
+
+
+class SymbolicNumber:
+    """A Python number computed from numbers that vary: fn(*args)."""
+
+    __slots__ = ("fn", "args")
+
+    def __init__(self, fn, args: tuple["Var", ...]):
+        self.fn, self.args = fn, args
+
+
+class Var:
+    """A value and its origin.
+
+    `items` is what is known of its inside: a list of Vars (list, tuple), {key: (key Var, Var)}
+    (dict, set), {name: Var} (attributes of an object, None for a deleted one), a Var (cell). `log`
+    lists what was written to something that is not new, for later calls to write as well."""
+
+    __slots__ = ("value", "origin", "items", "log")
+
+    def __init__(self, value, origin=None, items=None):
+        self.value, self.origin = value, origin
+        self.items: Any = items
+        self.log: list | None = None
+
+    @property
+    def is_new(self) -> bool:
+        return isinstance(self.origin, Recipe)
+
+    def is_made(self, kind: str) -> bool:
+        """Whether it is something new of a kind."""
+        return isinstance(self.origin, Recipe) and self.origin.kind == kind
+
+    def __repr__(self):
+        return f"Var({self.value!r:.60}, {self.origin!r})"
+
+
+class NewNumber(Var):
+    """A number that Python computes in each call: equal, and a new object each time."""
+
+    __slots__ = ()
+
+
+def computed(value, operands) -> Var:
+    """A Var of what a computation gives of operands that are the same in each call."""
+    number = type(value) in (int, float, complex) and not any(value is x for x in operands)
+    is_new = number and not (type(value) is int and is_small(value))
+    return NewNumber(value) if is_new else constant(value)
+
+
+def last_items(var: Var) -> list[Var]:
+    """What lies at the end of a list or tuple: all items where they are known, else what was
+    appended to it."""
+    if var.items is None:
+        return [args[0] for _, _, args in var.log or ()]
+    return var.items
+
+
+class Null:
+    """What lies on the stack where CPython has NULL."""
+
+
+NULL = Var(Null)
+
+
+def constant(value) -> Var:
+    """A Var of what is the same in each call; new lists and dicts in it are made anew."""
+    kind = type(value)
+    if kind in SCALARS:
+        return Var(value)
+    if kind in (list, tuple):
+        items = [constant(x) for x in value]
+        if kind is tuple and all(x.origin is None for x in items):
+            return Var(value, None, items)
+        return Var(value, Recipe(kind.__name__), items)
+    if kind in (dict, OrderedDict):
+        items = {k: (constant(k), constant(v)) for k, v in value.items()}
+        return Var(value, Recipe("dict", kind), items)
+    if kind is set:
+        return Var(value, Recipe("set"), {k: (constant(k),) for k in value})
+    return Var(value)
+
+
+def is_new_container(var: Var) -> bool:
+    """Whether a new list or dict has attributes: one of a user's class, or an OrderedDict."""
+    ordered = var.is_made("dict") and type(var.value) is OrderedDict
+    return ordered or var.is_made("subdict") or var.is_made("sublist")
+
+
+class Break(Exception):
+    """The graph ends here: `fn(*args, **kwargs)` is called by Python, and what follows is captured
+    on its own. With `fn` None the instruction itself runs in Python, and all after it."""
+
+    # How the instruction goes on with the result, where that is not a push onto the stack: jump is
+    # ((target, items dropped) if true, the same if false), loop the end of a loop whose next item
+    # is asked for, discard means no result; with `then` an operation waits for it.
+    jump: tuple | None = None
+    loop: int | None = None
+    discard = continuation_fixed = False
+    then = None
+
+    def __init__(self, reason: str, fn: Var | None = None, args=(), kwargs=None, hint: str = ""):
+        super().__init__(reason)
+        self.reason, self.fn, self.hint = reason, fn, hint
+        self.args_, self.kwargs = args, kwargs or {}
+
+    def fix_continuation(self) -> None:
+        """The instruction itself says how it goes on with the result."""
+        self.then, self.continuation_fixed = None, True
+
+
+def discarded(tracer, var) -> None:
+    """What gets a result that nobody wants: that of `__setitem__` and the like."""
+
+
+def without_result(then):
+    """What gets the result of a method that writes, such as `__setitem__`: `then` gets None."""
+    return then if then is discarded else lambda tracer, var: tracer.give(then, None)
+
+
+def pending(method):
+    """A method whose last argument `then` gets the result: a Break within it remembers that."""
+    code = method.__code__
+    place = code.co_varnames[: code.co_argcount].index("then")
+    usual = method.__defaults__[-1] if method.__defaults__ else None
+
+    @functools.wraps(method)
+    def wrapped(*args, **kwargs):
+        try:
+            return method(*args, **kwargs)
+        except Break as graph_break:
+            then = args[place] if len(args) > place else kwargs.get("then", usual)
+            if then is discarded:
+                graph_break.discard = (
+                    graph_break.discard or graph_break.then is None and graph_break.fn is not None
+                )
+                graph_break.continuation_fixed = True
+            elif (
+                then is not None and graph_break.then is None and not graph_break.continuation_fixed
+            ):
+                graph_break.then = then
+            raise
+
+    return wrapped
+
+
+class UserError(Exception):
+    """The user's program raised `error`."""
+
+    def __init__(self, error: BaseException):
+        super().__init__(error)
+        self.error = error
+
+
+class CannotRebuild(Exception):
+    """Something new that a later call cannot make again; `site` is where it came from."""
+
+    def __init__(self, what: str, site=None):
+        super().__init__(what)
+        self.what, self.site = what, site

@@ -1,0 +1,37 @@
+"""A whole training step of our models that gh.optimize captures, ahead of time.
+
+Forward and backward pass and the update are one graph, captured on tensors without storage by the
+same interpreter and compiler as when it runs; its Program is planned, and computes nothing."""
+
+from typing import Any
+
+from glasshouse.analyze.machine import MachineProfile
+from glasshouse.analyze.step import TrainingStep, whole_steps
+from glasshouse.analyze.step_costs import StepAnalysis
+from glasshouse.capture.api import optimize
+
+FIRST_STEPS = 3  # that make the optimizer's state, capture again with it, and run what was captured
+
+
+class WholeTrainingStep(TrainingStep):
+    """A step that is captured whole."""
+
+    captured: Any = None
+
+    def run(self, optimizer, inputs) -> None:
+        """One captured step."""
+        self.captured(self, optimizer, inputs)
+
+    def analyse(self, steps: int, machine: MachineProfile, tape: list | None = None):
+        """The StepAnalysis of the steps that come after those which capture."""
+        self.captured = optimize(TrainingStep.run)
+        try:
+            analysis: StepAnalysis = super().analyse(FIRST_STEPS + steps, machine, tape)
+        finally:
+            self.captured = None
+        analysis.peaks = analysis.peaks[FIRST_STEPS:]
+        analysis.reference_steps = 0
+        return analysis
+
+
+whole_steps["captured"] = WholeTrainingStep

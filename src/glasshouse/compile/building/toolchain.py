@@ -1,0 +1,345 @@
+"""The C compiler, and the shared libraries that it makes.
+
+They lie in the folder of disk_cache.py. A library is checked against its digest before it is
+loaded; both are written under other names and then moved into place, so that processes may share
+the folder and a crash leaves no half entry."""
+
+import _ctypes
+import ctypes
+import errno
+import functools
+import importlib.machinery
+import importlib.util
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sysconfig
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from glasshouse.base.flags import flags
+from glasshouse.base.interpreter import KNOWN_VERSIONS, unknown_interpreter
+from glasshouse.compile.building.disk_cache import (
+    FULL,
+    HEADER,
+    cache_folder,
+    digest,
+    full_fix,
+    open_cache,
+    place_entry,
+    read_entry,
+    temporary_folder,
+    temporary_parent,
+    warn_full,
+    work_folder,
+)
+
+NATIVE = Path(__file__).parents[2] / "native"
+OPTIONS = (
+    "-std=gnu11 -O3 -march=native -fopenmp -fPIC -shared -fwrapv -fno-math-errno "
+    "-fno-trapping-math -ffp-contract=off -fno-semantic-interposition "
+    "-mprefer-vector-width=512"
+).split()
+KERNEL_HEADER = NATIVE / "gh_kernel.h"
+PRELUDE = f'#include "{KERNEL_HEADER.name}"\n'  # how files of kernels begin
+TIMEOUT_S = 300  # for one call of the compiler
+MOST_SAID = 2000  # characters of what the compiler says
+
+
+class CompileError(Exception):
+    """The compiler is missing, failed, was killed or took too long; `fix` says what to do."""
+
+    fix = "Install gcc or clang, or set GH_CC."
+
+
+class CompilerFailed(CompileError):
+    """The compiler is there, and did not take a source; `output` is what it said."""
+
+    fix = "Report it, with the C that GH_DEBUG=3 prints; GH_COMPILE=never does without compiling."
+
+    def __init__(self, message: str, output: str = ""):
+        super().__init__(message)
+        self.output = output
+
+
+class UnknownInterpreter(CompileError):
+    """An extension of a Python whose insides are not known."""
+
+    fix = f"Use CPython {KNOWN_VERSIONS[0]} to {KNOWN_VERSIONS[-1]}."
+
+
+class DiskFull(CompileError):
+    """Compiled code can be written nowhere."""
+
+    def __init__(self, *folders: Path):
+        super().__init__(f"no space is left on the disks of {' and '.join(map(str, folders))}")
+        self.fix = full_fix()
+
+
+@functools.cache
+def find_compiler() -> list[str]:
+    """The command of a C compiler: GH_CC, or the first of cc, gcc, clang.
+
+    Raises: CompileError
+    """
+    names = [flags.cc] if flags.cc else ["cc", "gcc", "clang"]
+    path = next(filter(None, map(shutil.which, names)), None)
+    if path:
+        return [path]
+    raise CompileError(f"no C compiler found; looked for {', '.join(names)}")
+
+
+def run(command: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=timeout_s,
+        check=False,
+    )
+
+
+@functools.cache
+def identity() -> str:
+    """What compiled code depends on besides its source: compiler, options, processor, headers."""
+    command = find_compiler()
+    try:
+        version = run([*command, "--version"], 20).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CompileError(f"{command[0]} does not run: {error}") from error
+    headers = "".join(p.read_text() for p in sorted(NATIVE.glob("*.h")))
+    return "\n".join([version, " ".join(OPTIONS), processor(), headers])
+
+
+@functools.cache
+def macros() -> str:
+    """What the compiler defines for this processor.
+
+    Raises: CompileError
+    """
+    command = [*find_compiler(), *OPTIONS, "-dM", "-E", "-x", "c", os.devnull]
+    try:
+        return run(command, 20).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CompileError(f"{command[0]} does not run: {error}") from error
+
+
+@functools.cache
+def identity_digest() -> str:
+    return digest(identity().encode())
+
+
+@functools.cache
+def processor() -> str:
+    """What the processor can do, as the system lists it; its name where it does not."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line for line in lines if "flags" in line)
+    except (OSError, StopIteration):
+        return platform.processor()
+
+
+def compile_all(sources: list[str], more: tuple[str, ...] = ()) -> list[ctypes.CDLL]:
+    """The shared libraries of C sources, from the cache or the compiler; `more` are options.
+
+    Raises: CompileError
+    """
+    if len(sources) == 1:
+        return [compile_one(sources[0], more)]
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        return list(pool.map(lambda source: compile_one(source, more), sources))
+
+
+def compile_one(source: str, more: tuple[str, ...] = ()) -> ctypes.CDLL:
+    """The shared library of one C source; `more` are further options."""
+    key = digest("\n".join((identity_digest(), *more, source)).encode())[:40]
+    return library(key, source, more)
+
+
+def extension(path: Path, declarations: str = ""):
+    """The extension module of a C file, in front of which these declarations stand.
+
+    Raises: CompileError, also where headers are missing; UnknownInterpreter, before anything is
+        compiled
+    """
+    if unknown := unknown_interpreter():
+        raise UnknownInterpreter(f"{unknown} is not known")
+    more = (f"-I{sysconfig.get_path('include')}", "-Wno-deprecated-declarations")
+    shared_library = compile_one(declarations + path.read_text(), more)
+    loader = importlib.machinery.ExtensionFileLoader(path.stem, shared_library._name)
+    spec = importlib.util.spec_from_loader(path.stem, loader)
+    module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
+    loader.exec_module(module)
+    return module
+
+
+# Libraries by key, as long as somebody uses them.
+loaded: weakref.WeakValueDictionary[str, ctypes.CDLL] = weakref.WeakValueDictionary()
+
+
+def library(key: str, source: str, more: tuple[str, ...]) -> ctypes.CDLL:
+    """The loaded library of a key; compiled if the cache has no sound entry.
+
+    Raises: CompileError
+    """
+    shared_library = loaded.get(key)
+    if shared_library is None:
+        folder = open_cache(cache_folder())
+        shared_library = load_library(folder / f"{key}.so")
+        if shared_library is None:
+            shared_library = build_library(folder, f"{key}.so", source, more)
+        shared_library = loaded.setdefault(key, shared_library)
+    return shared_library
+
+
+def build_library(folder: Path, name: str, source: str, more: tuple[str, ...]) -> ctypes.CDLL:
+    """Compile a library into the folder; where that cannot be written, into a temporary one.
+
+    Raises: CompileError
+    """
+    try:
+        return build(folder / name, source, more)
+    except OSError as error:  # disk full, folder gone
+        first = error
+    try:
+        shared_library = build(temporary_folder() / name, source, more)
+    except OSError as error:
+        if error.errno in FULL:
+            raise DiskFull(folder, temporary_parent()) from error
+        raise CompileError(f"cannot write compiled code: {first}") from error
+    if first.errno in FULL:
+        warn_full(folder)
+    return shared_library
+
+
+@functools.cache
+def share_openmp() -> ctypes.CDLL | None:
+    """OpenMP's runtime, from now on one for all: kernels, oneDNN, and what is imported later.
+
+    Packages such as PyTorch bring a copy under a name of their own. Two copies would have threads
+    of their own each, which wait for work in turn on the same cores. What comes first is made
+    visible to all, and what comes later finds it before its own. Where several are there, PyTorch's
+    is taken: the others compute beside us more seldom. None where there is none."""
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        lines = []
+    there = dict.fromkeys(line.split(maxsplit=5)[-1] for line in lines if "libgomp" in line)
+    for name in (*sorted(there, key=lambda path: "/torch" not in path), "libgomp.so.1"):
+        try:
+            return ctypes.CDLL(name, ctypes.RTLD_GLOBAL)
+        except OSError:
+            continue
+    return None
+
+
+def count_threads() -> int:
+    """How many threads a kernel that runs now may use; 0 where OpenMP's runtime is not found."""
+    openmp = share_openmp()
+    return 0 if openmp is None else openmp.omp_get_max_threads()
+
+
+class threads_used:
+    """Inside, kernels of this thread use so many threads; 0 changes nothing."""
+
+    def __init__(self, count: int):
+        self.count, self.openmp = count, share_openmp() if count else None
+
+    def __enter__(self):
+        if self.openmp is not None:
+            self.before = self.openmp.omp_get_max_threads()
+            self.openmp.omp_set_num_threads(self.count)
+
+    def __exit__(self, *exc_info):
+        if self.openmp is not None:
+            self.openmp.omp_set_num_threads(self.before)
+
+
+def load_library(path: Path) -> ctypes.CDLL | None:
+    """The library of an entry, unloaded again when nothing refers to it any more."""
+    share_openmp()
+    try:
+        if read_entry(path) is None:
+            return None
+        shared_library = ctypes.CDLL(str(path))
+    except OSError:
+        return None
+    weakref.finalize(shared_library, _ctypes.dlclose, shared_library._handle).atexit = False
+    return shared_library
+
+
+def build(path: Path, source: str, more: tuple[str, ...]) -> ctypes.CDLL:
+    """Compile into the entry at `path`, and load it.
+
+    Raises: CompileError, OSError
+    """
+    command = find_compiler()
+    with work_folder(path.parent) as folder:
+        text, out = folder / "source.c", folder / "library.so"
+        text.write_text(source)
+        is_kernel = source.startswith(PRELUDE) and not more
+        header = precompiled_header(path.parent) if is_kernel else None
+        if header is not None:
+            (folder / f"{KERNEL_HEADER.name}.gch").symlink_to(header)
+        # The compiler's own files too lie in the folder.
+        call = [
+            "env",
+            f"TMPDIR={folder}",
+            *command,
+            *OPTIONS,
+            f"-I{NATIVE}",
+            *more,
+            str(text),
+            "-o",
+            str(out),
+            "-lm",
+        ]
+        try:
+            done = run(call, TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise CompileError(f"{command[0]} took longer than {TIMEOUT_S} s") from None
+        if done.returncode == -signal.SIGINT:  # as we are, by the same key
+            raise KeyboardInterrupt
+        if done.returncode != 0:
+            if os.strerror(errno.ENOSPC) in done.stderr or is_full(folder):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
+            said = done.stderr[:MOST_SAID]
+            raise CompilerFailed(f"{command[0]} failed ({done.returncode}): {said}", said)
+        place_entry(out, path)
+    shared_library = load_library(path)
+    if shared_library is None:
+        raise CompilerFailed(f"{path} does not load")
+    return shared_library
+
+
+@functools.cache
+def precompiled_header(folder: Path) -> Path | None:
+    """The entry of the kernels' header, precompiled with our options: it halves the time that gcc
+    takes for a small kernel. None for other compilers, or if it cannot be compiled or stored."""
+    if "Free Software Foundation" not in identity():
+        return None
+    path = folder / f"{digest(f'{identity_digest()} {KERNEL_HEADER.name}'.encode())[:40]}{HEADER}"
+    try:
+        if read_entry(path) is None:
+            with work_folder(folder) as inside:
+                out = inside / path.name
+                options = ["-x", "c-header", str(KERNEL_HEADER), "-o", str(out)]
+                if run([*find_compiler(), *OPTIONS, *options], TIMEOUT_S).returncode:
+                    return None
+                place_entry(out, path)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return path
+
+
+def is_full(folder: Path) -> bool:
+    """Whether not even a page can be written: the compiler's own words may be in any language."""
+    try:
+        (folder / "page").write_bytes(bytes(1 << 12))
+    except OSError as error:
+        return error.errno in FULL
+    return False

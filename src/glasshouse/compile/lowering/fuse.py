@@ -1,0 +1,186 @@
+"""Fusion: kernels over the same domain that share what they read become one.
+
+Two kernels merge if they may run at one place of the schedule and one of them reads what the other
+reads or makes. A reduction along the innermost axis in memory may be followed, row by row in the
+same kernel, by what uses its result; results that nobody else reads then get no memory."""
+
+from math import prod
+
+from glasshouse.compile.lowering.lower import MANY_TURNED, Lowering
+from glasshouse.compile.steps.expr import Expr, Exprs, parts_of
+from glasshouse.compile.steps.steps import (
+    MAX_BUFFERS,
+    MAX_ROOTS,
+    FusedKernel,
+    LoweredStep,
+    PlannedBuffer,
+    innermost,
+    kernel_order,
+    share_an_operand,
+)
+from glasshouse.compile.steps.view import View, same_strides
+from glasshouse.graph.graph import is_backward
+
+WINDOW = 48  # how many steps back a kernel looks for one to join
+MIN_ROWS = 4  # rows that a kernel with a row-by-row reduction needs, to keep the cores busy
+
+
+def fuse(lowering: Lowering) -> list[FusedKernel | LoweredStep]:
+    """The steps of a lowering with kernels merged, in an order that respects what they read."""
+    schedule: list[FusedKernel | LoweredStep] = []
+    for step in lowering.steps:
+        merged = isinstance(step, FusedKernel) and step.mergeable and join(schedule, step)
+        if not merged:
+            schedule.append(step)
+    schedule = drop_unread(schedule, lowering)
+    mark_local(schedule, lowering)
+    for step in schedule:
+        if isinstance(step, FusedKernel):
+            use_locals(step, lowering.exprs)
+    return schedule
+
+
+def join(schedule: list, kernel: FusedKernel) -> bool:
+    """Merge the kernel into one of the last steps, if there is one that it may join."""
+    reads = kernel.reads()
+    for place in range(len(schedule) - 1, max(-1, len(schedule) - 1 - WINDOW), -1):
+        other = schedule[place]
+        if not isinstance(other, FusedKernel) or not may_merge(other, kernel, reads):
+            continue
+        later = schedule[place + 1 :]
+        made_later = set().union(*(step.writes() for step in later)) if later else set()
+        if reads & made_later:  # the kernel cannot run where the other stands: can that wait?
+            written = other.writes()
+            if any(written & step.reads() for step in later):
+                continue
+            schedule.append(schedule.pop(place))
+        other.roots.extend(kernel.roots)
+        other.axes = other.axes if other.axes is not None else kernel.axes
+        return True
+    return False
+
+
+def may_merge(other: FusedKernel, kernel: FusedKernel, reads: set[PlannedBuffer]) -> bool:
+    if not other.mergeable or other.domain != kernel.domain:
+        return False
+    if None not in (other.axes, kernel.axes) and other.axes != kernel.axes:
+        return False
+    if len(other.roots) + len(kernel.roots) > MAX_ROOTS or is_early(other, kernel):
+        return False
+    written, others = other.writes(), other.reads()
+    if len(others | written | reads | kernel.writes()) > MAX_BUFFERS:
+        return False
+    shared = share_an_operand(others, reads, prod(kernel.domain))
+    used = written & reads
+    fits = reads_in_place(other, kernel, used) if used else shared
+    return fits and keeps_rows(other, kernel) and lie_alike(other, kernel)
+
+
+def is_early(other: FusedKernel, kernel: FusedKernel) -> bool:
+    """Whether a kernel of the forward pass would make again what the backward pass alone reads: it
+    would be there all the while between."""
+    is_remade = all(root.node.origin.phase == "recompute" for root in kernel.roots)
+    return is_remade and not any(is_backward(root.node) for root in other.roots)
+
+
+def lie_alike(other: FusedKernel, kernel: FusedKernel) -> bool:
+    """Whether neighbours in memory are so along the same axis for two kernels of which one sums; of
+    few elements it does not matter."""
+    plain = other.axes is None and kernel.axes is None
+    if plain or prod(kernel.domain) < MANY_TURNED:
+        return True
+    first, second = (innermost(kernel_order(x), x.domain) for x in (other, kernel))
+    return first == second
+
+
+def keeps_rows(other: FusedKernel, kernel: FusedKernel) -> bool:
+    """Whether sums that the two kernels as one read themselves are still sums of rows: a further
+    operand may turn the order of the loops."""
+    axes = kernel.axes if other.axes is None else other.axes
+    merged = FusedKernel(other.lowerer, other.domain, [*other.roots, *kernel.roots], axes)
+    reduced = {root.store.base for root in merged.roots if root.reduce}
+    return reduced.isdisjoint(merged.reads()) or reduces_rows(merged)
+
+
+def reads_in_place(other: FusedKernel, kernel: FusedKernel, used: set[PlannedBuffer]) -> bool:
+    """Whether the kernel reads each of the other's results only at the position that makes it."""
+    stores = {root.store.base: root for root in other.roots}
+    for view in (view for root in kernel.roots for view in root.expr.loads if view.base in used):
+        producer = stores[view.base]
+        if producer.reduce and not reduces_rows(other) or not same_place(view, producer.store):
+            return False
+    return used.isdisjoint(gathered_from(kernel))
+
+
+def gathered_from(kernel: FusedKernel) -> set[PlannedBuffer]:
+    """What a kernel reads at positions that it computes; of an axis of size 1 they look fixed."""
+    exprs = parts_of([root.expr for root in kernel.roots])
+    return {e.view.base for e in exprs if e.op == "gather"}
+
+
+def same_place(view: View, store: View) -> bool:
+    same = view.offset == store.offset and view.shape == store.shape
+    return same and same_strides(view, store.strides)
+
+
+def reduces_rows(kernel: FusedKernel) -> bool:
+    """Whether the innermost axis in memory is reduced, and enough rows are left to share out."""
+    axes = kernel.axes or ()
+    rows = prod([n for i, n in enumerate(kernel.domain) if i not in axes])
+    return rows >= MIN_ROWS and innermost(kernel_order(kernel), kernel.domain) in axes
+
+
+def drop_unread(schedule: list, lowering: Lowering) -> list:
+    needed = {view.base for view in lowering.outputs}
+    kept = []
+    for step in reversed(schedule):
+        if isinstance(step, FusedKernel):
+            live, wanted = [], set(needed)
+            for root in reversed(step.roots):
+                if root.store.base in wanted:
+                    live.append(root)
+                    wanted |= {v.base for v in root.expr.loads}
+            step.roots = live[::-1]
+            if not live:
+                continue
+        elif not needed.intersection(step.results) and not step.node.call.is_collective:
+            continue
+        needed |= step.reads()
+        kept.append(step)
+    return kept[::-1]
+
+
+def mark_local(schedule: list, lowering: Lowering) -> None:
+    outside = {view.base for view in lowering.outputs}
+    for step in schedule:
+        own = {root.store.base for root in step.roots} if isinstance(step, FusedKernel) else set()
+        outside |= step.reads() - own
+    for step in schedule:
+        if isinstance(step, FusedKernel) and step.mergeable:
+            for root in step.roots:
+                root.local = root.store.base not in outside
+
+
+def use_locals(kernel: FusedKernel, exprs: Exprs) -> None:
+    expr_of: dict[PlannedBuffer, Expr] = {}
+    for root in kernel.roots:
+        root.expr, base = with_locals(root.expr, expr_of, exprs), root.store.base
+        if kernel.mergeable:
+            reduced = root.reduce and exprs.make("reduced", (), base.dtype, value=base.number)
+            expr_of[base] = reduced or root.expr
+
+
+def with_locals(expr: Expr, locals_of: dict[PlannedBuffer, Expr], exprs: Exprs) -> Expr:
+    """The expression with each load of a known buffer replaced by what it holds."""
+    if not any(view.base in locals_of for view in expr.loads):
+        return expr
+    rewritten: dict[int, Expr] = {}
+    for e in parts_of([expr]):
+        if e.op == "load" and e.view.base in locals_of:
+            rewritten[e.number] = locals_of[e.view.base]
+        else:
+            args = [rewritten[a.number] for a in e.args]
+            same = all(a is b for a, b in zip(args, e.args, strict=True))
+            made = e if same else exprs.make(e.op, args, e.dtype, e.view, e.value)
+            rewritten[e.number] = made
+    return rewritten[expr.number]

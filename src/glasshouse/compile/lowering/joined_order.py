@@ -1,0 +1,59 @@
+"""The order of axes in memory of a value that steps write part by part: one in which movement that
+reads it needs no copy, if there is one."""
+
+from math import prod
+
+from glasshouse.compile.steps import view as views
+from glasshouse.compile.steps.view import View, strides_of
+from glasshouse.graph.graph import Node
+
+
+def order_for_chain(whole: View, chain: list[Node]) -> tuple[int, ...] | None:
+    """The order for a chain of reshapes and permutes that begins with a view of a whole buffer;
+    None where its own does, or none."""
+    order = order_of_chain(whole.shape, chain)
+    turned = whole._replace(strides=strides_of(whole.shape, order))
+    return order if not can_follow(whole, chain) and can_follow(turned, chain) else None
+
+
+def can_follow(view: View | None, chain: list[Node]) -> bool:
+    """Whether movements of a view, one after the other, need no copy."""
+    for node in chain:
+        if view is not None and node.op == "permute":
+            view = views.permuted(view, node.attrs["axes"])
+        elif view is not None:
+            view = views.reshaped(view, node.shape)
+    return view is not None
+
+
+def order_of_chain(shape, chain: list[Node]) -> tuple[int, ...]:
+    """The axes of a shape as they lie behind each other after the chain, as far as it only turns
+    them and makes one of neighbours."""
+    groups = [((axis,), size) for axis, size in enumerate(shape)]
+    for node in chain:
+        if node.op == "permute":
+            groups = [groups[axis] for axis in node.attrs["axes"]]
+            continue
+        merged = neighbours_merged(groups, node.shape)
+        if merged is None:
+            break
+        groups = merged
+    return tuple(axis for axes, _ in groups for axis in axes)
+
+
+def neighbours_merged(groups, shape):
+    """Groups (axes, size) of the sizes of a shape; None where it takes one apart."""
+    left, merged = list(groups), []
+    for size in shape:
+        axes: tuple[int, ...] = ()
+        reached = 1
+        while reached < size:
+            more, n = left.pop(0)
+            axes, reached = axes + more, reached * n
+        if reached != size:
+            return None
+        merged.append((axes, size))
+    rest = tuple(axis for axes, _ in left for axis in axes)  # of size 1
+    if prod(size for _, size in left) != 1:
+        return None
+    return [*merged, (rest, 1)] if rest else merged

@@ -1,0 +1,189 @@
+"""Lowerers: each turns some nodes of a graph into steps of one kind.
+
+A target asks its lowerers in order. One that knows what to do with a node, perhaps together with
+nodes after it, claims them; it then plans the step, writes its code, says what it is, and how long
+it takes. `docs/how_to/write_a_lowerer.md` builds one."""
+
+import inspect
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from glasshouse.base.errors import BackendError
+from glasshouse.compile.building.toolchain import digest
+from glasshouse.compile.steps.emitted import EmittedStep, MissingKernel
+from glasshouse.compile.steps.work import StepKind
+from glasshouse.graph.graph import Graph, Node, users_of
+from glasshouse.graph.symmetric import symmetric_roots
+from glasshouse.ops.collective import ProcessGroup
+
+PACKAGE = Path(__file__).parents[2]
+
+
+class GraphUsers:
+    """A finished graph, with who reads each node: `users` by number, a reader once for each
+    operand; `output_numbers` are those of the outputs."""
+
+    def __init__(self, graph: Graph):
+        self.nodes, self.outputs = graph.nodes, graph.outputs
+        self.users: dict[int, list[Node]] = users_of(graph.nodes)
+        self.output_numbers = {node.number for node in graph.outputs}
+        self.fusable: dict[Any, bool] = {}  # by call, whether fused kernels compute it
+
+    @cached_property
+    def symmetric(self) -> dict[int, Node | str]:
+        """`symmetric_roots` of the nodes."""
+        return symmetric_roots(self.nodes)
+
+    def users_of(self, node: Node) -> list[Node]:
+        """The nodes that read a node, once for each operand."""
+        return self.users.get(node.number, [])
+
+    def is_output(self, node: Node) -> bool:
+        return node.number in self.output_numbers
+
+
+@dataclass(eq=False)
+class Claim:
+    """Nodes that one step computes.
+
+    nodes    in the order of the graph; the step stands at the place of the last
+    reads    operands that the step wants in memory; else all that come from outside
+    results  nodes whose values the step stores; else the last. Other nodes of the claim that are
+             read outside are computed again from these
+    plan     what else the lowerer found out"""
+
+    nodes: list[Node]
+    reads: tuple[Node, ...] | None = None
+    results: list[Node] = field(default_factory=list)
+    plan: Any = None
+    lowerer: Any = None  # set by who asked
+
+    @property
+    def last(self) -> Node:
+        return self.nodes[-1]
+
+    def __post_init__(self):
+        self.results = self.results or [self.last]
+        if self.reads is None:
+            own = {node.number for node in self.nodes}
+            operands = (x for node in self.nodes for x in node.inputs)
+            self.reads = tuple(x for x in operands if x.number not in own)
+
+
+class StepDescription(NamedTuple):
+    """What a planned step is: a line of `text`; the `nodes` whose values it makes; its `name` if
+    these are none; FLOPs of its primitives' definitions that its algorithm does without; why it is
+    left to the host for want of a kernel; the group of ranks that it exchanges bytes with, and how
+    many bytes it gives."""
+
+    text: str
+    nodes: list[Node]
+    name: str = "copy"
+    saved_flops: int = 0
+    fallback: str = ""
+    group: ProcessGroup | None = None
+    given_bytes: int = 0
+
+
+class Lowerer(StepKind):
+    """One way to compute some nodes. A subclass says in `ops` which nodes it is asked about (None:
+    all), and defines what follows; its kind of step has a `label`, and may estimate its own time.
+    A lowerer has no state but what is given to it; equal ones make equal Programs."""
+
+    ops: tuple[str, ...] | None = None
+
+    def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
+        """The claim that begins at a node; None where another lowerer has to do it."""
+        raise NotImplementedError
+
+    def plan(self, lowering, claim: Claim) -> bool:
+        """Add the steps of a claim to a lowering, and hand out its results; False where there
+        turns out to be no way: the lowerers behind are then asked."""
+        raise NotImplementedError
+
+    def emit(self, step) -> EmittedStep:
+        """How a planned step runs."""
+        raise NotImplementedError
+
+    def describe(self, step) -> StepDescription:
+        """What a planned step is."""
+        return StepDescription(f"{self.label} {step.node.op}", step.computes)
+
+    def explain(self, node: Node, dtypes: str) -> MissingKernel | None:
+        """Why a node of these dtypes, that this lowerer was asked about, is left to the host."""
+        return None
+
+    def identity(self) -> str | None:
+        """What code made by this lowerer depends on beside this package and the C compiler, the
+        same in each process; None where that cannot be said, and code is not stored."""
+        return identity_of(type(self), f"{vars(self)!r}")
+
+
+def identity_of(definition, settings: str) -> str | None:
+    """What a class or function is, the same in each process: its name, its settings and, outside of
+    this package, the digest of its file; None where it has no file."""
+    try:
+        path = Path(inspect.getfile(definition))
+        own = "" if path.is_relative_to(PACKAGE) else digest(path.read_bytes())
+        return f"{definition.__qualname__} {settings} {own}"
+    except (OSError, TypeError, AttributeError):
+        return None
+
+
+def claim_nodes(graph: Graph, lowerers) -> dict[int, Claim]:
+    """What the lowerers claim, by the number of each node; an earlier one has the first pick."""
+    used = GraphUsers(graph)
+    by_op: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        if node.op not in ("input", "pick"):
+            by_op.setdefault(node.op, []).append(node)
+    left = [node for node in graph.nodes if node.op not in ("input", "pick")]
+    claims: dict[int, Claim] = {}
+    for lowerer in lowerers:
+        ops = lowerer.ops
+        nodes = left if ops is None else [n for op in ops for n in by_op.get(op, ())]
+        for node in nodes:
+            if node.number not in claims:
+                claim = lowerer.claims(used, node)
+                if claim is not None and is_possible(lowerer, claim, claims, used):
+                    claim.lowerer = lowerer
+                    claims.update((n.number, claim) for n in claim.nodes)
+    return claims
+
+
+def graph_of_node(node: Node) -> Graph:
+    """A graph of just one node, for lowerers to be asked about it alone."""
+    graph = Graph()
+    graph.nodes = [node]
+    return graph
+
+
+def is_possible(lowerer, claim: Claim, claims: dict[int, Claim], used: GraphUsers) -> bool:
+    """Whether nobody else claimed a node, and none is read from outside before the last.
+
+    Raises: BackendError for nodes in another order
+    """
+    if len(claim.nodes) == 1:
+        return True
+    own = {node.number for node in claim.nodes}
+    if max(own) != claim.last.number or not own.issuperset(n.number for n in claim.results):
+        expected = "a claim that ends with its last node and has its results among its nodes"
+        fix = "Sort nodes by their number."
+        raise BackendError(f"{lowerer.label}: claims", expected, f"{claim.nodes}", fix)
+    if not own.isdisjoint(claims):
+        return False
+    readers = (user.number for node in claim.nodes for user in used.users_of(node))
+    return all(number in own or number > claim.last.number for number in readers)
+
+
+def remaining_nodes(claim: Claim, used_outside: set[int]) -> list[Node]:
+    """Nodes of a claim that others need and that its step does not store, with what these need."""
+    stored = {node.number for node in claim.results}
+    needed: set[int] = set()
+    for node in reversed(claim.nodes):
+        if node.number not in stored and (node.number in used_outside or node.number in needed):
+            needed.add(node.number)
+            needed.update(x.number for x in node.inputs)
+    return [node for node in claim.nodes if node.number in needed and node.number not in stored]

@@ -1,0 +1,269 @@
+"""From the steps of a Program back to the calls that were recorded, and what each step costs."""
+
+from math import prod
+from typing import Any, NamedTuple
+
+from glasshouse.compile.lowering.lowerer import StepDescription
+from glasshouse.compile.steps.work import COLLECTIVE, REFERENCE, StepKind, StepWork
+from glasshouse.dispatch.call import PICK, Call
+from glasshouse.dispatch.primitive import primitives
+from glasshouse.dispatch.scope import NOWHERE, Origin
+from glasshouse.graph.node import Node
+from glasshouse.graph.record import Recording
+
+NAME_OPS = 6  # primitives that the name of a kernel lists at most
+
+
+class StoredValue(NamedTuple):
+    """What a Program stores from the step that is told of it to the step `last`: `nbytes` from the
+    byte `at` of its arena on, or the output of the number `at`. It is the value of a call, of the
+    primitive `op`, which is the step's source number `source` (-1: of none that it lists), or a
+    step's scratch memory."""
+
+    name: str
+    op: str
+    spec: str
+    origin: Origin
+    at: int
+    nbytes: int
+    last: int
+    source: int
+
+
+class StepInfo(NamedTuple):
+    """A step: `step_kind` is the lowerer that made it, or what kind it is else, and `kind` that by
+    its label; bytes are what it moves; `saved_flops` those of its primitives' definitions that its
+    algorithm does without. A step without sources only copies; `origin` says for whom. `fallback`
+    is why one is left to the host for want of a kernel. Devices also have copies (`transfer`: HtoD,
+    DtoH or DtoD) and collectives (`group`: its ranks). `arena` and `outputs`: values that lie in
+    the arena and in outputs from this step on."""
+
+    name: str
+    step_kind: StepKind
+    sources: list[Node]  # the calls that it computes, without their operands
+    origin: Origin
+    read_bytes: int
+    written_bytes: int
+    number: int  # of its first equal kernel, whose C is shown
+    transfer: str = ""
+    group: tuple[int, ...] = ()
+    saved_flops: int = 0
+    fallback: str = ""
+    arena: tuple[StoredValue, ...] = ()
+    outputs: tuple[StoredValue, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        return self.step_kind.label
+
+    @property
+    def work(self) -> StepWork:
+        """What takes time in it."""
+        return self.step_kind.work_of(self)
+
+    @property
+    def origins(self) -> list[Origin]:
+        return [source.origin for source in self.sources] or [self.origin]
+
+    @property
+    def flops(self) -> int:
+        """What its primitives cost, each as often as the step computes it."""
+        return sum(source.call.cost.flops for source in self.sources)
+
+    @property
+    def executed_flops(self) -> int:
+        """What it does: fewer where its algorithm takes fewer than the definition."""
+        return self.flops - self.saved_flops
+
+    @property
+    def bytes(self) -> int:
+        return self.read_bytes + self.written_bytes
+
+
+def step_infos(program) -> list[StepInfo]:
+    """The steps of a Program, in order."""
+    told = [step.lowerer.describe(step) for step in program.schedule]
+    homes = homes_of(program.schedule, told)
+    own: list[list[Node]] = [[] for _ in program.schedule]
+    for stored in homes.values():
+        for i, node in stored:
+            own[i].append(node)
+    first: dict[Any, int] = {}
+    infos = []
+    arena, outputs = (buffers_by_step(program.schedule, p) for p in ("arena", "output"))
+    for i, step in enumerate(program.schedule):
+        nodes = computed_in(own[i], homes)
+        kernel, group = program.sources.get(i), told[i].group
+        name = name_of(nodes) or told[i].name
+        infos.append(
+            StepInfo(
+                f"{name} {group.name} {about_bytes(told[i].given_bytes)}" if group else name,
+                step.lowerer,
+                [source_of(node) for node in nodes],
+                origin_of(program.schedule, i, own),
+                sum(bytes_of(views) for views in views_of(step).values()),
+                sum(buffer.spec.nbytes for buffer in step.writes()),
+                first.setdefault(kernel, i) if kernel else i,
+                group=group.ranks if group else (),
+                saved_flops=told[i].saved_flops,
+                fallback=told[i].fallback,
+                arena=stored_values(program.schedule[i], nodes, arena[i]),
+                outputs=stored_values(program.schedule[i], nodes, outputs[i]),
+            )
+        )
+    return infos
+
+
+def about_bytes(nbytes: int) -> str:
+    """A number of bytes as part of a name: 4.2 MB."""
+    for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if nbytes >= size:
+            return f"{nbytes / size:.1f} {unit}"
+    return f"{nbytes} B"
+
+
+def buffers_by_step(schedule, place: str) -> list[list[tuple[Any, int]]]:
+    """By step, the buffers of a place that are used from then on, and the last step that does."""
+    first: dict[Any, int] = {}
+    last: dict[Any, int] = {}
+    for i, step in enumerate(schedule):
+        for buffer in (*step.writes(), *step.reads()):
+            if buffer.place == place and buffer.host is None:
+                first.setdefault(buffer, i)
+                last[buffer] = i
+    buffers: list[list[tuple[Any, int]]] = [[] for _ in schedule]
+    for buffer, i in sorted(first.items(), key=lambda x: x[0].number):
+        buffers[i].append((buffer, last[buffer]))
+    return buffers
+
+
+def stored_values(step, nodes: list[Node], buffers) -> tuple[StoredValue, ...]:
+    """What a step that computes these nodes stores in these buffers."""
+    places = {node.number: i for i, node in enumerate(nodes)}
+    values = []
+    for buffer, last in buffers:
+        node, spec = buffer.node, buffer.spec
+        is_scratch = node is None or node.op not in primitives
+        name = f"scratch of {step.lowerer.label}" if is_scratch else label_of(node)
+        op, number = ("", -1) if is_scratch else (node.op, node.number)
+        origin, source = origin_of_buffer(step, node), places.get(number, -1)
+        size = buffer.at, spec.nbytes
+        values.append(StoredValue(name, op, repr(spec), origin, *size, last, source))
+    return tuple(values)
+
+
+def origin_of_buffer(step, node) -> Origin:
+    """Whose value a buffer holds; else of the step that writes it."""
+    node = step.node if node is None else node
+    return node.origin if node is not None and node.op in primitives else NOWHERE
+
+
+def label_of(node: Node) -> str:
+    """The name of what a node computes: that of its primitive, or of a foreign operator that the
+    primitive stands for."""
+    return node.attrs.get("operator", node.op)
+
+
+def name_of(nodes: list[Node]) -> str:
+    shown = [x for x in nodes if primitives[x.op].kind not in ("create", "movement")]
+    names = list(dict.fromkeys(map(label_of, shown or nodes)))
+    if len(names) > NAME_OPS:
+        names[NAME_OPS - 1 :] = [f"{len(names) - NAME_OPS + 1} more"]
+    return " + ".join(names)
+
+
+def origin_of(schedule, i: int, own) -> Origin:
+    """For whom a step works: its own nodes, else the first step that reads what it writes."""
+    node = schedule[i].node
+    if own[i]:
+        return own[i][0].origin
+    if node is not None and node.op in primitives:
+        return node.origin
+    written = schedule[i].writes()
+    for later in range(i + 1, len(schedule)):
+        if written & schedule[later].reads():
+            for node in own[later]:
+                return node.origin
+    return Origin()
+
+
+def homes_of(schedule, told: list[StepDescription]) -> dict[int, list[tuple[int, Node]]]:
+    """By node: the steps that store it; what only copies into place stores nothing."""
+    homes: dict[int, list[tuple[int, Node]]] = {}
+    opaque = {step.node.number for step in schedule if step.node is not None}
+    for i, (step, description) in enumerate(zip(schedule, told, strict=True)):
+        for node in description.nodes:
+            if node.op in primitives and (step.node is not None or node.number not in opaque):
+                homes.setdefault(node.number, []).append((i, node))
+    return homes
+
+
+def computed_in(own: list[Node], homes) -> list[Node]:
+    """The nodes that a step computes: what it stores, and what it needs that is stored nowhere."""
+    computed, stack = {node.number: node for node in own}, list(own)
+    while stack:
+        for x in stack.pop().inputs:
+            if x.number not in computed and x.number not in homes and x.op in primitives:
+                computed[x.number] = x
+                stack.append(x)
+    return [computed[number] for number in sorted(computed)]
+
+
+def source_of(node: Node) -> Node:
+    """The node without its operands."""
+    return Node(node.call, (), node.origin)
+
+
+def views_of(step) -> dict[Any, set]:
+    """The views that a step reads, by their buffer."""
+    views: dict[Any, set] = {}
+    for view in step.views():
+        if view.base is not None:
+            views.setdefault(view.base, set()).add(view)
+    return views
+
+
+def bytes_of(views: set) -> int:
+    """Bytes of a buffer that views of it show; each element once."""
+    base = next(iter(views)).base
+    shown = sum(prod(n for n, s in zip(v.shape, v.strides, strict=True) if s) for v in views)
+    return min(base.spec.nbytes, shown * base.dtype.itemsize)
+
+
+def calls_of(recording: Recording) -> list[Node]:
+    """The nodes of a recording without their operands; their origins have their places."""
+    return [
+        Node(node.call, (), node.origin._replace(place=i, function=node.function))
+        for i, node in enumerate(recording.nodes)
+    ]
+
+
+def counts_of(recording: Recording) -> list[tuple[Call, Origin]]:
+    """Each call and where it comes from, for who counts runs whose calls are not told."""
+    nodes = (node for node in recording.nodes if node.call.primitive is not PICK)
+    return [(node.call, node.origin) for node in nodes]
+
+
+class ReferenceSteps:
+    """The steps of a recording that the cards' references compute, one by one: no arena, no C."""
+
+    schedule, sources, lines, arena_bytes = (), {}, {}, 0  # type: ignore[var-annotated]
+
+    def __init__(self, recording: Recording):
+        self.calls = calls_of(recording)
+
+    def step_infos(self) -> list[StepInfo]:
+        """As those of a Program."""
+        return [info_of(source, i) for i, source in enumerate(self.calls)]
+
+
+def info_of(source: Node, number: int) -> StepInfo:
+    """The step that computes one call."""
+    call = source.call
+    if call.primitive is PICK:
+        return StepInfo("pick", REFERENCE, [], NOWHERE, 0, 0, number)
+    read, written = (sum(spec.nbytes for spec in specs) for specs in (call.specs, call.outs))
+    if call.is_collective and "group" in call.attrs:
+        ranks, where = call.attrs["group"].ranks, source.origin
+        return StepInfo(call.name, COLLECTIVE, [source], where, read, written, number, group=ranks)
+    return StepInfo(call.name, REFERENCE, [source], source.origin, read, written, number)

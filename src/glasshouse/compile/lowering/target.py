@@ -1,0 +1,175 @@
+"""Targets: what a Program is compiled for. A target has memory, a dialect of C, an ordered list of
+lowerers, a way to build kernels and to run steps, and a clock.
+
+The target in use is one per thread: `use_target` and `use_lowerer` change it for a while. Programs
+are kept apart by it, in the process and on disk. `docs/how_to/write_a_target.md` builds one."""
+
+import copy
+import os
+from collections.abc import Callable
+from contextlib import contextmanager
+from time import perf_counter_ns
+from typing import Any
+
+from glasshouse import memory
+from glasshouse.base import OptionError, having, type_name
+from glasshouse.compile.building import toolchain
+from glasshouse.compile.kernels.kernel_cache import CommonSizes, CompiledKernel, compile_kernels
+from glasshouse.compile.lowering.lowerer import Lowerer, identity_of
+from glasshouse.compile.steps.emitted import CKernel, Dialect
+from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch import state
+from glasshouse.graph.graph import Graph
+
+
+class Target:
+    """What Programs are compiled for.
+
+    lowerers  asked in order for each node; `fused` and the last one, `host`, take what is left
+    fused     makes fused kernels of elementwise primitives, movement and reductions
+    host      computes anything with the cards' references"""
+
+    stable_inputs: frozenset[int] = frozenset()  # of a recording: the same from run to run
+    free_outputs: frozenset[int] = frozenset()  # of a recording: their axes lie in any order
+    # Of a recording: (output, leaf) where that leaf's memory is to be the output's, if it can be.
+    written_leaves: frozenset[tuple[int, int]] = frozenset()
+    keeps_inputs = False  # whether stable inputs may be kept in a second layout
+    lends_outputs = False  # whether values in between lie in outputs that are not yet written
+    sets_apart = False  # whether large values in between have memory of their own, while they live
+
+    def __init__(self, name: str, lowerers, fused: Lowerer, host: Lowerer, dialect=None, passes=()):
+        self.name, self.dialect = name, dialect or Dialect()
+        self.fused, self.host = fused, host
+        self.lowerers: list[Lowerer] = [*lowerers, fused, host]
+        # Over graphs, behind the compiler's: the target's own, then a user's.
+        self.passes: tuple[Callable[[Graph], Graph], ...] = tuple(passes)
+        self.extended: dict[Any, Target] = {}
+
+    # -- which code it makes -------------------------------------------------------------------
+
+    def variant(self) -> Any:
+        """What Programs depend on beside their recording, to be told apart in this process."""
+        own = (self.name, self.dialect, self.passes, *self.lowerers, *self.settings())
+        asked = (self.stable_inputs, self.free_outputs, self.written_leaves)
+        return (*own, *asked, self.lends_outputs, self.sets_apart)
+
+    def settings(self) -> tuple:
+        """What flags choose."""
+        return ()
+
+    def identity(self) -> str | None:
+        """What stored code depends on beside its recording, the same in each process: None where
+        that cannot be said, and code is not stored."""
+        parts = [lowerer.identity() for lowerer in self.lowerers]
+        parts += [identity_of(rewrite, "") for rewrite in self.passes]
+        if None in parts:
+            return None
+        use = self.lends_outputs, self.sets_apart
+        own = (self.name, self.dialect, os.cpu_count(), self.settings(), *use)
+        if self.stable_inputs:
+            parts.append(f"stable inputs {sorted(self.stable_inputs)}")
+        if self.free_outputs:
+            parts.append(f"free outputs {sorted(self.free_outputs)}")
+        if self.written_leaves:
+            parts.append(f"written leaves {sorted(self.written_leaves)}")
+        return "\n".join([repr(own), toolchain.identity(), *map(str, parts)])
+
+    def with_lowerer(self, lowerer: Lowerer) -> "Target":
+        """This target with a lowerer in front of its own; the same one each time."""
+        return self.extension(lowerer, lowerers=[lowerer, *self.lowerers])
+
+    def with_pass(self, rewrite: Callable[[Graph], Graph]) -> "Target":
+        """This target with a pass over graphs behind the compiler's; the same one each time."""
+        return self.extension(rewrite, passes=(*self.passes, rewrite))
+
+    def extension(self, key, **changes) -> "Target":
+        """A copy with other attributes, made once for a key."""
+        extended = self.extended.get(key)
+        if extended is None:
+            extended = self.extended[key] = copy.copy(self)
+            vars(extended).update(changes, extended={})
+        return extended
+
+    def lowerers_of(self, op: str) -> list[Lowerer]:
+        """The lowerers that are made for a primitive."""
+        return [lowerer for lowerer in self.lowerers if lowerer.ops and op in lowerer.ops]
+
+    # -- how it runs ---------------------------------------------------------------------------
+
+    def memory(self):
+        """The manager that hands out its memory."""
+        return memory.current()
+
+    def now_ns(self) -> int:
+        """The time, as the ends of steps are told."""
+        return perf_counter_ns()
+
+    def build(
+        self, steps: list[tuple[CKernel, list[int]]], common: CommonSizes
+    ) -> list[CompiledKernel]:
+        """The compiled kernels of steps, which are given with their coded arguments; equal ones are
+        compiled once. `common` are the sizes of Programs of the same structure.
+
+        Raises: CompileError
+        """
+        return compile_kernels(steps, self.dialect, common)
+
+    def __repr__(self):
+        return f"<target {self.name}>"
+
+
+class DefaultTarget:
+    """What Programs are compiled for where no other target is in use; set by `targets`."""
+
+    target: Target
+
+
+def current_target() -> Target:
+    """What Programs are compiled for in this thread."""
+    return state.compile_target or DefaultTarget.target
+
+
+def target_for(threads: int):
+    """Inside, Programs are those for so many threads: oneDNN shares work out when it is made."""
+    target = current_target()
+    return having(state, compile_target=target.extension(("threads", threads), threads=threads))
+
+
+@contextmanager
+def use_target(target: Target):
+    """Inside, Programs are compiled for this target; what was recorded before is computed first.
+
+    Raises: OptionError for what is no target
+    """
+    if not isinstance(target, Target):
+        raise OptionError("use_target", "a Target", type_name(target), "Make one of Target(…).")
+    backends.current().evaluate()
+    with having(state, compile_target=target):
+        yield target
+        backends.current().evaluate()
+
+
+@contextmanager
+def use_lowerer(lowerer: Lowerer):
+    """Inside, this lowerer is asked before those of the target in use.
+
+    Raises: OptionError for what is no lowerer
+    """
+    if not isinstance(lowerer, Lowerer):
+        fix = "Pass an instance of a subclass of glasshouse.targets.Lowerer."
+        raise OptionError("use_lowerer", "a Lowerer", type_name(lowerer), fix)
+    with use_target(current_target().with_lowerer(lowerer)) as target:
+        yield target
+
+
+@contextmanager
+def use_pass(rewrite: Callable[[Graph], Graph]):
+    """Inside, graphs are rewritten by this function too, after the compiler's own passes.
+
+    Raises: OptionError for what is no function
+    """
+    if not callable(rewrite):
+        fix = "Pass a function from a Graph to a Graph."
+        raise OptionError("use_pass", "a function", type_name(rewrite), fix)
+    with use_target(current_target().with_pass(rewrite)) as target:
+        yield target

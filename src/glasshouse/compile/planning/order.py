@@ -1,0 +1,112 @@
+"""The order of steps, as far as memory depends on it."""
+
+from glasshouse.compile.planning.plan_memory import LENT_BYTES, successors_of
+from glasshouse.compile.steps.steps import LoweredStep, PlannedBuffer, Step
+
+
+def free_early(schedule: list[Step]) -> list[Step]:
+    """The steps with those moved forward that are the last to read a large value in between, and
+    whose own results lie in outputs, for which there is memory anyway: such as the product that
+    gives a weight its gradient."""
+    kept = successors_of(schedule)
+    ordered = list(schedule)
+    for step in schedule:
+        results = step.results if isinstance(step, LoweredStep) else step.writes()
+        if not step.lowerer.is_host and all(b.place == "output" or b in kept for b in results):
+            move_forward(ordered, ordered.index(step))
+    return ordered
+
+
+def free_received(schedule: list[Step]) -> list[Step]:
+    """The steps with those moved forward that are the last of several to read a large result of a
+    collective, and whose own results lie in outputs: right behind the reader before them. Such is
+    the mean of gradients, of which the update has read a part."""
+    waits = (x for x in schedule if isinstance(x, LoweredStep) and x.part == "wait")
+    received = {b for x in waits for b in x.results if is_large(b)}
+    ordered = list(schedule)
+    for step in schedule:
+        large = step.reads() & received
+        if not large or step.lowerer.is_host or any(b.place != "output" for b in step.writes()):
+            continue
+        at = ordered.index(step)
+        readers = [i for i, x in enumerate(ordered) if x is not step and large & x.reads()]
+        begin = max((i + 1 for i in readers if not ordered[i].lowerer.is_host), default=at)
+        inputs = {b for b in step.reads() if b.place == "input"}  # whose memory it may take over
+        first = first_place(ordered, at, begin, step.reads(), step.writes() | inputs)
+        del ordered[at]
+        ordered.insert(first, step)
+    return ordered
+
+
+def received_later(schedule: list[Step]) -> list[Step]:
+    """The steps with those that need the end of a collective behind what else is there to compute
+    until the next one starts: the collective has that time. Such a reader is the mean of a bucket
+    of gradients, beside which the backward pass can go on."""
+    ordered: list[Step] = []
+    waiting: list[Step] = []
+    reads: set[PlannedBuffer] = set()
+    writes: set[PlannedBuffer] = set()  # by those that wait, and by collectives that they wait for
+    for step in schedule:
+        part = step.part if isinstance(step, LoweredStep) else ""
+        if part == "wait":
+            ordered.append(step)
+            writes |= step.writes()
+        elif is_collective(step) or step.lowerer.is_host:
+            ordered += [*waiting, step]
+            waiting, reads, writes = [], set(), set()
+        elif must_wait(step, reads, writes):
+            waiting.append(step)
+            reads |= step.reads()
+            writes |= step.writes()
+        else:
+            ordered.append(step)
+    return ordered + waiting
+
+
+def is_collective(step: Step) -> bool:
+    return isinstance(step, LoweredStep) and step.node.call.is_collective
+
+
+def is_large(buffer: PlannedBuffer) -> bool:
+    """Whether it is a value in between that takes part in this."""
+    return buffer.place == "arena" and buffer.spec.nbytes >= LENT_BYTES
+
+
+def move_forward(ordered: list[Step], at: int) -> None:
+    """Let a step run as soon as it can, behind all others that read them, if it is the last to read
+    large values in between; what brings its operands into a layout for it runs right before it."""
+    begin = at
+    while begin and lays_out_for(ordered[begin - 1], ordered[at]):
+        begin -= 1
+    moved = ordered[begin : at + 1]
+    reads = set().union(*(step.reads() for step in moved))
+    writes = set().union(*(step.writes() for step in moved))
+    large = {b for b in reads - writes if is_large(b)}
+    if not large or any(large & other.reads() for other in ordered[at + 1 :]):
+        return
+    first = first_place(ordered, begin, 0, reads, writes | large)
+    del ordered[begin : at + 1]
+    ordered[first:first] = moved
+
+
+def lays_out_for(other: Step, step: Step) -> bool:
+    """Whether all that another step does is to copy an operand of a step."""
+    return (
+        isinstance(other, LoweredStep) and not other.computes and step.reads() >= {*other.results}
+    )
+
+
+def first_place(
+    ordered: list[Step], at: int, least: int, reads: set[PlannedBuffer], writes: set[PlannedBuffer]
+) -> int:
+    """How far forward, from `at` to `least`, what reads and writes these buffers may be moved."""
+    while at > least and not must_wait(ordered[at - 1], reads, writes):
+        at -= 1
+    return at
+
+
+def must_wait(other: Step, reads: set[PlannedBuffer], writes: set[PlannedBuffer]) -> bool:
+    """Whether of a step and what reads and writes these buffers one has to stay behind the other,
+    whichever comes first."""
+    written = other.writes()
+    return not (written.isdisjoint(reads | writes) and writes.isdisjoint(other.reads()))

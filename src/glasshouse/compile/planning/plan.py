@@ -1,0 +1,159 @@
+"""Plans: the steps that compute a graph, and where each value lies; nothing is compiled or run."""
+
+import gc
+from contextlib import contextmanager
+
+from glasshouse import memory
+from glasshouse.base.flags import flags
+from glasshouse.compile.lowering.fuse import fuse
+from glasshouse.compile.lowering.lower import Lowering
+from glasshouse.compile.lowering.source_map import StepInfo, step_infos
+from glasshouse.compile.lowering.target import Target, current_target
+from glasshouse.compile.planning.order import free_early
+from glasshouse.compile.planning.overlap import overlapped
+from glasshouse.compile.planning.plan_memory import (
+    APART_BYTES,
+    copies_to_itself,
+    place_outputs,
+    plan_memory,
+    reuse_inputs,
+    set_apart,
+)
+from glasshouse.compile.steps.emitted import CKernel
+from glasshouse.compile.steps.kept_steps import kept_steps_first
+from glasshouse.compile.steps.steps import PlannedBuffer
+from glasshouse.graph.graph import Graph, verify
+from glasshouse.graph.recompute.recompute import recompute
+from glasshouse.graph.simplify import PASSES as SIMPLER
+from glasshouse.graph.sums_at_origin import sum_at_origin
+
+PASSES = (*SIMPLER, ("sum_at_origin", sum_at_origin), ("recompute", recompute))
+ARENA_TAG = memory.manager.ARENA_TAG
+SMALL_BYTES = 1 << 12  # outputs below this are NumPy's own: a manager would cost more than it tells
+
+
+class ProgramPlan:
+    """The steps that compute the outputs of a graph, and where each value lies; nothing is made.
+
+    `schedule` lists the steps; `arena_bytes` is the peak of the values in between;
+    `output_buffers` are those that a run hands out, by number, behind them those in between that
+    are set `apart`, and the `kept` ones: what the first `kept_steps` steps make of inputs that stay
+    as they are, for later runs too."""
+
+    apart: list[PlannedBuffer] = []
+    sources: dict[int, CKernel] = {}  # the C of each fused kernel, once it is emitted …
+    sizes: dict[int, dict[str, int]] = {}  # … and the sizes that it takes as arguments
+
+    def __init__(self, graph: Graph):
+        self.graph, self.target = graph, current_target()
+        self.lowering = Lowering(graph, self.target).run()
+        self.schedule = [step for step in fuse(self.lowering) if not step.is_empty()]
+        self.schedule, self.kept_steps, self.kept = kept_steps_first(
+            self.schedule, self.lowering, self.target.stable_inputs
+        )
+        self.arena_bytes = self.place_buffers()
+        pairs = zip(self.lowering.outputs, graph.outputs, strict=True)
+        self.outputs = [(view.base, node.spec) for view, node in pairs]
+        numbered = {b.at: b for b, _ in self.outputs if b.place == "output"}
+        given = [numbered[i] for i in range(len(numbered))]
+        self.output_buffers = [*given, *self.apart, *self.kept]
+        places = [buffer.at for buffer, _ in self.outputs]
+        self.owns = [places.count(at) == 1 for at in places]  # whose memory no other output shares
+        self.infos: list[StepInfo] | None = None
+
+    def place_buffers(self) -> int:
+        """Give all values their places, in an order of steps that is good for it: the bytes that
+        those in between take."""
+        outputs = place_outputs(self.lowering, self.kept)
+        made_first, others = self.schedule[: self.kept_steps], self.schedule[self.kept_steps :]
+        if self.target.lends_outputs:
+            others = free_early(others)
+        self.schedule = [*made_first, *overlapped(others)]
+        own = {self.lowering.outputs[i].base: leaf for i, leaf in self.target.written_leaves}
+        reuse_inputs(self.schedule, own)
+        if self.target.sets_apart and not self.kept:
+            self.apart = set_apart(self.schedule, len(outputs))
+            outputs = [x for x in outputs if x.spec.nbytes < APART_BYTES]  # others come late
+        nbytes = plan_memory(self.schedule, outputs, self.target.lends_outputs)
+        others = [x for x in self.schedule[self.kept_steps :] if not copies_to_itself(x)]
+        self.schedule = [*self.schedule[: self.kept_steps], *others]
+        return nbytes
+
+    def step_infos(self) -> list[StepInfo]:
+        if self.infos is None:
+            self.infos = step_infos(self)
+        return self.infos
+
+    def source_of(self, buffer: PlannedBuffer, donated) -> int | None:
+        """The number of the input whose memory an output takes, if a run donates it."""
+        source = buffer.source
+        return source.at if source is not None and source.at in donated else None
+
+
+def tag_of(buffer: PlannedBuffer) -> memory.Tag:
+    return memory.Tag(buffer.node.op, *buffer.node.origin[:2]) if buffer.node else memory.Tag()
+
+
+@contextmanager
+def no_collection():
+    """Inside, cyclic garbage waits: a large graph is millions of objects, all of them in use, and
+    looking through them again and again takes half of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def passes_of(target: Target) -> list:
+    """(name, pass) of the compiler, then of the user."""
+    return [*PASSES, *((rewrite.__name__, rewrite) for rewrite in target.passes)]
+
+
+def rewritten(graph: Graph) -> Graph:
+    """The graph after all passes, each checked and printed if wanted."""
+    show("recorded", graph)
+    for name, rewrite in passes_of(current_target()):
+        graph = rewrite(graph)
+        if flags.verify:
+            verify(graph)
+        show(name, graph)
+    return graph
+
+
+def show(name: str, what) -> None:
+    if flags.debug >= 3:
+        print(f"# -- {name}\n{what}\n")
+
+
+def describe_steps(plan: ProgramPlan) -> str:
+    """A line for each step: what it computes, from which buffers into which, and where they lie."""
+    lines = [f"# arena: {plan.arena_bytes:,} bytes"]
+    for i, step in enumerate(plan.schedule):
+        what = step.lowerer.describe(step).text
+        reads = " ".join(map(place_of, sorted(step.reads(), key=lambda b: b.number)))
+        writes = " ".join(map(place_of, sorted(step.writes(), key=lambda b: b.number)))
+        lines.append(f"{i:4} {what.strip()}: {reads} -> {writes}")
+    return "\n".join(lines)
+
+
+def place_of(buffer: PlannedBuffer) -> str:
+    where = buffer.host or buffer
+    return f"b{buffer.number}@{where.place}:{where.at}"
+
+
+def describe_c(sources: dict[int, CKernel], sizes: dict[int, dict[str, int]]) -> str:
+    """The C of every kernel by its step, equal ones once, with the sizes that steps give them."""
+    kernels: dict[CKernel, dict[str, list[int]]] = {}
+    for i, kernel in sources.items():
+        given = ", ".join(f"{name} = {n}" for name, n in sizes[i].items())
+        kernels.setdefault(kernel, {}).setdefault(given, []).append(i)
+    shown = []
+    for kernel, steps in kernels.items():
+        for given, numbers in steps.items():
+            named = f"steps {', '.join(map(str, numbers))}"
+            shown.append(f"/* {named}{f': {given}' if given else ''} */\n")
+        shown.append(kernel.named(f"kernel{min(map(min, steps.values()))}") + "\n")
+    return "".join(shown).rstrip("\n") + "\n"

@@ -1,0 +1,379 @@
+"""Programs that run: compiled kernels and native calls in the table of the native runner."""
+
+import ctypes
+import functools
+import pickle
+import struct
+import threading
+from math import prod
+from time import perf_counter_ns
+
+import numpy as np
+
+from glasshouse import memory
+from glasshouse.base.errors import BackendError
+from glasshouse.compile.building import toolchain
+from glasshouse.compile.building.toolchain import NATIVE, CompileError
+from glasshouse.compile.kernels.kernel_cache import CommonSizes, is_general, sizes_of
+from glasshouse.compile.lowering.source_map import StepInfo, label_of
+from glasshouse.compile.lowering.target import Target, current_target
+from glasshouse.compile.planning.plan import ARENA_TAG, SMALL_BYTES, ProgramPlan
+from glasshouse.compile.programs.between_ranks import CollectiveSteps
+from glasshouse.compile.programs.code import OutputSpec, ProgramCode, StepCode
+from glasshouse.compile.programs.replay import load_replay
+from glasshouse.compile.steps.emitted import (
+    BufferPlace,
+    CKernel,
+    CollectiveStep,
+    HostCall,
+    NativeCall,
+)
+from glasshouse.compile.steps.view import strides_of
+from glasshouse.dispatch.backend import TensorBackend, current, quiet
+from glasshouse.dispatch.fallback import Fallback
+from glasshouse.graph.graph import Graph, run_node
+
+STEP_BYTES, INFO_BYTES = 1 << 11, 1 << 10  # about, of a Program
+SPECIALISE_NS = 600_000_000  # of runs for each general kernel: compiling one takes a 20th of that
+MOST_OUTPUTS = 1 << 12  # whose descriptions are kept to be found again
+
+
+class RunnerStep(ctypes.Structure):
+    """`Step` of native/runner.c."""
+
+    _fields_ = (
+        ("function", ctypes.c_void_p),
+        ("extra", ctypes.c_void_p),
+        ("args", ctypes.c_void_p),
+        ("count", ctypes.c_int64),
+    )
+
+
+class NativeRunner:
+    """The native runner, compiled when first needed."""
+
+    library = None
+    sees_arrays = False  # whether it can read addresses from NumPy's arrays themselves
+
+    @classmethod
+    def get(cls):
+        if cls.library is None:
+            library = toolchain.compile_one((NATIVE / "runner.c").read_text())
+            library.gh_run.restype = ctypes.c_int64
+            library.gh_run.argtypes = (
+                ctypes.c_void_p,
+                ctypes.c_int64,
+                ctypes.c_int64,
+                *(ctypes.c_void_p,) * 6,
+            )
+            cls.library = library
+            cls.sees_arrays = can_see(library)
+            load_replay()
+        return cls.library
+
+
+def can_see(library) -> bool:
+    library.gh_addresses.argtypes = (ctypes.c_void_p, ctypes.c_int64)
+    samples: list[np.ndarray] = [np.zeros(3), np.zeros((4, 4), np.int8)[1:, ::2], np.zeros(0)]
+    if any(type(x).__basicsize__ < 3 * ctypes.sizeof(ctypes.c_void_p) for x in samples):
+        return False
+    table = (ctypes.c_void_p * 3)(*map(id, samples))
+    library.gh_addresses(table, 3)
+    return [x or 0 for x in table] == [address(x) for x in samples]
+
+
+class RunTable:
+    """Where the runner finds what a run works on, in one table: the arena, inputs, outputs,
+    scalars, the error flag. A Program has one, for it runs once at a time."""
+
+    def __init__(self, inputs: int, outputs: int, scalars: int):
+        self.count = 1 + inputs + outputs
+        self.table = (ctypes.c_int64 * (self.count + scalars + 1))()
+        self.pack = struct.Struct(f"={self.count}Q{8 * scalars}sq").pack_into
+        begin = ctypes.addressof(self.table)
+        self.places = [begin + 8 * at for at in (1, 1 + inputs, self.count, self.count + scalars)]
+
+    def filled(self, arena: int, arrays, outputs, scalars) -> list[int]:
+        """The addresses that the runner is called with; `arena` is one."""
+        place_of = id if NativeRunner.sees_arrays else address
+        words = b"".join(scalars)
+        self.pack(self.table, 0, arena, *map(place_of, arrays), *map(place_of, outputs), words, 0)
+        if NativeRunner.sees_arrays:
+            NativeRunner.get().gh_addresses(self.places[0], self.count - 1)
+        return [arena, *self.places]
+
+    def set_scalars(self, scalars: list[bytes]) -> None:
+        """The scalars of all runs, for who writes the addresses itself."""
+        self.pack(self.table, 0, *(0,) * self.count, b"".join(scalars), 0)
+
+    @property
+    def failed(self) -> bool:
+        return self.table[-1] != 0
+
+
+class Program:
+    """Compiled code: it runs. `sources` has the C of each kernel by its step, `lines` the user's
+    line of the calls at some positions of the recording, where capture knows it. `common`
+    are the sizes that Programs of the same structure have in common."""
+
+    backend: TensorBackend | None = None  # that is told of fallbacks; None: the current one
+    plan: ProgramPlan | None = None  # what it was made from, kept to be shown
+    recorded: Graph | None = None  # the graph before the passes, kept to be shown
+    key = structure = ""  # under which its code is stored; of its recording
+
+    def __init__(
+        self, code: ProgramCode, common: CommonSizes | None = None, target: Target | None = None
+    ):
+        self.target = target or current_target()
+        self.count, self.arena_bytes, self.owns = len(code.steps), code.arena_bytes, code.owns
+        self.outputs, self.infos = code.outputs, code.infos
+        self.kept_steps, self.kept = code.kept_steps, code.kept
+        self.input_ends, self.output_begins = code.input_ends, code.output_begins
+        self.output_ends = code.output_ends
+        self.output_specs = [described_output(output) for output in code.output_specs]
+        whats = list(enumerate(step.what for step in code.steps))
+        self.hosts = {i: x for i, x in whats if isinstance(x, (HostCall, CollectiveStep))}
+        hosts = [host for host in self.hosts.values() if isinstance(host, HostCall)]
+        self.missing = [host for host in hosts if host.missing is not None]
+        between = {i: x for i, x in whats if isinstance(x, CollectiveStep)}
+        self.collectives = CollectiveSteps(between) if between else None
+        self.sources = {i: what for i, what in whats if isinstance(what, CKernel)}
+        self.lock = threading.Lock()
+        self.keep: list = []  # what the steps point to
+        self.args: list = []  # the coded arguments of each
+        self.runner = NativeRunner.get()
+        self.general: dict[int, CKernel] = {}  # of steps that run for sizes of others too
+        self.general_ns = self.general_kernels = 0  # how long runs with them took; how many differ
+        self.steps = self.make_steps(code.steps, common or CommonSizes())
+        self.arena: memory.Buffer | None = None  # while it runs
+        self.run_table: RunTable | None = None
+        self.lines: dict[int, str] = {}
+        self.nbytes = bytes_of(code)
+
+    def make_steps(self, steps: list[StepCode], common: CommonSizes):
+        """The table that the runner reads; compiles the kernels. A step without a function is the
+        host's.
+
+        Raises: CompileError; StaleCode where what it would run on differs from when it was made.
+        """
+        given = [(kernel, steps[i].args) for i, kernel in self.sources.items()]
+        built = self.target.build(given, common)
+        kernels = dict(zip(self.sources, built, strict=True))
+        self.general = {
+            i: kernel
+            for (i, kernel), compiled in zip(self.sources.items(), built, strict=True)
+            if is_general(compiled, kernel, steps[i].args)
+        }
+        self.general_kernels = len(set(self.general.values()))
+        self.sources = {i: compiled.kernel for i, compiled in kernels.items()}
+        self.keep.extend(set(built))
+        table = (RunnerStep * len(steps))()
+        for i, (entry, step) in enumerate(zip(table, steps, strict=True)):
+            args = (ctypes.c_int64 * max(1, len(step.args)))(*step.args)
+            self.args.append(args)
+            entry.count, entry.args = len(step.args), ctypes.addressof(args)
+            if isinstance(step.what, CKernel):
+                entry.function = kernels[i].address
+            elif isinstance(step.what, NativeCall):
+                loaded = step.what.load()
+                self.keep.append(loaded)
+                entry.function, entry.extra = loaded.function, loaded.extra
+        return table
+
+    def specialise(self) -> None:
+        """Compile kernels for its own sizes where it ran those that serve other sizes too. The
+        results stay the same, bit for bit."""
+        general, self.general = self.general, {}
+        given = [(kernel, list(self.args[i])) for i, kernel in general.items()]
+        try:
+            built = self.target.build(given, CommonSizes())
+        except CompileError:
+            return  # what it has goes on
+        for i, compiled in zip(general, built, strict=True):
+            self.keep.append(compiled)
+            self.sources[i] = compiled.kernel
+            self.steps[i].function = compiled.address
+
+    def note_time(self, ns: int) -> None:
+        """Count how long a run with general kernels took. Once compiling them is a small part of
+        that, the Program gets kernels of its own."""
+        self.general_ns += ns
+        if self.general_ns >= SPECIALISE_NS * self.general_kernels:
+            self.specialise()
+
+    @property
+    def sizes(self) -> dict[int, dict[str, int]]:
+        """The sizes that kernels take as arguments, by step."""
+        return {i: sizes_of(text, self.args[i]) for i, text in self.sources.items()}
+
+    def step_infos(self) -> list[StepInfo]:
+        """What each step computes, for whom, and what it costs."""
+        infos = self.infos
+        if isinstance(infos, bytes):
+            infos = self.infos = pickle.loads(infos)
+        return infos
+
+    # -- running -------------------------------------------------------------------------------
+
+    def run(self, arrays: list[np.ndarray], scalars: list[bytes], donated=(), ends_ns=None):
+        """The outputs for these inputs and packed scalars, as a list of arrays.
+
+        The memory of inputs whose numbers are in `donated` may be overwritten. `ends_ns` (an int64
+        array) gets the time at which each step ended, and in the last place when the first began.
+
+        Raises: BackendError before the first step for one without a kernel, where `strict` is set
+        """
+        for step in self.missing:
+            self.fall_back(step)
+        with self.lock:
+            if self.collectives is not None:
+                self.collectives.bind(self.steps)
+            manager = self.target.memory()
+            # The arena first, so that it gets the block that it had in the last run.
+            self.arena = manager.alloc(self.arena_bytes, ARENA_TAG)
+            outputs = [
+                arrays[source]
+                if source is not None and source in donated
+                else np.empty(shape, dtype)
+                if nbytes < SMALL_BYTES
+                else manager.alloc(nbytes, tag).numpy(dtype, shape)
+                for source, shape, dtype, nbytes, tag in self.output_specs
+            ]
+            try:
+                self.execute(arrays, outputs, scalars, ends_ns)
+            except BaseException:
+                if self.collectives is not None:
+                    self.collectives.end_failed()
+                raise
+            finally:
+                self.arena = None
+        return [laid_out(outputs[at], *how) for at, *how in self.outputs]
+
+    def execute(self, arrays, outputs, scalars, ends_ns=None) -> None:
+        """Run all steps, the host's among them."""
+        table, places = self.filled(arrays, outputs, scalars)
+        self.run_steps(table, places, arrays, outputs, ends_ns)
+
+    def run_steps(
+        self,
+        table,
+        places,
+        arrays,
+        outputs,
+        ends_ns=None,
+        *,
+        begin: int = 0,
+        end: int | None = None,
+    ) -> None:
+        """Run the steps from `begin` to `end` on a table that is filled; the host's need arrays by
+        their numbers. `ends_ns` has -1 in the last place while no step has begun."""
+        ends = None if ends_ns is None else ends_ns.__array_interface__["data"][0]
+        run, at, end = self.runner.gh_run, begin, self.count if end is None else end
+        begin_ns = perf_counter_ns() if self.general else 0
+        if ends_ns is not None and ends_ns[-1] < 0:
+            ends_ns[:begin] = ends_ns[-1] = self.target.now_ns()
+        while True:
+            at = run(self.steps, at, end, *places, ends)
+            if table.failed:
+                raise IndexErrorInside
+            if at == end:
+                if begin_ns:
+                    self.note_time(perf_counter_ns() - begin_ns)
+                return
+            if at < 0:
+                info = self.step_infos()[-1 - at]
+                raise BackendError(
+                    f"program: expected {info.kind} to run step {-1 - at}, {info.name}; got a "
+                    "failure. Go on with GH_BACKEND=numpy, and report it."
+                )
+            self.run_host(at, arrays, outputs)
+            if ends_ns is not None:
+                ends_ns[at] = self.target.now_ns()
+            at += 1
+
+    def filled(self, arrays, outputs, scalars) -> tuple[RunTable, list[int]]:
+        """The run's table, made at the first run, and what the runner is called with."""
+        if self.run_table is None:
+            self.run_table = RunTable(len(arrays), len(outputs), len(scalars))
+        assert self.arena is not None
+        return self.run_table, self.run_table.filled(self.arena.address, arrays, outputs, scalars)
+
+    def fall_back(self, step: HostCall) -> None:
+        """Tell the backend that the step's card runs on its reference.
+
+        Raises: BackendError where `strict` is set
+        """
+        reason, fix = step.missing or ("", "")
+        line = self.lines.get(step.node.origin.place, "")
+        backend = self.backend or current()
+        backend.fall_back(Fallback(label_of(step.node), reason, line), fix)
+
+    def run_host(self, at: int, arrays, outputs) -> None:
+        step = self.hosts[at]
+        if isinstance(step, CollectiveStep):
+            assert self.collectives is not None
+            self.collectives.run(at, lambda place: self.packed_array(place, arrays, outputs))
+            return
+        operands = [self.array_of(place, arrays, outputs) for place in step.sources]
+        results = quiet.run(run_node, step.node, operands, arrays, ())
+        if not isinstance(results, tuple):
+            results = (results,)
+        for place, value in zip(step.results, results, strict=True):
+            self.array_of(place, arrays, outputs)[...] = value
+
+    @property
+    def transfers(self) -> list[tuple[int, int, int]]:
+        """Of the last run: (the step that waited, when the transport began, and ended) each."""
+        return [] if self.collectives is None else self.collectives.all_transfers()
+
+    def packed_array(self, place: BufferPlace, arrays, outputs) -> np.ndarray:
+        """A whole buffer whose elements lie row by row, in the shape of the place."""
+        end = place.offset + prod(place.shape)
+        return self.memory_of(place, arrays, outputs)[place.offset : end].reshape(place.shape)
+
+    def memory_of(self, place: BufferPlace, arrays, outputs) -> np.ndarray:
+        """The elements of the buffer in which a place lies, as they follow each other."""
+        if place.kind != "arena":
+            return (arrays if place.kind == "input" else outputs)[place.at].reshape(-1)
+        assert self.arena is not None
+        end = place.at + place.buffer.nbytes
+        return self.arena.numpy()[place.at : end].view(place.buffer.dtype.np)
+
+    def array_of(self, place: BufferPlace, arrays, outputs) -> np.ndarray:
+        strides = tuple(s * place.buffer.dtype.itemsize for s in place.strides)
+        flat = self.memory_of(place, arrays, outputs)
+        flat = flat[place.offset :] if prod(place.shape) else flat
+        return np.lib.stride_tricks.as_strided(flat, place.shape, strides)
+
+
+@functools.lru_cache(MOST_OUTPUTS)
+def described_output(output: OutputSpec) -> tuple:
+    """What a run asks of an output. Parameters are outputs of Programs for many sizes: equal ones
+    are one object, for the garbage collector looks through each."""
+    spec = output.spec
+    return output.source, spec.shape, spec.dtype.np, spec.nbytes, output.tag
+
+
+def bytes_of(code: ProgramCode) -> int:
+    """About how much memory a Program keeps: what native calls share is counted once."""
+    calls = [step.what for step in code.steps if isinstance(step.what, NativeCall)]
+    native = sum({call.shares: call.nbytes for call in calls}.values())
+    infos = len(code.infos) if isinstance(code.infos, bytes) else INFO_BYTES * len(code.infos)
+    return native + STEP_BYTES * len(code.steps) + infos
+
+
+class IndexErrorInside(Exception):
+    """A gather met an index out of range; the references say which."""
+
+
+def laid_out(array: np.ndarray, shape, strides) -> np.ndarray:
+    """The array in this shape and with these strides, in elements; itself where it has the shape
+    and lies row by row: what is a view is never written to."""
+    if strides == strides_of(shape):
+        return array if array.shape == shape else array.reshape(shape)
+    nbytes = tuple(n * array.itemsize for n in strides)
+    return np.lib.stride_tricks.as_strided(array, shape, nbytes)
+
+
+def address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]

@@ -1,0 +1,431 @@
+"""The cache that finds the Program of a recording by its structure, and compiles it if need be."""
+
+import ctypes
+import gc
+import pickle
+import threading
+import warnings
+from contextlib import contextmanager
+from itertools import count
+from time import perf_counter_ns
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from glasshouse.base.errors import IndexOutOfRangeError, user_line
+from glasshouse.base.flags import flags
+from glasshouse.base.interrupts import held, let_through
+from glasshouse.compile.building.disk_cache import digest
+from glasshouse.compile.building.toolchain import CompileError
+from glasshouse.compile.kernels.kernel_cache import CommonSizes
+from glasshouse.compile.lowering.missing_kernels import ALWAYS_WRITTEN
+from glasshouse.compile.lowering.source_map import ReferenceSteps
+from glasshouse.compile.lowering.target import current_target
+from glasshouse.compile.planning.plan import (
+    ProgramPlan,
+    describe_c,
+    describe_steps,
+    no_collection,
+    rewritten,
+    show,
+)
+from glasshouse.compile.programs import store
+from glasshouse.compile.programs.code import assemble
+from glasshouse.compile.programs.executable import IndexErrorInside, Program
+from glasshouse.compile.programs.kernel_check import explained, find_faults
+from glasshouse.compile.steps.emitted import MissingKernel, StaleCode
+from glasshouse.dispatch import hooks, quiet, state, timers, watchers
+from glasshouse.dispatch.call import Call
+from glasshouse.dispatch.fallback import WHOLE, Fallback
+from glasshouse.dispatch.watch import COMPILING, ProgramRun, tell
+from glasshouse.graph.graph import Graph, graph_of
+from glasshouse.graph.record import Recording, compute
+
+# Recordings shorter than `store.LARGE_NODES` are compiled once their references have taken about as
+# long as compiling does.
+COMPILE_S, NODE_S, ELEMENT_S = 0.1, 3e-6, 3e-9
+NOT_YET = "compiling them is not yet worth it (GH_COMPILE=always does it at once)"
+UNCOMPILED = {"never": "GH_COMPILE=never"}
+KEY_BYTES = 40  # of a recording's key, for each of its numbers: a place in a tuple and an integer
+MOST_STRUCTURES = 512  # of which common sizes are known, some 50 KB for a large model
+SMALL_ENTRIES = 512  # after so many new structures their bytes are counted
+trim = getattr(ctypes.CDLL(None), "malloc_trim", bool)  # of glibc: gives free pages back
+
+
+class ProgramEntry:
+    """What is known of a structure: about how long its references took, and its Program."""
+
+    __slots__ = ("spent_s", "program", "failed", "references", "used", "key_bytes", "missing")
+
+    def __init__(self, key_bytes: int = 0):
+        self.spent_s = 0.0
+        self.failed = ""  # why it could not be compiled
+        self.missing: list[tuple] | None = None  # calls without a kernel, once references ran
+        self.program: Program | None = None
+        self.references: ReferenceSteps | None = None  # made when a run without Program is watched
+        self.used, self.key_bytes = 0, key_bytes
+
+    @property
+    def nbytes(self) -> int:
+        """About how much memory the entry keeps."""
+        return self.key_bytes + (0 if self.program is None else self.program.nbytes)
+
+
+programs: dict[tuple, ProgramEntry] = {}
+uses = count()  # numbers the runs
+structures: dict[int | str, CommonSizes] = {}
+stored: WeakValueDictionary[tuple, Program] = WeakValueDictionary()  # by the key of their code
+
+
+def run_recording(recording: Recording, backend) -> None:
+    """Compute the outputs; the nodes keep their values and forget their operands. The backend is
+    told what runs on references."""
+    entry = entry_of(recording)
+    program = program_for(entry, recording, backend)
+    if program is None:
+        tell_references(entry, recording, backend)
+    if program is None and not timers:
+        deliver_results(recording, quiet.run(compute, recording), [])
+        return
+    with held:  # a Program overwrites what is donated: its results have to get where they belong
+        if timers or program is None:
+            outputs = run_watched(entry, program, recording)
+        else:
+            outputs = run_program(program, recording)
+        deliver_results(recording, outputs, program.owns if program is not None else [])
+
+
+def entry_of(recording: Recording) -> ProgramEntry:
+    key: tuple = recording.key
+    variant = current_target().variant()
+    if state.recompute or variant:
+        key = (key, state.recompute, variant)
+    entry = programs.get(key) or add_entry(key, KEY_BYTES * len(recording.key))
+    entry.used = next(uses)
+    return entry
+
+
+def add_entry(key: tuple, key_bytes: int) -> ProgramEntry:
+    """An entry for a new structure; now and then others are evicted."""
+    entry = programs.setdefault(key, ProgramEntry(key_bytes))
+    if len(programs) % SMALL_ENTRIES == 0:
+        evict_programs(entry)
+    return entry
+
+
+def evict_programs(kept_entry: ProgramEntry) -> None:
+    """Forget what was used longest ago, until all entries are within GH_PROGRAM_BYTES.
+
+    What runs meanwhile goes on: who runs a Program refers to it."""
+    entries = list(programs.items())
+    excess = sum(entry.nbytes for _, entry in entries) - flags.program_bytes
+    if not flags.program_bytes or excess <= 0:
+        return
+    for key, entry in sorted(entries, key=lambda pair: pair[1].used):
+        if excess <= 0:
+            break
+        if entry is not kept_entry and programs.pop(key, None) is not None:
+            excess -= entry.nbytes
+
+
+def compiled(recording: Recording) -> Program:
+    """The Program of a recording, short or long.
+
+    Raises: CompileError
+    """
+    entry = entry_of(recording)
+    program = entry.program
+    if program is None or lacks_program(entry):
+        entry.program = program = make_program(recording)
+        evict_programs(entry)
+    return program
+
+
+def compiled_graph(graph: Graph) -> Program:
+    """The Program of a graph after all passes.
+
+    Raises: CompileError
+    """
+    structure = hash(tuple((n.op, *(x.number for x in n.inputs)) for n in graph.nodes))
+    common = common_sizes(structure)
+    with let_through(), no_collection():
+        try:
+            return Program(assemble(ProgramPlan(graph)), common)
+        except CompileError as error:
+            if not find_faults(graph):
+                raise explained(error, graph) from error
+            return Program(assemble(ProgramPlan(graph)), common)
+
+
+def lacks_program(entry: ProgramEntry) -> bool:
+    """Whether a Program is to be made: there is none, or none that kept its plan to be shown."""
+    return entry.program is None or (kept.plans and entry.program.plan is None)
+
+
+def structure_of(recording: Recording) -> str:
+    """What a recording computes, whatever its sizes, in words that are the same in every process.
+    The first run of a model also initialises it and its optimizer; so what a structure is, its
+    backward pass tells, or else its modules."""
+    nodes = [node for node in recording.nodes if node.origin.phase == "backward"]
+    nodes = nodes or [node for node in recording.nodes if node.origin.module] or recording.nodes
+    places = {id(node): i for i, node in enumerate(nodes)}
+    words = [(node.op, *[places.get(id(x), -1) for x in node.inputs]) for node in nodes]
+    return digest(repr(words).encode())
+
+
+def common_sizes(structure: int | str) -> CommonSizes:
+    """The sizes that the Programs of a structure have in common."""
+    if structure not in structures and len(structures) >= MOST_STRUCTURES:
+        structures.clear()
+    return structures.setdefault(structure, CommonSizes())
+
+
+def deliver_results(recording: Recording, outputs, owns: list[bool]) -> None:
+    for place, value in enumerate(outputs):
+        node = recording.nodes[recording.outputs[place]]
+        node.value, node.owned = value, bool(owns) and owns[place]
+    hooks.release(recording.nodes)
+
+
+def run_program(program: Program, recording: Recording, ends_ns=None):
+    arrays = []
+    for leaf in recording.leaves:
+        if not leaf.value.flags.c_contiguous:
+            leaf.value = np.ascontiguousarray(leaf.value)
+        arrays.append(leaf.value)
+    try:
+        return program.run(arrays, recording.scalars, recording.donated, ends_ns)
+    except IndexErrorInside:
+        if any(node.call.is_collective for node in recording.nodes):  # which are done already
+            fix = "GH_BACKEND=numpy says which."
+            raise IndexOutOfRangeError("gather", "indices in range", "another", fix) from None
+        return quiet.run(compute, recording)  # raises with the index
+
+
+def run_watched(entry: ProgramEntry, program: Program | None, recording: Recording):
+    """Run a recording and tell the watchers when each step ended."""
+    events = [getattr(node, "event", -1) for node in recording.nodes]
+    if program is not None:
+        return run_timed(program, events, lambda ends_ns: run_program(program, recording, ends_ns))
+    if entry.references is None:
+        entry.references = ReferenceSteps(recording)
+    ends_ns: list[int] = []
+    begin_ns = perf_counter_ns()
+    outputs = quiet.run(compute, recording, ends_ns)
+    tell("program", ProgramRun(entry.references, begin_ns, ends_ns, perf_counter_ns(), events))
+    return outputs
+
+
+def run_timed(program: Program, events: list[int], run):
+    """The outputs of `run(ends_ns)`, one run of a Program; the watchers are told of its steps."""
+    begin_ns, ends_ns = perf_counter_ns(), np.full(program.count + 1, -1, np.int64)
+    outputs = run(ends_ns)
+    end_ns, first_ns = perf_counter_ns(), int(ends_ns[-1])
+    times = begin_ns, ends_ns[:-1], end_ns
+    tell("program", ProgramRun(program, *times, events, first_ns, transfers=program.transfers))
+    return outputs
+
+
+def program_for(entry: ProgramEntry, recording: Recording, backend) -> Program | None:
+    """The Program to run; None where the references do it."""
+    if lacks_program(entry) and not entry.failed and is_worth_compiling(entry, recording):
+        try:
+            entry.program = program = make_program(recording)
+            program.backend = backend
+            program.lines |= lines_of(program, recording, backend)
+            evict_programs(entry)
+        except CompileError as error:
+            entry.failed = f"it does not compile: {error}"
+            warn_once(error)
+        except Exception as error:
+            if flags.verify or flags.strict:
+                raise
+            entry.failed = f"the compiler met {error!r}"
+            warnings.warn(
+                f"glasshouse: a program is not compiled, and runs slower: the compiler met "
+                f"{error!r}. Report it; GH_VERIFY=1 shows where.",
+                stacklevel=2,
+            )
+    return entry.program
+
+
+def lines_of(program: Program, recording: Recording, backend) -> dict[int, str]:
+    """The user's lines of the calls that steps of the host compute for want of a kernel."""
+    lines = {}
+    for step in program.missing:
+        place = step.node.origin.place
+        if place >= 0:
+            lines[place] = missing_of(recording.nodes[place], backend)[1]
+    return lines
+
+
+def missing_of(node, backend) -> tuple[MissingKernel | None, str]:
+    """Why no kernel computes a recorded call, None if one does; and the user's line, if known."""
+    if node.op in ALWAYS_WRITTEN and not (
+        node.inputs[0].spec.dtype.is_complex or node.spec.dtype.is_complex
+    ):
+        return None, ""
+    return backend.missing_of(node.call)
+
+
+def tell_references(entry: ProgramEntry, recording: Recording, backend) -> None:
+    """Tell the backend that a recording runs on references: which of its calls have no kernel, and
+    why the others are not compiled.
+
+    Raises: BackendError where `strict` is set, unless just compiling is not yet worth it
+    """
+    if entry.missing is None:
+        causes = ((node.op, *missing_of(node, backend)) for node in recording.nodes)
+        entry.missing = [
+            (Fallback(name, why.reason, line), why.fix)
+            for name, why, line in causes
+            if why is not None
+        ]
+    for fallback, fix in entry.missing:
+        backend.fall_back(fallback, fix)
+    if entry.failed:
+        fallback = Fallback(WHOLE, entry.failed, user_line())
+        backend.fall_back(fallback, "Mend what keeps it from being compiled")
+    else:
+        backend.fallbacks.uncompiled[UNCOMPILED.get(flags.compile, NOT_YET)] += 1
+
+
+def is_worth_compiling(entry: ProgramEntry, recording: Recording) -> bool:
+    """Whether this run should be a compiled one: long, or much work, also summed over all runs.
+
+    The estimate depends on the recordings alone, so that equal programs run equally."""
+    if flags.compile != "auto":
+        return flags.compile == "always"
+    if len(recording.nodes) >= store.LARGE_NODES:
+        return True
+    entry.spent_s += recording_s(recording)
+    return entry.spent_s > COMPILE_S
+
+
+def reference_runs(recording: Recording) -> int:
+    """How many runs the references do before a recording is compiled, under GH_COMPILE=auto."""
+    is_long = len(recording.nodes) >= store.LARGE_NODES
+    return 0 if is_long else int(COMPILE_S / recording_s(recording))
+
+
+def recording_s(recording: Recording) -> float:
+    """About how long the references of a recording take."""
+    return sum(references_s(node.call) for node in recording.nodes)
+
+
+def references_s(call: Call) -> float:
+    """About how long the reference of a call takes; that of a loop, all its steps."""
+    if call.primitive.parts is None:
+        return NODE_S + ELEMENT_S * sum(spec.size for spec in call.outs)
+    parts = call.primitive.parts(*call.specs, **call.attrs)
+    return sum(references_s(part) * times for part, times, _ in parts)
+
+
+warned: set[type] = set()  # kinds of errors that were told
+
+
+def warn_once(error: Exception, what: str = "programs are not compiled, and run slower") -> None:
+    """Say, the first time for each kind of reason, that something is not compiled."""
+    if type(error) not in warned:
+        warned.add(type(error))
+        fix = getattr(error, "fix", CompileError.fix)
+        warnings.warn(f"glasshouse: {what} ({error}). {fix}", stacklevel=2)
+
+
+def make_program(recording: Recording) -> Program:
+    """Compile a recording: the passes over its graph, each checked and printed if wanted.
+
+    Raises: CompileError
+    """
+    begin_ns = perf_counter_ns() if watchers else 0
+    key = "" if is_shown() else store.key_of(recording)
+    structure = structure_of(recording)
+    common = common_sizes(structure)
+    program = load_program(key, structure)
+    if program is None:
+        with let_through(), no_collection():
+            try:
+                program = make_anew(recording, key, common)
+            except CompileError as error:
+                graph = rewritten(graph_of(recording))
+                if not find_faults(graph):
+                    raise explained(error, graph) from error
+                program = make_anew(recording, key, common)  # without the texts at fault
+        if program.key:
+            note_stored(program, key, structure)
+    if program.collectives is not None:
+        program.collectives.note_recorded([node.call for node in recording.nodes])
+    if begin_ns:
+        tell("region", COMPILING, begin_ns)
+    return program
+
+
+def make_anew(recording: Recording, key: str, common: CommonSizes) -> Program:
+    """Compile a recording, and store its code under the key if it has one. Such code is then read
+    as by another process, and what held the graph goes back to the system: made beside the graph,
+    code would keep most of its pages in use."""
+    recorded = graph_of(recording)
+    plan = ProgramPlan(rewritten(recorded))
+    code = assemble(plan)
+    if flags.debug >= 3:
+        show("steps", describe_steps(plan))
+        show("c", describe_c(plan.sources, plan.sizes))
+    if not (data := store.packed(code) if key and code.is_portable else b""):
+        program = Program(code, common)
+        if kept.plans:
+            program.plan, program.recorded = plan, recorded
+        return program
+    del recorded, plan, code
+    gc.collect(0)  # all of it is young, for collection was off
+    program = Program(pickle.loads(data), common)
+    program.key = key
+    store.save(key, data)
+    trim(0)
+    return program
+
+
+def load_program(key: str, structure: str) -> Program | None:
+    """The Program that a process stored, if what it runs on is still as it was then."""
+    code = store.load(key)
+    try:
+        program = None if code is None else Program(code, common_sizes(structure))
+    except StaleCode:
+        return None
+    if program is not None:
+        note_stored(program, key, structure)
+    return program
+
+
+def note_stored(program: Program, key: str, structure: str) -> None:
+    """Have the Program found by the key of its code, as long as somebody refers to it."""
+    program.key, program.structure = key, structure
+    stored[key, current_target().variant()] = program
+
+
+def find_stored(key: str, structure: str) -> Program | None:
+    """The Program whose code is stored under a key."""
+    return stored.get((key, current_target().variant())) or load_program(key, structure)
+
+
+def is_shown() -> bool:
+    """Whether Programs are made anew, so as to be shown or checked on the way."""
+    return kept.plans or flags.debug >= 3 or bool(flags.verify)
+
+
+class Kept(threading.local):
+    """Whether Programs keep what they were made from, to be shown."""
+
+    plans = False
+
+
+kept = Kept()
+
+
+@contextmanager
+def plans_kept():
+    """Inside, Programs are compiled anew and keep their plans and recorded graphs."""
+    before, kept.plans = kept.plans, True
+    try:
+        yield
+    finally:
+        kept.plans = before

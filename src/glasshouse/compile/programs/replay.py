@@ -1,0 +1,305 @@
+"""Replay: calls that were made before are recorded by C, without the Python that made them.
+
+What a call of a primitive records, what a composed function calls, and what the derivative of a
+call calls, depends on specs, attrs and what is in force, not on contents. The first time all of it
+runs in Python (dispatch/bind.py, the cards' rules), and a `CallCollector` notes the calls. From
+then on native/replay.c appends the same calls to the recording and to the tape. A rule has to make
+the same calls for the same specs and attrs, as cards do; what reads a value, or makes a constant,
+runs each time.
+
+Three things are kept: with a backend, in `replays`, a `ReplayedFunction` for each composed function
+or primitive with such arguments; with a `Call`, in `pulls`, a `ReplayedPull` for each pattern of
+tracked operands. None, or an empty one, says that it has to run each time. C finds the slots of the
+classes that it fills, and the fields of the tuples that it reads, by declarations that are
+generated from the classes (`declarations`)."""
+
+import functools
+from contextlib import contextmanager
+from time import perf_counter_ns
+from typing import Any, NamedTuple
+
+from glasshouse.base import DType
+from glasshouse.base.flags import flags
+from glasshouse.compile.building import toolchain
+from glasshouse.dispatch.backend import Default
+from glasshouse.dispatch.bind import Watchers, run, state
+from glasshouse.dispatch.call import Call
+from glasshouse.dispatch.hooks import PythonReplay, hooks
+from glasshouse.dispatch.scope import origin_of, outside
+from glasshouse.dispatch.watch import Watcher, also_told
+from glasshouse.graph import record
+from glasshouse.graph.node import Node
+from glasshouse.graph.record import INDEXED
+
+MOST_REPLAYS = 1 << 14  # that a backend keeps; then it begins anew
+MOST_ENTRIES = 1 << 10  # that are kept to be found again
+MOST_CALLS = 400  # of a composed function
+
+
+class ReplayedEntry(NamedTuple):
+    """What the tape keeps of a replayed call: places of the operands' entries, or None; places of
+    the payloads that its rules read, or None; whether they read the result."""
+
+    parents: tuple[int | None, ...]
+    saved: tuple[int | None, ...]
+    keeps_result: bool
+
+
+@functools.lru_cache(MOST_ENTRIES)
+def shared_entry(parents, saved, keeps_result: bool) -> ReplayedEntry:
+    """One object for equal entries: those of a function are the same for all sizes."""
+    return ReplayedEntry(parents, saved, keeps_result)
+
+
+class ReplayedCall(NamedTuple):
+    """A call to be made with operands from `places`: i is the result of the i-th call, -1 - i the
+    i-th payload that is given. `scalar` is the value of a `full` from outside: packed, or ... for
+    the one that varies; `entry` is None for what is not on the tape."""
+
+    call: Call
+    places: tuple[int, ...]
+    scalar: Any
+    entry: ReplayedEntry | None
+
+
+class ReplayedPull(NamedTuple):
+    """The calls of the rules of one call, on the cotangent, the result and the operands, and the
+    `places` of the cotangents that they give; `parents` has the numbers of their operands. One that
+    is the same object as an earlier one has that one's number in `same_as`, one that is the given
+    cotangent itself -1, any other its own."""
+
+    calls: tuple[ReplayedCall, ...]
+    places: tuple[int, ...]
+    parents: tuple[int, ...]
+    specs: tuple
+    same_as: tuple[int, ...]
+
+
+class ReplayedFunction(NamedTuple):
+    """The calls of a composed function on the tensors among its arguments, and its results: (place,
+    whether it is tracked)."""
+
+    calls: tuple[ReplayedCall, ...]
+    results: tuple[tuple[int, bool], ...]
+    is_single: bool  # one result, not a tuple
+    has_several: bool  # a call with several results, of which only Python tells watchers
+
+
+class Native:
+    """native/replay.c, once it is loaded."""
+
+    module: Any = None
+
+
+def declarations() -> str:
+    """C that says where native/replay.c finds slots and fields: for each class a struct of its
+    slots' offsets, to be filled in, and their names; for each tuple the numbers of its fields."""
+    lines = ["#define PY_SSIZE_T_CLEAN", "#include <Python.h>"]
+    for cls in (Call, Node, hooks.tape.entry):
+        slots = [
+            s for base in cls.__mro__ for s in base.__dict__.get("__slots__", ()) if s[0] != "_"
+        ]
+        lines.append(f"static struct {{ Py_ssize_t {', '.join(slots)}; }} {cls.__name__}_at;")
+        names = ", ".join(f'"{slot}"' for slot in slots)
+        lines.append(f"static const char *const {cls.__name__}_slots[] = {{{names}}};")
+    for fields in (Watchers, ReplayedEntry, ReplayedCall, ReplayedPull, ReplayedFunction):
+        numbers = ", ".join(f"{fields.__name__}_{field}" for field in fields._fields)
+        lines.append(f"enum {{ {numbers} }};")
+    return "\n".join([*lines, ""])
+
+
+def load_replay() -> None:
+    """From now on calls that were made before are replayed by C, where it compiles: it needs
+    Python's headers too."""
+    if Native.module is not None or flags.replay == "python":
+        return
+    try:
+        native = toolchain.extension(toolchain.NATIVE / "replay.c", declarations())
+    except toolchain.CompileError as error:
+        if flags.debug:
+            print(f"[gh] calls are recorded by Python: {error}")
+        return
+    native.setup(
+        state=state,
+        flags=flags,
+        defaults=Default,
+        clock_ns=perf_counter_ns,
+        run_in_python=run,
+        collect_function=collect_function,
+        collect_pull=collect_pull,
+        origin_of=origin_of,
+        outside=outside,
+        numbers=hooks.tape.numbers,
+        dtype=DType,
+        tensor=hooks.tensor_class,
+        call=Call,
+        node=Node,
+        entry=hooks.tape.entry,
+    )
+    Native.module = native
+    set_limits(record.MAX_PENDING, record.MAX_HELD_BYTES)
+    hooks.replay_by(native)
+
+
+def set_limits(pending: int, held_bytes: int) -> None:
+    """Cut recordings at so many nodes, and bytes of arrays from outside."""
+    record.MAX_PENDING, record.MAX_HELD_BYTES = pending, held_bytes
+    if Native.module is not None:
+        Native.module.set_limits(pending, held_bytes)
+
+
+@contextmanager
+def in_python():
+    """Inside, calls are recorded by Python alone: the slow twin."""
+    is_inner = Native.module is not None and hooks.run is run
+    hooks.replay_by(PythonReplay)
+    try:
+        yield
+    finally:
+        if Native.module is not None and not is_inner:
+            hooks.replay_by(Native.module)
+
+
+class CallCollector(Watcher):
+    """The calls that this thread makes while something runs, so as to be replayed. `given` are the
+    payloads that it works on."""
+
+    wants_begin = False
+
+    def __init__(self, backend, given):
+        self.backend, self.collected = backend, []  # [(payload, entry on the tape)]
+        self.places = {id(x): -1 - i for i, x in enumerate(given) if x is not None}
+        self.entries: dict[tuple[int, int], int] = {}  # places of entries on the tape, by slot
+        self.pending, self.begin = backend.recorder.pending, len(backend.recorder.pending)
+        self.can_be_replayed, self.has_several = True, False
+
+    def op(self, call, result, begin_ns):
+        card = call.primitive
+        several = result if card.num_outputs != 1 else ()
+        is_tracked = any(x.tape_entry is not None for x in several)
+        if call.is_collective or card.kind == "random" or card.name in INDEXED or is_tracked:
+            self.can_be_replayed = False
+        elif several:
+            self.has_several = True
+            (node,) = several[0].payload.inputs
+            self.collected += [(node, None), *((x.payload, None) for x in several)]
+        else:
+            self.collected.append((result.payload, result.tape_entry))
+
+    def is_whole(self) -> bool:
+        """Whether all that was recorded is here, and nothing was computed meanwhile."""
+        nodes = self.pending[self.begin :]
+        return (
+            self.can_be_replayed
+            and self.backend.recorder.pending is self.pending
+            and len(nodes) == len(self.collected)
+            and all(x is payload for x, (payload, _) in zip(nodes, self.collected))
+        )
+
+    def calls(self, scalar: bytes | None = None) -> tuple[ReplayedCall, ...]:
+        """The calls; `scalar` is the one that varies.
+
+        Raises: KeyError for an operand that is not given, such as a constant.
+        """
+        calls = []
+        for number, (node, entry) in enumerate(self.collected):
+            places = tuple(self.places[id(x)] for x in node.inputs)
+            packed = ... if scalar is not None and node.scalar == scalar else node.scalar
+            replayed = None if entry is None else self.replayed_entry(entry)
+            calls.append(ReplayedCall(node.call, places, packed, replayed))
+            self.places.setdefault(id(node), number)
+            if entry is not None:
+                self.entries[id(entry), 0] = number
+        if not self.is_whole():  # a finalizer evaluated meanwhile: nodes let go of their operands
+            raise KeyError
+        return tuple(calls)
+
+    def replayed_entry(self, entry) -> ReplayedEntry:
+        """Where the parts of an entry come from.
+
+        Raises: KeyError
+        """
+        parents = tuple(x and self.entries[id(x[0]), x[1]] for x in entry.parents)
+        saved = tuple(None if x is None else self.places[id(x)] for x in entry.saved)
+        return shared_entry(parents, saved, entry.saved_out[0] is not None)
+
+    def place_of(self, x, tensors) -> tuple[int, bool]:
+        """Where a result is, and whether it is on the tape.
+
+        Raises: KeyError, AttributeError
+        """
+        for i, given in enumerate(tensors):
+            if x is given:
+                return -1 - i, False
+        place = self.places[id(x.payload)]
+        is_tracked = x.tape_entry is not None
+        is_another = is_tracked and x.tape_entry is not self.collected[place][1]
+        if place < 0 or x.mode is not None or is_another:
+            raise KeyError
+        return place, is_tracked
+
+
+def collect_pull(entry, cotangent, given, key) -> list:
+    """[(parent, cotangent)] by the card's rules, whose calls are replayed from now on; where they
+    cannot be (a rule makes a constant, or has a value computed), an empty entry says so."""
+    collector = CallCollector(entry.backend, given)
+    with also_told(collector):
+        pulled = entry.pull([cotangent], False)
+    entry.call.pulls[key] = replayed_pull(entry, cotangent, pulled, collector) or ()
+    return pulled
+
+
+def replayed_pull(entry, cotangent, pulled, collector: CallCollector) -> ReplayedPull | None:
+    """What the rules of a call did, to be replayed; None if it cannot be."""
+    by_parent = {id(parent): cotangent for parent, cotangent in pulled}
+    given = [(i, by_parent[id(x)]) for i, x in enumerate(entry.parents) if x and id(x) in by_parent]
+    if not collector.is_whole() or collector.has_several:
+        return None
+    try:
+        calls = collector.calls()
+        places = tuple(collector.places[id(x.payload)] for _, x in given)
+    except KeyError:
+        return None
+    numbers = {id(x): i for i, (_, x) in reversed([*enumerate(given)])} | {id(cotangent): -1}
+    same_as = tuple(numbers[id(x)] for _, x in given)
+    specs = tuple(x.spec for _, x in given)
+    return ReplayedPull(calls, places, tuple(i for i, _ in given), specs, same_as)
+
+
+def collect_function(fn, args, named, backend, key, tensors, scalar):
+    """fn(*args, **named), for the first time with such arguments."""
+    given = [x.payload for x in tensors]
+    collector = CallCollector(backend, given)
+    with also_told(collector):
+        result = fn(*args, **named)
+    is_pure = all(x.payload is data for x, data in zip(tensors, given))
+    replayed = replayed_function(collector, tensors, scalar, result) if is_pure else None
+    keep_replay(backend.replays, key, replayed)
+    return result
+
+
+def keep_replay(replays: dict, key, replayed) -> None:
+    """Keep what was made for the key. Where there are too many, all go first: they are of sizes
+    that never come again, as a rule."""
+    if len(replays) >= MOST_REPLAYS:
+        replays.clear()
+    replays[key] = replayed
+
+
+def replayed_function(collector: CallCollector, tensors, scalar, result) -> ReplayedFunction | None:
+    """What a composed function did, to be replayed; None if it cannot be."""
+    if not collector.is_whole() or len(collector.collected) > MOST_CALLS:
+        return None
+    is_single = not isinstance(result, tuple)
+    for i, x in enumerate(tensors):
+        if x.tape_entry is not None:
+            collector.entries[id(x.tape_entry), x.slot] = -1 - i
+    try:
+        calls = collector.calls(scalar)
+        outputs = (result,) if is_single else result
+        results = tuple(collector.place_of(x, tensors) for x in outputs)
+    except (KeyError, AttributeError):
+        return None
+    if scalar is not None and sum(call.scalar is ... for call in calls) != 1:
+        return None
+    return ReplayedFunction(calls, results, is_single, collector.has_several)

@@ -1,0 +1,37 @@
+"""Steps whose results stay from run to run: what is made of inputs alone that stay as they are,
+such as parameters in inference, which are brought into the layout that a product wants."""
+
+from collections import Counter
+
+from glasshouse.compile.steps.steps import PlannedBuffer, Step
+
+MOST_GROWTH = 2  # kept bytes, as a multiple of the inputs that they are made of
+
+
+def kept_steps_first(schedule: list[Step], lowering, stable_inputs: frozenset[int]):
+    """(the schedule with these steps in front, their number, the buffers of theirs that the other
+    steps read)."""
+    if not stable_inputs:
+        return schedule, 0, []
+    handed_out = {view.base for view in lowering.outputs}
+    writers = Counter(buffer for step in schedule for buffer in step.writes())
+    stable: set[PlannedBuffer] = set()
+    made_of: set[PlannedBuffer] = set()
+    first: list[Step] = []
+    for step in schedule:
+        reads, writes = step.reads(), step.writes()
+        inputs = {b for b in reads if b.place == "input"}
+        fixed = all(b in stable or b in inputs and b.at in stable_inputs for b in reads)
+        own = all(writers[b] == 1 and b not in handed_out for b in writes)
+        worth = step.worth_keeping and not step.lowerer.is_host
+        if reads and fixed and own and worth:
+            first.append(step)
+            stable |= writes
+            made_of |= inputs
+    there = set(map(id, first))
+    others = [step for step in schedule if id(step) not in there]
+    read = {buffer for step in others for buffer in step.reads()}
+    kept = sorted((b for b in stable if b in read), key=lambda b: b.number)
+    if sum(b.spec.nbytes for b in kept) > MOST_GROWTH * sum(b.spec.nbytes for b in made_of):
+        return schedule, 0, []
+    return [*first, *others], len(first), kept

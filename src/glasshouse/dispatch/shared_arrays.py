@@ -1,0 +1,65 @@
+"""Arrays of users' that tensors share, and whether they were left unchanged.
+
+A tensor shares the memory of an array where the user asks for it (`gh.from_numpy`, `copy=False`).
+A call that reads it later than it was made would see what was written in between; under GH_VERIFY
+that is an error, which names the call."""
+
+import weakref
+import zlib
+from typing import NamedTuple
+
+import numpy as np
+
+from glasshouse.base.errors import SharedMemoryError, user_line
+from glasshouse.base.flags import flags
+
+
+class SharedArray(NamedTuple):
+    """An array of the user's, by whom and where it was shared, and what was in it then."""
+
+    array: np.ndarray
+    where: str
+    line: str
+    checksum: int | None  # None: nobody looks
+
+
+def checksum(array: np.ndarray) -> int:
+    """A number that another contents of the array has hardly ever."""
+    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+
+class SharedArrays:
+    """The arrays of users' by the payloads that stand on them, while these live."""
+
+    def __init__(self):
+        self.by_payload: dict[int, SharedArray] = {}
+
+    def add(self, payload, array: np.ndarray, where: str) -> None:
+        """Note that a payload, which is not the array itself, stands on its memory."""
+        looks = flags.verify
+        entry = SharedArray(
+            array, where, user_line() if looks else "", checksum(array) if looks else None
+        )
+        key = id(payload)
+        self.by_payload[key] = entry
+        weakref.finalize(payload, self.by_payload.pop, key, None).atexit = False
+
+    def has(self, payload) -> bool:
+        """Whether a payload stands on memory of the user's."""
+        return id(payload) in self.by_payload
+
+    def check(self, call: str, payloads) -> None:
+        """Look whether the arrays that a call reads are as they were when they were shared.
+
+        Raises: SharedMemoryError
+        """
+        for payload in payloads:
+            entry = self.by_payload.get(id(payload))
+            if entry is None or entry.checksum in (None, checksum(entry.array)):
+                continue
+            expected = f"the array that {entry.where} shared at {entry.line} to be left unchanged"
+            fix = "Write to it after gh.eval and share it again, or let gh.asarray copy it."
+            raise SharedMemoryError(call, expected, "other contents", fix)
+
+
+shared_arrays = SharedArrays()

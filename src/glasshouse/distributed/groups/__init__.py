@@ -1,0 +1,6 @@
+"""Which ranks there are, how they meet, and how they share out a tensor.
+
+`store` and `rendezvous` bring processes together; `membership` has the world and its groups, `mesh`
+a grid of ranks, `placement` what part of a tensor each holds. `functions` are collectives on
+tensors, `objects` on pickled objects. Tensors enter and leave. Read `membership`, then `functions`,
+then `mesh` and `placement`."""

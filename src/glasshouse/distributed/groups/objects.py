@@ -1,0 +1,46 @@
+"""Python objects that ranks tell each other, pickled: for settings and results, not for tensors."""
+
+import pickle
+
+import numpy as np
+
+from glasshouse.distributed.transports.collectives import Collectives
+from glasshouse.ops.collective import ProcessGroup, process
+from glasshouse.tensor.standard.creation import eval as compute_all
+
+
+def gathered_objects(transport: Collectives, x) -> list:
+    """The x of each rank of the transport's group."""
+    told = np.frombuffer(pickle.dumps(x), np.uint8)
+    sizes = np.empty(transport.size, np.int64)
+    transport.all_gather(np.array(told.size, np.int64), sizes)
+    padded = np.zeros(sizes.max(), np.uint8)
+    padded[: told.size] = told
+    heard = np.empty((transport.size, padded.size), np.uint8)
+    transport.all_gather(padded, heard)
+    return [pickle.loads(part[:size]) for part, size in zip(heard, sizes, strict=True)]
+
+
+def all_gather_object(x, group: ProcessGroup | None = None) -> list:
+    """What each rank of the group has as `x`, in their order; anything that pickle takes."""
+    group = group or process.world
+    if group.size == 1:
+        return [pickle.loads(pickle.dumps(x))]
+    compute_all()  # what was recorded before comes first on every rank
+    return gathered_objects(process.transport(group), x)
+
+
+def broadcast_object(x=None, root: int = 0, group: ProcessGroup | None = None):
+    """What the rank `root` of the group has as `x`, on every rank; the others may leave it out."""
+    group = group or process.world
+    own = x if group.size == 1 or group.rank == root else None
+    if group.size == 1:
+        return pickle.loads(pickle.dumps(own))
+    compute_all()
+    transport = process.transport(group)
+    told = np.frombuffer(pickle.dumps(own), np.uint8).copy()
+    size = np.array(told.size, np.int64)
+    transport.broadcast(size, root)
+    buffer = told if group.rank == root else np.empty(int(size), np.uint8)
+    transport.broadcast(buffer, root)
+    return pickle.loads(buffer)

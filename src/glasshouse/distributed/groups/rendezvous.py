@@ -1,0 +1,61 @@
+"""How ranks find each other before there is a transport: each takes its number in a store, waits
+for the others, and compares what must be equal."""
+
+import json
+import os
+import socket
+import sys
+import time
+
+import numpy as np
+
+from glasshouse.base.errors import CollectiveError
+from glasshouse.distributed.groups.store import Store
+from glasshouse.version import __version__
+
+
+def identity(**more) -> dict:
+    """What has to be the same on all ranks."""
+    python = ".".join(map(str, sys.version_info[:3]))
+    return {"glasshouse": __version__, "Python": python, "numpy": np.__version__, **more}
+
+
+def check_alike(identities: list[dict]) -> None:
+    """Raises: CollectiveError that names what differs, and on which ranks"""
+    for name, wanted in identities[0].items():
+        values = [each.get(name) for each in identities]
+        different = [rank for rank, value in enumerate(values) if value != wanted]
+        if different:
+            raise CollectiveError(
+                "distributed.init",
+                f"the same {name} on all ranks",
+                f"{wanted} on rank 0, {values[different[0]]} on rank {different[0]}"
+                + (f" (and others: {different[1:]})" if different[1:] else ""),
+                "Start all ranks alike, by the same Python.",
+            )
+
+
+def join(store: Store, rank: int, size: int, timeout_s: float, alike: dict) -> None:
+    """Return when all ranks have come, and are alike.
+
+    Raises: CollectiveError where a rank is there twice, does not come, or differs
+    """
+    own = {"process": os.getpid(), "host": socket.gethostname(), "alike": alike}
+    if not store.set(f"rank {rank}", json.dumps(own).encode()):
+        other = json.loads(store.get(f"rank {rank}", timeout_s) or b"{}")
+        if other != own:
+            raise CollectiveError(
+                "distributed.init",
+                f"one process with rank {rank}",
+                f"process {own['process']} on {own['host']} beside process {other['process']} "
+                f"on {other['host']}",
+                "Give each its own GH_RANK, or let `glasshouse launch` do it.",
+            )
+    end = time.monotonic() + timeout_s
+    told = [store.get(f"rank {i}", max(end - time.monotonic(), 0)) for i in range(size)]
+    missing = [i for i, value in enumerate(told) if value is None]
+    if missing:
+        expected = f"all {size} ranks within {timeout_s:g} s"
+        fix = "See what these ranks print."
+        raise CollectiveError("distributed.init", expected, f"no sign of ranks {missing}", fix)
+    check_alike([json.loads(value)["alike"] for value in told if value])

@@ -1,0 +1,159 @@
+"""Functions run on several ranks of this machine, each in a process of its own."""
+
+import multiprocessing
+import os
+import pickle
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
+
+from glasshouse.base.errors import CollectiveError, OptionError, check_least
+from glasshouse.base.processes import threads_of_ranks, variables
+from glasshouse.distributed.groups.membership import finish, init, shutdown
+from glasshouse.distributed.launching.failure import (
+    GRACE_S,
+    RankFailure,
+    failure_by_end,
+    failure_by_error,
+    first_cause,
+)
+from glasshouse.distributed.launching.guard import ProcessGuard
+
+LEAVING_S = 10.0  # how long a process may take to end after its result
+
+
+def spawn(fn: Callable, size: int, *args, transport: str | None = None, timeout_s=None) -> list:
+    """What `fn(*args)` returns on each of `size` ranks, processes of this machine that are started
+    for it. The function, its arguments and results are pickled. In a script, call it under
+    `if __name__ == "__main__":`, for each rank imports the script.
+
+    Raises: CollectiveError where a rank fails or dies, from the error of the first one; then the
+        others are ended. OptionError for what cannot be pickled.
+    """
+    check_least("spawn", "size", size, 1, "Give the number of ranks.")
+    task = pickled_task(fn, args)
+    context = multiprocessing.get_context("spawn")
+    with ProcessGuard() as guard:
+        place = {"size": size, "rendezvous": guard.folder, "timeout_s": timeout_s}
+        receivers, workers = [], []
+        with variables(threads_of_ranks(size)):
+            for rank in range(size):
+                receiver, sender = context.Pipe(duplex=False)
+                told = (task, sender, transport, {**place, "rank": rank})
+                worker = context.Process(target=run_rank, args=told, name=f"rank {rank}")
+                worker.start()
+                sender.close()
+                guard.add(worker.pid)
+                receivers.append(receiver)
+                workers.append(worker)
+        leaving_s = 0.0
+        try:
+            results, failures = gather_answers(workers, receivers)
+            leaving_s = 0.0 if failures else LEAVING_S
+        finally:
+            end_workers(workers, guard, leaving_s)
+    if failures:
+        raise error_of(first_cause(failures), fn, size)
+    return [results[rank] for rank in range(size)]
+
+
+def pickled_task(fn: Callable, args: tuple) -> bytes:
+    try:
+        return pickle.dumps((fn, args))
+    except Exception as error:
+        fix = "Define the function at the top of a module, and pass what it needs as arguments."
+        expected = "a function and arguments that can be pickled"
+        raise OptionError("spawn", expected, error, fix) from error
+
+
+def gather_answers(workers: list, receivers: list[Connection]) -> tuple[dict, list[RankFailure]]:
+    """Results by rank; failures in the order in which they came. After the first failure others
+    have a moment to tell theirs."""
+    results, failures, end = {}, [], None
+    missing = set(range(len(workers)))
+    while missing:
+        left = None if end is None else end - time.monotonic()
+        if left is not None and left <= 0:
+            break
+        watched = {receivers[rank]: rank for rank in missing}
+        watched |= {workers[rank].sentinel: rank for rank in missing}
+        for rank in {watched[ready] for ready in wait(list(watched), left)}:
+            missing.discard(rank)
+            answer = answer_of(rank, workers[rank], receivers[rank])
+            if isinstance(answer, RankFailure):
+                failures.append(answer)
+                end = end or time.monotonic() + GRACE_S
+            else:
+                results[rank] = answer[0]
+    return results, failures
+
+
+def answer_of(rank: int, worker, receiver: Connection) -> tuple | RankFailure:
+    """What a rank tells, or how it ended without a word. Others may hold its end of the pipe."""
+    try:
+        if receiver.poll():
+            return pickle.loads(receiver.recv_bytes())
+    except (EOFError, OSError):  # it died before, or while it told
+        pass
+    worker.join(LEAVING_S)
+    return failure_by_end(rank, worker.exitcode)
+
+
+def end_workers(workers: list, guard: ProcessGuard, within_s: float) -> None:
+    """Let processes end by themselves for so long; then kill them."""
+    end = time.monotonic() + within_s
+    for worker in workers:
+        worker.join(max(end - time.monotonic(), 0))
+        guard.forget(worker.pid)
+    for worker in workers:
+        worker.join()
+
+
+def error_of(failure: RankFailure, fn: Callable, size: int) -> CollectiveError:
+    name = getattr(fn, "__qualname__", repr(fn))
+    where, expected = f"rank {failure.rank} of {size}", f"a result of {name}"
+    error = CollectiveError(where, expected, failure.summary, failure.fix)
+    error.__cause__ = failure.error
+    if failure.traceback:
+        (failure.error or error).add_note(f"\nOn rank {failure.rank}:\n{failure.traceback}")
+    return error
+
+
+def run_rank(task: bytes, sender: Connection, transport: str | None, place: dict) -> None:
+    """What a rank does: it joins the world at this place, and tells what the function gives."""
+    os.setsid()  # Ctrl-C is its parent's
+    rank = place["rank"]
+    try:
+        init(transport, **place)
+        fn, args = loaded_task(rank, task)
+        answer = pickled_result(rank, fn(*args))
+        finish()
+    except BaseException as error:
+        tell_and_leave(sender, pickle.dumps(failure_by_error(rank, error)))
+    else:
+        tell_and_leave(sender, answer)
+
+
+def tell_and_leave(sender: Connection, answer: bytes) -> None:
+    """Where an error is being handled, the other ranks hear of it."""
+    sender.send_bytes(answer)
+    sender.close()
+    shutdown()
+
+
+def loaded_task(rank: int, task: bytes) -> tuple[Callable, tuple]:
+    try:
+        return pickle.loads(task)
+    except Exception as error:
+        fix = "Define it at the top of a file, not in an interactive session."
+        expected = "a function and arguments that a new process can import"
+        raise OptionError(f"rank {rank}", expected, error, fix) from error
+
+
+def pickled_result(rank: int, result) -> bytes:
+    try:
+        return pickle.dumps((result,))
+    except Exception as error:
+        fix = "Return numbers, arrays or tensors."
+        expected = "a result that can be pickled"
+        raise OptionError(f"rank {rank}", expected, f"{type(result)} ({error})", fix) from error

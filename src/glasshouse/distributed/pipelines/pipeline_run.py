@@ -1,0 +1,196 @@
+"""One pass of a batch through a pipeline: the actions of a schedule, carried out on tensors.
+
+Each forward makes a tape of its own for its microbatch. What goes to another rank is handed to a
+thread for that rank and direction, which sends in order; so is what comes. No rank waits to send,
+and a forward or backward waits for its own operands alone."""
+
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from glasshouse.analyze.meta import placed
+from glasshouse.autograd import backward, is_grad_enabled
+from glasshouse.base import ShapeError, Spec
+from glasshouse.compile.lowering.source_map import about_bytes
+from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch.value import adopt
+from glasshouse.dispatch.watch import RECEIVING, MessageTimes, tell
+from glasshouse.distributed.pipelines.simulation import FORWARD, Action
+from glasshouse.distributed.transports.collectives import Channel, Request
+from glasshouse.ops.collective import ProcessGroup, process
+from glasshouse.tensor import Tensor, eval
+
+Result = tuple[str, int, int]  # forward or backward, the stage, the microbatch
+
+
+class Links:
+    """The channels of this rank of a group, made when they are first used; `started` are the calls
+    of a pass, with (verb, peer, bytes)."""
+
+    def __init__(self, group: ProcessGroup):
+        self.group, self.channels = group, dict[tuple[str, int], Channel]()
+        self.started: list[tuple[str, int, int, Request]] = []
+
+    def start(self, verb: str, peer: int, array: np.ndarray) -> Request:
+        """Begin to send an array to a rank, or receive one from it."""
+        if (verb, peer) not in self.channels:
+            self.channels[verb, peer] = Channel(f"{verb} {self.group.name} {peer}")
+        call = getattr(process.transport(self.group), verb)
+        request = Request(lambda: call(array, peer))
+        self.channels[verb, peer].put(request)
+        self.started.append((verb, peer, array.nbytes, request))
+        return request
+
+    def finish(self) -> None:
+        """Return when all that was started is done, and tell watchers when it was."""
+        started, self.started = self.started, []
+        for verb, peer, nbytes, request in started:
+            request.wait()
+            name = f"{verb} {self.group.name} {about_bytes(nbytes)}"
+            way, ranks = "to" if verb == "send" else "from", self.group.ranks
+            channel = f"messages {way} rank {ranks[peer]}"
+            times = request.begin_ns, request.end_ns
+            tell("message", MessageTimes(name, channel, ranks, nbytes, *times))
+
+    def send(self, x: Tensor, peer: int) -> None:
+        """Begin to send a copy of a tensor, whose own memory does not wait for the other rank."""
+        tell("sent", self.group, x.nbytes)
+        self.start("send", peer, np.array(x.numpy(), order="C"))
+
+    def receive(self, spec: Spec, peer: int) -> "Message":
+        """Begin to receive a tensor."""
+        array = np.empty(spec.shape, spec.dtype.np)
+        return Message(array, self.start("receive", peer, array))
+
+    def close(self) -> None:
+        """End the threads."""
+        for channel in self.channels.values():
+            channel.end()
+        self.channels.clear()
+
+
+class PlannedLinks(Links):
+    """Those of a step that is analysed: what is sent gets nowhere, what is received is there."""
+
+    def send(self, x, peer):
+        tell("sent", self.group, x.nbytes)
+        eval(x)
+
+    def receive(self, spec, peer):
+        return PlannedMessage(spec, None)
+
+
+class Message(NamedTuple):
+    """A tensor that is on its way to this rank."""
+
+    array: Any
+    request: Any
+
+    def tensor(self) -> Tensor:
+        """It, in memory of NumPy's, when it is there."""
+        begin_ns = perf_counter_ns()
+        self.request.wait()
+        tell("region", RECEIVING, begin_ns)
+        return adopt(self.array)
+
+
+class PlannedMessage(Message):
+    """A tensor that has a spec and no value."""
+
+    def tensor(self):
+        return placed(self.array, backends.current())
+
+
+class PipelineRun:
+    """What is under way on this rank: `parts` are the model's arguments for each microbatch, plan
+    and links those of the pipeline."""
+
+    def __init__(self, plan, links: Links, parts: list[tuple]):
+        self.plan, self.parts = plan, parts
+        self.links = links if backends.current().computes else PlannedLinks(links.group)
+        self.loss: Callable | None = None
+        self.targets: list = []
+        self.scores: dict[int, Any] = {}  # the model's result for a microbatch
+        self.total: Any = None  # loss of the microbatches so far
+        self.here: dict[Result, list] = {}  # tensors that a stage of this rank reads next
+        self.coming: dict[Result, list[Message]] = {}
+        self.alive: dict[tuple[int, int], tuple[list, list]] = {}  # operands and results
+
+    def go(self, actions: list[Action]) -> None:
+        """Carry out the actions; returns when all has been sent."""
+        self.links.started.clear()  # what a pass left that failed
+        eval()  # collectives that were recorded before must not wait for what this rank waits for
+        for action in actions:
+            begin_ns = perf_counter_ns()
+            getattr(self, action.kind)(action)
+            tell("annotation", str(action), begin_ns)
+        self.links.finish()
+
+    def send(self, action: Action) -> None:
+        for x in self.here.pop(action.result):
+            self.links.send(x, action.peer)
+
+    def receive(self, action: Action) -> None:
+        specs = self.specs_of(action.result)
+        self.coming[action.result] = [self.links.receive(spec, action.peer) for spec in specs]
+
+    def specs_of(self, result: Result) -> list[Spec]:
+        """Of what a stage passes on: its results, or the cotangents of what it was given."""
+        kind, stage, _ = result
+        if kind == FORWARD:
+            return self.plan.stages[stage].passed
+        return [s for s in self.plan.stages[stage].received if s.dtype.is_inexact]
+
+    def take(self, result: Result | None) -> list:
+        """The tensors that another stage gave."""
+        if result in self.coming:
+            return [message.tensor() for message in self.coming.pop(result)]
+        return self.here.pop(result, [])
+
+    def forward(self, action: Action) -> None:
+        """A microbatch through a stage."""
+        stage, number = self.plan.stages[action.stage], action.microbatch
+        given = [x.detach() for x in self.take(action.operand(len(self.plan.stages)))]
+        if is_grad_enabled():
+            for x in given:
+                x.requires_grad_(x.dtype.is_inexact)
+        own = [self.parts[number][i] for i in stage.arguments]
+        out = self.plan.modules[action.stage](*own, *given)
+        if action.reader(len(self.plan.stages)) is not None:
+            check_passed(action, stage.passed, out)
+            self.here[action.result] = list(out)
+        elif self.loss is None:
+            self.scores[number] = out
+        else:
+            loss = self.loss(out, self.targets[number]) / len(self.parts)
+            self.total = loss.detach() if self.total is None else self.total + loss.detach()
+            out = (loss,)
+        self.alive[action.result[1:]] = given, [*out] if self.loss is not None else []
+        eval()
+
+    def backward(self, action: Action) -> None:
+        """A microbatch's cotangents back through a stage; adds to the parameters' gradients."""
+        given, out = self.alive.pop(action.result[1:])
+        wanted = action.operand(len(self.plan.stages))
+        tracked = [x for x in out if x.dtype.is_inexact]
+        cotangents = self.take(wanted) if wanted else [None] * len(tracked)
+        pairs = zip(tracked, cotangents, strict=True)
+        pairs = [(x, g) for x, g in pairs if x.tape_entry is not None]
+        if pairs:
+            backward(*map(list, zip(*pairs, strict=True)))
+        moved = [x for x in given if x.dtype.is_inexact]
+        if action.reader(len(self.plan.stages)) is not None:
+            self.here[action.result] = [x * 0 if x.grad is None else x.grad for x in moved]
+        eval()
+
+
+def check_passed(action: Action, specs: list[Spec], out) -> None:
+    """Raise unless a stage gives what the next one waits for."""
+    given = [x.spec for x in out]
+    if given != specs:
+        expected = f"stage {action.stage} to give {', '.join(map(str, specs))}"
+        fix = "Let what it passes on not depend on values."
+        got = f"{', '.join(map(str, given))} for microbatch {action.microbatch}"
+        raise ShapeError("pipeline", expected, got, fix)

@@ -1,0 +1,53 @@
+"""What enters and leaves a layer that ranks share out."""
+
+from typing import NamedTuple
+
+from glasshouse.base.errors import OptionError
+from glasshouse.distributed.groups.placement import Placement, Replicate, Shard
+from glasshouse.ops import collective
+from glasshouse.ops.collective import ProcessGroup
+from glasshouse.tensor import Tensor
+
+
+class Layout(NamedTuple):
+    """The ranks of a layer, and how they hold what enters it and what leaves it."""
+
+    group: ProcessGroup
+    input: Placement
+    output: Placement
+
+
+def counted(axis: int, x: Tensor) -> int:
+    return axis + x.ndim if axis < 0 else axis
+
+
+def entered(x: Tensor, layout: Layout) -> Tensor:
+    """The whole input, for ranks that do different things with it."""
+    if isinstance(layout.input, Shard):
+        axis = counted(layout.input.axis, x)
+        return collective.all_gather(x, group=layout.group, axis=axis, replicated=False)
+    return collective.copy_to_ranks(x, group=layout.group)
+
+
+def left(y: Tensor, layout: Layout) -> Tensor:
+    """The result, of summands that ranks have."""
+    if isinstance(layout.output, Shard):
+        axis = counted(layout.output.axis, y)
+        return collective.reduce_scatter(y, group=layout.group, axis=axis)
+    return collective.all_reduce(y, group=layout.group, reduce="sum", replicated=True)
+
+
+def own_part_of(x: Tensor, axis: int, group: ProcessGroup) -> Tensor:
+    """This rank's part of an x that all hold alike."""
+    return collective.shard(x, group=group, axis=counted(axis, x), index=group.rank)
+
+
+def joined_parts(x: Tensor, axis: int, group: ProcessGroup) -> Tensor:
+    """All ranks' parts, on each of them alike."""
+    return collective.all_gather(x, group=group, axis=counted(axis, x), replicated=True)
+
+
+def check_layout(where: str, placement: Placement) -> Placement:
+    if not isinstance(placement, Shard | Replicate):
+        raise OptionError(where, "Shard(axis) or Replicate()", repr(placement), "Name one.")
+    return placement

@@ -1,0 +1,109 @@
+"""A vocabulary that ranks share out: its embedding, and cross-entropy without gathered scores."""
+
+from glasshouse.base.errors import IndexOutOfRangeError, OptionError, ShapeError
+from glasshouse.dispatch.value import as_value, cast
+from glasshouse.distributed.tensor_parallel.layout import left
+from glasshouse.nn import CrossEntropyLoss, Embedding
+from glasshouse.nn.functional.linear import embedding, outside_of_table
+from glasshouse.nn.functional.loss import outside_of_classes
+from glasshouse.ops import collective
+from glasshouse.ops.checks import check_integers, check_option
+from glasshouse.ops.collective import ProcessGroup
+from glasshouse.tensor import Tensor, exp, log, reshape, take_along_axis
+from glasshouse.tensor import where as choose
+from glasshouse.tensor.standard import reduce
+
+
+def own_index(index, size: int, group: ProcessGroup) -> tuple:
+    """(which of these numbers lie in this rank's part of a vocabulary, where they lie in it), with
+    `size` that of the part. For those of other ranks the second is 0; for those of none it is a
+    place that no part has, so that looking it up is an error on each rank."""
+    moved = index - group.rank * size
+    inside = (moved >= 0) & (moved < size)
+    elsewhere = choose((index >= 0) & (index < group.size * size), 0, size)
+    return inside, choose(inside, moved, elsewhere)
+
+
+class VocabularyEmbedding(Embedding):
+    """An Embedding of which each rank has the rows of its part of the vocabulary."""
+
+    def forward(self, input):
+        index = as_value(input, where="Embedding")
+        check_integers("Embedding", index, "Convert them with input.long().")
+        group, size = self.layout.group, self.weight.shape[0]
+        inside, local = own_index(index, size, group)
+        padding = self.padding_idx
+        if padding is not None:
+            padding -= group.rank * size
+            padding = padding if 0 <= padding < size else None
+        try:
+            rows = embedding(local, self.weight, padding, _where="Embedding")
+        except IndexOutOfRangeError:
+            raise outside_of_table("Embedding", index, group.size * size) from None
+        own = choose(reshape(inside, (*index.shape, 1)), rows, 0.0)
+        return left(own, self.layout)
+
+
+def cross_entropy(
+    scores,
+    target,
+    *,
+    group: ProcessGroup,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """Cross-entropy of scores of which each rank of the group has its part of the classes, the same
+    on each of them; only sums and maxima over the classes travel.
+
+    Shapes: scores (N, classes of this rank, ...), target (N, ...) of integers -> (), or like target
+        for reduction "none"
+    Raises: ShapeError for a target of another shape, OptionError for another reduction,
+        IndexOutOfRangeError for a class that no rank has and that is not ignore_index
+    Source: Shoeybi et al. 2019, arXiv:1909.08053, sec. 3
+    """
+    where = "distributed.cross_entropy"
+    check_option(where, "reduction", reduction, ("mean", "sum", "none"))
+    scores, target = as_value(scores, where=where), as_value(target, where=where)
+    check_integers(where, target, "Give the numbers of classes.")
+    if scores.ndim < 2 or target.shape != (scores.shape[0], *scores.shape[2:]):
+        fix = "Put the classes on axis 1."
+        got = f"{scores.shape} and {target.shape}"
+        raise ShapeError(where, "scores (N, C, ...) and a target (N, ...)", got, fix)
+    top = reduce.max(scores, axis=1, keepdims=True).detach()
+    top = collective.all_reduce(top, group=group, reduce="max", replicated=True)
+    own = reduce.sum(exp(scores - top), axis=1)
+    total = collective.all_reduce(own, group=group, reduce="sum", replicated=True)
+    counts, size = target != ignore_index, scores.shape[1]
+    inside, local = own_index(choose(counts, target, 0), size, group)
+    try:
+        picked = take_along_axis(scores - top, reshape(local, top.shape), axis=1)
+    except IndexOutOfRangeError:
+        raise outside_of_classes(where, target, group.size * size, ignore_index) from None
+    picked = choose(inside, reshape(picked, target.shape), 0.0)
+    picked = collective.all_reduce(picked, group=group, reduce="sum", replicated=True)
+    losses = choose(counts, log(total) - picked, 0.0)
+    if reduction == "none":
+        return losses
+    loss = reduce.sum(losses)
+    return loss if reduction == "sum" else loss / reduce.sum(cast(counts, loss.dtype))
+
+
+class VocabularyCrossEntropy(CrossEntropyLoss):
+    """CrossEntropyLoss of scores of which each rank has its part of the classes."""
+
+    def forward(self, input, target):
+        return cross_entropy(
+            input,
+            target,
+            group=self.layout.group,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+        )
+
+
+def check_loss(where: str, loss: CrossEntropyLoss) -> None:
+    """Refuse options that need all classes."""
+    if loss.weight is not None or loss.label_smoothing:
+        expected = "a CrossEntropyLoss without weight and label_smoothing"
+        fix = "Gather the scores: Column(output=Replicate())."
+        raise OptionError(where, expected, repr(loss), fix)

@@ -1,0 +1,46 @@
+"""What ranks tell each other when they call different things: each its call, in words."""
+
+import numpy as np
+
+from glasshouse.base.errors import CollectiveError
+from glasshouse.distributed.transports.collectives import place_of_call
+from glasshouse.ops.asked import Asked, current
+from glasshouse.ops.collective import ProcessGroup
+
+TEXT_BYTES = 512  # of a rank's text; the rest of a longer one is cut off
+
+
+def call_text(name: str, array: np.ndarray, option, group: ProcessGroup) -> str:
+    """A call of a transport's method as errors name it, with the user's line."""
+    return f"{call_words(name, array, option, group)}{place_of_call()}"
+
+
+def call_words(name: str, array: np.ndarray, option, group: ProcessGroup) -> str:
+    """A call of a transport's method as errors name it: by what was asked for."""
+    words = {"broadcast": f"root {option}", "send": f"tag {option}"}
+    own = Asked(name, array.dtype.name, array.shape, words.get(name, option or ""))
+    text = str(current.asked or own)
+    if current.asked is not None and current.asked.name != name:
+        text = f"{current.asked}, by {own}"
+    return f"{'barrier' if name == 'barrier' else text} of group {group.name}"
+
+
+def in_bytes(text: str) -> np.ndarray:
+    """A text as so many bytes that all ranks tell as many."""
+    return np.frombuffer(text.encode()[:TEXT_BYTES].ljust(TEXT_BYTES, b"\0"), np.uint8).copy()
+
+
+def in_words(told: np.ndarray) -> str:
+    """The text of what `in_bytes` gave."""
+    return told.tobytes().rstrip(b"\0").decode(errors="ignore")
+
+
+def disagreement(where: str, group: ProcessGroup, told) -> CollectiveError:
+    """The error of ranks that call different things, of the texts of all in bytes."""
+    texts = zip(group.ranks, map(in_words, told), strict=True)
+    return CollectiveError(
+        where,
+        f"the same call on all ranks of group {group.name}",
+        ", ".join(f"rank {rank} {text}" for rank, text in texts),
+        "Let all ranks make the same calls in the same order.",
+    )

@@ -1,0 +1,378 @@
+"""Collectives over MPI, through mpi4py.
+
+Each is one of MPI's calls that do not block, tested until it is done or the time limit has passed.
+MPI would read and write beyond arrays where ranks call different things: so all first gather the
+digest of what each calls (a message has it in front), and nothing else moves where one differs.
+MPI knows nothing of bfloat16, and its maximum loses NaN: such reductions exchange parts, reduce
+them here in rank order (16-bit sums in float32, rounded once), and gather the results, which moves
+as few bytes. What is started without waiting is done by the ordered thread where MPI may be called
+by several threads, and at once where not."""
+
+import atexit
+import faulthandler
+import os
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from glasshouse.base.errors import CollectiveError, optional
+from glasshouse.distributed.transports.agreement import (
+    TEXT_BYTES,
+    call_text,
+    call_words,
+    disagreement,
+    in_bytes,
+    in_words,
+)
+from glasshouse.distributed.transports.collectives import (
+    NARROW,
+    NOTHING,
+    Collectives,
+    Request,
+    divide,
+    place_of_call,
+    reduced,
+)
+from glasshouse.distributed.transports.mpi_board import MpiBoard
+from glasshouse.ops.asked import current, digest_of
+from glasshouse.ops.collective import ProcessGroup, process
+from glasshouse.ops.collective_bytes import sent_bytes
+
+SPIN_S = 1e-3  # how long it is tested without a pause,
+SPIN_S_PER_BYTE = 4e-9  # longer for more bytes: MPI moves them only while it is called
+PAUSE_S = 50e-6  # between tests after that
+LOOK_S = 0.05  # between looks at what failed elsewhere
+HEAD_BYTES = 8 + TEXT_BYTES  # in front of a message: its digest, and its text
+PASSED_ON_S = 0.5  # in which mpiexec passes on what a rank printed
+SEGMENTS = ("mpich_shm_", "sm_segment.")  # names of MPICH's and Open MPI's files in memory
+
+
+class Mpi(Collectives):
+    """Collectives over a communicator; without one, over that of all processes of `mpiexec`."""
+
+    needs_one_machine = False
+
+    def __init__(
+        self,
+        group: ProcessGroup,
+        rank: int,
+        _folder="",
+        timeout_s=30.0,
+        *,
+        within=None,
+        board: MpiBoard | None = None,
+    ):
+        super().__init__(group, rank)
+        self.timeout_s, self.lost, self.board = timeout_s, [], board
+        self.told, self.heard = np.empty(1, np.int64), np.empty(self.size, np.int64)
+        self.MPI = begin_mpi(timeout_s)
+        self.threads = self.MPI.Query_thread() == self.MPI.THREAD_MULTIPLE
+        self.comm = self.MPI.COMM_WORLD if within is None else within
+        if (self.comm.rank, self.comm.size) != (rank, self.size):
+            expected = f"rank {rank} of {self.size} in MPI"
+            got = f"rank {self.comm.rank} of {self.comm.size}"
+            fix = "Start by `mpiexec -n 4 python SCRIPT` or `glasshouse launch --transport mpi`."
+            raise CollectiveError("distributed.init", expected, got, fix)
+        if within is None:
+            self.meet_each(range(self.size))
+            self.board = MpiBoard(self.MPI, self.comm.Dup())
+            unlink_shared_memory()
+            end_all_by_error(self.MPI)
+            atexit.register(self.leave)
+
+    # -- one call of MPI -------------------------------------------------------------------------
+
+    def finish(self, name: str, *requests, nbytes: int = 0, buffers=()) -> None:
+        """Return when MPI's requests are done.
+
+        Raises: CollectiveError after the time limit, and where MPI refuses
+        """
+        begin = time.monotonic()
+        pause_after = begin + SPIN_S + SPIN_S_PER_BYTE * nbytes
+        look_at = begin + LOOK_S
+        try:
+            while not all(request.Test() for request in requests):
+                now = time.monotonic()
+                if now > begin + self.timeout_s:
+                    raise self.late(name, requests, buffers)
+                if now > look_at and self.board is not None:
+                    if self.board.listen():
+                        raise self.late(name, requests, buffers)
+                    look_at = now + LOOK_S
+                if now > pause_after:
+                    time.sleep(PAUSE_S)
+                else:
+                    os.sched_yield()
+        except self.MPI.Exception as error:
+            fix = "See that all ranks make the same calls with the same shapes and dtypes."
+            where, got = f"{name} on rank {process.rank}", f"one of {nbytes} bytes here: {error}"
+            raise CollectiveError(where, "equal calls on all ranks", got, fix) from error
+
+    def late(self, name: str, requests, buffers) -> CollectiveError:
+        """The error of a call that takes too long, or in which another rank has failed. MPI may
+        still write into its buffers."""
+        self.lost.append((requests, buffers))
+        where = f"{name} on rank {process.rank}{place_of_call()}"
+        got = f"a call of group {self.group.name} that is not done"
+        if self.board is not None:
+            asked = f": {current.asked}" if current.asked else ""
+            said = self.board.report(f"waits in {where} of group {self.group.name}{asked}")
+            got = f"{got} ({said})"
+        return CollectiveError(
+            where,
+            f"all ranks of {self.group} within {self.timeout_s:g} s",
+            got,
+            "See where the other ranks are; GH_TIMEOUT_S sets the limit.",
+        )
+
+    def agree(self, name: str, array: np.ndarray, option=None) -> None:
+        """Gather the digests of what all ranks call.
+
+        Raises: CollectiveError on all ranks where it is not the same call
+        """
+        told, heard = self.told, self.heard
+        told[0] = digest_of(name, array.dtype, array.shape, option, current.asked)
+        self.finish(name, self.comm.Iallgather(told, heard), buffers=(told, heard))
+        if (heard != told[0]).any():
+            text = call_text(name, array, option, self.group)
+            texts = np.empty((self.size, TEXT_BYTES), np.uint8)
+            self.move(name, self.comm.Iallgather, in_bytes(text), texts)
+            error = disagreement(text, self.group, texts)
+            self.tell_others(f"has failed: {error}")
+            raise error
+
+    def tell_others(self, text: str) -> None:
+        """Let the ranks outside of the group know, which may wait for one that has failed."""
+        if self.board is not None and self.size < self.board.comm.size:
+            self.board.tell(text)
+
+    def move(self, name: str, call, source: np.ndarray, out: np.ndarray) -> None:
+        """A collective that moves bytes as they are."""
+        told, heard = bytes_of(source), bytes_of(out)
+        if source is out or np.may_share_memory(told, heard):
+            told = told.copy()
+        buffers = [told, self.MPI.BYTE], [heard, self.MPI.BYTE]
+        self.finish(name, call(*buffers), nbytes=heard.nbytes, buffers=buffers)
+
+    def count(self, name: str, nbytes: int, **about) -> None:
+        self.sent_bytes += sent_bytes(name, nbytes, self.size, self.rank, **about)
+
+    # -- the collectives -------------------------------------------------------------------------
+
+    def all_gather(self, source, out):
+        self.agree("all_gather", source)
+        self.count("all_gather", source.nbytes)
+        self.move("all_gather", self.comm.Iallgather, source, out)
+
+    def all_to_all(self, source, out):
+        self.agree("all_to_all", source)
+        self.count("all_to_all", source.nbytes)
+        self.move("all_to_all", self.comm.Ialltoall, source, out)
+
+    def all_reduce(self, source, out, reduce="sum"):
+        self.agree("all_reduce", source, reduce)
+        self.count("all_reduce", source.nbytes, itemsize=source.itemsize)
+        if in_parts(source.dtype, reduce):
+            self.all_reduce_in_parts(source, out, reduce)
+            return
+        source, out = numbers(source), numbers(out)
+        told = self.MPI.IN_PLACE if np.may_share_memory(source, out) else source
+        request = self.comm.Iallreduce(told, out, self.operation(reduce))
+        self.finish("all_reduce", request, nbytes=2 * out.nbytes, buffers=(source, out))
+        if reduce == "mean":
+            divide(out, self.size)
+
+    def reduce_scatter(self, source, out, reduce="sum"):
+        self.agree("reduce_scatter", source, reduce)
+        self.count("reduce_scatter", source.nbytes)
+        if in_parts(source.dtype, reduce):
+            parts = np.empty_like(source)
+            self.move("reduce_scatter", self.comm.Ialltoall, source, parts)
+            out[...] = reduced(parts, reduce)
+            return
+        source, out = numbers(source), numbers(out)
+        source = source.copy() if np.may_share_memory(source, out) else source
+        request = self.comm.Ireduce_scatter_block(source, out, self.operation(reduce))
+        self.finish("reduce_scatter", request, nbytes=source.nbytes, buffers=(source, out))
+        if reduce == "mean":
+            divide(out, self.size)
+
+    def all_reduce_in_parts(self, source, out, reduce) -> None:
+        """Each rank reduces a part of the elements, and tells it all."""
+        share = -(-source.size // self.size)
+        padded = np.zeros((self.size, share), source.dtype)
+        padded.reshape(-1)[: source.size] = source.reshape(-1)
+        parts, whole = np.empty_like(padded), np.empty_like(padded)
+        self.move("all_reduce", self.comm.Ialltoall, padded, parts)
+        self.move("all_reduce", self.comm.Iallgather, reduced(parts, reduce), whole)
+        out[...] = whole.reshape(-1)[: source.size].reshape(source.shape)
+
+    def broadcast(self, buffer, root=0):
+        self.agree("broadcast", buffer, root)
+        self.count("broadcast", buffer.nbytes, root=root)
+        told = bytes_of(buffer)
+        request = self.comm.Ibcast([told, self.MPI.BYTE], root)
+        self.finish("broadcast", request, nbytes=told.nbytes, buffers=(told,))
+
+    def barrier(self):
+        self.agree("barrier", NOTHING)  # which all have to come to
+
+    # -- from rank to rank -----------------------------------------------------------------------
+
+    def sending(self, source, to: int, tag: int) -> list[tuple]:
+        """Requests with their buffers: of what the message is, and of what is in it."""
+        self.count("send", source.nbytes)
+        about = np.empty(HEAD_BYTES, np.uint8)
+        about[:8].view(np.int64)[0] = message_digest(source, tag)
+        about[8:] = in_bytes(call_words("send", source, tag, self.group))
+        parts = about, bytes_of(source)
+        return [(self.comm.Isend([part, self.MPI.BYTE], to, tag), part) for part in parts]
+
+    def expect(self, out, source: int, tag: int) -> None:
+        """Wait for what comes in front of a message.
+
+        Raises: CollectiveError where it is not the one to be received
+        """
+        about = np.empty(HEAD_BYTES, np.uint8)
+        request = self.comm.Irecv([about, self.MPI.BYTE], source, tag)
+        self.finish("receive", request, buffers=(about,))
+        if about[:8].view(np.int64)[0] != message_digest(out, tag):
+            here, peer = self.group.ranks[self.rank], self.group.ranks[source]
+            where = call_text("send", out, tag, self.group).replace("send", "receive")
+            expected = f"such a message from rank {peer}, as rank {here} receives"
+            fix = "Send and receive arrays of the same dtype and shape."
+            got = f"{in_words(about[8:])} of rank {peer}"
+            self.lost.append((request, about))
+            error = CollectiveError(where, expected, got, fix)
+            if self.board is not None:
+                self.board.tell(f"has failed: {error}")
+            raise error
+
+    def send(self, source, to, tag=0):
+        requests, parts = zip(*self.sending(source, to, tag), strict=True)
+        self.finish("send", *requests, nbytes=source.nbytes, buffers=parts)
+
+    def receive(self, out, source, tag=0):
+        self.expect(out, source, tag)
+        heard = bytes_of(out)
+        request = self.comm.Irecv([heard, self.MPI.BYTE], source, tag)
+        self.finish("receive", request, nbytes=heard.nbytes, buffers=(heard,))
+
+    def send_receive(self, source, to, out, origin, tag=0):
+        if to == self.rank:
+            out[...] = source
+            return
+        sent = self.sending(source, to, tag) if to is not None else []
+        requests, buffers = [x for x, _ in sent], [x for _, x in sent]
+        heard = bytes_of(out)
+        if origin is not None:
+            try:
+                self.expect(out, origin, tag)
+            except CollectiveError:
+                self.lost.append((requests, buffers))
+                raise
+            requests.append(self.comm.Irecv([heard, self.MPI.BYTE], origin, tag))
+            buffers.append(heard)
+        self.finish("send_receive", *requests, nbytes=heard.nbytes, buffers=buffers)
+
+    # -- groups, threads, the end ----------------------------------------------------------------
+
+    def operation(self, reduce: str):
+        sums = {"sum": self.MPI.SUM, "mean": self.MPI.SUM}
+        return (sums | {"max": self.MPI.MAX, "min": self.MPI.MIN})[reduce]
+
+    def start(self, name, *args, **named):
+        if self.threads:
+            return super().start(name, *args, **named)
+        method = getattr(self, name)
+        request = Request(lambda: method(*args, **named))
+        request.run()
+        return request
+
+    def subgroup(self, group):
+        """A communicator; making it has no time limit of MPI's, so all meet before."""
+        own = [self.group.ranks.index(rank) for rank in group.ranks]
+        self.meet_each(own)
+        comm = self.comm.Create_group(self.comm.Get_group().Incl(own))
+        return Mpi(group, group.rank, "", self.timeout_s, within=comm, board=self.board)
+
+    def meet_each(self, ranks) -> None:
+        """Exchange a message with each of these ranks."""
+        requests, nothing = [], np.empty(0, np.uint8)
+        for peer in ranks:
+            if peer != self.rank:
+                requests.append(self.comm.Irecv(nothing, peer))
+                requests.append(self.comm.Isend(nothing, peer))
+        self.finish("group", *requests, buffers=(nothing,))
+
+    def leave(self) -> None:
+        """At the end of the process: MPI ends when all ranks are here, or all are ended."""
+        try:
+            if not self.lost:
+                self.barrier()
+        except CollectiveError as error:
+            print(error, file=sys.stderr, flush=True)
+        if self.lost:
+            abort(self.MPI)
+
+
+def begin_mpi(timeout_s: float):
+    """The module of mpi4py. MPI begins when it is imported, which waits for all ranks without a
+    limit of its own: Python prints where it hangs and ends."""
+    if "mpi4py.MPI" in sys.modules:
+        return sys.modules["mpi4py.MPI"]
+    faulthandler.dump_traceback_later(timeout_s, exit=True)
+    try:
+        return optional("distributed.init", "mpi4py", "mpi4py.MPI", "mpi")
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def unlink_shared_memory() -> None:
+    """Take the names from the files in memory that MPI has opened on all ranks: it would leave
+    them behind where a rank is killed."""
+    maps = Path("/proc/self/maps")
+    lines = maps.read_text().splitlines() if maps.exists() else []
+    for name in {line.split()[-1] for line in lines if "/dev/shm/" in line}:
+        if Path(name).name.startswith(SEGMENTS):
+            Path(name).unlink(missing_ok=True)
+
+
+def abort(MPI) -> None:
+    """End all ranks. What this one printed is passed on before: mpiexec drops the rest."""
+    sys.stderr.flush()
+    time.sleep(PASSED_ON_S)
+    MPI.COMM_WORLD.Abort(1)
+
+
+def end_all_by_error(MPI) -> None:
+    """Have an error that nobody catches end all ranks: MPI would wait for them."""
+    show = sys.excepthook
+
+    def show_and_end(kind, error, trace):
+        show(kind, error, trace)
+        sys.stdout.flush()
+        abort(MPI)
+
+    sys.excepthook = show_and_end
+
+
+def message_digest(array: np.ndarray, tag: int) -> int:
+    return digest_of("send", array.dtype, array.shape, tag, current.asked)
+
+
+def bytes_of(array: np.ndarray) -> np.ndarray:
+    return array.reshape(-1).view(np.uint8)
+
+
+def numbers(array: np.ndarray) -> np.ndarray:
+    """In one row, truth values as bytes, on which MPI computes."""
+    flat = array.reshape(-1)
+    return flat.view(np.uint8) if flat.dtype == bool else flat
+
+
+def in_parts(dtype: np.dtype, reduce: str) -> bool:
+    """Whether MPI cannot do it, or not as the card says."""
+    return dtype.name in NARROW or (reduce in ("max", "min") and dtype.kind == "f")

@@ -1,0 +1,53 @@
+"""What ranks over MPI tell each other when a call fails: messages beside those of the collectives.
+
+Nothing is sent while all is well. A rank whose call fails tells all others why; those who wait look
+for that now and then, answer with what they wait in, and fail too."""
+
+import time
+
+import numpy as np
+
+from glasshouse.distributed.transports.agreement import TEXT_BYTES, in_bytes, in_words
+
+ANSWER_S = 1.0  # within which the others say what they wait in
+PAUSE_S = 1e-3
+
+
+class MpiBoard:
+    """The failures of a world. `comm` is a communicator of all ranks for these messages alone."""
+
+    def __init__(self, MPI, comm):
+        self.MPI, self.comm = MPI, comm
+        self.has_told = False
+        self.sent: list = []  # requests and their buffers
+        self.heard: dict[int, str] = {}  # by rank
+
+    def tell(self, text: str) -> None:
+        """Tell all others why the call of this rank fails; the first time."""
+        if self.has_told:
+            return
+        self.has_told, told = True, in_bytes(text)
+        others = (rank for rank in range(self.comm.size) if rank != self.comm.rank)
+        self.sent = [(self.comm.Isend([told, self.MPI.BYTE], rank), told) for rank in others]
+
+    def listen(self) -> dict[int, str]:
+        """What the others have told so far, by rank."""
+        status = self.MPI.Status()
+        while self.comm.Iprobe(self.MPI.ANY_SOURCE, self.MPI.ANY_TAG, status):
+            buffer = np.empty(TEXT_BYTES, np.uint8)
+            self.comm.Recv([buffer, self.MPI.BYTE], status.Get_source(), status.Get_tag())
+            self.heard[status.Get_source()] = in_words(buffer)
+        return self.heard
+
+    def report(self, text: str) -> str:
+        """Tell why the call of this rank fails; what the others say, as far as they do in time."""
+        self.tell(text)
+        end = time.monotonic() + ANSWER_S
+        while len(self.listen()) < self.comm.size - 1 and time.monotonic() < end:
+            time.sleep(PAUSE_S)
+        said = [
+            f"rank {rank} {self.heard.get(rank, 'waits in nothing that is known')}"
+            for rank in range(self.comm.size)
+            if rank != self.comm.rank
+        ]
+        return "; ".join(said)

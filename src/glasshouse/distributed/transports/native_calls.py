@@ -1,0 +1,151 @@
+"""What native/collectives.c and native/started.c compile to, and what their functions take."""
+
+import ctypes
+import functools
+
+from glasshouse.base.dtype import all_dtypes
+from glasshouse.compile.building import toolchain
+from glasshouse.distributed.transports.collectives import REDUCE
+from glasshouse.ops.asked import Asked, digest_of
+
+SOURCES = [toolchain.NATIVE / name for name in ("collectives.c", "started.c")]
+DONE, UNDER_WAY, DIFFERENT, FAILED = range(4)  # as in native/collectives.c, like all of these
+KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "barrier", "send")
+KIND = {name: number for number, name in enumerate(KINDS)}
+HOW = {name: number for number, name in enumerate(REDUCE)}
+DTYPES = {dtype.np: (number, dtype.itemsize) for number, dtype in enumerate(all_dtypes)}
+IN_C = KINDS[:5]  # what Programs may call
+
+
+class Header(ctypes.Structure):
+    """What a rank calls."""
+
+    _fields_ = [
+        (name, ctypes.c_int64)
+        for name in ("number", "kind", "dtype", "argument", "count", "digest")
+    ]
+
+    def __str__(self):
+        kind = KINDS[self.kind]
+        if kind == "barrier":
+            return f"barrier{self.place}"
+        how = f", {[*REDUCE][self.argument]}" if "reduce" in kind else ""
+        how = f", root {self.argument}" if kind == "broadcast" else how
+        how = f", tag {self.argument}" if kind == "send" else how
+        return f"{kind}({all_dtypes[self.dtype].name}, {self.count} elements{how}){self.place}"
+
+    @property
+    def place(self) -> str:
+        """Which of the rank's calls it is."""
+        return f", its call {self.number}" if self.number else ""
+
+
+class GroupState(ctypes.Structure):
+    """A rank's view of its group."""
+
+    _fields_ = [
+        ("memory", ctypes.c_void_p),
+        ("failed", ctypes.c_void_p),
+        ("rank", ctypes.c_int64),
+        ("size", ctypes.c_int64),
+        ("spins", ctypes.c_int64),
+        ("small_bytes", ctypes.c_int64),
+        ("phase", ctypes.c_uint64),
+        ("number", ctypes.c_int64),
+        ("sent_bytes", ctypes.c_int64),
+    ]
+
+
+class CollectiveCall(ctypes.Structure):
+    """A call or message under way."""
+
+    _fields_ = [
+        ("header", Header),
+        ("source", ctypes.c_void_p),
+        ("out", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("item_bytes", "step", "told", "peer", "at")),
+    ]
+
+
+class StartedCall(ctypes.Structure):
+    """A call from its start to its end."""
+
+    _fields_ = [
+        ("call", CollectiveCall),
+        *((name, ctypes.c_void_p) for name in ("queue", "next", "source", "out")),
+        *((name, ctypes.c_int64) for name in ("kind", "dtype", "argument", "count", "digest")),
+        ("item_bytes", ctypes.c_int64),
+        *((name, ctypes.c_int64) for name in ("begin_ns", "end_ns", "is_done")),
+    ]
+
+    @property
+    def header(self) -> Header:
+        """What is called; without its number while it has not begun."""
+        told = Header(0, self.kind, self.dtype, self.argument, self.count, self.digest)
+        return self.call.header if self.begin_ns else told
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """What the sources compile to.
+
+    Raises: CompileError
+    """
+    library = toolchain.compile_one("".join(source.read_text() for source in SOURCES))
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    library.gh_group_bytes.argtypes, library.gh_group_bytes.restype = [number], number
+    library.gh_call.argtypes = [pointer, *[number] * 6, pointer, pointer]
+    library.gh_queue.restype = library.gh_first.restype = pointer
+    for name in ("gh_queue", "gh_first", "gh_end", "gh_forget", "gh_wait"):
+        getattr(library, name).argtypes = [pointer]
+    library.gh_end.restype = library.gh_forget.restype = None
+    library.gh_send.argtypes = [pointer, pointer]
+    library.gh_receive.argtypes = [pointer, pointer, pointer]
+    library.gh_look.argtypes = [pointer, pointer, pointer]
+    library.gh_look.restype = library.gh_message.restype = None
+    library.gh_message.argtypes = [pointer, *[number] * 5, pointer, number]
+    return library
+
+
+@functools.cache
+def step_of(part: str) -> int | None:
+    """Where the function lies that does this part of a call as a step of a Program."""
+    function = getattr(library(), f"gh_{part or 'whole'}_step")
+    return ctypes.cast(function, ctypes.c_void_p).value
+
+
+class CallInC:
+    """A collective of a Program: C functions start it and wait for it (`functions`, by the part of
+    the call that a step is), which take `address`."""
+
+    def __init__(self, transport, call, asked: Asked):
+        (spec,), attrs = call.specs, call.attrs
+        self.transport, self.asked = transport, asked
+        argument = attrs.get("root", HOW[attrs.get("reduce", "sum")])
+        dtype, item_bytes = DTYPES[spec.dtype.np]
+        digest = digest_of(call.name, spec.dtype.np, spec.shape, argument, asked)
+        numbers = {"kind": KIND[call.name], "dtype": dtype, "argument": argument, "digest": digest}
+        numbers |= {"count": spec.size, "item_bytes": item_bytes, "is_done": 1}
+        self.started = StartedCall(queue=transport.queue, **numbers)
+        self.address = ctypes.addressof(self.started)
+        self.functions = {part: step_of(part) for part in ("start", "wait", "")}
+        transport.started[self.address] = self
+
+    @property
+    def begin_ns(self) -> int:
+        return self.started.begin_ns
+
+    @property
+    def end_ns(self) -> int:
+        return self.started.end_ns
+
+    def text(self) -> str:
+        """As errors name it."""
+        return self.transport.text_of(self.started.header, self.asked)
+
+    def finish(self) -> None:
+        """Go on with it to its end.
+
+        Raises: CollectiveError where that does not come
+        """
+        self.transport.finish(self.started, self.text)

@@ -1,0 +1,154 @@
+"""The clear transport: ranks of one machine that pass arrays through a file in shared memory.
+
+Each rank has a slot. All collectives are made of one step, `exchange`: each rank writes a piece
+into its slot, all wait for each other, each reads what it wants, all wait again. Before any of it
+they `agree` on the call. It is what the fast transports are compared with."""
+
+import mmap
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+
+from glasshouse.base.errors import CollectiveError
+from glasshouse.distributed.transports.agreement import (
+    TEXT_BYTES,
+    call_text,
+    disagreement,
+    in_bytes,
+)
+from glasshouse.distributed.transports.collectives import NOTHING, Collectives, reduced
+from glasshouse.ops.asked import Asked, asking, current, digest_of
+from glasshouse.ops.collective import ProcessGroup
+
+SLOT_BYTES = 1 << 20
+POLL_S = 20e-6
+
+
+class SharedFiles(Collectives):
+    """Collectives over one file: a counter for each rank, two digests of calls, which are used in
+    turn, and then a slot for each."""
+
+    counts_as = "shared_files"
+
+    def __init__(self, group: ProcessGroup, rank: int, folder: str, timeout_s: float = 30.0):
+        super().__init__(group, rank)
+        self.folder, self.timeout_s, self.phase = folder, timeout_s, 0
+        name = "-".join(map(str, group.ranks))
+        path = Path(folder, f"group-{name}")
+        head = -(-3 * 8 * group.size // mmap.PAGESIZE) * mmap.PAGESIZE
+        size = head + group.size * SLOT_BYTES
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        os.ftruncate(descriptor, size)
+        self.memory = mmap.mmap(descriptor, size)
+        os.close(descriptor)
+        self.counters = np.frombuffer(self.memory, np.int64, group.size)
+        digests = np.frombuffer(self.memory, np.int64, 2 * group.size, offset=8 * group.size)
+        self.digests, self.calls = digests.reshape(2, group.size), 0
+        self.slots = np.frombuffer(self.memory, np.uint8, offset=head)
+        self.slots = self.slots.reshape(group.size, SLOT_BYTES)
+        self.boxes: dict[tuple[int, int], Collectives] = {}
+
+    def meet(self) -> None:
+        """Return when all ranks have come as far."""
+        self.phase += 1
+        self.counters[self.rank] = self.phase
+        end = time.monotonic() + self.timeout_s
+        while (behind := np.flatnonzero(self.counters < self.phase)).size:
+            if time.monotonic() > end:
+                expected = f"all {self.size} ranks within {self.timeout_s:g} s"
+                got = f"no sign of ranks {[self.group.ranks[i] for i in behind]}"
+                fix = "See what these ranks print."
+                raise CollectiveError(f"group {self.group.name}", expected, got, fix)
+            time.sleep(POLL_S)
+
+    def agree(self, name: str, array: np.ndarray, option=None) -> None:
+        """Meet, and compare what all ranks call.
+
+        Raises: CollectiveError on all ranks where it is not the same call
+        """
+        told = self.digests[self.calls % 2]
+        told[self.rank] = digest_of(name, array.dtype, array.shape, option, current.asked)
+        self.calls += 1
+        self.meet()
+        if (told != told[0]).any():
+            text = call_text(name, array, option, self.group)
+            own, texts = in_bytes(text), np.empty((self.size, TEXT_BYTES), np.uint8)
+            self.exchange(own, texts)
+            raise disagreement(text, self.group, texts)
+
+    def exchange(self, told: np.ndarray, heard: np.ndarray, tells: bool = True) -> None:
+        """`heard[i]` becomes what rank i tells; of a rank that does not tell it is anything."""
+        for begin in range(0, max(told.size, 1), SLOT_BYTES):
+            piece = told[begin : begin + SLOT_BYTES]
+            if tells:
+                self.slots[self.rank, : piece.size] = piece
+                self.sent_bytes += piece.size * (self.size - 1)
+            self.meet()
+            heard[:, begin : begin + SLOT_BYTES] = self.slots[:, : piece.size]
+            self.meet()
+
+    def of_all(self, source: np.ndarray) -> np.ndarray:
+        """What each rank has, a row for each."""
+        parts = np.empty((self.size, *source.shape), source.dtype)
+        self.exchange(bytes_of(source).copy(), bytes_of(parts).reshape(self.size, -1))
+        return parts
+
+    def all_gather(self, source, out):
+        self.agree("all_gather", source)
+        out[...] = self.of_all(source)
+
+    def all_reduce(self, source, out, reduce="sum"):
+        self.agree("all_reduce", source, reduce)
+        out[...] = reduced(self.of_all(source), reduce)
+
+    def reduce_scatter(self, source, out, reduce="sum"):
+        self.agree("reduce_scatter", source, reduce)
+        out[...] = reduced(self.of_all(source)[:, self.rank], reduce)
+
+    def all_to_all(self, source, out):
+        self.agree("all_to_all", source)
+        out[...] = self.of_all(source)[:, self.rank]
+
+    def broadcast(self, buffer, root=0):
+        self.agree("broadcast", buffer, root)
+        parts = np.empty((self.size, *buffer.shape), buffer.dtype)
+        self.exchange(bytes_of(buffer), bytes_of(parts).reshape(self.size, -1), self.rank == root)
+        buffer[...] = parts[root]
+
+    def barrier(self):
+        self.agree("barrier", NOTHING)
+
+    def pair(self, a: int, b: int) -> "Collectives":
+        """The collectives of two ranks, by which the first sends to the second."""
+        if (a, b) not in self.boxes:
+            ranks = tuple(self.group.ranks[i] for i in (a, b))
+            folder = Path(self.folder, "-".join(map(str, (*self.group.ranks, "from", *ranks))))
+            folder.mkdir(exist_ok=True)
+            pair = ProcessGroup(ranks, "pair")
+            own = 0 if self.rank == a else 1
+            self.boxes[a, b] = SharedFiles(pair, own, str(folder), self.timeout_s)
+        return self.boxes[a, b]
+
+    def send(self, source, to, tag=0):
+        pair = self.pair(self.rank, to)
+        before = pair.sent_bytes
+        with asking(current.asked or message_of(source)):
+            pair.broadcast(np.array(source), 0)
+        self.sent_bytes += pair.sent_bytes - before
+
+    def receive(self, out, source, tag=0):
+        with asking(current.asked or message_of(out)):
+            self.pair(source, self.rank).broadcast(out, 0)
+
+    def subgroup(self, group):
+        return SharedFiles(group, group.rank, self.folder, self.timeout_s)
+
+
+def message_of(array: np.ndarray) -> Asked:
+    return Asked("message", array.dtype.name, array.shape)
+
+
+def bytes_of(array: np.ndarray) -> np.ndarray:
+    return array.reshape(-1).view(np.uint8)

@@ -1,0 +1,361 @@
+"""Recomputation: cheap values of the forward pass that the backward pass computes again.
+
+What a product or convolution made is kept; what follows from kept values by elementwise work
+(activations, normalised values, dropout masks) is dropped after its last use in the forward pass,
+and made again just before the backward pass reads it. In modules that were asked for, products with
+little work for the bytes that they make, such as the scores of attention, count as such work; so do
+convolutions, up to the FLOPs a byte that the request names.
+
+Without being asked to, this is done where it is next to free: for large values that only matrix
+products read, with hundreds of operations for each byte that making them again moves."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from glasshouse.dispatch import primitives, state
+from glasshouse.graph.graph import Graph, Node, is_backward, needed_nodes, users_of
+from glasshouse.graph.recompute.request import NOTHING, ElementwiseWork, RecomputeRequest
+from glasshouse.graph.recompute.rerun import is_within, rerun
+from glasshouse.graph.recompute.values import requested_values
+
+CHEAP = ("elementwise", "compare", "cast", "movement", "create", "random")
+SMALL_BYTES = 1 << 16  # smaller values are kept
+FREE_BYTES = 1 << 20  # from this size on a value is dropped unasked, …
+FREE_FLOPS = 300  # … if its products take this many FLOPs a byte: the pass over it is lost in them
+LIGHT_FLOPS = 100  # products up to this many FLOPs for a byte of their result are light
+SMALL_PART = 8  # what a reduction makes may be kept instead, if it is this many times smaller
+MAX_CONE = 48  # nodes that one value may take to make again
+
+
+def recompute(graph: Graph, request: RecomputeRequest | None = None) -> Graph:
+    """The graph whose backward pass makes dropped values again: those of a request (this thread's
+    unless given), and those that are next to free."""
+    if request is None:
+        request = state.recompute or NOTHING
+    if request.modules:
+        graph = rerun(graph, request.modules)
+    nodes = needed_nodes(graph)
+    users = users_of(nodes)
+    choice = choose_dropped(graph, nodes, users, request)
+    stored = {node.number for node in nodes if waits_for_region(node, users.get(node.number, ()))}
+    if not choice.dropped:
+        graph.stored = stored
+        return graph
+    for node in nodes:
+        if node.number in choice.kept and holds_dropped(node, users, choice.dropped):
+            stored.add(node.number)
+    return Remaking(graph, nodes, choice).rewritten(stored)
+
+
+class DropChoice(NamedTuple):
+    """Numbers of nodes: the values that the forward pass drops, those that are kept to make them
+    of, and the products and convolutions that are light enough to be computed again."""
+
+    dropped: set[int]
+    kept: set[int]
+    light: set[int]
+
+
+def choose_dropped(
+    graph: Graph, nodes: list[Node], users: dict[int, list[Node]], request: RecomputeRequest
+) -> DropChoice:
+    """What to drop: what was asked for by name, and what the elementwise work of the requested
+    modules can make again."""
+    if not request and all(nbytes_of(node) < FREE_BYTES for node in nodes):
+        return DropChoice(set(), set(), set())
+    remade, kept, between = requested_values(nodes, request)
+    light = {n.number for n in nodes if is_light(n, request.elementwise)}
+    search = DropSearch(graph, nodes, users, request, light)
+    search.run()
+    dropped = search.leaves_of.keys() - kept | remade
+    return DropChoice(dropped, search.kept - remade | kept, light | between)
+
+
+class DropSearch:
+    """Looks for forward values that can be made again for the backward pass.
+
+    light       numbers of light products and convolutions
+    asked       numbers of the values in the requested modules
+    read        numbers of what the backward pass reads, behind views too
+    leaves_of   by the number of a dropped value, the kept ones that it is made of
+    kept        numbers of all of those"""
+
+    def __init__(self, graph: Graph, nodes, users, request: RecomputeRequest, light: set[int]):
+        self.nodes, self.users, self.light = nodes, users, light
+        self.outputs = {node.number for node in graph.outputs}
+        paths = tuple(work.module for work in request.elementwise)
+        self.asked = {n.number for n in nodes if is_within(n.origin.module, paths)}
+        self.read = {n.number for n in nodes if any(map(is_backward, users.get(n.number, ())))}
+        for node in reversed(nodes):  # who reads a view reads what it is a view of
+            is_forward_view = not is_backward(node) and is_cheap(node) and is_view(node)
+            if node.number in self.read and is_forward_view:
+                self.read.update(x.number for x in node.inputs)
+        self.leaves_of: dict[int, set[int]] = {}
+        self.kept: set[int] = set()
+
+    def run(self) -> None:
+        """Decide for each candidate, the largest first."""
+        candidates = [node for node in self.nodes if self.is_candidate(node)]
+        homes = {n.number: n.origin.module for n in candidates}
+        for node in sorted(candidates, key=lambda n: -nbytes_of(n)):
+            if node.number in self.kept:
+                continue
+            asked = node.number in self.asked
+            own_home = homes[node.number] if asked else None
+            elsewhere = (number for number, home in homes.items() if home != own_home)
+            leaves = Cone(self, node, self.kept.union(elsewhere), asked).leaves()
+            if leaves is not None:
+                self.leaves_of[node.number] = leaves
+                self.kept |= leaves
+
+    def is_candidate(self, node: Node) -> bool:
+        """Whether it may be worth dropping a value."""
+        number = node.number
+        lies_in_memory = number in self.read and number not in self.outputs and not is_view(node)
+        if not lies_in_memory or is_backward(node) or nbytes_of(node) < SMALL_BYTES:
+            return False
+        if number in self.light:
+            return True
+        if not is_cheap(node):
+            return False
+        asked = number in self.asked
+        if feeds_opaque(node, self.users) and (asked or is_next_to_free(node, self.users)):
+            return True
+        return asked and follows_light(node, self.light)
+
+
+class Cone:
+    """What one value can be made again of. Other dropped values are passed in the same module only:
+    long chains of them would all be made at once. With `asked`, light products are passed too, and
+    small results of reductions kept. What is `held` is not made again for this value."""
+
+    def __init__(self, search: DropSearch, top: Node, held: set[int], asked: bool):
+        self.search, self.top, self.held, self.asked = search, top, held, asked
+        self.visited: dict[int, set[int] | None] = {}
+
+    def leaves(self) -> set[int] | None:
+        """Numbers of the kept values; None if something else is needed, or too much work."""
+        return self.leaves_of_operands(self.top)
+
+    def leaves_of_operands(self, x: Node) -> set[int] | None:
+        together: set[int] = set()
+        for y in x.inputs:
+            leaves = self.leaves_at(y)
+            if leaves is None:
+                return None
+            together |= leaves
+        return together
+
+    def leaves_at(self, x: Node) -> set[int] | None:
+        if is_kept(x):
+            return set()
+        if x.number not in self.visited:
+            self.visited[x.number] = None  # while it is being looked at
+            self.visited[x.number] = self.leaves_behind(x)
+        return self.visited[x.number]
+
+    def leaves_behind(self, x: Node) -> set[int] | None:
+        search, asked = self.search, self.asked
+        if x.number in search.leaves_of:
+            is_near = asked and x.origin.module == self.top.origin.module
+            return search.leaves_of[x.number] if is_near else None
+        if len(self.visited) > MAX_CONE:
+            return None
+        readable = x.number in search.read and not is_view(x)
+        if readable and (x.number in self.held or not is_cheap(x) or ends_product(x, search.read)):
+            return {x.number}
+        is_small = SMALL_PART * nbytes_of(x) <= nbytes_of(self.top)
+        if asked and is_small and kind_of(x) == "reduce" and not is_backward(x):
+            return {x.number}
+        passed = is_cheap(x) or asked and x.number in search.light
+        leaves = self.leaves_of_operands(x) if passed else None
+        # What backward reads in any case will do, if it cannot be made of something else.
+        return {x.number} if leaves is None and readable else leaves
+
+
+class Remaking:
+    """The rewriting of a graph whose backward pass makes dropped values again.
+
+    copies   by number in the old graph, the nodes of the new one
+    remade   the same of what is made again"""
+
+    def __init__(self, graph: Graph, nodes: list[Node], choice: DropChoice):
+        self.old, self.nodes, self.choice, self.new = graph, nodes, choice, Graph()
+        self.copies: dict[int, Node] = {}
+        self.remade: dict[int, Node] = {}
+
+    def rewritten(self, stored: set[int]) -> Graph:
+        """The new graph; `stored` has the numbers of old nodes that are to have memory."""
+        gone = self.not_there()
+        for node in self.nodes:
+            remade = gone if is_backward(node) else ()
+            inputs = tuple(
+                self.remake(x) if x.number in remade else self.copies[x.number] for x in node.inputs
+            )
+            self.new.origin = node.origin
+            copy = self.new.emit_call(node.call, inputs)
+            self.copies[node.number] = copy
+        self.new.outputs = [self.copies[node.number] for node in self.old.outputs]
+        self.new.stored = {self.copies[number].number for number in stored}
+        return self.new
+
+    def not_there(self) -> set[int]:
+        """Numbers of what the backward pass does not have: what is dropped, and what is computed
+        where it is used, of something dropped."""
+        dropped, kept, light = self.choice
+        gone, makeable = set(dropped), set[int]()  # makeable of kept values, without much work
+        for node in self.nodes:
+            easy = is_cheap(node) or node.number in light
+            stays = node.number in kept or is_kept(node)
+            if stays or easy and all(x.number in makeable for x in node.inputs):
+                makeable.add(node.number)
+                follows = is_cheap(node) and not is_backward(node) and node.number not in kept
+                if follows and any(x.number in gone for x in node.inputs):
+                    gone.add(node.number)
+        return gone
+
+    def available(self, x: Node) -> Node | None:
+        """The new node of what is kept, or was made again before."""
+        if x.number in self.choice.kept or is_kept(x):
+            return self.copies[x.number]
+        return self.remade.get(x.number)
+
+    def remake(self, x: Node) -> Node | None:
+        """The new node of a dropped value, made again of kept ones."""
+        stack = [x]
+        while stack:
+            y = stack[-1]
+            if self.available(y) is None:
+                missing = [z for z in y.inputs if self.available(z) is None]
+                if missing:
+                    stack.extend(reversed(missing))
+                    continue
+                self.new.origin = y.origin._replace(phase="recompute", rerun=0)
+                inputs = tuple(map(self.available, y.inputs))
+                self.remade[y.number] = self.new.emit_call(y.call, inputs)
+            stack.pop()
+        return self.available(x)
+
+
+# -- what is asked of single nodes -----------------------------------------------------------------
+
+
+def kind_of(node: Node) -> str:
+    card = primitives.get(node.op)
+    return "" if card is None else card.kind
+
+
+def nbytes_of(node: Node) -> int:
+    """Bytes of a value; 0 for those of several results."""
+    return 0 if isinstance(node.spec, tuple) else node.spec.nbytes
+
+
+def is_cheap(node: Node) -> bool:
+    """Whether making a value again is elementwise work, which kernels do."""
+    card = primitives.get(node.op)
+    if node.host is not None or card is None or card.kind not in CHEAP:
+        return False
+    return card.kernel is not None or "elementwise" not in card.traits
+
+
+def is_light(node: Node, elementwise: tuple[ElementwiseWork, ...]) -> bool:
+    """Whether a product takes as long as moving it; a convolution, what its module allows."""
+    if node.host is not None or node.op not in ("matmul", "conv"):
+        return False
+    works = [work for work in elementwise if is_within(node.origin.module, (work.module,))]
+    if not works:
+        return False
+    limit = LIGHT_FLOPS if node.op == "matmul" else max(work.conv_limit for work in works)
+    flops = primitives[node.op].flops(*(x.spec for x in node.inputs), **node.attrs)
+    return flops <= limit * nbytes_of(node)
+
+
+def is_kept(node: Node) -> bool:
+    """Whether a value is there in the backward pass in any case: an input, what a collective made,
+    or small."""
+    if node.op == "input" or node.call.is_collective:
+        return True
+    return nbytes_of(node) < SMALL_BYTES and node.op not in ("full", "iota")
+
+
+def is_view(node: Node) -> bool:
+    """Whether a value is another shape of its operand, or made of nothing."""
+    return kind_of(node) in ("movement", "create")
+
+
+def ends_product(node: Node, read: set[int]) -> bool:
+    """Whether a value follows directly on one that backward lacks: the bias behind a product."""
+    return any(not is_cheap(x) and x.number not in read and not is_kept(x) for x in node.inputs)
+
+
+# -- what is asked of a node and those around it ---------------------------------------------------
+
+
+def readers(node: Node, users: dict[int, list[Node]]) -> Iterator[Node]:
+    """Who reads a value, perhaps through views."""
+    stack = list(users.get(node.number, ()))
+    while stack:
+        user = stack.pop()
+        if kind_of(user) == "movement":
+            stack.extend(users.get(user.number, ()))
+        else:
+            yield user
+
+
+def feeds_opaque(node: Node, users: dict[int, list[Node]]) -> bool:
+    """Whether a product, convolution or the like reads a value: then it must lie in memory."""
+    return any(not is_cheap(x) and kind_of(x) != "reduce" for x in readers(node, users))
+
+
+def is_next_to_free(node: Node, users: dict[int, list[Node]]) -> bool:
+    """Whether making a value again is lost in the products of the backward pass that read it."""
+    if nbytes_of(node) < FREE_BYTES:
+        return False
+    products = [x for x in readers(node, users) if is_backward(x)]
+    least = FREE_FLOPS * nbytes_of(node)
+    return bool(products) and all(
+        x.op == "matmul" and primitives["matmul"].flops(*(y.spec for y in x.inputs)) >= least
+        for x in products
+    )
+
+
+def follows_light(node: Node, light: set[int]) -> bool:
+    """Whether a value follows on a light product by some elementwise work in its module."""
+    stack, visited = list(node.inputs), {node.number}
+    while stack and len(visited) < MAX_CONE:
+        x = stack.pop()
+        if x.number in light:
+            return True
+        if x.number not in visited and is_cheap(x) and x.origin.module == node.origin.module:
+            visited.add(x.number)
+            stack.extend(x.inputs)
+    return False
+
+
+def waits_for_region(node: Node, users) -> bool:
+    """Whether a large sum of gradients is read only after a checkpointed region has run again:
+    unless it is stored, all of its terms have to wait."""
+    if node.origin.phase != "backward" or nbytes_of(node) < FREE_BYTES or not is_cheap(node):
+        return False
+    terms = {x.number for x in node.inputs if 2 * nbytes_of(x) >= nbytes_of(node)}
+    return len(terms) > 1 and bool(users) and all(u.origin.rerun > node.origin.rerun for u in users)
+
+
+def holds_dropped(node: Node, users: dict[int, list[Node]], dropped: set[int]) -> bool:
+    """Whether an elementwise value that is kept is made of a dropped one and of others as large, a
+    sum of two branches: unless it is stored itself, all of them have to stay for it."""
+    if not is_cheap(node) or is_view(node):
+        return False
+    stack, bases = list(node.inputs), set()
+    visited = {node.number}
+    while stack and len(visited) < MAX_CONE:
+        x = stack.pop()
+        if x.number in visited or 2 * nbytes_of(x) < nbytes_of(node) or x.op in ("full", "iota"):
+            continue
+        visited.add(x.number)
+        stays = x.number in dropped or feeds_opaque(x, users)
+        if is_cheap(x) and (is_view(x) or not stays):
+            stack.extend(x.inputs)
+        else:
+            bases.add(x.number)
+    return len(bases) > 1 and any(number in dropped for number in bases)

@@ -1,0 +1,65 @@
+"""Collectives as ranks call them: what all ranks of a group have to say alike.
+
+A transport sees arrays that were cut, packed and joined for it. So who calls it says what was asked
+for, axes and all, and transports compare that: `asking` notes it for the calls that a thread makes
+within, and `digest_of` is the number that ranks exchange."""
+
+import threading
+from functools import lru_cache
+from hashlib import blake2b
+from math import prod
+from typing import NamedTuple
+
+
+class Asked(NamedTuple):
+    """A call of a collective: its name, the dtype and shape of the operand, and all else by which
+    calls differ, in words: "sum", "root 1", "axis 1"."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    options: str = ""
+
+    def __str__(self):
+        how = f", {self.options}" if self.options else ""
+        return f"{self.name}({self.dtype}, shape {self.shape}{how})"
+
+
+class Current(threading.local):
+    """What this thread asks for; None where it calls a transport itself."""
+
+    asked: Asked | None = None
+
+
+current = Current()
+
+
+class asking:
+    """Context: calls of transports within are for this one."""
+
+    def __init__(self, asked: Asked | None):
+        self.asked = asked
+
+    def __enter__(self):
+        self.before, current.asked = current.asked, self.asked
+
+    def __exit__(self, *exc_info):
+        current.asked = self.before
+
+
+def asked_of(name: str, dtype, shape, attrs: dict) -> Asked:
+    """What a call of a card asks for, by the attrs that are for transports to compare."""
+    words = [attrs["reduce"]] if "reduce" in attrs else []
+    words += [f"root {attrs['root']}"] if "root" in attrs else []
+    words += [f"{key} {attrs[key]}" for key in ("axis", "split", "concat") if attrs.get(key)]
+    words += [attrs["group"].label] if attrs["group"].label else []
+    return Asked(name, dtype.name, tuple(shape), ", ".join(words))
+
+
+@lru_cache(1 << 12)
+def digest_of(name: str, dtype, shape: tuple[int, ...], option, asked: Asked | None) -> int:
+    """A number, of 63 bits, that is the same on all ranks for the same call of a transport's
+    method, and hardly for another. What was asked for says the shape where it is known: a
+    Program and a card's reference give transports other shapes of as many elements."""
+    said = (name, dtype.name, prod(shape), option, asked or shape)
+    return int.from_bytes(blake2b(repr(said).encode(), digest_size=8).digest(), "little") >> 1

@@ -1,0 +1,77 @@
+"""A piece of advice: what to do, where, why, and what to expect of it."""
+
+import linecache
+from typing import NamedTuple
+
+from glasshouse.profile.advice.evidence import short
+from glasshouse.profile.text import milliseconds, scaled
+
+
+class Advice(NamedTuple):
+    """One thing to do. `cause` is its kind in a word or two; `where` the step or operator, and
+    `line` the user's line, if known; `cost_ns` what was measured there and `gain_ns` what can be
+    expected of the change, as `arithmetic` works it out; both are part of `step_ns`, the time of a
+    step. Rules give sums over all steps, which `of_a_step` divides. `memory_bytes` is what the
+    change would free, of a peak of `peak_bytes`."""
+
+    cause: str
+    where: str
+    line: str
+    cost_ns: float
+    gain_ns: float
+    why: str
+    change: str
+    arithmetic: str
+    step_ns: float
+    memory_bytes: int = 0
+    peak_bytes: int = 0
+    urgent: bool = False  # the program may fail
+    is_bound: bool = False  # the gain is an upper bound, and may be none
+
+    def of_a_step(self, steps: int) -> "Advice":
+        """The same advice for one step, from sums over several."""
+        names = ("cost_ns", "gain_ns", "step_ns")
+        return self._replace(**{name: getattr(self, name) / steps for name in names})
+
+    @property
+    def share(self) -> float:
+        """Its rank: the share of a step that is gained, or half the share of memory."""
+        memory = self.memory_bytes / self.peak_bytes / 2 if self.peak_bytes else 0.0
+        return 1.0 if self.urgent else max(self.gain_ns / self.step_ns, memory)
+
+    @property
+    def code(self) -> str:
+        """What stands on the user's line."""
+        file, _, number = self.line.rpartition(":")
+        return linecache.getline(file, int(number)).strip() if number.isdigit() else ""
+
+    @property
+    def gain(self) -> str:
+        """The gain to expect."""
+        if self.memory_bytes and self.memory_bytes * self.step_ns > self.gain_ns * self.peak_bytes:
+            share = self.memory_bytes / self.peak_bytes
+            return f"{scaled(self.memory_bytes, 'B')} less memory, {share:.0%} of the peak"
+        if self.peak_bytes and not self.gain_ns:
+            return "less memory, but how much is not known"
+        at_most = "at most " if self.is_bound else ""
+        gain = f"{milliseconds(self.gain_ns)} less, {self.gain_ns / self.step_ns:.0%} of a step"
+        return at_most + gain
+
+    @property
+    def text(self) -> str:
+        """All of it as a paragraph."""
+        place = f" ({short(self.line)}{f': `{self.code}`' if self.code else ''})"
+        cost = f"{milliseconds(self.cost_ns)}, {self.cost_ns / self.step_ns:.0%} of a step. "
+        return (
+            f"{self.cause}: {self.where}{place if self.line else ''}. "
+            f"{cost if self.cost_ns else ''}{self.why} {self.change} "
+            f"{'Try it, for' if self.is_bound else 'Expect'} {self.gain}: {self.arithmetic}."
+        )
+
+    def as_dict(self) -> dict:
+        """All of it, as JSON can hold it."""
+        own = {name: getattr(self, name) for name in ("share", "code", "gain", "text")}
+        return self._asdict() | own
+
+    def __str__(self):
+        return self.text

@@ -1,0 +1,334 @@
+"""Advice on kernels and memory: work that need not be done, or is done in a costly form."""
+
+import functools
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+from math import prod
+
+import numpy as np
+
+from glasshouse.base.flags import flags
+from glasshouse.dispatch.value import as_value
+from glasshouse.profile.advice.evidence import CallGroup, Evidence
+from glasshouse.profile.advice.finding import Advice
+from glasshouse.profile.advice.host import TINY_NS
+from glasshouse.profile.machine import seconds_of
+from glasshouse.profile.text import milliseconds, scaled
+
+BLOCK = 16  # channels that kernels take at once: float32 in a register of 512 bits
+FEWEST = 4  # channels of images, for which there are kernels of their own
+WASTE = 0.1  # of a convolution's time, from which on other channels are worth saying
+MEASURED, REPEATS = 3, 10  # convolutions that are measured at most, and how often
+FEW, MANY = 8, 64  # rows that are few, and sizes of a weight that are many, in a product
+CASTS = ("cast", "aten::_to_copy", "aten::to")
+CLONES = ("aten::clone", "aten::contiguous", "aten::copy_")
+
+
+def cost_of(g: CallGroup) -> float:
+    """What a group's calls take with their kernels."""
+    return g.own_ns if g.at_once else g.kernel_ns
+
+
+def ideal_of(e: Evidence, g: CallGroup) -> float:
+    """The time of one call of a group at the machine's limit."""
+    return e.ideal_ns(g.call.cost.flops, g.call.cost.bytes)
+
+
+def largest(groups: list[CallGroup]) -> CallGroup:
+    """The group that takes longest."""
+    return max(groups, key=cost_of)
+
+
+def double_precision(e: Evidence) -> Iterator[Advice]:
+    """float64, as NumPy makes it of Python's numbers."""
+    groups = [
+        g for g in e.groups if "float64" in {s.dtype.name for s in (*g.call.specs, *g.call.outs)}
+    ]
+    if not groups:
+        return
+    cost = sum(map(cost_of, groups))
+    worked = sum(cost_of(g) for g in groups if ideal_of(e, g) >= TINY_NS)
+    first = min(groups, key=lambda g: g.order)
+    yield Advice(
+        "float64",
+        f"{len(groups)} kinds of calls compute in float64, the first {first.where}",
+        first.line,
+        cost,
+        worked / 2,
+        "It moves twice the bytes, fills half of a vector register, and products of it have no "
+        "kernels of their own.",
+        "Make the data float32 where it comes in (numpy's default is float64), unless the "
+        "digits are needed.",
+        f"half of {e.ms(worked)}, which are for work and not for starting it",
+        e.wall_ns,
+    )
+
+
+def casts(e: Evidence) -> Iterator[Advice]:
+    """From one dtype to another and back."""
+    by_pass: dict[str, dict[tuple[str, str], list[CallGroup]]] = {}
+    for g in e.groups:
+        if (
+            g.name in CASTS
+            and g.call.specs
+            and g.call.outs
+            and g.call.specs[0].dtype != g.call.outs[0].dtype
+        ):
+            names = g.call.specs[0].dtype.name, g.call.outs[0].dtype.name
+            by_pass.setdefault(g.phase, {}).setdefault(names, []).append(g)
+    groups = [
+        g for own in by_pass.values() for (a, b), gs in own.items() if (b, a) in own for g in gs
+    ]
+    if not groups:
+        return
+    cost, worst = sum(map(cost_of, groups)), largest(groups)
+    count = sum(g.count for g in groups) / e.loop_steps
+    pair = f"{worst.call.specs[0].dtype.name} to {worst.call.outs[0].dtype.name}"
+    yield Advice(
+        "casts",
+        f"{count:,.0f} casts a step, back and forth, the costliest {pair} in {worst.where}",
+        worst.line,
+        cost,
+        cost,
+        "A cast reads and writes all of a tensor, and computes nothing.",
+        "Keep one dtype from end to end, or leave it to gh.autocast or torch.autocast, "
+        "which cast at products alone.",
+        "all of it",
+        e.wall_ns,
+    )
+
+
+def copies(e: Evidence) -> Iterator[Advice]:
+    """Copies that eager PyTorch was asked for."""
+    groups = [g for g in e.groups if g.name in CLONES and g.phase != "optimizer"]
+    moved = [g for g in groups if g.call.attrs.get("memory_format") is not None]
+    plain = [g for g in groups if g.call.attrs.get("memory_format") is None]
+    for cause, own, why, change in (
+        (
+            "reorders",
+            moved,
+            "Its operand lies in another order of axes, so each element is moved.",
+            "Keep one order of axes from end to end: transpose what is constant once, before the "
+            "loop, and write the computation for the order that is there.",
+        ),
+        (
+            "copies",
+            plain,
+            "It reads and writes all of a tensor, and computes nothing.",
+            "Leave out clone() and copy_() where neither copy is written to afterwards.",
+        ),
+    ):
+        if own:
+            cost, worst = sum(map(cost_of, own)), largest(own)
+            count = sum(g.count for g in own) / e.loop_steps
+            where = f"{count:,.0f} a step, the costliest {worst.where}"
+            yield Advice(cause, where, worst.line, cost, cost, why, change, "all of it", e.wall_ns)
+
+
+def odd_channels(e: Evidence) -> Iterator[Advice]:
+    """Convolutions that would be faster with a few channels more or less: those whose channels fill
+    their last block badly are measured beside their neighbours."""
+    groups = sorted(filter(fills_badly, e.groups), key=lambda g: -g.kernel_ns)
+    if sum(g.kernel_ns for g in groups) < WASTE / 2 * e.wall_ns:
+        return
+    gain, told = 0.0, []
+    for g in groups[:MEASURED]:
+        now, other, channels = beside_neighbours(g)
+        if now > (1 + WASTE) * other:
+            gain += g.kernel_ns * (1 - other / now)
+            told.append((g, now, other, channels))
+    if not told:
+        return
+    g, now, other, (ins, outs) = told[0]
+    yield Advice(
+        "odd channel counts",
+        f"{g.where}: {' to '.join(map(str, channels_of(g)))} channels",
+        g.line,
+        sum(x[0].kernel_ns for x in told),
+        gain,
+        f"Kernels take {BLOCK} channels at once, and others where some are left over: measured "
+        f"just now, {ins} to {outs} channels take {other / now:.2f} times as long a FLOP.",
+        f"Take {ins} to {outs} channels.",
+        f"{e.ms(g.kernel_ns)} x (1 - {other / now:.2f}) in the costliest",
+        e.wall_ns,
+    )
+
+
+def blocked(channels: int) -> list[int]:
+    """The numbers of channels on both sides that fill their blocks; few channels, as images have,
+    stay as they are."""
+    if channels <= FEWEST:
+        return [channels]
+    below = channels // BLOCK * BLOCK
+    return [n for n in (below + BLOCK * (below < channels), below) if n]
+
+
+def channels_of(g: CallGroup) -> tuple[int, int]:
+    """Channels in and out of a convolution of ours; (0, 0) of what is none, or has groups, whose
+    kernels are of another kind."""
+    if g.name != "conv" or g.call.specs[0].shape[1] != g.call.specs[1].shape[1]:
+        return 0, 0
+    return g.call.specs[0].shape[1], g.call.specs[1].shape[0]
+
+
+def fills_badly(g: CallGroup) -> bool:
+    """Whether a convolution's channels leave some over."""
+    ins, outs = channels_of(g)
+    return bool(ins) and any(n > FEWEST and n % BLOCK for n in (ins, outs))
+
+
+@functools.cache
+def seconds_of_conv(call, ins: int, outs: int) -> float:
+    """How long a convolution takes that is like `call` but for its channels, a FLOP."""
+    (n, _, *size), (_, _, *kernel) = (spec.shape for spec in call.specs)
+    x, w = (np.ones(shape, np.float32) for shape in ((n, ins, *size), (outs, ins, *kernel)))
+    x, w = as_value(x), as_value(w)
+    with flags.override(compile="always"):
+        run = functools.partial(convolved, call, x, w)
+        run()
+        return seconds_of(run, REPEATS) / (ins * outs)
+
+
+def convolved(call, x, w):
+    """Its result."""
+    return call.primitive(x, w, **call.attrs).numpy()
+
+
+def beside_neighbours(g: CallGroup) -> tuple[float, float, tuple[int, int]]:
+    """What a convolution takes a FLOP, what the better neighbour takes, and its channels."""
+    ins, outs = channels_of(g)
+    others = zip(blocked(ins), blocked(outs), strict=False)
+    now = seconds_of_conv(g.call, ins, outs)
+    other, channels = min((seconds_of_conv(g.call, *pair), pair) for pair in others)
+    return now, other, channels
+
+
+def small_kernels(e: Evidence) -> Iterator[Advice]:
+    """Programs of many kernels that have next to nothing to do."""
+    rows = []
+    for r in e.rows:
+        info = e.trace.info(r.program, r.step)
+        program = e.trace.programs[r.program]
+        tiny = e.ideal_ns(r.flops, r.bytes) < TINY_NS
+        if tiny and len(program.step_infos()) > 1 and not info.step_kind.is_host:
+            rows.append(r)
+    runs = sum(r.runs for r in rows) / e.loop_steps
+    cost = sum(r.time_ns for r in rows)
+    ideal = sum(r.runs * e.ideal_ns(r.flops, r.bytes) for r in rows)
+    if not rows or runs < FEW:
+        return
+    worst = max(rows, key=lambda r: r.time_ns)
+    yield Advice(
+        "small kernels",
+        f"{runs:,.0f} small kernels a step, the costliest {worst.name} {worst.module}".strip(),
+        worst.line,
+        cost,
+        cost - ideal,
+        f"Each takes {milliseconds(cost / sum(r.runs for r in rows))}, of which its work takes "
+        f"{milliseconds(ideal / sum(r.runs for r in rows))}: starting kernels costs the rest.",
+        "Do the same work in fewer, larger calls: stack equal operands on one more axis, or "
+        "take larger batches.",
+        f"{e.ms(cost)} less {e.ms(ideal)} that the work takes at the machine's limit",
+        e.wall_ns,
+        is_bound=True,
+    )
+
+
+def small_batches(e: Evidence) -> Iterator[Advice]:
+    """Weights that are moved for a few rows."""
+    groups = [g for g in e.groups if is_thin(g)]
+    products = [g for g in e.groups if g.is_product]
+    if not groups or 2 * sum(map(cost_of, groups)) < sum(map(cost_of, products)):
+        return
+    updates = [g for g in e.groups if g.phase == "optimizer"]
+    cost = sum(map(cost_of, groups)) + sum(map(cost_of, updates))
+    worst = largest(groups)
+    rows = thinnest(worst.call)
+    yield Advice(
+        "small batches",
+        f"{worst.where}: {' x '.join(map(str, worst.call.specs))}",
+        worst.line,
+        cost,
+        cost * (1 - 1 / FEW),
+        f"Weights are read{', their gradients written and updated' * bool(updates)} for "
+        f"{rows} row{'s' * (rows != 1)} at a time: memory is what it waits for.",
+        f"Take {FEW} times as many rows a step.",
+        f"{e.ms(cost)} that do not grow with the batch, shared by {FEW} times the rows",
+        e.wall_ns,
+        is_bound=True,
+    )
+
+
+def thinnest(call) -> int:
+    """The smallest of a product's three sizes."""
+    shapes = [s.shape for s in call.specs if len(s.shape) == 2][-2:]
+    return min(min(shape) for shape in shapes) if len(shapes) == 2 else FEW + 1
+
+
+def is_thin(g: CallGroup) -> bool:
+    """Whether a matrix product has few rows, and large weights."""
+    shapes = [s.shape for s in g.call.specs if len(s.shape) == 2][-2:]
+    if not g.is_product or len(shapes) != 2 or thinnest(g.call) > FEW:
+        return False
+    largest_one = max(prod(shape) for shape in (*shapes, *(out.shape for out in g.call.outs)))
+    return largest_one >= MANY * MANY * thinnest(g.call)
+
+
+def unfused(e: Evidence) -> Iterator[Advice]:
+    """Operators on elements one after the other, each through memory."""
+    trace = e.plain
+    groups = {g.order: g for g in e.groups if g.at_once}
+    order = sorted(groups)
+    chains: dict[tuple, list[CallGroup]] = defaultdict(list)
+    for before, after in pairwise(order):
+        a, b = groups[before], groups[after]
+        if (
+            is_elementwise(e, a)
+            and is_elementwise(e, b)
+            and a.call.outs[0].shape == b.call.outs[0].shape
+        ):
+            chains[a.phase, a.call.outs[0].shape] += [a, b]
+    own = list({id(g): g for gs in chains.values() for g in gs}.values())
+    if not own or not trace.wall_ns:
+        return
+    cost = sum(map(cost_of, own))
+    moved = sum(g.call.cost.bytes * g.count for g in own)
+    count = sum(g.count for g in own) / e.loop_steps
+    needed = sum(2 * gs[0].call.outs[0].nbytes * min(g.count for g in gs) for gs in chains.values())
+    gain = cost * max(0.0, 1 - needed / moved)
+    yield Advice(
+        "unfused operators",
+        f"{count:,.0f} operators a step on elements, the costliest {largest(own).where}",
+        largest(own).line,
+        cost,
+        gain,
+        "Each reads its operands from memory and writes its result there, for one operation.",
+        'Capture them: gh.optimize(step), or torch.compile(model, backend="glasshouse"), makes '
+        "one kernel of such a chain.",
+        f"{scaled(moved, 'B')} moved now, {scaled(needed, 'B')} by fused kernels, of {e.ms(cost)}",
+        e.wall_ns,
+    )
+
+
+def is_elementwise(e: Evidence, g: CallGroup) -> bool:
+    """Whether a call that PyTorch computed works element by element, on enough of them for memory
+    to be what it waits for."""
+    call = g.call
+    if g.is_product or not call.specs or len(call.outs) != 1 or g.name in (*CASTS, *CLONES):
+        return False
+    numel = call.outs[0].size
+    same = all(s.size in (numel, 1) for s in call.specs)
+    big = e.ideal_ns(0, call.cost.bytes) * 4 > g.kernel_ns / g.count
+    return same and numel > 1 and big and 0 < call.cost.flops < 64 * numel
+
+
+KERNEL_RULES = (
+    double_precision,
+    casts,
+    copies,
+    odd_channels,
+    small_kernels,
+    small_batches,
+    unfused,
+)

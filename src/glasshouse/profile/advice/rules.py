@@ -1,0 +1,24 @@
+"""Advice: what takes time or memory without need, where, why, and what to expect of a change.
+
+Each rule looks at the evidence and gives advice with the gain to expect, worked out of what was
+measured; the largest gain stands first. A rule knows no program: counts and shares decide. Costs
+and gains are per steady step: time that only the warm-up takes is no reason for advice."""
+
+from glasshouse.profile.advice.evidence import Evidence
+from glasshouse.profile.advice.finding import Advice
+from glasshouse.profile.advice.host import HOST_RULES, LASTING_RULES
+from glasshouse.profile.advice.kernels import KERNEL_RULES
+from glasshouse.profile.advice.memory import MEMORY_RULES
+from glasshouse.profile.trace import Trace
+
+SHARE = 0.05  # of a step, from which on a gain is worth saying
+
+
+def advice(trace: Trace) -> list[Advice]:
+    """What the numbers say would help, the largest gain first."""
+    steady = Evidence(trace)
+    lasting = Evidence(trace, steady.steps.lasting)
+    asked = [(rule, steady) for rule in (*HOST_RULES, *KERNEL_RULES, *MEMORY_RULES)]
+    asked += [(rule, lasting) for rule in LASTING_RULES]
+    told = [x.of_a_step(e.loop_steps) for rule, e in asked for x in rule(e)]
+    return sorted((x for x in told if x.share >= SHARE), key=lambda x: -x.share)

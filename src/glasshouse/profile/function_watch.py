@@ -1,0 +1,131 @@
+"""When Python functions of the user's run, whether or not they call an operator.
+
+The interpreter tells of each call and return, by `sys.setprofile`, what native/functions.c writes
+down. Python's own library, installed packages and this one are left out: their time is that of the
+user's function that called them. Threads that began before a recording are not seen."""
+
+import functools
+import sys
+import sysconfig
+import threading
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+from glasshouse.base.errors import PACKAGE
+from glasshouse.compile.building import toolchain
+from glasshouse.dispatch.bind import state
+from glasshouse.profile.libraries import GRAPH_CODE, folders
+
+FUNCTION = np.dtype([("begin", "i8"), ("end", "i8"), ("what", "i8")])
+TIMED_CALL = np.dtype([*FUNCTION.descr, ("thread", "i8")])
+# Python's own library and what is installed.
+FOLDERS = ("stdlib", "platstdlib", "purelib", "platlib")
+INSTALLED = tuple({sysconfig.get_path(name) for name in FOLDERS})
+WRITTEN_BY_CODE = ("<frozen ", "<string>", GRAPH_CODE)  # as methods of named tuples are
+
+
+class SlowFunctions:
+    """The slow clear twin of what native/functions.c does."""
+
+    def __init__(self, number_of, room: int):
+        self.number_of, self.room, self.active = number_of, room, False
+        self.events: list[tuple[int, int, int]] = []
+        self.open: list[tuple] = []
+
+    def begin(self) -> None:
+        """This thread's functions are told from now on."""
+        self.active = True
+        sys.setprofile(self)
+
+    def __call__(self, frame, event, argument):
+        if not self.active:
+            sys.setprofile(None)
+        elif event == "call":
+            what = self.number_of(frame.f_code)
+            if what >= 0:
+                self.open.append((frame, perf_counter_ns(), what))
+        elif event == "return" and any(entry[0] is frame for entry in self.open):
+            while self.write(self.open.pop()) is not frame:
+                pass
+
+    def write(self, entry: tuple):
+        frame, begin_ns, what = entry
+        if len(self.events) < self.room:
+            self.events.append((begin_ns, perf_counter_ns(), what))
+        return frame
+
+    def end(self) -> bytes:
+        """The events as bytes; what still runs ends now."""
+        self.active = False
+        while self.open:
+            self.write(self.open.pop())
+        return np.array(self.events, FUNCTION).tobytes()
+
+
+@functools.cache
+def kind_of_functions() -> type:
+    """What notes the functions of a thread: by C where it can be compiled."""
+    try:
+        return toolchain.extension(toolchain.NATIVE / "functions.c").Functions
+    except toolchain.CompileError:
+        return SlowFunctions
+
+
+class FunctionWatch:
+    """Notes the calls of the user's functions in this thread and in those that begin from now on;
+    `names` has (file, line, name) of each number, `events` the calls once it has ended, with the
+    number that `threads` has for the thread. `room` bounds the calls of each thread."""
+
+    def __init__(self, room: int, threads):
+        self.room, self.threads = room, threads
+        self.numbers: dict[int, int] = {}
+        self.names: list[list] = []
+        self.alive: list = []  # code objects, which are told apart by their ids
+        self.watched: list[tuple[int, Any]] = []
+        self.events = np.zeros(0, TIMED_CALL)
+        self.is_there = False
+
+    def begin(self) -> "FunctionWatch":
+        """Begin, unless somebody else profiles."""
+        self.is_there = sys.getprofile() is None
+        if self.is_there:
+            self.before = threading.getprofile()
+            threading.setprofile(self.begin_thread)
+            self.begin_thread()
+        return self
+
+    def begin_thread(self, *_) -> None:
+        """A thread begins, or that which records."""
+        functions = kind_of_functions()(self.number_of, self.room)
+        self.watched.append((self.threads[state.thread], functions))
+        functions.begin()
+
+    def end(self) -> None:
+        """Look no longer."""
+        if not self.is_there:
+            return
+        self.is_there = False
+        threading.setprofile(self.before)
+        if isinstance(sys.getprofile(), kind_of_functions()):
+            sys.setprofile(None)
+        parts = [np.frombuffer(functions.end(), FUNCTION) for _, functions in self.watched]
+        self.events = np.zeros(sum(map(len, parts)), TIMED_CALL)
+        for name in FUNCTION.names:
+            self.events[name] = np.concatenate([part[name] for part in parts])
+        self.events["thread"] = np.repeat([n for n, _ in self.watched], [*map(len, parts)])
+        self.watched = []
+
+    def number_of(self, code) -> int:
+        """The number of a function of the user's; -1 of others."""
+        number = self.numbers.get(id(code))
+        if number is None:
+            file = code.co_filename
+            others = (PACKAGE, *WRITTEN_BY_CODE, *INSTALLED, *folders)
+            number = -1 if file.startswith(others) else len(self.names)
+            if number >= 0:
+                self.names.append([file, code.co_firstlineno, code.co_qualname])
+            self.numbers[id(code)] = number
+            self.alive.append(code)
+        return number

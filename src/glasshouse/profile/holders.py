@@ -1,0 +1,214 @@
+"""Whose memory a block is: parameters by their path in a model, their gradients, and optimizers'
+state by its name.
+
+Models and optimizers are found among all objects of the process. A recording looks at what they
+hold when it begins and ends, and after passes in which more memory was in use than before. What
+still waits to be computed is noted by the event of its call."""
+
+import gc
+import itertools
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from glasshouse.dispatch.value import Value
+from glasshouse.graph.node import Node
+from glasshouse.memory import Tag
+
+MODEL, OPTIMIZER = "named_parameters", "add_param_group"  # the methods that tell them
+FINDS = 4  # looks for which objects are found again: a script makes its model in the recording
+LOOKS = 2  # after memory has grown: a captured Program's outputs are bound after it was told
+WRAPPED = "_orig_mod."  # in the paths of a model that was compiled
+PARAMETER, BUFFER, GRADIENT = "parameter", "buffer", "gradient of"
+KINDS = {PARAMETER: "parameters", BUFFER: "buffers", GRADIENT: "gradients"}
+OTHERS = "others"
+marks = itertools.count(-2, -1)  # on calls that have no event, which were made before a recording
+
+# Of libraries' tensors, by class: the addresses of a tensor, and its shape and dtype as text.
+tensor_kinds: dict[type, Callable[[Any], tuple[list[int], str]]] = {}
+
+
+class HeldTensor(NamedTuple):
+    """What a model or an optimizer holds: as whose, and the shape and dtype."""
+
+    tag: Tag
+    spec: str
+
+
+def kind_of(tag: Tag) -> str:
+    """What kind of memory a tag names: parameters, buffers, gradients, optimizer state, others."""
+    is_state = tag.primitive.endswith(" of")
+    return KINDS.get(tag.primitive) or ("optimizer state" if is_state else OTHERS)
+
+
+class Holders:
+    """What models and optimizers held at some moments of a recording."""
+
+    def __init__(self):
+        self.models: list[weakref.ref] = []
+        self.optimizers: list[weakref.ref] = []
+        self.blocks: list[tuple[int, dict[int, HeldTensor]]] = []  # by events until then
+        self.calls: dict[int, HeldTensor] = {}  # by the event of a call that waits
+        self.places: dict[tuple[int, int], HeldTensor] = {}  # by Program, and place of a call in it
+        self.existing: dict[int, HeldTensor] = {}  # of libraries, which nobody is known to hold
+        self.highest, self.looks, self.finds = -1, LOOKS, FINDS
+
+    def find(self) -> None:
+        """Look for models and optimizers."""
+        objects: dict[str, list] = {MODEL: [], OPTIMIZER: []}
+        kinds: dict[type, list | None] = {}
+        for x in gc.get_objects():
+            kind = type(x)
+            if kind not in kinds:
+                methods = {name for c in kind.__mro__ for name in vars(c)}
+                kinds[kind] = next((own for name, own in objects.items() if name in methods), None)
+            if kinds[kind] is not None:
+                kinds[kind].append(x)
+        inner = {id(x) for model in objects[MODEL] for x in parts_of(model).values()}
+        roots = [x for x in objects[MODEL] if id(x) not in inner]
+        roots.sort(key=lambda x: any(c.__name__ == "GraphModule" for c in type(x).__mro__))
+        self.models = [weakref.ref(x) for x in roots]
+        self.optimizers = [weakref.ref(x) for x in objects[OPTIMIZER]]
+
+    def look_again(self, highest: int, rows: int) -> None:
+        """Look at what is held if memory has grown to `highest` bytes since the last look; there
+        were so many `rows` of memory events."""
+        if highest > self.highest:
+            self.highest, self.looks = highest, LOOKS
+        if self.looks > 0:
+            self.looks -= 1
+            self.look(rows)
+
+    def look(self, rows: int) -> None:
+        """Note where everything that is held lies."""
+        if self.finds > 0:
+            self.finds -= 1
+            self.find()
+        blocks: dict[int, HeldTensor] = {}
+        for tensor, tag in self.held():
+            addresses, spec = place_of(tensor)
+            for address in addresses:
+                blocks.setdefault(address, HeldTensor(tag, spec))
+            if not addresses and isinstance(payload := getattr(tensor, "payload", None), Node):
+                if not hasattr(payload, "event"):
+                    payload.event = next(marks)
+                self.calls.setdefault(payload.event, HeldTensor(tag, spec))
+        self.blocks.append((rows, blocks))
+
+    def held(self) -> Iterator[tuple[Any, Tag]]:
+        """Each tensor that is held, and as whose."""
+        paths: dict[int, str] = {}
+        for model in living(self.models):
+            for path, tensor in named_tensors(model, "named_parameters"):
+                if paths.setdefault(id(tensor), path) == path:
+                    yield tensor, Tag(PARAMETER, path)
+                    yield from gradient_of(tensor, path)
+            for path, tensor in named_tensors(model, "named_buffers"):
+                yield tensor, Tag(BUFFER, path)
+        for optimizer in living(self.optimizers):
+            yield from held_by_optimizer(optimizer, paths)
+
+    def place_calls(self, runs) -> None:
+        """Find the calls that waited in the Programs that computed them."""
+        numbers = np.array(sorted(self.calls), np.int64)
+        for run in runs:
+            for place in np.flatnonzero(np.isin(run.events, numbers)).tolist():
+                held = self.calls[int(run.events[place])]
+                self.places.setdefault((id(run.program), place), held)
+
+    def name_block(self, address: int, first: int, last: int, at: int) -> HeldTensor | None:
+        """What a block held at the row `at`, which lived from one row of memory to another: as the
+        nearest look in its life says."""
+        looks = [x for x in self.blocks if first < x[0] <= last and address in x[1]]
+        nearest = min(looks, key=lambda x: abs(x[0] - at), default=None)
+        if nearest is not None:
+            return nearest[1][address]
+        return self.existing.get(address) if first < 0 else None
+
+
+def living(references: Iterable[weakref.ref]) -> Iterator:
+    return (x for x in [reference() for reference in references] if x is not None)
+
+
+def parts_of(model) -> dict:
+    return getattr(model, "__dict__", {}).get("_modules") or {}
+
+
+def named_tensors(model, method: str) -> list[tuple[str, Any]]:
+    """(path, tensor) of a model's parameters or buffers by the method that lists them; a shared one
+    once, with all its paths: "embed.weight and head.weight"."""
+    paths: dict[int, list[str]] = {}
+    tensors: dict[int, Any] = {}
+    for path, tensor in all_named(getattr(model, method)):
+        path = path.replace(WRAPPED, "")
+        if path not in paths.setdefault(id(tensor), []):
+            paths[id(tensor)].append(path)
+        tensors[id(tensor)] = tensor
+    return [(joined(paths[key]), tensor) for key, tensor in tensors.items()]
+
+
+def all_named(list_members: Callable) -> list[tuple[str, Any]]:
+    """The members that `list_members` lists, a shared tensor once per path."""
+    for options in ({"remove_duplicate": False}, {}):
+        try:
+            return list(list_members(**options))
+        except Exception:  # a class of the user's that has a method of this name
+            continue
+    return []
+
+
+def joined(paths: list[str]) -> str:
+    """Several paths as text."""
+    *others, last = paths
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def first_path(path: str) -> str:
+    """The first of the paths that `named_tensors` tells of a tensor."""
+    return path.split(", ")[0].split(" and ")[0]
+
+
+def gradient_of(tensor, path: str) -> Iterator[tuple[Any, Tag]]:
+    if tensor.grad is not None:
+        yield tensor.grad, Tag(GRADIENT, path, "backward")
+
+
+def held_by_optimizer(optimizer, paths: dict[int, str]) -> Iterator[tuple[Any, Tag]]:
+    """An optimizer's state, and the parameters that no model has, by their numbers."""
+    number = 0
+    for group in getattr(optimizer, "param_groups", ()):
+        for p in group.get("params", ()):
+            path = paths.get(id(p))
+            if path is None:
+                path = paths[id(p)] = f"{number} of {type(optimizer).__name__}"
+                yield p, Tag(PARAMETER, path)
+                yield from gradient_of(p, path)
+            number += 1
+            for name, x in flat(optimizer.state.get(p, {})):
+                yield x, Tag(f"{name} of", path, "optimizer")
+
+
+def flat(state, name: str = "state") -> Iterator[tuple[str, Any]]:
+    """(name, tensor) of what a state holds, which may lie in dicts and lists."""
+    if isinstance(state, dict):
+        for key, x in state.items():
+            yield from flat(x, str(key))
+    elif type(state) in (list, tuple):
+        for x in state:
+            yield from flat(x, name)
+    elif isinstance(state, (Value, *tensor_kinds)):
+        yield name, state
+
+
+def place_of(tensor) -> tuple[list[int], str]:
+    """The addresses of a tensor's memory, none while it waits, and its shape and dtype as text."""
+    if not isinstance(tensor, Value):
+        place = next((f for kind, f in tensor_kinds.items() if isinstance(tensor, kind)), None)
+        return place(tensor) if place is not None else ([], "")
+    payload = tensor.payload
+    array = payload.value if isinstance(payload, Node) else payload
+    is_array = isinstance(array, np.ndarray)
+    address = [array.__array_interface__["data"][0]] if is_array else []
+    return address, repr(tensor.spec)

@@ -1,0 +1,221 @@
+"""The steps of a loop one by one, what each took, and what of it waited for data.
+
+All shares are of the median steady step, as those of `Breakdown` are."""
+
+from functools import cached_property
+
+import numpy as np
+
+from glasshouse.dispatch.watch import COLLATING, CONVERTING, READING, TRANSFORMING
+from glasshouse.profile.record import ANNOTATION
+from glasshouse.profile.spans import Spans, covered, union
+from glasshouse.profile.steps.breakdown import (
+    LOADERS,
+    PARTS,
+    PYTHON,
+    Breakdown,
+    of_events,
+    shares_of_spans,
+)
+from glasshouse.profile.steps.steady import LOST
+from glasshouse.profile.text import milliseconds, percent, table
+from glasshouse.profile.trace import Trace
+
+MOST_STEPS = 1_000  # of a series in the report
+BOUND = 0.05  # of a step: from here on the input pipeline is worth a look
+WAIT = "waiting for data"
+REST = "workers and the rest"
+YOURS = "a region of yours"
+ABOUT_INPUT = {
+    READING: "the data set's own code, for the samples of a batch",
+    TRANSFORMING: "functions of map and transform",
+    COLLATING: "samples become a batch",
+    CONVERTING: "arrays of a batch become tensors",
+    REST: "worker processes, and what nothing was recorded of",
+}
+
+
+class StepTimes:
+    """Each step of the loop: `number`, `time_ns`, `kind`, and `parts` with the time of each part in
+    each step, which add up to `time_ns`.
+
+    Units: ns.
+    """
+
+    def __init__(self, trace: Trace, breakdown: Breakdown | None = None):
+        self.breakdown = breakdown or Breakdown(trace)
+        self.steps = self.breakdown.steps
+        self.number = [number for number, _, _ in trace.loop_steps()]
+
+    def __len__(self):
+        return len(self.steps)
+
+    @property
+    def time_ns(self) -> np.ndarray:
+        """How long each step took."""
+        return self.steps.time_ns
+
+    @cached_property
+    def kind(self) -> list[str]:
+        """What each step is: "start-up" (it begins with the recording), "compiling" (it compiles or
+        captures), "warm-up" (it is not steady), or "steady"."""
+        steps = self.steps
+        compiled = covered([steps.lost["compiling"]], *steps.spans)
+        kinds = np.where(compiled > LOST * self.time_ns, "compiling", "warm-up")
+        if not steps.is_marked:
+            kinds[:1] = "start-up"
+        return np.where(steps.is_steady & steps.has_steady, "steady", kinds).tolist()
+
+    @cached_property
+    def parts(self) -> dict[str, np.ndarray]:
+        """How long each part took in each step, those that took time at all."""
+        parts = self.breakdown.within(self.steps.spans)
+        return {name: ns for name, ns in parts.items() if ns.any()}
+
+    def to_dict(self, most: int = MOST_STEPS) -> dict:
+        """The series as what JSON can hold; of more than `most` steps some at equal distances."""
+        places = np.unique(np.linspace(0, len(self) - 1, min(most, len(self))).astype(np.int64))
+        return {
+            "count": len(self),
+            "number": [self.number[i] for i in places],
+            "ns": self.time_ns[places].tolist(),
+            "kind": [self.kind[i] for i in places],
+            "parts": {name: ns[places].tolist() for name, ns in self.parts.items()},
+        }
+
+    def table(self, row_limit: int = 20) -> str:
+        """The median steady step and the first steps as text; all steps if row_limit is -1."""
+        names = [name for name in (*PARTS, PYTHON) if name in self.parts]
+        median, count = self.breakdown.step, int(self.steps.is_steady.sum())
+        times = [milliseconds(median.get(name, 0)) for name in names]
+        lines = [["median", f"of {count}", milliseconds(self.steps.median_ns), *times]]
+        shown = len(self) if row_limit < 0 else min(row_limit, len(self))
+        for i in range(shown):
+            own = [milliseconds(self.parts[name][i]) for name in names]
+            lines.append([str(self.number[i]), self.kind[i], milliseconds(self.time_ns[i]), *own])
+        text = table(["step", "kind", "time", *names], lines, left=2) + "\n"
+        rest = len(self) - shown
+        return f"{text}and {rest:,} more steps\n" if rest else text
+
+    def __repr__(self):
+        return self.table()
+
+
+class InputPipeline:
+    """What of the steady steps waited for data, and what took the time: `ns` of the median steady
+    step, `waits_ns` of each steady step, `parts` of `ns`.
+
+    Units: ns.
+    """
+
+    def __init__(self, trace: Trace, breakdown: Breakdown | None = None):
+        self.breakdown = breakdown or Breakdown(trace)
+        self.steps = self.breakdown.steps
+
+    @property
+    def step_ns(self) -> float:
+        """The median steady step."""
+        return self.steps.median_ns
+
+    @property
+    def ns(self) -> int:
+        """How long the median steady step waits for data."""
+        return self.breakdown.step.get(WAIT, 0)
+
+    @property
+    def share(self) -> float:
+        """The part of the median steady step that waits for data."""
+        return self.ns / self.step_ns if self.step_ns else 0.0
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether a twentieth of the median steady step or more waits for data."""
+        return self.share >= BOUND
+
+    @cached_property
+    def waits_ns(self) -> np.ndarray:
+        """How long each steady step waits for data."""
+        return self.breakdown.within(self.steps.steady)[WAIT]
+
+    @cached_property
+    def parts(self) -> dict[str, int]:
+        """What the wait of the median steady step is made of, the longest first: what the loader
+        told, regions of the user's within it, and the rest. They add up to `ns`."""
+        middle, scale = self.breakdown.middle, self.breakdown.scale
+        waits = union([middle.spans[WAIT]])
+        spans = {name: middle.spans[name] for name in PARTS[: PARTS.index(WAIT)]}
+        spans |= annotations_within(middle.trace, waits)
+        # What lies within another one comes first.
+        for name in (TRANSFORMING, COLLATING, READING, CONVERTING):
+            spans[name] = of_events(middle.trace.regions(name))
+        taken = shares_of_spans(spans, *waits)
+        ns_of = {n: round(ns.sum() * scale) for n, ns in taken.items() if n not in PARTS}
+        ns_of[REST] = self.ns - sum(ns_of.values())
+        return {name: ns for name, ns in sorted(ns_of.items(), key=lambda x: -x[1]) if ns > 0}
+
+    @property
+    def copies_ns(self) -> float:
+        """How long copies to a device take in the median steady step; they run beside the host."""
+        trace, sums = self.breakdown.middle.trace, 0
+        for (program, step), (ns, _) in trace.time_of_steps.items():
+            sums += ns * (trace.info(program, step).transfer == "HtoD")
+        return sums * self.breakdown.scale
+
+    @property
+    def sentence(self) -> str:
+        """Whether the program is bound by its input, in one sentence."""
+        whole = f"a median step ({milliseconds(self.ns)} of {milliseconds(self.step_ns)})"
+        if not self.is_bound:
+            share = f"waiting for data takes {percent(self.ns, self.step_ns)} of {whole}"
+            return f"The program is not input-bound: {share}."
+        parts = ", ".join(f"{name} {milliseconds(ns)}" for name, ns in self.parts.items())
+        return f"The input pipeline takes {percent(self.ns, self.step_ns)} of {whole}: {parts}."
+
+    def to_dict(self) -> dict:
+        """All of it as what JSON can hold."""
+        return {
+            "sentence": self.sentence,
+            "is_bound": self.is_bound,
+            "parts": self.parts,
+            "copies_ns": self.copies_ns,
+            "about": ABOUT_INPUT,
+        }
+
+    def table(self) -> str:
+        """The sentence, what the wait is made of, and how it differs from step to step, as text."""
+        lines = [
+            [
+                name,
+                milliseconds(ns),
+                percent(ns, self.step_ns),
+                ABOUT_INPUT.get(name, "your region"),
+            ]
+            for name, ns in self.parts.items()
+        ]
+        lines.append([WAIT, milliseconds(self.ns), percent(self.ns, self.step_ns), "all of these"])
+        width = max(len(line[3]) for line in lines)
+        lines = [[*line[:3], line[3].ljust(width)] for line in lines]
+        text = self.sentence + "\n\n"
+        text += table(["in a median step", "time", "% of step", "what it is"], lines) + "\n"
+        if self.copies_ns:
+            text += f"copies to the device, beside the host: {milliseconds(self.copies_ns)}\n"
+        if len(self.waits_ns):
+            times = [milliseconds(ns) for ns in np.percentile(self.waits_ns, [0, 50, 100])]
+            text += f"waits of steady steps: {times[0]} to {times[2]}, median {times[1]}\n"
+        return text
+
+    def __repr__(self):
+        return self.table()
+
+
+def annotations_within(trace: Trace, waits: Spans) -> dict[str, tuple]:
+    """(begins, ends) of the regions that the user named within waits for data, by name; those that
+    are shorter come first, for they lie in the others."""
+    events = trace.events[trace.events["kind"] == ANNOTATION]
+    events = events[waits.contain(events["begin"])]
+    own = {}
+    for what in np.unique(events["what"]).tolist():
+        if not trace.names[what].startswith(LOADERS):
+            own[trace.names[what]] = events[events["what"] == what]
+    lengths = {name: (x["end"] - x["begin"]).mean() for name, x in own.items()}
+    return {name: of_events(own[name]) for name in sorted(own, key=lengths.__getitem__)}

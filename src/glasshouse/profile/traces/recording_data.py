@@ -1,0 +1,456 @@
+"""A recording as data that JSON can hold, and back: all of it, so its tables and report are those
+of the live recording. A trace file has it after the slices, which are for viewers.
+
+Columns are packed (zlib, base64). What several things refer to (calls, code, tags) is written once
+and referred to by its place."""
+
+import base64
+import zlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from glasshouse.base import Spec, as_dtype
+from glasshouse.base.dtype import DType
+from glasshouse.compile.lowering.source_map import StepInfo, StoredValue
+from glasshouse.compile.steps.work import COLLECTIVE, REFERENCE, StepKind
+from glasshouse.dispatch.call import Call, Cost, NamedPrimitive
+from glasshouse.dispatch.fallback import Fallback, FallbackCounter
+from glasshouse.dispatch.primitive import primitives
+from glasshouse.dispatch.scope import Origin
+from glasshouse.dispatch.watch import DeviceTimes, MessageTimes
+from glasshouse.graph.node import Node
+from glasshouse.memory import Tag
+from glasshouse.profile import record as recorded
+from glasshouse.profile.function_watch import TIMED_CALL
+from glasshouse.profile.holders import HeldTensor, Holders
+from glasshouse.profile.libraries import library_of
+from glasshouse.profile.record import COMPUTED, RecordedRun
+from glasshouse.profile.trace import Trace, line_of
+
+FORMAT = 1  # of this data; another one is not read
+# What a trace has that is written as it is.
+PLAIN = (
+    "begin_ns end_ns began_at_ns met_at_ns dropped dropped_memory dropped_runs names phases "
+    "threads with_stack with_memory before_bytes captures backend memory_limit call_costs script "
+    "threads_of_kernels rank pid host unwatched_threads function_names with_functions "
+    "inner_names"
+).split()
+RUN_FIELDS = ("begin_ns", "end_ns", "thread", "first_ns", "stack")
+KINDS = {"collective": COLLECTIVE, "reference": REFERENCE}
+WORDS = (bool, int, float, str, type(None))
+
+
+def pack(array: np.ndarray) -> dict:
+    """An array of numbers as text."""
+    array = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+    text = base64.b64encode(zlib.compress(array.tobytes(), 1)).decode("ascii")
+    return {"dtype": array.dtype.str, "zlib": text}
+
+
+def unpack(data: dict) -> np.ndarray:
+    """The array that `pack` was called on."""
+    array = np.frombuffer(zlib.decompress(base64.b64decode(data["zlib"])), data["dtype"])
+    return array.astype(array.dtype.newbyteorder("="))
+
+
+def records_of(data: dict, dtype: np.dtype) -> np.ndarray:
+    """The records of which the columns were packed; none of what was not written."""
+    columns = {name: unpack(column) for name, column in data.items()}
+    rows = np.zeros(max(map(len, columns.values()), default=0), dtype)
+    for name, column in columns.items():
+        rows[name] = column
+    return rows
+
+
+class WrittenOnce(dict):
+    """The place of each object in a list of what is written of them."""
+
+    def __init__(self, describe):
+        super().__init__()
+        self.describe, self.written, self.alive = describe, [], []
+
+    def of(self, thing) -> int:
+        """The place of a thing, which is written at its first use."""
+        if id(thing) not in self:
+            self[id(thing)] = len(self.written)
+            self.written.append(self.describe(thing))
+            self.alive.append(thing)  # another one shall not get its id
+        return self[id(thing)]
+
+
+# -- writing -----------------------------------------------------------------------------------
+
+
+def recording_data(trace: Trace) -> dict:
+    """All of a recording."""
+    calls, codes = WrittenOnce(call_data), WrittenOnce(code_data)
+    events, scopes = event_columns(trace, calls)
+    return {
+        "format": FORMAT,
+        **{name: getattr(trace, name) for name in PLAIN},
+        "events": events,
+        "scopes": scopes,
+        "stacks": [
+            [[codes.of(code), line_of(code, at)] for code, at in trace.users(stack)]
+            for stack in range(len(trace.stacks))
+        ],
+        "codes": codes.written,
+        "programs": [
+            program_data(program, infos, calls)
+            for program, infos in zip(trace.programs, trace.infos, strict=True)
+        ],
+        "runs": runs_data(trace),
+        "messages": [list(message) for message in trace.messages],
+        "functions": {name: pack(trace.functions[name]) for name in TIMED_CALL.names},
+        "inner_operators": {name: pack(trace.inner_operators[name]) for name in TIMED_CALL.names},
+        "memory": {name: pack(trace.memory[name]) for name in recorded.MEMORY.names},
+        "tags": [list(tag) for tag in trace.tags],
+        "live": [[address, nbytes, list(tag)] for address, (nbytes, tag) in trace.live.items()],
+        "holders": holders_data(trace),
+        "fallbacks": {
+            "cards": dict(trace.fallbacks),
+            "rows": [[*row, count] for row, count in trace.fallbacks.rows.items()],
+            "uncompiled": dict(trace.fallbacks.uncompiled),
+        },
+        "calls": calls.written,
+    }
+
+
+def event_columns(trace: Trace, calls: WrittenOnce) -> tuple[dict, list[str]]:
+    """The events, with the places of their calls and scopes, and the scopes."""
+    events = trace.events.copy()
+    numbers, place = np.unique(events["what"][trace.is_op], return_inverse=True)
+    places = [calls.of(recorded.calls[number]) for number in numbers.tolist()]
+    events["what"][trace.is_op] = np.array(places, np.int32)[place.ravel()]
+    used, events["scope"] = np.unique(events["scope"], return_inverse=True)
+    columns = {name: pack(events[name]) for name in recorded.EVENT.names}
+    return columns, [trace.scopes[scope] for scope in used.tolist()]
+
+
+def holders_data(trace: Trace) -> dict:
+    """What models and optimizers held: (address, tag, spec) at each look and of what was there
+    before, (Program, place, tag, spec) of calls in Programs."""
+    holders, numbers = trace.holders, trace.number_of
+    return {
+        "blocks": [
+            [rows, [[address, *held] for address, held in blocks.items()]]
+            for rows, blocks in holders.blocks
+        ],
+        "existing": [[address, *held] for address, held in holders.existing.items()],
+        "places": [
+            [numbers[program], place, *held] for (program, place), held in holders.places.items()
+        ],
+    }
+
+
+def call_data(call: Call) -> dict:
+    return {
+        "name": call.name,
+        "library": library_of(call),
+        "kind": call.primitive.kind,
+        "operands": [spec_data(spec) for spec in call.specs],
+        "results": [spec_data(spec) for spec in call.outs],
+        "is_tuple": isinstance(call.out, tuple),
+        "attrs": {name: value_data(value) for name, value in call.attrs.items()},
+        "cost": list(call.cost),
+    }
+
+
+def spec_data(spec: Spec) -> list:
+    return [list(spec.shape), spec.dtype.name]
+
+
+def value_data(value) -> Any:
+    """An attr: what JSON has no form for is marked, and what cannot be read back is its text."""
+    if type(value) in WORDS:
+        return value
+    if isinstance(value, tuple):
+        return {"tuple": [value_data(x) for x in value]}
+    return {"dtype": value.name} if isinstance(value, DType) else {"text": repr(value)}
+
+
+def code_data(code) -> list:
+    return [code.co_filename, code.co_firstlineno, code.co_name]
+
+
+def program_data(program, infos: list[StepInfo], calls: WrittenOnce) -> dict:
+    texts = {i: program.sources[i] for i in {x.number for x in infos} if i in program.sources}
+    return {
+        "arena_bytes": program.arena_bytes,
+        "lines": list(getattr(program, "lines", {}).items()),
+        "sources": [[i, text.named(f"kernel{i}")] for i, text in sorted(texts.items())],
+        "steps": [step_data(info, calls) for info in infos],
+    }
+
+
+def step_data(info: StepInfo, calls: WrittenOnce) -> dict:
+    kind = info.step_kind
+    return info._asdict() | {
+        "step_kind": {
+            "name": next((name for name, own in KINDS.items() if own == kind), ""),
+            "label": kind.label,
+            "is_host": kind.is_host,
+        },
+        "sources": [[calls.of(source.call), list(source.origin)] for source in info.sources],
+    }
+
+
+def runs_data(trace: Trace) -> dict:
+    runs = trace.runs
+    columns = {
+        "program": [trace.number_of[id(run.program)] for run in runs],
+        "ends": [len(run.ends_ns) for run in runs],
+        "events": [len(run.events) for run in runs],
+    } | {name: [getattr(run, name) for run in runs] for name in RUN_FIELDS}
+    none = np.zeros(0, np.int64)
+    arrays = {name: [none, *(getattr(r, name) for r in runs)] for name in ("ends_ns", "events")}
+    devices = {i: run.device for i, run in enumerate(runs) if run.device is not None}
+    return {
+        "counts": {name: pack(np.array(own, np.int64)) for name, own in columns.items()},
+        "arrays": {
+            name: pack(np.concatenate([np.zeros(0, np.int64), *own]))
+            for name, own in arrays.items()
+        },
+        "devices": [
+            [i, device.device, *(np.asarray(x).tolist() for x in device[1:])]
+            for i, device in devices.items()
+        ],
+        "transfers": [
+            [i, [list(x) for x in r.transfers]] for i, r in enumerate(runs) if r.transfers
+        ],
+    }
+
+
+# -- reading -----------------------------------------------------------------------------------
+
+
+class ShownValue(str):
+    """A value of which only the text was written, and shows as it."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+class StoredKind(StepKind):
+    """A kind of step that was read: of its lowerer nothing is there but its label."""
+
+    def __init__(self, label: str, is_host: bool):
+        self.label, self.is_host = label, is_host
+
+
+class StoredCode(NamedTuple):
+    """A function in a stack; the place in it is the line."""
+
+    co_filename: str
+    co_firstlineno: int
+    co_name: str
+    lines: tuple[int, ...]
+
+    def co_lines(self):
+        return ((line, line + 1, line) for line in self.lines)
+
+
+class StoredText(NamedTuple):
+    """The C of a kernel."""
+
+    text: str
+
+    def named(self, _name: str) -> str:
+        return self.text
+
+
+class StoredProgram:
+    """A Program that was read."""
+
+    def __init__(self, data: dict, calls: list[Call]):
+        self.arena_bytes, self.lines = data["arena_bytes"], dict(data["lines"])
+        self.sources = {i: StoredText(text) for i, text in data["sources"]}
+        self.infos = [step_of(step, calls) for step in data["steps"]]
+
+    def step_infos(self) -> list[StepInfo]:
+        """As those of a Program."""
+        return self.infos
+
+
+class ReadBackend(NamedTuple):
+    """Where the calls of a trace were computed."""
+
+    name: str
+
+
+class ReadThreads(NamedTuple):
+    """Names of threads, by number."""
+
+    names: list[str]
+
+
+class ReadStacks(NamedTuple):
+    """Stacks, by number."""
+
+    stacks: list[list[tuple]]
+
+
+class StoredRecording:
+    """What was written, as a recorder has it for a `Trace`."""
+
+    room = existing_bytes = 0
+
+    def __init__(self, data: dict):
+        self.data = data
+        calls = [call_of(call) for call in data["calls"]]
+        recorded.calls.update({call.number: call for call in calls})
+        self.table = self.read_events(calls)
+        self.begin_ns, self.end_ns = data["begin_ns"], data["end_ns"]
+        self.began_at_ns, self.count = data["began_at_ns"], data["dropped"]
+        self.dropped_memory, self.dropped_runs = data["dropped_memory"], data["dropped_runs"]
+        self.names, self.tags = data["names"], [Tag(*tag) for tag in data["tags"]]
+        self.threads, self.stacks = ReadThreads(data["threads"]), ReadStacks(stacks_of(data))
+        programs = [StoredProgram(program, calls) for program in data["programs"]]
+        self.runs = runs_of(data["runs"], programs)
+        self.holders = holders_of(data["holders"], programs)
+        self.messages = [MessageTimes(*message_of(message)) for message in data["messages"]]
+        self.live = {address: (nbytes, Tag(*tag)) for address, nbytes, tag in data["live"]}
+        self.with_stack, self.wants_allocations = data["with_stack"], data["with_memory"]
+        self.bytes_before, self.fallbacks = tuple(data["before_bytes"]), fallbacks_of(data)
+        self.backend, self.memory_limit = ReadBackend(data["backend"]), data["memory_limit"]
+        self.call_costs, self.script = data["call_costs"], data["script"]
+        self.threads_of_kernels = data["threads_of_kernels"]
+        self.unwatched_threads = data["unwatched_threads"]
+        self.functions = records_of(data.get("functions", {}), TIMED_CALL)
+        self.function_names = data.get("function_names", [])
+        self.with_functions = data.get("with_functions", False)
+        self.inner_operators = records_of(data.get("inner_operators", {}), TIMED_CALL)
+        self.inner_names = data.get("inner_names", [])
+
+    def read_events(self, calls: list[Call]) -> np.ndarray:
+        events = records_of(self.data["events"], recorded.EVENT)
+        is_op = events["kind"] <= COMPUTED
+        numbers = np.array([call.number for call in calls], np.int64)
+        events["what"][is_op] = numbers[events["what"][is_op]]
+        for name, words in (("scope", self.data["scopes"]), ("phase", self.data["phases"])):
+            own = recorded.scopes if name == "scope" else recorded.phases
+            events[name] = np.array([own[word] for word in words], np.int64)[events[name]]
+        return events
+
+    def events(self) -> np.ndarray:
+        """The events, as records."""
+        return self.table
+
+    def memory(self) -> np.ndarray:
+        """What was allocated and freed, as records."""
+        return records_of(self.data["memory"], recorded.MEMORY)
+
+
+def trace_of(data: dict) -> Trace:
+    """The recording that `recording_data` was called on."""
+    trace = Trace(StoredRecording(data), data["rank"])
+    for name in ("met_at_ns", "pid", "host"):
+        setattr(trace, name, data[name])
+    trace.captures = [own | {"place": tuple(own["place"])} for own in data["captures"]]
+    return trace
+
+
+def call_of(data: dict) -> Call:
+    """A call; of the card, if there is one and all attrs could be written."""
+    attrs = {name: value_of(value) for name, value in data["attrs"].items()}
+    is_whole = not data["library"] and not any(map(is_shown, attrs.values()))
+    card = primitives.get(data["name"]) if is_whole else None
+    specs, outs = (tuple(map(spec_of, data[name])) for name in ("operands", "results"))
+    primitive = card or NamedPrimitive(data["name"], data["kind"], data["library"])
+    call = Call(primitive, specs, attrs, outs if data["is_tuple"] else outs[0])
+    call.cached_cost = Cost(*data["cost"])
+    return call
+
+
+def spec_of(data: list) -> Spec:
+    shape, dtype = data
+    return Spec(tuple(shape), as_dtype(dtype))
+
+
+def value_of(data) -> Any:
+    if not isinstance(data, dict):
+        return data
+    (form, value), *_ = data.items()
+    if form == "tuple":
+        return tuple(value_of(x) for x in value)
+    return as_dtype(value) if form == "dtype" else ShownValue(value)
+
+
+def is_shown(value) -> bool:
+    """Whether there is but a text of a value, or of a part of it."""
+    return isinstance(value, ShownValue) or (isinstance(value, tuple) and any(map(is_shown, value)))
+
+
+def step_of(data: dict, calls: list[Call]) -> StepInfo:
+    kind = data["step_kind"]
+    sources = [Node(calls[call], (), Origin(*origin)) for call, origin in data["sources"]]
+    own = KINDS.get(kind["name"]) or StoredKind(kind["label"], kind["is_host"])
+    stored = {name: tuple(map(stored_value, data[name])) for name in ("arena", "outputs")}
+    changed = {"step_kind": own, "sources": sources, "origin": Origin(*data["origin"])}
+    return StepInfo(**data | changed | stored | {"group": tuple(data["group"])})
+
+
+def stored_value(data: list) -> StoredValue:
+    value = StoredValue(*data)
+    return value._replace(origin=Origin(*value.origin))
+
+
+def message_of(data: list) -> list:
+    return [tuple(x) if isinstance(x, list) else x for x in data]
+
+
+def stacks_of(data: dict) -> list[list[tuple]]:
+    lines: list[set[int]] = [set() for _ in data["codes"]]
+    for stack in data["stacks"]:
+        for code, line in stack:
+            lines[code].add(line)
+    codes = [StoredCode(*code, tuple(sorted(own))) for code, own in zip(data["codes"], lines)]
+    return [[(codes[code], line) for code, line in stack] for stack in data["stacks"]]
+
+
+def runs_of(data: dict, programs: list[StoredProgram]) -> list[RecordedRun]:
+    columns = {name: unpack(column) for name, column in data["counts"].items()}
+    ends, events = (
+        np.split(unpack(data["arrays"][name]), np.cumsum(columns[count])[:-1])
+        for name, count in (("ends_ns", "ends"), ("events", "events"))
+    )
+    devices = {
+        i: DeviceTimes(device, *(np.array(x) if isinstance(x, list) else x for x in others))
+        for i, device, *others in data["devices"]
+    }
+    transfers = {i: tuple(map(tuple, own)) for i, own in data["transfers"]}
+    rows = zip(columns["program"].tolist(), *(columns[name].tolist() for name in RUN_FIELDS))
+    return [
+        RecordedRun(
+            programs[program],
+            begin,
+            ends[i],
+            end,
+            events[i],
+            thread,
+            first,
+            devices.get(i),
+            stack,
+            transfers.get(i, ()),
+        )
+        for i, (program, begin, end, thread, first, stack) in enumerate(rows)
+    ]
+
+
+def holders_of(data: dict, programs: list[StoredProgram]) -> Holders:
+    holders = Holders()
+    for rows, blocks in data["blocks"]:
+        own = {address: HeldTensor(Tag(*tag), spec) for address, tag, spec in blocks}
+        holders.blocks.append((rows, own))
+    for address, tag, spec in data["existing"]:
+        holders.existing[address] = HeldTensor(Tag(*tag), spec)
+    for program, place, tag, spec in data["places"]:
+        holders.places[id(programs[program]), place] = HeldTensor(Tag(*tag), spec)
+    return holders
+
+
+def fallbacks_of(data: dict) -> FallbackCounter:
+    own = data["fallbacks"]
+    rows = {Fallback(*row): count for *row, count in own["rows"]}
+    return FallbackCounter(own["cards"], rows=rows, uncompiled=own["uncompiled"])

@@ -1,1 +1,0 @@
-"""Rematerialisation: what the backward pass computes again, so that less is kept for it."""

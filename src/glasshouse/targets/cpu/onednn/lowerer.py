@@ -1,0 +1,199 @@
+"""What the lowerers that go through oneDNN share: how a primitive becomes a step."""
+
+from math import prod
+from typing import NamedTuple
+
+from glasshouse.base import Spec, uint8
+from glasshouse.compile.lowering.lowerer import Claim, GraphUsers, Lowerer, StepDescription
+from glasshouse.compile.steps.emitted import EmittedStep, MissingKernel
+from glasshouse.compile.steps.view import View, strides_of
+from glasshouse.graph.graph import Node
+from glasshouse.targets.cpu.onednn import library as onednn
+from glasshouse.targets.cpu.onednn.library import (
+    BIAS,
+    DST,
+    QUERY_SCRATCHPAD,
+    SCRATCHPAD,
+    SRC,
+    OnednnCall,
+    OnednnObject,
+    PrimitiveCall,
+    Unavailable,
+)
+from glasshouse.targets.cpu.onednn.tiled_reorders import TiledReorder, Tiles, tiles_between
+from glasshouse.targets.cpu.writing.epilogues import with_epilogue
+
+
+class PlannedPrimitive(NamedTuple):
+    """What a step of the schedule holds: its call, the views of its arguments, and a label."""
+
+    call: OnednnCall
+    views: list[View]
+    name: str
+
+    def emit(self) -> EmittedStep:
+        return EmittedStep([(v.base, v.offset) for v in self.views], PrimitiveCall(self.call))
+
+
+class OnednnLowerer(Lowerer):
+    """A primitive of oneDNN, with a bias where it takes one. A relu is not part of the step: of a
+    NaN oneDNN's makes 0."""
+
+    label = "onednn"
+    has_scratch = True
+
+    def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
+        specs = [node.spec, *(x.spec for x in node.inputs)]
+        if node.host is not None or onednn.library() is None or self.is_unusual(node):
+            return None
+        if any(s.dtype.name not in onednn.DTYPES or s.size == 0 for s in specs):
+            return None
+        return with_epilogue(graph, node, takes_relu=False)
+
+    def explain(self, node: Node, dtypes: str) -> MissingKernel:
+        if onednn.library() is None:
+            fix = "Install it: pip install onednn-cpu-gomp"
+            return MissingKernel("oneDNN is not installed", fix)
+        if any(x.spec.dtype.name not in onednn.DTYPES for x in (node, *node.inputs)):
+            fix = "Use float32 or a narrower float"
+            return MissingKernel(f"oneDNN computes no {dtypes}", fix)
+        return MissingKernel(f"oneDNN has no fast way for these {dtypes}", "Use other shapes")
+
+    def is_unusual(self, node: Node) -> bool:
+        """Whether oneDNN has nothing for a node, whatever its operands."""
+        return False
+
+    def plan(self, lowering, claim: Claim) -> bool:
+        node, (bias, _) = claim.nodes[0], claim.plan
+        view = None if bias is None else lowering.row_major(bias)
+        if self.has_planned(PrimitivePlanner(self, lowering, claim.nodes), view):
+            return True
+        if bias is None or not self.has_planned(PrimitivePlanner(self, lowering, [node]), None):
+            return False
+        for after in claim.nodes[1:]:  # it takes no bias in this case
+            lowering.plan_without(self, after)
+        return True
+
+    def has_planned(self, planner: "PrimitivePlanner", bias: View | None) -> bool:
+        """Whether oneDNN has a fast way, whose steps are added then."""
+        try:
+            self.plan_primitive(planner, planner.node, bias)
+        except Unavailable:  # what was laid out for it stays: others read it there too
+            return False
+        return True
+
+    def plan_primitive(self, planner: "PrimitivePlanner", node: Node, bias: View | None) -> None:
+        """Add the steps that compute a node, perhaps with a bias.
+
+        Raises: Unavailable where oneDNN has no fast way.
+        """
+        raise NotImplementedError
+
+    def emit(self, step) -> EmittedStep:
+        return step.plan.emit()
+
+    def describe(self, step) -> StepDescription:
+        text = f"{self.label} {step.node.op} {step.plan.name}"
+        return StepDescription(text, step.computes, "copy" if step.computes else "reorder")
+
+    def identity(self) -> str:
+        return f"{self.label} {onednn.identity()}"
+
+
+class PrimitivePlanner:
+    """Adds the steps of one node to a lowering: `nodes` are those that its primitive computes."""
+
+    def __init__(self, lowerer: OnednnLowerer, lowering, nodes: list[Node]):
+        self.lowerer, self.lowering, self.nodes, self.node = lowerer, lowering, nodes, nodes[0]
+        dnnl = onednn.library()
+        assert dnnl is not None
+        self.dnnl = dnnl
+
+    def add_step(
+        self, desc: OnednnObject, reads, writes, label: str, computes=None, worth_keeping=True
+    ) -> None:
+        """A step for a primitive descriptor; reads and writes are (argument, descriptor, view)."""
+        dnnl, lowering, scratch, args = self.dnnl, self.lowering, [], [*reads, *writes]
+        wanted = dnnl.query(desc, QUERY_SCRATCHPAD)
+        nbytes = dnnl.size(wanted)
+        if nbytes:
+            buffer = lowering.buffer(Spec((nbytes,), uint8))
+            scratch.append(buffer)
+            args.append((SCRATCHPAD, wanted, buffer.view()))
+        name = dnnl.implementation(desc)
+        if name.startswith("ref") and prod(self.node.spec.shape) > 64:
+            raise Unavailable(f"{label}: only {name}")
+        given = [arg[:2] for arg in args]
+        call = OnednnCall(desc, given, nbytes, name, dnnl.chosen_layouts(given))
+        lowering.add_step(
+            self.lowerer,
+            self.node,
+            [view for *_, view in reads],
+            [view.base for *_, view in writes],
+            PlannedPrimitive(call, [view for *_, view in args], f"{label} {name}"),
+            scratch=scratch,
+            computes=self.nodes if computes is None else computes,
+            worth_keeping=worth_keeping,
+        )
+
+    def add_reorder(
+        self, source: View, source_desc, target: View, target_desc, worth_keeping=True
+    ) -> None:
+        """A step that changes a layout: ours where it turns tiles, else oneDNN's."""
+        if (tiles := self.tiles_between(source_desc, target_desc)) is not None:
+            planned, results = TiledReorder(tiles, [source, target]), [target.base]
+            more = {"computes": [], "worth_keeping": worth_keeping}
+            self.lowering.add_step(self.lowerer, self.node, [source], results, planned, **more)
+            return
+        how = (source_desc, "engine", target_desc, "engine", self.dnnl.attr)
+        desc = self.dnnl.object("reorder_primitive_desc_create", *how)
+        reads, writes = [(SRC, source_desc, source)], [(DST, target_desc, target)]
+        self.add_step(desc, reads, writes, "reorder", [], worth_keeping)
+
+    def tiles_between(self, source_desc, target_desc) -> Tiles | None:
+        """The tiles of a change of layout; None where that turns none."""
+        return tiles_between(self.dnnl.layout(source_desc), self.dnnl.layout(target_desc))
+
+    def reordered(self, node: Node, source: View, source_desc, wanted, worth_keeping=True) -> View:
+        """An operand, the value of `node`, in the layout that a primitive chose; where it lies if
+        that is the one."""
+        if self.dnnl.equal(source_desc, wanted):
+            return source
+        target = self.scratch_view(wanted)
+        # For whom it works is the operand's node: its path names it.
+        PrimitivePlanner(self.lowerer, self.lowering, [node]).add_reorder(
+            source, source_desc, target, wanted, worth_keeping
+        )
+        return target
+
+    def hand_out(self, target) -> None:
+        """From now on users of the last node load this result."""
+        self.lowering.hand_out(self.nodes[-1], [target])
+
+    def result(self, order=None):
+        """(descriptor, buffer) of the result, its axes in an order."""
+        node = self.node
+        desc = self.dnnl.desc(node.shape, node.dtype, strides_of(node.shape, order))
+        return desc, self.lowering.buffer(node.spec, order, node)
+
+    def bias(self, view: View | None, shape) -> tuple[OnednnObject | None, list]:
+        """The descriptor of a bias in this shape, and what the primitive reads for it."""
+        if view is None:
+            return None, []
+        desc = self.dnnl.desc(shape, view.base.dtype, strides_of(shape))
+        return desc, [(BIAS, desc, view)]
+
+    def scratch_view(self, desc: OnednnObject) -> View:
+        """Memory for something in a layout of the primitive's own."""
+        return self.lowering.buffer(Spec((self.dnnl.size(desc),), uint8)).view()
+
+    def row_major(self, node: Node, groups: int = 1) -> tuple[OnednnObject, View]:
+        """(descriptor, view) of an operand, perhaps of weights for groups, in row-major order."""
+        view = self.lowering.row_major(node)
+        shape = weight_shape(view.shape, groups)
+        return self.dnnl.desc(shape, view.base.dtype, strides_of(shape)), view
+
+
+def weight_shape(shape, groups: int):
+    """(O, C/g, *K) as oneDNN wants it: with the groups as an axis of their own."""
+    return shape if groups == 1 else (groups, shape[0] // groups, *shape[1:])

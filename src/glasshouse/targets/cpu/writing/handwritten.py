@@ -1,0 +1,59 @@
+"""What kernels that are written for one card each share."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from glasshouse.compile.kernels.c_text import C_TYPES, guarded
+from glasshouse.compile.kernels.loops import PARALLEL_WORK
+from glasshouse.compile.lowering.lowerer import Claim, GraphUsers, Lowerer
+from glasshouse.compile.steps.emitted import CKernel, EmittedStep
+from glasshouse.compile.steps.view import View
+from glasshouse.graph.graph import Node
+
+HEADERS = Path(__file__).parents[1] / "headers"
+# Products are sums in registers: a multiplication and an addition may be rounded at once.
+FUSED = '__attribute__((optimize("fp-contract=fast"))) '
+
+
+class PlannedKernel(NamedTuple):
+    """The text of a kernel, the views of its pointers, and what it is called."""
+
+    text: str
+    views: list[View]
+    name: str = ""
+
+
+class HandwrittenKernels(Lowerer):
+    """Kernels whose time is that of their operations, at a rate of their own."""
+
+    label = "template"
+
+    def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
+        specs = [node.spec, *(x.spec for x in node.inputs)]
+        fits = all(s.dtype.name in C_TYPES and s.size for s in specs)
+        return Claim([node]) if fits and node.host is None else None
+
+    def estimate(self, products, numbers, machine) -> float:
+        _, *flops = numbers
+        return machine.kernel_ns(sum(flops) / machine.handwritten)
+
+
+def vector_functions(*names: str) -> str:
+    """The C functions of headers, after the vectors that they use."""
+    return "".join(guarded((HEADERS / file).read_text()) for file in ("gh_vectors.h", *names))
+
+
+def emitted(step, header: str) -> EmittedStep:
+    """The kernel of a step's plan, behind the functions of a header."""
+    args = [(view.base, view.offset) for view in step.plan.views]
+    return EmittedStep(args, CKernel(step.plan.text, header, FUSED))
+
+
+def pointers(*views: View) -> list[str]:
+    """The arguments of a kernel as pointers b0, b1, … of their types."""
+    return [f"{C_TYPES[v.base.dtype.name]} *b{k} = a[{k}];" for k, v in enumerate(views)]
+
+
+def parallel(work: int) -> list[str]:
+    """What shares a loop out to the cores, if it is work enough."""
+    return ["#pragma omp parallel for schedule(static)"] if work > PARALLEL_WORK else []

@@ -1,0 +1,127 @@
+"""Plans of recomputation for PyTorch's models on our engine: which `memory_budget` among the
+options of torch.compile keeps the peak of a whole step within a budget.
+
+The option bounds what a forward pass keeps for its backward pass. What peak follows is known ahead
+of time, to the byte; so the largest part is looked for whose peak fits."""
+
+from typing import NamedTuple
+
+import torch
+
+from glasshouse.analyze.machine import MachineProfile
+from glasshouse.analyze.step_costs import StepAnalysis
+from glasshouse.base.errors import OptionError
+from glasshouse.base.units import MemoryBudget
+from glasshouse.profile.text import percent
+from glasshouse.torch.ahead.compiled import CompiledStep
+from glasshouse.torch.patches.dynamo import BackendFailed, uncompiled
+
+TRIALS = 6  # of halving the interval of parts
+STEPS = 2  # that are analysed: the second finds the optimizer's state
+
+
+class Trial(NamedTuple):
+    """A part of what the forward pass would keep, and the step that follows."""
+
+    part: float
+    analysis: StepAnalysis
+
+
+class TorchPlan:
+    """What a compiled step computes again, and what that comes to.
+
+    options       for torch.compile; None where the step fits as it is
+    analysis      that of the step with them
+    budget_bytes  what the peak is to stay within
+    peak_bytes    the planned peak of a step with them; at most the budget
+    plain_bytes   that without
+    plain_ns      the predicted time of a step without
+    extra_ns      by how much it grows"""
+
+    def __init__(self, step: CompiledStep, machine: MachineProfile, budget: MemoryBudget):
+        self.step, self.machine, self.budget = step, machine, budget
+        self.trials: list[Trial] = []
+        plain = step.analyse(STEPS, machine)
+        self.plain_bytes, self.plain_ns = plain.peak_bytes, plain.predicted_ns
+        self.budget_bytes = budget.bytes_of(self.plain_bytes)
+        chosen = None if plain.peak_bytes <= self.budget_bytes else self.search()
+        self.analysis = plain if chosen is None else chosen.analysis
+        self.options = None if chosen is None else {"memory_budget": chosen.part}
+        self.peak_bytes = self.analysis.peak_bytes
+        self.extra_ns = self.analysis.predicted_ns - self.plain_ns
+
+    def search(self) -> Trial:
+        """The largest part that is found to fit.
+
+        Raises: OptionError, with the least peak that was found, where none does
+        """
+        low, high, best = 0.0, 1.0, None
+        for _ in range(TRIALS):
+            part = (low + high) / 2
+            trial = self.try_part(part)
+            if trial is not None and trial.analysis.peak_bytes > self.budget_bytes:
+                high = part
+                continue
+            low, best = part, trial or best
+        if best is None:
+            least = min([self.plain_bytes, *(trial.analysis.peak_bytes for trial in self.trials)])
+            expected = f"at least {least:,} bytes, the lowest peak that was found"
+            fix = "Raise it to that, or use smaller batches."
+            raise OptionError("plan", expected, self.describe_budget(), fix)
+        return best
+
+    def try_part(self, part: float) -> Trial | None:
+        """The step whose forward passes keep this part; None where they have to keep more."""
+        step = self.step
+        step.options = {"memory_budget": part}
+        try:
+            trial = Trial(part, step.analyse(STEPS, self.machine))
+        except BackendFailed as error:
+            if not isinstance(error.inner_exception, OptionError):
+                raise
+            return None
+        finally:
+            step.options = None
+        self.trials.append(trial)
+        return trial
+
+    def compile(self):
+        """The model, compiled as planned."""
+        model = uncompiled(self.step.model)
+        return torch.compile(model, backend="glasshouse", options=self.options)
+
+    def code(self) -> str:
+        """Python that compiles the model as planned."""
+        options = f", options={self.options}" if self.options else ""
+        return f'model = torch.compile(model, backend="glasshouse"{options})\n'
+
+    def describe_budget(self) -> str:
+        """The budget as it was written; of a part, its bytes too."""
+        whole = f" of the peak: {self.budget_bytes:,} bytes"
+        return f"{self.budget}{whole if self.budget.nbytes is None else ''}"
+
+    def table(self) -> str:
+        """The plan as text."""
+        more = percent(self.extra_ns, self.plain_ns) or "0.0%"
+        head = f"peak {self.plain_bytes:,} -> {self.peak_bytes:,} bytes, {more} more time predicted"
+        kept = "nothing is computed again"
+        if self.options is not None:
+            part = self.options["memory_budget"]
+            kept = f"forward passes keep {part:.3g} of what they would for their backward passes"
+        return f"{head}\nbudget {self.describe_budget()}\n{kept}\n"
+
+    def __str__(self):
+        return self.table()
+
+
+def plan(step: tuple, budget: MemoryBudget, machine: MachineProfile, given: dict) -> TorchPlan:
+    """The plan for a `step`: model, loss, optimizer, inputs and autocast. `given`: the options of
+    plans for our own models, which are none of these.
+
+    Raises: OptionError for a budget that cannot be met, and for such an option
+    """
+    for name, value in given.items():
+        if value is not None:
+            fix = "Leave it out: PyTorch's partitioner plans what is computed again."
+            raise OptionError("plan", f"no {name} for a torch.nn.Module", repr(value), fix)
+    return TorchPlan(CompiledStep(*step), machine, budget)

@@ -1,0 +1,213 @@
+"""A training step of PyTorch's own, ahead of time: peak memory, FLOPs and time of *eager*.
+
+The step runs on tensors without contents through PyTorch's own Python, autograd and optimizers.
+What eager would allocate and give back is told by the mode below autograd that tells our counter
+and profiler of operators, so each storage lives as long as it would."""
+
+from collections.abc import Callable
+from contextlib import contextmanager, nullcontext
+from traceback import extract_tb
+
+import torch
+
+from glasshouse.analyze.machine import MachineProfile
+from glasshouse.analyze.step_costs import StepAnalysis
+from glasshouse.base.errors import PACKAGE, BackendError, OptionError, type_name
+from glasshouse.compile.planning.plan import no_collection
+from glasshouse.profile.counter import FlopCounter
+from glasshouse.profile.holders import GRADIENT, first_path, flat, named_tensors
+from glasshouse.torch.ahead.no_contents import (
+    NEEDS_CONTENTS,
+    Contentless,
+    ContentlessMode,
+    without_contents,
+)
+from glasshouse.torch.ahead.torch_source import TorchSource
+from glasshouse.torch.lowering.interpreter import TORCH
+from glasshouse.torch.observe.ledger import Ledger
+from glasshouse.torch.observe.observer import observe, own
+from glasshouse.torch.patches.fakes import UnsupportedOperator
+from glasshouse.torch.patches.trees import tree_leaves
+
+
+class EagerStep:
+    """A model of PyTorch's with its loss, optimizer and inputs, to run without contents."""
+
+    convention = "torch"
+    holds_output = False  # whether the model's output lives until the next step has another
+    output: object = None  # that is held
+    micro_batches = 1  # whose gradients are added up before an update
+
+    def __init__(self, model, loss: Callable | None, optimizer, inputs, autocast: str | None):
+        if not callable(optimizer) and not isinstance(optimizer, torch.optim.Optimizer):
+            fix = "Pass torch.optim.SGD(model.parameters(), …), or a function that makes it."
+            raise OptionError("step", "an optimizer of torch.optim", type_name(optimizer), fix)
+        self.model, self.loss, self.optimizer, self.autocast = model, loss, optimizer, autocast
+        self.forward = model  # what is called
+        is_alone = isinstance(inputs, (torch.Tensor, dict))
+        self.inputs = [inputs] if is_alone else list(inputs)
+
+    def run(self, optimizer, inputs: list) -> None:
+        """One step, as users write it: output and loss are there until it ends."""
+        optimizer.zero_grad()
+        first, *targets = inputs
+        for _ in range(self.micro_batches):
+            with self.casting():
+                output = self.call(first)
+                if self.holds_output:
+                    self.output = output
+                loss = self.loss_of(output, targets)
+            loss = loss if self.micro_batches == 1 else loss / self.micro_batches
+            loss.backward()
+        optimizer.step()
+
+    def casting(self):
+        if self.autocast is None:
+            return nullcontext()
+        return torch.autocast("cpu", getattr(torch, self.autocast))
+
+    def call(self, first):
+        """The model's output: a dict has its arguments by name, a tuple by position."""
+        if isinstance(first, dict):
+            return self.forward(**first)
+        return self.forward(*first) if isinstance(first, tuple) else self.forward(first)
+
+    def loss_of(self, output, targets: list) -> torch.Tensor:
+        """The loss function's, or the model's own."""
+        if self.loss is not None:
+            return self.loss(output, *targets)
+        loss = getattr(output, "loss", None)
+        loss = output if loss is None else loss
+        if not isinstance(loss, torch.Tensor):
+            expected = "a model that returns its loss, or an output with one"
+            raise OptionError("step", expected, type_name(output), "Pass loss(output, *targets).")
+        return loss
+
+    @contextmanager
+    def running(self, mode: ContentlessMode, optimizer, inputs: list):
+        """Inside, the model is called as it will be; nothing that was compiled is."""
+        with mode, torch.compiler.set_stance("force_eager"):
+            yield
+
+    def begin_step(self, ledger: Ledger) -> None:
+        """Another step begins."""
+        ledger.begin_step()
+
+    def runs(self) -> list:
+        """The Programs of the last step."""
+        return []
+
+    def breaks(self) -> list:
+        """Where the step leaves a captured graph."""
+        return []
+
+    def analyse(self, steps: int, machine: MachineProfile) -> StepAnalysis:
+        """The StepAnalysis of the steps, one after the other."""
+        mode, ledger = ContentlessMode(), Ledger()
+        contentless = Contentless(mode)
+        optimizer = self.optimizer
+        fixed = optimizer if isinstance(optimizer, torch.optim.Optimizer) else None
+        with (
+            without_contents(self.modules(), fixed, contentless),
+            self.explaining(mode),
+            no_collection(),
+        ):
+            with mode:
+                if fixed is None:
+                    optimizer = self.optimizer(self.model.parameters())
+                inputs = [contentless.input_of(x) for x in self.inputs]
+            contentless.forget()
+            with self.running(mode, optimizer, inputs):
+                peaks, counter = self.watch(ledger, steps, optimizer, inputs)
+        source, runs = TorchSource(ledger, self.convention), self.runs()
+        return StepAnalysis(source, runs, peaks, counter, machine, breaks=self.breaks())
+
+    def modules(self) -> list:
+        """The model, and the loss function where that is a module."""
+        return [x for x in (self.model, self.loss) if isinstance(x, torch.nn.Module)]
+
+    def watch(self, ledger: Ledger, steps: int, optimizer, inputs: list) -> tuple:
+        """The peak of each step, and the FlopCounter of the last."""
+        peaks, counter = [], None
+        end = observe(ledger, self.model)
+        try:
+            self.note_all(ledger, self.modules(), optimizer, inputs)
+            for _ in range(steps):
+                self.begin_step(ledger)
+                with FlopCounter(self.model) as counter:
+                    self.run(optimizer, inputs)
+                self.name_owners(ledger, self.modules(), optimizer, inputs)
+                peaks.append(ledger.peak)
+        finally:
+            end()
+        return peaks, counter
+
+    def note_all(self, ledger: Ledger, modules: list, optimizer, inputs: list) -> None:
+        """Enter what is there before the first step."""
+        storages = own.mode.storages[ledger]
+        tensors = [x for module in modules for x in (*module.parameters(), *module.buffers())]
+        tensors += [x.grad for x in tensors if x.grad is not None]
+        leaves = tree_leaves((list(optimizer.state.values()), inputs))
+        storages.operands([*tensors, *leaves])
+        self.name_owners(ledger, modules, optimizer, inputs)
+
+    def name_owners(self, ledger: Ledger, modules: list, optimizer, inputs: list) -> None:
+        """Say what parameters, gradients, buffers, the optimizer and the inputs hold."""
+        owners: dict[torch.Tensor, tuple[str, str]] = {}  # path and module of each parameter
+        for module in modules:
+            root = type(module).__name__
+            for path, p in named_tensors(module, "named_parameters"):
+                place = module_of(path, root)
+                owners[p] = path, place
+                ledger.name(p, "parameters", place, path)
+                if p.grad is not None:
+                    ledger.name(p.grad, "gradients", place, f"{GRADIENT} {path}")
+            for path, buffer in named_tensors(module, "named_buffers"):
+                ledger.name(buffer, "buffers", module_of(path, root), path)
+        for p, entry in optimizer.state.items():
+            path, place = owners.get(p, ("", ""))
+            for key, x in flat(entry):
+                ledger.name(x, "optimizer state", place, f"{key} of {path}".strip())
+        for x in tree_leaves(inputs):
+            if isinstance(x, torch.Tensor):
+                ledger.name(x, "inputs", "", "an input")
+
+    @contextmanager
+    def explaining(self, mode: ContentlessMode):
+        """Errors of operators that ask for contents, or have no sizes, say which one and where."""
+        try:
+            yield
+        except NEEDS_CONTENTS as error:
+            expected = "a step that reads no value of a tensor"
+            fix = "Give the model what it asks the tensor for, or leave that part out."
+            raise BackendError("step", expected, place_of(mode, error, self.model), fix) from error
+        except (UnsupportedOperator, NotImplementedError) as error:
+            expected = "operators that run without contents"
+            fix = "Register one with torch.library.register_fake."
+            raise BackendError("step", expected, place_of(mode, error, self.model), fix) from error
+        except RuntimeError as error:
+            if error is not mode.error:  # the program's own
+                raise
+            place, fix = place_of(mode, error, self.model), "Run that part eagerly to see it there."
+            expected = "operands that fit their operators"
+            raise BackendError("step", expected, f"{error}: {place}", fix) from error
+        finally:
+            mode.error = None
+
+
+def place_of(mode: ContentlessMode, error: Exception, model) -> str:
+    """The operator that failed, its module and the user's line."""
+    operator, module = mode.failed
+    operator = operator or str(getattr(error, "func", error))
+    frames = [f for f in extract_tb(error.__traceback__) if is_users(f.filename)]
+    line = f", {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    return f"{operator} in {module or type(model).__name__}{line}"
+
+
+def module_of(path: str, root: str) -> str:
+    """The path of the module that has a parameter or buffer; the model's class for its own."""
+    return first_path(path).rpartition(".")[0] or root
+
+
+def is_users(path: str) -> bool:
+    return not path.startswith((PACKAGE, TORCH, "<"))

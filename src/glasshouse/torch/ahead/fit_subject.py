@@ -1,0 +1,199 @@
+"""A step of a PyTorch model that `gh.estimate.fits` is asked about, and how it is analysed when
+something of it is changed.
+
+ZeRO is not run: the ledger of an analysed step is gone through once more, with what ranks share out
+divided by their number, and what they gather added."""
+
+from collections import Counter, defaultdict
+from contextlib import contextmanager, nullcontext
+from copy import deepcopy
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from glasshouse.analyze.planner.blocks import candidates_of
+from glasshouse.analyze.step import makes_optimizer, step_maker
+from glasshouse.analyze.step_costs import StepAnalysis
+from glasshouse.analyze.trace import forwards_replaced
+from glasshouse.estimate.subject import (
+    STEPS,
+    StepSubject,
+    StepVariant,
+    VariantCosts,
+    kinds_at_worst,
+)
+from glasshouse.torch.ahead.no_contents import Contentless, ContentlessMode
+from glasshouse.torch.observe.ledger import Allocation, Ledger
+from glasshouse.torch.patches.dynamo import uncompiled
+from glasshouse.torch.patches.trees import tree_leaves, tree_map
+
+CONTAINERS = {torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict}
+ENGINES = {
+    "torch": "PyTorch eager",
+    "exact": 'torch.compile(backend="glasshouse")',
+    "captured": "gh.optimize",
+}
+GATHERED_BLOCKS = 2  # the one that computes, and the next
+
+
+class TorchSubject(StepSubject):
+    """A torch.nn.Module with its optimizer, loss and inputs."""
+
+    optimizers = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+    checkpoint_code = "torch.utils.checkpoint around each block"
+    autocast_code = 'with torch.autocast("cpu", torch.bfloat16):'
+    zero_code = "stage {stage} of ZeRO, as FSDP or DeepSpeed"
+
+    def __init__(self, model, loss, optimizer, inputs, options):
+        model = uncompiled(model)
+        inputs = [inputs] if isinstance(inputs, (torch.Tensor, dict)) else list(inputs)
+        super().__init__(model, loss, optimizer, inputs, options)
+        self.blocks = candidates_of(model, CONTAINERS)
+        self.analysed: dict[StepVariant, StepAnalysis] = {}
+
+    def engine(self) -> str:
+        return ENGINES[self.options["convention"]]
+
+    def first_axes(self) -> set[int]:
+        tensors = tree_leaves(contentless_inputs(self.inputs))
+        return {x.shape[0] for x in tensors if isinstance(x, torch.Tensor) and x.dim()}
+
+    def costs(self, variant: StepVariant) -> VariantCosts:
+        analysis = self.analysis(replace(variant, stage=0, ranks=1))
+        if variant.stage:
+            return self.shared_out(analysis, variant)
+        return VariantCosts(analysis.peak_bytes, kinds_at_worst(analysis), analysis)
+
+    def analysis(self, variant: StepVariant) -> StepAnalysis:
+        """The analysis of a variant on one device, which several stages of ZeRO start from."""
+        if variant not in self.analysed:
+            self.analysed[variant] = self.analyse(variant)
+        return self.analysed[variant]
+
+    def analyse(self, variant: StepVariant) -> StepAnalysis:
+        """The same, made now."""
+        model, optimizer, inputs = self.model, self.optimizer, self.inputs_of(variant)
+        if variant.dtype:
+            dtype = getattr(torch, variant.dtype)
+            model, optimizer = bare_copy(model, optimizer, dtype)
+            inputs = narrowed_inputs(inputs, dtype)
+        maker = step_maker(self.where, model, self.options["convention"])
+        autocast = variant.autocast or self.options["autocast"]
+        step = maker(model, self.loss, optimizer, inputs, autocast)
+        step.micro_batches = self.micro_batches(variant)
+        with self.checkpoints(model) if variant.checkpoints else nullcontext():
+            return step.analyse(STEPS, self.options["machine"])
+
+    def checkpoints(self, model):
+        """Context: blocks compute again in the backward pass, as transformers' own models do it."""
+        if getattr(model, "supports_gradient_checkpointing", False):
+            return own_checkpoints(model)
+        return forwards_replaced(model, self.blocks, checkpointed)
+
+    def shared_out(self, analysis: StepAnalysis, variant: StepVariant) -> VariantCosts:
+        """What a step takes when ranks share out its state."""
+        itemsize = None if variant.dtype is None else getattr(torch, variant.dtype).itemsize
+        ranks = SharedLedger(analysis.source.ledger, variant.stage, variant.ranks)
+        blocks = sorted(bytes_in(self.model.get_submodule(path), itemsize) for path in self.blocks)
+        largest = blocks[-1] if blocks else 0
+        if variant.stage >= 2:
+            ranks.added["backward"]["gradients"] = largest
+        if variant.stage == 3:
+            rest = bytes_in(self.model, itemsize) - sum(blocks)
+            for phase in ("forward", "backward", "recompute"):
+                gathered = rest + sum(blocks[-GATHERED_BLOCKS:])
+                ranks.added[phase]["gathered parameters"] = gathered
+        peak_bytes, by_kind = ranks.peak()
+        return VariantCosts(peak_bytes, by_kind, analysis, is_about=True)
+
+
+class SharedLedger:
+    """The ledger of a step, of whose allocations each of some ranks has a part.
+
+    added   bytes that a rank has besides while a pass runs, by kind"""
+
+    def __init__(self, ledger: Ledger, stage: int, ranks: int):
+        self.ledger, self.ranks = ledger, ranks
+        self.kinds = ("optimizer state", "gradients", "parameters")[:stage]
+        self.added: dict[str, Counter[str]] = defaultdict(Counter)
+
+    def bytes_of(self, allocation: Allocation) -> int:
+        """What a rank has of an allocation. The update runs on a rank's own rows."""
+        kind = allocation.kind_at_peak()
+        if kind in self.kinds or kind == "temporaries" and allocation.tag.phase == "optimizer":
+            return -(-allocation.nbytes // self.ranks)
+        return allocation.nbytes
+
+    def peak(self) -> tuple[int, dict[str, int]]:
+        """The most bytes that a rank has, and what they are by kind."""
+        now = most = sum(map(self.bytes_of, self.ledger.began))
+        at, phase = 0, ""
+        for place, (allocation, nbytes) in enumerate(self.ledger.events, 1):
+            own = self.bytes_of(allocation)
+            now += own if nbytes > 0 else -own
+            whole = now + self.added[allocation.tag.phase].total()
+            if nbytes > 0 and whole > most:
+                most, at, phase = whole, place, allocation.tag.phase
+        kinds = Counter(self.added[phase])
+        for allocation in self.ledger.alive_after(at):
+            kinds[allocation.kind_at_peak()] += self.bytes_of(allocation)
+        return most, dict(kinds.most_common())
+
+
+def checkpointed(path: str, module):
+    """The forward of a block, which computes again in the backward pass."""
+    return partial(checkpoint, module.forward, use_reentrant=False)
+
+
+@contextmanager
+def own_checkpoints(model):
+    """Inside, a model of transformers makes its checkpoints, and no cache of keys and values."""
+    before = model.is_gradient_checkpointing
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    try:
+        yield
+    finally:
+        if not before:
+            model.gradient_checkpointing_disable()
+
+
+def bytes_in(module, itemsize: int | None) -> int:
+    """Bytes of a module's parameters, each of `itemsize`, or of its own."""
+    return sum(p.numel() * (itemsize or p.itemsize) for p in module.parameters())
+
+
+def bare_copy(model, optimizer, dtype: torch.dtype) -> tuple:
+    """Model and optimizer copied to the meta device, with floats in a dtype."""
+    memo: dict[int, Any] = {}
+    for x in (*model.parameters(), *model.buffers()):
+        own = dtype if x.is_floating_point() else x.dtype
+        made = torch.empty_like(x, device="meta", dtype=own)
+        if isinstance(x, torch.nn.Parameter):
+            made = torch.nn.Parameter(made, x.requires_grad)
+        memo[id(x)] = made
+    copied = deepcopy(model, memo)
+    if makes_optimizer(optimizer):
+        return copied, optimizer
+    memo[id(optimizer.state)] = defaultdict(dict)
+    return copied, deepcopy(optimizer, memo)
+
+
+def contentless_inputs(inputs: list) -> list:
+    """The inputs as tensors without contents."""
+    mode = ContentlessMode()
+    contentless = Contentless(mode)
+    with mode:
+        return [contentless.input_of(x) for x in inputs]
+
+
+def narrowed_inputs(inputs: list, dtype: torch.dtype) -> list:
+    """The inputs with their floats in a dtype, on the meta device."""
+
+    def narrowed(x):
+        is_float = isinstance(x, torch.Tensor) and x.is_floating_point()
+        return torch.empty_like(x, dtype=dtype, device="meta") if is_float else x
+
+    return tree_map(narrowed, contentless_inputs(inputs))

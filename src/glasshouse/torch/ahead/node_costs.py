@@ -1,0 +1,232 @@
+"""Graphs of torch.fx for the node profiler: how their nodes run, and what their tensors are.
+
+PyTorch's hooks say what a node saves for its backward pass; to the convention "colossal",
+ColossalAI's formulas say what both passes take."""
+
+from contextlib import ExitStack, contextmanager
+from math import prod, sqrt
+
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+from torch.fx import Interpreter
+
+from glasshouse.analyze.cost_table import NodeCost
+from glasshouse.analyze.machine import MachineProfile
+from glasshouse.analyze.node_profile import NodeProfiler, ProfiledGraph
+from glasshouse.profile.counter import FlopCounter
+from glasshouse.torch.ahead.node_trace import contentless
+from glasshouse.torch.observe.operator_cost import is_view, tensors_in
+from glasshouse.torch.patches.modes import DispatchMode
+from glasshouse.torch.patches.modules import FUSED_ATTENTION, IN_PROJECTION
+from glasshouse.torch.patches.operators import schema_of
+from glasshouse.torch.patches.tensors import storage_address
+from glasshouse.torch.patches.trees import tree_map
+
+aten = torch.ops.aten
+# ColossalAI's formulas, by the operator's name without overload. Sources: its `flop_mapping`.
+PRODUCTS = {"mm": 0, "bmm": 0, "matmul": 0, "addmm": 1, "baddbmm": 1}  # place of the left operand
+NORMS = {  # place of the scale
+    "native_layer_norm": 2,
+    "native_layer_norm_backward": 5,
+    "native_batch_norm": 1,
+    "_native_batch_norm_legit": 1,
+    "native_batch_norm_backward": 2,
+    "native_group_norm": 1,
+    "native_group_norm_backward": 4,
+}
+FIXED = {"native_batch_norm": 5, "_native_batch_norm_legit": 5, "native_batch_norm_backward": 7}
+ELEMENTWISE = {
+    *"add div mul neg pow rsub sub sum mean sqrt rsqrt exp tanh sigmoid relu gelu silu".split(),
+    *"hardswish hardtanh leaky_relu softmax log_softmax native_dropout threshold where".split(),
+}
+
+
+class ColossalMode(DispatchMode):
+    """Adds up what operators take, a multiply-add as 1."""
+
+    def __init__(self):
+        super().__init__()
+        self.total = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        self.total += colossal_flops(func, args, result)
+        return result
+
+
+def colossal_flops(func, args, result) -> int:
+    """What one operator takes by ColossalAI's formulas."""
+    name = schema_of(func).name.partition("::")[2].rstrip("_")
+    plain = name.removeprefix("_").removesuffix("_data").removesuffix("_backward")
+    if name in PRODUCTS:
+        left = args[PRODUCTS[name]]
+        return prod(tensors_in(result)[0].shape) * left.shape[-1]
+    if name == "convolution":
+        return of_convolution(result, args[1], args[6], args[0])
+    if name == "convolution_backward":
+        each = of_convolution(args[0], args[2], args[7], args[1])
+        return each * sum(args[10][:2])
+    if name in NORMS:
+        x = args[1] if name.endswith("backward") else args[0]
+        is_fixed = name in FIXED and not args[FIXED[name]]  # by running statistics
+        return x.numel() * ((1 if is_fixed else 4) + (args[NORMS[name]] is not None))
+    if "pool" in name:
+        x = tensors_in(result)[0] if name.endswith("backward") else args[0]
+        return x.numel()
+    if name == "embedding":
+        return args[0].numel()
+    if name == "embedding_dense_backward":
+        return args[2] * args[0].shape[-1]
+    return args[0].numel() if plain in ELEMENTWISE and not is_view(func) else 0
+
+
+def of_convolution(out, weight, is_transposed: bool, x) -> int:
+    """Multiply-adds of a convolution; its two gradients take as many each."""
+    return (x if is_transposed else out).shape.numel() * prod(weight.shape[1:])
+
+
+def unfused_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, **_):
+    """Attention as PyTorch 1.12 composed it, of operators that keep what they read. No mask changes
+    what is counted, but that of its addition."""
+    query = query / sqrt(query.shape[-1])
+    scores = torch.matmul(query, key.transpose(-2, -1))
+    if attn_mask is not None and attn_mask.is_floating_point():
+        scores = scores + attn_mask
+    scores = torch.softmax(scores, dim=-1)
+    if dropout_p > 0.0:
+        scores = torch.dropout(scores, dropout_p, True)
+    return torch.matmul(scores, value)
+
+
+def separate_projections(q, k, v, w, b=None):
+    """Packed projections as PyTorch 1.12 composed them: query, key and value have memory of their
+    own, where later versions have parts of one tensor."""
+    linear, width = torch.nn.functional.linear, q.shape[-1]
+    if q is k and k is v:
+        parts = linear(q, w, b).chunk(3, dim=-1)
+    else:
+        sizes = (width, 2 * width) if k is v else (width,) * 3
+        weights, biases = w.split(sizes), b.split(sizes) if b is not None else (None,) * 3
+        parts = [linear(*each) for each in zip((q, k, v), weights, biases)]
+        parts = (parts[0], *parts[1].chunk(2, dim=-1)) if k is v else parts
+    return [part.contiguous() for part in parts]
+
+
+# What PyTorch 1.12, which ColossalAI's analyzer ran on, composed of other operators than now.
+FORMER = (
+    (FUSED_ATTENTION, unfused_attention),
+    (IN_PROJECTION, separate_projections),
+)
+
+
+class TorchGraph(ProfiledGraph, Interpreter):
+    """A graph of torch.fx, that runs on tensors without contents."""
+
+    parameter_type = torch.nn.Parameter
+    unknown = ()  # nodes of which no more is known than a shape
+
+    def __init__(self, module: torch.fx.GraphModule, is_colossal: bool, machine: MachineProfile):
+        super().__init__(module, garbage_collect_values=False)
+        self.is_colossal, self.profiler = is_colossal, NodeProfiler(self, machine)
+        self.keeps_results = not is_colossal
+        held = (*module.parameters(), *module.buffers())
+        self.own = set(map(storage, held))  # of parameters and buffers
+        self.held: list[torch.Tensor] = []  # what autograd saves, so that storages stay theirs
+
+    @staticmethod
+    def argument_names(module: torch.fx.GraphModule) -> list[str]:
+        """The names of the arguments that a graph needs."""
+        return [node.target for node in module.graph.find_nodes(op="placeholder")]
+
+    @staticmethod
+    @contextmanager
+    def without_contents(module: torch.fx.GraphModule, is_colossal: bool):
+        """Inside, a model has no contents; gives what makes arguments so."""
+        with contentless([module]) as made, torch.enable_grad(), ExitStack() as patched:
+            for place, compose in FORMER if is_colossal else ():
+                patched.enter_context(place.holding(compose))
+            yield made.input_of
+
+    def run_node(self, n: torch.fx.Node):
+        """The value of a node, cut off from those before it."""
+        operands = [x for node in n.all_input_nodes for x in tensors_in(self.env[node])]
+        return self.profiler.run(n, super().run_node, operands)
+
+    # -- what NodeProfiler asks ------------------------------------------------------------------
+
+    def row(self, node: torch.fx.Node) -> NodeCost:
+        spec, target = node.meta.get("spec"), node.target
+        name = target if isinstance(target, str) else getattr(target, "__name__", "")
+        shape = str(spec) if spec is not None else ""
+        return NodeCost(node.name, node.op, name, node.meta.get("module", ""), "", shape)
+
+    def tensors_in(self, value) -> list[torch.Tensor]:
+        return tensors_in(value)
+
+    def counter(self):
+        return ColossalMode() if self.is_colossal else FlopCounter()
+
+    def run_saving(self, compute, node: torch.fx.Node, operands: list, save):
+        def pack(x: torch.Tensor) -> torch.Tensor:
+            if storage(x) not in self.own:
+                save(storage(x), self.bytes_of(x))
+                self.held.append(x)
+            return x
+
+        with saved_tensors_hooks(pack, same):
+            return compute(node)
+
+    def bytes_of(self, x: torch.Tensor) -> int:
+        """Bytes of a tensor's memory; to ColossalAI, of its elements."""
+        return x.nbytes if self.is_colossal else x.untyped_storage().nbytes()
+
+    def new_storages(self, results: list, operands: list, saved: dict) -> dict[int, int]:
+        """To ColossalAI, all results are new that are not saved yet."""
+        old = (saved.keys() if self.is_colossal else set(map(storage, operands))) | self.own
+        return {storage(x): self.bytes_of(x) for x in results if storage(x) not in old}
+
+    def pull(self, node: torch.fx.Node, results: list, operands: list) -> int:
+        """ColossalAI lists a gradient for each argument that is a tensor, as often as it is one;
+        else there are those that are made."""
+        outputs = [x for x in results if x.requires_grad and x.grad_fn is not None]
+        if outputs:
+            torch.autograd.backward(outputs, [torch.zeros_like(x) for x in outputs])
+        with_gradients = list({id(x): x for x in operands if x.grad is not None}.values())
+        if self.is_colossal:
+            args = (*node.args, *node.kwargs.values())
+            values = [self.env[x] for x in args if isinstance(x, torch.fx.Node)]
+            with_gradients = [x for x in values if isinstance(x, torch.Tensor)]
+        for x in (*operands, *self.module.parameters()):
+            x.grad = None
+        return sum(x.nbytes for x in with_gradients if not isinstance(x, torch.nn.Parameter))
+
+    def flops(self, node: torch.fx.Node, forward, backward, operands: list) -> tuple[int, int]:
+        if self.is_colossal:
+            return forward.total, backward.total
+        return super().flops(node, forward, backward, operands)
+
+    def is_kernel(self, call) -> bool:
+        return call.primitive.kind != "movement"
+
+    def module_parameters(self, node: torch.fx.Node) -> list:
+        return list(self.fetch_attr(node.target).parameters())
+
+    def detached(self, value):
+        return tree_map(alone, value)
+
+
+def storage(x: torch.Tensor) -> int:
+    """What tells memory apart."""
+    return storage_address(x.untyped_storage())
+
+
+def same(x: torch.Tensor) -> torch.Tensor:
+    """What autograd saved."""
+    return x
+
+
+def alone(x):
+    """A value as the beginning of a graph of its own."""
+    if not isinstance(x, torch.Tensor) or isinstance(x, torch.nn.Parameter):
+        return x
+    return x.detach().requires_grad_(x.requires_grad)

@@ -1,0 +1,267 @@
+"""A PyTorch model's forward as a graph of torch.fx, for arguments of given sizes.
+
+Each value of the trace has a tensor without contents beside it, on which what the model does is
+done at once. So what it asks of sizes, dtypes and known whole numbers is answered, and no node
+stands for it."""
+
+import functools
+import inspect
+import operator
+from collections.abc import Callable
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from glasshouse.base.errors import BackendError, DTypeError, OptionError, check_known, type_name
+from glasshouse.torch.ahead.eager import place_of
+from glasshouse.torch.ahead.no_contents import (
+    NEEDS_CONTENTS,
+    Contentless,
+    ContentlessMode,
+    is_pair_of_torch,
+    without_contents,
+)
+from glasshouse.torch.patches.modules import call_traced
+from glasshouse.torch.patches.trees import tree_leaves, tree_map
+from glasshouse.torch.tensors.dtypes import FROM_TORCH, spec_of
+
+WHERE = "symbolic_trace"
+CREATING = {  # functions without tensors among their arguments that make one
+    getattr(torch, name)
+    for name in """arange empty eye full linspace logspace ones rand randint randn randperm
+        scalar_tensor tensor zeros""".split()
+}
+
+
+class ValueProxy(torch.fx.Proxy):
+    """A value of the trace, with what stands for it: `value`."""
+
+    def __init__(self, node: torch.fx.Node, tracer: "ForwardTracer"):
+        super().__init__(node, tracer)
+        self.value: Any = None
+
+    def __getattr__(self, name: str):
+        attribute = getattr(self.value, name)
+        if callable(attribute) and isinstance(self.value, torch.Tensor):
+            return functools.partial(self.tracer.create_method, name, self)
+        if any(isinstance(x, torch.Tensor) for x in tree_leaves(attribute)):
+            return self.tracer.create_proxy("call_function", getattr, (self, name), {})
+        return attribute
+
+    def __iter__(self):
+        return (self[i] for i in range(len(self.value)))
+
+    def __len__(self):
+        return len(self.value)
+
+    def __contains__(self, key):
+        return key in self.value
+
+    def __bool__(self):
+        return bool(self.value)
+
+    def __int__(self):
+        return int(self.value)
+
+    def __float__(self):
+        return float(self.value)
+
+    __index__ = __int__
+
+    def __setitem__(self, key, value):
+        self.tracer.create_proxy("call_function", operator.setitem, (self, key, value), {})
+
+    def keys(self):
+        """The keys of a mapping."""
+        return self.value.keys()
+
+
+class CreatingMode(TorchFunctionMode):
+    """Has functions that make tensors be nodes."""
+
+    def __init__(self, tracer: "ForwardTracer"):
+        super().__init__()
+        self.tracer = tracer
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in CREATING and not self.tracer.is_inside:
+            return self.tracer.create_proxy("call_function", func, args, kwargs or {})
+        return func(*args, **(kwargs or {}))
+
+
+class ForwardTracer(torch.fx.Tracer):
+    """Traces a forward; modules that `is_leaf` names are one node."""
+
+    proxy_buffer_attributes = True
+
+    def __init__(self, given: dict[str, Any], is_leaf: Callable | None, mode: ContentlessMode):
+        super().__init__()
+        self.given, self.is_leaf, self.mode = given, is_leaf, mode
+        self.is_inside = False  # of what is done for a node
+        self.paths = [""]  # of the modules that run
+
+    # -- what torch.fx calls -------------------------------------------------------------------
+
+    def proxy(self, node: torch.fx.Node) -> ValueProxy:
+        """What stands for a node's value in the model's code."""
+        return ValueProxy(node, self)
+
+    def is_leaf_module(self, m, module_qualified_name: str) -> bool:
+        """Whether a module is one node."""
+        return self.is_leaf(m) if self.is_leaf else super().is_leaf_module(m, module_qualified_name)
+
+    def call_module(self, m, forward, args, kwargs):
+        """A call of a module."""
+        if self.is_inside:
+            return forward(*args, **kwargs)
+        self.paths.append(self.path_of_module(m))
+        try:
+            return super().call_module(m, forward, args, kwargs)
+        finally:
+            self.paths.pop()
+
+    def getattr(self, attr: str, attr_val, parameter_proxy_cache):
+        """A parameter or buffer that a module reads."""
+        if self.is_inside:
+            return attr_val
+        return super().getattr(attr, attr_val, parameter_proxy_cache)
+
+    def create_args_for_root(self, root_fn, is_module, concrete_args=None):
+        """The forward, and its arguments: placeholders for what has tensors."""
+        parameters = list(inspect.signature(root_fn).parameters.values())[1:]
+        args, named = [self.root], {}
+        for parameter in parameters:
+            if parameter.name not in self.given:
+                continue
+            value = self.argument(parameter.name, self.given[parameter.name])
+            named[parameter.name] = value
+        return functools.partial(root_fn, **named), args
+
+    def create_proxy(self, kind, target, args, kwargs, name=None, type_expr=None, *_):
+        """What a call gives: a value of the trace where it has tensors, else that itself."""
+        if kind in ("placeholder", "output"):
+            return super().create_proxy(kind, target, args, kwargs, name, type_expr)
+        value = self.done(kind, target, *tree_map(value_of, (args, kwargs)))
+        has_tensors = any(isinstance(x, torch.Tensor) for x in tree_leaves(value))
+        is_part = target is operator.getitem and isinstance(args[0].value, (tuple, list))
+        if not has_tensors and not is_part:
+            return value
+        proxy = super().create_proxy(kind, target, args, kwargs, name, type_expr)
+        proxy.value = value
+        proxy.node.meta |= {"module": self.paths[-1], "value": value, "spec": specs_in(value)}
+        return proxy if has_tensors else value
+
+    # -- what is done for nodes ----------------------------------------------------------------
+
+    def create_method(self, name: str, *args, **named):
+        """What a call of a method gives."""
+        return self.create_proxy("call_method", name, args, named)
+
+    def argument(self, name: str, value):
+        """A placeholder; what has no tensors is itself."""
+        if not any(isinstance(x, torch.Tensor) for x in tree_leaves(value)):
+            return value
+        proxy = super().create_proxy("placeholder", name, (), {})
+        proxy.value = value
+        proxy.node.meta |= {"module": "", "value": value, "spec": specs_in(value)}
+        return proxy
+
+    def done(self, kind: str, target, args, named: dict):
+        """The result of a call on tensors without contents."""
+        self.is_inside = True
+        try:
+            if kind == "call_function":
+                return target(*args, **named)
+            if kind == "call_method":
+                return getattr(args[0], target)(*args[1:], **named)
+            if kind == "get_attr":
+                return operator.attrgetter(target)(self.root)
+            return call_traced(self.root.get_submodule(target), *args, **named)
+        finally:
+            self.is_inside = False
+
+
+def value_of(x):
+    """What stands for a value of the trace."""
+    if isinstance(x, slice):
+        return slice(value_of(x.start), value_of(x.stop), value_of(x.step))
+    return x.value if isinstance(x, ValueProxy) else x
+
+
+def specs_in(value):
+    """Shapes and dtypes of tensors in a value; None for a dtype that we do not have."""
+
+    def of(x):
+        is_ours = isinstance(x, torch.Tensor) and x.dtype in FROM_TORCH
+        return spec_of(x) if is_ours else None
+
+    return tree_map(of, value)
+
+
+def arguments_of(model, given, concrete: dict) -> dict[str, Any]:
+    """What the forward gets, by name.
+
+    Raises: OptionError for a name that it does not have
+    """
+    is_alone = isinstance(given, torch.Tensor) or is_pair_of_torch(given) or is_named_pair(given)
+    given = [given] if is_alone else [] if given is None else given
+    what = inspect.signature(model.forward)
+    names = dict.fromkeys(what.parameters)
+    for name in (*concrete, *(given if isinstance(given, dict) else ())):
+        check_known(WHERE, f"arguments of {type(model).__name__}.forward", name, names)
+    free = [name for name in names if name not in concrete]
+    if not isinstance(given, dict):
+        if len(given) > len(free):
+            expected, fix = f"at most {len(free)} arguments", "Give them by name."
+            raise OptionError(WHERE, expected, len(given), fix)
+        given = dict(zip(free, given, strict=False))
+    return {**given, **concrete}
+
+
+def is_named_pair(x) -> bool:
+    """Whether it is (shape, dtype) with the name of a dtype."""
+    is_pair = isinstance(x, tuple) and len(x) == 2 and isinstance(x[0], (tuple, list))
+    return is_pair and isinstance(x[1], str)
+
+
+@contextmanager
+def contentless(modules: list):
+    """Inside, modules have no contents; gives what makes arguments so. Errors tell the place."""
+    mode = ContentlessMode()
+    made = Contentless(mode)
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(without_contents(modules, None, made))
+            stack.enter_context(mode)
+            yield made
+    except NEEDS_CONTENTS as error:
+        expected, fix = "a program that reads no values", "Decide by shapes or dtypes there."
+        raise BackendError(WHERE, expected, place_of(mode, error, modules[0]), fix) from error
+
+
+def traced(
+    model: torch.nn.Module,
+    meta_args=None,
+    concrete_args: dict | None = None,
+    is_leaf: Callable[[torch.nn.Module], bool] | None = None,
+) -> torch.fx.GraphModule:
+    """The graph of a model's forward, as torch.fx has it; `meta` of a node has its "spec" and the
+    "module" that it stands in.
+
+    Raises: OptionError for arguments; BackendError, with the line, if a value is read
+    """
+    given = arguments_of(model, meta_args, concrete_args or {})
+    with contentless([model]) as made:
+        try:
+            values = {name: made.input_of(x) for name, x in given.items()}
+        except TypeError as error:
+            expected, fix = "tensors, or pairs of shape and dtype", "Write ((8, 3), torch.float32)."
+            raise DTypeError(WHERE, expected, type_name(meta_args), fix) from error
+        tracer = ForwardTracer(values, is_leaf, made.mode)
+        with CreatingMode(tracer):
+            graph = tracer.trace(model)
+    for node in graph.nodes:
+        node.meta.pop("value", None)
+    return torch.fx.GraphModule(model, graph)

@@ -1,0 +1,219 @@
+"""A compiled graph on tensors without contents: planned as in earnest, and nothing is computed.
+
+A run takes its arena and results from a simulated manager. Its results are tensors without contents
+too, and their memory goes back when PyTorch lets go of them, as that of real ones does."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from threading import get_ident
+from typing import NamedTuple
+
+import torch
+
+from glasshouse import memory
+from glasshouse.base.flags import having
+from glasshouse.compile.planning.plan import (
+    ARENA_TAG,
+    SMALL_BYTES,
+    ProgramPlan,
+    no_collection,
+    rewritten,
+)
+from glasshouse.compile.programs.code import output_specs_of, outputs_of, uses_of
+from glasshouse.compile.programs.executable import described_output
+from glasshouse.graph.graph import Node, graph_of
+from glasshouse.graph.record import Recording
+from glasshouse.torch.ahead.no_contents import ContentlessMode
+from glasshouse.torch.lowering.host import results_in_torch, run_in_torch
+from glasshouse.torch.lowering.interpreter import LoweredGraph
+from glasshouse.torch.lowering.results import Output
+from glasshouse.torch.lowering.variant import OWN_ARENA_BYTES, ProgramVariant
+from glasshouse.torch.observe.observer import own
+from glasshouse.torch.observe.storages import StorageWatch
+from glasshouse.torch.patches.fakes import FakeTensor, FakeTensorMode
+from glasshouse.torch.patches.modes import without_modes
+from glasshouse.torch.tensors.dtypes import TO_TORCH
+from glasshouse.torch.tensors.layout import lying
+
+
+class PlannedProgram:
+    """What a Program says of itself, of the plan that one would be made from."""
+
+    def __init__(self, recording: Recording):
+        with no_collection():
+            self.plan = ProgramPlan(rewritten(graph_of(recording)))
+        self.outputs = outputs_of(self.plan)
+        self.output_specs = [described_output(output) for output in output_specs_of(self.plan)]
+        self.kept, self.kept_steps = len(self.plan.kept), self.plan.kept_steps
+        self.arena_bytes, self.count = self.plan.arena_bytes, len(self.plan.schedule)
+        self.input_ends, self.output_begins, self.output_ends = uses_of(self.plan)
+        self.hosts = [step for step in self.plan.schedule if step.lowerer.is_host]
+
+
+class PlannedRun(NamedTuple):
+    """A Program that would have run: its plan, and where its arena would have lain (0: nowhere)."""
+
+    plan: ProgramPlan
+    arena: int
+
+
+class Simulation:
+    """The memory of Programs that are planned only. `runs` lists them; `storages` are told of what
+    comes and goes."""
+
+    def __init__(self, mode: FakeTensorMode):
+        self.mode, self.manager = mode, memory.current().simulate()
+        self.runs: list[PlannedRun] = []
+        self.storages: list[StorageWatch] = []
+
+    @contextmanager
+    def contentless(self) -> Iterator[None]:
+        """Inside, what is made has no contents, and nobody is told of it."""
+        knows = isinstance(self.mode, ContentlessMode)
+        unknown = having(self.mode, computes=False) if knows else nullcontext()
+        with without_modes(), self.mode, unknown:
+            yield
+
+    @contextmanager
+    def arena(self, plan: ProgramPlan) -> Iterator[None]:
+        """Inside, a Program has its arena; a small one is no manager's."""
+        if plan.arena_bytes <= OWN_ARENA_BYTES:
+            self.runs.append(PlannedRun(plan, 0))
+            yield
+            return
+        buffer = self.manager.alloc(plan.arena_bytes, ARENA_TAG)
+        nbytes = self.manager.leases[buffer.address].size
+        self.runs.append(PlannedRun(plan, buffer.address))
+        for storages in self.storages:
+            storages.tell("alloc", buffer.address, nbytes, ARENA_TAG)
+        yield
+        for storages in self.storages:
+            storages.tell("free", buffer.address, nbytes, ARENA_TAG)
+
+    def result(self, spec: tuple, what: tuple) -> torch.Tensor:
+        """A tensor for an output of a Program, which keeps memory of the manager if it is large."""
+        nbytes, tag = spec[3:]
+        dtype, sizes, strides, _ = what
+        buffer, taken = None, nbytes
+        if nbytes >= SMALL_BYTES:
+            buffer = self.manager.alloc(nbytes, tag)
+            taken = self.manager.leases[buffer.address].size
+        tensor = torch.empty_strided(sizes, strides, dtype=dtype, device="cpu")
+        for storages in self.storages:
+            storages.hold(tensor.untyped_storage(), taken, "alloc", tag, buffer)
+        return tensor
+
+    def compute(self, node: Node) -> None:
+        """What an operator of PyTorch's makes in a step of the host, before that copies it."""
+        if node.call.primitive.ref is not run_in_torch:
+            return
+        operator, arguments, orders = (node.attrs[x] for x in ("operator", "arguments", "orders"))
+        note = partial(self.note, name=operator)
+        specs = [x.spec for x in node.inputs]
+        given = [torch.empty(x.shape, dtype=TO_TORCH[x.dtype], device="cpu") for x in specs]
+        note(results_in_torch(operator, arguments, orders, given, note))
+
+    def note(self, tensors, name: str) -> None:
+        """Tell of what PyTorch itself would have made."""
+        for storages in self.storages:
+            storages.results(tensors, name)
+
+
+class CurrentSimulation(threading.local):
+    """The simulation of a thread, where one goes on."""
+
+    simulation: Simulation | None = None
+
+
+current = CurrentSimulation()
+
+
+@contextmanager
+def simulating(simulation: Simulation) -> Iterator[Simulation]:
+    """Inside, this thread's Programs are planned, and take their memory there."""
+    before, current.simulation = current.simulation, simulation
+    try:
+        yield simulation
+    finally:
+        current.simulation = before
+
+
+def observed():
+    """Inside, those who watch PyTorch's operators are told of them, as in earnest."""
+    return own.mode if current.simulation and own.mode else nullcontext()
+
+
+def are_contentless(inputs) -> bool:
+    """Whether a graph with these inputs can only be planned."""
+    return current.simulation is not None or any(isinstance(x, FakeTensor) for x in inputs)
+
+
+class PlannedVariant(ProgramVariant):
+    """A graph that is planned, for inputs without contents."""
+
+    @staticmethod
+    def view(tensor, sizes, strides, offset):
+        """A tensor of another one's memory."""
+        return tensor.detach().as_strided(sizes, strides, tensor.storage_offset() + offset)
+
+    def program_of(self, lowered: LoweredGraph) -> PlannedProgram:
+        """The plan of a graph."""
+        return PlannedProgram(lowered.recording)
+
+    def run(self, args) -> list:
+        """The results, in the order in which a Program that runs takes and gives back memory."""
+        simulation = current.simulation or simulation_of(args)
+        with simulation.contentless():
+            with observed():
+                copies = [lying(args[number].detach(), layout) for number, layout in self.copied]
+            self.tally.runs[get_ident()] += 1
+            with simulation.arena(self.program.plan):
+                tensors = self.take_memory(simulation, args)
+                self.keep(simulation.manager)
+                for step in self.program.hosts:
+                    simulation.compute(step.node)
+            del copies
+            if self.plain:
+                return [tensors[at] for at in self.places]
+            return self.results(args, tensors)
+
+    def copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy of a result, which another result must not share memory with."""
+        with observed():
+            return super().copy(tensor)
+
+    def spread(self, tensor: torch.Tensor, out: Output) -> torch.Tensor:
+        """A copy of a result that lies in memory with gaps."""
+        with observed():
+            return super().spread(tensor, out)
+
+    def take_memory(self, simulation: Simulation, args: list) -> list[torch.Tensor]:
+        """The tensors that the Program would write to, made segment by segment if it has any."""
+        pairs = list(zip(self.specs_out, self.tensors_out(), strict=True))
+        if not self.segments:
+            return [
+                args[self.in_place[at]] if at in self.in_place else simulation.result(*pair)
+                for at, pair in enumerate(pairs)
+            ]
+        tensors: dict[int, torch.Tensor] = {}
+        for segment in self.segments:
+            for at in segment.made:
+                tensors[at] = simulation.result(*pairs[at])
+            for at in segment.ended:
+                del tensors[at]
+            for number in segment.dropped:
+                args[number] = None
+        return [tensors.get(at) for at in range(len(pairs))]
+
+    def keep(self, manager) -> None:
+        """Take the memory of what the first run makes for later ones."""
+        if self.stable and not self.kept:
+            specs = self.program.output_specs[self.count_results() :]
+            self.kept = [manager.alloc(nbytes, tag) for *_, nbytes, tag in specs]
+
+
+def simulation_of(args) -> Simulation:
+    """A simulation for who gives tensors without contents, and looks at none."""
+    return Simulation(next(x.fake_mode for x in args if isinstance(x, FakeTensor)))

@@ -1,0 +1,76 @@
+"""Draws in a checkpoint, which the backward pass makes again: of a key that the forward pass keeps.
+
+PyTorch's graphs keep the state of its generator, and draw with that. Here the key of a draw takes
+its place, 16 bytes; also where PyTorch computes the backward graph."""
+
+import torch
+
+from glasshouse.base import having
+from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch import box, state
+from glasshouse.dispatch.value import Value
+from glasshouse.torch.aten.draws import KEY, OneKey, keys_from
+from glasshouse.torch.aten.table import TABLE, call_entry, in_order, name_of
+from glasshouse.torch.patches.trees import tree_map
+from glasshouse.torch.tensors.dtypes import TO_TORCH, from_array, spec_of, to_array
+
+SAVES = torch.ops.higher_order.run_and_save_rng_state
+DRAWS_AGAIN = torch.ops.higher_order.run_with_rng_state
+
+
+def is_ours(tensor) -> bool:
+    """Whether what stands for a generator's state is a key."""
+    return isinstance(tensor, torch.Tensor) and tensor.dtype == TO_TORCH[KEY.dtype]
+
+
+def keep_keys(forward: torch.fx.GraphModule, backward: torch.fx.GraphModule) -> None:
+    """Have the graphs of both passes keep keys in place of states."""
+    saving = forward.graph.find_nodes(op="call_function", target=SAVES)
+    states = [user for node in saving for user in node.users if user.args[1] == 0]
+    drawing = backward.graph.find_nodes(op="call_function", target=DRAWS_AGAIN)
+    for node in (*states, *(node.args[0] for node in drawing)):
+        with node.meta["val"].fake_mode:
+            node.meta["val"] = torch.empty(KEY.shape, dtype=TO_TORCH[KEY.dtype])
+
+
+def drawn(key: Value, target, given, fakes):
+    """The results of an operator that draws with a key. `given` are its arguments by position and
+    by name, `fakes` the same as PyTorch has them.
+
+    Raises: LookupError for an operator without an entry
+    """
+    entry = TABLE.get(name_of(target))
+    if entry is None:
+        raise LookupError(f"{target}, which draws in a checkpoint, and has no entry")
+    args, named = in_order(target, *given)
+    fake_args, fake_named = in_order(target, *fakes)
+    with keys_from(OneKey(key)):
+        return call_entry(entry, args, named, (*fake_args, *fake_named.values()))
+
+
+def draw_again(saved: torch.Tensor, target, *args, **named):
+    """What an operator draws again for PyTorch, of a key or of a state of its generator."""
+    if not is_ours(saved):
+        return DRAWS_AGAIN(saved, target, *args, **named)
+    backend = backends.load("numpy")
+
+    def value_of(x):
+        return box(to_array(x), spec_of(x), backend) if isinstance(x, torch.Tensor) else x
+
+    with having(state, backend=backend, records=False, modes=()):
+        given = tree_map(value_of, (args, named))
+        results = drawn(value_of(saved), target, given, (args, named))
+        several = isinstance(results, (tuple, list))
+        tensors = [from_array(x.payload.copy()) for x in (results if several else [results])]
+    return tuple(tensors) if several else tensors[0]
+
+
+def for_pytorch(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """The graph, or one that draws with keys where it draws again."""
+    if not module.graph.find_nodes(op="call_function", target=DRAWS_AGAIN):
+        return module
+    graph = torch.fx.Graph()
+    graph.output(graph.graph_copy(module.graph, {}))
+    for node in graph.find_nodes(op="call_function", target=DRAWS_AGAIN):
+        node.target = draw_again
+    return torch.fx.GraphModule(module, graph)

@@ -1,0 +1,74 @@
+"""Where traced programs get their random keys: words of PyTorch's generator, drawn at each call."""
+
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+from glasshouse.base import Spec, as_dtype
+from glasshouse.dispatch.value import Value
+from glasshouse.tensor.random import Generator
+
+KEY = Spec((4,), as_dtype("uint32"))
+
+
+class KeyInputs(Generator):
+    """A generator whose keys are inputs of the program that is being traced."""
+
+    def __init__(self, make_input):
+        super().__init__(0)
+        self.make_input, self.keys = make_input, []
+
+    def key(self) -> Value:
+        """An input of its own for one draw."""
+        key = self.make_input(KEY)
+        self.keys.append(key)
+        return key
+
+
+class OneKey(Generator):
+    """A generator that gives one key once."""
+
+    def __init__(self, key: Value):
+        super().__init__(0)
+        self.keys = [key]
+
+    def key(self) -> Value:
+        """That key.
+
+        Raises: LookupError for a second draw
+        """
+        if not self.keys:
+            raise LookupError("an operator that draws more than once, to be computed again")
+        return self.keys.pop()
+
+
+class Tracing:
+    """The generator of the trace that runs."""
+
+    generator: KeyInputs | None = None
+
+
+def generator() -> KeyInputs:
+    """The generator that a traced draw takes its key from."""
+    assert Tracing.generator is not None, "an operator that draws, outside of a trace"
+    return Tracing.generator
+
+
+@contextmanager
+def keys_from(generator: KeyInputs):
+    """Inside, draws take their keys from this generator."""
+    before, Tracing.generator = Tracing.generator, generator
+    try:
+        yield
+    finally:
+        Tracing.generator = before
+
+
+def draw_keys(count: int) -> list[np.ndarray]:
+    """The keys of one run: words that PyTorch's generator gives, with the number of the draw."""
+    if not count:
+        return []
+    seed = int(torch.empty((), dtype=torch.int64).random_())
+    low, high = seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF
+    return [np.array([low, high, draw, 0], np.uint32) for draw in range(count)]

@@ -1,0 +1,117 @@
+"""Operators on functions, as graphs have them: conditions and loops, regions that are called, draws
+that a checkpoint makes again, and effects.
+
+A region is lowered where it is called. Of a condition or a loop the graphs become Programs of their
+own, and the operator is a step of the host that calls PyTorch's: which branch, and how often, is
+known then. Others are such steps too, with the graphs as PyTorch has them."""
+
+from collections.abc import Callable
+from itertools import count
+
+import torch
+from torch.fx import Node as FxNode
+from torch.fx.node import map_arg
+
+from glasshouse.dispatch import Value
+from glasshouse.torch.aten.checkpoint_draws import drawn, is_ours
+from glasshouse.torch.aten.draws import KEY
+from glasshouse.torch.patches.trees import tree_map
+
+ENTRIES: dict[str, Callable] = {}
+# Those that call their graphs with tensors, and nothing else: not under a transform, as others do.
+CALLING = ("cond", "while_loop", "while_loop_stack_output", "scan", "map_impl")
+numbers = count()
+
+
+class Subgraph:
+    """A graph among the arguments of an operator. Each is another one: no two print alike."""
+
+    def __init__(self, call: Callable):
+        self.call, self.number = call, next(numbers)
+
+    def __call__(self, *args):
+        return self.call(*args)
+
+    def __repr__(self):
+        return f"<graph {self.number}>"
+
+
+def entry(*names: str) -> Callable:
+    """A decorator that enters a function for these operators. It takes the lowering, the node, and
+    the arguments."""
+
+    def enter(lower: Callable) -> Callable:
+        ENTRIES.update(dict.fromkeys(names, lower))
+        return lower
+
+    return enter
+
+
+def call_higher_order(lowering, node: FxNode, args, named: dict):
+    """The results of an operator on functions."""
+    lower = ENTRIES.get(node.target.name(), by_pytorch)
+    return lower(lowering, node, *args, **named)
+
+
+def by_pytorch(lowering, node: FxNode, *args, **named):
+    """What PyTorch's operator gives, in a step of the host.
+
+    Raises: BackendError under GH_STRICT
+    """
+    name = node.target.name()
+    lowering.refuse_if_strict(node, f"the operator on functions {name}")
+
+    def callable_of(x):
+        if not isinstance(x, torch.fx.GraphModule):
+            return x
+        return Subgraph(as_function(lowering.nested(x), x) if name in CALLING else x)
+
+    given = tree_map(callable_of, (args, named))
+    fakes = map_arg((node.args, node.kwargs), lambda x: x.meta.get("val"))
+    return lowering.host_step(node.target, given, fakes, node.meta.get("val"))
+
+
+def as_function(program: Callable, graph: torch.fx.GraphModule) -> Callable:
+    """A Program as a function of tensors, which gives what its graph does."""
+    if program is graph:
+        return graph
+    (output,) = graph.graph.find_nodes(op="output")
+    several = isinstance(output.args[0], (tuple, list))
+    return lambda *args: tuple(program(list(args))) if several else program(list(args))[0]
+
+
+@entry("invoke_subgraph")
+def region(lowering, node: FxNode, graph, name: str, *operands):
+    """The results of a region that is compiled once, and called several times."""
+    output = lowering.lower(graph, lambda x, number: lowering.values.update({x: operands[number]}))
+    return map_arg(output.args[0], lowering.values.__getitem__)
+
+
+@entry("with_effects")
+def with_effects(lowering, node: FxNode, token, target, *args, **named):
+    """(token, results) of an operator that PyTorch calls for its effect, such as a check."""
+    fakes = node.meta["val"][1:]
+    fake = fakes[0] if len(fakes) == 1 else fakes
+    result = lowering.without_entry(node, target, args, named, fake)
+    parts = result if isinstance(result, (tuple, list)) else (result,)
+    return token, *parts
+
+
+@entry("run_and_save_rng_state")
+def draw_and_save(lowering, node: FxNode, target, *args, **named):
+    """(key, results) of an operator that draws, and will draw the same again."""
+    states = [user.meta.get("val") for user in node.users if user.args[1] == 0]
+    if not all(map(is_ours, states)):
+        raise LookupError("a draw whose state is to be PyTorch's")
+    key = lowering.keys.key()
+    fakes = map_arg((node.args[1:], node.kwargs), lambda x: x.meta.get("val"))
+    return key, drawn(key, target, (args, named), fakes)
+
+
+@entry("run_with_rng_state")
+def draw_again(lowering, node: FxNode, key, target, *args, **named):
+    """The results of an operator that draws as it did before."""
+    if not isinstance(key, Value) or key.spec != KEY:
+        raise LookupError("a draw whose state is PyTorch's")
+    fakes = map_arg((node.args[2:], node.kwargs), lambda x: x.meta.get("val"))
+    return drawn(key, target, (args, named), fakes)

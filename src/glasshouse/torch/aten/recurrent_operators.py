@@ -1,0 +1,419 @@
+"""Recurrent layers of PyTorch as few operators: the loop over the steps of one direction is one.
+
+PyTorch keeps nn.LSTM, nn.GRU and nn.RNN out of graphs, or takes their loops apart into operators
+for each step. Here the product of all inputs with their weights is one operator, the loop one of
+ours, and the gradient of a weight one product of all steps. Programs compute the entries of
+`aten/recurrent.py`; where a graph is left to PyTorch, the operators' bodies run the same entries.
+
+In bfloat16 and float16 products are of that dtype; sums, gates, and states on their way from step
+to step are float32. What is kept of gates for the backward pass is narrow again."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from glasshouse.base.flags import having
+from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch.bind import state
+from glasshouse.dispatch.watch import unwatched
+from glasshouse.tensor.torch_names.made import from_numpy
+from glasshouse.torch.aten import recurrent as entries
+from glasshouse.torch.patches.dynamo import RECURRENT, compiling_recurrent
+from glasshouse.torch.patches.fakes import UnsupportedOperator
+from glasshouse.torch.patches.modes import innermost_transform, uses_mkldnn
+from glasshouse.torch.patches.names import are_found
+from glasshouse.torch.patches.operators import DispatchKey, dispatch_cache
+from glasshouse.torch.patches.tensors import is_wrapper
+from glasshouse.torch.patches.trees import tree_map, tree_map_only
+from glasshouse.torch.tensors.dtypes import from_array, to_array
+
+KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
+NARROW = (torch.bfloat16, torch.float16)
+DTYPES = (torch.float32, torch.float64, *NARROW)
+
+
+def widened(x: Tensor) -> Tensor:
+    """A tensor in the dtype that its elements are computed with: float32 where it is narrower."""
+    return x.float() if x.dtype in NARROW else x
+
+
+def by_entry(entry: Callable, *args):
+    """Run an entry of the table on tensors: the body of our operators when PyTorch runs them.
+    The NumPy backend computes call by call, and watchers are not notified."""
+    plain = having(
+        state, backend=backends.load("numpy"), modes=(), records=False, values_hidden=False
+    )
+    with unwatched(), plain:
+        given = tree_map_only(Tensor, lambda x: from_numpy(to_array(x)), args)
+        results = entry(*given)
+        return tree_map(lambda x: from_array(x.numpy().copy()), results)
+
+
+def before_steps(outputs: Tensor, first: Tensor, reverse: bool) -> Tensor:
+    """What each step of a loop was given of the step before."""
+    given = [outputs[1:], first[None]] if reverse else [first[None], outputs[:-1]]
+    return torch.cat(given)
+
+
+def over_steps(gradient: Tensor, given: Tensor) -> Tensor:
+    """The gradient of a weight (N, K) from those of its results (T, B, N) and what it was given
+    (T, B, K): one product of all steps."""
+    return gradient.flatten(0, 1).t() @ given.to(gradient.dtype).flatten(0, 1)
+
+
+# -- LSTM --------------------------------------------------------------------------------------
+
+LSTMStacks = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+@torch.library.custom_op("glasshouse::lstm_loop", mutates_args=())
+def lstm_loop(
+    gates: Tensor, h: Tensor, c: Tensor, weight: Tensor, projection: Tensor | None, reverse: bool
+) -> LSTMStacks:
+    """The stacks of outputs h, of cells c, and of the gates i, f, g, o of an LSTM:
+    c' = σ(f) c + σ(i) tanh(g), h' = σ(o) tanh(c'), perhaps projected.
+
+    Shapes: gates (T, B, 4 H), h (B, P), c (B, H), weight (4 H, P), projection (P, H).
+    Dtypes: outputs are of h's, cells of c's, the stacks of gates and products of the gates'.
+    """
+    return tuple(by_entry(entries.lstm_loop, gates, h, c, weight, projection, reverse))
+
+
+@lstm_loop.register_fake
+def _(gates, h, c, weight, projection, reverse):
+    shape = (gates.shape[0], *c.shape)
+    kept = [gates.new_empty(shape) for _ in range(4)]
+    return h.new_empty((shape[0], *h.shape)), c.new_empty(shape), *kept
+
+
+@torch.library.custom_op("glasshouse::lstm_loop_backward", mutates_args=())
+def lstm_loop_backward(
+    grad_outputs: Tensor | None,
+    grad_cells: Tensor | None,
+    stacks: list[Tensor],
+    c: Tensor,
+    weight: Tensor,
+    projection: Tensor | None,
+    reverse: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of an LSTM's gates, of its first h and c, and of the outputs of all steps, each
+    with what comes by way of later steps. `stacks` are those of c, i, f, g, o.
+
+    Dtypes: that of c is of c's, all others of the weight's.
+    """
+    given = grad_outputs, grad_cells, stacks, c, weight, projection, reverse
+    return tuple(by_entry(entries.lstm_loop_backward, *given))
+
+
+@lstm_loop_backward.register_fake
+def _(grad_outputs, grad_cells, stacks, c, weight, projection, reverse):
+    steps, batch, _ = stacks[0].shape
+    size, width = weight.shape
+    gates, outputs = weight.new_empty((steps, batch, size)), weight.new_empty((steps, batch, width))
+    return gates, weight.new_empty((batch, width)), torch.empty_like(c), outputs
+
+
+def keep_lstm(ctx, inputs, output) -> None:
+    """Keep what the backward pass of an LSTM's loop reads."""
+    _, h, c, weight, projection, ctx.reverse = inputs
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(*output[2:])
+    ctx.save_for_backward(h, c, weight, projection, *output)
+
+
+def lstm_gradients(ctx, grad_outputs, grad_cells, *_):
+    """The gradients of an LSTM's loop."""
+    h, c, weight, projection, outputs, *stacks = ctx.saved_tensors
+    grad_gates, grad_h, grad_c, grad_all = torch.ops.glasshouse.lstm_loop_backward(
+        grad_outputs, grad_cells, stacks, c, weight, projection, ctx.reverse
+    )
+    grad_weight = over_steps(grad_gates, before_steps(outputs, h, ctx.reverse))
+    grad_projection = None
+    if projection is not None:
+        cells, *_, o = stacks
+        grad_projection = over_steps(grad_all, widened(o) * widened(cells).tanh())
+    return grad_gates, grad_h.to(h.dtype), grad_c, grad_weight, grad_projection, None
+
+
+lstm_loop.register_autograd(lstm_gradients, setup_context=keep_lstm)
+
+
+def input_product(x: Tensor, weight: Tensor, biases: list[Tensor]) -> Tensor:
+    """The product of the inputs of all steps with their weight, and the sum of biases."""
+    bias = None
+    if biases:
+        bias = functools.reduce(torch.add, map(widened, biases)).to(weight.dtype)
+    rows = x.to(weight.dtype).flatten(0, 1)
+    return functional.linear(rows, weight, bias).unflatten(0, x.shape[:2])
+
+
+def lstm_direction(x: Tensor, state: list[Tensor], weights: list[Tensor], reverse: bool):
+    """(outputs, [last h, last c]) of one direction of an LSTM."""
+    w_input, w_state, *others = weights
+    biases, projection = others[: len(others) // 2 * 2], others[len(others) // 2 * 2 :]
+    gates = input_product(x, w_input, biases)
+    outputs, cells, *_ = torch.ops.glasshouse.lstm_loop(
+        gates, *state, w_state, projection[0] if projection else None, reverse
+    )
+    last = 0 if reverse else -1
+    return outputs, [outputs[last], cells[last]]
+
+
+# -- GRU ---------------------------------------------------------------------------------------
+
+
+@torch.library.custom_op("glasshouse::gru_loop", mutates_args=())
+def gru_loop(
+    gates: Tensor, h: Tensor, weight: Tensor, bias: Tensor | None, reverse: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The stacks of outputs h of a GRU, of its gates r, z, n, and of what the state gives to n:
+    n = tanh(xₙ + σ(r) hₙ), h' = n + σ(z) (h - n).
+
+    Shapes: gates (T, B, 3 H), h (B, H), weight (3 H, H), bias (3 H,).
+    Dtypes: outputs are of h's, all others of the gates'.
+    """
+    return tuple(by_entry(entries.gru_loop, gates, h, weight, bias, reverse))
+
+
+@gru_loop.register_fake
+def _(gates, h, weight, bias, reverse):
+    shape = (gates.shape[0], *h.shape)
+    return h.new_empty(shape), *(gates.new_empty(shape) for _ in range(4))
+
+
+@torch.library.custom_op("glasshouse::gru_loop_backward", mutates_args=())
+def gru_loop_backward(
+    grad_outputs: Tensor,
+    outputs: Tensor,
+    stacks: list[Tensor],
+    h: Tensor,
+    weight: Tensor,
+    reverse: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of a GRU's gates by what the inputs and by what the state gave to them, and of
+    its first h. `stacks` are those of r, z, n and what the state gives to n."""
+    given = grad_outputs, outputs, stacks, h, weight, reverse
+    return tuple(by_entry(entries.gru_loop_backward, *given))
+
+
+@gru_loop_backward.register_fake
+def _(grad_outputs, outputs, stacks, h, weight, reverse):
+    sizes = (*outputs.shape[:2], weight.shape[0])
+    return weight.new_empty(sizes), weight.new_empty(sizes), h.new_empty(h.shape)
+
+
+def keep_gru(ctx, inputs, output) -> None:
+    """Keep what the backward pass of a GRU's loop reads."""
+    _, h, weight, bias, ctx.reverse = inputs
+    ctx.has_bias = bias is not None
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.save_for_backward(h, weight, *output)
+
+
+def gru_gradients(ctx, grad_outputs, *_):
+    """The gradients of a GRU's loop."""
+    h, weight, outputs, *stacks = ctx.saved_tensors
+    grad_gates, of_state, grad_h = torch.ops.glasshouse.gru_loop_backward(
+        grad_outputs, outputs, stacks, h, weight, ctx.reverse
+    )
+    grad_weight = over_steps(of_state, before_steps(outputs, h, ctx.reverse))
+    grad_bias = of_state.sum((0, 1)) if ctx.has_bias else None
+    return grad_gates, grad_h, grad_weight, grad_bias, None
+
+
+gru_loop.register_autograd(gru_gradients, setup_context=keep_gru)
+
+
+def gru_direction(x: Tensor, state: list[Tensor], weights: list[Tensor], reverse: bool):
+    """(outputs, [last h]) of one direction of a GRU."""
+    w_input, w_state, *biases = weights
+    gates = input_product(x, w_input, biases[:1])
+    own = biases[1].to(w_state.dtype) if biases else None
+    outputs, *_ = torch.ops.glasshouse.gru_loop(gates, *state, w_state, own, reverse)
+    return outputs, [outputs[0 if reverse else -1]]
+
+
+# -- plain layers ------------------------------------------------------------------------------
+
+
+@torch.library.custom_op("glasshouse::rnn_loop", mutates_args=())
+def rnn_loop(gates: Tensor, h: Tensor, weight: Tensor, relu: bool, reverse: bool) -> Tensor:
+    """The stack of outputs h' = activation(x + W h) of a plain recurrent layer, of tanh or relu.
+
+    Shapes: gates (T, B, H), h (B, H), weight (H, H).
+    """
+    return by_entry(entries.rnn_loop, gates, h, weight, relu, reverse)
+
+
+@rnn_loop.register_fake
+def _(gates, h, weight, relu, reverse):
+    return gates.new_empty(gates.shape)
+
+
+@torch.library.custom_op("glasshouse::rnn_loop_backward", mutates_args=())
+def rnn_loop_backward(
+    grad_outputs: Tensor, outputs: Tensor, weight: Tensor, relu: bool, reverse: bool
+) -> tuple[Tensor, Tensor]:
+    """The gradients of a plain layer's gates and of its first h."""
+    given = grad_outputs, outputs, weight, relu, reverse
+    return tuple(by_entry(entries.rnn_loop_backward, *given))
+
+
+@rnn_loop_backward.register_fake
+def _(grad_outputs, outputs, weight, relu, reverse):
+    return outputs.new_empty(outputs.shape), outputs.new_empty(outputs.shape[1:])
+
+
+def keep_rnn(ctx, inputs, output) -> None:
+    """Keep what the backward pass of a plain layer's loop reads."""
+    _, h, weight, ctx.relu, ctx.reverse = inputs
+    ctx.save_for_backward(h, weight, output)
+
+
+def rnn_gradients(ctx, grad_outputs):
+    """The gradients of a plain layer's loop."""
+    h, weight, outputs = ctx.saved_tensors
+    grad_gates, grad_h = torch.ops.glasshouse.rnn_loop_backward(
+        grad_outputs, outputs, weight, ctx.relu, ctx.reverse
+    )
+    grad_weight = over_steps(grad_gates, before_steps(outputs, h, ctx.reverse))
+    return grad_gates, grad_h, grad_weight, None, None
+
+
+rnn_loop.register_autograd(rnn_gradients, setup_context=keep_rnn)
+
+
+def rnn_direction(relu: bool) -> Callable:
+    """What runs one direction of a plain layer."""
+
+    def run(x: Tensor, state: list[Tensor], weights: list[Tensor], reverse: bool):
+        w_input, w_state, *biases = weights
+        gates = input_product(x, w_input, biases)
+        outputs = torch.ops.glasshouse.rnn_loop(gates, *state, w_state, relu, reverse)
+        return outputs, [outputs[0 if reverse else -1]]
+
+    return run
+
+
+# -- layers ------------------------------------------------------------------------------------
+
+
+def run_layers(direction: Callable, x: Tensor, states, params, *options) -> list[Tensor]:
+    """[outputs, last states …] of all layers, as PyTorch's operators of recurrent layers have it.
+
+    Shapes: x (T, B, I), or (B, T, I) if batch_first; states (layers · directions, B, …).
+    """
+    _, layers, dropout, train, bidirectional, batch_first = options
+    directions = 2 if bidirectional else 1
+    count = len(params) // (layers * directions)
+    x, lasts = x.transpose(0, 1) if batch_first else x, []
+    for layer in range(layers):
+        outputs = []
+        for turn in range(directions):
+            at = layer * directions + turn
+            weights = params[at * count : (at + 1) * count]
+            made, last = direction(x, [state[at] for state in states], weights, turn == 1)
+            outputs.append(made)
+            lasts.append(last)
+        x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
+        if train and layer < layers - 1:
+            x = torch.dropout(x, dropout, train)
+    x = x.transpose(0, 1) if batch_first else x
+    return [x, *(torch.stack(parts) for parts in zip(*lasts, strict=True))]
+
+
+def autocast_dtype() -> torch.dtype | None:
+    """The dtype that autocast computes in on the processor, if it is on."""
+    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+
+
+def dtype_of_products(dtypes: set[torch.dtype], autocast: torch.dtype | None) -> torch.dtype | None:
+    """The dtype in which recurrent layers with operands of these multiply, under autocast to one;
+    None where they are left to eager: under autocast to float16, and where dtypes differ."""
+    if autocast is not None:
+        is_taken = autocast == torch.bfloat16 and dtypes <= {torch.float32, torch.bfloat16}
+        return autocast if is_taken else None
+    (dtype, *others) = dtypes
+    return dtype if dtype in DTYPES and not others else None
+
+
+def is_taken(tensors: list[Tensor]) -> bool:
+    """Whether recurrent layers with these operands are computed here, but for their dtypes."""
+    is_plain = not any(is_wrapper(x) or x.numel() == 0 for x in tensors)
+    is_transformed = innermost_transform() is not None
+    return is_plain and not is_transformed and all(x.device.type == "cpu" for x in tensors)
+
+
+def first_states(operator, states, dtype: torch.dtype) -> list[Tensor]:
+    """First states in the dtypes that eager's outputs and last states have. Those of an LSTM that
+    oneDNN computes are as narrow as its products, those of a GRU and the cells of another LSTM as
+    they were given."""
+    if operator is torch.ops.aten.gru.input:
+        return list(states)
+    if operator is not torch.ops.aten.lstm.input:
+        return [states[0].to(dtype)]
+    h, c = states
+    is_projected = h.shape[-1] != c.shape[-1]
+    if not is_projected and uses_mkldnn():
+        return [h.to(dtype), c.to(dtype)]
+    return [h.to(dtype if is_projected else c.dtype), c]
+
+
+KERNELS = {
+    torch.ops.aten.lstm.input: lstm_direction,
+    torch.ops.aten.gru.input: gru_direction,
+    torch.ops.aten.rnn_tanh.input: rnn_direction(relu=False),
+    torch.ops.aten.rnn_relu.input: rnn_direction(relu=True),
+}
+PACKED = [  # of PackedSequence, which eager computes
+    torch.ops.aten.lstm.data,
+    torch.ops.aten.gru.data,
+    torch.ops.aten.rnn_tanh.data,
+    torch.ops.aten.rnn_relu.data,
+]
+
+
+def in_place_of(operator) -> Callable:
+    """What computes an operator of recurrent layers while a graph is made for us.
+
+    It raises: UnsupportedOperator where it is left to eager, which breaks the graph there
+    """
+    direction = KERNELS.get(operator)
+
+    def compute(x, states, params, *options):
+        states = states if isinstance(states, (tuple, list)) else (states,)
+        operands = [x, *states, *params]
+        dtype = dtype_of_products({o.dtype for o in operands}, autocast_dtype())
+        if direction is None or dtype is None or not is_taken(operands):
+            raise UnsupportedOperator(operator)
+        states = first_states(operator, states, dtype)
+        matrices = [p.to(dtype) if p.ndim == 2 else p for p in params]
+        return tuple(run_layers(direction, x, states, matrices, *options))
+
+    return compute
+
+
+@contextlib.contextmanager
+def recurrent_layers_captured() -> Iterator[None]:
+    """Inside, TorchDynamo captures recurrent layers, whose operators are those of this file."""
+    # The user has loops taken apart, or this is inside already.
+    if are_found(RECURRENT) and RECURRENT.value:
+        yield
+        return
+    before = {op: dict(op.py_kernels) for op in (*KERNELS, *PACKED)}
+    try:
+        for operator in before:
+            for key in KEYS:
+                operator.py_kernels[key] = in_place_of(operator)
+            dispatch_cache(operator).clear()
+        with compiling_recurrent():
+            yield
+    finally:
+        for operator, kernels in before.items():
+            operator.py_kernels.clear()
+            operator.py_kernels.update(kernels)
+            dispatch_cache(operator).clear()

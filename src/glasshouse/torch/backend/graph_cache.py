@@ -1,0 +1,220 @@
+"""Graphs that AOTAutograd made, kept on disk: a later process need not trace them again.
+
+PyTorch has such a cache (`torch._functorch`'s, below `TORCHINDUCTOR_CACHE_DIR`): it knows which
+graphs can be kept and what a key has to hold, and goes without in doubt. Here is what it keeps of
+our graphs, and what their keys hold beside."""
+
+import contextlib
+import dataclasses
+import hashlib
+
+import torch
+from torch.compiler import config as compiler_config
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from glasshouse.compile.programs.store import sources_digest
+from glasshouse.torch.ahead.planned import current
+from glasshouse.torch.aten.table import TABLE
+from glasshouse.torch.backend.eager_errors import tell_written, writes_inputs
+from glasshouse.torch.backend.runtime import (
+    TorchGraphProgram,
+    keep_nothing_donated,
+    static_inputs,
+    visible_results,
+)
+from glasshouse.torch.lowering.graph_source import GraphSource
+from glasshouse.torch.lowering.kept_lowering import SOURCES
+from glasshouse.torch.lowering.options import TorchOptions
+from glasshouse.torch.patches.aot import take_list
+from glasshouse.torch.patches.fakes import FakeTensorMode
+from glasshouse.torch.patches.graph_cache import (
+    KEY_OF_PYTORCH,
+    REGISTER_BACKENDS,
+    GraphPickler,
+    OutputCode,
+    PicklerOptions,
+    SerializableCompiler,
+    Unkeepable,
+    keeping,
+    keeping_nothing,
+)
+from glasshouse.torch.patches.tensors import is_zero_tensor
+from glasshouse.torch.patches.trees import tree_map
+from glasshouse.torch.scopes.module_scope import PHASE, module_path, phase_of
+from glasshouse.torch.tensors.layout import Meaning, meaning_of
+from glasshouse.torch.tensors.sizes import meta_tensor
+from glasshouse.version import __version__
+
+KEPT_OF_NODES = {"kept_val", "module_path", "stack_trace", PHASE}
+
+
+@dataclasses.dataclass
+class KeptTensor:
+    """What a graph says of a tensor."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    meaning: Meaning
+
+    def tensor(self) -> torch.Tensor:
+        """A tensor without storage of this kind."""
+        return meta_tensor(self.sizes, self.strides, self.offset, self.meaning)
+
+
+def kept(value):
+    """A value of a graph as it is kept.
+
+    Raises: Unkeepable for one with sizes that vary, or that does not lie by strides
+    """
+    if isinstance(value, torch.Tensor):
+        if value.layout == torch.strided and not is_zero_tensor(value):
+            sizes, strides, offset = (
+                tuple(value.shape),
+                tuple(value.stride()),
+                value.storage_offset(),
+            )
+            if all(type(n) is int for n in (*sizes, *strides, offset)):
+                return KeptTensor(sizes, strides, offset, meaning_of(value))
+    elif value is None or isinstance(value, (bool, int, float, complex)):
+        return value
+    raise Unkeepable(f"a graph with a {type(value).__name__} like {value}")
+
+
+def restored(value):
+    """The value of a graph that was kept."""
+    return value.tensor() if isinstance(value, KeptTensor) else value
+
+
+def packed(graph: torch.fx.GraphModule) -> bytes:
+    """A graph as bytes.
+
+    Raises: Unkeepable for one that cannot be kept
+    """
+    for node in graph.graph.nodes:
+        if node.target is torch.ops.higher_order.with_effects:  # its wrapper is not kept
+            raise Unkeepable("a graph with operators that have effects")
+        held = getattr(graph, node.target, None) if node.op == "get_attr" else None
+        if isinstance(held, torch.fx.GraphModule):  # what its nodes promise is not kept
+            raise Unkeepable("a graph with operators on functions")
+        node.meta["module_path"], node.meta[PHASE] = module_path(node), phase_of(node)
+        if "val" in node.meta:
+            node.meta["kept_val"] = tree_map(kept, node.meta["val"])
+    try:
+        return GraphPickler.dumps(graph, PicklerOptions(None, KEPT_OF_NODES.__contains__))
+    except Exception as error:
+        raise Unkeepable(str(error)) from error
+
+
+def unpacked(graph: bytes) -> torch.fx.GraphModule:
+    """The graph of these bytes."""
+    module = GraphPickler.loads(graph, FakeTensorMode(shape_env=ShapeEnv()))
+    module.recompile()
+    for node in module.graph.nodes:
+        if "kept_val" in node.meta:
+            node.meta["val"] = tree_map(restored, node.meta.pop("kept_val"))
+    return module
+
+
+class CachedGraph(OutputCode):
+    """The graph of a pass as AOTAutograd calls it, and as its cache keeps it."""
+
+    def __init__(self, graph: torch.fx.GraphModule, phase: str, options: TorchOptions, keeps: bool):
+        super().__init__()
+        self.phase, self.options = phase, options
+        self.visible = visible_results(phase)
+        self.stable = static_inputs() if keeps else ()
+        self.writes = phase == "forward" and writes_inputs()
+        self.program: TorchGraphProgram | None = self.program_of(GraphSource(graph))
+        self.bytes, self.digest = b"", ""
+        take_list(self)
+
+    def program_of(self, source: GraphSource) -> TorchGraphProgram:
+        """What runs a graph."""
+        return TorchGraphProgram(source, self.phase, self.options, self.visible, self.stable)
+
+    def __call__(self, inputs):
+        return self.program(inputs)
+
+    def prepare_for_serialization(self) -> None:
+        """Hold the graph as bytes; PyTorch calls it on a copy of this object.
+
+        Raises: Unkeepable for a graph that cannot be kept
+        """
+        source = self.program.source
+        source.keep(packed(source.module), unpacked)
+        self.bytes, self.digest, self.program = source.data, source.digest, None
+
+    def post_compile(self, example_inputs, constants, graph_kwargs) -> None:
+        """Make what runs, for a graph from the disk.
+
+        Raises: Unkeepable for one that was damaged there
+        """
+        if self.program is None:
+            source = GraphSource()
+            source.keep(self.bytes, unpacked)
+            if source.digest != self.digest:
+                raise Unkeepable("a graph that was damaged on disk")
+            self.program = self.program_of(source)
+        if self.writes:
+            tell_written()
+
+    def set_triton_bundle(self, triton_bundle) -> None:
+        """Nothing: it is for compilers that use Triton."""
+
+
+def cached_compiler(phase: str, options: TorchOptions, keeps: bool = False):
+    """What AOTAutograd calls with the graph of a pass."""
+
+    def compile_graph(graph, _inputs):
+        if phase == "backward":
+            keep_nothing_donated()
+        return CachedGraph(graph, phase, options, keeps)
+
+    return SerializableCompiler(CachedGraph, compile_graph)
+
+
+def key_of(module: torch.fx.GraphModule, options: TorchOptions) -> str:
+    """What the key of a graph holds beside PyTorch's own: this package's sources, what else of ours
+    decides how it is made, and the lines and modules that it names."""
+    parts = [__version__, sources_digest(SOURCES), repr(options), *sorted(TABLE)]
+    parts.append(module.meta.get("captured", ""))  # of a graph that gh.optimize captured
+    for node in module.graph.nodes:
+        parts += [node.meta.get("stack_trace") or "", module_path(node), phase_of(node)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def do_nothing() -> None:
+    """What stands for the import of inductor's code generators, which takes most of a second: a key
+    of PyTorch's cache names what users added to them."""
+
+
+def release_key() -> bytes:
+    """What stands in keys for the source of a released PyTorch: its version, and the commit that it
+    was built from. PyTorch reads and hashes all of its own files instead."""
+    return f"{torch.__version__} {torch.version.git_version}".encode()
+
+
+def key_of_pytorch():
+    """The function that makes PyTorch's part of a key: its own where the source may be edited."""
+    is_release = "git" not in torch.__version__ and torch.version.git_version
+    return release_key if is_release else KEY_OF_PYTORCH.original
+
+
+@contextlib.contextmanager
+def graphs_cached(module: torch.fx.GraphModule, options: TorchOptions):
+    """Inside, AOTAutograd looks a graph up in its cache, and keeps it there; none that is cut for
+    a memory budget, which is to be told where it does not hold, and none that is only planned,
+    whose constants have no contents."""
+    if options.memory_budget is not None or current.simulation is not None:
+        with keeping_nothing():
+            yield
+        return
+    tag = f"{compiler_config.cache_key_tag} glasshouse {key_of(module, options)}"
+    with (
+        REGISTER_BACKENDS.holding(do_nothing),
+        KEY_OF_PYTORCH.holding(key_of_pytorch()),
+        keeping(),
+        compiler_config.patch(cache_key_tag=tag),
+    ):
+        yield

@@ -1,0 +1,323 @@
+"""Which values the forward graph keeps for the backward graph, where memory is to be saved.
+
+PyTorch cuts the joint graph of both passes in two. Its own partitioner plans what is computed again
+for a budget that is a number from 0 (all) to 1 (nothing that costs time); here the number is looked
+for that keeps within a budget in bytes."""
+
+import copy
+import functools
+
+import torch
+from torch.utils.checkpoint import CheckpointPolicy
+
+from glasshouse.base.errors import OptionError
+from glasshouse.base.units import MemoryBudget
+from glasshouse.torch.aten.checkpoint_draws import DRAWS_AGAIN, keep_keys
+from glasshouse.torch.aten.table import CHECKS, name_of
+from glasshouse.torch.backend.remade_norms import remake_norms
+from glasshouse.torch.lowering.eager_variant import POOLING
+from glasshouse.torch.patches.aot import cut_within_budget, cut_without_budget, within_budget
+from glasshouse.torch.patches.guards import metadata_now
+from glasshouse.torch.patches.operators import BATCH_NORM, BATCH_NORM_ALONE
+from glasshouse.torch.patches.tensors import storage_address
+from glasshouse.torch.scopes.module_scope import PHASE
+
+TRIALS = 5  # of halving the interval of budgets
+LEAST = 1e-6  # a budget of 0 would not look at what has to be kept
+
+
+def kept_bytes(forward: torch.fx.GraphModule, num_fwd_outputs: int) -> int:
+    """Bytes that a forward graph keeps for the backward graph, beside its inputs and results."""
+    (output,) = (node for node in forward.graph.nodes if node.op == "output")
+    given = [node for node in forward.graph.nodes if node.op == "placeholder"]
+    free = {storage_of(node) for node in (*given, *output.args[0][:num_fwd_outputs])}
+    kept = {storage_of(node): node for node in output.args[0][num_fwd_outputs:]}
+    return sum(
+        node.meta["val"].untyped_storage().nbytes()
+        for storage, node in kept.items()
+        if storage not in free
+    )
+
+
+def storage_of(node) -> int | None:
+    """What stands for a node's memory; None for what is no tensor."""
+    value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+    return storage_address(value.untyped_storage()) if isinstance(value, torch.Tensor) else None
+
+
+def dropout(x: torch.Tensor, p: float, train: bool | None):
+    """`native_dropout` of operators with one result each: the partitioner draws again what is one
+    of several."""
+    if train is False or p == 0:
+        return x.clone(), torch.ones_like(x, dtype=torch.bool)
+    kept = torch.rand_like(x, dtype=torch.float32) < 1 - p
+    return x * kept * (0.0 if p == 1 else 1 / (1 - p)), kept
+
+
+def moments(x: torch.Tensor, axes):
+    """Mean, x - mean and variance over axes, which are kept with size 1."""
+    mean = x.mean(axes, keepdim=True)
+    centred = x - mean
+    return mean, centred, (centred * centred).mean(axes, keepdim=True)
+
+
+def normalized(x: torch.Tensor, axes, epsilon: float):
+    """(x - mean) / deviation, mean and 1 / deviation over axes, which are kept with size 1; as the
+    entries of norms compute it (`aten/norm.py`)."""
+    mean, centred, variance = moments(x, axes)
+    inverse = (variance + epsilon).rsqrt()
+    return centred * inverse, mean, inverse
+
+
+def wide(x: torch.Tensor) -> torch.Tensor:
+    """Narrow floats as float32."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+def affine(y, weight, bias):
+    """y times weight, plus bias, as far as these are there."""
+    if weight is not None:
+        y = y * weight
+    return y if bias is None else y + bias
+
+
+def by_channel(x, vector):
+    """One value a channel, over (N, C, ...)."""
+    return None if vector is None else wide(vector).reshape(-1, *(1,) * (x.ndim - 2))
+
+
+def over_batch(x, weight, bias, epsilon: float):
+    """(y, mean, 1 / deviation, variance) by the statistics of this batch."""
+    axes, wide_x = (0, *range(2, x.ndim)), wide(x)
+    mean, centred, variance = moments(wide_x, axes)
+    inverse = (variance.double() + epsilon).rsqrt()
+    factor = inverse if weight is None else inverse * by_channel(x, weight).double()
+    y = affine(centred * factor.to(wide_x.dtype), None, by_channel(x, bias))
+    statistics = mean, inverse.to(wide_x.dtype), variance
+    return y.to(x.dtype), *(each.reshape(-1) for each in statistics)
+
+
+def batch_norm(x, weight, bias, running_mean, running_var, training, momentum, epsilon):
+    """`_native_batch_norm_legit_functional` whose result in training does not read the running
+    statistics: computed again in the backward pass, it would read what the step has written."""
+    if not training or running_mean is None or running_var is None:
+        return NotImplemented
+    y, mean, inverse, variance = over_batch(x, weight, bias, epsilon)
+    count = x.numel() // x.shape[1]
+    unbiased = variance * (count / max(1, count - 1))
+    means = mean * momentum + wide(running_mean) * (1 - momentum)
+    variances = unbiased * momentum + wide(running_var) * (1 - momentum)
+    return y, mean, inverse, means.to(running_mean.dtype), variances.to(running_var.dtype)
+
+
+def batch_norm_without_statistics(x, weight, bias, training, momentum, epsilon):
+    """`_native_batch_norm_legit.no_stats` of operators with one result each."""
+    return over_batch(x, weight, bias, epsilon)[:3]
+
+
+def layer_norm(x, shape, weight, bias, epsilon):
+    """`native_layer_norm` of operators with one result each."""
+    axes = tuple(range(-len(shape), 0))
+    y, mean, inverse = normalized(wide(x), axes, epsilon)
+    return affine(y, weight, bias).to(x.dtype), mean.to(x.dtype), inverse.to(x.dtype)
+
+
+def group_norm(x, weight, bias, *sizes):
+    """`native_group_norm` of operators with one result each."""
+    images, channels, size, groups, epsilon = sizes
+    parts = wide(x).reshape(images, groups, channels // groups * size)
+    y, mean, inverse = normalized(parts, 2, epsilon)
+    y = affine(y.reshape(x.shape), by_channel(x, weight), by_channel(x, bias))
+    statistics = (each.reshape(images, groups).to(x.dtype) for each in (mean, inverse))
+    return y.to(x.dtype), *statistics
+
+
+DECOMPOSITIONS = {
+    torch.ops.aten.native_dropout.default: dropout,
+    BATCH_NORM: batch_norm,
+    BATCH_NORM_ALONE: batch_norm_without_statistics,
+    torch.ops.aten.native_layer_norm.default: layer_norm,
+    torch.ops.aten.native_group_norm.default: group_norm,
+}
+PRODUCTS_WITH_BIAS = {  # and where among their arguments it is
+    torch.ops.aten.convolution.default: 2,
+    torch.ops.aten.addmm.default: 0,
+}
+REDUCTION = getattr(torch.Tag, "reduction", None)  # newer versions of PyTorch have it
+SMALL = 4  # times smaller than what it is made of: a sum that is kept
+
+
+def keep_draws(joint: torch.fx.GraphModule) -> None:
+    """Have what draws random numbers kept, or what they are compared with: computed again, they
+    would be others."""
+    for node in joint.graph.nodes:
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            compared = all(user.target is torch.ops.aten.lt.Scalar for user in node.users)
+            for kept in node.users if compared else (node,):
+                kept.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+
+
+def keep_sums(joint: torch.fx.GraphModule) -> None:
+    """Have sums of the forward pass kept, which are small: added up again, of values that are kept
+    themselves or made again, they may differ in last bits."""
+    backward: set[torch.fx.Node] = set()
+    for node in joint.graph.nodes:
+        is_tangent = node.op == "placeholder" and "tangents" in node.target
+        if is_tangent or not backward.isdisjoint(node.all_input_nodes):
+            backward.add(node)
+        elif REDUCTION in getattr(node.target, "tags", ()):
+            operands = sum(nbytes_of(x) for x in node.all_input_nodes)
+            if SMALL * nbytes_of(node) <= operands:
+                node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+
+
+def nbytes_of(node: torch.fx.Node) -> int:
+    """The bytes of a node's value; 0 for what is no tensor."""
+    value = node.meta.get("val")
+    return value.nbytes if isinstance(value, torch.Tensor) else 0
+
+
+def forget_statistics(joint: torch.fx.GraphModule) -> None:
+    """Have the gradients of batch norms in training take no running statistics: they read none."""
+    for node in joint.graph.find_nodes(
+        op="call_function", target=torch.ops.aten.native_batch_norm_backward.default
+    ):
+        if node.args[7]:
+            node.args = (*node.args[:3], None, None, *node.args[5:])
+
+
+def forget_places(joint: torch.fx.GraphModule) -> None:
+    """Have the gradients of max pooling take no places, which they find again in what was pooled:
+    so the forward pass need not make them, nor keep them."""
+    for operator in POOLING:  # (g, pooled, *options, places)
+        for node in joint.graph.find_nodes(op="call_function", target=operator):
+            pooled = node.args[1]
+            node.args = (*node.args[:-1], pooled)
+
+
+def written_inputs() -> set[str]:
+    """The names of the inputs that the graph that is being compiled writes to."""
+    metadata = metadata_now()
+    if metadata is None:
+        return set()
+    return {f"primals_{i + 1}" for i in metadata.mutated_inp_runtime_indices}
+
+
+def reads_written(backward: torch.fx.GraphModule, written: set[str]) -> bool:
+    """Whether a backward graph reads an input that the step has written to by then."""
+    return any(node.target in written for node in backward.graph.find_nodes(op="placeholder"))
+
+
+def hide_biases(backward: torch.fx.GraphModule) -> None:
+    """Have a backward graph read products with a bias, which it makes again, as if they were given,
+    as without a budget: a sum is taken apart where it sees that the bias is the same for all terms,
+    which moves last bits. The larger of a value and itself is that value, and hides what it is."""
+    graph = backward.graph
+    for target, place in PRODUCTS_WITH_BIAS.items():
+        for node in graph.find_nodes(op="call_function", target=target):
+            if node.args[place] is None:
+                continue
+            with graph.inserting_after(node):
+                same = graph.call_function(torch.ops.aten.maximum.default, (node, node))
+            same.meta = dict(node.meta)
+            node.replace_all_uses_with(
+                same, delete_user_cb=lambda user, same=same: user is not same
+            )
+    backward.recompile()
+
+
+def place_recomputed(forward: torch.fx.GraphModule, backward: torch.fx.GraphModule) -> None:
+    """Note which operators of a backward graph compute again what the forward graph computes."""
+    computed = {node.name for node in forward.graph.nodes if node.op == "call_function"}
+    for node in backward.graph.nodes:
+        is_repeated = node.op == "call_function" and node.name in computed
+        if is_repeated or node.target is DRAWS_AGAIN:
+            node.meta[PHASE] = "recompute"
+
+
+def checked_once(cut):
+    """A function that cuts a joint graph, whose backward graph makes no check of the forward pass
+    again: PyTorch puts those into both graphs whose operands the backward graph has. What it draws
+    again, it draws of keys."""
+
+    @functools.wraps(cut)
+    def cut_so(joint, inputs, **named):
+        forward, backward = cut(joint, inputs, **named)
+        keep_keys(forward, backward)
+        place_recomputed(forward, backward)
+        checks = [
+            node
+            for node in backward.graph.nodes
+            if name_of(node.target) in CHECKS and node.meta.get("partitioner_tag") == "is_forward"
+        ]
+        for node in checks:
+            backward.graph.erase_node(node)
+        if checks:
+            backward.graph.eliminate_dead_code()
+            backward.recompile()
+        return forward, backward
+
+    return cut_so
+
+
+@checked_once
+def partition(joint, inputs, **named):
+    """PyTorch's cut, of what the entries of the table need: nothing is computed again but what
+    costs less than to keep it."""
+    forget_places(joint)
+    remake_norms(joint)
+    return cut_without_budget(joint, inputs, **named)
+
+
+def partition_within(budget: MemoryBudget):
+    """A function that cuts a joint graph so that the forward graph keeps no more than a budget; of
+    what the cut without recomputation keeps, where it is a part.
+
+    It raises: OptionError, with the least that has to be kept, where that is more
+    """
+
+    @checked_once
+    def cut(joint, inputs, *, num_fwd_outputs, **named):
+        def trial(part: float):
+            graph = copy.deepcopy(joint)
+            keep_draws(graph)
+            keep_sums(graph)
+            with within_budget(activation_memory_budget=part):
+                graphs = cut_within_budget(graph, inputs, num_fwd_outputs=num_fwd_outputs, **named)
+            if reads_written(graphs[1], written):
+                return whole, whole_bytes
+            hide_biases(graphs[1])
+            return graphs, kept_bytes(graphs[0], num_fwd_outputs)
+
+        forget_statistics(joint)
+        forget_places(joint)
+        written = written_inputs()
+        whole = cut_without_budget(
+            copy.deepcopy(joint), inputs, num_fwd_outputs=num_fwd_outputs, **named
+        )
+        whole_bytes = kept_bytes(whole[0], num_fwd_outputs)
+        allowed = budget.bytes_of(whole_bytes)
+        if whole_bytes <= allowed:
+            return whole
+        best, nbytes = trial(1.0)
+        if nbytes <= allowed:
+            return best
+        best, least = trial(LEAST)
+        if least > allowed:
+            raise OptionError(
+                "memory_budget",
+                f"at least {least:,} bytes, which the forward pass has to keep of {whole_bytes:,}",
+                str(budget),
+                "Raise it to that, or use smaller batches.",
+            )
+        low, high = LEAST, 1.0
+        for _ in range(TRIALS):
+            middle = (low + high) / 2
+            graphs, nbytes = trial(middle)
+            if nbytes <= allowed:
+                best, low = graphs, middle
+            else:
+                high = middle
+        return best
+
+    return cut

@@ -1,0 +1,109 @@
+"""Messages of loggers wait until the graph in which they stand was computed.
+
+TorchDynamo breaks the graph at a call such as `logger.warning("…")`, and traces each frame around
+it once more. Traced for us, a message whose text is known to the trace is told behind the graph, in
+each call, by the logger that is then there, as PyTorch does it for functions that stand in
+`torch._dynamo.config.reorderable_logging_functions`, which takes no methods. Messages keep their
+order; their file, line and function are those of the call in the program."""
+
+import dis
+import functools
+import inspect
+import logging
+
+import torch
+
+from glasshouse.torch.backend.while_traced import is_traced_for_us
+from glasshouse.torch.patches.names import are_found
+from glasshouse.torch.patches.traces import (
+    CALL_METHOD,
+    NESTED_BREAKS,
+    REORDERABLE,
+    Codegen,
+    ConstantVariable,
+    LoggerVariable,
+    VariableTracker,
+)
+
+STANDARD = ("debug", "info", "warning", "error", "critical", "log")
+# Whether this PyTorch tells anything after a graph, as it does for those functions.
+CAN_WAIT = are_found(
+    CALL_METHOD, REORDERABLE, Codegen, ConstantVariable, LoggerVariable, VariableTracker
+)
+
+
+@functools.cache
+def returns_nothing(function) -> bool:
+    """Whether all returns of a function of Python's are of None, as its code says."""
+    if not inspect.isfunction(function) or function.__code__.co_flags & inspect.CO_GENERATOR:
+        return False
+    instructions = list(dis.get_instructions(function))
+    for before, instruction in zip([None, *instructions], instructions, strict=False):
+        if instruction.opname == "RETURN_VALUE":
+            loads = before is not None and before.opname == "LOAD_CONST"
+            if not loads or before.argval is not None:
+                return False
+        if instruction.opname == "RETURN_CONST" and instruction.argval is not None:
+            return False
+    return True
+
+
+def is_message(logger: logging.Logger, name: str) -> bool:
+    """Whether the method of this name tells a message and does no more: one of the standard ones,
+    or one that a library added and that returns nothing."""
+    method = getattr(logger, name, None)
+    function = inspect.unwrap(getattr(method, "__func__", method))
+    if getattr(function, "__module__", None) == logging.__name__ and name not in STANDARD:
+        return False
+    return returns_nothing(function)
+
+
+def told_at(code, line: int, name: str, values: list):
+    """A function that has a logger tell a message, as if it was called at this line of a code."""
+
+    def tell(logger):
+        getattr(logger, name)(*values)
+
+    names = {"co_name": code.co_name, "co_qualname": code.co_qualname}
+    place = {"co_filename": code.co_filename, "co_firstlineno": line - 1}
+    there = tell.__code__.replace(**names, **place)
+    function = type(tell)(there, {"getattr": getattr}, code.co_name, None, tell.__closure__)
+    return torch.compiler.disable(function, reason="a message behind a graph")
+
+
+class WaitingMessage(VariableTracker):
+    """The function that tells a message, in the code that TorchDynamo writes."""
+
+    def __init__(self, tell, **named):
+        super().__init__(**named)
+        self.tell = tell
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        """Write code that has this function on the stack."""
+        name = codegen.tx.output.install_global("__message", self.tell)
+        codegen.append_output(codegen.create_load_global(name, add=True))
+
+
+def can_wait(logger: LoggerVariable, tx, name: str, args, kwargs) -> bool:
+    """Whether a call can be told behind the graph."""
+    is_plain = logger.source is not None and not kwargs and not tx.export
+    is_outermost = tx.output.current_tracer.parent is None and not (
+        are_found(NESTED_BREAKS) and NESTED_BREAKS.value
+    )
+    constant = all(x.is_python_constant() for x in args)
+    return is_plain and is_outermost and constant and is_message(logger.value, name)
+
+
+def call_method(self, tx, name: str, args, kwargs):
+    """What TorchDynamo does with the call of a logger's method."""
+    if not is_traced_for_us() or not can_wait(self, tx, name, args, kwargs):
+        return CALL_METHOD.original(self, tx, name, args, kwargs)
+    values = [x.as_python_constant() for x in args]
+    message = WaitingMessage(told_at(tx.f_code, tx.lineno, name, values))
+    tx.output.root_tx.debug_locals.append((message, [self]))
+    return ConstantVariable.create(None)
+
+
+def let_messages_wait() -> None:
+    """From now on messages are told behind the graph, where it is for a backend of ours."""
+    CALL_METHOD.put(call_method)

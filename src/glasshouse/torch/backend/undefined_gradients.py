@@ -1,0 +1,39 @@
+"""Gradients that autograd does not have: of results that the user's loss does not come from.
+
+Autograd makes zeros of them for the backward graph. A language model that returns its scores beside
+its loss has zeros as large as its scores for it; here the graph is lowered for their absence."""
+
+import torch
+
+from glasshouse.torch.patches.aot import is_compiled
+
+
+class WithoutZeros:
+    """A compiled graph, whose backward graph is given None for a gradient that autograd does not
+    have."""
+
+    def __init__(self, compiled):
+        self.compiled = compiled
+        self.made_by: type | None = None  # the class of the results' node of autograd
+
+    def __call__(self, *args):
+        results = self.compiled(*args)
+        for x in results:
+            node = x.grad_fn if isinstance(x, torch.Tensor) else None
+            if node is None:
+                continue
+            if self.made_by is None and is_compiled(node) and all(x is not arg for arg in args):
+                self.made_by = type(node)
+            if type(node) is self.made_by:
+                node.set_materialize_grads(False)
+                break
+        return results
+
+
+def sizes_vary(inputs) -> bool:
+    """Whether a graph is made for inputs whose sizes are symbols."""
+    return any(
+        not isinstance(n, int)
+        for x in inputs
+        for n in (x.shape if isinstance(x, torch.Tensor) else (x,))
+    )

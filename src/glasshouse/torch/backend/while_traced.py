@@ -1,0 +1,105 @@
+"""What is otherwise while TorchDynamo traces a program for a backend of ours: cyclic garbage waits,
+less is done in vain (`lean_trace.py`), and recurrent layers are captured (`recurrent.py`).
+
+TorchDynamo calls back when it starts and ends, but does not say for which backend: that stands in
+a variable of its own. Programs for other backends are traced as they would be without us."""
+
+import contextlib
+import gc
+import sys
+
+from glasshouse.compile.planning.plan import no_collection
+from glasshouse.torch.aten.recurrent_operators import recurrent_layers_captured
+from glasshouse.torch.backend.lean_trace import lean
+from glasshouse.torch.patches.dynamo import backend_within, callbacks
+from glasshouse.torch.patches.names import are_found
+
+
+@contextlib.contextmanager
+def garbage_waits():
+    """Inside, no garbage is collected. TorchDynamo collects that of the two younger generations
+    when it has ended, and Python does at its next allocation: what survives is looked at once."""
+    with no_collection():
+        yield
+        gc.collect(1)
+        heap.make_old()
+
+
+class Heap:
+    """The objects that the garbage collector looks through."""
+
+    def __init__(self):
+        self.has_frozen = False  # seen once: counting frozen objects goes through all of them
+
+    def make_old(self) -> None:
+        """Count all live objects as long-lived. So many new objects would have Python look through
+        all others at its next allocation, which finds next to nothing and takes 0.3 s."""
+        self.has_frozen = self.has_frozen or gc.get_freeze_count() > 0
+        if not self.has_frozen:  # objects that the user has frozen stay so
+            gc.freeze()
+            gc.unfreeze()
+
+
+heap = Heap()
+
+
+CONTEXTS = (garbage_waits, lean, recurrent_layers_captured)
+entered = contextlib.ExitStack()  # what ends with the trace
+
+
+def traced_for():
+    """The backend that the graph traced right now is for, found among the callers; else None."""
+    frame = sys._getframe()
+    while frame is not None and frame.f_code.co_name != "_compile":
+        frame = frame.f_back
+    compiler = frame and frame.f_locals.get("compiler_fn")
+    backend = callable(compiler) and backend_within(compiler)
+    return getattr(backend, "compiler_fn", backend) or None  # torch.compile holds it with options
+
+
+def is_traced_for_us() -> bool:
+    """Whether the graph traced right now is for a backend of ours."""
+    return getattr(traced_for(), "traced_otherwise", False)
+
+
+def trace_starts(*_told) -> None:
+    """Enter the contexts, if the trace that starts is for a backend of ours."""
+    if is_traced_for_us():
+        for context in CONTEXTS:
+            entered.enter_context(context())
+
+
+def trace_ends(*_told) -> None:
+    """All is as it was."""
+    entered.close()
+
+
+def register() -> None:
+    """Have TorchDynamo call back, once."""
+    if trace_starts not in callbacks.start_callbacks:
+        callbacks.register_start_callback(trace_starts)
+        callbacks.register_end_callback(trace_ends)
+
+
+def remain() -> None:
+    """Have `torch._dynamo.reset`, which clears all callbacks, leave ours."""
+    clear = callbacks.clear
+
+    def clear_others() -> None:
+        try:
+            clear()
+        finally:
+            register()
+
+    if "clear" not in vars(callbacks):
+        callbacks.clear = clear_others
+
+
+def traced_otherwise(backend):
+    """From now on all that is here holds while programs are traced for this backend, which is
+    returned."""
+    backend.traced_otherwise = True
+    if are_found(callbacks, backend_within):  # else it is traced for us as for others
+        register()
+        remain()
+    return backend

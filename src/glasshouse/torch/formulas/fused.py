@@ -1,0 +1,276 @@
+"""What operators cost that Programs never have: fused forms, and those of other devices.
+
+A formula takes what its operator takes, values without contents where that has tensors, and calls
+the cards whose cost it is. It may give a number instead: FLOPs that are no product's."""
+
+import math
+from collections.abc import Callable
+
+import glasshouse as gh
+from glasshouse.dispatch import Value, full, primitives
+from glasshouse.nn.functional.recurrent import lstm_cell
+from glasshouse.ops.contract import conv, matmul
+from glasshouse.torch.aten.convolution import convolution_backward, options_of
+from glasshouse.torch.aten.matrix import flash_attention, flash_attention_backward, transposed
+from glasshouse.torch.aten.norm import batch_norm_functional, batch_statistics
+from glasshouse.torch.aten.shape import reshape
+
+FORMULAS: dict[str, Callable] = {}
+
+
+def cost_of(*names: str) -> Callable:
+    """A decorator that enters a formula for these operators ("mm"; a dot leads to an overload)."""
+
+    def enter(compute: Callable) -> Callable:
+        for name in names:
+            whole = name if "." in name or "::" in name else f"{name}.default"
+            FORMULAS[whole] = compute
+        return compute
+
+    return enter
+
+
+def empty(x: Value, *shape: int) -> Value:
+    """A value of this shape, of the dtype of x."""
+    return full(shape, 0, x.dtype)
+
+
+# -- products ---------------------------------------------------------------------------------
+
+
+@cost_of("linear", "mkldnn_linear", "mkldnn::_linear_pointwise")
+def linear(x, w, *_, **__):
+    """x w' of (…, K) and (N, K)."""
+    matmul(reshape(x, (-1, x.shape[-1])), transposed(w))
+
+
+@cost_of("_addmm_activation")
+def addmm_activation(x, a, b, **_):
+    matmul(a, b)
+
+
+@cost_of("_int_mm", "_scaled_mm", "_weight_int8pack_mm")
+def plain_product(a, b, *_, **__):
+    matmul(empty(a, *a.shape), empty(a, *b.shape))
+
+
+@cost_of("mkldnn::_convolution_pointwise")
+def convolution_pointwise(x, w, bias, padding, stride, dilation, groups, *_):
+    conv(x, w, **options_of(w, stride, padding, dilation, groups))
+
+
+@cost_of("cudnn_convolution", "miopen_convolution", "mkldnn_convolution")
+def convolution_without_bias(x, w, *rest, **_):
+    padding, stride, dilation, groups = rest[-4:] if len(rest) == 4 else rest[:4]
+    conv(x, w, **options_of(w, stride, padding, dilation, groups))
+
+
+@cost_of("convolution_backward_overrideable")
+def convolution_backward_by_mask(g, x, w, *options):
+    convolution_backward(g, x, w, None, *options)
+
+
+# -- attention --------------------------------------------------------------------------------
+
+
+@cost_of(
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_fused_attention_overrideable",
+    "higher_order::flex_attention",
+)
+def attention(q, k, v, *_, **__):
+    """Scores and their product with the values; what a mask hides is counted."""
+    flash_attention(q, k, v)
+
+
+@cost_of(
+    "_scaled_dot_product_flash_attention_backward",
+    "_scaled_dot_product_efficient_attention_backward",
+    "_scaled_dot_product_cudnn_attention_backward",
+    "_scaled_dot_product_fused_attention_overrideable_backward",
+)
+def attention_backward(g, q, k, v, *_, **__):
+    heads, queries = q.shape[-3], q.shape[-2]
+    sums = empty(q, *q.shape[:-3], heads, queries)
+    out = empty(q, *q.shape[:-1], v.shape[-1])
+    flash_attention_backward(g, q, k, v, out, sums, 0.0, False)
+
+
+def multi_head_attention(x, keys, values, heads: int, w, out_w):
+    """Projections, attention with all its heads, and the projection of its result."""
+    batch, length, width = x.shape
+    for part in (x, keys, values):
+        linear(part, empty(w, width, width))
+    shapes = [(batch, heads, part.shape[1], width // heads) for part in (x, keys, values)]
+    flash_attention(*(empty(x, *shape) for shape in shapes))
+    linear(x, out_w)
+    return empty(x, batch, length, width)
+
+
+@cost_of("_native_multi_head_attention")
+def native_multi_head_attention(q, k, v, width, heads, w, bias, out_w, *_, **__):
+    multi_head_attention(q, k, v, heads, w, out_w)
+
+
+@cost_of("_transformer_encoder_layer_fwd")
+def transformer_encoder_layer(x, width, heads, w, bias, out_w, *rest, **_):
+    """An encoder layer in one operator, as PyTorch has it for inference."""
+    widen, narrow = rest[8], rest[10]
+    multi_head_attention(x, x, x, heads, w, out_w)
+    linear(x, widen)
+    linear(empty(x, *x.shape[:-1], widen.shape[0]), narrow)
+
+
+# -- recurrent layers -------------------------------------------------------------------------
+
+
+@cost_of("mkldnn_rnn_layer")
+def lstm_layer(x, w, recurrent, bias, recurrent_bias, hidden, *_, **__):
+    """One direction of a layer of an LSTM, x (T, N, I): gates = x w' + h r' + b, all steps."""
+    steps, batch, width = x.shape
+    rows = steps * batch
+    gates = matmul(reshape(x, (rows, width)), transposed(w))
+    gates = gates + matmul(empty(x, rows, recurrent.shape[1]), transposed(recurrent))
+    cells = empty(gates, rows, gates.shape[-1] // 4)
+    lstm_cell(gates + bias if bias is not None else gates, cells)
+
+
+@cost_of("mkldnn_rnn_layer_backward")
+def lstm_layer_backward(x, w, recurrent, *_, **__):
+    """Gradients of input, hidden states and both weights; oneDNN computes them all."""
+    steps, batch, width = x.shape
+    rows = steps * batch
+    gates, hidden = empty(x, rows, w.shape[0]), empty(x, rows, recurrent.shape[1])
+    matmul(gates, w)
+    matmul(gates, recurrent)
+    matmul(transposed(gates), reshape(x, (rows, width)))
+    matmul(transposed(gates), hidden)
+
+
+def rows_of(x, batch_sizes) -> int:
+    """Steps times sequences, of a padded or packed batch."""
+    return x.shape[0] if batch_sizes else x.shape[0] * x.shape[1]
+
+
+@cost_of("_cudnn_rnn")
+def recurrent_layers(x, weights, *rest, **_):
+    """All layers: each row of each step meets each matrix once."""
+    rows = rows_of(x, rest[-2])
+    for w in (w for w in weights if w.ndim == 2):
+        matmul(empty(x, rows, w.shape[1]), transposed(w))
+
+
+@cost_of("_cudnn_rnn_backward")
+def recurrent_layers_backward(x, weights, *rest, **_):
+    rows = rows_of(x, rest[-4])
+    for w in (w for w in weights if w.ndim == 2):
+        matmul(empty(x, rows, w.shape[0]), w)
+        matmul(empty(x, w.shape[0], rows), empty(x, rows, w.shape[1]))
+
+
+# -- normalisation ----------------------------------------------------------------------------
+
+
+@cost_of("native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm")
+def batch_norm(x, weight, bias, mean, var, training, momentum, eps):
+    if mean is None:
+        batch_statistics(x, weight, bias, eps)
+    else:
+        batch_norm_functional(x, weight, bias, mean, var, training, momentum, eps)
+
+
+# -- linear algebra, transforms ---------------------------------------------------------------
+
+
+@cost_of("linalg_cholesky_ex", "cholesky")
+def cholesky(a, *_, **__):
+    primitives["cholesky"](a)
+
+
+@cost_of("linalg_qr")
+def qr(a, mode="reduced"):
+    primitives["qr"](a, mode="reduced" if mode == "r" else mode)
+
+
+@cost_of("linalg_lu_factor_ex", "linalg_lu", "_linalg_det", "_linalg_slogdet")
+def lu(a, *_, **__):
+    primitives["lu"](a)
+
+
+@cost_of("_linalg_solve_ex")
+def solve(a, b, *_, **__):
+    """A factorization and two triangular systems."""
+    columns = b if b.ndim == a.ndim else reshape(b, (*b.shape, 1))
+    primitives["lu"](a)
+    for lower in (True, False):
+        options = {"lower": lower, "transpose": False, "unit_diagonal": lower}
+        primitives["triangular_solve"](a, columns, **options)
+
+
+@cost_of("linalg_inv_ex")
+def inverse(a, **_):
+    solve(a, a)
+
+
+@cost_of("linalg_solve_triangular")
+def solve_triangular(a, b, **_):
+    options = {"lower": True, "transpose": False, "unit_diagonal": False}
+    primitives["triangular_solve"](a, b, **options)
+
+
+@cost_of("triangular_solve")
+def triangular_solve(b, a, *_, **__):
+    solve_triangular(a, b)
+
+
+@cost_of("linalg_lu_solve")
+def solve_by_factors(factors, pivots, b, **_):
+    """Two triangular systems."""
+    for _part in range(2):
+        solve_triangular(factors, b)
+
+
+@cost_of("cholesky_solve")
+def solve_by_root(b, root, *_, **__):
+    solve_by_factors(root, None, b)
+
+
+@cost_of("_linalg_eigh")
+def eigh(a, *_, **__):
+    primitives["eigh"](a)
+
+
+@cost_of("_linalg_svd")
+def svd(a, full_matrices=False, *_, **__):
+    primitives["svd"](a, full_matrices=full_matrices)
+
+
+@cost_of("_fft_c2c", "_fft_r2c", "_fft_c2r")
+def fourier(x, axes, *_):
+    """5 n log2(n) of each transform of n numbers, half of it where they are real.
+
+    Source: Frigo & Johnson 2005, The design and implementation of FFTW3, sec. 2
+    """
+    points = math.prod(x.shape[axis] for axis in axes)
+    return int((5 if x.dtype.is_complex else 2.5) * x.size * math.log2(max(2, points)))
+
+
+# -- updates of parameters --------------------------------------------------------------------
+
+
+@cost_of("_fused_adam", "_fused_adamw", "_fused_adam_", "_fused_adamw_")
+def adam(parameters, *_, **__):
+    """Both means, the corrected quotient and the step, of each element."""
+    for p in parameters:
+        mean = p * 0.9 + p * 0.1
+        square = p * 0.9 + p * p * 0.1
+        p - mean / (gh.sqrt(square) / 0.9 + 1e-8) * 0.1
+
+
+@cost_of("_fused_sgd", "_fused_sgd_")
+def sgd(parameters, gradients, momenta, *_, **__):
+    for p in parameters:
+        moved = p * 0.9 + p if momenta else p
+        p - moved * 0.1

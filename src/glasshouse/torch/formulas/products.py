@@ -1,0 +1,250 @@
+"""What products cost that Programs never have: of sparse, packed and quantised matrices, of groups,
+and forms of convolutions for other devices.
+
+Entries as in `fused.py`. A sparse matrix is a `Stored`; its entry is under "sparse NAME"."""
+
+from math import prod
+from typing import NamedTuple
+
+import torch
+
+from glasshouse.dispatch import Value
+from glasshouse.ops.contract import conv, matmul
+from glasshouse.torch.aten.convolution import convolution, options_of
+from glasshouse.torch.aten.matrix import transposed
+from glasshouse.torch.formulas.fused import cost_of, empty, linear, plain_product
+from glasshouse.torch.patches.tensors import stored_values
+
+# -- sparse -----------------------------------------------------------------------------------
+
+SPARSE = "sparse "  # in front of the names of operators that have a sparse operand
+COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+
+
+class Stored(NamedTuple):
+    """A sparse tensor: its shape, and how many elements it stores."""
+
+    shape: tuple[int, ...]
+    count: int
+
+
+def stored(x) -> Stored | None:
+    """A sparse tensor as formulas take it; None for a dense one."""
+    if x.layout is torch.sparse_coo:
+        return Stored(tuple(x.shape), stored_values(x).numel())
+    return Stored(tuple(x.shape), x.values().numel()) if x.layout in COMPRESSED else None
+
+
+@cost_of("sparse mm", "sparse mv", "sparse bmm", "sparse hspmm", "sparse _sparse_mm_reduce_impl")
+def sparse_product(a, b, *_, **__):
+    """Each stored element meets a row, or a column, of the dense operand.
+
+    Raises: LookupError for two sparse operands: it depends on where they store elements
+    """
+    if isinstance(a, Stored) and isinstance(b, Stored):
+        raise LookupError("a product of two sparse matrices")
+    if isinstance(a, Stored):
+        columns = b.shape[-1] if len(b.shape) == len(a.shape) else 1
+        matmul(empty(b, a.count, 1), empty(b, 1, columns))
+    else:
+        matmul(empty(a, b.count, 1), empty(a, 1, a.shape[-2]))
+
+
+@cost_of("sparse addmm", "sparse addmv", "sparse _sparse_addmm", "sparse sspaddmm")
+def sparse_sum_and_product(x, a, b, *_, **__):
+    sparse_product(a, b)
+
+
+@cost_of("sparse sparse_sampled_addmm")
+def sampled_product(x, a, b, *_, **__):
+    """The elements of a product that x stores."""
+    matmul(empty(a, x.count, a.shape[-1]), empty(a, a.shape[-1], 1))
+
+
+# -- quantised and packed weights -------------------------------------------------------------
+
+
+def unpacked(x: Value, packed, ndim: int) -> Value:
+    """The weight in a packed one, with as many axes as x has."""
+    shape = list(packed.unpack()[0].shape)
+    if len(shape) > ndim:  # that of one axis is packed as one of two
+        del shape[2]
+    return empty(x, *shape)
+
+
+@cost_of(
+    *(f"quantized::linear{form}" for form in ("", "_relu", "_leaky_relu", "_tanh", "_dynamic")),
+    *(f"quantized::linear{form}" for form in ("_relu_dynamic", "_dynamic_fp16")),
+    "quantized::linear_relu_dynamic_fp16",
+)
+def packed_linear(x, packed, *_, **__):
+    linear(x, unpacked(x, packed, 2))
+
+
+@cost_of(
+    *(f"quantized::conv{n}d{form}" for n in (1, 2, 3) for form in ("", "_relu", "_dynamic")),
+    *(f"quantized::conv{n}d{form}.new" for n in (2, 3) for form in ("", "_relu")),
+    *(f"quantized::conv_transpose{n}d{form}" for n in (1, 2, 3) for form in ("", "_dynamic")),
+    "quantized::conv2d_add",
+    "quantized::conv2d_add_relu",
+)
+def packed_convolution(x, packed, *rest, **_):
+    if isinstance(rest[0], torch.ScriptObject):  # of the sum of a convolution and another value
+        packed = rest[0]
+    w, count = unpacked(x, packed, x.ndim), x.ndim - 2
+    read = packed.stride, packed.padding, packed.dilation, packed.output_padding
+    stride, padding, dilation, more = (tuple(each())[-count:] for each in read)
+    turned = bool(packed.transpose())
+    convolution(x, w, None, stride, padding, dilation, turned, more, packed.groups())
+
+
+@cost_of("quantized::matmul")
+def quantised_product(a, b, *_, **__):
+    plain_product(a, b)
+
+
+@cost_of("onednn::qlinear_pointwise", "onednn::qlinear_pointwise.tensor")
+def quantised_linear(x, x_scale, x_zero, w, *_, **__):
+    """x w of (…, K) and (K, N): oneDNN packs the weight transposed."""
+    matmul(empty(x, prod(x.shape[:-1]), x.shape[-1]), empty(x, x.shape[-1], w.shape[-1]))
+
+
+@cost_of("onednn::qconv_pointwise", "onednn::qconv2d_pointwise", "onednn::qconv_pointwise.tensor")
+def quantised_convolution(x, x_scale, x_zero, w, w_scale, w_zero, bias, *rest, **_):
+    stride, padding, dilation, groups = rest[:4]
+    conv(x, empty(x, *w.shape), **options_of(w, stride, padding, dilation, groups))
+
+
+# -- products in other words ------------------------------------------------------------------
+
+
+@cost_of("mm.dtype", "bmm.dtype", "_scaled_mm_v2", "_grouped_mm", "_scaled_grouped_mm")
+def product_of_groups(a, b, *_, **__):
+    """Products of groups: of a matrix, the rows (of a, of its columns or b's) are shared out among
+    the groups, so that each row meets one matrix."""
+    if a.ndim == 2 and b.ndim == 3:
+        b = empty(b, *b.shape[1:])
+    elif a.ndim == 3 and b.ndim == 2:
+        a = empty(a, *a.shape[1:])
+    plain_product(a, b)
+
+
+@cost_of("_trilinear")
+def trilinear(a, b, c, expand_a, expand_b, expand_c, summed, *_, **__):
+    """Sums of a b c over some axes, as of nn.Bilinear and its gradients; each operand gets axes of
+    1 where `expand_…` says. First a meets b, summed where c has no such axis, then both meet c."""
+    shapes = []
+    for x, missing in ((a, expand_a), (b, expand_b), (c, expand_c)):
+        rest = iter(x.shape)
+        axes = range(x.ndim + len(missing))
+        shapes.append([1 if axis in missing else next(rest) for axis in axes])
+    first = set(summed) & set(expand_c)
+    pair = multiply_and_sum(a, *shapes[:2], first)
+    multiply_and_sum(c, pair, shapes[2], set(summed) - first)
+
+
+def multiply_and_sum(x: Value, left: list[int], right: list[int], over: set[int]) -> list[int]:
+    """Multiply operands of these shapes and sum over some axes; the shape of the result. It is a
+    matrix product where the second has an axis of its own and one is summed; else elementwise."""
+    whole = [n if m == 1 else m for n, m in zip(left, right)]
+    result = [1 if axis in over else n for axis, n in enumerate(whole)]
+    inner = prod(whole) // max(1, prod(result))
+    if inner == 1 or left == whole:
+        rows = empty(x, *whole)
+        rows * rows + rows if inner > 1 else rows * rows
+    else:
+        matmul(empty(x, prod(result), inner), empty(x, inner, 1))
+    return result
+
+
+@cost_of("linear_backward", "mkldnn_linear_backward")
+def linear_backward(x, g, w, mask, *_, **__):
+    """Gradients of x (…, K), of w (N, K) and of the bias, for g (…, N)."""
+    rows, columns = prod(x.shape[:-1]), x.shape[-1]
+    flat, g = empty(x, rows, columns), empty(g, rows, g.shape[-1])
+    if mask[0]:
+        matmul(g, w)
+    if mask[1]:
+        matmul(transposed(g), flat)
+
+
+@cost_of("matmul_backward")
+def matmul_backward(g, a, b, mask):
+    """Gradients of both operands of (…, M, K) and (…, K, N)."""
+    for _ in range(sum(mask)):
+        matmul(empty(g, prod(g.shape), 1), empty(g, 1, a.shape[-1]))
+
+
+@cost_of("mkl::_mkl_linear", "mkldnn::_linear_pointwise.binary")
+def linear_with_other(x, other, w, *_, **__):
+    """The other operand is the packed weight, or is added to the result."""
+    linear(x, w)
+
+
+@cost_of("_weight_int4pack_mm_for_cpu")
+def product_of_four_bits(x, w, *_, **__):
+    linear(x, empty(x, w.shape[0], x.shape[-1]))
+
+
+@cost_of("conv_tbc")
+def convolution_of_times(x, w, bias, pad=0):
+    """x (T, B, I) and w (S, I, O): a convolution along T."""
+    signal, weight = empty(x, x.shape[1], x.shape[2], x.shape[0]), empty(w, *w.shape[::-1])
+    conv(signal, weight, **options_of(weight, [1], [pad], [1], 1))
+
+
+@cost_of("_convolution", "convolution_overrideable")
+def convolution_in_full(x, w, bias, stride, padding, dilation, turned, more, groups, *_, **__):
+    convolution(x, w, bias, stride, padding, dilation, turned, more, groups)
+
+
+@cost_of(
+    "_slow_conv2d_forward", "slow_conv3d_forward", "slow_conv_dilated2d", "slow_conv_dilated3d"
+)
+def slow_convolution(x, w, kernel, bias, stride, padding, dilation=1):
+    convolution(x, w, None, stride, padding, dilation, False, 0, 1)
+
+
+@cost_of("slow_conv_transpose2d", "slow_conv_transpose3d")
+def slow_transposed_convolution(x, w, kernel, bias=None, stride=1, padding=0, more=0, dilation=1):
+    convolution(x, w, None, stride, padding, dilation, True, more, 1)
+
+
+@cost_of("_conv_depthwise2d", "conv_depthwise3d")
+def depthwise_convolution(x, w, kernel, bias, stride, padding, dilation):
+    convolution(x, w, None, stride, padding, dilation, False, 0, x.shape[1])
+
+
+@cost_of("mkldnn::_convolution_pointwise.binary")
+def convolution_with_other(x, other, w, bias, padding, stride, dilation, groups, *_, **__):
+    convolution(x, w, None, stride, padding, dilation, False, 0, groups)
+
+
+@cost_of("mkldnn::_convolution_pointwise_.binary")
+def convolution_onto_other(other, x, w, *options, **_):
+    convolution_with_other(x, other, w, *options)
+
+
+@cost_of("miopen_depthwise_convolution")
+def depthwise_convolution_in_full(x, w, bias, padding, stride, dilation, groups, *_, **__):
+    convolution(x, w, None, stride, padding, dilation, False, 0, groups)
+
+
+@cost_of("cudnn_convolution_transpose")
+def transposed_convolution(x, w, padding, more, stride, dilation, groups, *_, **__):
+    convolution(x, w, None, stride, padding, dilation, True, more, groups)
+
+
+@cost_of("miopen_convolution_transpose", "mkldnn::_convolution_transpose_pointwise")
+def transposed_convolution_with_bias(x, w, bias, *options, **_):
+    transposed_convolution(x, w, *options)
+
+
+@cost_of("cudnn_convolution_relu", "miopen_convolution_relu")
+def convolution_with_relu(x, w, bias, stride, padding, dilation, groups):
+    convolution(x, w, None, stride, padding, dilation, False, 0, groups)
+
+
+@cost_of("cudnn_convolution_add_relu", "miopen_convolution_add_relu")
+def convolution_with_sum(x, w, z, alpha, bias, stride, padding, dilation, groups):
+    convolution(x, w, None, stride, padding, dilation, False, 0, groups)

@@ -1,0 +1,208 @@
+"""Functions of PyTorch's that are no nodes: of its own state, of optimizers and schedulers."""
+
+import contextlib
+import types
+import typing
+import weakref
+
+import torch
+from torch.autograd.profiler import record_function
+from torch.distributions import Distribution
+from torch.optim.lr_scheduler import LRScheduler
+
+from glasshouse.capture.fronts.network_front import NetworkFront
+from glasshouse.capture.guards.program import GuardCheck
+from glasshouse.capture.values.plain import is_instance as isinstance
+from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var, constant
+from glasshouse.torch.front import names
+from glasshouse.torch.front.functions import applied_class
+from glasshouse.torch.front.state import GUARDED_WITH_MODES, READERS, StateCheck
+from glasshouse.torch.patches.autograd import validates_arguments
+from glasshouse.torch.patches.functions import is_for_dynamo, undisabled
+from glasshouse.torch.patches.modes import is_profiled
+from glasshouse.torch.patches.tensors import grouped_tensors
+from glasshouse.torch.scopes.state_modes import StateModes
+
+DISTRIBUTIONS = "torch.distributions"
+
+
+class TorchCallFront(NetworkFront):
+    """Calls that change or read what PyTorch keeps beside its tensors."""
+
+    def call_special(self, tracer, fn, args, kwargs, then) -> bool:
+        """Handle a call of what is known here; False if it is of something else."""
+        f = fn.value
+        bound = isinstance(f, types.MethodType) and isinstance(f.__self__, LRScheduler)
+        if bound and f.__name__ == "step":
+            return self.schedule(tracer, fn, args, kwargs, then)
+        binds = isinstance(f, types.MethodWrapperType) and f.__name__ == "__get__"
+        if binds and isinstance(f.__self__, types.FunctionType) and not kwargs:
+            this = fn.origin.parts[0] if fn.is_made("method") else Var(f.__self__)
+            tracer.deliver(then, tracer.bound(args[0], this))
+            return True
+        if isinstance(f, weakref.ref) and not args:
+            return self.dereference(tracer, fn, then)
+        if applied_class(f) is not None:
+            return self.apply_function(tracer, fn, args, kwargs, then)
+        if isinstance(f, types.FunctionType) and f in names.AUTOGRAD:
+            return self.call_with_tuples(tracer, fn, args, kwargs, then)
+        has_table = isinstance(f, (type, types.FunctionType, types.BuiltinFunctionType))
+        if not has_table or not self.call_state(tracer, fn, args, kwargs, then):
+            return False
+        tracer.concretize(fn)
+        return True
+
+    def call_with_tuples(self, tracer, fn, args, kwargs, then) -> bool:
+        """Handle a backward pass that is given an iterator or a view of a dict, such as
+        `model.parameters()`: PyTorch makes a tuple of it. False if it is given none."""
+        given = [*enumerate(args), *kwargs.items()]
+        place = next((k for k, x in given if isinstance(x.value, names.ITERABLES)), None)
+        if place is None:
+            return False
+
+        def with_tuple(tracer, made):
+            changed = {k: made if k == place else x for k, x in given}
+            words = {k: changed[k] for k in kwargs}
+            return tracer.call(fn, [changed[i] for i in range(len(args))], words, then)
+
+        tracer.call(Var(tuple), [dict(given)[place]], {}, with_tuple)
+        return True
+
+    def looks_into(self, tracer, module, args, kwargs):
+        """Distributions are looked into where the graph can check the values that they look at, or
+        they do not look at them."""
+        if not module.startswith(DISTRIBUTIONS):
+            return super().looks_into(tracer, module, args, kwargs)
+        is_within = tracer.frames[-1].globals.get("__name__", "").startswith(DISTRIBUTIONS)
+        if is_within or self.may_begin_anew(tracer):
+            return True
+        own = next((x.value for x in args if isinstance(x.value, Distribution)), Distribution)
+        told = kwargs.get("validate_args")
+        return not (validates_arguments(own) if told is None or told.value is None else told.value)
+
+    def why_left(self, fn, module):
+        usual = super().why_left(fn, module)
+        why = next((x for start, x in names.WHY_LEFT.items() if module.startswith(start)), None)
+        return usual if why is None else f"{usual}: {why}"
+
+    def dereference(self, tracer, fn, then) -> bool:
+        """A weak reference to something that was met before is called."""
+        var = tracer.tracked.get(id(fn.value()))
+        is_read = var is not None and isinstance(var.origin, ValueSource)
+        if not is_read or not isinstance(fn.origin, ValueSource):
+            raise Break("a weak reference is called", fn)
+        tracer.guards.add("is", var.origin, var.value)
+        tracer.guards.add("call", fn.origin, GuardCheck(refers_to, fn.value, "a weak reference"))
+        tracer.deliver(then, var)
+        return True
+
+    def call_state(self, tracer, fn, args, kwargs, then) -> bool:
+        """Handle a function that reads or sets PyTorch's own state; False if it is another."""
+        f = fn.value
+        if f in names.CONSTANTS:
+            tracer.give(then, names.CONSTANTS[f])
+        elif f in names.COMPILING:
+            asks = str(tracer.frames[-1].globals.get("__name__"))
+            theirs = f"{asks}.".startswith("torch.")
+            tracer.give(then, tracer.config.is_compiling and not theirs)
+        elif f in names.STATE_READERS:
+            for x in (*args, *kwargs.values()):
+                self.read_for_state(tracer, x)
+            words = {k: v.value for k, v in kwargs.items()}
+            value = tracer.do(f, *(x.value for x in args), **words)
+            if f not in names.ALWAYS_THE_SAME:
+                self.guard_state(tracer, f, [*(x.value for x in args), *words.values()], value)
+            tracer.deliver(then, constant(value))
+        elif f in names.STATE_SETTERS:
+            operands = tuple(map(tracer.concretize, args))
+            tracer.graph.call_function(f, operands)
+            value = tracer.do(f, *operands)
+            self.note_contexts(tracer)
+            tracer.deliver(then, constant(value))
+        elif f in names.CHECKS and args and args[0].value is True and tracer.foldable(args[0]):
+            tracer.concretize(args[0])
+            tracer.give(then, None)
+        elif f is typing.cast:
+            tracer.deliver(then, args[1])
+        elif f is grouped_tensors:
+            tracer.deliver(then, self.grouped(tracer, args, kwargs))
+        elif f is record_function and not is_profiled():
+            tracer.call(Var(contextlib.nullcontext), [], {}, then)
+        elif (inner := undisabled(f)) is not None:
+            tracer.concretize(fn)  # the inner call may break
+            tracer.call(Var(inner), args, kwargs, then)
+        elif is_for_dynamo(f):
+            tracer.give(then, None)
+        elif f in names.CLASSES and tracer.all_foldable(args, kwargs):
+            tracer.deliver(then, constant(tracer.call_concrete(f, args, kwargs)))
+        elif f is torch.autocast or isinstance(f, type) and issubclass(f, torch.autocast):
+            if not tracer.all_foldable(args, kwargs):
+                raise Break("autocast", fn, args, kwargs)
+            made = Var(tracer.call_concrete(f, args, kwargs), Recipe("call", fn, args, kwargs), {})
+            tracer.deliver(then, tracer.track(made))
+        else:
+            return False
+        return True
+
+    def note_contexts(self, tracer) -> None:
+        """Note the modes behind a `with` that was entered before the graph, where one of its
+        exits has just set some: an error that leaves the function leaves these."""
+        frames = (f for f in reversed(tracer.frames) if f.root.co_name in ("__enter__", "__exit__"))
+        frame = next(frames, None)
+        if frame is None:
+            return
+        modes = tracer.front_state.modes
+        if not any(f is frame for f in modes.frames):
+            modes.frames.append(frame)
+            modes.entered += 1 if frame.root.co_name == "__enter__" else -1
+            if modes.entered < 0:
+                modes.outside_frame, modes.entered = frame, 0
+        if frame is modes.outside_frame:  # an exit may set more than one
+            modes.outside = StateModes()
+
+    def leaver(self, tracer):
+        modes = tracer.front_state.modes.outside
+        return None if modes is None else modes.set
+
+    def guard_state(self, tracer, f, given, value) -> None:
+        """Rely on what a function tells of PyTorch's state, as it was when the trace began."""
+        key = f, given[0] if given else None
+        if key in READERS or f in GUARDED_WITH_MODES:
+            return
+        base = tracer.guards.source("const", None, f, f.__name__)
+        check = StateCheck([(*key, tracer.front_state.modes.at_start.get(key, value))])
+        tracer.guards.add("call", base, check)
+
+    def grouped(self, tracer, args, kwargs) -> Var:
+        """Lists of tensors by device and dtype, as optimizers want them: nothing is computed."""
+        lists = [tracer.sequence(x) for x in tracer.sequence(args[0])]
+        by_id = {id(x.value): x for row in lists for x in row}
+        for x in by_id.values():
+            if self.is_tensor(x.value):
+                self.guard(tracer, x)
+        words = {k: v.value for k, v in kwargs.items()}
+        groups = tracer.do(grouped_tensors, *(x.value for x in args), **words)
+        pairs = []
+        for key, (rows, indices) in groups.items():
+            made = [tracer.new_list([by_id[id(x)] for x in row]) for row in rows]
+            numbers = tracer.new_list([Var(i) for i in indices])
+            pairs.append((constant(key), tracer.new_tuple([tracer.new_list(made), numbers])))
+        return tracer.new_dict(pairs)
+
+    def read_for_state(self, tracer, var: Var) -> None:
+        """Rely on what a reader of state may look at: the classes of tensors, other values."""
+        if self.is_tensor(var.value):
+            if isinstance(var.origin, ValueSource):
+                self.guard(tracer, var)
+        elif isinstance(var.value, (list, tuple)):
+            for item in tracer.sequence(var):
+                self.read_for_state(tracer, item)
+        elif tracer.foldable(var):
+            tracer.concretize(var)
+        else:
+            tracer.typed(var)
+
+
+def refers_to(reference, wanted) -> bool:
+    """Whether two weak references are to one object, which is alive."""
+    return type(reference) is type(wanted) and reference() is wanted() is not None

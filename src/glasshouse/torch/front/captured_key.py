@@ -1,0 +1,105 @@
+"""What the key of a captured graph in PyTorch's cache holds beside its code: all that AOTAutograd
+sees of its inputs and modes. TorchDynamo's graphs have guards for that.
+
+A graph with anything that this cannot describe has no key, and is traced in each process."""
+
+import sys
+import types
+from collections.abc import Callable
+
+import torch
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from glasshouse.torch.front.state import (
+    OTHER_READERS,
+    PLAIN_CLASSES,
+    READERS,
+    has_hooks,
+    others_watch,
+    told,
+)
+from glasshouse.torch.patches.fakes import FakeTensorMode
+from glasshouse.torch.patches.modes import uses_mkldnn
+from glasshouse.torch.patches.operators import OpOverload
+from glasshouse.torch.patches.tensors import is_view
+from glasshouse.torch.patches.trees import tree_leaves
+
+CODE_WORDS = (bool, int, float, complex, str, slice, type(None), type(Ellipsis))
+TORCH_WORDS = (torch.dtype, torch.device, torch.layout, torch.memory_format)
+DESCRIBED = {*CODE_WORDS, *TORCH_WORDS, torch.fx.Node}  # what code says of it is all that it is
+OWN_OPERATORS = {"aten", "prims"}
+CHOICES = (  # functions that tell which operators PyTorch takes for attention and products
+    torch.backends.cuda.flash_sdp_enabled,
+    torch.backends.cuda.mem_efficient_sdp_enabled,
+    torch.backends.cuda.math_sdp_enabled,
+    torch.backends.cuda.cudnn_sdp_enabled,
+    torch.get_float32_matmul_precision,
+    uses_mkldnn,
+)
+
+
+def fakes_for(
+    graph: torch.fx.GraphModule, inputs: list, aliases: Callable
+) -> tuple[FakeTensorMode, list]:
+    """The mode of the tensors that AOTAutograd traces a graph with, and those that have to be there
+    meanwhile. For a graph that can be kept they are as PyTorch's cache has to find them, of sizes
+    that do not vary; and its nodes say which of them are tensors. `aliases` says of tensors which
+    of them share memory, and where."""
+    key = captured_key(graph, inputs, aliases)
+    if not key:
+        return FakeTensorMode(), []
+    graph.meta["captured"] = key
+    for node in graph.graph.nodes:
+        if node.op in ("placeholder", "get_attr") or "dtype" in node.meta:
+            node.meta["example_value"] = None  # that it is there is all that the cache asks for
+    sizes = ShapeEnv(allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)
+    fakes = FakeTensorMode(shape_env=sizes)
+    return fakes, [fakes.from_tensor(x, static_shapes=True) for x in tensors_of(graph, inputs)]
+
+
+def tensors_of(graph: torch.fx.GraphModule, inputs: list) -> list:
+    """What AOTAutograd takes as inputs of a graph."""
+    return [*inputs, *graph.parameters(), *graph.buffers()]
+
+
+def captured_key(graph: torch.fx.GraphModule, inputs: list, aliases: Callable) -> str:
+    """What a key says of inputs and modes; "" for a graph that is not kept."""
+    tensors = tensors_of(graph, inputs)
+    if others_watch() or not all(map(is_plain_tensor, tensors)):
+        return ""
+    if not all(map(is_described, graph.graph.nodes)):
+        return ""
+    modes = [told(fn, argument) for fn, argument in (*READERS, *OTHER_READERS)]
+    modes += [fn() for fn in CHOICES]
+    return repr([*map(described, tensors), aliases(tensors), modes, sys.version])
+
+
+def is_plain_tensor(x) -> bool:
+    """Whether a tensor is nothing beside what `described` says."""
+    return type(x) in PLAIN_CLASSES and x.layout is torch.strided and not has_hooks(x)
+
+
+def described(x: torch.Tensor) -> tuple:
+    """What AOTAutograd may see of a tensor."""
+    place = tuple(x.shape), x.stride(), x.storage_offset(), x.untyped_storage().nbytes()
+    autograd = x.requires_grad, x.is_leaf, x.is_inference(), is_view(x)
+    return type(x).__name__, x.dtype, x.device, place, autograd, x.is_conj(), x.is_neg()
+
+
+def is_described(node: torch.fx.Node) -> bool:
+    """Whether the code of a node says all of it: a function or method of PyTorch's, or Python's
+    own, on tensors and constants."""
+    if node.op == "call_function" and not is_known(node.target):
+        return False
+    words = tree_leaves((node.args, node.kwargs))
+    parts = [y for x in words for y in ([x.start, x.stop, x.step] if type(x) is slice else [x])]
+    return all(type(x) in DESCRIBED for x in parts)
+
+
+def is_known(function) -> bool:
+    """Whether a function is the same wherever its name and PyTorch's version are."""
+    if isinstance(function, OpOverload):
+        return function.namespace in OWN_OPERATORS
+    if isinstance(function, types.BuiltinFunctionType):
+        return isinstance(function.__self__, (types.ModuleType, type(None)))
+    return getattr(torch.nn.functional, getattr(function, "__name__", ""), None) is function

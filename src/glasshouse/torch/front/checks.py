@@ -1,0 +1,218 @@
+"""Checks of tensors' values in a graph, and how all is as before a call where one fails.
+
+Python then does the call from its beginning. What the graph wrote before a check is put back for
+that: gradients that were set, numbers that were drawn, and inputs, as far as they are small."""
+
+import contextlib
+import operator
+import weakref
+
+import torch
+
+from glasshouse.capture.values.plain import is_instance as isinstance
+from glasshouse.capture.values.var import ValueSource, Var
+from glasshouse.ir.node import IRNode
+from glasshouse.torch.ahead.planned import current
+from glasshouse.torch.front.effects import draws, written_places
+from glasshouse.torch.front.names import name_of
+from glasshouse.torch.front.state import is_plain
+from glasshouse.torch.front.values import TorchValueFront
+from glasshouse.torch.patches.operators import raise_if_zero
+from glasshouse.torch.patches.tensors import storage_address, version_of
+
+FAILED_CHECK = "a check of the captured function failed: "  # how what the graph raises begins
+UNDONE_BYTES = 4 << 20  # of inputs, at most, that a call copies to put them back
+FINITE = {"isfinite", "isnan", "isinf", "isneginf", "isposinf"}  # of each element
+UNEQUAL = {"ne", "__ne__"}  # to itself is a NaN
+INVERTING = {"logical_not", "invert", "__invert__", "bitwise_not", "not_"}
+JOINING = {"all", "any", "item", "add", "iadd", "logical_and", "logical_or", "and_", "or_",
+           "__and__", "__or__"}  # fmt: skip
+SETTING = {"setattr", "backward"}  # calls behind which leaves may have other gradients
+# Places of the arguments that a call writes to, where that is not the first.
+WRITTEN = {
+    "batch_norm": (3, 4),
+    "_amp_foreach_non_finite_check_and_unscale_": (0, 1),
+    "_amp_update_scale_": (0, 1),
+}
+UNSCALING = "_amp_foreach_non_finite_check_and_unscale_"  # notes whether gradients are finite
+
+
+class LeafBefore:
+    """A leaf, and its gradient as it is now. That is not kept alive: where it was replaced and is
+    gone, no operation was given it, and all that Python sees of it in a second run is its class."""
+
+    def __init__(self, leaf: torch.Tensor):
+        self.leaf = leaf
+        self.gradient = None if leaf.grad is None else weakref.ref(leaf.grad)
+
+    def restore_gradient(self) -> None:
+        """Have the gradient be as it was; zeros that take no memory stand for one that is gone."""
+        if self.gradient is None:
+            self.leaf.grad = None
+            return
+        gradient = self.gradient()
+        if gradient is None:
+            gradient = torch.zeros((), dtype=self.leaf.dtype).expand_as(self.leaf)
+        self.leaf.grad = gradient
+
+
+class FlagCheck:
+    """The guard that a flag in a tensor is as it was."""
+
+    def __init__(self, flag: bool):
+        self.flag = flag
+
+    def __call__(self, tensor) -> bool:
+        return bool(tensor) is self.flag
+
+    def __repr__(self):
+        return "it is true" if self.flag else "it is false"
+
+
+class TorchCheckFront(TorchValueFront):
+    """What PyTorch's graphs check, and put back."""
+
+    def truth(self, tracer, var):
+        flag = super().truth(tracer, var)
+        if flag is None and self.is_given_flag(tracer, var):
+            flag = tracer.do(bool, var.value)
+            self.guard(tracer, var)
+            tracer.guards.add("call", var.origin, FlagCheck(flag))
+        return flag
+
+    def is_given_flag(self, tracer, var) -> bool:
+        """Whether a tensor is one boolean that was there before the call, and is as it was: a
+        module's buffer that says what was done already, say."""
+        x = var.value
+        written = tracer.front_state.writes.tensors
+        if not isinstance(var.origin, ValueSource) or written is None:
+            return False
+        if not is_plain(type(x)) or x.dtype is not torch.bool or x.numel() != 1:
+            return False
+        memory = storage_address(x.untyped_storage())
+        return all(memory != storage_address(y.untyped_storage()) for y in written.values())
+
+    def checked(self, tracer, var, is_error):
+        x = var.value
+        is_number = not self.is_tensor(x)
+        if is_number and not self.may_be_tensor(tracer, var.origin):
+            return None
+        is_one = is_number or x.numel() == 1 and is_plain(type(x))
+        if not is_one or not self.may_begin_anew(tracer):
+            return None
+        flag = tracer.do(bool, x)
+        if not is_error(not flag):
+            return None
+        if is_number:
+            var = self.operate(tracer, operator.ne, [self.tensor_of(tracer, var.origin), Var(0)])
+        if not flag:
+            invert = torch.logical_not
+            var = self.apply(tracer, "call_function", invert, invert, [var], {})
+        check, message = raise_if_zero, Var(FAILED_CHECK + tracer.frames[-1].where)
+        self.apply(tracer, "call_function", check, check, [var, message], {})
+        tracer.has_checks = True
+        writes = tracer.front_state.writes
+        writes.undone = dict(writes.tensors)
+        return flag
+
+    def truth_where_finite(self, tracer, var):
+        truths = self.truths_where_finite(var.origin)
+        if truths is None or len(truths) > 1:
+            return truths and tracer.do(bool, var.value)
+        return truths.pop()
+
+    def truths_where_finite(self, node) -> set[bool] | None:
+        """The truths of what a node is computed from where numbers are finite, as it takes them;
+        None where it tells of something else, too."""
+        name = name_of(node.target) if isinstance(node, IRNode) else ""
+        if name == "isfinite":
+            return {True}
+        if name in FINITE or name in UNEQUAL and len(set(node.args)) == 1:
+            return {False}
+        if name == "item" and self.notes_finite(node.args[0]):
+            return {False}
+        if name not in JOINING and name not in INVERTING:
+            return None
+        given = [self.truths_where_finite(x) for x in node.all_input_nodes]
+        if not given or None in given:
+            return None
+        joined = set().union(*given)
+        return {not x for x in joined} if name in INVERTING else joined
+
+    def notes_finite(self, node: IRNode) -> bool:
+        """Whether a tensor was given to what notes in it that gradients are not finite."""
+        users = (user for user in node.users if name_of(user.target) == UNSCALING)
+        return any(user.args[1] is node for user in users)
+
+    def is_failed_check(self, error):
+        return isinstance(error, RuntimeError) and str(error).startswith(FAILED_CHECK)
+
+    def may_begin_anew(self, tracer) -> bool:
+        """Whether Python may do the call from its beginning where the graph ends here."""
+        written_bytes = tracer.front_state.writes.bytes
+        return written_bytes is not None and written_bytes <= UNDONE_BYTES
+
+    def note_written(self, tracer, target, args) -> None:
+        """Note the inputs that a call writes to; where it is not known what it writes to, that."""
+        name = name_of(target)
+        writes = tracer.front_state.writes
+        if writes.tensors is None or name == "backward":  # see noting_gradients
+            return
+        is_first, by_schema = self.writes_to_first(target), written_places(target)
+        places = WRITTEN.get(name, by_schema or (0,) * is_first)
+        operands = [args[i] for i in places if i < len(args)]
+        written = [x for given in operands for x in self.tensors_in(tracer, given)]
+        written = [x for x in written if not self.is_made_here(tracer, x)]
+        given = (isinstance(x.origin, ValueSource) and self.is_tensor(x.value) for x in written)
+        is_known = is_first or bool(by_schema) or bool(written)
+        if is_known and all(given) and len(operands) == len(places):
+            writes.tensors |= {id(x.value): x.value for x in written}
+        else:
+            writes.tensors = None
+
+    def tensors_in(self, tracer, var: Var) -> list[Var]:
+        """What is in a list or tuple; what is none, alone."""
+        inside = isinstance(var.value, (list, tuple))
+        return (tracer.sequence(var) or [var]) if inside else [var]
+
+    @contextlib.contextmanager
+    def noting_gradients(self, tracer):
+        """Inside, a backward pass is made. What it adds to in place is not put back."""
+        given = [x.value for _, x in tracer.lifted.values() if self.is_tensor(x.value)]
+        gradients = [x.grad for x in given if x.is_leaf and x.grad is not None]
+        before = [version_of(x) for x in gradients]
+        yield
+        if before != [version_of(x) for x in gradients]:
+            tracer.front_state.writes.tensors = None
+
+    def keeper(self, tracer, wrote):
+        """What is done again where the graph raises, and somebody catches that, or a check of its
+        own failed."""
+        if not ((tracer.has_caught or tracer.has_checks) and wrote):
+            return None
+        called = {name_of(node.target) for node in tracer.graph.nodes}
+        is_random = any(draws(node.target, node.args) for node in tracer.graph.nodes)
+        sets = not SETTING.isdisjoint(called)
+        given = [x.value for _, x in tracer.inputs if tracer.is_tensor(x)]
+        places = [i for i, x in enumerate(given) if id(x) in tracer.front_state.writes.undone]
+
+        def keep(tensors):
+            leaves = [x for x in tensors if x.is_leaf and x.requires_grad]
+            before = [LeafBefore(x) for x in leaves] if sets else []
+            copies = [(tensors[i].detach(), tensors[i].detach().clone()) for i in places]
+            generator = torch.get_rng_state() if is_random else None
+            if current.simulation is not None:
+                current.simulation.note([x for _, x in copies], "aten::clone")
+                current.simulation.note(generator, "aten::get_rng_state")
+
+            def undo():
+                for leaf in before:
+                    leaf.restore_gradient()
+                for tensor, copy in copies:
+                    tensor.copy_(copy)
+                if generator is not None:
+                    torch.set_rng_state(generator)
+
+            return undo
+
+        return keep

@@ -1,0 +1,109 @@
+"""Whether a call is one on PyTorch's tensors, by what its arguments, closure and globals have.
+
+Nothing of the user's runs: types are asked, never `value.__class__`; attributes are read in C."""
+
+import functools
+import types
+
+import torch
+
+from glasshouse.capture.values.plain import is_instance as isinstance
+from glasshouse.capture.values.plain import is_slot, own_dict, static_lookup
+from glasshouse.dispatch.value import Value
+from glasshouse.nn.module import Module
+
+OF_TORCH = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer)
+OURS = (Value, Module)
+OWN = "glasshouse."
+DEFINITIONS = (types.FunctionType, types.BuiltinFunctionType)
+PARTS_OF_PARTIAL = [getattr(functools.partial, x).__get__ for x in ("func", "args", "keywords")]
+module_of_class = type.__dict__["__module__"].__get__
+namespace_of = types.ModuleType.__dict__["__dict__"].__get__
+NOT_OPENED = (type, types.ModuleType)
+DEPTH, NAMED_DEPTH = 2, 3  # of parts of parts; of functions that name functions
+MOST_LOOKED_AT = 32  # parts of one container or object
+
+
+def is_of_torch(fn: types.FunctionType, slots) -> bool:
+    """Whether a call has tensors or modules of PyTorch; where it has none of anybody's, whether the
+    function names something of PyTorch's."""
+    kinds = [kind for x in slots if (kind := kind_of(x)) is not None]
+    if kinds:
+        return "torch" in kinds and "ours" not in kinds
+    return names_torch(fn)
+
+
+def kind_of(value, depth: int = DEPTH) -> str | None:
+    """Whose tensors, "torch" or "ours", a value is or has in it; None for nobody's."""
+    kind = type(value)
+    if issubclass(kind, OF_TORCH):
+        return "torch"
+    if issubclass(kind, OURS):
+        return "ours"
+    if depth == 0:
+        return None
+    parts = ()
+    if issubclass(kind, (list, tuple)):
+        base = list if issubclass(kind, list) else tuple
+        parts = base.__getitem__(value, slice(MOST_LOOKED_AT))
+    elif issubclass(kind, dict):
+        parts = [x for x, _ in zip(dict.values(value), range(MOST_LOOKED_AT), strict=False)]
+    elif issubclass(kind, types.CellType):
+        parts = contents_of(value)
+    elif issubclass(kind, types.FunctionType):
+        return "torch" if names_torch(value, depth - 1) else None
+    elif issubclass(kind, types.MethodType):
+        parts = [value.__self__, value.__func__]
+    elif issubclass(kind, functools.partial):
+        fn, args, keywords = (read_partial(value) for read_partial in PARTS_OF_PARTIAL)
+        parts = [fn, *args, *dict.values(keywords)]
+    elif not issubclass(kind, NOT_OPENED) and is_slot(static_lookup(kind, "__dict__")[0]):
+        own = own_dict(value)
+        parts = list(own.values())[:MOST_LOOKED_AT] if type(own) is dict else ()
+    return next((owner for x in parts if (owner := kind_of(x, depth - 1)) is not None), None)
+
+
+def names_torch(fn: types.FunctionType, depth: int = NAMED_DEPTH) -> bool:
+    """Whether a function, or one that it names or has in its closure, names something of
+    PyTorch's."""
+    if f"{fn.__module__}.".startswith(OWN):
+        return False
+    names = fn.__code__.co_names
+    values = [fn.__globals__[name] for name in names if name in fn.__globals__]
+    values += [x for cell in fn.__closure__ or () for x in contents_of(cell)]
+    return any(leads_to_torch(x, names, depth) for x in values if x is not fn)
+
+
+def leads_to_torch(value, names: tuple[str, ...], depth: int) -> bool:
+    """Whether a value that a function has is of PyTorch's, or leads there: by what a function
+    names, or a module has under one of `names`."""
+    if value is torch or kind_of(value, min(depth, DEPTH)) == "torch":
+        return True
+    if callable(value) and f"{module_of(value)}.".startswith("torch."):
+        return True
+    if isinstance(value, types.FunctionType):
+        return depth > 0 and names_torch(value, depth - 1)
+    if not isinstance(value, types.ModuleType):
+        return False
+    space = namespace_of(value)
+    name = f"{space.get('__name__')}."
+    if name.startswith((OWN, "torch.")):
+        return name.startswith("torch.")
+    parts = [space[name] for name in names if name in space] if depth else ()
+    return any(leads_to_torch(x, names, depth - 1) for x in parts)
+
+
+def module_of(value):
+    """The name of the module that a function or class is defined in, or that the class of another
+    object is."""
+    if isinstance(value, DEFINITIONS):
+        return value.__module__
+    return module_of_class(value if isinstance(value, type) else type(value))
+
+
+def contents_of(cell: types.CellType) -> list:
+    """What a cell of a closure has, if it is set."""
+    try:
+        return [cell.cell_contents]
+    except ValueError:
+        return []

@@ -1,0 +1,490 @@
+"""Compilers for graphs of PyTorch calls: as they are, as torch.fx graphs, as our Programs.
+
+A graph of a whole training step has calls that no compiler takes: `backward()`, reads of gradients,
+modes, numbers that tensors hold. It is compiled in segments: those calls are made as they are, and
+what stands between them is compiled when it first runs."""
+
+import functools
+import inspect
+import itertools
+import operator
+import warnings
+from collections.abc import Callable
+from importlib import import_module
+from time import perf_counter_ns
+
+import numpy as np
+import torch
+
+from glasshouse.base.errors import OptionError
+from glasshouse.capture.compilers import printed
+from glasshouse.capture.programs.budget import BudgetCompiler
+from glasshouse.capture.programs.program_compiler import compile_to_program
+from glasshouse.capture.programs.recording_interpreter import eager
+from glasshouse.capture.rules.operators import IN_PLACE
+from glasshouse.capture.trace.front import is_in_place
+from glasshouse.dispatch.bind import state, watchers
+from glasshouse.dispatch.watch import CAPTURED, tell
+from glasshouse.ir.graph_module import GraphModule
+from glasshouse.ir.node import WRITING, IRNode, all_of, map_nodes
+from glasshouse.torch.aten.recurrent_operators import dtype_of_products
+from glasshouse.torch.front.backward_passes import Passes, is_pass, passes_through
+from glasshouse.torch.front.effects import draws, written_places
+from glasshouse.torch.front.names import RAISES_FOR_INTEGERS, STATE_SETTERS, WRITES, name_of
+from glasshouse.torch.front.numbers import (
+    add_scaling,
+    is_number,
+    note_inputs,
+    numbers_first,
+    numbers_of,
+    takes_tensors,
+)
+from glasshouse.torch.patches.dynamo import find_backend
+from glasshouse.torch.patches.fakes import FakeTensorMode
+from glasshouse.torch.patches.guards import TracingContext, tracing
+from glasshouse.torch.patches.modules import write_constants_as
+from glasshouse.torch.patches.tensors import storage_address
+from glasshouse.torch.scopes.module_scope import placed_as
+from glasshouse.torch.scopes.state_modes import ModesKept, StateModes
+from glasshouse.torch.tensors.access import native
+
+DIVISIONS = RAISES_FOR_INTEGERS - {"pow"}
+# The first raises for what is no probability (NaN, say), which the operators that it is taken apart
+# into do not; the others have sizes that lengths say.
+NEVER_COMPILED = {"binary_cross_entropy", "_pack_padded_sequence", "_pad_packed_sequence"}
+RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
+# Calls that read each operand many times, so that none may be what they write to.
+PRODUCTS = set("addmm addmv addbmm baddbmm addr mm bmm mv matmul einsum".split())
+FEWEST_CALLS = 2  # in a segment that is worth compiling
+FEWEST_SCALED = 8  # in one that is given numbers, which take their time
+
+
+class SegmentedGraph:
+    """A graph that makes some of its calls as they are. Watchers are told how long it runs; behind
+    it the pass is that which was before it."""
+
+    def __init__(self, run):
+        self.inside = run
+
+    def __call__(self, *args):
+        begin_ns = perf_counter_ns() if watchers else 0
+        before = state.phase
+        try:
+            return self.inside(*args)
+        finally:
+            state.phase = before
+            if begin_ns:
+                tell("region", CAPTURED, begin_ns)
+
+
+class AliasedInputs:
+    """A compiled graph that writes to inputs, and what runs where other inputs share memory than
+    when it was compiled: compilers take that to stay as it was."""
+
+    def __init__(self, compiled, plain, example_inputs):
+        self.compiled, self.plain = compiled, plain
+        self.pattern = aliases(example_inputs)
+        self.shares: bytes | None = None  # the same pattern, as C reads it
+
+    def __call__(self, *args):
+        shares = sharing(args)
+        if shares is None or shares != self.shares:
+            if self.pattern is None or aliases(args) != self.pattern:
+                return self.plain(*args)
+            self.shares = shares
+        return self.compiled(*args)
+
+
+class Segment:
+    """Calls of a graph between those that no compiler takes; compiled when they first run. Where
+    the compiler raises, they run as they are, and `on_error` is told."""
+
+    def __init__(self, compiler, graph: torch.fx.GraphModule, is_writing: bool, on_error):
+        self.compiler, self.graph, self.is_writing = compiler, graph, is_writing
+        self.on_error = on_error
+        self.run: Callable | None = None
+
+    def __call__(self, *args):
+        if self.run is None:
+            try:
+                self.run = compiled_call(self.compiler, self.graph, list(args), self.is_writing)
+            except OptionError:  # a budget that cannot be met
+                raise
+            except Exception as error:
+                self.on_error(error)
+                self.run = self.graph.forward
+        return self.run(*args)
+
+
+def aliases(inputs) -> list[tuple[int, int]] | None:
+    """For each tensor the number of the first one that shares its storage, and how far behind that
+    one's first element its own lies: as sizes and strides are guarded, that says what overlaps.
+    None where storages do, of which compilers take it that they do not."""
+    first: dict[int, tuple[int, int]] = {}
+    ranges = []
+    pattern = []
+    tensors = (x for x in inputs if isinstance(x, torch.Tensor) and x.layout is torch.strided)
+    for i, x in enumerate(tensors):
+        begin = x.storage_offset() * x.element_size()
+        storage = x.untyped_storage()
+        number, its_begin = first.setdefault(storage_address(storage), (i, begin))
+        pattern.append((number, begin - its_begin))
+        begins_at = storage.data_ptr() if number == i and x.device.type != "meta" else 0
+        if begins_at and storage.nbytes():  # else it has no contents
+            ranges.append((begins_at, begins_at + storage.nbytes()))
+    ranges.sort()
+    overlap = any(b[0] < a[1] for a, b in itertools.pairwise(ranges))
+    return None if overlap else pattern
+
+
+def sharing(args: tuple) -> bytes | None:
+    """What is equal only for tensors whose `aliases` are equal, where their dtypes are; None where
+    the C that reads it cannot, or storages overlap."""
+    module = native()
+    return None if module is None else module.sharing(args)
+
+
+def registered_compiler(name: str):
+    """What torch.compile knows under a name; None where it knows nothing."""
+    return find_backend(name) if name in compiler_names() else None
+
+
+def compiler_names() -> list[str]:
+    """The names of what torch.compile knows."""
+    return torch.compiler.list_backends(exclude_tags=())
+
+
+def takes_ours(compiler) -> bool:
+    """Whether a compiler says, by the annotation of its first parameter, that it takes our
+    GraphModule."""
+    if compiler is compile_to_program:
+        return False
+    try:
+        first = next(iter(inspect.signature(compiler).parameters.values()), None)
+    except (TypeError, ValueError):
+        return False
+    note = getattr(first, "annotation", None)
+    return note is GraphModule or isinstance(note, str) and note.endswith("GraphModule")
+
+
+def compile_graph(compiler, module: GraphModule, example_inputs: list):
+    """What runs a captured graph. A compiler whose first parameter is annotated as our GraphModule
+    is given that, all others a torch.fx.GraphModule, as TorchDynamo's are."""
+    before, behind = module.graph.entry_modes, StateModes()
+    if compiler is printed:
+        module.graph.print_tabular()
+    drop_unread_numbers(module.graph)
+    nodes = module.graph.nodes
+    note_inputs(nodes, example_inputs)
+    is_plain = any(map(is_differentiated_again, nodes)) or reads_kept_casts(nodes, before)
+    if compiler in (eager, printed) or is_plain:
+        run = fx_module(module).forward
+    elif takes_ours(compiler):
+        run = compiler(module, example_inputs)
+    elif (passes := passes_apart(nodes)) is not None:
+        run = in_segments(compiler, module, example_inputs, passes)
+    else:
+        graph, is_writing = fx_module(module), any(map(writes, nodes))
+        if isinstance(compiler, BudgetCompiler):  # its error is that of a run
+            segment = Segment(compiler, graph, is_writing, module.graph.on_error)
+            return lambda *args: segment(*args)
+        before.set()
+        try:
+            run = compiled_call(compiler, graph, example_inputs, is_writing)
+        finally:
+            behind.set()
+    changes = any(node.target in STATE_SETTERS for node in nodes if node.op == "call_function")
+    return ModesKept(run, before) if changes else run
+
+
+def drop_unread_numbers(graph) -> None:
+    """Take out of a graph the numbers that nothing reads: a check has computed the same."""
+    for node in reversed(list(graph.nodes)):
+        if node.meta.get("hidden") and not node.users:
+            graph.erase_node(node)
+
+
+def compiled_call(compiler, graph, example_inputs: list, is_writing: bool):
+    """What a compiler makes of a torch.fx graph."""
+    is_ours = compiler is compile_to_program or isinstance(compiler, BudgetCompiler)
+    if is_ours:
+        budget = getattr(compiler, "budget", None)
+        # These import TorchDynamo, which takes a second.
+        compiler = import_module("glasshouse.torch.backend.entry_point").glasshouse
+        to_keep = import_module("glasshouse.torch.front.captured_key").fakes_for
+        if budget is not None:
+            compiler = functools.partial(compiler, options={"memory_budget": budget})
+    # PyTorch's partitioner draws numbers. The context has AOTAutograd say which results are kept
+    # for the backward pass alone: they lie as their Program likes.
+    fakes, _held = FakeTensorMode(), []
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
+        if is_ours:
+            fakes, _held = to_keep(graph, example_inputs, aliases)
+        with tracing(TracingContext(fakes)):
+            compiled = compiler(graph, example_inputs)
+    fakes.fake_tensor_converter.meta_converter.describer.lookup_tensor.clear()  # for swap_tensors
+    return AliasedInputs(compiled, graph.forward, example_inputs) if is_writing else compiled
+
+
+def is_differentiated_again(node: IRNode) -> bool:
+    """Whether a node asks for gradients that have gradients (`create_graph`), which AOTAutograd's
+    graphs do not give."""
+    if not is_pass(node):
+        return False
+    place = 4 if node.target is torch.autograd.grad else 3
+    asked = node.args[place] if len(node.args) > place else node.kwargs.get("create_graph")
+    return bool(asked)
+
+
+def writes(node: IRNode) -> bool:
+    """Whether a node may write to a tensor."""
+    name = name_of(node.target)
+    in_place = is_in_place(node.target) or name in WRITES or name in WRITING
+    by_schema = draws(node.target, node.args) or written_places(node.target)
+    return in_place or bool(by_schema) or "out" in node.kwargs
+
+
+# -- graphs with calls that no compiler takes ------------------------------------------------------
+
+
+def is_left(node: IRNode) -> bool:
+    """Whether no compiler takes a call: it is made as it is."""
+    if not node.op.startswith("call_"):
+        return False
+    target = node.target
+    if node.meta.get("hidden") or numbers_of(node) and not takes_tensors(node):
+        return True
+    if may_divide_by_zero(node) or reads_what_it_writes(node):
+        return True
+    if is_loop_of_eagers(node) or is_drawn_from(node):
+        return True
+    if (
+        is_pass(node)
+        or target in ("requires_grad_", setattr)
+        or target in STATE_SETTERS
+        or node.kwargs.get("requires_grad")  # what it makes is a leaf
+        or name_of(target) in NEVER_COMPILED
+    ):
+        return True
+    if target is operator.getitem and isinstance(node.args[0], IRNode):
+        return is_left(node.args[0])
+    return target is getattr and node.args[1] in ("grad", "data")
+
+
+def is_drawn_from(node: IRNode) -> bool:
+    """Whether a call is `random_(from, to)`: its overload is called "from", which torch.fx cannot
+    write as Python."""
+    if name_of(node.target) != "random_":
+        return False
+    return len(node.args) > 1 and len(node.args) + ("to" in node.kwargs) > 2
+
+
+def is_loop_of_eagers(node: IRNode) -> bool:
+    """Whether a call is a recurrent layer that our operators leave to eager, for its dtypes or as
+    that of a PackedSequence, whose fourth argument is no flag."""
+    if name_of(node.target) not in RECURRENT:
+        return False
+    is_packed = len(node.args) < 4 or not isinstance(node.args[3], bool)
+    dtypes = {x.meta.get("dtype") for x in node.all_input_nodes}
+    return is_packed or dtype_of_products(dtypes, node.meta["autocast"]) is None
+
+
+def written_by(node: IRNode) -> list[IRNode]:
+    """What a call writes to, as its name or an argument says."""
+    in_place = is_in_place(node.target) or name_of(node.target) in WRITING
+    places = written_places(node.target) or (0,) * in_place
+    return all_of(
+        IRNode, [[node.args[i] for i in places if i < len(node.args)], node.kwargs.get("out")]
+    )
+
+
+def reads_what_it_writes(node: IRNode) -> bool:
+    """Whether a call writes to memory that it reads elsewhere, or to one place several times: what
+    comes of that is PyTorch's alone to say."""
+    written = written_by(node)
+    if any(x.meta.get("overlaps") for x in written):
+        return True
+    if name_of(node.target) == "setitem" and is_view_again(*node.args):
+        return False
+    memories = {x.meta.get("memory", x) for x in written}
+    if name_of(node.target).strip("_") in PRODUCTS:
+        read = all_of(IRNode, node.args[0 if "out" in node.kwargs else 1 :])
+    else:
+        read = [x for x in node.all_input_nodes if x not in written]
+    return any(x.meta.get("memory", x) in memories for x in read)
+
+
+def is_view_again(x: IRNode, key, value) -> bool:
+    """Whether x[key] = value is what Python does behind x[key] += …: the value is there already."""
+    is_read = isinstance(value, IRNode) and value.target is operator.getitem
+    return is_read and value.args == (x, key)
+
+
+def reads_kept_casts(nodes: list[IRNode], before: StateModes) -> bool:
+    """Whether a weight is read under autocast behind a write to it: PyTorch keeps its cast until
+    the outermost region ends, of which a compiler knows nothing. A region that is there `before`
+    goes from call to call."""
+    changed: set[int | None] = set()
+    for node in [*nodes, *nodes] if before.autocast[0] and before.cache else nodes:
+        if node.target is torch.clear_autocast_cache:
+            changed.clear()
+        if not node.meta.get("keeps_casts"):
+            continue
+        if written := written_by(node):
+            changed |= {x.meta.get("memory") for x in written if x.meta.get("requires_grad")}
+        elif any(x.meta.get("memory") in changed for x in node.all_input_nodes):
+            return True
+    return False
+
+
+def may_divide_by_zero(node: IRNode) -> bool:
+    """Whether a call divides whole numbers by a tensor of them, which raises where that has a 0;
+    Programs give a number."""
+    if name_of(node.target).strip("_").removeprefix("i") not in DIVISIONS:
+        return False
+    divisors = [*node.args[1:], *node.kwargs.values()]
+    dtypes = [x.meta.get("dtype") for x in (node, *node.all_input_nodes)]
+    return any(isinstance(x, IRNode) for x in divisors) and not any(
+        x is not None and (x.is_floating_point or x.is_complex) for x in dtypes
+    )
+
+
+def passes_apart(nodes: list[IRNode]) -> dict[IRNode, Passes] | None:
+    """The passes through each call of a graph that cannot be compiled as one; None if it can."""
+    passes = passes_through(nodes, writes)
+    is_one = len({*passes.values()}) <= 1
+    return None if is_one and not any(is_left(x) or numbers_of(x) for x in nodes) else passes
+
+
+def in_segments(
+    compiler, module: GraphModule, example_inputs: list, passes: dict[IRNode, Passes]
+) -> Callable:
+    """What runs a graph in which some calls are made as they are, the others compiled: together if
+    the same passes go through them."""
+    graph, made, waiting = torch.fx.Graph(), {}, []
+    nodes = []
+    for node in module.graph.nodes:
+        if node.op in ("placeholder", "get_attr"):
+            made[node] = graph.create_node(node.op, node.target, (), {}, node.name)
+        else:
+            nodes.append(node)
+    ordered = numbers_first(nodes, is_left, writes)
+    through: Passes | None = None  # those through what is waiting
+    running = None  # what began a pass that is not the forward one
+    for node in ordered:
+        is_compiled = node.op.startswith("call_") and not is_left(node)
+        own = passes.get(node)
+        differs = own is not None and through is not None and own != through
+        if not is_compiled or differs:
+            running = tell_pass(graph, running, waiting)
+            add_segment(compiler, graph, made, waiting, module.graph.on_error)
+            waiting, through = [], None
+        if is_compiled:
+            waiting.append(node)
+            through = through if own is None else own
+        else:
+            running = tell_pass(graph, running, [node])
+            add_node(graph, made, node)
+    run = SegmentedGraph(torch.fx.GraphModule(members_of(module), graph).forward)
+    if ordered == nodes:
+        return run
+    return AliasedInputs(run, fx_module(module).forward, example_inputs)
+
+
+def tell_pass(graph: torch.fx.Graph, running, nodes: list[IRNode]):
+    """Have the calls that are added from here on belong to the pass of some nodes. `running` is
+    what began the one before, and what comes back what began this; None in a forward pass."""
+    phases = ("forward" if x.op == "output" else x.meta.get("phase") for x in nodes)
+    phase = next(filter(None, phases), None)
+    before = "forward" if running is None else running.args[0]
+    if phase is None or phase == before:
+        return running
+    if running is not None:
+        graph.call_function(end_pass, (before, running))
+    return None if phase == "forward" else graph.call_function(begin_pass, (phase,))
+
+
+def begin_pass(phase: str) -> int:
+    """What follows belongs to a pass; when it began, if anybody watches."""
+    state.phase = phase
+    return perf_counter_ns() if watchers else 0
+
+
+def end_pass(phase: str, begin_ns: int) -> None:
+    """A pass has ended."""
+    state.phase = "forward"
+    if begin_ns:
+        tell("region", phase, begin_ns)
+
+
+def add_node(graph: torch.fx.Graph, made: dict, node: IRNode) -> None:
+    """A node as it is."""
+    args, named = (map_nodes(x, made.__getitem__) for x in (node.args, node.kwargs))
+    target = "output" if node.op == "output" else node.target
+    if node.op == "call_function" and args and not isinstance(args[0], torch.fx.Node):
+        target = IN_PLACE.get(target, target)  # torch.fx would write 0 += x
+    with placed_as(node, graph):
+        made[node] = graph.create_node(node.op, target, args, named, node.name)
+    if "dtype" in node.meta:
+        made[node].meta["dtype"] = node.meta["dtype"]
+
+
+def add_segment(compiler, graph: torch.fx.Graph, made: dict, nodes: list[IRNode], on_error) -> None:
+    """Calls that are compiled together, or made as they are where they are few."""
+    few = FEWEST_SCALED if any(map(numbers_of, nodes)) else FEWEST_CALLS
+    if len(nodes) < few:
+        for node in nodes:
+            add_node(graph, made, node)
+        return
+    inside = set(nodes)
+    inputs = [*dict.fromkeys(x for n in nodes for x in n.all_input_nodes if x not in inside)]
+    results = [n for n in nodes if any(user not in inside for user in n.users)]
+    dtypes = {node.args[0].meta["dtype"] for node in nodes if numbers_of(node)}
+    given_as = dtypes.pop() if len(dtypes) == 1 else torch.float64  # and then as calls have it
+    inside_graph = segment_graph(nodes, inputs, results, given_as)
+    segment = Segment(compiler, inside_graph, any(map(writes, nodes)), on_error)
+    numbers = [i for i, x in enumerate(inputs) if is_number(x)]
+
+    def run_segment(*args):
+        if not numbers:
+            return segment(*args)
+        given = list(args)
+        tensors = torch.tensor([given[i] for i in numbers], dtype=given_as).unbind()
+        for i, tensor in zip(numbers, tensors, strict=True):
+            given[i] = tensor
+        return segment(*given)
+
+    whole = graph.call_function(run_segment, tuple(made[x] for x in inputs))
+    for i, node in enumerate(results):
+        made[node] = graph.call_function(operator.getitem, (whole, i))
+
+
+def segment_graph(nodes, inputs, results, given_as: torch.dtype) -> torch.fx.GraphModule:
+    """Some calls of a graph as one of their own, which is given numbers as tensors of a dtype."""
+    graph = torch.fx.Graph()
+    made = {node: graph.placeholder(node.name) for node in inputs}
+    for node in nodes:
+        if numbers_of(node):
+            add_scaling(graph, made, node, given_as)
+        else:
+            add_node(graph, made, node)
+    graph.output(tuple(made[x] for x in results))
+    return torch.fx.GraphModule({}, graph)
+
+
+# NumPy's numbers write themselves so, and torch.fx writes them into its Python.
+write_constants_as("np", "import numpy as np", np)
+
+
+def fx_module(module: GraphModule) -> torch.fx.GraphModule:
+    """A whole graph as torch.fx has it."""
+    graph, made = torch.fx.Graph(), {}
+    for node in module.graph.nodes:
+        add_node(graph, made, node)
+    return torch.fx.GraphModule(members_of(module), graph)
+
+
+def members_of(module: GraphModule) -> dict:
+    """The tensors that a graph has itself."""
+    return {x.target: module.member(x.target) for x in module.graph.find("get_attr")}

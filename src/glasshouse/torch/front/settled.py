@@ -1,0 +1,50 @@
+"""Tensors of a captured graph that have the same values in each call: they are made of constants,
+by operations that draw nothing, and nothing else is written to them."""
+
+from glasshouse.capture.values.var import Var
+from glasshouse.ir.node import IRNode
+from glasshouse.torch.front.effects import draws
+from glasshouse.torch.front.names import name_of
+from glasshouse.torch.front.numbers import memory
+
+# Calls whose results tell of more than what they are given.
+CONTEXTS = {"__enter__", "__exit__"}
+UNSETTLED = CONTEXTS | {"getattr", "backward", "grad"}
+
+
+def is_settled(tracer, var: Var, writes) -> bool:
+    """Whether a tensor has the same values in each call; `writes` says of a call that it may write
+    to a tensor."""
+    if not isinstance(var.origin, IRNode):
+        return False
+    made_by: set[IRNode] = set()
+    waiting = [var.origin]
+    while waiting:
+        node = waiting.pop()
+        if node in made_by:
+            continue
+        if not gives_the_same(node):
+            return False
+        made_by.add(node)
+        waiting += node.all_input_nodes
+    memories = {memory(node) for node in made_by}
+    written = {memory(x) for node in tracer.graph.nodes for x in may_write_to(node, writes)}
+    return None not in memories and not memories & written
+
+
+def gives_the_same(node: IRNode) -> bool:
+    """Whether a call gives the same for the same."""
+    name = name_of(node.target)
+    same = name not in UNSETTLED and not name.rstrip("_").removeprefix("new_").startswith("empty")
+    same = same and not draws(node.target, node.args)
+    return node.op.startswith("call_") and same and "generator" not in node.kwargs
+
+
+def may_write_to(node: IRNode, writes) -> list[IRNode]:
+    """What a call may write to, then or in a later backward pass, of what it is given."""
+    if not node.op.startswith("call_") or name_of(node.target) in CONTEXTS:
+        return []
+    if node.target is setattr:  # a gradient, to which others are added
+        return [x for x in node.args[2:] if isinstance(x, IRNode)]
+    by_keyword = node.kwargs.keys() & {"out", "inplace"}
+    return node.all_input_nodes if by_keyword or writes(node.target, node.args) else []

@@ -1,0 +1,154 @@
+"""What a captured call relies on of PyTorch beside its arguments: modes; and of its tensors."""
+
+import torch
+
+from glasshouse.torch.ahead.planned import current
+from glasshouse.torch.patches.fakes import FakeTensor
+from glasshouse.torch.patches.modes import (
+    FORWARD_LEVEL,
+    attention_readers,
+    dispatch_modes,
+    dispatch_modes_in_python,
+    function_modes,
+    has_function_mode,
+    hooks_of_saved,
+    innermost_transform,
+    is_profiled,
+    tracing_state,
+)
+from glasshouse.torch.patches.tensors import dispatch_keys, hooks_of_accumulation, hooks_of_gradient
+from glasshouse.torch.scopes.mode_readers import reader_of
+from glasshouse.torch.scopes.passes import count_other_modes
+from glasshouse.torch.tensors.guard import native
+
+NO_OTHERS = (  # functions that tell of modes that see each operation, with what they say of none
+    (function_modes, None, 0),
+    (count_other_modes, None, 0),
+    (innermost_transform, None, None),
+    (tracing_state, None, None),
+    (hooks_of_saved, True, None),
+)
+NO_LEVEL = -1  # of forward_ad, where no tensors have tangents
+PLAIN_CLASSES = {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}
+
+
+READERS = (  # functions that tell the other modes
+    (torch.is_grad_enabled, None),
+    (torch.is_inference_mode_enabled, None),
+    (torch.is_autocast_enabled, "cpu"),
+    (torch.get_autocast_dtype, "cpu"),
+    (torch.is_autocast_cache_enabled, None),
+    (torch.get_default_dtype, None),
+    (torch.are_deterministic_algorithms_enabled, None),
+    (torch.is_anomaly_enabled, None),
+    (is_profiled, None),
+)
+
+
+GUARDED_WITH_MODES = {  # what NO_OTHERS and READERS say under other names
+    tracing_state,
+    has_function_mode,
+    torch.is_autocast_cpu_enabled,
+    torch.get_autocast_cpu_dtype,
+    dispatch_modes,
+    dispatch_modes_in_python,
+}
+OTHER_READERS = (  # of what few functions read: it is guarded where one does
+    (torch.get_num_threads, None),
+    (torch.is_deterministic_algorithms_warn_only_enabled, None),
+    (torch.is_autocast_enabled, "cuda"),
+    (torch.get_autocast_dtype, "cuda"),
+    *((reader, None) for reader in attention_readers),
+)
+
+
+def is_plain(kind: type) -> bool:
+    """Whether operations on tensors of a class do what PyTorch's do: it is PyTorch's own, or that
+    of tensors without contents, where they are what is analysed."""
+    return kind in PLAIN_CLASSES or kind is FakeTensor and current.simulation is not None
+
+
+def told(fn, argument):
+    """What a function of PyTorch's tells."""
+    return fn() if argument is None else fn(argument)
+
+
+def state_now() -> dict:
+    """What OTHER_READERS tell now."""
+    return {(fn, argument): told(fn, argument) for fn, argument in OTHER_READERS}
+
+
+def others_watch() -> bool:
+    """Whether a mode sees each operation: nothing is captured then."""
+    if dispatch_modes():  # also of our own: it has functions stand in for PyTorch's
+        return True
+    if FORWARD_LEVEL.value != NO_LEVEL:
+        return True
+    return any(told(fn, argument) != usual for fn, argument, usual in NO_OTHERS)
+
+
+class StateCheck:
+    """A guard: functions of PyTorch's tell what they tell now."""
+
+    native = None
+
+    def __init__(self, calls):
+        self.calls = tuple(calls)
+        module = native()
+        if module is not None:
+            readers = tuple(reader_of(fn, argument) for fn, argument, _ in self.calls)
+            self.native = module.CallsGuard(self.calls, readers)
+
+    def __call__(self, _) -> bool:
+        return all(told(fn, argument) == wanted for fn, argument, wanted in self.calls)
+
+    def __repr__(self):
+        parts = [f"{fn.__name__}() is {wanted}" for fn, _, wanted in self.calls]
+        return ", ".join([*parts[:4], "…"] if parts[4:] else parts)
+
+
+def modes_check() -> StateCheck:
+    """A guard: PyTorch's modes are as they are now."""
+    now = [(fn, argument, told(fn, argument)) for fn, argument in READERS]
+    return StateCheck([*now, *NO_OTHERS])
+
+
+class TensorCheck:
+    """A guard: a tensor with these metadata."""
+
+    def __init__(self, tensor: torch.Tensor):
+        self.kind, self.dtype = type(tensor), tensor.dtype
+        self.shape, self.strides = tuple(tensor.shape), tensor.stride()
+        self.requires_grad, self.is_leaf = tensor.requires_grad, tensor.is_leaf
+        self.keys = dispatch_keys(tensor).raw_repr()
+        module = native()
+        self.native = None if module is None else module.TensorGuard(tensor)
+        self.is_unhooked = False
+
+    def forbid_hooks(self) -> None:
+        """From now on hold for tensors without hooks alone."""
+        self.is_unhooked = True
+        if self.native is not None:
+            self.native.forbid_hooks()
+
+    def __call__(self, x) -> bool:
+        return (
+            type(x) is self.kind
+            and x.dtype is self.dtype
+            and x.requires_grad is self.requires_grad
+            and x.is_leaf is self.is_leaf
+            and x.shape == self.shape
+            and x.stride() == self.strides
+            and dispatch_keys(x).raw_repr() == self.keys
+            and not (self.is_unhooked and has_hooks(x))
+        )
+
+    def __repr__(self):
+        grad = ", requires_grad" if self.requires_grad else ""
+        hooks = ", no hooks" if self.is_unhooked else ""
+        return f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)}{grad}{hooks}"
+
+
+def has_hooks(tensor: torch.Tensor) -> bool:
+    """Whether Python runs where a gradient of a leaf is computed or accumulated."""
+    return bool(hooks_of_gradient(tensor) or hooks_of_accumulation(tensor))

@@ -1,0 +1,173 @@
+"""What a trace knows of PyTorch's tensors: guards, attributes, gradients."""
+
+from collections import OrderedDict
+from weakref import WeakKeyDictionary
+
+import torch
+
+from glasshouse.capture.trace.front import FrontEnd
+from glasshouse.capture.values.plain import MISSING
+from glasshouse.capture.values.plain import is_instance as isinstance
+from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var, constant
+from glasshouse.ir.node import IRNode
+from glasshouse.torch.front import names
+from glasshouse.torch.front.state import TensorCheck, has_hooks, is_plain
+
+
+class KeptEntries(WeakKeyDictionary):
+    """The entries that a parameter keeps. Copies and files of the parameter have none."""
+
+    def __deepcopy__(self, memo):
+        return KeptEntries()
+
+    def __reduce__(self):
+        return OrderedDict, ()
+
+
+class TorchTensorFront(FrontEnd):
+    """Guards on tensors, and what is read from and set on them."""
+
+    def is_tensor(self, value):
+        return isinstance(value, torch.Tensor)
+
+    def is_key(self, value):
+        return is_plain(type(value)) or self.is_constant(value)
+
+    def keep(self, value, link, entry):
+        kept = value.__dict__.get("_gh_entries")
+        if type(kept) is not KeptEntries:
+            kept = value._gh_entries = KeptEntries()
+        kept[link] = entry
+
+    def guard(self, tracer, var):
+        source, value = var.origin, var.value
+        self.check_plain(value)
+        if isinstance(source, ValueSource) and id(source) not in tracer.guarded:
+            tracer.guarded.add(id(source))
+            check = tracer.front_state.tensor_checks[id(source)] = TensorCheck(value)
+            tracer.guards.add("call", source, check)
+
+    def check_plain(self, value) -> None:
+        """Break where a tensor's class has its own idea of what operations do."""
+        if not is_plain(type(value)):
+            raise Break(f"a {type(value).__name__}, a subclass of Tensor")
+
+    def attribute(self, tracer, var, name):
+        value = var.value
+        if not is_plain(type(value)):
+            raise Break(
+                f"attribute {name!r} of a {type(value).__name__}", Var(getattr), [var, Var(name)]
+            )
+        if isinstance(var.origin, ValueSource):
+            self.guard(tracer, var)
+        if name in names.FIXED:
+            return constant(tracer.do(getattr, value, name))
+        if name == "__class__":
+            return Var(type(value))
+        if name == "grad":
+            return self.gradient(tracer, var)
+        if name == "grad_fn" and value.grad_fn is None:  # the guards say so
+            return Var(None)
+        if name in names.VIEWS:
+            return self.apply(tracer, "call_function", getattr, getattr, [var, Var(name)], {})
+        own = value.__dict__
+        if name in own and isinstance(var.origin, ValueSource):
+            inside = tracer.guards.source("dict", var.origin)
+            return tracer.load(own[name], tracer.entry_source(inside, name))
+        own_kind = getattr(type(value), name, None)
+        if callable(own_kind) and not own and not isinstance(own_kind, (type, property)):
+            return Var(getattr(value, name), Recipe("method", var, name))
+        if own_kind is None and not hasattr(value, name):
+            if isinstance(var.origin, ValueSource):
+                inside = tracer.guards.source("dict", var.origin)
+                tracer.guards.add("absent", inside, name)
+            tracer.rely_on_data(var, name, MISSING)
+            tracer.do(getattr, value, name)  # raises
+        if callable(own_kind) and name not in own:
+            return Var(getattr(value, name), Recipe("method", var, name))
+        if not tracer.live:
+            return Var(tracer.do(getattr, value, name))
+        raise Break(f"attribute {name!r} of a tensor", Var(getattr), [var, Var(name)])
+
+    def metadata(self, tracer, var, name):
+        return constant(tuple(var.value.shape)) if name == "shape" else None
+
+    def gradient(self, tracer, var):
+        """tensor.grad."""
+        value, read = var.value, (var.items or {}).get("grad")
+        if read is not None:
+            return read
+        if not value.is_leaf:
+            raise Break("the gradient of what is no leaf", Var(getattr), [var, Var("grad")])
+        grad, first = value.grad, self.first_gradient(tracer, var)
+        if grad is None:
+            gradient = Var(None)
+        elif grad is first.value:
+            gradient = first
+        else:
+            args = [var, Var("grad")]
+            gradient = self.apply(tracer, "call_function", getattr, getattr, args, {})
+        var.items = {**(var.items or {}), "grad": gradient}
+        return gradient
+
+    def first_gradient(self, tracer, var) -> Var:
+        """The gradient that a tensor had when the trace began, guarded; None where it was set."""
+        gradients = tracer.front_state.gradients
+        if not isinstance(var.origin, ValueSource) or id(var.value) in gradients.were_set:
+            return Var(None)
+        first = gradients.first.get(id(var.value), var.value.grad)
+        source = tracer.guards.source("attr", var.origin, "grad")
+        if first is None:
+            tracer.guards.add("is", source, None)
+            return Var(None)
+        # Its sizes and strides matter where an operation is given it: most are just replaced.
+        self.check_plain(first)
+        tracer.guards.add("type", source, type(first))
+        gradients.sources.add(id(source))
+        return tracer.load(first, source)
+
+    def set_attribute(self, tracer, var, name, value):
+        if name == "requires_grad" and value is not None and isinstance(var.origin, IRNode):
+            method = var.value.requires_grad_
+            self.apply(tracer, "call_method", "requires_grad_", method, [var, value], {})
+            return
+        if name != "grad" or value is None or not is_plain(type(var.value)):
+            super().set_attribute(tracer, var, name, value)
+        self.gradient(tracer, var)
+        tracer.front_state.gradients.were_set.add(id(var.value))
+        args = [var, Var(name), value]
+        self.apply(tracer, "call_function", setattr, setattr, args, {})
+        var.items = {**(var.items or {}), "grad": value}
+
+    def why_python_runs(self, tracer, args, kwargs) -> str | None:
+        """Why Python may run in the midst of a backward pass, where it sees what it should not yet,
+        and changes what was read before; None where it does not. Then tensors are guarded to have
+        no hooks."""
+        given = [x for _, x in tracer.lifted.values()]
+        for x in (*args, *kwargs.values()):
+            given += tracer.sequence(x) if isinstance(x.value, (list, tuple)) else [x]
+        passed = [
+            x
+            for x in given
+            if self.is_tensor(x.value)
+            and x.value.requires_grad
+            and not isinstance(x.origin, IRNode)
+        ]
+        if not all(x.value.is_leaf for x in passed):
+            return "a backward pass through what was computed outside of the graph"
+        if any(has_hooks(x.value) for x in passed):
+            return "a backward pass of tensors that have hooks"
+        for x in passed:
+            if isinstance(x.origin, ValueSource):
+                self.guard(tracer, x)
+                tracer.front_state.tensor_checks[id(x.origin)].forbid_hooks()
+        return None
+
+    def forget_gradients(self, tracer) -> None:
+        """Gradients may be others from here on."""
+        for _, var in tracer.lifted.values():
+            if self.is_tensor(var.value) and var.value.is_leaf:
+                tracer.front_state.gradients.first.setdefault(id(var.value), var.value.grad)
+        for var in tracer.tracked.values():
+            if isinstance(var.items, dict) and self.is_tensor(var.value):
+                var.items.pop("grad", None)

@@ -1,0 +1,70 @@
+"""The state of PyTorch's front end for one trace: a TorchTrace is the tracer's `front_state`."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from glasshouse.capture.values.var import Var
+from glasshouse.dispatch.bind import state
+from glasshouse.ir.node import IRNode
+from glasshouse.torch.ahead.no_contents import ContentlessMode
+from glasshouse.torch.front.state import state_now
+from glasshouse.torch.scopes.state_modes import StateModes
+
+
+@dataclass
+class ContextModes:
+    """PyTorch's modes, as `with` statements that were entered before the trace leave them."""
+
+    at_start: dict = field(default_factory=state_now)
+    frames: list = field(default_factory=list)  # of the `__enter__` and `__exit__` that set modes
+    entered: int = 0  # `with` statements of the trace that are open
+    outside_frame: Any = None  # the last exit of one that was entered before
+    outside: StateModes | None = None  # the modes after it
+
+
+@dataclass
+class TraceGradients:
+    """The gradients of tensors that a trace read, and those that it set."""
+
+    first: dict[int, torch.Tensor | None] = field(default_factory=dict)  # by a tensor's identity
+    were_set: set[int] = field(default_factory=set)  # identities of tensors
+    sources: set[int] = field(default_factory=set)
+
+
+@dataclass
+class InputWrites:
+    """The inputs that a graph writes to, by identity; None where they are not known."""
+
+    any: bool = False
+    tensors: dict[int, torch.Tensor] | None = field(default_factory=dict)
+    undone: dict[int, torch.Tensor] = field(default_factory=dict)  # where a check fails
+
+    @property
+    def bytes(self) -> int | None:
+        """How much memory the written inputs have; None where they are not known."""
+        return None if self.tensors is None else sum(x.nbytes for x in self.tensors.values())
+
+
+@dataclass
+class InputMemory:
+    """The memory of the graph's inputs."""
+
+    places: set = field(default_factory=set)
+    lifted: int = 0  # the number of lifted values whose memory is noted
+
+
+class TorchTrace:
+    """The state of PyTorch's front end for one trace."""
+
+    def __init__(self):
+        self.place_before = state.scope, state.phase
+        self.modes = ContextModes()
+        self.gradients = TraceGradients()
+        self.writes = InputWrites()
+        self.input_memory = InputMemory()
+        self.tensor_checks: dict[int, Any] = {}  # by the identity of their sources
+        self.read_tensors: dict[IRNode, Var] = {}  # by the node of the number that was read
+        self.plain_codes = {ContentlessMode.dispatch.__code__}  # of Python without effects
+        self.computed_bytes = 0  # since dead values were dropped

@@ -1,0 +1,55 @@
+"""A graph that PyTorch itself computes, in place of a Program."""
+
+import operator
+
+import torch
+
+from glasshouse.torch.aten.checkpoint_draws import for_pytorch
+
+aten = torch.ops.aten
+POOLING = {  # gradients, and what makes the places that they take
+    aten.max_pool2d_with_indices_backward.default: aten.max_pool2d_with_indices.default,
+    aten.max_pool3d_with_indices_backward.default: aten.max_pool3d_with_indices.default,
+}
+
+
+class EagerVariant:
+    """A graph that PyTorch itself computes, operator by operator: where ours could not be made."""
+
+    def __init__(self, module: torch.fx.GraphModule):
+        find_places(module)
+        self.module, self.unknown = for_pytorch(module), {"the whole graph": 1}
+        self.inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
+
+    def run(self, args) -> list:
+        """The results, as of a compiled graph."""
+        results = self.module(*map(promised, self.inputs, args))
+        return list(results) if isinstance(results, (tuple, list)) else [results]
+
+
+def find_places(module: torch.fx.GraphModule) -> None:
+    """Have the gradients of max pooling take places, which our cut of a joint graph leaves out."""
+    graph = module.graph
+    for gradient, pooling in POOLING.items():
+        for node in graph.find_nodes(op="call_function", target=gradient):
+            g, pooled, *options, places = node.args
+            if places is pooled:
+                with graph.inserting_before(node):
+                    pair = graph.call_function(pooling, (pooled, *options))
+                    places = graph.call_function(operator.getitem, (pair, 1))
+                node.args = (g, pooled, *options, places)
+                module.recompile()
+
+
+def promised(node: torch.fx.Node, x):
+    """An argument as the graph was made for it: what a Program of ours kept for the backward graph
+    may lie in another order."""
+    fake = node.meta.get("val")
+    if x is None and isinstance(fake, torch.Tensor):  # an undefined gradient
+        return torch.zeros(fake.shape, dtype=fake.dtype)
+    if not isinstance(x, torch.Tensor) or not isinstance(fake, torch.Tensor):
+        return x
+    strides = fake.stride()
+    if x.stride() == strides or not all(type(n) is int for n in strides):
+        return x
+    return torch.empty_strided(x.shape, strides, dtype=x.dtype).copy_(x)

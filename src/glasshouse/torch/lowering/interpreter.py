@@ -1,0 +1,485 @@
+"""From a graph of torch.fx to a recording of primitives: its nodes run once through the table.
+
+Tensors have no storage while that happens, sizes are numbers. An input lies in memory as PyTorch
+has it: one with axes in another order is read through a permutation, never copied."""
+
+import operator
+import pickle
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch.fx import Node as FxNode
+from torch.fx.node import map_arg
+
+import glasshouse.torch.aten  # noqa: F401  (fills the table)
+from glasshouse.base import BackendError, DTypeError, Spec, having, int64, uint8
+from glasshouse.base.errors import PACKAGE
+from glasshouse.base.flags import flags
+from glasshouse.compile.lowering.source_map import counts_of
+from glasshouse.compile.programs.recording import RecordingBackend
+from glasshouse.dispatch import Value, box, cast, full, primitives, state
+from glasshouse.dispatch.scope import Scope
+from glasshouse.graph import record
+from glasshouse.ops.movement import inverse_permutation, permute
+from glasshouse.targets.cpu import CPU
+from glasshouse.torch.aten.draws import KeyInputs, keys_from
+from glasshouse.torch.aten.higher_order import call_higher_order
+from glasshouse.torch.aten.table import CHECKS, TABLE, call_entry, in_order, name_of
+from glasshouse.torch.lowering.host import call_in_torch, result_of
+from glasshouse.torch.lowering.results import GraphResults, Output, dense_output
+from glasshouse.torch.patches.fakes import FakeTensor
+from glasshouse.torch.patches.operators import HigherOrderOperator, OpOverload, schema_of
+from glasshouse.torch.patches.trees import tree_map
+from glasshouse.torch.scopes.module_scope import module_path, phase_of
+from glasshouse.torch.tensors.dtypes import FROM_TORCH, spec_of, to_array
+from glasshouse.torch.tensors.layout import layout_of
+from glasshouse.torch.tensors.sizes import SizeValues
+
+TORCH = str(Path(torch.__file__).parent)
+STRIDED = ("as_strided.default", "as_strided_scatter.default")
+
+
+class InputArray:
+    """What stands where an input's array will be: its spec."""
+
+    __slots__ = ("spec", "base")
+
+    def __init__(self, spec: Spec):
+        self.spec, self.base = spec, None
+
+
+class TraceBackend(RecordingBackend):
+    """Records what a graph asks for; computes nothing."""
+
+    name = "trace"
+    target = CPU  # what Programs are compiled for where no other target is in use
+    checks_indices = False
+
+    def __init__(self):
+        super().__init__()
+        self.recorder = record.Recorder()
+
+    def execute(self, recording) -> None:
+        raise BackendError(
+            "torch.compile",
+            "operators that read no values while they are traced",
+            "one that does",
+            "Report it with the model.",
+        )
+
+    def input(self, spec: Spec) -> Value:
+        """A value that a run is given."""
+        return box(record.computed(InputArray(spec), spec, owned=False), spec, self)
+
+
+trace_backend = TraceBackend()  # one for all: each thread has its own recorder there
+
+
+class ModuleScope(Scope):
+    """Where in a model of PyTorch's a call stands, as profiles and reports print it."""
+
+    __slots__ = ()
+
+    def __init__(self, path: str):
+        self.module, self.parent, self.kind = (lambda: None), None, path
+        self.full_name, self.inner, self.origins = path, {}, None
+
+
+class RecordingFacts(NamedTuple):
+    """What a run of a recording's Program has to know of it: its number of calls, what they count,
+    the specs of its leaves, packed scalars, and whether it looks elements up by their indices."""
+
+    calls: int
+    counts: list | bytes
+    specs: list[Spec]
+    scalars: list[bytes]
+    indexes: bool
+
+    @classmethod
+    def of(cls, recording: record.Recording) -> "RecordingFacts":
+        """Those of a recording."""
+        nodes, specs = recording.nodes, [x.spec for x in recording.leaves]
+        indexes = any(x.op in record.INDEXED for x in nodes)
+        return cls(len(nodes), counts_of(recording), specs, recording.scalars, indexes)
+
+
+class LoweredGraph(NamedTuple):
+    """A graph as a recording: `leaves` are the input (or key) of each leaf, `outputs` say what each
+    result of the graph is, `draws` how many keys a run takes, `lines` the user's line of calls by
+    their place in the recording, `unknown` how often PyTorch computes which operators. The last
+    outputs are no results: they are what the inputs of the numbers in `writes` have behind a run.
+    `stable` are the inputs that are seldom written to. A graph that was kept on disk has `facts` in
+    place of the recording, and tells where the code of its Program is."""
+
+    recording: record.Recording | None
+    leaves: list[tuple[str, Any]]
+    outputs: list[Output]
+    draws: int
+    lines: dict[int, str]
+    writes: list[int]
+    phase: str
+    unknown: dict[str, int]
+    stable: tuple[int, ...] = ()
+    facts: RecordingFacts | None = None
+    code_key: str = ""
+    structure: str = ""
+
+    def to_keep(self, code_key: str, structure: str) -> "LoweredGraph":
+        """What is kept of it."""
+        facts = RecordingFacts.of(self.recording)
+        facts = facts._replace(counts=pickle.dumps(facts.counts))
+        return self._replace(recording=None, facts=facts, code_key=code_key, structure=structure)
+
+
+ALL = 1 << 30
+WRITE = torch.ops.aten.copy_.default  # to an input: AOTAutograd's graphs have no other
+
+
+class GraphLowering:
+    """Runs the nodes of one graph for inputs of given sizes and layouts. The first `visible`
+    results are for the user, the others for the backward graph."""
+
+    def __init__(
+        self,
+        module: torch.fx.GraphModule,
+        inputs,
+        phase: str,
+        visible: int = ALL,
+        stable=(),
+        nested: Callable = lambda module: module,
+    ):
+        self.module, self.given, self.phase, self.visible = module, inputs, phase, visible
+        self.nested = nested  # from a graph that an operator calls to what runs it
+        self.backend = trace_backend
+        self.values: dict[FxNode, Any] = {}
+        self.inputs: dict[int, int] = {}  # a leaf's identity -> the number of the input
+        self.constants: dict[int, Any] = {}
+        self.leaf_of: dict[int, Value] = {}
+        self.keys = KeyInputs(self.backend.input)
+        self.unknown: dict[str, int] = {}  # operators without an entry, and how often
+        self.input_number: dict[FxNode, int] = {}
+        self.sizes = SizeValues()
+        self.scopes: dict[str, ModuleScope] = {}
+        self.stable = stable  # numbers of inputs that are seldom written to
+        self.line_of: dict[int, str] = {}  # the user's, by the identity of what is recorded
+        self.effects: list[Value] = []  # of operators that have no result
+        self.writes: dict[int, Value] = {}  # what inputs have behind the graph
+
+    def run(self) -> LoweredGraph:
+        """The recording of the graph's outputs."""
+        forward = self.phase == "forward"
+        with (
+            having(state, backend=self.backend, records=False),
+            having(state, phase="forward" if forward else "backward"),
+            keys_from(self.keys),
+        ):
+            return self.finish(self.lower(self.module, self.place_input))
+
+    def lower(self, module: torch.fx.GraphModule, place_input: Callable) -> FxNode:
+        """Lower the nodes of this graph or of one that it calls; what comes back is its output.
+        `place_input` takes a node for an input, and its number."""
+        number = 0
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                place_input(node, number)
+                number += 1
+            elif node.op == "get_attr":
+                self.values[node] = self.place_constant(module, node)
+            elif node.op == "call_function" and not is_dropped_draw(node):
+                self.values[node] = self.call(node)
+            elif node.op == "output":
+                return node
+        raise AssertionError("a graph ends with its outputs")
+
+    # -- what goes in --------------------------------------------------------------------------
+
+    def place_input(self, node: FxNode, number: int) -> None:
+        promised, given = node.meta.get("val"), self.given[number]
+        if given is None and isinstance(promised, torch.Tensor):  # an undefined gradient
+            self.values[node] = full(tuple(promised.shape), 0, FROM_TORCH[promised.dtype])
+            return
+        self.values[node] = self.value_of_input(number, given)
+        self.input_number[node] = number
+        self.sizes.take_input(promised, given)
+
+    def value_of_input(self, number: int, given):
+        if not isinstance(given, torch.Tensor):
+            return given
+        layout = layout_of(given)
+        spec = Spec(layout.sizes, FROM_TORCH[given.dtype])
+        leaf = self.backend.input(spec)
+        self.inputs[id(leaf.payload)] = number
+        self.leaf_of[number] = leaf
+        if layout.order == tuple(range(len(layout.order))):
+            return leaf
+        return permute(leaf, axes=inverse_permutation(layout.order))
+
+    def place_constant(self, module: torch.fx.GraphModule, node: FxNode):
+        """A tensor that a graph holds: its memory is read at each run."""
+        held = module
+        for name in node.target.split("."):
+            held = getattr(held, name)
+        if not isinstance(held, torch.Tensor):
+            return held
+        held = held.contiguous()
+        array = None if isinstance(held, FakeTensor) else to_array(held)  # None: it will not run
+        value = self.backend.input(spec_of(held))
+        self.constants[id(value.payload)] = array
+        self.leaf_of[-1 - len(self.constants)] = value
+        return value
+
+    # -- one node ------------------------------------------------------------------------------
+
+    def call(self, node: FxNode):
+        args, named = map_arg((node.args, node.kwargs), self.values.__getitem__)
+        target = node.target
+        if isinstance(target, HigherOrderOperator):
+            return call_higher_order(self, node, args, named)
+        if target is WRITE and node.args[0] in self.input_number:
+            return self.write(self.input_number[node.args[0]], args[1])
+        if isinstance(target, OpOverload) and schema_of(target).is_mutable:
+            raise LookupError(f"{target}, which writes to its operands")
+        if not isinstance(target, OpOverload):
+            return plain_call(target, args, named)
+        if str(target) in SIZES:
+            return SIZES[str(target)](*args)
+        pending = self.backend.recorder.pending
+        first = len(pending)
+        phase = phase_of(node)
+        if self.phase == "backward" and phase != "recompute":
+            phase = state.phase
+        with having(state, scope=self.scope_at(module_path(node)), phase=phase):
+            result = self.operate(node, target, args, named)
+        self.line_of |= dict.fromkeys(map(id, pending[first:]), line_of(node))
+        return result
+
+    def write(self, number: int, value) -> Value:
+        """Note what an input has behind the graph."""
+        given = self.given[number]
+        if not isinstance(value, Value) or value.shape != tuple(given.shape):
+            raise LookupError("a copy into an input of another shape")
+        self.writes[number] = cast(value, FROM_TORCH[given.dtype])
+        return value
+
+    def written(self, number: int) -> Output:
+        """What an input has behind the graph, as it lies."""
+        given = self.given[number]
+        return dense_output(self.writes[number], layout_of(given), given.dtype)
+
+    def scope_at(self, path: str) -> ModuleScope | None:
+        """The scope of a module, one for each path; None outside of all."""
+        if path and path not in self.scopes:
+            self.scopes[path] = ModuleScope(path)
+        return self.scopes.get(path)
+
+    def operate(self, node: FxNode, target, args, named: dict):
+        """The result of an operator by its entry; by PyTorch where there is none."""
+        entry = TABLE.get(name_of(target))
+        if entry is not None:
+            given, by_name = in_order(target, args, named)
+            try:
+                if name_of(target) in STRIDED:
+                    return self.operate_on_memory(node, entry, given, by_name)
+                fakes = map_arg((node.args, node.kwargs), fake_of)
+                fake_args, fake_named = in_order(target, *fakes)
+                result = call_entry(entry, given, by_name, (*fake_args, *fake_named.values()))
+                return self.promised(node, result)
+            except (NotImplementedError, DTypeError):  # what the table has no composition for
+                pass
+        return self.without_entry(node, target, args, named, node.meta.get("val"))
+
+    def operate_on_memory(self, node: FxNode, entry, args, named: dict):
+        """An operator that names elements by their places in memory: its operand is handed over in
+        the order in which PyTorch has it there."""
+        x, *rest = args
+        fake = self.sizes.concrete(node.args[0].meta["val"])
+        layout = layout_of(fake)
+        if not layout.dense or fake.storage_offset():
+            raise LookupError(f"{node.target} of a view with gaps")
+        result = entry.compute(permute(x, axes=layout.order) if x.ndim else x, *rest, **named)
+        if node.target is torch.ops.aten.as_strided_scatter.default and x.ndim:
+            result = permute(result, axes=inverse_permutation(layout.order))
+        return self.promised(node, result)
+
+    def check(self, value: Value) -> None:
+        """Have a run end where a value is 0, as where an index is outside of its table: PyTorch
+        then does the calls, and says what is wrong."""
+        outside = cast(value == 0, int64)
+        table = full((1,), 1, uint8)
+        self.effects.append(primitives["gather"](table, outside.reshape(1), axis=0))
+
+    def without_entry(self, node: FxNode, target, args, named: dict, fake):
+        """The result of an operator without an entry; None of a check, which is a step of ours."""
+        if name_of(target) in CHECKS:
+            return self.check(args[0])
+        return self.in_torch(node, target, args, named, fake)
+
+    def in_torch(self, node: FxNode, target, args, named: dict, fake):
+        """The result of an operator that PyTorch itself computes, as a step of the host.
+
+        Raises: BackendError if strict is set
+        """
+        self.refuse_if_strict(node, str(target))
+        fakes = map_arg((node.args[len(node.args) - len(args) :], node.kwargs), fake_of)
+        ordered = in_order(target, args, named), in_order(target, *fakes)
+        return self.host_step(target, *ordered, fake)
+
+    def refuse_if_strict(self, node: FxNode, operator: str) -> None:
+        """Refuse an operator that PyTorch would compute.
+
+        Raises: BackendError if strict is set
+        """
+        if flags.strict:
+            raise BackendError(
+                ", ".join(filter(None, ("torch.compile", module_path(node), line_of(node)))),
+                "operators with an entry (docs/reference/torch_operators.md): GH_STRICT is set",
+                operator,
+                "Unset GH_STRICT, and PyTorch computes it as a step of the host.",
+            )
+
+    def host_step(self, target, given, fakes, fake):
+        """The results of an operator that PyTorch calls in a step of the host; None for those that
+        are no tensors."""
+        self.unknown[str(target)] = self.unknown.get(str(target), 0) + 1
+        fakes = tree_map(self.sizes.concrete, fakes)
+        several = isinstance(fake, (tuple, list))
+        promised = [] if fake is None else [*fake] if several else [fake]
+        results = [result_of(x, self.sizes) for x in promised if x is not None]
+        values = call_in_torch(target, given, fakes, results)
+        if not results:
+            self.effects.extend(values)
+            return [None] * len(promised) if several else values
+        made = iter(values)
+        ordered = [None if x is None else next(made) for x in promised]
+        return ordered if several else ordered[0]
+
+    def promised(self, node: FxNode, result):
+        """What an entry gave, in the dtypes that PyTorch promises.
+
+        Raises: BackendError where a shape is another
+        """
+        fake = node.meta.get("val")
+        if isinstance(result, Value):
+            return self.matched(node, result, fake)
+        if isinstance(result, (tuple, list)):
+            fakes = fake if isinstance(fake, (tuple, list)) else (None,) * len(result)
+            return [self.matched(node, x, f) for x, f in zip(result, fakes)]
+        return result
+
+    def matched(self, node: FxNode, value, fake):
+        if not isinstance(fake, torch.Tensor) or not isinstance(value, Value):
+            return value
+        expected = tuple(fake.shape)
+        if all(isinstance(n, int) for n in expected) and expected != value.shape:
+            raise BackendError(
+                f"torch.compile: {node.target}",
+                f"a result of shape {expected}",
+                value.shape,
+                "Report it with the model.",
+            )
+        return cast(value, FROM_TORCH[fake.dtype])
+
+    # -- what comes out ------------------------------------------------------------------------
+
+    def finish(self, node: FxNode) -> LoweredGraph:
+        flat = node.args[0]
+        flat = list(flat) if isinstance(flat, (tuple, list)) else [flat]
+        results = GraphResults(self.values, self.input_number, self.sizes, self.visible)
+        writes = [number for number, value in self.writes.items() if value.size]
+        wanted = [*results.outputs(flat), *map(self.written, writes)]
+        values = [what for kind, what, *_ in wanted if kind.is_computed] + self.effects
+        values += self.refusals(flat)
+        results.forget(), self.writes.clear()  # what nobody refers to is no output of the recording
+        recording = take_recording(self.backend.recorder, values)
+        places = (
+            {}
+            if recording is None
+            else {id(recording.nodes[at]): i for i, at in enumerate(recording.outputs)}
+        )
+        outputs = [
+            out._replace(what=places[id(out.what.payload)]) if out.kind.is_computed else out
+            for out in wanted
+        ]
+        leaves = [] if recording is None else [self.leaf(x) for x in recording.leaves]
+        nodes = [] if recording is None else recording.nodes
+        lines = {i: line for i, x in enumerate(nodes) if (line := self.line_of.get(id(x)))}
+        given = lines, writes, self.phase, self.unknown, tuple(self.stable)
+        return LoweredGraph(recording, leaves, outputs, len(self.keys.keys), *given)
+
+    def refusals(self, results: list) -> list[Value]:
+        """Results without elements whose computation may meet an index that is outside."""
+        values = [self.values[x] for x in results if isinstance(x, FxNode)]
+        empty = [x for x in values if isinstance(x, Value) and x.size == 0]
+        return [x for x in empty if any(map(record.may_refuse, record.with_ancestors([x.payload])))]
+
+    def leaf(self, payload) -> tuple[str, Any]:
+        """What a run gives for a leaf: an ("input" or "key", number), or ("constant", array)."""
+        if id(payload) in self.inputs:
+            return "input", self.inputs[id(payload)]
+        if id(payload) in self.constants:
+            return "constant", self.constants[id(payload)]
+        for number, key in enumerate(self.keys.keys):
+            if key.payload is payload:
+                return "key", number
+        return "constant", payload.value
+
+
+def take_recording(recorder, values) -> record.Recording | None:
+    """The recording of these values, and nothing else that waits."""
+    wanted = list(dict.fromkeys(value.payload for value in values))
+    if not wanted:
+        recorder.forget()
+        return None
+    pending = record.with_ancestors(wanted)
+    recorder.forget()
+    return record.describe(pending, wanted)
+
+
+def is_dropped_draw(node: FxNode) -> bool:
+    """Whether a node draws random numbers for nobody: PyTorch leaves such nodes in graphs that it
+    cuts, and each draw would take numbers from who comes behind it."""
+    tags = getattr(node.target, "tags", ())
+    return not node.users and torch.Tag.nondeterministic_seeded in tags
+
+
+def fake_of(node: FxNode):
+    return node.meta.get("val")
+
+
+def line_of(node: FxNode) -> str:
+    """The user's line that called an operator, such as "model.py:31", not the one in PyTorch (or in
+    what tells our watchers) that it called; "" where it is not told."""
+    lines = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    lines = [line for line in lines if not line[0].startswith((TORCH, PACKAGE))]
+    return f"{lines[-1][0]}:{lines[-1][1]}" if lines else ""
+
+
+def plain_call(target: Callable, args, named: dict):
+    """Python's own functions in a graph: arithmetic of sizes, and taking one of several results."""
+    if target is operator.getitem:
+        return args[0][args[1]]
+    return target(*args, **named)
+
+
+SIZES: dict[str, Callable] = {
+    "aten.sym_size.int": lambda x, axis: x.shape[axis],
+    "aten.sym_numel.default": lambda x: x.size,
+    "aten.sym_stride.int": lambda x, axis: row_major_stride(x, axis),
+    "aten.sym_storage_offset.default": lambda x: 0,
+}
+
+
+def row_major_stride(x: Value, axis: int) -> int:
+    step = 1
+    for n in x.shape[axis % x.ndim + 1 :]:
+        step *= n
+    return step
+
+
+def debug_unknown(unknown: dict[str, int]) -> None:
+    if flags.debug and unknown:
+        listed = ", ".join(f"{name} ({n})" for name, n in unknown.items())
+        print(f"[gh] torch.compile: computed by PyTorch itself: {listed}")

@@ -1,0 +1,66 @@
+"""Lowered graphs on disk: a process finds what another one lowered from the same graph.
+
+An entry lies beside the code of its Program (`compile.store`) and has what a caller of that has to
+know. Its name is the digest of all that lowering depends on: the graph, the inputs, the options,
+this package, and what the target in use says of itself."""
+
+import torch
+
+from glasshouse.base.flags import flags
+from glasshouse.compile.building.disk_cache import digest
+from glasshouse.compile.building.toolchain import CompileError
+from glasshouse.compile.lowering.target import current_target
+from glasshouse.compile.programs import store
+from glasshouse.compile.programs.program import is_shown
+from glasshouse.dispatch.bind import state
+from glasshouse.torch.aten.table import TABLE
+from glasshouse.torch.lowering.graph_source import GraphSource
+from glasshouse.torch.lowering.interpreter import LoweredGraph
+from glasshouse.torch.tensors.layout import turned
+
+ABOVE = ("autograd", "nn", "tensor", "torch", "transforms")
+SOURCES = (*store.COMPILER, *ABOVE)  # of what lowering depends on
+OURS = "glasshouse."
+
+
+def key_of(source: GraphSource, inputs, *settings) -> str:
+    """The name of the entry of a graph for such inputs and settings; "" for what is not kept."""
+    is_plain = flags.compile != "never" and not flags.strict and not is_shown()
+    if not source.digest or not is_plain or not is_own_table():
+        return ""
+    try:
+        target = current_target().identity()
+    except (CompileError, OSError):
+        target = None
+    if target is None:
+        return ""
+    given = [described(x) for x in inputs]
+    state_of_thread = current_target().threads, state.recompute
+    parts = [source.digest, repr(given), repr(settings), repr(state_of_thread), target]
+    parts += [store.sources_digest(SOURCES), torch.__version__]
+    return digest("\n".join(parts).encode())[:40]
+
+
+def described(x) -> tuple:
+    """What lowering knows of an input."""
+    if not isinstance(x, torch.Tensor):
+        return type(x).__name__, repr(x)
+    return x.dtype, tuple(x.shape), x.stride(), turned(x), x.is_inference()
+
+
+def is_own_table() -> bool:
+    """Whether all entries of the table are this package's, whose digest is known."""
+    return all(entry.compute.__module__.startswith(OURS) for entry in TABLE.values())
+
+
+def load(key: str) -> LoweredGraph | None:
+    """What was kept under a key."""
+    return store.load(key)
+
+
+def save(key: str, lowered: LoweredGraph, program) -> None:
+    """Keep what was lowered and compiled, unless there is something in it that cannot be."""
+    if not key or not program.key:
+        return
+    if data := store.packed(lowered.to_keep(program.key, program.structure)):
+        store.save(key, data)

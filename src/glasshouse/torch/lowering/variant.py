@@ -1,0 +1,478 @@
+"""A lowered graph that runs on PyTorch's own memory, for inputs of one set of sizes.
+
+The addresses of the tensors go straight into the Program's run table, and results are tensors over
+memory of our manager, which has it again when PyTorch lets go of them."""
+
+import ctypes
+import functools
+from collections import Counter
+from threading import get_ident
+from typing import Any
+
+import numpy as np
+import torch
+
+from glasshouse.base.errors import IndexOutOfRangeError
+from glasshouse.base.interrupts import held
+from glasshouse.compile.lowering.target import current_target
+from glasshouse.compile.planning.plan import ARENA_TAG, SMALL_BYTES
+from glasshouse.compile.programs import program as programs
+from glasshouse.compile.programs.executable import IndexErrorInside, Program, RunTable
+from glasshouse.compile.steps.emitted import StaleCode
+from glasshouse.dispatch import quiet, timers
+from glasshouse.dispatch.watch import Tally
+from glasshouse.graph import record
+from glasshouse.torch.aten.draws import draw_keys
+from glasshouse.torch.lowering.eager_variant import EagerVariant
+from glasshouse.torch.lowering.graph_source import GraphSource
+from glasshouse.torch.lowering.host import OtherSizesError, array_at
+from glasshouse.torch.lowering.interpreter import LoweredGraph, RecordingFacts
+from glasshouse.torch.lowering.options import target_of
+from glasshouse.torch.lowering.results import FREE, SPREAD, VALUE, Output, free_outputs
+from glasshouse.torch.lowering.segments import BackwardSegment, Extent, segments_of
+from glasshouse.torch.patches.tensors import of_memory
+from glasshouse.torch.scopes import passes
+from glasshouse.torch.tensors.access import described, make_call
+from glasshouse.torch.tensors.dtypes import from_array, to_array
+from glasshouse.torch.tensors.layout import has_gaps, is_stable, layout_of, lying, row_major_strides
+from glasshouse.torch.tensors.storage_parts import make_resizable
+
+OWN_ARENA_BYTES = 1 << 14  # an arena up to this size stays with its variant
+ALIGNMENT = 64
+SMALL_RESULT = "small result of a Program"  # which lies in memory of PyTorch's
+
+
+class OwnArena:
+    """A small arena that no manager hands out."""
+
+    def __init__(self, nbytes: int):
+        self.memory = np.zeros(nbytes + ALIGNMENT, np.uint8)
+        begin = self.memory.ctypes.data
+        self.first, self.nbytes = -begin % ALIGNMENT, nbytes
+        self.address = begin + self.first
+
+    def numpy(self) -> np.ndarray:
+        """Its bytes."""
+        return self.memory[self.first : self.first + self.nbytes]
+
+
+ALONE = ("alone",)  # the owner of an output of a Program that is one result, as it was made
+
+
+class GraphVariant:
+    """A graph lowered for inputs of one set of sizes, dtypes and layouts."""
+
+    in_place: dict[int, int] = {}  # outputs of a Program that lie in an input: its number
+    view = staticmethod(of_memory)  # (tensor, sizes, strides, offset): of its memory
+
+    def __init__(self, source: GraphSource, lowered: LoweredGraph):
+        self.source, self.unknown = source, lowered.unknown
+        self.outputs, self.draws, self.leaves = lowered.outputs, lowered.draws, lowered.leaves
+        self.writes = lowered.writes
+        self.owners = [out.owner(number) for number, out in enumerate(self.outputs)]
+
+    def results(self, args, tensors) -> list:
+        """The results of the graph; `tensors` are those that were computed, by their places. What
+        inputs have behind it is in them."""
+        results = self.all_results(args, tensors)
+        count = len(results) - len(self.writes)
+        for number, place, tensor in zip(self.writes, self.places[count:], results[count:]):
+            if place not in self.in_place:
+                with torch.no_grad():
+                    args[number].copy_(tensor)
+        return results[:count]
+
+    def all_results(self, args, tensors) -> list:
+        """The results, and what inputs have behind the graph. Parts of one value share its memory;
+        all others have memory of their own. None is a view to autograd, which would refuse to write
+        to it in place."""
+        owners: dict[int, tuple] = {}
+        copies: dict[tuple, torch.Tensor] = {}
+        results = []
+        for number, (out, place) in enumerate(zip(self.outputs, self.places)):
+            if place is None:
+                results.append(out.handed_on(args, results, self.view))
+                continue
+            owner = self.owners[number]
+            if owner is ALONE:
+                results.append(tensors[place])
+                continue
+            if out.kind is SPREAD:
+                results.append(self.spread(tensors[place], out))
+                continue
+            whole = tensors[place]
+            if owners.setdefault(place, owner) != owner:
+                whole = copies.get((place, owner))
+                if whole is None:
+                    whole = copies[place, owner] = self.copy(tensors[place])
+            results.append(self.view(whole, out.sizes, out.strides, out.offset))
+        return results
+
+    def copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy of a result, which another result must not share memory with."""
+        return tensor.clone()
+
+    def spread(self, tensor: torch.Tensor, out: Output) -> torch.Tensor:
+        """A copy of a result that lies in memory with gaps, or repeats itself where a stride is
+        0."""
+        tensor = tensor.as_strided(out.sizes, row_major_strides(out.sizes))
+        for axis, stride in enumerate(out.strides):
+            if stride == 0:
+                tensor = tensor.narrow(axis, 0, 1)
+        copy = torch.empty_strided(tensor.shape, out.strides, dtype=tensor.dtype).copy_(tensor)
+        return self.view(copy, out.sizes, out.strides, 0)
+
+
+class ReferenceVariant(GraphVariant):
+    """A graph that the cards' references compute, as GH_COMPILE=never asks for, or one that
+    computes nothing."""
+
+    def __init__(self, source: GraphSource, lowered: LoweredGraph, inputs):
+        super().__init__(source, lowered)
+        self.recording = lowered.recording
+        self.layouts = [layout_of(x) if isinstance(x, torch.Tensor) else None for x in inputs]
+        self.places = [out.what if out.kind.is_computed else None for out in self.outputs]
+
+    def run(self, args) -> list:
+        """The results for tensors of these sizes."""
+        arrays: list = []
+        if self.recording is not None:
+            keys = draw_keys(self.draws)
+            for leaf, (kind, what) in zip(self.recording.leaves, self.leaves):
+                leaf.value = self.array_of(kind, what, args, keys)
+            try:
+                computed = quiet.run(record.compute, self.recording)
+            except (IndexOutOfRangeError, OtherSizesError):
+                # PyTorch's error says which index. It checks none where a result has no elements.
+                return EagerVariant(self.source.module).run(args)
+            arrays = [np.array(x, order="C") for x in computed]
+        tensors = {
+            out.what: of_memory(make_resizable(from_array(arrays[out.what])), *out.memory)
+            for out in self.outputs
+            if out.kind.is_computed
+        }
+        return self.results(args, tensors)
+
+    def array_of(self, kind: str, what, args, keys) -> np.ndarray:
+        """The memory of a leaf, as an array that lies row by row."""
+        if kind == "key":
+            return keys[what]
+        if kind == "constant":
+            return what
+        return to_array(lying(args[what].detach(), self.layouts[what]))
+
+
+class ProgramVariant(GraphVariant):
+    """A graph as a Program, or as the plan of one: where its inputs and results lie."""
+
+    program: Any
+
+    def __init__(self, source: GraphSource, lowered: LoweredGraph, inputs):
+        super().__init__(source, lowered)
+        self.facts = lowered.facts or RecordingFacts.of(lowered.recording)
+        self.threads = current_target().threads  # that its Program is made for
+        self.numbers = {x: at for at, (kind, x) in enumerate(self.leaves) if kind == "input"}
+        self.copied = [(i, layout_of(inputs[i])) for i in self.numbers if has_gaps(inputs[i])]
+        kept = self.numbers.keys() - self.writes
+        stable = [i for i in lowered.stable if is_stable(inputs[i]) and i in kept]
+        leaves = frozenset(self.numbers[i] for i in stable)
+        backward = lowered.phase == "backward"
+        with target_of(leaves, free_outputs(self.outputs), self.written_leaves(), backward):
+            self.program = self.program_of(lowered)
+        self.outputs = [self.in_order(out) for out in self.outputs]
+        self.tally = Tally(self.facts.counts)
+        self.specs_out = self.program.output_specs[: self.count_results()]
+        self.large = [spec[3] >= SMALL_BYTES for spec in self.specs_out]
+        self.stable = tuple(stable) if self.program.kept_steps else ()
+        self.kept: list = []  # memory of what the first steps make of parameters
+        self.set_results()
+        is_cut = backward and not self.program.hosts
+        self.segments = self.find_segments(inputs) if is_cut else []
+        may_end = self.program.hosts or self.facts.indexes
+        if not may_end and not self.segments:
+            self.in_place = self.find_in_place(inputs)
+
+    def written_leaves(self) -> frozenset[tuple[int, int]]:
+        """(output of the recording, leaf) of what inputs have behind the graph."""
+        pairs = zip(reversed(self.outputs), reversed(self.writes))
+        return frozenset((x.what, self.numbers[i]) for x, i in pairs if i in self.numbers)
+
+    def program_of(self, lowered: LoweredGraph):
+        """What computes a graph."""
+        raise NotImplementedError
+
+    def in_order(self, out: Output) -> Output:
+        """A result with the strides that the Program gave it, where those are free."""
+        if out.kind is not FREE:
+            return out
+        _, shape, strides = self.program.outputs[out.what]
+        return out._replace(sizes=shape, strides=strides)
+
+    def count_results(self) -> int:
+        """How many outputs of the Program a run hands out; those behind stay."""
+        return len(self.program.output_specs) - self.program.kept
+
+    def tensors_out(self) -> list[tuple]:
+        """(dtype, sizes, strides, bytes) of each output of the Program: as the first result of the
+        graph has it that lies there."""
+        by_place: dict[int, Output] = {}
+        for out in self.outputs:
+            if out.kind.is_computed:
+                by_place.setdefault(self.program.outputs[out.what][0], out)
+        tensors = []
+        for at, (_, _, _, nbytes, _) in enumerate(self.specs_out):
+            out = by_place.get(at) or Output(VALUE, 0, None, (nbytes,), (1,), 0, torch.uint8)
+            tensors.append((out.dtype, *out.memory, nbytes))
+        return tensors
+
+    def set_results(self) -> None:
+        """Where each result lies, and whether they are just the Program's own outputs."""
+        self.places = [
+            self.program.outputs[out.what][0] if out.kind.is_computed else None
+            for out in self.outputs
+        ]
+        plain = not self.writes and all(out.kind.is_whole for out in self.outputs)
+        self.plain = plain and len(set(self.places)) == len(self.places)
+        counts = Counter(self.places)
+        for i, (out, place) in enumerate(zip(self.outputs, self.places)):
+            if out.kind.is_whole and counts[place] == 1:
+                self.owners[i] = ALONE
+
+    def find_in_place(self, inputs) -> dict[int, int]:
+        """The outputs of the Program that an input is to have, where the input's memory may be
+        written to: its own steps read it no more. Not where a run may end in the midst of it."""
+        first = len(self.outputs) - len(self.writes)
+        numbers = {}
+        for result, number in enumerate(self.writes, first):
+            place = self.places[result]
+            own = self.owners[result] is ALONE and not has_gaps(inputs[number])
+            if own and self.program.output_specs[place][0] == self.numbers.get(number):
+                numbers[place] = number
+        return numbers
+
+    def find_segments(self, inputs) -> list[BackwardSegment]:
+        """The segments of a run, whose list of arguments is its own. Arguments that are handed on,
+        and those that a copy stands for, stay to the end."""
+        program = self.program
+        begins, ends = program.output_begins, program.input_ends
+        last = program.count - 1
+        outputs = {
+            at: Extent(begins.get(at, 0), program.output_ends.get(at, last), spec[3])
+            for at, spec in enumerate(self.specs_out)
+        }
+        stay = {out.what for out in self.outputs if out.reads_input()}
+        stay |= {number for number, _ in self.copied}
+        arguments = {
+            number: Extent(0, ends.get(self.numbers.get(number, -1), 0), x.nbytes)
+            for number, x in enumerate(inputs)
+            if isinstance(x, torch.Tensor) and number not in stay
+        }
+        return segments_of(program.count, outputs, arguments)
+
+
+class CompiledVariant(ProgramVariant):
+    """A graph as a Program. `call` writes where the tensors of a call lie into the run table."""
+
+    def __init__(self, source: GraphSource, lowered: LoweredGraph, inputs):
+        super().__init__(source, lowered, inputs)
+        facts = self.facts
+        self.program.lines |= lowered.lines
+        self.table = RunTable(len(self.leaves), len(self.program.output_specs), len(facts.scalars))
+        self.table.set_scalars(facts.scalars)
+        self.keys = np.zeros((self.draws, 4), np.uint32)
+        self.keys[:, 2] = np.arange(self.draws)
+        self.constants = {at: x for at, (kind, x) in enumerate(self.leaves) if kind == "constant"}
+        self.constants |= {
+            at: self.keys[x] for at, (kind, x) in enumerate(self.leaves) if kind == "key"
+        }
+        for at, array in self.constants.items():
+            self.table.table[1 + at] = array.ctypes.data
+        given = [self.expected_input(i, x) for i, x in enumerate(inputs)]
+        results, address = self.expected_results(), ctypes.addressof(self.table.table)
+        self.call = make_call(address, given, results)
+        self.calls = [make_call(address, [], [results[at] for at in x.made]) for x in self.segments]
+        own = self.program.arena_bytes <= OWN_ARENA_BYTES
+        self.arena = OwnArena(self.program.arena_bytes) if own else None
+        self.stamp: int | None = None  # of the parameters that kept memory is made of
+        self.set_host_places()
+
+    def program_of(self, lowered: LoweredGraph) -> Program:
+        """The Program of a graph.
+
+        Raises: StaleCode where the code of one that was kept is gone, or no longer fits
+        """
+        if lowered.recording is not None:
+            return programs.compiled(lowered.recording)
+        program = programs.find_stored(lowered.code_key, lowered.structure)
+        if program is None:
+            raise StaleCode("the code of a lowered graph is gone")
+        return program
+
+    # -- what is known of all calls ------------------------------------------------------------
+
+    def expected_input(self, number: int, x) -> tuple:
+        """What an argument has to be, and where its address goes; that of a copy is written by
+        `copy_inputs`."""
+        if not isinstance(x, torch.Tensor):
+            return (x,)
+        place = -2 if has_gaps(x) else self.numbers.get(number, -2)
+        return described(x, place + 1)
+
+    def expected_results(self) -> list[tuple]:
+        """Where the address of each output of the Program goes, and what tensor it is."""
+        first = 1 + len(self.leaves)
+        return [(first + at, *what) for at, what in enumerate(self.tensors_out())]
+
+    def set_host_places(self) -> None:
+        """Which inputs and outputs steps of the host work on."""
+        places = [
+            (place.kind, place.at)
+            for step in self.program.hosts.values()
+            for place in (*step.sources, *step.results)
+        ]
+        self.host_inputs = {at for kind, at in places if kind == "input"}
+        self.host_outputs = {at for kind, at in places if kind == "output"}
+
+    # -- a call --------------------------------------------------------------------------------
+
+    def run(self, args: list) -> list | None:
+        """The results; None for arguments of other sizes."""
+        program = self.program
+        with program.lock:
+            if not self.call.fill(args):
+                return None
+            if program.missing:
+                for step in program.missing:
+                    program.fall_back(step)
+            kept = self.copy_inputs(args) if self.copied else None
+            if self.draws:
+                self.keys[:, :2] = draw_keys(1)[0][:2]
+            tensors = self.make_results(args)
+            self.table.table[-1] = 0
+            self.tally.runs[get_ident()] += 1
+            begin = self.first_step(args) if self.stable else 0
+            try:
+                self.run_program(begin, args, tensors)
+            except (IndexErrorInside, IndexOutOfRangeError, OtherSizesError):
+                self.stamp = None  # PyTorch's own words say which index
+                return EagerVariant(self.source.module).run(args)
+            except BaseException:
+                self.stamp = None
+                raise
+            finally:
+                program.arena = None
+            del kept
+        if self.plain:
+            return [tensors[at] for at in self.places]
+        return self.results(args, tensors)
+
+    def make_results(self, args: list) -> list:
+        """The tensors that the Program writes to, with segments later; and the arena."""
+        arena = self.arena
+        if arena is not None and (self.segments or not (self.in_place or True in self.large)):
+            self.set_arena(arena)
+            buffers = [None] * len(self.large)
+        else:
+            manager = self.program.target.memory()
+            with held:
+                # The arena first, so that it gets the block that it had in the last run.
+                self.set_arena(arena or manager.alloc(self.program.arena_bytes, ARENA_TAG))
+                buffers = [] if self.segments else self.allocate(self.specs_out, args)
+        return [None] * len(self.large) if self.segments else self.call.results(buffers)
+
+    def set_arena(self, arena) -> None:
+        self.program.arena, self.table.table[0] = arena, arena.address
+
+    def allocate(self, specs, args: list) -> list:
+        """(address, owner) of each output; None for a small one, the input for one that lies in
+        it."""
+        alloc, buffers = self.program.target.memory().alloc, []
+        for at, (_, _, _, nbytes, tag) in enumerate(specs):
+            if at in self.in_place:
+                buffers.append(args[self.in_place[at]])
+                continue
+            buffer = None if nbytes < SMALL_BYTES else alloc(nbytes, tag)
+            buffers.append(None if buffer is None else (buffer.address, buffer))
+        return buffers
+
+    def copy_inputs(self, args) -> list:
+        """Arguments with gaps, copied: what has to stay until the run is over."""
+        kept = []
+        for number, layout in self.copied:
+            copy = lying(args[number].detach(), layout)
+            self.table.table[1 + self.numbers[number]] = copy.data_ptr()
+            kept.append(copy)
+        return kept
+
+    def first_step(self, args) -> int:
+        """The step to begin with: the first, or the one behind those whose results are kept, if
+        their parameters are as they were."""
+        if not self.kept:
+            manager, first = self.program.target.memory(), 1 + len(self.leaves)
+            for at in range(self.count_results(), len(self.program.output_specs)):
+                _, _, _, nbytes, tag = self.program.output_specs[at]
+                self.kept.append(manager.alloc(nbytes, tag))
+                self.table.table[first + at] = self.kept[-1].address
+        stamp = self.call.stamp(args, self.stable)
+        if stamp == self.stamp:
+            return self.program.kept_steps
+        self.stamp = stamp
+        return 0
+
+    def run_program(self, begin: int, args: list, tensors: list) -> None:
+        """Run the steps; who watches this thread is told of them."""
+        run = functools.partial(self.run_steps, begin, args, tensors)
+        if timers:
+            looking = passes.place.mode if passes.place.looking else None
+            if looking:
+                looking.note_operands(args)
+                looking.note_results(tensors, SMALL_RESULT)
+            programs.run_timed(self.program, [-1] * self.facts.calls, run)
+            if looking and self.segments:  # which make their results as they come to them
+                looking.note_results(tensors, SMALL_RESULT)
+        else:
+            run()
+
+    def run_steps(self, begin: int, args: list, tensors: list, ends_ns=None) -> None:
+        """Run the steps from `begin`, for these arguments and results."""
+        if self.segments:
+            return self.run_segments(args, tensors, ends_ns)
+        inputs, outputs = {}, {}
+        if self.program.hosts:
+            table, first = self.table.table, 1 + len(self.leaves)
+            given = self.facts.specs
+            inputs = {
+                at: array_at(table[1 + at], given[at].shape, given[at].dtype.np)
+                for at in self.host_inputs
+            }
+            specs = self.program.output_specs
+            outputs = {
+                at: array_at(table[first + at], specs[at][1], specs[at][2])
+                for at in self.host_outputs
+            }
+        return self.program.run_steps(
+            self.table, self.run_places(), inputs, outputs, ends_ns, begin=begin
+        )
+
+    def run_segments(self, args: list, tensors: list, ends_ns=None) -> None:
+        """Run one segment after the other; what nobody reads any more is taken out of `args`."""
+        places, run = self.run_places(), self.program.run_steps
+        for segment, call in zip(self.segments, self.calls, strict=True):
+            specs = [self.specs_out[at] for at in segment.made]
+            with held:
+                made = call.results(self.allocate(specs, args))
+            for number, at in enumerate(segment.made):
+                tensors[at] = made[number]
+            del made  # so that what ends has its memory back
+            try:
+                run(self.table, places, {}, {}, ends_ns, begin=segment.begin, end=segment.end)
+            except IndexErrorInside as error:
+                raise IndexError("backward: an index is outside of what it was for") from error
+            for at in segment.ended:
+                tensors[at] = None
+            for number in segment.dropped:
+                args[number] = None
+
+    def run_places(self) -> list[int]:
+        """The addresses that the runner is called with."""
+        return [self.table.table[0], *self.table.places]

@@ -1,0 +1,107 @@
+"""What a step allocates and gives back, as PyTorch's own operators do it: a ledger of storages.
+
+Each storage is one `Allocation`, with what made it and where. The peak is known as it comes; what
+was alive then is found afterwards, by going through the ledger once more."""
+
+from collections import Counter
+
+from glasshouse.dispatch import Watcher, state
+from glasshouse.memory import Tag
+from glasshouse.torch.patches.tensors import storage_address
+from glasshouse.torch.tensors.system_heap import SystemHeap
+
+
+class Allocation:
+    """One storage: its bytes, what made it, whose it is, and in which pass it was given back.
+
+    It lies at `place` of the heap, or has pages of its own (None); of `new_bytes` the system makes
+    pages when they are first written."""
+
+    __slots__ = ("nbytes", "tag", "kind", "module", "name", "freed", "new_bytes", "place")
+
+    def __init__(self, nbytes: int, tag: Tag):
+        self.nbytes, self.tag, self.module = nbytes, tag, tag.module
+        self.kind, self.name = "", tag.primitive  # of KINDS, where an owner is known
+        self.freed = ""  # "" while it is there
+        self.new_bytes, self.place = 0, None
+
+    @property
+    def is_torchs(self) -> bool:
+        """Whether an operator of PyTorch's made it; a Program's memory is a manager's."""
+        return "::" in self.tag.primitive
+
+    def kind_at_peak(self) -> str:
+        """What it is for: its owner says so, or the passes between which it lives."""
+        if self.kind:
+            return self.kind
+        made = self.tag.phase
+        if made in ("forward", "recompute") and self.freed != made:
+            return "activations"
+        return "temporaries"
+
+
+class Ledger(Watcher):
+    """Is told of storages by `observe`, and keeps the order in which they came and went."""
+
+    wants_begin, wants_allocations = False, True
+
+    def __init__(self):
+        self.live: dict[int, Allocation] = {}  # by address
+        self.heap = SystemHeap()
+        self.now = self.peak = self.peak_place = 0
+        self.began: tuple[Allocation, ...] = ()
+        self.events: list[tuple[Allocation, int]] = []  # bytes that came, or went
+
+    def library_memory(self, kind: str, address: int, nbytes: int, tag: Tag, spec="") -> None:
+        """A storage was made ("alloc"), was first seen ("existed"), or is no more ("free")."""
+        if kind == "free":
+            allocation = self.live.pop(address)
+            allocation.freed = state.phase
+            self.add(allocation, -nbytes)
+            if allocation.is_torchs:
+                self.heap.free(allocation.place, nbytes)
+            return
+        allocation = self.live[address] = Allocation(nbytes, tag)
+        if allocation.is_torchs:
+            allocation.place, allocation.new_bytes = self.heap.allocate(nbytes)
+        self.add(allocation, nbytes)
+        if self.now > self.peak:
+            self.peak, self.peak_place = self.now, len(self.events)
+
+    def add(self, allocation: Allocation, nbytes: int) -> None:
+        self.now += nbytes
+        self.events.append((allocation, nbytes))
+
+    def new_bytes(self) -> Counter[Tag]:
+        """Bytes that the system has to make in this step, by what allocates them and where."""
+        sums: Counter[Tag] = Counter()
+        for allocation, nbytes in self.events:
+            if nbytes > 0 and allocation.new_bytes:
+                sums[allocation.tag] += allocation.new_bytes
+        return sums
+
+    def begin_step(self) -> None:
+        """From here on, events and the peak are those of another step."""
+        self.began = tuple(self.live.values())
+        self.events.clear()
+        self.peak, self.peak_place = self.now, 0
+
+    def name(self, tensor, kind: str, module: str, name: str) -> None:
+        """Say whose a tensor's storage is."""
+        allocation = self.live.get(storage_address(tensor.untyped_storage()))
+        if allocation is not None and allocation.kind in ("", "other results"):
+            allocation.kind, allocation.module, allocation.name = kind, module, name
+
+    def alive_at_peak(self) -> list[Allocation]:
+        """The storages that were there when most bytes were."""
+        return self.alive_after(self.peak_place)
+
+    def alive_after(self, place: int) -> list[Allocation]:
+        """The storages that were there after so many events of the step."""
+        alive = dict.fromkeys(self.began)
+        for allocation, nbytes in self.events[:place]:
+            if nbytes >= 0:
+                alive[allocation] = None
+            else:
+                del alive[allocation]
+        return list(alive)

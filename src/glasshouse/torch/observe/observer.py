@@ -1,0 +1,392 @@
+"""Eager PyTorch, told to our watchers: the FLOP counter and the profiler see it as our own calls.
+
+A TorchDispatchMode is below autograd, so forward, backward and updates pass it. It is entered by
+the thread that counts or records, and left with the last that does. Each call of an operator is a
+`Call` with operands' shapes and dtypes, worked out once for equal ones (`operator_cost`)."""
+
+import inspect
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+
+from glasshouse.dispatch.bind import state
+from glasshouse.dispatch.scope import Scope
+from glasshouse.dispatch.watch import COMPILED, LOOKING, Watcher, tell
+from glasshouse.profile import holders, libraries
+from glasshouse.profile.holders import Holders
+from glasshouse.torch.observe import told_loaders
+from glasshouse.torch.observe.inner_operators import look_inside
+from glasshouse.torch.observe.operator_cost import (
+    FunctionOperator,
+    Operator,
+    OperatorWork,
+    contents_of,
+    finish_work,
+    work_of,
+)
+from glasshouse.torch.observe.storages import StorageWatch, place_of
+from glasshouse.torch.observe.threads import starter, unwatched_threads
+from glasshouse.torch.patches.autograd import current_node, number_of
+from glasshouse.torch.patches.dynamo import skip_code
+from glasshouse.torch.patches.fakes import FakeTensor
+from glasshouse.torch.patches.modes import DispatchMode, pop_mode, push_mode
+from glasshouse.torch.patches.names import Slot
+from glasshouse.torch.patches.operators import (
+    ENTER_REGION,
+    EXIT_REGION,
+    HigherOrderOperator,
+    OpOverload,
+)
+from glasshouse.torch.scopes import passes
+from glasshouse.torch.scopes.passes import PassHooks, next_number, place, region_begins, region_ends
+
+MOST_KINDS = 1 << 15  # of calls that are kept
+OUTSIDE_OF_GRAPHS = 1 << 63  # numbers from here on are of nodes that accumulate gradients
+Tensor, Parameter = torch.Tensor, torch.nn.Parameter
+PLAIN = (int, bool, type(None), str, torch.dtype, torch.memory_format)
+NOTHING: dict = {}
+DEVICE, META = torch.ops.prim.device.default, torch.device("meta")
+
+
+def small_program() -> None:
+    """A forward and a backward pass, whose operators compute next to nothing."""
+    x = torch.ones(4, 4, dtype=torch.float32, device="cpu", requires_grad=True)
+    y = x
+    for _ in range(8):
+        y = torch.tanh(y @ x)
+    y.sum().backward()
+
+
+libraries.folders.add(str(Path(torch.__file__).parent))
+libraries.programs["torch"] = small_program
+operators: dict[int, Operator | None] = {}  # by the id of the overload: its hash is Python's
+kept: list = []  # those overloads
+works: dict[tuple, OperatorWork] = {}
+
+
+class Told:
+    """What a watcher sees of a result: the number of the node of autograd that it is of."""
+
+    __slots__ = ("tape_entry", "payload", "seq")
+
+    def __init__(self):
+        self.payload, self.tape_entry, self.seq = None, None, -1
+
+
+class PulledNode:
+    """A node of autograd that the backward pass went through."""
+
+    __slots__ = ("call", "scope", "seq", "name", "begin_ns", "before")
+
+    def __init__(self, name: str, scope: Scope | None, seq: int, begin_ns: int, before: tuple):
+        self.call, self.name, self.scope, self.seq = self, name, scope, seq
+        self.begin_ns, self.before = begin_ns, before
+
+
+def operator_of(func) -> Operator | None:
+    """The operator of an overload; None for what is none."""
+    operator = None
+    if isinstance(func, OpOverload):
+        operator = Operator(func)
+    elif isinstance(func, HigherOrderOperator):
+        operator = FunctionOperator(func)
+    kept.append(func)
+    operators[id(func)] = None if operator is not None and operator.silent else operator
+    return operators[id(func)]
+
+
+def key_of(operator: Operator, args, named: dict) -> tuple:
+    """What of a call decides its cost: shapes, dtypes and what else is no number with a point."""
+    key: list = [operator]
+    add = key.append
+    for x in (*args, *named.values()) if named else args:
+        kind = type(x)
+        if kind is Tensor or kind is Parameter:
+            add(x.shape)
+            add(x.dtype)
+        elif kind is list or kind is tuple:
+            add(key_of_list(x))
+        elif kind in PLAIN:
+            add(x)
+        elif isinstance(x, Tensor):
+            add(x.shape)
+            add(x.dtype)
+        else:
+            add(kind)
+    if named:
+        key += named
+    return tuple(key)
+
+
+def key_of_list(parts) -> tuple:
+    if parts and isinstance(parts[0], (Tensor, type(None))):
+        return tuple((x.shape, x.dtype) if isinstance(x, Tensor) else x for x in parts)
+    return tuple(parts)
+
+
+def device_of(x: FakeTensor) -> torch.device:
+    """Which device a tensor without contents says it is on. PyTorch asks more often than it
+    computes, and a way through all modes takes ten times as long."""
+    return META if x.fake_mode.in_kernel_invocation else x.fake_device
+
+
+class WatchingMode(DispatchMode):
+    """Tells this thread's watchers of each operator; changes nothing."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self):
+        super().__init__()
+        self.thread = state.thread
+        self.nodes = place.nodes
+        self.told, self.last_number = Told(), next_number()
+        self.node: Any = None  # that the engine is in
+        self.pulled: PulledNode | None = None
+        self.storages: dict[Watcher, StorageWatch] = {}  # of those who want to know
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: no wrapper around each call; TorchDynamo is told below to leave it alone."""
+        return False
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """What torch.compile traces is no call; its Programs count for themselves."""
+        return True
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        number = id(func)
+        operator = operators[number] if number in operators else operator_of(func)
+        named = kwargs or NOTHING
+        now = state.__dict__
+        watchers, timers = now["watchers"]
+        if operator is None or not watchers:
+            if func is DEVICE and isinstance(args[0], FakeTensor):
+                return device_of(args[0])
+            if func is ENTER_REGION and watchers:
+                region_begins(args[0])
+            elif func is EXIT_REGION:
+                region_ends()
+            return func(*args, **named)
+        if operator.composite:
+            with self:
+                return operator.overload.decompose(*args, **named)
+        if operator.only_calls:
+            return operator.call(*map(self.watched, args), **named)
+        self.follow_engine()
+        if self.storages and operator.kind != "movement" and not operator.is_fresh:
+            self.note_operands((*args, *named.values()))
+        if operator.takes_functions:  # among tuples of tensors, which decide nothing
+            key = key_of(operator, args[:3], NOTHING)
+        else:
+            key = key_of(operator, args, named)
+            if operator.by_contents:
+                key += contents_of(args)
+        work = works.get(key)
+        if work is None:
+            return self.call_first(key, operator, args, named)
+        begin_ns = perf_counter_ns() if timers else 0
+        result = operator.call(*args, **named)
+        self.tell(work, begin_ns, now, watchers, result)
+        return result
+
+    def watched(self, x):
+        """A graph among an operator's arguments as a function whose operators are told; else the
+        argument."""
+        if not isinstance(x, torch.fx.GraphModule):
+            return x
+
+        def call(*args):
+            with self:
+                return x(*args)
+
+        return call
+
+    def call_first(self, key: tuple, operator: Operator, args, named: dict):
+        """The result of a kind of call that was not there before."""
+        begin_ns = perf_counter_ns()
+        work = work_of(operator, args, named)  # before the call, whose time this is no part of
+        tell("region", LOOKING, begin_ns)
+        begin_ns = perf_counter_ns()
+        result = operator.call(*args, **named)
+        finish_work(work, result)
+        if len(works) >= MOST_KINDS:
+            works.clear()
+        works[key] = work
+        now = state.__dict__
+        self.tell(work, begin_ns, now, now["watchers"][0], result)
+        return result
+
+    def tell(self, work: OperatorWork, begin_ns: int, now: dict, watchers: list, result) -> None:
+        """Tell of one call, in the module and pass that it belongs to."""
+        told, number = self.told, next_number()
+        if number == self.last_number:
+            told.tape_entry = None
+        else:  # autograd made a node for this call
+            self.last_number, told.seq, told.tape_entry = number, number - 1, told
+            if self.pulled is not None and now["phase"] == "backward":
+                self.nodes.mark(now["scope"])  # of a gradient that has one itself
+        for watcher in watchers:
+            watcher.op(work.call, told, begin_ns)
+        if work.repeated is not None:
+            self.tell_repeated(work.repeated, now, watchers)
+        if self.storages and work.call.primitive.kind != "movement":
+            self.note_results(result, work.call.name)
+
+    def note_operands(self, args) -> None:
+        """Tell the watchers of memory which tensors are about to be read."""
+        for storages in self.storages.values():
+            storages.operands(args)
+
+    def pass_over(self, tensors: list) -> None:
+        """Have the watchers of memory leave tensors out that show memory of others."""
+        for storages in self.storages.values():
+            storages.pass_over(tensors)
+
+    def note_results(self, result, name: str) -> None:
+        """Tell the watchers of memory which tensors were made, under this name."""
+        for storages in self.storages.values():
+            storages.results(result, name)
+
+    def tell_repeated(self, call, now: dict, watchers: list) -> None:
+        """Tell those who count of the part of a call that computes again what was there before."""
+        phase, now["phase"] = now["phase"], "recompute"
+        for watcher in watchers:
+            if not watcher.wants_begin:
+                watcher.op(call, self.told, 0)
+        now["phase"] = phase
+
+    def graph_ended(self, begin_ns: int) -> None:
+        """Tell watchers that the forward pass of a compiled graph ended. autograd made its node
+        before, so the node's number is not that of the next operator."""
+        number = next_number()
+        seq = number - 1 if number != self.last_number else -1
+        self.last_number = number
+        tell("region", COMPILED, begin_ns, seq)
+
+    def follow_engine(self) -> None:
+        """Take note of the node that the engine is in now."""
+        if current_node() is not self.node and state.phase != "recompute":
+            self.change_node(current_node())
+
+    def change_node(self, node) -> None:
+        """The engine has come to another node, or has left the last one: calls belong to the module
+        in which it was made, until the next one."""
+        now = state.__dict__
+        if now["thread"] != self.thread:  # one of autograd's own, which works for this one
+            now["thread"] = self.thread
+        is_timed, pulled = now["watchers"][1], self.pulled
+        if pulled is not None:
+            if is_timed:
+                tell("pull", pulled, pulled.begin_ns)
+            now["scope"], now["phase"], now["seq"] = pulled.before
+        self.node, self.pulled = node, None
+        if node is None:
+            return
+        seq = number_of(node)
+        if seq >= OUTSIDE_OF_GRAPHS:
+            seq = -1
+        name, begin_ns = (node.name(), perf_counter_ns()) if is_timed else ("", 0)
+        before, scope = (now["scope"], now["phase"], now["seq"]), self.nodes.find(seq)
+        self.pulled = PulledNode(name, scope, seq, begin_ns, before)
+        now["scope"], now["phase"], now["seq"] = scope, "backward", seq
+
+
+for method in (
+    WatchingMode.__torch_dispatch__,
+    WatchingMode.call_first,
+    WatchingMode.tell,
+    WatchingMode.graph_ended,
+    WatchingMode.follow_engine,
+    WatchingMode.change_node,
+):
+    skip_code(method.__code__)
+
+
+# What a recording finds out about memory within a call, TorchDynamo leaves alone too.
+for function in (*vars(Holders).values(), *vars(holders).values(), place_of):
+    if inspect.isfunction(function):
+        skip_code(function.__code__)
+
+
+class OwnMode(threading.local):
+    """The mode of a thread, and how many look on through it."""
+
+    def __init__(self):
+        self.mode: WatchingMode | None = None
+        self.users, self.has_hooks = 0, False
+
+
+own = OwnMode()
+
+
+def observe(watcher: Watcher, model=None, *, hooks: bool = True):
+    """Have a watcher told of this thread's operators; what comes back ends that. `hooks` says
+    whether what stands in for PyTorch's functions stays in force until then."""
+    if hooks and not own.has_hooks:
+        own.has_hooks = True
+        PassHooks.add()
+    if own.users == 0:
+        own.mode = WatchingMode()
+        place.looking, place.mode = True, own.mode
+        own.mode.__enter__()
+    watcher.unwatched_threads = unwatched_threads()
+    own.users += 1
+    if watcher.wants_allocations:
+        own.mode.storages[watcher] = StorageWatch(watcher)
+    end_of_inner = look_inside() if watcher.wants_inner_operators else None
+    thread, is_model = own.mode.thread, isinstance(model, torch.nn.Module)
+    if is_model:
+        place.models.append(model)
+
+    def end():
+        if state.thread != thread:  # the mode stays with its thread, and tells nobody
+            return
+        if end_of_inner is not None:
+            watcher.read_inner_operators = end_of_inner()
+        own.mode.change_node(None)
+        if is_model:
+            place.models.remove(model)
+        if watcher.wants_allocations:
+            own.mode.storages.pop(watcher).end()
+        own.users -= 1
+        if own.users == 0:
+            leave_mode(own.mode)
+
+    return end
+
+
+def observe_thread() -> Callable[[], None]:
+    """Have all watchers told of this thread's operators, but not of its memory: storages go from
+    thread to thread, and each would be told of twice. Threads may outlive the recording."""
+    return observe(Watcher(), hooks=False)
+
+
+passes.REPLACED.append(
+    (Slot(threading.Thread, "start", threading.Thread.start), starter(observe_thread))
+)
+passes.REPLACED += told_loaders.REPLACED
+
+
+def leave_mode(mode: WatchingMode) -> None:
+    """Take a mode from the stack of modes, on which others may have come to lie."""
+    above = []
+    while (top := pop_mode()) is not mode:
+        above.append(top)
+    push_mode(mode)
+    mode.__exit__(None, None, None)
+    for other in reversed(above):
+        push_mode(other)
+    if own.has_hooks:
+        own.has_hooks = False
+        PassHooks.remove()
+    place.looking, own.mode = False, None
+    for _, scope, phase, _ in place.running[:1]:
+        state.scope, state.phase = scope, phase
+    place.running.clear()
+    place.regions.clear()
+    place.nodes = type(place.nodes)()

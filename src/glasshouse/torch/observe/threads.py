@@ -1,0 +1,60 @@
+"""Threads that begin while somebody looks on: their operators are told too. A TorchDispatchMode is
+of one thread, so those of threads from before are not seen: who records gets their names."""
+
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+
+import torch
+
+from glasshouse.base.errors import PACKAGE
+from glasshouse.torch.patches.dynamo import skip_code
+
+POOLS = "concurrent.futures.thread"
+start = threading.Thread.start
+watched: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+
+
+def starter(observe: Callable[[], Callable[[], None]]):
+    """What stands for `Thread.start`: the thread looks on as `observe()` says, until it ends."""
+
+    def told_start(thread: threading.Thread) -> None:
+        run = thread.run
+
+        def run_watched() -> None:
+            end = observe()
+            try:
+                run()
+            finally:
+                end()
+
+        thread.run = run_watched  # type: ignore[method-assign]
+        watched.add(thread)
+        try:
+            start(thread)
+        finally:
+            if not thread.ident:  # it did not begin
+                del thread.run
+
+    skip_code(told_start.__code__)
+    return told_start
+
+
+def unwatched_threads() -> list[str]:
+    """The names of the threads that were there before and may call operators."""
+    others = set(threading.enumerate()) - set(watched) - {threading.current_thread()}
+    frames = sys._current_frames()
+    return sorted(t.name for t in others if may_call(frames.get(t.ident or 0)))
+
+
+def may_call(frame) -> bool:
+    """Whether a thread that is here may call operators: it is in code that knows PyTorch, or waits
+    for work of a pool. Threads of consoles, progress bars and ours do neither."""
+    while frame is not None:
+        code, names = frame.f_code, frame.f_globals
+        is_ours = code.co_filename.startswith(PACKAGE)
+        if not is_ours and names.get("torch") is torch or names.get("__name__") == POOLS:
+            return True
+        frame = frame.f_back
+    return False

@@ -1,0 +1,37 @@
+"""PyTorch's loaders, where they read in this process: how long reading a batch and collating it
+take. Worker processes tell nothing."""
+
+from time import perf_counter_ns
+
+from glasshouse.dispatch.watch import COLLATING, READING, tell
+from glasshouse.torch.patches.autograd import IterableFetcher, MapFetcher
+from glasshouse.torch.patches.names import Slot, without_missing
+
+
+def teller(fetch):
+    """What stands for the `fetch` of a loader: it tells of reading and collating."""
+
+    def told_fetch(fetcher, indices):
+        collate = fetcher.collate_fn
+
+        def told_collate(samples):
+            begin_ns = perf_counter_ns()
+            batch = collate(samples)
+            tell("region", COLLATING, begin_ns)
+            return batch
+
+        begin_ns, fetcher.collate_fn = perf_counter_ns(), told_collate
+        try:
+            return fetch(fetcher, indices)
+        finally:
+            fetcher.collate_fn = collate
+            tell("region", READING, begin_ns)
+
+    return told_fetch
+
+
+# (where, in place of it), as in passes.py.
+REPLACED = [
+    (Slot(fetcher, "fetch", fetcher.fetch), teller(fetcher.fetch))
+    for fetcher in without_missing((MapFetcher, IterableFetcher))
+]

@@ -1,0 +1,85 @@
+"""What operators cost whose names, shapes and dtypes a trace of torch.profiler tells."""
+
+import ast
+
+import torch
+
+from glasshouse.dispatch.call import Cost
+from glasshouse.profile.traces.read_trace import KNOWN_DTYPES
+from glasshouse.torch.observe.operator_cost import Operator, finish_work, work_of
+from glasshouse.torch.patches.operators import schema_of
+
+DTYPES = {name: getattr(torch, own) for name, own in KNOWN_DTYPES.items()}
+
+
+def overloads_of(name: str) -> list:
+    """The overloads of an operator: "aten::addmm"."""
+    namespace, _, rest = name.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), rest.partition(".")[0], None)
+    return [getattr(packet, x) for x in packet.overloads()] if packet is not None else []
+
+
+def is_composite(name: str) -> bool | None:
+    """Whether an operator is composed of others; None where it is not known here."""
+    overloads = overloads_of(name)
+    return Operator(overloads[0]).composite if overloads else None
+
+
+def cost(name: str, dims, types, concrete) -> Cost | None:
+    """What a call costs, by the first overload that takes such arguments; None if none does."""
+    for overload in overloads_of(name):
+        arguments = schema_of(overload).arguments
+        if len(arguments) < len(dims):
+            continue
+        try:
+            given = [
+                argument_of(argument, *parts)
+                for argument, *parts in zip(arguments, dims, types, padded(concrete, len(dims)))
+            ]
+        except ValueError:
+            continue
+        work = work_of(Operator(overload), *by_position(arguments, given))
+        finish_work(work, results_of(overload, given))
+        return work.call.cost
+    return None
+
+
+def padded(concrete, count: int):
+    return [*concrete, *[""] * (count - len(concrete))]
+
+
+def by_position(arguments, given):
+    """Arguments by position, and by name those that an operator takes so only."""
+    pairs = list(zip(arguments, given))
+    args = [x for argument, x in pairs if not argument.kwarg_only]
+    return args, {argument.name: x for argument, x in pairs if argument.kwarg_only}
+
+
+def argument_of(argument, shape, dtype: str, concrete: str):
+    """A tensor without memory, a list of them, or a number.
+
+    Raises: ValueError for what the argument is not
+    """
+    kind = str(argument.type)
+    if dtype in DTYPES and "Tensor" in kind and "List" not in kind:
+        return torch.empty(shape, dtype=DTYPES[dtype], device="meta")
+    if dtype == "TensorList" and "List[Tensor]" in kind:
+        return [torch.empty(part, device="meta") for part in shape]
+    if dtype == "" or concrete == "" and "Optional" in kind:
+        return None
+    if "Tensor" in kind:
+        raise ValueError(kind)
+    try:
+        return ast.literal_eval(concrete)
+    except (SyntaxError, ValueError):
+        raise ValueError(kind) from None
+
+
+def results_of(overload, given):
+    """The results on tensors without memory; none where PyTorch cannot say."""
+    args, named = by_position(schema_of(overload).arguments, given)
+    try:
+        with torch.no_grad():
+            return overload(*args, **named)
+    except Exception:  # no shapes without contents
+        return []

@@ -1,0 +1,36 @@
+"""AOTAutograd: how it compiles a graph and cuts it in two.
+
+Importing it takes half a second; what is read of a compilation is in `guards`, which is light."""
+
+from glasshouse.torch.patches.names import private, settings
+
+FUNCTORCH = "torch._functorch"
+WRAPPERS = f"{FUNCTORCH}._aot_autograd.runtime_wrappers"  # where nodes of its graphs are defined
+
+aot_autograd = private(
+    "torch._dynamo.backends.common:aot_autograd", "2.6", "compile graphs with their gradients"
+)
+cut_without_budget = private(
+    f"{FUNCTORCH}.partitioners:default_partition", "2.6", "cut graphs of both passes in two"
+)
+cut_within_budget = private(
+    f"{FUNCTORCH}.partitioners:min_cut_rematerialization_partition", "2.6", "keep memory budgets"
+)
+within_budget = settings(
+    f"{FUNCTORCH}.config",
+    "2.6",
+    "keep memory budgets",
+    {"activation_memory_budget": 1.0},
+    is_needed=True,
+)
+
+
+def is_compiled(node) -> bool:
+    """Whether a node of autograd is AOTAutograd's, with a backward graph."""
+    function = getattr(type(node), "_forward_cls", None)
+    return function is not None and function.__module__ == WRAPPERS
+
+
+def take_list(program) -> None:
+    """Have AOTAutograd hand a program its arguments as one list, which it may empty."""
+    program._boxed_call = True

@@ -1,0 +1,19 @@
+"""PyTorch's tensors without contents, and the errors of operators that need them."""
+
+from glasshouse.torch.patches.names import private
+
+FAKES = "torch._subclasses.fake_tensor"
+FakeTensor = private(f"{FAKES}:FakeTensor", "2.6", "know tensors without contents")
+FakeTensorMode = private(f"{FAKES}:FakeTensorMode", "2.6", "run steps without contents")
+DataDependentOutput = private(
+    f"{FAKES}:DataDependentOutputException", "2.6", "explain what needs contents"
+)
+DynamicOutputShape = private(
+    f"{FAKES}:DynamicOutputShapeException", "2.6", "explain what needs contents"
+)
+UnsupportedOperator = private(
+    f"{FAKES}:UnsupportedOperatorException", "2.6", "explain what has no sizes without contents"
+)
+in_kernel = private(
+    f"{FAKES}:in_kernel_invocation_manager", "2.6", "make results of calls that are known"
+)

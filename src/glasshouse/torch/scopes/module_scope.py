@@ -1,0 +1,130 @@
+"""Where in a model of PyTorch's a call is, and how graphs of torch.fx tell it.
+
+`nn_module_stack` and `stack_trace` are what TorchDynamo's graphs have. AOTAutograd hands them on to
+the operators that it makes of a call, those of its gradient too."""
+
+import re
+from contextlib import contextmanager
+from itertools import islice
+from types import CodeType
+from typing import Any
+
+import torch
+
+from glasshouse.base import having
+from glasshouse.dispatch.bind import state
+from glasshouse.dispatch.scope import Scope, name_within, scope_of
+from glasshouse.ir.node import IRNode
+from glasshouse.torch.patches.dynamo import InstructionTranslator
+from glasshouse.torch.patches.modules import CHILDREN, children_of
+
+SELF = "L['self']"  # how TorchDynamo calls the module whose method it compiles
+PHASE = "glasshouse_phase"  # in what PyTorch calls custom, and of nodes that were kept
+
+
+class TorchScope(Scope):
+    """A running module of PyTorch's. Paths begin below the outermost module, as in `state_dict`:
+    encoder.layer.3.attention. That module itself is called by its class."""
+
+    __slots__ = ()
+
+    @property
+    def path(self) -> str:
+        """The names down to the module."""
+        if self.full_name is None:
+            parent = self.parent
+            if parent is None:
+                self.full_name = self.kind
+            else:
+                name = name_inside(parent.module(), self.module()) or self.kind
+                self.full_name = name if parent.parent is None else f"{parent.path}.{name}"
+        return self.full_name
+
+
+def name_inside(parent, module) -> str | None:
+    """The name of a module in one that calls it, which is mostly its own parent."""
+    inside = {} if parent is None else children_of(parent)
+    own = (name for name, inner in inside.items() if inner is module and inner is not None)
+    return next(own, None) or name_within(parent, module)
+
+
+def in_torch_module(module):
+    """A context in which calls belong to a module of PyTorch's, within the one that runs."""
+    return having(state, scope=scope_of(module, state.scope, TorchScope))
+
+
+def in_optimizer(step):
+    """A context in which calls belong to an optimizer's step."""
+    return having(state, scope=None, phase="optimizer")
+
+
+@contextmanager
+def placed_as(node: IRNode, graph: torch.fx.Graph):
+    """What is added to a graph inside is where a captured node is: in its module, its pass, on the
+    user's line."""
+    before = len(graph.nodes)
+    yield
+    meta = meta_of_place(node)
+    for made in islice(reversed(graph.nodes), len(graph.nodes) - before):
+        made.meta.update(meta)
+
+
+def name_root(graph: torch.fx.Graph) -> None:
+    """Say of the calls in the function that TorchDynamo compiles in which module it is a method:
+    TorchDynamo names only modules that are called within."""
+    try:
+        frame = InstructionTranslator.current_tx().output.root_tx
+        root = own_module(frame.f_code, frame.f_locals)
+    except AttributeError:  # the graph is not one of TorchDynamo's
+        return
+    if root is not None:
+        own = {SELF: (SELF, type(root))}
+        for node in graph.nodes:
+            if node.op.startswith("call_") and not node.meta.get("nn_module_stack"):
+                node.meta["nn_module_stack"] = own
+
+
+def own_module(code: CodeType, variables: dict) -> torch.nn.Module | None:
+    """The module whose method a function is: its first argument, whatever that is called."""
+    first = variables.get(code.co_varnames[0]) if code.co_argcount else None
+    method = getattr(type(first), code.co_name, None)
+    root = first if getattr(method, "__code__", None) is code else variables.get("self")
+    return root if isinstance(root, torch.nn.Module) else None
+
+
+def meta_of_place(node: IRNode) -> dict[str, Any]:
+    """What nodes of torch.fx have of where a captured one is."""
+    scope, line = node.meta.get("scope"), node.meta.get("user")
+    meta: dict[str, Any] = {}
+    if scope is not None:
+        meta["nn_module_stack"] = {scope.path: (scope.path, scope.kind)}
+    if node.meta.get("phase") == "optimizer":
+        meta["custom"] = {PHASE: "optimizer"}
+    if line:
+        file, _, number = line.rpartition(":")
+        meta["stack_trace"] = f'File "{file}", line {number}, in a captured function\n'
+    return meta
+
+
+def module_path(node: torch.fx.Node) -> str:
+    """The names down to the module that called an operator, such as "encoder.layer.3.attention";
+    its class for the model itself. A sum of gradients, which autograd adds, belongs to the module
+    whose gradient came last, as in eager."""
+    if "module_path" in node.meta:  # of a graph from the disk
+        return node.meta["module_path"]
+    if node.meta.get("is_gradient_acc") and node.all_input_nodes:
+        return module_path(max(node.all_input_nodes))
+    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
+    if not stack:
+        return ""
+    path, kind = list(stack.values())[-1]
+    words = [w for w in re.findall(r"\w+", path) if w not in ("getattr", CHILDREN)]
+    names = words[2:] if words[:1] == ["L"] else words  # L['self'] stands for the model
+    return ".".join(names) or (kind if isinstance(kind, str) else kind.__name__)
+
+
+def phase_of(node: torch.fx.Node) -> str:
+    """The pass that an operator outside of backward graphs belongs to."""
+    if PHASE in node.meta:  # of a graph from the disk
+        return node.meta[PHASE]
+    return (node.meta.get("custom") or {}).get(PHASE, "forward")

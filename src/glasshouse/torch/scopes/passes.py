@@ -1,0 +1,305 @@
+"""Where in a model of PyTorch's a thread is, and in which pass, while somebody looks on.
+
+Functions that stand in for PyTorch's own keep `state.scope` and `state.phase`, as our modules and
+optimizers do; global hooks of modules would have torch.compile warn. For the backward pass, it is
+noted which module ran when each node of autograd was made: nodes have numbers, which grow as they
+are made. What a checkpoint runs again is told by the two places in torch.utils.checkpoint where
+that begins."""
+
+import threading
+from bisect import bisect_right
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+from torch.utils import checkpoint
+
+from glasshouse.capture.guards.class_reads import STANDS_FOR
+from glasshouse.dispatch.bind import state
+from glasshouse.dispatch.scope import Scope, forget, name_within, scope_of
+from glasshouse.dispatch.watch import CAPTURING, tell
+from glasshouse.torch.patches.autograd import ENGINE, CheckpointFrame, Recomputation, next_number
+from glasshouse.torch.patches.dynamo import OptimizedModule, callbacks, skip_code
+from glasshouse.torch.patches.modes import dispatch_modes
+from glasshouse.torch.patches.modules import CALL
+from glasshouse.torch.patches.names import Slot, are_found
+from glasshouse.torch.scopes.module_scope import TorchScope
+
+MOST_MARKS = 1 << 18  # then the older half is forgotten
+
+
+class NodeScopes:
+    """Which module ran when the nodes of autograd were made, by their numbers."""
+
+    def __init__(self):
+        self.firsts: list[int] = []
+        self.scopes: list[Scope | None] = []
+
+    def mark(self, scope: Scope | None) -> None:
+        """Nodes made from now on belong to this module."""
+        number = next_number()
+        if self.firsts and self.firsts[-1] >= number:
+            self.scopes[-1] = scope
+            return
+        if len(self.firsts) > MOST_MARKS:
+            del self.firsts[: MOST_MARKS // 2], self.scopes[: MOST_MARKS // 2]
+        self.firsts.append(number)
+        self.scopes.append(scope)
+
+    def find(self, number: int) -> Scope | None:
+        """The module in which a node was made; None outside of all, and for one made before."""
+        place = bisect_right(self.firsts, number) - 1
+        return self.scopes[place] if place >= 0 else None
+
+
+class Place(threading.local):
+    """What a thread keeps while somebody looks on."""
+
+    def __init__(self):
+        self.looking = False
+        self.nodes = NodeScopes()
+        self.regions: list[str] = []  # of record_function, that are open
+        self.running: list[tuple[Any, Scope | None, str, int]] = []
+        self.models: list = []  # whose names paths begin with
+        self.capturing_since = 0  # when TorchDynamo began, if it is at work
+        self.mode: Any = None  # of observe.py, which knows in which node the engine is
+
+
+place = Place()
+
+
+def count_other_modes() -> int:
+    """How many TorchDispatchModes this thread is in, without the one that counts and records."""
+    return dispatch_modes() - place.looking
+
+
+def enter(what, scope: Scope | None, phase: str) -> None:
+    """A module or pass begins."""
+    here, now = place.__dict__, state.__dict__
+    if here["mode"].pulled is not None:
+        here["mode"].change_node(None)
+    here["running"].append((what, now["scope"], now["phase"], perf_counter_ns()))
+    now["scope"], now["phase"] = scope, phase
+    here["nodes"].mark(scope)
+
+
+def leave(what) -> int:
+    """It has ended, and all that began within it: when it began; 0 if nobody saw it begin."""
+    here, now = place.__dict__, state.__dict__
+    running = here["running"]
+    if not running or (running[-1][0] is not what and all(e[0] is not what for e in running)):
+        return 0
+    if here["mode"].pulled is not None:
+        here["mode"].change_node(None)
+    entry = running.pop()
+    while entry[0] is not what:
+        entry = running.pop()
+    _, scope, phase, begin_ns = entry
+    now["scope"], now["phase"] = scope, phase
+    here["nodes"].mark(scope)
+    return begin_ns
+
+
+# -- modules ----------------------------------------------------------------------------------
+
+
+def outer_scope(module) -> Scope | None:
+    """The scope of the model that has a name for a module, which is called from outside of it."""
+    for model in place.models:
+        if model is not module and name_within(model, module):
+            return scope_of(model, None, TorchScope)
+    return None
+
+
+call_module, is_compiling = CALL.original, torch.compiler.is_compiling
+
+
+def told_call(module, *args, **named):
+    """A call of a module, told with its scope. What TorchDynamo traces is as it was."""
+    here = place.__dict__
+    if is_compiling() or not here.get("looking") or isinstance(module, OptimizedModule):
+        return call_module(module, *args, **named)
+    now = state.__dict__
+    outer = now["scope"]
+    if outer is None and here["models"]:
+        outer = outer_scope(module)
+    scope = scope_of(module, outer, TorchScope)
+    enter(module, scope, "recompute" if now["phase"] == "recompute" else "forward")
+    try:
+        return call_module(module, *args, **named)
+    finally:
+        if begin_ns := leave(module):
+            for watcher in now["watchers"][0]:
+                watcher.module(scope, begin_ns)
+
+
+# TorchDynamo compiles the module that is called, as ever, and none of what tells of it.
+BETWEEN = (told_call, enter, leave, outer_scope, scope_of, Scope.__init__, forget, NodeScopes.mark)
+for function in BETWEEN:
+    skip_code(function.__code__)
+
+
+# -- passes -----------------------------------------------------------------------------------
+
+
+OPTIMIZER = "Optimizer.step#"  # how PyTorch calls the region that it makes of each step
+
+
+def region_begins(name: str) -> None:
+    """A region of torch.profiler.record_function begins: the user's, or an optimizer's step."""
+    is_step = name.startswith(OPTIMIZER)
+    scope, phase = (None, "optimizer") if is_step else (state.scope, state.phase)
+    place.regions.append(name)
+    enter(place.regions, scope, phase)
+
+
+def region_ends() -> None:
+    """The last one ends."""
+    if place.regions:
+        name, begin_ns = place.regions.pop(), leave(place.regions)
+        if begin_ns and name.startswith(OPTIMIZER):
+            tell("region", "optimizer", begin_ns)
+        elif begin_ns:
+            tell("annotation", name, begin_ns)
+
+
+run_backward = ENGINE.original
+
+
+def told_backward(*args, **named):
+    """The walk of autograd's engine, told as a pass."""
+    if not place.looking:
+        return run_backward(*args, **named)
+    token = object()
+    enter(token, state.scope, state.phase)
+    try:
+        return run_backward(*args, **named)
+    finally:
+        tell("region", "backward", leave(token))
+
+
+# -- checkpoints ------------------------------------------------------------------------------
+
+Reentrant = checkpoint.CheckpointFunction
+make_frame, make_recomputation = CheckpointFrame.__init__, Recomputation.__init__
+begin_recomputation, end_recomputation = (
+    getattr(Recomputation, name, None)  # of what stands for a missing name, nothing
+    for name in ("__enter__", "__exit__")
+)
+forward_reentrant, backward_reentrant = Reentrant.forward, Reentrant.backward
+
+
+def told_frame(self, *args, **named) -> None:
+    """A checkpoint, with the module that called it."""
+    make_frame(self, *args, **named)
+    self.glasshouse_scope = state.scope
+
+
+def told_recomputation(self, frame, *args, **named) -> None:
+    make_recomputation(self, frame, *args, **named)
+    self.glasshouse_scope = getattr(frame(), "glasshouse_scope", None)
+
+
+def recomputation_begins(self):
+    enter(self, self.glasshouse_scope, "recompute")
+    return begin_recomputation(self)
+
+
+def recomputation_ends(self, *error) -> None:
+    end_recomputation(self, *error)
+    if begin_ns := leave(self):
+        tell("region", "recompute", begin_ns)
+
+
+def told_forward_reentrant(context, *args):
+    context.glasshouse_scope = state.scope
+    return forward_reentrant(context, *args)
+
+
+def told_backward_reentrant(context, *args):
+    run, scope = context.run_function, getattr(context, "glasshouse_scope", None)
+
+    def run_again(*inputs):
+        token = object()
+        enter(token, scope, "recompute")
+        try:
+            return run(*inputs)
+        finally:
+            tell("region", "recompute", leave(token))
+
+    context.run_function = run_again
+    try:
+        return backward_reentrant(context, *args)
+    finally:
+        context.run_function = run
+
+
+# -- TorchDynamo ------------------------------------------------------------------------------
+
+
+def capturing_begins(*_) -> None:
+    """TorchDynamo begins to trace and compile, or AOTAutograd to compile a backward pass."""
+    place.capturing_since = perf_counter_ns()
+
+
+def capturing_ends(*_) -> None:
+    """It has ended."""
+    begin_ns, place.capturing_since = place.capturing_since, 0
+    if begin_ns and place.looking:
+        tell("region", CAPTURING, begin_ns)
+
+
+# What stands for what, as long as somebody looks on: (where, in place of it).
+REPLACED = [
+    (CALL, told_call),
+    (ENGINE, told_backward),
+    (Slot(CheckpointFrame, "__init__", make_frame), told_frame),
+    (Slot(Recomputation, "__init__", make_recomputation), told_recomputation),
+    (Slot(Recomputation, "__enter__", begin_recomputation), recomputation_begins),
+    (Slot(Recomputation, "__exit__", end_recomputation), recomputation_ends),
+    (Slot(Reentrant, "forward", forward_reentrant), staticmethod(told_forward_reentrant)),
+    (Slot(Reentrant, "backward", backward_reentrant), staticmethod(told_backward_reentrant)),
+]
+
+
+class PassHooks:
+    """All that stands in, in force as long as any thread looks on."""
+
+    lock = threading.Lock()
+    users = 0
+    undo: list = []
+
+    @classmethod
+    def add(cls) -> None:
+        """One more thread looks on."""
+        with cls.lock:
+            cls.users += 1
+            if cls.users > 1:
+                return
+            cls.undo = [replaced(where, told) for where, told in REPLACED]
+            if are_found(callbacks):
+                callbacks.register_start_callback(capturing_begins)
+                callbacks.register_end_callback(capturing_ends)
+
+    @classmethod
+    def remove(cls) -> None:
+        """One thread less."""
+        with cls.lock:
+            cls.users -= 1
+            if cls.users:
+                return
+            while cls.undo:
+                cls.undo.pop()()
+            if not are_found(callbacks):
+                return
+            told = callbacks.start_callbacks, callbacks.end_callbacks
+            for those, own in zip(told, (capturing_begins, capturing_ends), strict=True):
+                if own in those:  # torch._dynamo.reset takes all away
+                    those.remove(own)
+
+
+def replaced(where: Slot, told):
+    """Put a function in the place of another one; what comes back puts that back."""
+    before = vars(where.owner).get(where.name)
+    getattr(told, "__func__", told).__dict__[STANDS_FOR] = before
+    return where.put(told)

@@ -1,0 +1,153 @@
+"""How tensors of PyTorch's lie in memory: the order of their axes, views of others, and gaps."""
+
+import operator
+from typing import NamedTuple
+
+import torch
+from torch.fx import Node as FxNode
+
+from glasshouse.torch.patches.operators import UNSAFE_VIEW, OpOverload, schema_of
+from glasshouse.torch.patches.tensors import is_zero_tensor
+
+ALIAS, DETACH = torch.ops.aten.alias.default, torch.ops.aten.detach.default
+
+
+class InputLayout(NamedTuple):
+    """How a tensor of PyTorch's lies in memory: the order of its axes from the widest stride to the
+    narrowest, and its sizes in that order; `dense` says that it fills its memory."""
+
+    order: tuple[int, ...]
+    sizes: tuple[int, ...]
+    dense: bool
+
+
+class Meaning(NamedTuple):
+    """How a tensor's memory is read: its dtype, and whether its elements are the conjugates or the
+    negatives of what lies there."""
+
+    dtype: torch.dtype
+    is_conj: bool
+    is_neg: bool
+
+
+def layout_of(tensor: torch.Tensor) -> InputLayout:
+    """The layout of a tensor, fake ones included."""
+    sizes, strides = tuple(map(int, tensor.shape)), tuple(map(int, tensor.stride()))
+    order = sorted(range(len(sizes)), key=lambda i: (-strides[i], i))
+    order = tuple(order) if not tensor.is_contiguous() else tuple(range(len(sizes)))
+    expected, dense = 1, True
+    for i in reversed(order):
+        if sizes[i] != 1:
+            dense = dense and strides[i] == expected
+            expected *= sizes[i]
+    if tensor.numel() == 0:
+        order, dense = tuple(range(len(sizes))), True
+    if not dense:
+        order = tuple(range(len(sizes)))
+    return InputLayout(order, tuple(sizes[i] for i in order), dense)
+
+
+def strides_in(layout: InputLayout, sizes) -> tuple[int, ...]:
+    """The strides of the axes of a tensor that lies densely in the order of its layout."""
+    strides, step = [0] * len(layout.order), 1
+    for i, n in zip(reversed(layout.order), reversed(sizes)):
+        strides[i] = step
+        step *= max(n, 1)
+    return tuple(strides)
+
+
+def row_major_strides(sizes) -> tuple[int, ...]:
+    """The strides of a dense tensor whose axes lie in order."""
+    order = tuple(range(len(sizes)))
+    return strides_in(InputLayout(order, tuple(sizes), True), tuple(sizes))
+
+
+def lies_with_gaps(fake) -> bool:
+    """Whether a result's elements lie apart in memory; a repeated axis has stride 0."""
+    if fake.numel() < 2 or layout_of(fake).dense:
+        return False
+    return not overlap((stride, n) for n, stride in zip(fake.shape, fake.stride()) if stride)
+
+
+def overlaps_itself(tensor: torch.Tensor) -> bool:
+    """Whether several elements of a tensor may share memory, so that writing one changes others."""
+    if tensor.layout is not torch.strided or tensor.numel() < 2 or tensor.is_contiguous():
+        return False
+    return overlap(zip(tensor.stride(), tensor.shape))
+
+
+def overlap(axes) -> bool:
+    """Whether elements may share memory whose axes have these (stride, size)."""
+    last = 0  # the place of the last element along the axes so far
+    for stride, n in sorted(axis for axis in axes if axis[1] > 1):
+        if stride <= last:
+            return True
+        last += stride * (n - 1)
+    return False
+
+
+def view_source(node: FxNode) -> FxNode | None:
+    """The input of the graph that a node is a view of, if it reads the same numbers there."""
+    source = base_of(node)
+    if source.op != "placeholder" or not isinstance(source.meta.get("val"), torch.Tensor):
+        return None
+    return source if meaning_of(source.meta["val"]) == meaning_of(node.meta["val"]) else None
+
+
+def base_of(node: FxNode) -> FxNode:
+    """The node that a chain of views leads to."""
+    while node.op == "call_function":
+        several = node.target is operator.getitem
+        if not is_view(node.args[0].target if several else node.target):
+            break
+        node = node.args[0].args[0] if several else node.args[0]
+    return node
+
+
+def same_tensor(x):
+    """The node that a chain of views of whole tensors, of the same shape and strides, leads to."""
+    while isinstance(x, FxNode) and x.target in (ALIAS, DETACH):
+        x = x.args[0]
+    return x
+
+
+def is_view(target) -> bool:
+    """Whether an operator gives its first operand's memory, as its schema says."""
+    if not isinstance(target, OpOverload):
+        return False
+    if target is UNSAFE_VIEW:
+        return True
+    infos = [result.alias_info for result in schema_of(target).returns]
+    return bool(infos) and all(info is not None and not info.is_write for info in infos)
+
+
+def meaning_of(tensor: torch.Tensor) -> Meaning:
+    """How a tensor's memory is read."""
+    return Meaning(tensor.dtype, tensor.is_conj(), tensor.is_neg())
+
+
+def turned(tensor: torch.Tensor) -> bool:
+    """Whether its elements are conjugated or negated when read, or are zeros without memory."""
+    return tensor.is_conj() or tensor.is_neg() or is_zero_tensor(tensor)
+
+
+def is_stable(x) -> bool:
+    """Whether a tensor can be asked if it was written to, and is read where it lies."""
+    fits = isinstance(x, torch.Tensor) and not x.is_inference() and not turned(x)
+    return fits and layout_of(x).dense
+
+
+def has_gaps(x) -> bool:
+    """Whether a Program reads a copy of a tensor: its elements do not fill its memory, or are not
+    what lies there."""
+    return isinstance(x, torch.Tensor) and (not layout_of(x).dense or turned(x))
+
+
+def lying(tensor: torch.Tensor, layout) -> torch.Tensor:
+    """A tensor whose memory the Program reads: elements in the order of the layout's axes."""
+    if turned(tensor):
+        tensor = tensor.resolve_conj().resolve_neg().clone()
+        return (
+            tensor.contiguous() if not layout.dense else tensor.permute(layout.order).contiguous()
+        )
+    return tensor.permute(layout.order) if layout.dense else tensor.contiguous()

@@ -1,0 +1,58 @@
+"""The numbers that a graph's symbolic sizes stand for when it is lowered for given inputs."""
+
+import torch
+
+from glasshouse.torch.patches.tensors import negative_view
+from glasshouse.torch.tensors.layout import Meaning, meaning_of
+
+
+def meta_tensor(sizes, strides, offset: int, meaning: Meaning) -> torch.Tensor:
+    """A tensor without storage, of these sizes, strides and offset, whose memory means this."""
+    extent = 1 + offset + sum(max(n - 1, 0) * s for n, s in zip(sizes, strides))
+    whole = torch.empty(extent, dtype=meaning.dtype, device="meta")
+    tensor = whole.as_strided(sizes, strides, offset)
+    tensor = tensor.conj() if meaning.is_conj else tensor
+    return negative_view(tensor) if meaning.is_neg else tensor
+
+
+class SizeValues:
+    """What the symbols in the sizes of a graph are, by the inputs that it is lowered for."""
+
+    def __init__(self):
+        self.numbers: dict = {}  # sympy's symbol -> number
+
+    def take_input(self, fake, given) -> None:
+        """Learn from an input what the symbols of its sizes are."""
+        if isinstance(fake, torch.SymInt):
+            self.take_size(fake, given)
+        elif isinstance(fake, torch.Tensor) and isinstance(given, torch.Tensor):
+            for symbolic, number in zip(fake.shape, given.shape):
+                self.take_size(symbolic, number)
+            for symbolic, number in zip(fake.stride(), given.stride()):
+                self.take_size(symbolic, number)
+
+    def take_size(self, symbolic, number) -> None:
+        if isinstance(symbolic, torch.SymInt) and symbolic.node.expr.is_Symbol:
+            self.numbers[symbolic.node.expr] = int(number)
+
+    def number(self, size) -> int:
+        """The number that a size is.
+
+        Raises: NotImplementedError for one that depends on contents
+        """
+        if not isinstance(size, torch.SymInt):
+            return int(size)
+        value = size.node.expr.subs(self.numbers)
+        if value.free_symbols:
+            raise NotImplementedError(f"a size {size.node.expr}, which depends on contents")
+        return int(value)
+
+    def concrete(self, fake):
+        """A fake tensor with numbers as sizes, strides and offset; anything else as it is."""
+        if not isinstance(fake, torch.Tensor):
+            return fake
+        numbers = (*fake.shape, *fake.stride(), fake.storage_offset())
+        if all(isinstance(n, int) for n in numbers):
+            return fake
+        sizes, strides = ([self.number(n) for n in v] for v in (fake.shape, fake.stride()))
+        return meta_tensor(sizes, strides, self.number(fake.storage_offset()), meaning_of(fake))

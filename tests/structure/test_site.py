@@ -1,0 +1,104 @@
+"""The pages of the site under Start and How to: their code runs, and prints what they show.
+
+The blocks ```python of a page run in order, in one namespace and an empty folder. A block
+```output after one shows what it prints, with `...` for what differs from run to run. A block ```py
+is not run, nor one that begins with >>> or names a file: test_docs.py has those."""
+
+import contextlib
+import doctest
+import importlib.util
+import io
+import re
+from pathlib import Path
+
+import click
+import pytest
+from tests.structure.pages import DOCS, blocks_of
+
+import glasshouse as gh
+from glasshouse.cli import main
+
+PAGES = sorted([*DOCS.glob("start/*.md"), *DOCS.glob("how_to/*.md"), DOCS / "index.md"])
+MOST_LINES = 150
+LIBRARIES = {"torch", "sklearn", "PIL", "jax", "transformers"}
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(DOCS).with_suffix("").as_posix()
+
+
+def run(code: str, space: dict) -> str:
+    """What a block prints."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(code, space)
+    return printed.getvalue()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_code_prints_what_the_page_shows(page, tmp_path, monkeypatch):
+    blocks = blocks_of(page)
+    code = "".join(text for language, text, _ in blocks if language == "python")
+    for library in LIBRARIES & set(re.findall(r"^(?:import|from) (\w+)", code, re.M)):
+        pytest.importorskip(library)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    space: dict = {"__name__": "__main__"}
+    checker, printed = doctest.OutputChecker(), ""
+    options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    with gh.backends.use("lazy"):
+        for language, text, line in blocks:
+            source = "\n" * line + text  # so that a traceback has the page's line
+            if language == "python" and not text.startswith((">>>", "# ")):
+                printed = run(compile(source, str(page), "exec"), space)
+            elif language == "py":
+                compile(source, str(page), "exec")
+            elif language == "output":
+                assert checker.check_output(text, printed, options), f"{page}:{line}\n{printed}"
+
+
+def commands_of(page: Path) -> list[list[str]]:
+    """The command lines of ours that a page shows, as words."""
+    lines = "".join(text for language, text, _ in blocks_of(page) if language == "sh").splitlines()
+    words = [line.partition("#")[0].split() for line in lines]
+    return [x[x.index("glasshouse") + 1 :] for x in words if "glasshouse" in x and "pip" not in x]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_and_their_options_exist(page):
+    for words in commands_of(page):
+        command: click.Command = main
+        for word in words:
+            if not isinstance(command, click.Group) or word.startswith("-"):
+                break
+            command = command.get_command(click.Context(command), word)
+            assert command is not None, words
+        known = {option for x in command.params for option in x.opts} | {"--help", "--version"}
+        own = words[: words.index("--")] if "--" in words else words
+        assert {x.partition("=")[0] for x in own if x.startswith("--")} <= known, words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_page_is_short_and_its_pictures_have_texts(page):
+    text = page.read_text()
+    assert len(text.splitlines()) <= MOST_LINES
+    assert len(re.findall(r"^# ", re.sub(r"```.*?```", "", text, flags=re.S), re.M)) == 1
+    assert not re.search(r"!\[\]\(", text)
+
+
+def test_every_page_is_in_the_navigation():
+    settings = (DOCS.parent / "mkdocs.yml").read_text()
+    listed = set(re.findall(r"([\w/]+\.md)\s*$", settings, re.M))
+    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+    assert {x for x in listed if not x.startswith("reference/api")} == pages
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="mkdocs is not installed")
+def test_the_site_builds_without_a_warning(tmp_path):
+    from mkdocs.commands.build import build
+    from mkdocs.config import load_config
+
+    settings = load_config(str(DOCS.parent / "mkdocs.yml"), strict=True, site_dir=str(tmp_path))
+    build(settings)
+    assert (tmp_path / "index.html").is_file()

@@ -1,0 +1,177 @@
+"""Python's part of a step: what is counted, and what it is said to take."""
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import glasshouse as gh
+from glasshouse.analyze import MachineProfile, step
+from glasshouse.analyze.calibration import HostCalibration, costs_that_explain
+from glasshouse.analyze.host import CallCounter, HostWork
+from glasshouse.analyze.machine import HOST_COSTS
+from glasshouse.base.flags import flags
+from glasshouse.compile.planning.plan import no_collection
+from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch.watch import Watcher
+from glasshouse.nn import functional as F
+
+EACH = {"call_ns": 1.0, "node_ns": 1e3, "program_ns": 1e6, "array_ns": 1e9, "check_ns": 1e12}
+
+
+class Classifier(gh.nn.Module):
+    """An embedding, a normalisation and two layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.norm = gh.nn.Embedding(11, 6), gh.nn.LayerNorm(6)
+        self.inner, self.head = gh.nn.Linear(6, 7), gh.nn.Linear(7, 3)
+
+    def forward(self, tokens):
+        return self.head(F.gelu(self.inner(self.norm(self.embed(tokens))))).mean(1)
+
+
+def regression():
+    rng = np.random.default_rng(0)
+    model = gh.nn.Sequential(gh.nn.Linear(5, 8), gh.nn.Tanh(), gh.nn.Linear(8, 5))
+    inputs = [gh.asarray(rng.standard_normal((4, 5), np.float32)) for _ in range(2)]
+    return model, F.mse_loss, gh.optim.AdamW(model.parameters(), lr=1e-3), inputs
+
+
+def classification():
+    rng = np.random.default_rng(0)
+    model = Classifier()
+    inputs = [gh.asarray(rng.integers(0, 3, shape)) for shape in ((4, 6), (4,))]
+    return model, F.cross_entropy, gh.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), inputs
+
+
+CASES = {"regression": regression, "classification": classification}
+
+
+class Runs(Watcher):
+    """Counts Programs' runs, the nodes that were recorded for them, and their arrays."""
+
+    nodes = programs = arrays = 0
+
+    def program(self, run):
+        self.programs += 1
+        self.nodes += len(run.events)
+        self.arrays += run.program.run_table.count - 1  # but for the arena
+
+
+def real_work(model, loss, optimizer, inputs) -> HostWork:
+    """What Python does in a step that runs, once all is compiled."""
+
+    def train():
+        optimizer.zero_grad()
+        value = loss(model(inputs[0]), *inputs[1:])  # which a loop holds until it has read it
+        value.backward()
+        optimizer.step()
+
+    with flags.override(compile="always"), no_collection():
+        for _ in range(3):
+            train()
+        runs = Runs()
+        runs.watch()
+        try:
+            train()
+        finally:
+            runs.unwatch()
+        with CallCounter(backends.current()) as counter:
+            train()
+    return HostWork(counter.calls, runs.nodes, runs.programs, runs.arrays)
+
+
+def test_the_time_of_python_is_what_it_does_at_the_machines_costs():
+    machine = replace(MachineProfile.load("cpu2"), **EACH)
+    found = step(*classification(), machine=machine)
+    work = found.host_work
+    assert min(work) > 0
+    assert found.host_ns == pytest.approx(
+        work.calls + 1e3 * work.nodes + 1e6 * work.programs + 1e9 * work.arrays + 1e12 * work.checks
+    )
+    assert found.predicted_ns == found.kernel_ns + found.host_ns
+    assert found.device_ns == found.kernel_ns
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_counted_is_what_a_real_step_does(name):
+    with flags.override(compile="always"):
+        told = step(*CASES[name]()).host_work
+    real = real_work(*CASES[name]())
+    assert told[1:4] == real[1:4]
+    # The analysis also asks for what waits; a real one computes indices that it checks.
+    assert real.calls - 15 * told.checks <= told.calls <= real.calls + 5
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_step_tells_what_the_steady_state_does(name):
+    assert step(*CASES[name](), steps=1).host_work == step(*CASES[name](), steps=3).host_work
+
+
+def test_each_parameter_adds_the_same():
+    def work(count):
+        layers = [gh.nn.Linear(4, 4, bias=False) for _ in range(count)]
+        model = gh.nn.Sequential(*layers)
+        opt = gh.optim.SGD(model.parameters(), lr=0.1)
+        return np.array(step(model, F.mse_loss, opt, [((2, 4), "float32")] * 2).host_work)
+
+    two, three, four = map(work, (2, 3, 4))
+    assert (three - two == four - three).all() and (three - two)[:2].min() > 0
+    assert (three - two)[3] == 3  # read, updated, and its gradient
+
+
+def test_counting_leaves_peaks_and_kernels_alone():
+    with_counts = step(*regression())
+    costs = gh.analyze.sweep(*regression()[:3], lambda n: [((n, 5), "float32")] * 2, dtypes=())(4)
+    assert costs.peaks == with_counts.peaks and costs.predicted_ns == with_counts.device_ns
+
+
+def test_the_text_shows_kernels_and_python_apart():
+    found = step(*regression())
+    assert found.host_ns > 0 and " of Python on cpu2" in str(found)
+    assert found.to_dict()["host_ns"] == found.host_ns
+    assert "of Python" not in str(step(*regression(), machine="h200"))
+
+
+def test_a_profile_that_knows_nothing_of_python_says_nothing_of_it():
+    found = step(*regression(), machine="h200")
+    assert found.host_ns == 0 and found.predicted_ns == found.kernel_ns
+
+
+def test_costs_are_those_that_explain_the_times():
+    rng = np.random.default_rng(0)
+    works = [HostWork(*row) for row in rng.integers(1, 100, (9, 5)).tolist()]
+    each = (3.0, 50.0, 900.0, 7.0, 20.0)
+    times = [float(np.dot(each, work)) for work in works]
+    assert costs_that_explain(works, times) == pytest.approx(each)
+
+
+def test_no_cost_is_negative():
+    works = [HostWork(*row) for row in ([1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [2, 1, 0, 0, 0])]
+    costs = costs_that_explain(works, [10.0, 5.0, 20.0])
+    assert min(costs) == 0 and costs[0] > 0
+
+
+@pytest.mark.slow
+def test_calibration_counts_synthetic_steps_and_finds_their_costs():
+    host = HostCalibration(smoke=True)
+    for _ in range(host.rounds):
+        host.measure()
+    assert all(min(own.work[:4]) > 0 for own in host.steps)
+    costs = host.costs()
+    assert set(costs) == set(HOST_COSTS) and min(costs.values()) >= 0 < sum(costs.values())
+
+
+def test_nested_profilers_go_on_after_the_count():
+    events = []
+    sys.setprofile(lambda *event: events.append(event[1]))
+    try:
+        with CallCounter(backends.current()) as counter:
+            len("abc")
+        before = len(events)
+        len("abc")
+    finally:
+        sys.setprofile(None)
+    assert counter.calls >= 1 and len(events) > before

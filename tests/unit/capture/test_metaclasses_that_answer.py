@@ -1,0 +1,143 @@
+"""A metaclass that answers every name: its classes have no more special methods for that."""
+
+import pytest
+
+import glasshouse as gh
+
+
+@gh.disable
+def note(owner, value):
+    owner.__dict__["noted"] = value
+
+
+class Answers(type):
+    """A metaclass whose classes seem to have every attribute."""
+
+    def __getattr__(cls, name):
+        return 6
+
+
+class Silent(metaclass=Answers):
+    """An object without special methods."""
+
+
+class Sets(metaclass=Answers):
+    def __set__(self, owner, value):
+        note(owner, value)
+
+
+class Gets(metaclass=Answers):
+    def __get__(self, owner, kind):
+        return "got"
+
+
+class Both(Gets, Sets):
+    """A data descriptor."""
+
+
+class Holder:
+    silent, sets, gets, both = Silent(), Sets(), Gets(), Both()
+
+    def __init__(self):
+        self.plain = Silent()
+
+
+READS = [f"(type({x}).__name__, isinstance({x}, str))" for x in ("h.silent", "h.sets", "h.gets")]
+USES = (
+    *READS,
+    "h.both",
+    "put(h, 'silent', 3)",
+    "put(h, 'sets', 3)",
+    "put(h, 'gets', 3)",
+    "put(h, 'both', 3)",
+    "put(Holder, 'silent', 3)",
+    "put(Holder, 'both', 3)",
+    "len(h.plain)",
+    "bool(h.plain)",
+    "[*h.plain]",
+    "1 in h.plain",
+    "h.plain[0]",
+    "h.plain()",
+    "h.plain + 1",
+    "1 + h.plain",
+    "h.plain < 1",
+    "h.plain == 1",
+    "-h.plain",
+    "int(h.plain)",
+    "range(h.plain)",
+    "next(h.plain)",
+    "hash(h.plain) == object.__hash__(h.plain)",
+    "str(h.plain)[:9]",
+    "format(h.plain, 'x')",
+    "entered(h.plain)",
+    "isinstance(1, type(h.plain))",
+    "type(h.plain).anything",
+    "hasattr(h.plain, 'anything')",
+    "getattr(h.plain, 'anything', 2)",
+    "type(copy.copy(h.plain)).__name__",
+    "sum([h.plain])",
+    "sorted([h.plain, h.plain])",
+    "max(h.plain, h.plain)",
+    "[0, 1][h.plain]",
+    "abs(h.plain)",
+    "round(h.plain)",
+    "iter(h.plain)",
+    "reversed(h.plain)",
+    "h.plain.__class__.__name__",
+    "changed(h.plain)",
+)
+
+
+def put(owner, name, value):
+    setattr(owner, name, value)
+    return owner.__dict__[name]
+
+
+def entered(context):
+    with context as value:
+        return value
+
+
+def changed(value):
+    value += 1
+    return value
+
+
+def outcome(fn) -> str:
+    try:
+        return str(fn())
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+@pytest.mark.parametrize("use", USES)
+def test_special_methods_are_those_of_the_class(use, monkeypatch):
+    names = globals() | {"h": Holder()}
+    exec(f"def fn(): return {use}", names)
+    captured = gh.optimize("eager")(names["fn"])
+    for _ in range(3):
+        results = []
+        for fn in (names["fn"], captured):
+            names["h"] = Holder()
+            with monkeypatch.context() as context:
+                context.setattr(Holder, "silent", Silent())
+                context.setattr(Holder, "both", Both())
+                results.append(outcome(fn))
+        assert results[0] == results[1]
+
+
+def test_a_descriptor_that_loses_its_setter_is_none_any_more():
+    def fn(holder):
+        setattr(holder, "sets", 3)  # noqa: B010
+        return getattr(holder, "sets", None)
+
+    captured = gh.optimize("eager")(fn)
+    for _ in range(2):
+        assert captured(Holder()) is fn(Holder()) is Holder.sets
+    setter = Sets.__set__
+    try:
+        del Sets.__set__
+        assert captured(Holder()) == fn(Holder()) == 3
+    finally:
+        Sets.__set__ = setter
+    assert captured(Holder()) is Holder.sets
