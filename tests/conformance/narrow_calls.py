@@ -62,6 +62,7 @@ def of_layers(names: str, *args, **named) -> list:
     return each(names, *args, space="gh.nn.functional", **named)
 
 
+POLYNOMIALS = [name for name in dir(special) if "_polynomial_" in name]  # their degree is a count
 BOTH, MATHEMATICS = ("gh", "gh.nn.functional"), ("gh", "gh.linalg")
 LONG = Draw(70_000)  # more elements than float16 has numbers for
 
@@ -74,6 +75,8 @@ CALLS = [
     *each("sum mean var std max min logsumexp median nansum nanmean std_mean var_mean amax amin "
           "norm cumsum count_nonzero", LONG),
     *each("kthvalue topk", M, 3, axis=1),
+    *each(" ".join(POLYNOMIALS), M, 5, space="gh.special"),
+    *each(" ".join(POLYNOMIALS), M, np.arange(6), space="gh.special"),
     *each("quantile nanquantile", M, 0.3, axis=1),
     *each("quantile nanquantile", LONG, 0.7),
     *each("std var", Draw(1000), correction=1),

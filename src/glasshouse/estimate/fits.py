@@ -61,11 +61,11 @@ def fits(
         >>> with gh.meta():
         ...     model = gh.nn.Linear(50_000, 50_000)  # 10 GB of weights, none allocated
         >>> data = [((8, 50_000), "float32")] * 2
-        >>> answer = fits(model, "adamw", data, "24 GiB", loss=gh.nn.functional.mse_loss)
+        >>> answer = fits(model, "adamw", data, "32 GiB", loss=gh.nn.functional.mse_loss)
         >>> bool(answer)
         False
         >>> [change.name for change in answer.changes if change.fits]
-        ['ZeRO 2 on 8 ranks', 'ZeRO 3 on 8 ranks']
+        ['weights in bfloat16', 'ZeRO 1 on 8 ranks', 'ZeRO 2 on 8 ranks', 'ZeRO 3 on 8 ranks']
     """
     device_bytes = int(parse_bytes("fits", device_memory))
     check_least("fits", "ranks", ranks, 1, "With 1 there is no ZeRO.")

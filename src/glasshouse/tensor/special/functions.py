@@ -5,7 +5,7 @@ import math
 
 from glasshouse.base import float64, inexact_dtype, int64
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import Value, as_value, cast, full
+from glasshouse.dispatch.value import as_value, cast, full
 from glasshouse.dispatch.wide import rounded_once
 from glasshouse.ops import elementwise as cards
 from glasshouse.ops.checks import check_integer, check_range
@@ -292,11 +292,11 @@ def polynomial(name: str, first, step, about: str, shifted: bool = False):
     """Orthogonal polynomials by their recurrence: p_0 = 1, p_1 = first(x), p_k+1 of k, x and both
     before."""
 
-    def function(x, n):
-        (x,) = elementwise.floats(name, as_value(x, where=name))
+    @rounded_once
+    def recurrence(x, n):
         x = x * 2 - 1 if shifted else x
-        many = isinstance(n, Value) and n.size != 1
-        n = cast(n, int64) if many else int(n)
+        many = getattr(n, "size", 1) != 1
+        n = cast(as_value(n), int64) if many else int(n)
         highest = int(n.max()) if many else n
         before, own = full(x.shape, 0, x.dtype), full(x.shape, 1, x.dtype)
         out = elementwise.where(n == 0, own, before) if many else own if highest >= 0 else before
@@ -304,6 +304,10 @@ def polynomial(name: str, first, step, about: str, shifted: bool = False):
             before, own = own, step(k, x, own, before) if k else first(x)
             out = elementwise.where(n == k + 1, own, out) if many else own
         return out
+
+    def function(x, n):
+        (x,) = elementwise.floats(name, as_value(x, where=name))
+        return recurrence(x, n)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"""{about} of degree n{", of 2x - 1" if shifted else ""}; a tensor of
