@@ -75,6 +75,9 @@ CALLS = [
     *each("sum mean var std max min logsumexp median nansum nanmean std_mean var_mean amax amin "
           "norm cumsum count_nonzero", LONG),
     *each("kthvalue topk", M, 3, axis=1),
+    *each("softmax log_softmax", M, 1, space="gh.special"),
+    *each("multigammaln", M, 2, space="gh.special"),
+    *each("polygamma", 1, M, space="gh.special"),
     *each(" ".join(POLYNOMIALS), M, 5, space="gh.special"),
     *each(" ".join(POLYNOMIALS), M, np.arange(6), space="gh.special"),
     *each("quantile nanquantile", M, 0.3, axis=1),
