@@ -42,8 +42,8 @@ class Line:
 
 @dataclass(frozen=True)
 class KernelLine(Line):
-    """What computes in one place, in a step. A side on which it is not has zeros. `line` is the
-    user's, where the profile knows it."""
+    """Kernels of one place in a step, predicted and measured. A side without any has zeros. `line`
+    is the user's, where the profile knows it."""
 
     kind: str = ""
     module: str = ""
@@ -83,7 +83,7 @@ class Compared:
 
     @cached_property
     def totals(self) -> list[Line]:
-        """What the step takes in all."""
+        """Totals of the step."""
         told, trace = self.prediction, self.trace
         flops = sum(row.flops * row.runs for row in self.rows) / self.steps
         totals = [
@@ -187,7 +187,7 @@ class Compared:
 
 
 def grouped(predicted: Iterable, measured: Iterable, key) -> list[tuple[list, list]]:
-    """What has one key, on both sides."""
+    """Group items of both sides by key."""
     groups: dict[Any, tuple[list, list]] = {}
     for side, items in enumerate((predicted, measured)):
         for item in items:
@@ -204,7 +204,7 @@ def programs_in(steps: list) -> list[list]:
 
 
 def what_is_computed(program: list) -> tuple:
-    """What tells a Program from others that compute something else."""
+    """Key of a Program's computation: the name and FLOPs of each step."""
     return tuple((step.name, step.flops) for step in program)
 
 

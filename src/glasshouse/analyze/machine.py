@@ -391,7 +391,7 @@ class ConvLayer(NamedTuple):
     stride: int
 
     def options(self, is_depthwise: bool) -> dict:
-        """What its cards are given beside tensors."""
+        """Attrs of its cards, beside the tensors."""
         pad = (self.kernel // 2,) * 2
         groups = self.channels if is_depthwise else 1
         return {

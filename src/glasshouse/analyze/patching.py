@@ -142,7 +142,7 @@ class CallPatches:
         return self.replacement(plain_detach, functools.partial(self.call_method, "detach"), run)
 
     def places(self, primitives: bool) -> list[tuple[Any, str, Any]]:
-        """What is replaced: (class or module, name, replacement). With `primitives` only calls of
+        """Places to replace: (class or module, name, replacement). With `primitives` only calls of
         leaf modules, `detach` and draws of random bits, which primitives do not tell."""
         always = [(Module, "__call__", self.module_call()), (Tensor, "detach", self.detach())]
         if primitives:

@@ -202,7 +202,7 @@ def step(
     holds_output: bool = False,
     micro_batches: int = 1,
 ) -> StepAnalysis:
-    """What a training step costs, before any of it runs: memory, FLOPs, time.
+    """Analyse the cost of a training step before any of it runs: memory, FLOPs, time.
 
     model       a Module, with or without storage (`gh.meta()`); it is unchanged afterwards
     loss        function (output, *targets) -> scalar; None if the model returns the loss

@@ -1,4 +1,4 @@
-"""What if: how the cost of a step depends on one number, such as the batch or the length.
+"""Sweep the cost of a step over one number, such as the batch or the length.
 
 A step is taken apart into its shape (which steps in which order, what lives how long) and its
 numbers (bytes and FLOPs). Where steps for several values have one shape, their numbers are
@@ -43,7 +43,7 @@ class Costs(NamedTuple):
 
 
 class StepShape(NamedTuple):
-    """What steps of different sizes have in common.
+    """Shape that steps of different sizes have in common.
 
     events   what the memory manager does: a kind and the place of the allocation in this list
     plans    for each Program that runs, the number of its plan
@@ -115,7 +115,7 @@ def read_tape(tape: list) -> tuple[list[tuple[str, int]], list[int], list[Progra
 
 
 def costs_of(record: StepRecord, machine: MachineProfile) -> Costs:
-    """What a step with this record costs."""
+    """Cost of a step with this record."""
     shape = record.shape
     numbers = iter(np.rint(record.numbers).astype(np.int64).tolist())
     sizes = {place: next(numbers) for kind, place in shape.events if kind == "alloc"}
@@ -304,7 +304,7 @@ class sweep:
 
 
 def costs_told(analysis: StepAnalysis) -> Costs:
-    """What an analysis says of a step."""
+    """Costs of a step, from its analysis."""
     flops, ns = analysis.counter.total(), analysis.predicted_ns
     return Costs(analysis.peak_bytes, analysis.peaks, flops, ns)
 

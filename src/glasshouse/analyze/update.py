@@ -1,4 +1,4 @@
-"""What if the optimizer were another: its part of a step, put in the place of plain descent's.
+"""Swap the optimizer of an analysed step: its update takes the place of plain descent's.
 
 What comes before the update does not depend on it, and parameters are updated by themselves, or
 with those whose gradient is the same value. So the update of a few parameters of each kind is

@@ -1,4 +1,4 @@
-"""What a training step costs on each of many ranks, before any of them is started."""
+"""Costs of a training step on each of many ranks, before any of them is started."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ def step_costs(
     transport: str = "local",
     **options,
 ) -> list[StepAnalysis]:
-    """What a step costs on each rank of a world of `size`, or on some `ranks` of it: peak memory,
+    """Analyse a step on each rank of a world of `size`, or on some `ranks` of it: peak memory,
     bytes sent, FLOPs, time. Neither the other ranks nor the model's memory need be there. Ranks
     compute with as many threads as `glasshouse launch` gives them; over "mpi", with all of this
     process.

@@ -1,4 +1,4 @@
-"""What capture did, for the report. Capture is a storey above: each use of it adds itself here."""
+"""Captures in the report. Capture is a storey above: each use of it adds itself here."""
 
 from glasshouse.base.interrupts import Living
 
@@ -6,7 +6,7 @@ captures = Living()
 
 
 def capture_ns(capture) -> int:
-    """What it took to capture the entries that are alive."""
+    """Return the ns of capturing the entries that are alive."""
     return sum(e.capture_ns for e in capture.entries)
 
 

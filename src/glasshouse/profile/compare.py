@@ -19,7 +19,7 @@ CONFIDENCE = 0.95
 
 
 def read_run(path) -> dict:
-    """What `export_json` wrote.
+    """Read a run that `export_json` wrote.
 
     Raises: OptionError for another file.
     """
@@ -33,8 +33,8 @@ def read_run(path) -> dict:
 
 
 def median_step(breakdown: Breakdown) -> dict:
-    """What two runs are compared by, as what JSON can hold: the times of all steady steps, and what
-    parts, modules and kernels took in the median one. Without steps the recording is one step."""
+    """Summarize a run as JSON for comparisons: the times of all steady steps, and those of parts,
+    modules and kernels in the median step. Without steps the recording is one step."""
     steps, scale = breakdown.steps, breakdown.scale
     trace = kernels_within(breakdown.trace, steps.middle)
     times = steps.time_ns[steps.is_steady].tolist()
@@ -132,7 +132,7 @@ class Comparison:
 
 
 def changes(before: dict, after: dict, what: str, by: str = "name") -> list[Change]:
-    """What parts, modules, kernels or the user's lines took in the median step, the largest change
+    """Times of parts, modules, kernels or the user's lines in two median steps, the largest change
     first. A line has the time of the kernels that compute its calls, their gradients included."""
     sums: dict[str, list[float]] = {}
     for place, run in enumerate((before, after)):

@@ -119,7 +119,7 @@ class FlopCounter(Watcher):
     # -- results -------------------------------------------------------------------------------
 
     def rows(self, view: str = "matrix") -> list[Counted]:
-        """What was counted, one row for each primitive in each module and pass."""
+        """Counts, one row for each primitive in each module and pass."""
         check_one_of("view", view, VIEWS)
         self.digest()
         sums = Sums()

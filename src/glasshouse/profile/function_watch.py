@@ -66,7 +66,7 @@ class SlowFunctions:
 
 @functools.cache
 def kind_of_functions() -> type:
-    """What notes the functions of a thread: by C where it can be compiled."""
+    """Return the class that notes a thread's functions: in C where that can be compiled."""
     try:
         return toolchain.extension(toolchain.NATIVE / "functions.c").Functions
     except toolchain.CompileError:

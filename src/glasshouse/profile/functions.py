@@ -47,7 +47,7 @@ class PythonFunctions(list):
 
     @property
     def without_operators_ns(self) -> float:
-        """What functions that call no operator take in a step themselves, and in one another."""
+        """Own ns, in a step, of functions that call no operator."""
         return sum(row.self_ns for row in self if not row.operators)
 
     def made_rows(self) -> list[FunctionRow]:
@@ -107,7 +107,7 @@ class PythonFunctions(list):
 
     @property
     def sentence(self) -> str:
-        """What functions that call no operator take, in one sentence."""
+        """The time of functions that call no operator, in one sentence."""
         ns = self.without_operators_ns
         share = f"{milliseconds(ns)} of a median step ({percent(ns, self.step_ns) or '0%'})"
         return f"Python functions of yours that call no operator take {share}."

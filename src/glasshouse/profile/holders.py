@@ -31,20 +31,20 @@ tensor_kinds: dict[type, Callable[[Any], tuple[list[int], str]]] = {}
 
 
 class HeldTensor(NamedTuple):
-    """What a model or an optimizer holds: as whose, and the shape and dtype."""
+    """A tensor that a model or an optimizer holds: its tag, and its shape and dtype as text."""
 
     tag: Tag
     spec: str
 
 
 def kind_of(tag: Tag) -> str:
-    """What kind of memory a tag names: parameters, buffers, gradients, optimizer state, others."""
+    """Kind of memory that a tag names: parameters, buffers, gradients, optimizer state, others."""
     is_state = tag.primitive.endswith(" of")
     return KINDS.get(tag.primitive) or ("optimizer state" if is_state else OTHERS)
 
 
 class Holders:
-    """What models and optimizers held at some moments of a recording."""
+    """Tensors that models and optimizers held at some moments of a recording."""
 
     def __init__(self):
         self.models: list[weakref.ref] = []
@@ -119,8 +119,8 @@ class Holders:
                 self.places.setdefault((id(run.program), place), held)
 
     def name_block(self, address: int, first: int, last: int, at: int) -> HeldTensor | None:
-        """What a block held at the row `at`, which lived from one row of memory to another: as the
-        nearest look in its life says."""
+        """Return the tensor that a block held at the row `at`, if the block lived from the row
+        `first` to `last`: the nearest look in its life says it."""
         looks = [x for x in self.blocks if first < x[0] <= last and address in x[1]]
         nearest = min(looks, key=lambda x: abs(x[0] - at), default=None)
         if nearest is not None:

@@ -1,4 +1,4 @@
-"""What the machine can do at most, measured once and kept: products, copies and sums."""
+"""Limits of the machine, measured once and stored: products, copies and sums."""
 
 import platform
 import time
@@ -35,7 +35,7 @@ def read_fields(path: str) -> dict[str, str]:
 
 
 def processor_name() -> str:
-    """What the processor calls itself."""
+    """Return the processor's name for itself."""
     named = read_fields("/proc/cpuinfo").get("model name")
     return named or platform.processor() or platform.machine()
 

@@ -43,7 +43,7 @@ class PeakTensor(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What models and optimizers hold it as; else "others"."""
+        """Kind of memory, by the model or optimizer that holds it; else "others"."""
         return kind_of(self.tag)
 
 
@@ -74,8 +74,8 @@ class MemoryTimeline:
 
     @cached_property
     def tensors(self) -> list[PeakTensor]:
-        """What is alive at the peak, tensor by tensor, the largest first. The arena is shown at the
-        step of its Program at which most of it is in use."""
+        """Tensors alive at the peak, the largest first. The arena is shown at the step of its
+        Program at which most of it is in use."""
         tensors: list[PeakTensor] = []
         outputs, results = OutputsOfRuns(self.trace), ResultsOfCalls(self.trace)
         for nbytes, tag, row, held in held_after(self.trace, self.at):
@@ -147,8 +147,8 @@ class MemoryTimeline:
 
 
 class OutputsOfRuns:
-    """What blocks of memory are that runs of Programs have allocated for their outputs: a run has
-    a block for each, in their order, before it begins or as it comes to it."""
+    """Blocks of memory that runs of Programs allocated for their outputs: a run has a block for
+    each, in their order, before it begins or as it comes to it."""
 
     def __init__(self, trace: Trace):
         self.trace = trace
@@ -163,7 +163,7 @@ class OutputsOfRuns:
         self.numbers: dict[int, dict[tuple, list[int]]] = {}
 
     def looks(self, row: int) -> tuple:
-        """What is told of a block: the run that comes next, the owner, and the bytes."""
+        """Features that match a block with an output: the next run, the owner, and the bytes."""
         event = self.trace.memory[row]
         return self.number_of_run[row], self.trace.tags[event["tag"]], int(event["nbytes"])
 
@@ -224,8 +224,8 @@ class OutputsOfRuns:
 
 
 class ResultsOfCalls:
-    """What blocks of memory are that calls which were computed at once have made: a block is told
-    of in its call, or as soon as that is over."""
+    """Blocks of memory that calls which were computed at once allocated: a block is recorded during
+    its call, or right after it."""
 
     def __init__(self, trace: Trace):
         self.trace = trace
@@ -312,7 +312,7 @@ def sizes_in_arena(program) -> list[dict[int, int]]:
 
 
 def arena_tensors(trace: Trace, run: RecordedRun, nbytes: int) -> list[PeakTensor]:
-    """What lies in a run's arena where it is fullest, and what of it is not in use then."""
+    """Tensors in a run's arena where it is fullest, and the part of it that is unused then."""
     fullest = max(values_in_arena(run.program), key=lambda values: sum(v.nbytes for v, _ in values))
     tensors = [tensor_of(trace, run.program, info, value, True) for value, info in fullest]
     rest = nbytes - sum(t.nbytes for t in tensors)

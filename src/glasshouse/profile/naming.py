@@ -20,8 +20,8 @@ OF_BITS = (
 
 
 def name_of_step(info: StepInfo) -> str:
-    """What a step computes, in the words of who wrote it: products first, then functions, then
-    primitives that belong to none."""
+    """Name a step by its operators, in the words of who wrote it: products first, then functions,
+    then primitives that belong to none."""
     shown = [s for s in info.sources if is_shown(s)]
     if len(shown) < 2:
         return info.name
@@ -33,8 +33,8 @@ def name_of_step(info: StepInfo) -> str:
 
 
 def name_of_value(info: StepInfo, value: StoredValue) -> str:
-    """What a value that a step stores is: the result of a function that the user called, or what
-    comes up in one, such as "exp in softmax"."""
+    """Name a value that a step stores: the function that the user called, if it is its result, or a
+    primitive in one, such as "exp in softmax"."""
     source = info.sources[value.source] if value.source >= 0 else None
     if source is None or not is_shown(source):
         return value.name

@@ -25,8 +25,8 @@ MOST_ROWS = 300  # of the report
 
 
 class TreeRow(NamedTuple):
-    """What runs in one place of the tree, `depth` below its top: ns and calls of the median step,
-    and the place of the row that it lies in (-1: none)."""
+    """A row of the tree, `depth` below its top: ns and calls of the median step, and the place of
+    its parent row (-1: none)."""
 
     name: str
     depth: int
@@ -37,7 +37,7 @@ class TreeRow(NamedTuple):
 
 
 class TimedNames(NamedTuple):
-    """What ran as columns: the number of its name, from when to when, in which thread."""
+    """Named spans of time as columns: the number of the name, begin, end, and thread."""
 
     name: np.ndarray
     begin: np.ndarray
@@ -68,7 +68,7 @@ class OperatorTree(list):
         return np.array([self.numbers[name] for name in names], np.int64)
 
     def inner_times(self) -> TimedNames:
-        """What a library noted of its operators."""
+        """Spans of the operators that a library recorded inside its own calls."""
         trace, inner = self.trace, self.trace.inner_operators
         names = ["" if name.startswith(ENGINE) else name for name in trace.inner_names]
         number = self.numbered(names)[inner["what"]]

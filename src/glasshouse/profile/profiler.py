@@ -33,7 +33,7 @@ MAX_EVENTS = 2_000_000  # 80 MB
 
 
 class ProfilerAction(Enum):
-    """What to do in a step."""
+    """Action of the profiler in a step of its schedule."""
 
     NONE = 0
     WARMUP = 1
@@ -209,7 +209,7 @@ class profile:
 
     @property
     def trace(self) -> Trace:
-        """What was recorded last.
+        """The last recording.
 
         Raises: BackendError if nothing was.
         """
@@ -227,8 +227,8 @@ class profile:
         return self.trace.event_list()
 
     def operator_tree(self) -> OperatorTree:
-        """What runs inside of what: passes, operators, those that they call, runs of Programs and
-        their steps, with their own time and all of it; prints as a table."""
+        """Nesting of passes, operators, those that they call, runs of Programs and their steps,
+        with their own time and all of it; prints as a table."""
         return OperatorTree(self.trace)
 
     def kernels(self) -> KernelRows:
@@ -250,12 +250,12 @@ class profile:
         return StepTimes(self.trace)
 
     def input_pipeline(self) -> InputPipeline:
-        """What of the steady steps waited for data, and what took the time; prints as a table."""
+        """Waits for data in the steady steps, and their causes; prints as a table."""
         return InputPipeline(self.trace)
 
     def utilisation(self, slices: int = 60, steady: bool = False) -> Utilisation:
-        """What each thread and each stream of a device did in so many slices of the recording, or
-        of the time from the first steady step to the last; prints as a table.
+        """Activity of each thread and each stream of a device in so many slices of the recording,
+        or of the time from the first steady step to the last; prints as a table.
 
         Raises: OptionError for less than one slice.
         """

@@ -118,7 +118,7 @@ class RecordedRun(NamedTuple):
 
 
 class RecordingKind(NamedTuple):
-    """What a recording notes beside calls."""
+    """Kinds of events that a recording holds beside calls."""
 
     stacks: bool
     modules: bool
@@ -311,7 +311,7 @@ class EventRecorder(Watcher):
         )
 
     def memory(self) -> np.ndarray:
-        """What was allocated and freed, as records, on top of all that was there before."""
+        """Allocations and frees as records, on top of the bytes that were there before."""
         rows = np.frombuffer(bytearray(self.memory_rows), MEMORY)
         for total in (rows["allocated"], rows["reserved"]):
             total += self.existing_bytes
@@ -328,7 +328,7 @@ class EventRecorder(Watcher):
         return self.watch_of_functions.names
 
     def events(self) -> np.ndarray:
-        """What was written, as records; what began before counts from the begin on."""
+        """Events as records; an earlier begin is set to the begin of the recording."""
         events = self.table[: min(self.count, self.room) * SIZE].view(EVENT)
         for times in (events["begin"], events["end"]):
             np.maximum(times, self.begin_ns, out=times)

@@ -104,8 +104,8 @@ def read_before(path) -> dict:
 
 
 def ideal_ns_of_modules(trace: Trace, flops_per_s: float, bytes_per_s: float) -> dict:
-    """What the kernels of each module with all below it take at such limits, by its path; of a
-    fused kernel the part that its time is shared out by."""
+    """Return the ns of each module's kernels, all below it included, at such limits, by its path. A
+    module gets the share of a fused kernel that it gets of its time."""
     sums: Counter = Counter()
     for share in trace.shares:
         _, runs = trace.time_of_steps.get((share.program, share.step), (0, 0))

@@ -77,8 +77,8 @@ class NestedTimes(NamedTuple):
 
 
 def nested_within(spans: Spans, begin, end, thread) -> NestedTimes:
-    """What of some times, which nest in each thread, lies in the spans. Of equal ones the first is
-    around the others."""
+    """Clip times, which nest in each thread, to the spans. Of equal ones the first is around the
+    others."""
     begins, ends = spans.clock(begin), spans.clock(end)
     is_some = np.flatnonzero(ends > begins)  # the others would lie around each other
     nearest = nearest_around(begins[is_some], ends[is_some], thread[is_some])

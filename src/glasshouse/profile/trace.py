@@ -1,4 +1,4 @@
-"""What a profile recorded, as columns: events of the Python side and steps of the execution side.
+"""Recording of a profile as columns: events of the Python side and steps of the execution side.
 
 Nothing here is worked out before it is asked for; all is done on whole columns."""
 
@@ -244,7 +244,7 @@ class Trace:
         return covered([(self.compiling["begin"], self.compiling["end"])], begin, end)
 
     def step_ns(self) -> list[int]:
-        """What each step took without compiling."""
+        """Ns of each step without compiling."""
         steps = np.array(self.loop_steps(), np.int64).reshape(-1, 3)
         begins, ends = steps[:, 1], steps[:, 2]
         return (ends - begins - self.compile_ns_within(begins, ends)).tolist()

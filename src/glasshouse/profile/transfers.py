@@ -1,5 +1,5 @@
-"""What a transport did beside the steps of Programs, shown as a thread for each group of ranks, and
-for each channel by which stages of a pipeline pass something on."""
+"""Transfers of a transport beside the steps of Programs, shown as a thread for each group of ranks,
+and for each channel between stages of a pipeline."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What to compute again, or move to the host, so that a step fits a budget of bytes.
+"""Plan recomputation, or offloading to the host, so that a step fits a budget of bytes.
 
 `planner` weighs what a step keeps against what computing it again costs; `chain` and `solvers`
 choose, `blocks` applies the choice to modules, `step_values` to single values, `offload` moves

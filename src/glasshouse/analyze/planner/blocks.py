@@ -50,7 +50,7 @@ class RematBlock(NamedTuple):
 
     @property
     def key(self) -> tuple:
-        """What is computed again, without estimates."""
+        """Key of the recomputation, without estimates."""
         return self.path, self.means, self.conv_limit, self.value
 
     @property
@@ -80,7 +80,7 @@ class RematBlock(NamedTuple):
 
 
 def key_of(blocks: Iterable[RematBlock]) -> tuple:
-    """What blocks compute again, without estimates."""
+    """Keys of the blocks' recomputation, without estimates."""
     return tuple(block.key for block in blocks)
 
 
@@ -119,7 +119,7 @@ class AppliedBlocks(ExitStack):
 
 
 def passed_through(path: str, module: Module):
-    """What stands for the forward of a block that is left out: it returns its first argument."""
+    """Return the forward of a block that is left out: it returns its first argument."""
     return lambda x, *args, **kwargs: x
 
 

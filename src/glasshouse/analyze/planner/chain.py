@@ -169,8 +169,8 @@ time_and_bytes = itemgetter(0, 1)
 
 
 def cheapest(options: list[list[Option]], around: list[int], room: int) -> list | None:
-    """What the cheapest options for the blocks of a chain are that stay within `room` bytes, all
-    the way; None if none do. Exact but for times that differ by a thousandth of the longest.
+    """Find the cheapest options for the blocks of a chain that stay within `room` bytes, all the
+    way; None if none do. Exact but for times that differ by a thousandth of the longest.
 
     Source: the dynamic program over (bytes held, time), of which the best of each stay.
     """

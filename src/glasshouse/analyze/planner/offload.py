@@ -1,6 +1,6 @@
 """Offloading in plans: blocks whose saved values wait in the host's memory between their passes.
 
-A block's values leave while the block behind it runs forward, and come back while that one runs
+A block's values leave while the next block runs forward, and come back while that one runs
 backward: what the link takes longer than that is time paid. Only for machines with memory of their
 own; nothing of it is chosen where the host's memory is the device's."""
 
@@ -13,7 +13,7 @@ from glasshouse.compile.planning.plan_memory import aligned_bytes
 
 
 class HostLink:
-    """What offloading blocks of an analysed step comes to on a machine."""
+    """Cost of offloading blocks of an analysed step over a machine's link to the host."""
 
     def __init__(
         self, analysis: StepAnalysis, paths: list[str], root: str, machine: MachineProfile
@@ -32,10 +32,10 @@ class HostLink:
         return self.course.order[at] if at < len(self.course.order) else None
 
     def extra_ns(self, path: str) -> float:
-        """What the link takes longer than the block behind computes, both ways."""
+        """Return by how many ns the moves outlast the compute of the next block, both ways."""
         moving_ns = 1e9 * self.held.get(path, 0) / self.machine.host_bytes_per_s
-        behind = self.next_block(path)
-        passes = [self.pass_ns.get((behind, is_forward), 0.0) for is_forward in (True, False)]
+        next_path = self.next_block(path)
+        passes = [self.pass_ns.get((next_path, is_forward), 0.0) for is_forward in (True, False)]
         return sum(max(0.0, moving_ns - ns) for ns in passes)
 
     def stage(self, path: str, plain: Stage) -> Stage | None:
@@ -47,15 +47,15 @@ class HostLink:
 
     def peak_bytes(self, offloaded: set[str]) -> int:
         """The most that is in use in a step in which these blocks are offloaded: what they hold is
-        away from when the block behind has run forward until it runs backward."""
+        away from when the next block has run forward until it runs backward."""
         course = self.course
         change = [0] * (len(course.used) + 1)
         for buffer, (first, last) in course.spans.items():
             path = course.owners[first]
             if path in offloaded and first < course.turn <= last:
-                behind = course.passes[self.next_block(path)]
-                if behind.last + 1 < behind.back <= last:
-                    change[max(first, behind.last) + 1] += aligned_bytes(buffer)
-                    change[behind.back] -= aligned_bytes(buffer)
+                later = course.passes[self.next_block(path)]
+                if later.last + 1 < later.back <= last:
+                    change[max(first, later.last) + 1] += aligned_bytes(buffer)
+                    change[later.back] -= aligned_bytes(buffer)
         left = [used - away for used, away in zip(course.used, accumulate(change), strict=False)]
         return self.analysis.peak_bytes - max(course.used, default=0) + max(left, default=0)

@@ -17,7 +17,7 @@ SOLVERS = ("auto", "chain", "exact", "min-cut")
 
 
 class RematPlan:
-    """What a step computes again, and what that comes to.
+    """Recomputation chosen for a step, and its costs.
 
     budget        what the step is to stay within, and
     budget_bytes  that in bytes
@@ -78,13 +78,13 @@ class RematPlan:
 
 
 def estimates(blocks: list[RematBlock]) -> list[str]:
-    """What blocks save and take together, as text."""
+    """Bytes and ns that blocks save and take together, as text."""
     saved_bytes = sum(block.saved_bytes for block in blocks)
     return [scaled(saved_bytes, "B"), milliseconds(sum(block.extra_ns for block in blocks))]
 
 
 class Plan(RematPlan, AbstractContextManager):
-    """What to compute again: in this thread from `apply()` to `remove()`, or in a `with` block."""
+    """Recomputation applied in this thread from `apply()` to `remove()`, or in a `with` block."""
 
     def __init__(self, planner: Planner, budget: int | float | str):
         super().__init__(planner, budget)
@@ -135,7 +135,7 @@ def plan(
     machine: MachineProfile | str = "cpu2",
     solver: str | None = None,
 ) -> Plan:
-    """What to compute again so that a training step's memory stays within a budget.
+    """Plan recomputation so that a training step's memory stays within a budget.
 
     budget  bytes: a whole number, or a text such as "1.5GiB" or "800MB"; or a part of the peak
             without a plan: a float above 0 and at most 1, or a text such as "60%"

@@ -206,7 +206,7 @@ class Planner:
 
     @cached_property
     def link(self) -> HostLink | None:
-        """What offloading blocks comes to, where the machine has memory of its own."""
+        """Cost model of offloading blocks, where the machine has memory of its own."""
         if not self.machine.host_bytes_per_s:
             return None
         return HostLink(self.plain, self.paths, self.root, self.machine)
@@ -270,7 +270,7 @@ class Planner:
         return cheapest(options, chain.around, self.room(chain, budget)) is not None
 
     def room(self, base: Chain, budget: int) -> int:
-        """What a budget leaves for the blocks of a chain."""
+        """Bytes of a budget that remain for the blocks of a chain."""
         outside = self.plain.peak_bytes - self.plain.arena_bytes
         return budget - outside - base.other.held_bytes
 

@@ -59,7 +59,7 @@ class PricedCuts:
         self.choices: list[ValueChoice] = []
 
     def at(self, price: float) -> ValueChoice:
-        """What `cut_at` gives for the price."""
+        """Return the result of `cut_at` for the price, from the cache where it is known."""
         i = bisect_left(self.prices, price)
         if i < len(self.prices) and self.prices[i] == price:
             return self.choices[i]
@@ -288,7 +288,7 @@ class IntegerProgram:
 
     @property
     def costs(self) -> np.ndarray:
-        """What each variable costs, in parts of the longest time."""
+        """Cost of each variable, as a fraction of the longest time."""
         longest_ns = max([v.ns or 0.0 for v in self.values] + [1e-9])
         costs = np.zeros(self.count)
         costs[1 : 2 * len(self.values) : 2] = [(v.ns or 0.0) / longest_ns for v in self.values]

@@ -89,7 +89,7 @@ class StepValues:
         return solvers.SolverValue(nbytes, self.ns_of(node), parents)
 
     def ns_of(self, node: Node) -> float | None:
-        """What making a value again takes; None where it is not to be."""
+        """Ns of recomputing a value; None where it is not to be recomputed."""
         card = primitives.get(node.op)
         is_ours = not self.root or is_within(node.origin.module, (self.root,))
         if card is None or node.host is not None or not is_ours:

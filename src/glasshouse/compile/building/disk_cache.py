@@ -168,7 +168,7 @@ def remove_if_stale(folder: Path) -> None:
 
 
 def read_entry(path: Path) -> bytes | None:
-    """The data of an entry if the digest behind them is theirs; it counts as used now."""
+    """The data of an entry if the digest after them is theirs; it counts as used now."""
     try:
         contents = path.read_bytes()
     except OSError:
@@ -193,7 +193,7 @@ def write_entry(path: Path, data: bytes) -> None:
 
 
 def place_entry(finished: Path, path: Path) -> None:
-    """Move a finished file to its place, with its digest behind its data.
+    """Move a finished file to its place, with its digest after its data.
 
     Raises: OSError
     """

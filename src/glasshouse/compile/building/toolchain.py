@@ -105,7 +105,7 @@ def run(command: list[str], timeout_s: float) -> subprocess.CompletedProcess[str
 
 @functools.cache
 def identity() -> str:
-    """What compiled code depends on besides its source: compiler, options, processor, headers."""
+    """Dependencies of compiled code besides its source: compiler, options, processor, headers."""
     command = find_compiler()
     try:
         version = run([*command, "--version"], 20).stdout
@@ -117,7 +117,7 @@ def identity() -> str:
 
 @functools.cache
 def macros() -> str:
-    """What the compiler defines for this processor.
+    """Return the macros that the compiler defines for this processor.
 
     Raises: CompileError
     """
@@ -135,7 +135,7 @@ def identity_digest() -> str:
 
 @functools.cache
 def processor() -> str:
-    """What the processor can do, as the system lists it; its name where it does not."""
+    """Processor's features, as the system lists them; its name where it does not."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line for line in lines if "flags" in line)

@@ -253,8 +253,8 @@ class KernelEmitter(ExprWriter):
                 self.add(root, t, f"{s}[0]")
 
     def take_in(self, sweep, exprs, at: str, fresh="") -> None:
-        """What a sweep does at a position of a row: its values go into the sums `at` it, or are
-        stored; unless it is `fresh`, only what may be done twice is done."""
+        """Write a sweep's work at a position of a row: add its values to the sums `at` it, or store
+        them. Unless it is `fresh`, only work that may be repeated is done."""
         for number, name in self.scratch.items():
             if number in self.filled:
                 self.names[number] = f"{name}[i]"

@@ -39,7 +39,7 @@ class ExprWriter(KernelWriter):
         return " + ".join(terms) or "0"
 
     def terms(self, loops, view: View) -> list[str]:
-        """What the positions of loops, and where it begins, add to the element of a view."""
+        """Terms of the index of a view's element: the positions of loops, and the view's offset."""
         terms = []
         for loop in loops:
             step = loop.stride(view)

@@ -129,10 +129,10 @@ def compile_kernels(
 def forms_of(
     kernel: CKernel, sizes: dict[str, int], constants: dict[str, int]
 ) -> list[tuple[CKernel, Constants]]:
-    """What a step may run, the best first: the kernel for those of its sizes that make it faster,
-    if that was compiled; for those of them that its Program has in common with others; last, if
-    that is loaded, one that serves a row of any length, which differs from one for multiples of the
-    vector's length by a loop that does not run."""
+    """Forms of a kernel that a step may run, the best first: the kernel for those of its sizes that
+    make it faster, if that was compiled; for those of them that its Program has in common with
+    others; last, if that is loaded, one that serves a row of any length, which differs from one for
+    multiples of the vector's length by a loop that does not run."""
     names = names_that_matter(sizes)
     forms = [best_form(kernel, sizes)]
     if any(name not in constants for name in names):

@@ -1,5 +1,4 @@
-"""What the text of a fused kernel depends on: equal kernels, and those of other sizes, are written
-once.
+"""Keys of the texts of fused kernels: equal kernels, and those of other sizes, are written once.
 
 A model has the same kernel in each of its layers, and in each of its Programs for other sizes. The
 text names sizes and pointers, and has none of their values in it; so what it depends on is the
@@ -126,7 +125,7 @@ class KernelPattern:
             words.append(step if -2 < step < 2 else self.distance(step))
 
     def distance(self, elements: int) -> int:
-        """What the key has for a number of elements: which of all it is equal to."""
+        """Return the key's number for a count of elements, the same for equal ones."""
         if -2 < elements < 2:
             return elements
         return self.distances.setdefault(elements, len(self.distances)) + 2

@@ -15,7 +15,7 @@ PARALLEL = "parallel for schedule(static)"
 
 
 class KernelWriter:
-    """Lines of C; `args` are pointers and scalars, `sizes` the arguments by name that come behind
+    """Lines of C; `args` are pointers and scalars, `sizes` the arguments by name that come after
     them, with their `sources` in the kernel's pattern; `names` are those of values in the open
     scopes."""
 
@@ -87,7 +87,7 @@ def size_line(name: str, number: int, alignment: str = "") -> str:
 
 
 def size_lines(names: Iterable[str], first: int) -> str:
-    """The lines of a kernel that take its sizes, which stand behind `first` other arguments."""
+    """The lines of a kernel that take its sizes, which follow `first` other arguments."""
     return "".join(size_line(name, k) + "\n" for k, name in enumerate(names, first))
 
 

@@ -7,7 +7,7 @@ SIGNS = {"sum": "+", "prod": "*", "any": "|", "all": "&"}
 
 
 def total_type(root: Root) -> str:
-    """What partial results are added up in: float64 for sums of floats."""
+    """C type of partial results: float64 for sums and products of floats."""
     wide = root.expr.dtype.is_floating and root.reduce in ("sum", "prod")
     return "double" if wide else compute_type(root.expr.dtype)
 

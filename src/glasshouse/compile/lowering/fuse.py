@@ -113,7 +113,7 @@ def reads_in_place(other: FusedKernel, kernel: FusedKernel, used: set[PlannedBuf
 
 
 def gathered_from(kernel: FusedKernel) -> set[PlannedBuffer]:
-    """What a kernel reads at positions that it computes; of an axis of size 1 they look fixed."""
+    """Buffers that a kernel reads at computed positions; of an axis of size 1 they look fixed."""
     exprs = parts_of([root.expr for root in kernel.roots])
     return {e.view.base for e in exprs if e.op == "gather"}
 

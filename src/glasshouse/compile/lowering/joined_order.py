@@ -27,7 +27,7 @@ def can_follow(view: View | None, chain: list[Node]) -> bool:
 
 
 def order_of_chain(shape, chain: list[Node]) -> tuple[int, ...]:
-    """The axes of a shape as they lie behind each other after the chain, as far as it only turns
+    """Order of the axes of a shape in memory after the chain, as far as it only turns
     them and makes one of neighbours."""
     groups = [((axis,), size) for axis, size in enumerate(shape)]
     for node in chain:

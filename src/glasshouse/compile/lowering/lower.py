@@ -122,7 +122,7 @@ class Lowering:
             self.plan_remaining(claim)
 
     def plan_without(self, lowerer, node: Node) -> None:
-        """Have a node computed by the first lowerer behind one that takes it alone."""
+        """Have a node computed by the first lowerer after one that takes it alone."""
         lowerers = self.target.lowerers
         for other in lowerers[lowerers.index(lowerer) + 1 :]:
             claims = claim_nodes(graph_of_node(node), [other])
@@ -254,7 +254,7 @@ class Lowering:
         self.expr[node.number] = self.exprs.load(buffer.view())
 
     def visit_pad(self, node: Node) -> None:
-        """A fill of the whole, or of what lies before and behind the operand along one axis, then
+        """A fill of the whole, or of what lies before and after the operand along one axis, then
         the operand into its part."""
         (x,), widths = node.inputs, node.attrs["widths"]
         cut = self.expr[x.number]
@@ -347,7 +347,7 @@ class Lowering:
         expr, size = self.expr[x.number], repeated.spec.size
         if expr.cost < REPEATED_COST or x.spec.size == 1 or not expr.loads or self.of_rows(expr):
             return False
-        readings = size * self.uses[repeated.number]  # each reader would compute it anew
+        readings = size * self.uses[repeated.number]  # each reader would compute it again
         return size >= LARGE_DOMAIN and readings >= FEW_REPEATS * x.spec.size
 
     def is_per_row(self, expr: Expr) -> bool:

@@ -73,10 +73,10 @@ class Claim:
 
 
 class StepDescription(NamedTuple):
-    """What a planned step is: a line of `text`; the `nodes` whose values it makes; its `name` if
-    these are none; FLOPs of its primitives' definitions that its algorithm does without; why it is
-    left to the host for want of a kernel; the group of ranks that it exchanges bytes with, and how
-    many bytes it gives."""
+    """Description of a planned step: a line of `text`; the `nodes` whose values it makes; its
+    `name` if these are none; FLOPs of its primitives' definitions that its algorithm saves; why it
+    falls back to the host for want of a kernel; the group of ranks that it exchanges bytes with,
+    and how many bytes it gives."""
 
     text: str
     nodes: list[Node]
@@ -100,7 +100,7 @@ class Lowerer(StepKind):
 
     def plan(self, lowering, claim: Claim) -> bool:
         """Add the steps of a claim to a lowering, and hand out its results; False where there
-        turns out to be no way: the lowerers behind are then asked."""
+        turns out to be no way: then the next lowerers are asked."""
         raise NotImplementedError
 
     def emit(self, step) -> EmittedStep:
@@ -108,7 +108,7 @@ class Lowerer(StepKind):
         raise NotImplementedError
 
     def describe(self, step) -> StepDescription:
-        """What a planned step is."""
+        """Describe a planned step."""
         return StepDescription(f"{self.label} {step.node.op}", step.computes)
 
     def explain(self, node: Node, dtypes: str) -> MissingKernel | None:
@@ -116,14 +116,14 @@ class Lowerer(StepKind):
         return None
 
     def identity(self) -> str | None:
-        """What code made by this lowerer depends on beside this package and the C compiler, the
+        """Dependencies of code made by this lowerer beside this package and the C compiler, the
         same in each process; None where that cannot be said, and code is not stored."""
         return identity_of(type(self), f"{vars(self)!r}")
 
 
 def identity_of(definition, settings: str) -> str | None:
-    """What a class or function is, the same in each process: its name, its settings and, outside of
-    this package, the digest of its file; None where it has no file."""
+    """Identify a class or function, the same in each process: its name, its settings and, outside
+    of this package, the digest of its file; None where it has no file."""
     try:
         path = Path(inspect.getfile(definition))
         own = "" if path.is_relative_to(PACKAGE) else digest(path.read_bytes())
@@ -133,7 +133,7 @@ def identity_of(definition, settings: str) -> str | None:
 
 
 def claim_nodes(graph: Graph, lowerers) -> dict[int, Claim]:
-    """What the lowerers claim, by the number of each node; an earlier one has the first pick."""
+    """Claims of the lowerers by the number of each node; an earlier lowerer has the first pick."""
     used = GraphUsers(graph)
     by_op: dict[str, list[Node]] = {}
     for node in graph.nodes:

@@ -20,7 +20,7 @@ CREATED = ("full", "iota", "random_bits")
 
 
 def computed_by(card: Primitive) -> str:
-    """What computes a card in Programs, where its dtypes, shapes and attrs allow it."""
+    """Name the steps of Programs that compute a card, if its dtypes, shapes and attrs allow."""
     labels = dict.fromkeys(lowerer.label for lowerer in current_target().lowerers_of(card.name))
     if card.name == "constant":
         return "nobody: it is an input"

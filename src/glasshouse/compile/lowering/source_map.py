@@ -15,9 +15,9 @@ NAME_OPS = 6  # primitives that the name of a kernel lists at most
 
 
 class StoredValue(NamedTuple):
-    """What a Program stores from the step that is told of it to the step `last`: `nbytes` from the
-    byte `at` of its arena on, or the output of the number `at`. It is the value of a call, of the
-    primitive `op`, which is the step's source number `source` (-1: of none that it lists), or a
+    """A value that a Program stores, from the step that lists it to the step `last`: `nbytes` from
+    the byte `at` of its arena on, or the output of the number `at`. It is the value of a call, of
+    the primitive `op`, which is the step's source number `source` (-1: of none that it lists), or a
     step's scratch memory."""
 
     name: str
@@ -58,7 +58,7 @@ class StepInfo(NamedTuple):
 
     @property
     def work(self) -> StepWork:
-        """What takes time in it."""
+        """Work that takes time in the step."""
         return self.step_kind.work_of(self)
 
     @property
@@ -67,12 +67,12 @@ class StepInfo(NamedTuple):
 
     @property
     def flops(self) -> int:
-        """What its primitives cost, each as often as the step computes it."""
+        """FLOPs of its primitives, each counted as often as the step computes it."""
         return sum(source.call.cost.flops for source in self.sources)
 
     @property
     def executed_flops(self) -> int:
-        """What it does: fewer where its algorithm takes fewer than the definition."""
+        """FLOPs executed: fewer where its algorithm takes fewer than the definition."""
         return self.flops - self.saved_flops
 
     @property
@@ -138,7 +138,7 @@ def buffers_by_step(schedule, place: str) -> list[list[tuple[Any, int]]]:
 
 
 def stored_values(step, nodes: list[Node], buffers) -> tuple[StoredValue, ...]:
-    """What a step that computes these nodes stores in these buffers."""
+    """Values that a step that computes these nodes stores in these buffers."""
     places = {node.number: i for i, node in enumerate(nodes)}
     values = []
     for buffer, last in buffers:

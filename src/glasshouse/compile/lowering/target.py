@@ -23,7 +23,7 @@ from glasshouse.graph.graph import Graph
 
 
 class Target:
-    """What Programs are compiled for.
+    """Target for which Programs are compiled.
 
     lowerers  asked in order for each node; `fused` and the last one, `host`, take what is left
     fused     makes fused kernels of elementwise primitives, movement and reductions
@@ -41,24 +41,24 @@ class Target:
         self.name, self.dialect = name, dialect or Dialect()
         self.fused, self.host = fused, host
         self.lowerers: list[Lowerer] = [*lowerers, fused, host]
-        # Over graphs, behind the compiler's: the target's own, then a user's.
+        # Over graphs, after the compiler's: the target's own, then a user's.
         self.passes: tuple[Callable[[Graph], Graph], ...] = tuple(passes)
         self.extended: dict[Any, Target] = {}
 
     # -- which code it makes -------------------------------------------------------------------
 
     def variant(self) -> Any:
-        """What Programs depend on beside their recording, to be told apart in this process."""
+        """Key that tells the target's Programs apart in this process, beside their recording."""
         own = (self.name, self.dialect, self.passes, *self.lowerers, *self.settings())
         asked = (self.stable_inputs, self.free_outputs, self.written_leaves)
         return (*own, *asked, self.lends_outputs, self.sets_apart)
 
     def settings(self) -> tuple:
-        """What flags choose."""
+        """Settings that flags choose; none by default."""
         return ()
 
     def identity(self) -> str | None:
-        """What stored code depends on beside its recording, the same in each process: None where
+        """Dependencies of stored code beside its recording, the same in each process: None where
         that cannot be said, and code is not stored."""
         parts = [lowerer.identity() for lowerer in self.lowerers]
         parts += [identity_of(rewrite, "") for rewrite in self.passes]
@@ -79,7 +79,7 @@ class Target:
         return self.extension(lowerer, lowerers=[lowerer, *self.lowerers])
 
     def with_pass(self, rewrite: Callable[[Graph], Graph]) -> "Target":
-        """This target with a pass over graphs behind the compiler's; the same one each time."""
+        """This target with a pass over graphs after the compiler's; the same one each time."""
         return self.extension(rewrite, passes=(*self.passes, rewrite))
 
     def extension(self, key, **changes) -> "Target":
@@ -119,13 +119,13 @@ class Target:
 
 
 class DefaultTarget:
-    """What Programs are compiled for where no other target is in use; set by `targets`."""
+    """Target for which Programs are compiled where no other is in use; set by `targets`."""
 
     target: Target
 
 
 def current_target() -> Target:
-    """What Programs are compiled for in this thread."""
+    """Return the target for which this thread compiles Programs."""
     return state.compile_target or DefaultTarget.target
 
 

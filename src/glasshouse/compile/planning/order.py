@@ -18,9 +18,9 @@ def free_early(schedule: list[Step]) -> list[Step]:
 
 
 def free_received(schedule: list[Step]) -> list[Step]:
-    """The steps with those moved forward that are the last of several to read a large result of a
-    collective, and whose own results lie in outputs: right behind the reader before them. Such is
-    the mean of gradients, of which the update has read a part."""
+    """Reorder steps: the last of several readers of a large result of a collective moves forward,
+    right after the reader before it, if its own results lie in outputs. Such a reader is the mean
+    of gradients, of which the update has read a part."""
     waits = (x for x in schedule if isinstance(x, LoweredStep) and x.part == "wait")
     received = {b for x in waits for b in x.results if is_large(b)}
     ordered = list(schedule)
@@ -39,9 +39,9 @@ def free_received(schedule: list[Step]) -> list[Step]:
 
 
 def received_later(schedule: list[Step]) -> list[Step]:
-    """The steps with those that need the end of a collective behind what else is there to compute
-    until the next one starts: the collective has that time. Such a reader is the mean of a bucket
-    of gradients, beside which the backward pass can go on."""
+    """Reorder steps: those that need the end of a collective move after other work that is ready
+    until the next one starts, and the collective has that time. Such a step is the mean of a bucket
+    of gradients, beside which the backward pass can continue."""
     ordered: list[Step] = []
     waiting: list[Step] = []
     reads: set[PlannedBuffer] = set()
@@ -73,7 +73,7 @@ def is_large(buffer: PlannedBuffer) -> bool:
 
 
 def move_forward(ordered: list[Step], at: int) -> None:
-    """Let a step run as soon as it can, behind all others that read them, if it is the last to read
+    """Let a step run as soon as it can, after all others that read them, if it is the last to read
     large values in between; what brings its operands into a layout for it runs right before it."""
     begin = at
     while begin and lays_out_for(ordered[begin - 1], ordered[at]):
@@ -106,7 +106,7 @@ def first_place(
 
 
 def must_wait(other: Step, reads: set[PlannedBuffer], writes: set[PlannedBuffer]) -> bool:
-    """Whether of a step and what reads and writes these buffers one has to stay behind the other,
+    """Whether a step and another that reads and writes these buffers have to keep their order,
     whichever comes first."""
     written = other.writes()
     return not (written.isdisjoint(reads | writes) and writes.isdisjoint(other.reads()))

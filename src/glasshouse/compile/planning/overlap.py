@@ -112,9 +112,9 @@ class Overlap:
         begin, operands, results = flight.begin, flight.start.reads(), flight.start.writes()
         if any(f.wait.writes() & (operands | results) for f in self.flights[:number]):
             return begin
-        behind = [last_before(self.touches.writes.get(b, []), begin) for b in operands]
-        behind += [last_before(self.touches.all.get(b, []), begin) for b in results]
-        first = max(earliest, last_before(self.fences, begin) + 1, *(i + 1 for i in behind))
+        previous = [last_before(self.touches.writes.get(b, []), begin) for b in operands]
+        previous += [last_before(self.touches.all.get(b, []), begin) for b in results]
+        first = max(earliest, last_before(self.fences, begin) + 1, *(i + 1 for i in previous))
         new = sum(b.spec.nbytes for b in results - operands if b.place == "arena")
         full = np.flatnonzero(self.live[first:begin] + new > self.limit)
         first += int(full[-1]) + 1 if new and len(full) else 0

@@ -36,7 +36,7 @@ class ProgramPlan:
     """The steps that compute the outputs of a graph, and where each value lies; nothing is made.
 
     `schedule` lists the steps; `arena_bytes` is the peak of the values in between;
-    `output_buffers` are those that a run hands out, by number, behind them those in between that
+    `output_buffers` are those that a run hands out, by number, then those in between that
     are set `apart`, and the `kept` ones: what the first `kept_steps` steps make of inputs that stay
     as they are, for later runs too."""
 

@@ -30,8 +30,7 @@ def aligned_bytes(buffer: PlannedBuffer) -> int:
 
 
 def place_outputs(lowering: Lowering, kept=()) -> list[PlannedBuffer]:
-    """The buffers that are handed out, which get numbers; buffers that are `kept` from run to run
-    have those behind."""
+    """Number the buffers that are handed out, then those that are `kept` from run to run."""
     outputs: list[PlannedBuffer] = []
     for view in lowering.outputs:
         if view.base.place == "arena":
@@ -65,7 +64,7 @@ def set_apart(schedule: list[Step], first: int) -> list[PlannedBuffer]:
 
 
 def host_buffers(schedule: list[Step]) -> set[PlannedBuffer]:
-    """What steps of the host read and write."""
+    """Buffers that steps of the host read and write."""
     hosts = [step for step in schedule if step.lowerer.is_host]
     return {b for step in hosts for b in (*step.reads(), *step.writes())}
 
@@ -173,8 +172,8 @@ def last_uses(schedule) -> dict[PlannedBuffer, int]:
 
 
 def lives_of(schedule) -> list[Life]:
-    """What lies in the arena, with the first and last step that uses it; a result that a kernel may
-    store over an operand that nobody reads any more follows it at its place."""
+    """Lives of the arena's buffers, with the first and last step that uses each; a result that a
+    kernel may store over an operand that nobody reads any more follows it at its place."""
     last_use = last_uses(schedule)
     lives: dict[PlannedBuffer, Life] = {}
     for i, step in enumerate(schedule):
@@ -214,7 +213,7 @@ def place_all(lives: list[Life]) -> int:
     for placed, life in enumerate(largest):
         alive = np.flatnonzero((first[:placed] <= life.last) & (life.first <= last[:placed]))
         starts = start[alive]
-        # Behind what lies below each of them, and behind all.
+        # After what lies below each of them, and after all.
         free = np.concatenate(([0], np.maximum.accumulate(end[alive])))
         fits = np.flatnonzero(free[:-1] + life.nbytes <= starts)
         at = int(free[fits[0]] if len(fits) else free[-1])

@@ -95,7 +95,7 @@ def uses_of(plan: ProgramPlan) -> tuple[dict[int, int], dict[int, int], dict[int
 
 
 def output_specs_of(plan: ProgramPlan) -> list[OutputSpec]:
-    """The arrays that a run of a plan hands out, and behind them those that it keeps."""
+    """The arrays that a run of a plan hands out, then those that it keeps."""
     return [
         OutputSpec(b.spec, tag_of(b), b.source.at if b.source else None)
         for b in plan.output_buffers
@@ -126,7 +126,7 @@ def coded(arg) -> int:
 
 
 def packed(infos: list[StepInfo]) -> bytes | list[StepInfo]:
-    """What is told of the steps, pickled if it can be: bytes cost the garbage collector nothing."""
+    """Pickle the infos of steps if possible: bytes cost the garbage collector nothing."""
     try:
         return pickle.dumps(infos)
     except (pickle.PicklingError, TypeError, AttributeError, RuntimeError):  # of objects in C++

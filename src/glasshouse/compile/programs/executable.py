@@ -207,7 +207,7 @@ class Program:
         return {i: sizes_of(text, self.args[i]) for i, text in self.sources.items()}
 
     def step_infos(self) -> list[StepInfo]:
-        """What each step computes, for whom, and what it costs."""
+        """Describe each step: its calls, their origins, and its costs."""
         infos = self.infos
         if isinstance(infos, bytes):
             infos = self.infos = pickle.loads(infos)
@@ -348,7 +348,7 @@ class Program:
 
 @functools.lru_cache(MOST_OUTPUTS)
 def described_output(output: OutputSpec) -> tuple:
-    """What a run asks of an output. Parameters are outputs of Programs for many sizes: equal ones
+    """Describe an output for a run. Parameters are outputs of Programs for many sizes: equal ones
     are one object, for the garbage collector looks through each."""
     spec = output.spec
     return output.source, spec.shape, spec.dtype.np, spec.nbytes, output.tag

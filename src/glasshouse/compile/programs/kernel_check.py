@@ -90,7 +90,7 @@ def report(call: CardCall, message: str) -> None:
     faults[call] = f"its kernel text does not compile: {message[:MOST_OF_MESSAGE]}"
     where, fix = f"kernel text of {call.card}", "Mend the card's kernel, or leave it out."
     if flags.strict:
-        del faults[call]  # to be tried anew
+        del faults[call]  # to be tried again
         raise BackendError(where, f"C that compiles for {dtype}", f"{text!r}: {message}", fix)
     warnings.warn(
         f"glasshouse: {call.card} of {dtype} is computed on the host, by its reference: its kernel "

@@ -53,7 +53,7 @@ trim = getattr(ctypes.CDLL(None), "malloc_trim", bool)  # of glibc: gives free p
 
 
 class ProgramEntry:
-    """What is known of a structure: about how long its references took, and its Program."""
+    """Cache entry of a structure: about how long its references took, and its Program."""
 
     __slots__ = ("spent_s", "program", "failed", "references", "used", "key_bytes", "missing")
 
@@ -163,9 +163,9 @@ def lacks_program(entry: ProgramEntry) -> bool:
 
 
 def structure_of(recording: Recording) -> str:
-    """What a recording computes, whatever its sizes, in words that are the same in every process.
-    The first run of a model also initialises it and its optimizer; so what a structure is, its
-    backward pass tells, or else its modules."""
+    """Digest of a recording's computation, whatever its sizes, the same in every process. The first
+    run of a model also initialises it and its optimizer; so its backward pass defines the
+    structure, or else its modules."""
     nodes = [node for node in recording.nodes if node.origin.phase == "backward"]
     nodes = nodes or [node for node in recording.nodes if node.origin.module] or recording.nodes
     places = {id(node): i for i, node in enumerate(nodes)}
@@ -408,7 +408,7 @@ def find_stored(key: str, structure: str) -> Program | None:
 
 
 def is_shown() -> bool:
-    """Whether Programs are made anew, so as to be shown or checked on the way."""
+    """Whether Programs are made again, so as to be shown or checked on the way."""
     return kept.plans or flags.debug >= 3 or bool(flags.verify)
 
 
@@ -423,7 +423,7 @@ kept = Kept()
 
 @contextmanager
 def plans_kept():
-    """Inside, Programs are compiled anew and keep their plans and recorded graphs."""
+    """Inside, Programs are compiled again and keep their plans and recorded graphs."""
     before, kept.plans = kept.plans, True
     try:
         yield

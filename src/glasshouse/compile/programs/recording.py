@@ -1,4 +1,4 @@
-"""What backends that record share: payloads are nodes, computed when a value is needed."""
+"""Base of backends that record: payloads are nodes, computed when a value is needed."""
 
 from collections import defaultdict
 from typing import Any
@@ -127,7 +127,7 @@ class RecordingBackend(TensorBackend):
         return handle
 
     def kernel(self, name: str):
-        """What `replace` puts aside; the recording needs no kernels."""
+        """Return None for `replace` to put aside: the recording needs no kernels."""
         return
 
     def evaluate(self, payloads=()) -> None:

@@ -31,14 +31,14 @@ from glasshouse.graph import record
 from glasshouse.graph.node import Node
 from glasshouse.graph.record import INDEXED
 
-MOST_REPLAYS = 1 << 14  # that a backend keeps; then it begins anew
+MOST_REPLAYS = 1 << 14  # that a backend keeps; then it starts over
 MOST_ENTRIES = 1 << 10  # that are kept to be found again
 MOST_CALLS = 400  # of a composed function
 
 
 class ReplayedEntry(NamedTuple):
-    """What the tape keeps of a replayed call: places of the operands' entries, or None; places of
-    the payloads that its rules read, or None; whether they read the result."""
+    """Tape entry of a replayed call: places of the operands' entries, or None; places of the
+    payloads that its rules read, or None; whether they read the result."""
 
     parents: tuple[int | None, ...]
     saved: tuple[int | None, ...]
@@ -250,7 +250,7 @@ def collect_pull(entry, cotangent, given, key) -> list:
 
 
 def replayed_pull(entry, cotangent, pulled, collector: CallCollector) -> ReplayedPull | None:
-    """What the rules of a call did, to be replayed; None if it cannot be."""
+    """Record the rules of a call to replay them; None if that is not possible."""
     by_parent = {id(parent): cotangent for parent, cotangent in pulled}
     given = [(i, by_parent[id(x)]) for i, x in enumerate(entry.parents) if x and id(x) in by_parent]
     if not collector.is_whole() or collector.has_several:
@@ -287,7 +287,7 @@ def keep_replay(replays: dict, key, replayed) -> None:
 
 
 def replayed_function(collector: CallCollector, tensors, scalar, result) -> ReplayedFunction | None:
-    """What a composed function did, to be replayed; None if it cannot be."""
+    """Record a composed function to replay it; None if that is not possible."""
     if not collector.is_whole() or len(collector.collected) > MOST_CALLS:
         return None
     is_single = not isinstance(result, tuple)

@@ -67,7 +67,7 @@ def described(recording: Recording) -> list[str]:
 
 
 def written_card(node) -> str:
-    """What code has of a user's card besides its name.
+    """Text of a user's card in the key of code, besides its name.
 
     Raises: Unwritten for what only running it tells
     """
@@ -120,7 +120,7 @@ def sources_digest(folders: tuple[str, ...]) -> str:
 
 
 def surroundings() -> str:
-    """What code depends on besides the recording.
+    """Dependencies of code besides the recording.
 
     Raises: Unwritten where the target in use cannot say it.
     """
@@ -131,7 +131,7 @@ def surroundings() -> str:
 
 
 def load(key: str) -> Any:
-    """What was stored under a key: `ProgramCode`, or what else there is; None if it is gone."""
+    """Load the entry stored under a key: `ProgramCode`, or another object; None if it is gone."""
     data = disk_cache.read_entry(path_of(key)) if key else None
     try:
         return None if data is None else pickle.loads(data)

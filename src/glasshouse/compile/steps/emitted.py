@@ -1,4 +1,4 @@
-"""What a step is when it runs: a kernel in C, a call of native code, or a call of the host.
+"""Steps that run: a kernel in C, a call of native code, or a call of the host.
 
 All of it can be pickled: a process finds the code of Programs that another one made."""
 
@@ -81,7 +81,7 @@ class NativeCall:
         return id(self)
 
     def load(self) -> LoadedCall:
-        """What the runner calls.
+        """Load the code that the runner calls.
 
         Raises: StaleCode, CompileError
         """

@@ -83,7 +83,7 @@ class FusedKernel:
         return {root.store.base for root in self.roots if not root.local}
 
     def views(self) -> list[View]:
-        """What it reads of memory that others wrote."""
+        """Views of memory that others wrote, which the kernel reads."""
         local = {root.store.base for root in self.roots if root.local}
         return [v for root in self.roots for v in root.expr.loads if v.base not in local]
 
@@ -143,7 +143,7 @@ def order_of(expr: Expr, shape) -> tuple[int, ...] | None:
 
 
 def order_of_view(view: View) -> tuple[int, ...]:
-    """The axes of a view from the widest stride to the narrowest; axes of size 1 stay behind."""
+    """Axes of a view from the widest stride to the narrowest; those of size 1 keep their places."""
     moving = [i for i, n in enumerate(view.shape) if n > 1]
     ordered = iter(sorted(moving, key=lambda i: -abs(view.strides[i])))
     return tuple(next(ordered) if n > 1 else i for i, n in enumerate(view.shape))

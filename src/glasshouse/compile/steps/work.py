@@ -15,8 +15,8 @@ REFERENCE_NS, REFERENCE_NS_PER_BYTE = 3_000.0, 1.0  # of a card's reference on t
 
 
 class StepWork(NamedTuple):
-    """What takes time in a step: its kind and products by name; how many bytes it moves, and the
-    FLOPs of all but products and of each product. Random numbers are drawn like a product."""
+    """Work of a step that takes time: its kind and products by name; how many bytes it moves, and
+    the FLOPs of all but products and of each product. Random numbers count as a product."""
 
     what: tuple[Any, ...]
     numbers: list[int]
@@ -33,7 +33,7 @@ class StepKind:
     is_copy_alone = True  # whether a step that computes no primitive takes as long as a copy
 
     def work_of(self, info) -> StepWork:
-        """What takes time in a step of this kind, from its `StepInfo`."""
+        """Return the work of a step of this kind, from its `StepInfo`."""
         numbers, products = [info.bytes, 0], []
         for source in info.sources:
             call = source.call

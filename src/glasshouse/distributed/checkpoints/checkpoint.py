@@ -114,7 +114,7 @@ def held_now(model, optimizer, more: dict) -> tuple[Tensors, dict]:
 
 
 def state_of(x):
-    """What is saved of an object, or x itself if it is a tree."""
+    """Return the state of an object to save, or x itself if it is a tree."""
     for name in ("state_dict", "state"):
         if callable(getattr(x, name, None)):
             return getattr(x, name)()
@@ -209,5 +209,5 @@ def next_step(folder: Path) -> int:
 
 
 def with_check(text: str) -> bytes:
-    """JSON behind its checksum."""
+    """JSON of a text and its checksum."""
     return json.dumps({"crc32": zlib.crc32(text.encode()), "index": text}).encode()

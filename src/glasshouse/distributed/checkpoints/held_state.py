@@ -113,7 +113,7 @@ def parameter_names(optimizer, model) -> list[str]:
 
 
 def state_dict_of(optimizer, model, values: dict, rest: dict) -> dict:
-    """What `optimizer.load_state_dict` takes, of the state by names."""
+    """Return the argument of `optimizer.load_state_dict`, from the state by names."""
     names, own = parameter_names(optimizer, model), optimizer.state_dict()
     number = {name: i for i, name in enumerate(names)}
     state: dict[int, dict] = {}

@@ -151,7 +151,7 @@ class Reading:
         return adopt(assembled(boxes, shape, self.read(saved[0]).dtype, saved, self.read))
 
     def model_state(self, model) -> dict:
-        """What `model.load_state_dict` takes."""
+        """Return the argument of `model.load_state_dict`."""
         state = model_state(model)
         self.check_names("model.", {*state.values, *state.rest})
         loaded = {}
@@ -169,7 +169,7 @@ class Reading:
             raise CheckpointError(WHERE, f"the tensors of {self.path}", f"no {strangers[0]}", fix)
 
     def optimizer_state(self, optimizer, model) -> dict:
-        """What `optimizer.load_state_dict` takes."""
+        """Return the argument of `optimizer.load_state_dict`."""
         placed = getattr(optimizer, "state_sharding", sharding_of)
         own = dict(zip(parameter_names(optimizer, model), optimizer.parameters(), strict=True))
         values = {}
@@ -184,7 +184,7 @@ class Reading:
         return state_dict_of(optimizer, model, values, rest)
 
     def more(self) -> dict:
-        """What was saved beside model and optimizer, by the rank of this number or the first."""
+        """Values saved beside model and optimizer, by the rank of this number or the first."""
         name = file_of(process.rank)
         name = name if name in self.index["files"] else file_of(0)
         file, told = self.file(name)

@@ -107,8 +107,8 @@ def barrier(group: ProcessGroup | None = None) -> None:
 
 
 def heard(told: Tensor, own: list) -> list:
-    """What a collective told, to decide by; ahead of time, `own`: what it tells where all ranks are
-    like this one."""
+    """Return a collective's result as a list, to decide by; ahead of time, `own`: the result where
+    all ranks are like this one."""
     backend = backends.current()
     if backend.computes:
         return told.tolist()

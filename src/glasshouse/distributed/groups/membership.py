@@ -123,7 +123,7 @@ def init(
 
 
 def finish() -> None:
-    """Compute what was recorded, for other ranks may wait for its collectives; not behind an error
+    """Compute what was recorded, for other ranks may wait for its collectives; not after an error
     that ends the program."""
     if process.transports and not hasattr(sys, "last_value"):
         backends.current().evaluate()

@@ -22,7 +22,7 @@ def gathered_objects(transport: Collectives, x) -> list:
 
 
 def all_gather_object(x, group: ProcessGroup | None = None) -> list:
-    """What each rank of the group has as `x`, in their order; anything that pickle takes."""
+    """Return the `x` of each rank of the group, in their order; anything that pickle takes."""
     group = group or process.world
     if group.size == 1:
         return [pickle.loads(pickle.dumps(x))]
@@ -31,7 +31,7 @@ def all_gather_object(x, group: ProcessGroup | None = None) -> list:
 
 
 def broadcast_object(x=None, root: int = 0, group: ProcessGroup | None = None):
-    """What the rank `root` of the group has as `x`, on every rank; the others may leave it out."""
+    """Return the `x` of the group's rank `root` on every rank; the others may leave it out."""
     group = group or process.world
     own = x if group.size == 1 or group.rank == root else None
     if group.size == 1:

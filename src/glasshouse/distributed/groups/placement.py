@@ -92,7 +92,7 @@ class Sharding(NamedTuple):
 
 
 def own_spans(spans, cut: Shard, at: int, count: int) -> list[tuple[int, int]]:
-    """What the rank number `at` of `count` gets of an axis that consists of `spans`."""
+    """Spans of an axis, which consists of `spans`, that the rank number `at` of `count` gets."""
     length = sum(end - begin for begin, end in spans)
     width, stretch = cut.width(length, count), length // cut.parts
     out = []
@@ -135,7 +135,7 @@ def check_cut(where: str, shape, mesh: DeviceMesh, axis: str, cut: Shard) -> Sha
 
 
 def own_part(x: Tensor, cut: Shard, group: collective.ProcessGroup) -> Tensor:
-    """What this rank has of an x that all ranks of the group hold alike. Rows that ranks do not
+    """Cut this rank's part from an x that all ranks of the group hold alike. Rows that ranks do not
     divide leave the last ranks fewer."""
     length = x.shape[cut.axis]
     if length % (group.size * cut.parts) == 0 and cut.parts == 1 and length:

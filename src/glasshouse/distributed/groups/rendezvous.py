@@ -15,7 +15,7 @@ from glasshouse.version import __version__
 
 
 def identity(**more) -> dict:
-    """What has to be the same on all ranks."""
+    """Return the versions, and `more`, that have to be the same on all ranks."""
     python = ".".join(map(str, sys.version_info[:3]))
     return {"glasshouse": __version__, "Python": python, "numpy": np.__version__, **more}
 

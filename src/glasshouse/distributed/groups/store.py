@@ -129,7 +129,7 @@ class StoreRequest(socketserver.StreamRequestHandler):
 
 
 class StoreServer(socketserver.ThreadingTCPServer):
-    """What the launcher of the first node serves."""
+    """Key-value server of the first node's launcher."""
 
     allow_reuse_address = daemon_threads = True
     block_on_close = False

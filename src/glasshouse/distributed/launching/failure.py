@@ -12,7 +12,7 @@ GRACE_S = 0.3  # how long others that fail at the same time may tell why
 
 @dataclass
 class RankFailure:
-    """What is known of a rank that failed: the error itself where it can be sent."""
+    """Failure of a rank, as far as it is known: the error itself where it can be sent."""
 
     rank: int
     summary: str  # "ValueError: …", or how the process ended

@@ -39,7 +39,7 @@ class ProcessGuard:
         self.tell(str(pid))
 
     def forget(self, pid: int) -> None:
-        """The process has ended; what it left behind is killed."""
+        """Forget a process that has ended, and kill those that it left."""
         kill(pid)
         self.tell(f"-{pid}")
 

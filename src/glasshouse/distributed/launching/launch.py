@@ -23,9 +23,9 @@ LEAVING_S = 10.0  # how long a process may take to end after its result
 
 
 def spawn(fn: Callable, size: int, *args, transport: str | None = None, timeout_s=None) -> list:
-    """What `fn(*args)` returns on each of `size` ranks, processes of this machine that are started
-    for it. The function, its arguments and results are pickled. In a script, call it under
-    `if __name__ == "__main__":`, for each rank imports the script.
+    """Return the results of `fn(*args)` on `size` ranks, new processes of this machine. The
+    function, its arguments and results are pickled. In a script, call it under `if __name__ ==
+    "__main__":`, for each rank imports the script.
 
     Raises: CollectiveError where a rank fails or dies, from the error of the first one; then the
         others are ended. OptionError for what cannot be pickled.
@@ -89,7 +89,7 @@ def gather_answers(workers: list, receivers: list[Connection]) -> tuple[dict, li
 
 
 def answer_of(rank: int, worker, receiver: Connection) -> tuple | RankFailure:
-    """What a rank tells, or how it ended without a word. Others may hold its end of the pipe."""
+    """Return a rank's answer, or how it ended without one. Others may hold its end of the pipe."""
     try:
         if receiver.poll():
             return pickle.loads(receiver.recv_bytes())
@@ -120,7 +120,7 @@ def error_of(failure: RankFailure, fn: Callable, size: int) -> CollectiveError:
 
 
 def run_rank(task: bytes, sender: Connection, transport: str | None, place: dict) -> None:
-    """What a rank does: it joins the world at this place, and tells what the function gives."""
+    """Run a rank: join the world at this place, and send the function's result."""
     os.setsid()  # Ctrl-C is its parent's
     rank = place["rank"]
     try:

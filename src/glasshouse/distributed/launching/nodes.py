@@ -50,7 +50,7 @@ class NodeLink(ExitStack):
         return RankFailure(**json.loads(told)) if told else None
 
     def quietly(self, call):
-        """What a call gives; None where the first node has left already."""
+        """Return a call's result; None where the first node has left already."""
         with contextlib.suppress(CollectiveError):
             return call()
         return None

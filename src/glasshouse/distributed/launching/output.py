@@ -1,4 +1,4 @@
-"""What ranks print, passed on line by line with the rank before it."""
+"""Output of ranks, printed line by line with the rank before it."""
 
 import os
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""What a rank of `glasshouse launch` runs first, as `python -m` with this module's name and
-`LAUNCHER [-m] TARGET ARGS…`. It runs the script, or the module, as Python would, and tells the
+"""Main module of a rank of `glasshouse launch`, run as `python -m` with this module's name and
+`LAUNCHER [-m] TARGET ARGS…`. It runs the script, or the module, as Python would, and sends the
 launcher the traceback of an error that nobody catches, so that it is printed once."""
 
 import faulthandler

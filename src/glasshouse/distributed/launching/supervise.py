@@ -1,4 +1,4 @@
-"""What `glasshouse launch` does: it starts a process for each rank, passes on what they print, ends
+"""Supervisor of `glasshouse launch`: it starts a process for each rank, prints their output, ends
 all when one fails, and starts them again where that was asked for."""
 
 import json
@@ -38,7 +38,7 @@ MPIEXEC = -1  # stands for a rank where MPI starts all of them
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """What is started: `command` is a script, or -m and a module, with arguments."""
+    """Launch options and program: `command` is a script, or -m and a module, with arguments."""
 
     command: tuple[str, ...]
     size: int

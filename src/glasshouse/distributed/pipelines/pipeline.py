@@ -45,7 +45,7 @@ def pipeline(
                      traced
     split            names of the modules at which the second stage begins, the third …; or
                      "balanced", by FLOPs and bytes, into `stages_per_rank` for each rank
-    microbatches     parts of a batch that go through the stages one behind the other
+    microbatches     parts of a batch that go through the stages one after another
     schedule         "1f1b", "gpipe", "interleaved", or a function as `make_schedule` takes it
     data             axes of the mesh along which ranks hold the same stages, with the values of
                      the first, and train on other batches: gradients and losses are their mean

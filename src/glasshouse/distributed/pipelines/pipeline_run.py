@@ -104,7 +104,7 @@ class PlannedMessage(Message):
 
 
 class PipelineRun:
-    """What is under way on this rank: `parts` are the model's arguments for each microbatch, plan
+    """Run of a pipeline on this rank: `parts` are the model's arguments for each microbatch, plan
     and links those of the pipeline."""
 
     def __init__(self, plan, links: Links, parts: list[tuple]):

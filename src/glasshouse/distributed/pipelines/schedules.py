@@ -61,7 +61,7 @@ def gpipe(rank: int, ranks: int, chunks: int, microbatches: int) -> list[Action]
 
 
 def one_forward_one_backward(rank: int, ranks: int, chunks: int, microbatches: int) -> list[Action]:
-    """As many forwards as there are ranks behind, then a forward and a backward in turn. At most
+    """As many forwards as there are later ranks, then a forward and a backward in turn. At most
     `ranks` microbatches are alive.
 
     Source: Narayanan et al. 2019, PipeDream; 2021, PipeDream-Flush.

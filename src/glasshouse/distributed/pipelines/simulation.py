@@ -1,5 +1,5 @@
-"""What a rank of a pipeline does, and what happens when: found by going through the ranks' lists of
-actions, without running them."""
+"""Simulate a pipeline's schedule: the actions of each rank and their times, without running
+them."""
 
 from collections import Counter
 from typing import NamedTuple
@@ -10,8 +10,8 @@ FORWARD, BACKWARD, SEND, RECEIVE = "forward", "backward", "send", "receive"
 
 
 class Action(NamedTuple):
-    """What a rank does: forward or backward of a microbatch in a stage; or sending what that gave
-    (`of`: forward or backward) to `peer`, or receiving what it gave on the rank `peer`."""
+    """Action of a rank: forward or backward of a microbatch in a stage; sending the result (`of`:
+    forward or backward) to `peer`; or receiving the result of the rank `peer`."""
 
     kind: str
     stage: int
@@ -21,7 +21,7 @@ class Action(NamedTuple):
 
     @property
     def result(self) -> tuple[str, int, int]:
-        """What it makes, sends or receives: forward or backward, the stage, the microbatch."""
+        """Result that it makes, sends or receives: (kind, stage, microbatch)."""
         return self.of or self.kind, self.stage, self.microbatch
 
     def __str__(self):

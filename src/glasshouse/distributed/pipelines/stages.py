@@ -23,7 +23,7 @@ class PipelineStage(NamedTuple):
     passed: list[Spec]
 
     def module_of(self, model: Module) -> GraphModule:
-        """What computes it, with the members of the traced model that it names and no others."""
+        """Build the stage's module, with only the members of the traced model that it names."""
         return GraphModule(part_of(model, self.members()), self.graph)
 
     def members(self) -> list[str]:
@@ -88,7 +88,7 @@ def module_of(node: IRNode) -> str:
     """The name of the module that a node is in, or calls."""
     if node.op == "call_module":
         return node.target
-    return node.meta.get("module", "").partition(".")[2]  # behind the class of the whole model
+    return node.meta.get("module", "").partition(".")[2]  # after the class of the whole model
 
 
 def place_of(module: GraphModule, name: str) -> int:
@@ -130,7 +130,7 @@ def stage_at(nodes: list[IRNode], stage_of: dict, number: int, count: int) -> Pi
 
 
 def crossing(nodes: list[IRNode], stage_of: dict, number: int) -> list[IRNode]:
-    """What is computed before a stage and read in it or behind it."""
+    """Values computed before a stage and read in it or after it."""
     return [
         node
         for node in nodes

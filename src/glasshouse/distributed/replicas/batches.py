@@ -28,8 +28,8 @@ class BatchShare(NamedTuple):
 
     @property
     def weight(self) -> float:
-        """What a mean over the own rows is multiplied with, so that the mean over the ranks is the
-        mean over all rows."""
+        """Factor for a mean over the own rows, so that the mean over the ranks is the mean over all
+        rows."""
         return self.rows * self.ranks / self.total
 
     def draws(self) -> "RowDraws":

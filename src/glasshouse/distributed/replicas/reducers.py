@@ -21,9 +21,9 @@ ALONE_BYTES = 1 << 20  # a tensor of so many goes where it lies: to copy it cost
 
 
 class Reducer(abc.ABC):
-    """What is told of gradients that are ready. `sent_as` is the dtype in which they travel, their
-    own if None: bfloat16 halves the bytes, and each of n ranks' gradients and each of the n - 1
-    sums is rounded to 8 bits, so the mean is off by at most n · 2⁻⁸ of the mean of the |g|."""
+    """Reducer of gradients that are ready. `sent_as` is the dtype in which they travel, their own
+    if None: bfloat16 halves the bytes, and each of n ranks' gradients and each of the n - 1 sums is
+    rounded to 8 bits, so the mean is off by at most n · 2⁻⁸ of the mean of the |g|."""
 
     trains_along = True  # an analysis of a step leaves it as it was
     is_ordered = True  # whether ranks know in which order they reduce
@@ -143,7 +143,7 @@ class OverlappedReducer(Reducer):
         self.begin()
 
     def reorder(self, arrived: list[Tensor]) -> None:
-        """Make the buckets anew, in the order in which gradients were ready on the first rank."""
+        """Make the buckets again, in the order in which gradients were ready on the first rank."""
         came = {p: i for i, p in enumerate(arrived)}
         order = sorted(
             range(len(self.parameters)), key=lambda i: came.get(self.parameters[i], len(came))

@@ -66,7 +66,7 @@ def ring_of(group: ProcessGroup) -> tuple:
 
 
 def distance(group: ProcessGroup, step: int) -> int:
-    """How many parts of the sequence this rank's queries lie behind the keys it has at a step."""
+    """By how many parts of the sequence the keys of a step precede this rank's queries."""
     return group.rank - (group.rank - step) % group.size
 
 
@@ -98,7 +98,7 @@ def ring_attention(
 
 
 def attended_in_ring(attention, group: ProcessGroup, operands, is_causal: bool, weights: tuple):
-    """What a MultiheadAttention gives for this rank's part of the sequence."""
+    """Compute a MultiheadAttention for this rank's part of the sequence."""
     widths = (attention.embed_dim, attention.kdim, attention.vdim)
     where = "MultiheadAttention"
     single, operands = batch_first_operands(where, operands, widths, attention.batch_first)

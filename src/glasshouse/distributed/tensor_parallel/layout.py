@@ -1,4 +1,4 @@
-"""What enters and leaves a layer that ranks share out."""
+"""Layouts of the inputs and outputs of layers that ranks share out."""
 
 from typing import NamedTuple
 

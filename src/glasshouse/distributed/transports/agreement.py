@@ -1,4 +1,4 @@
-"""What ranks tell each other when they call different things: each its call, in words."""
+"""Descriptions of calls in words, which ranks exchange when they call different things."""
 
 import numpy as np
 

@@ -57,7 +57,7 @@ def process_state(process: int) -> tuple[str, int]:
 
 
 class Board:
-    """What the ranks of a world say of themselves; all make it, in the folder where they meet.
+    """Status of a world's ranks in shared memory; all make it, in the folder where they meet.
 
     Raises: CollectiveError for ranks that do not come
     """
@@ -146,7 +146,7 @@ class Board:
         return self.records[rank]["waits"].decode(errors="ignore")
 
     def says(self, rank: int) -> str:
-        """What a rank is doing, as far as is known."""
+        """State of a rank in words, as far as it is known."""
         end = self.end_of(rank)
         if end:
             return end
@@ -158,7 +158,7 @@ class Board:
         return f"{name} is stopped" if stopped else f"{name} runs, and waits in nothing"
 
     def report(self) -> str:
-        """What each rank is doing."""
+        """State of each rank in words."""
         return "; ".join(self.says(rank) for rank in range(self.size))
 
     # -- ranks that wait for each other ------------------------------------------------------------

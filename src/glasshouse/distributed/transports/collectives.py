@@ -1,4 +1,4 @@
-"""What a transport has to offer: collectives on arrays, for one group of ranks.
+"""Interface of a transport: collectives on arrays, for one group of ranks.
 
 A transport defines the abstract methods; all else follows. Arrays lie row by row in the memory of
 the process. Every rank of the group makes the same calls in the same order, and a call returns when
@@ -57,7 +57,7 @@ under_way = UnderWay()
 
 
 def place_of_call() -> str:
-    """The user's line of the call that this thread makes, behind " at "; "" where it is unknown."""
+    """The user's line of the call that this thread makes, after " at "; "" where it is unknown."""
     line = under_way.place or user_line()
     return f" at {line}" if line else ""
 
@@ -113,7 +113,7 @@ class Channel:
 
 
 def run_in_order(waiting: queue.SimpleQueue) -> None:
-    """What a channel's thread does: one call after another, until there is None."""
+    """Run a channel's requests in its thread, one after another, until there is None."""
     while (request := waiting.get()) is not None:
         request.run()
         del request

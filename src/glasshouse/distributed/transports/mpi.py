@@ -331,8 +331,8 @@ def begin_mpi(timeout_s: float):
 
 
 def unlink_shared_memory() -> None:
-    """Take the names from the files in memory that MPI has opened on all ranks: it would leave
-    them behind where a rank is killed."""
+    """Unlink the files in shared memory that MPI has opened on all ranks: they would stay where a
+    rank is killed."""
     maps = Path("/proc/self/maps")
     lines = maps.read_text().splitlines() if maps.exists() else []
     for name in {line.split()[-1] for line in lines if "/dev/shm/" in line}:

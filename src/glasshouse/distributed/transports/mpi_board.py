@@ -1,4 +1,4 @@
-"""What ranks over MPI tell each other when a call fails: messages beside those of the collectives.
+"""Messages between ranks over MPI when a call fails, beside those of the collectives.
 
 Nothing is sent while all is well. A rank whose call fails tells all others why; those who wait look
 for that now and then, answer with what they wait in, and fail too."""
@@ -31,7 +31,7 @@ class MpiBoard:
         self.sent = [(self.comm.Isend([told, self.MPI.BYTE], rank), told) for rank in others]
 
     def listen(self) -> dict[int, str]:
-        """What the others have told so far, by rank."""
+        """Receive the others' messages; return all so far, by rank."""
         status = self.MPI.Status()
         while self.comm.Iprobe(self.MPI.ANY_SOURCE, self.MPI.ANY_TAG, status):
             buffer = np.empty(TEXT_BYTES, np.uint8)

@@ -1,4 +1,4 @@
-"""What native/collectives.c and native/started.c compile to, and what their functions take."""
+"""Bindings of native/collectives.c and native/started.c: the library and its structures."""
 
 import ctypes
 import functools
@@ -18,7 +18,7 @@ IN_C = KINDS[:5]  # what Programs may call
 
 
 class Header(ctypes.Structure):
-    """What a rank calls."""
+    """Header of a rank's call."""
 
     _fields_ = [
         (name, ctypes.c_int64)
@@ -80,14 +80,14 @@ class StartedCall(ctypes.Structure):
 
     @property
     def header(self) -> Header:
-        """What is called; without its number while it has not begun."""
+        """Header of the call; without its number while it has not begun."""
         told = Header(0, self.kind, self.dtype, self.argument, self.count, self.digest)
         return self.call.header if self.begin_ns else told
 
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """What the sources compile to.
+    """Compile and load the sources.
 
     Raises: CompileError
     """

@@ -55,10 +55,10 @@ class SharedFiles(Collectives):
         self.phase += 1
         self.counters[self.rank] = self.phase
         end = time.monotonic() + self.timeout_s
-        while (behind := np.flatnonzero(self.counters < self.phase)).size:
+        while (late := np.flatnonzero(self.counters < self.phase)).size:
             if time.monotonic() > end:
                 expected = f"all {self.size} ranks within {self.timeout_s:g} s"
-                got = f"no sign of ranks {[self.group.ranks[i] for i in behind]}"
+                got = f"no sign of ranks {[self.group.ranks[i] for i in late]}"
                 fix = "See what these ranks print."
                 raise CollectiveError(f"group {self.group.name}", expected, got, fix)
             time.sleep(POLL_S)
@@ -90,7 +90,7 @@ class SharedFiles(Collectives):
             self.meet()
 
     def of_all(self, source: np.ndarray) -> np.ndarray:
-        """What each rank has, a row for each."""
+        """Gather each rank's array, a row for each."""
         parts = np.empty((self.size, *source.shape), source.dtype)
         self.exchange(bytes_of(source).copy(), bytes_of(parts).reshape(self.size, -1))
         return parts

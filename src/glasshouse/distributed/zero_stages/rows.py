@@ -47,7 +47,7 @@ def wholes_of(flat: Tensor, shapes: list) -> list[Tensor]:
 
 
 def flat_of(wholes: list[Tensor], count: int) -> Tensor:
-    """What `wholes_of` takes apart: a row for each of so many ranks."""
+    """Flatten whole tensors into a row for each of so many ranks; `wholes_of` reverses it."""
     blocks = [block_of(x.shape, count) for x in wholes]
     flat = [
         reshape(padded(x, 0, b[0] * count), (count, math.prod(b)))

@@ -205,7 +205,7 @@ class Unit:
                 p.tape_entry.accumulate(slots[p.slot])
 
     def taken(self) -> list[Tensor]:
-        """What was gathered before, or is now."""
+        """Take the flats that were gathered before, or gather them now."""
         flats, self.ready = self.ready, None
         if flats is None or (state.records and flats[0].tape_entry is None):
             flats = self.gather(self.group)

@@ -1,4 +1,4 @@
-"""What advice is made of: counts and times of a recording, grouped by call and by user's line."""
+"""Evidence for advice: counts and times of a recording, grouped by call and by user's line."""
 
 from functools import cached_property
 from pathlib import Path
@@ -75,7 +75,7 @@ class Pause(NamedTuple):
 
 
 class Evidence:
-    """What the rules of advice see of a recording: its steady steps (or the steps in `spans`), one
+    """Steady steps of a recording, as the rules of advice read them (or the steps in `spans`), one
     right after the other. Memory is that of the whole `recording`."""
 
     def __init__(self, recording: Trace, spans: Spans | None = None):
@@ -120,7 +120,7 @@ class Evidence:
         return self.breakdown.ns.get(part, 0)
 
     def ideal_ns(self, flops: float, nbytes: float) -> float:
-        """What such work takes at the machine's limits."""
+        """Return the ns of such work at the machine's measured limits of FLOPs and bytes."""
         return 1e9 * max(flops / self.limits.flops_per_s, nbytes / self.limits.bytes_per_s)
 
     # -- calls ---------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ class Evidence:
 
     @cached_property
     def usual_gap_ns(self) -> float:
-        """What a call or the Python in front of it takes where nothing else goes on."""
+        """Usual ns of a call, or of the Python in front of it, while nothing else runs."""
         is_call = self.items[:, 2] >= 0
         calls = self.items[is_call]
         taken = np.concatenate((self.gaps[is_call], calls[:, 1] - calls[:, 0]))

@@ -41,7 +41,7 @@ class Advice(NamedTuple):
 
     @property
     def code(self) -> str:
-        """What stands on the user's line."""
+        """Source text of the user's line; "" where it is unknown."""
         file, _, number = self.line.rpartition(":")
         return linecache.getline(file, int(number)).strip() if number.isdigit() else ""
 

@@ -79,7 +79,7 @@ def loops_of(e: Evidence) -> dict[str, list[CallGroup]]:
 
 
 def time_of(g: CallGroup) -> float:
-    """What a group's calls take: themselves, and their kernels where these come later."""
+    """Return the ns of a group's calls: their own, and of their kernels where these run later."""
     return g.own_ns + (0 if g.at_once else g.kernel_ns)
 
 
@@ -142,8 +142,8 @@ def no_capture(e: Evidence) -> Iterator[Advice]:
 
 
 def overhead_of(e: Evidence, g: CallGroup) -> float:
-    """What calls take beside their work. The time of a call that is computed at once, and has next
-    to no work, is overhead too."""
+    """Return the overhead of calls, their ns beside their work. All of the time of a call that is
+    computed at once, and has next to no work, is overhead."""
     if not g.at_once:
         return g.own_ns
     ideal = e.ideal_ns(g.call.cost.flops, g.call.cost.bytes)
@@ -222,7 +222,7 @@ def sizes_of(program) -> tuple[str, ...]:
 
 
 def cost_of_sizes(e: Evidence, numbers: set[int], part: float) -> float:
-    """What Programs cost for being new: compiling, capture, and steps by references."""
+    """Return the ns that new Programs cost: compiling, capture, and steps by references."""
     trace, references = e.plain, 0.0
     for (program, step), (ns, _) in trace.time_of_steps.items():
         if program in numbers and trace.info(program, step).step_kind == REFERENCE:

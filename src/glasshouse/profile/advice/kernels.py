@@ -26,7 +26,7 @@ CLONES = ("aten::clone", "aten::contiguous", "aten::copy_")
 
 
 def cost_of(g: CallGroup) -> float:
-    """What a group's calls take with their kernels."""
+    """Return the ns of a group's calls with their kernels."""
     return g.own_ns if g.at_once else g.kernel_ns
 
 
@@ -196,7 +196,7 @@ def convolved(call, x, w):
 
 
 def beside_neighbours(g: CallGroup) -> tuple[float, float, tuple[int, int]]:
-    """What a convolution takes a FLOP, what the better neighbour takes, and its channels."""
+    """Seconds a FLOP of a convolution, those of its faster neighbour, and that one's channels."""
     ins, outs = channels_of(g)
     others = zip(blocked(ins), blocked(outs), strict=False)
     now = seconds_of_conv(g.call, ins, outs)

@@ -15,7 +15,7 @@ SHARE = 0.05  # of a step, from which on a gain is worth saying
 
 
 def advice(trace: Trace) -> list[Advice]:
-    """What the numbers say would help, the largest gain first."""
+    """Return the advice that the numbers support, the largest gain first."""
     steady = Evidence(trace)
     lasting = Evidence(trace, steady.steps.lasting)
     asked = [(rule, steady) for rule in (*HOST_RULES, *KERNEL_RULES, *MEMORY_RULES)]

@@ -38,8 +38,8 @@ ABOUT = {
 
 
 class PartSpans(NamedTuple):
-    """What goes on as columns: the part (its place among PARTS), from when to when, in which thread
-    of the host, and on which stream of which device (-1 for what the host does)."""
+    """Spans of parts as columns: the part (its place among PARTS), begin, end, the thread of the
+    host, and the stream and device (-1 for what the host does)."""
 
     part: np.ndarray
     begin: np.ndarray
@@ -71,8 +71,7 @@ class Breakdown:
 
     @property
     def scale(self) -> float:
-        """What a time of all steps around the median is multiplied by to be that of the median
-        step."""
+        """Factor from a time of all steps around the median to the time of the median step."""
         return self.steps.median_ns / max(1, self.middle.trace.wall_ns)
 
     @cached_property
@@ -125,7 +124,7 @@ class Breakdown:
 
     @cached_property
     def parts(self) -> "PartSpans":
-        """What goes on, and where."""
+        """Spans of the parts, by thread and stream."""
         return part_spans(self.trace)
 
     def within(self, spans: Spans) -> dict[str, np.ndarray]:
@@ -202,7 +201,7 @@ def shares_of_spans(parts: dict[str, tuple], begins, ends) -> dict[str, np.ndarr
 
 
 def part_spans(trace: Trace) -> PartSpans:
-    """What goes on in a recording: steps of Programs, and regions that have a part."""
+    """Return the spans of parts in a recording: steps of Programs, and regions that have a part."""
     steps, columns = trace.steps, []
     number = np.zeros(len(steps.step), np.int64)
     for program, recorded in enumerate(trace.programs):

@@ -57,7 +57,7 @@ class StepTimes:
 
     @cached_property
     def kind(self) -> list[str]:
-        """What each step is: "start-up" (it begins with the recording), "compiling" (it compiles or
+        """Kind of each step: "start-up" (it begins with the recording), "compiling" (it compiles or
         captures), "warm-up" (it is not steady), or "steady"."""
         steps = self.steps
         compiled = covered([steps.lost["compiling"]], *steps.spans)
@@ -102,8 +102,8 @@ class StepTimes:
 
 
 class InputPipeline:
-    """What of the steady steps waited for data, and what took the time: `ns` of the median steady
-    step, `waits_ns` of each steady step, `parts` of `ns`.
+    """Waits for data in the steady steps, and their causes: `ns` of the median steady step,
+    `waits_ns` of each steady step, `parts` of `ns`.
 
     Units: ns.
     """
@@ -139,8 +139,8 @@ class InputPipeline:
 
     @cached_property
     def parts(self) -> dict[str, int]:
-        """What the wait of the median steady step is made of, the longest first: what the loader
-        told, regions of the user's within it, and the rest. They add up to `ns`."""
+        """Parts of the median steady step's wait, the longest first: the loader's regions, regions
+        of the user's within it, and the rest. They add up to `ns`."""
         middle, scale = self.breakdown.middle, self.breakdown.scale
         waits = union([middle.spans[WAIT]])
         spans = {name: middle.spans[name] for name in PARTS[: PARTS.index(WAIT)]}

@@ -43,8 +43,8 @@ class Lane(NamedTuple):
 
 
 class Utilisation:
-    """What each thread and each stream of a device did in so many slices of equal length: `lanes`,
-    with shares by kind. `steady` looks at the time from the first steady step to the last alone.
+    """Activity of each thread and device stream in so many slices of equal length: `lanes`, with
+    shares by kind. `steady` looks at the time from the first steady step to the last alone.
 
     The program's own thread is never idle: what nothing was recorded of is Python. Other threads
     are idle outside of their events, streams outside of what runs on them. What transports did has

@@ -465,8 +465,8 @@ def read(path) -> dict:
 
 
 def check(data: dict) -> list[str]:
-    """What is wrong with a trace: slices that overlap, arrows without an end or a slice.
-    An empty list means that every reader shows it as it is."""
+    """List the faults of a trace: slices that overlap, arrows without an end or a slice. An empty
+    list means that every reader shows it as it is."""
     wrong, tracks, starts, flows = [], {}, set(), {}
     for record in data["traceEvents"]:
         key = record["pid"], record.get("tid")

@@ -89,7 +89,7 @@ class ReadLine(NamedTuple):
 
 @cache
 def cost_reader():
-    """What knows PyTorch's operators; None where PyTorch is not installed."""
+    """Return the reader of costs of PyTorch's operators; None where PyTorch is not installed."""
     if importlib.util.find_spec("torch") is None:
         return None
     return offered("torch", "costs of a trace")
@@ -117,7 +117,7 @@ class Running(NamedTuple):
 
 
 class ReadRecording:
-    """What a file holds, as a recorder has it for a `Trace`."""
+    """Recording that a file of another profiler holds, in a recorder's form, for a `Trace`."""
 
     dropped_memory = dropped_runs = begin_ns = existing_bytes = 0
     bytes_before = 0, 0
@@ -159,7 +159,7 @@ class ReadRecording:
         return np.array(self.rows, recorded.EVENT)
 
     def memory(self) -> np.ndarray:
-        """What was allocated and freed, as records."""
+        """Allocations and frees as records."""
         return self.memory_rows
 
     # -- the host ------------------------------------------------------------------------------

@@ -129,8 +129,8 @@ def event_columns(trace: Trace, calls: WrittenOnce) -> tuple[dict, list[str]]:
 
 
 def holders_data(trace: Trace) -> dict:
-    """What models and optimizers held: (address, tag, spec) at each look and of what was there
-    before, (Program, place, tag, spec) of calls in Programs."""
+    """Tensors that models and optimizers held, as JSON: (address, tag, spec) at each look and of
+    those that existed before, (Program, place, tag, spec) of calls in Programs."""
     holders, numbers = trace.holders, trace.number_of
     return {
         "blocks": [
@@ -292,7 +292,7 @@ class ReadStacks(NamedTuple):
 
 
 class StoredRecording:
-    """What was written, as a recorder has it for a `Trace`."""
+    """Recording that was read back from a file, in a recorder's form, for a `Trace`."""
 
     room = existing_bytes = 0
 
@@ -338,7 +338,7 @@ class StoredRecording:
         return self.table
 
     def memory(self) -> np.ndarray:
-        """What was allocated and freed, as records."""
+        """Allocations and frees as records."""
         return records_of(self.data["memory"], recorded.MEMORY)
 
 
