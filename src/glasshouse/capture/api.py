@@ -1,4 +1,4 @@
-"""What users call: optimize and what goes with it."""
+"""The public functions of capture: optimize, verify, explain, export and their settings."""
 
 import functools
 from contextlib import ContextDecorator
@@ -191,8 +191,8 @@ def reset() -> None:
 
 
 def explain(fn, *args, **kwargs) -> Explanation:
-    """What capture makes of fn(*args, **kwargs), which runs: graphs, breaks with reasons, guards,
-    times, and which calls no kernel computes.
+    """Run fn(*args, **kwargs) captured, and report graphs, breaks with reasons, guards, times, and
+    calls that no kernel computes.
 
     Printing the result prints it as a table."""
     capture = Capture(eager, front)

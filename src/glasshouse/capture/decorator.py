@@ -1,4 +1,4 @@
-"""What `optimize` makes of functions, methods and Modules: captured ones, and contexts."""
+"""The decorator of `optimize`: captured functions, methods and Modules, and a context."""
 
 import copy
 import copyreg
@@ -26,8 +26,8 @@ dispatchers = Living()
 
 
 class UnfitCall:
-    """What a call does whose arguments a captured function of two does not take: `optimize` may
-    have been given a compiler, and this is its use as a decorator. Otherwise fn says so."""
+    """Handles a call whose arguments do not fit a captured function of two. `optimize` may have
+    been given a compiler, and this is its use as a decorator. Otherwise fn runs and raises."""
 
     def __init__(self, fn: types.FunctionType, capture: Capture):
         self.fn, self.capture = fn, capture
@@ -47,7 +47,7 @@ def may_be_captured(x) -> bool:
 
 
 class OptimizeDecorator(ContextDecorator):
-    """What `optimize` gives: a decorator and a context."""
+    """The decorator and context that `optimize` returns."""
 
     verify = False  # whether calls run plain Python beside them
 
@@ -212,7 +212,7 @@ class OptimizedContainer(OptimizedModule):
 
 
 def options(capture: Capture) -> tuple:
-    """What `again` needs to capture anew."""
+    """The options of a Capture, as `recapture` takes them."""
     return capture.compiler, capture.nopython, capture.dynamic
 
 
@@ -222,5 +222,5 @@ def recapture(fn, compiler, nopython: bool, dynamic: bool):
 
 
 def call_module(module, *args, **kwargs):
-    """What is captured of a Module."""
+    """Call a Module; this function is captured in its place."""
     return module(*args, **kwargs)

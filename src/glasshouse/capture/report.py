@@ -1,4 +1,4 @@
-"""What capture did, as a table that one can act on."""
+"""The report of `explain`: graphs, breaks, guards and recompiles as a table."""
 
 from glasshouse.dispatch.fallback import FallbackCounter
 from glasshouse.profile.text import milliseconds, table

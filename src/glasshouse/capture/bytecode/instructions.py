@@ -473,7 +473,7 @@ def make_resume(
 
 
 def original_of(code: types.CodeType) -> tuple[types.CodeType, int]:
-    """(the user's code, how many units it lies behind the start) of what may be the code of a
-    resume function: what goes on from there goes on in the user's code, however one came there."""
+    """(the user's code, how many units it lies after the start) of what may be the code of a
+    resume function: code that continues there continues in the user's code."""
     original = originals.get(id(code))
     return (code, 0) if original is None else original[1:]

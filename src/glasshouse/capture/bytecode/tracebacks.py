@@ -34,7 +34,7 @@ def users_part(trace):
 
 
 def located(units: int, delta: int | None) -> bytes:
-    """A table of lines for this many code units: all lie `delta` lines behind the first one; None
+    """A table of lines for this many code units: all lie `delta` lines after the first one; None
     for no line."""
     table = b""
     for begin in range(0, units, 8):
@@ -92,15 +92,15 @@ def frame_like(code: types.CodeType, line: int | None, names: dict):
     return native().make_frame(looks_alike, names)
 
 
-def behind_frame(f, trace):
+def with_frame(f, trace):
     """A traceback with a frame's entry before the others."""
     if is_polyfill(f.root):
         return trace  # a builtin, as the interpreter has it
     return types.TracebackType(trace, frame_like(f.root, f.line, f.globals), 0, f.line or 0)
 
 
-def seen_behind(error: BaseException, entries: tuple, first: int, last: int) -> None:
-    """Put the entries of inlined functions, those from `first` to `last`, behind that of the
+def add_inlined(error: BaseException, entries: tuple, first: int, last: int) -> None:
+    """Put the entries of inlined functions, those from `first` to `last`, after that of the
     replacement, which called for them. An entry is (code, line, globals), or None for none."""
     trace = error.__traceback__
     for entry in reversed(entries[first - 1 : last]):

@@ -127,7 +127,7 @@ class RecordedGraph:
         return {id(x): y.copy() for x, y in zip(made, run_recording(recording), strict=True)}
 
     def compare(self, number: int, want, got, operands) -> WrongKernel | None:
-        """What is wrong with a value; sums of what cancels are as exact as their operands let."""
+        """The difference if the error is too large; large operands allow a larger error."""
         want, node = np.asarray(want), self.nodes[number]
         error = largest_error(want, np.asarray(got), 1e-2 * largest_of(operands))
         if error <= tolerance_of(want.dtype):
@@ -136,7 +136,7 @@ class RecordedGraph:
 
 
 def ancestors_of(node: Node) -> list[Node]:
-    """What leads to a node in few steps: what cancels may have been added some steps before."""
+    """The ancestors within NEAR_STEPS of a node: terms that cancel may have been added there."""
     ancestors, level = [], [node]
     for _ in range(NEAR_STEPS):
         level = [x for y in level for x in y.inputs]
@@ -162,7 +162,7 @@ def run_recording(recording: Recording) -> list[np.ndarray]:
 
 
 def reference(node: Node, operands) -> np.ndarray:
-    """What the card's reference gives, whoever replaced it."""
+    """The value of a node by its card's reference, whatever kernel is in use."""
     if node.scalar is not None or node.op not in primitives:
         return quiet.run(compute_node, node, operands)
     return quiet.run(primitives[node.op].ref, *operands, **node.attrs)

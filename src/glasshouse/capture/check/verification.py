@@ -22,14 +22,14 @@ from glasshouse.capture.sessions.entries import entries_of
 
 
 class Verification(NamedTuple):
-    """What `gh.verify` found. True if captured calls do what plain Python does.
+    """The result of `gh.verify`. True if captured calls do what plain Python does.
 
     function    its name
     calls       how many were compared
     difference  the first place where results or effects differ; None if there is none
     cause       a guard that should have failed, an operation, or an effect that is lost
     kernel      the primitive whose kernel differs from its reference; None if there is none
-    unguarded   what the captured code read of the user's program, and no guard is on"""
+    unguarded   reads of the user's program that no guard covers"""
 
     function: str
     calls: int
@@ -119,7 +119,7 @@ class CheckedCall:
             return run
 
         fresh = Capture(check, self.front)
-        fresh.checked = captured_anew(fresh, self.spare.fn)  # its entries live as long as it does
+        fresh.checked = capture_with(fresh, self.spare.fn)  # its entries live as long as it does
         with generators_kept():
             outcome = self.spare.run(fresh.checked)
         return fresh, next((x for x in kernels if x is not None), None), outcome
@@ -143,8 +143,8 @@ class CheckedCall:
         return f"{answered}: a guard is missing that tells the calls apart{may}", None
 
 
-def captured_anew(capture: Capture, fn):
-    """A function as another capture has it."""
+def capture_with(capture: Capture, fn):
+    """A function under another capture."""
     from_method = isinstance(fn, types.MethodType)
     function = fn.__func__ if from_method else fn
     if not isinstance(function, types.FunctionType):
@@ -155,7 +155,7 @@ def captured_anew(capture: Capture, fn):
 
 
 def call_object(target, *args, **kwargs):
-    """What is captured of an object that is called."""
+    """Call an object; this function is captured in its place."""
     return target(*args, **kwargs)
 
 
@@ -180,7 +180,7 @@ def answering_entry(captured, fn, args, kwargs):
 
 
 def slots_of(dispatcher, captured, args, kwargs) -> tuple | None:
-    """What a call has in the slots of the function's code; None where that cannot be told."""
+    """The values of a call for the slots of the function's code; None if they cannot be bound."""
     fn = getattr(dispatcher, "fn", None)
     if not isinstance(fn, types.FunctionType):
         return None

@@ -108,7 +108,7 @@ class FirstDraws(list):
 
 @contextmanager
 def generators_kept():
-    """Behind this, generators of random numbers go on as if nothing had been drawn."""
+    """Context: afterwards generators of random numbers continue as if nothing had been drawn."""
     draws = FirstDraws()
     random.observers.append(draws)
     try:
@@ -127,7 +127,7 @@ def outcome_of(fn, args, kwargs) -> Outcome:
 
 
 def outside(fn: types.FunctionType) -> dict[str, Any]:
-    """What a function reads of its closure and its globals, if it may change."""
+    """The values that a function reads from its closure, and those globals that may change."""
     values = {}
     for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
         try:

@@ -1,4 +1,4 @@
-"""What goes on behind a break: Python does what broke the graph, then resume functions run."""
+"""The continuation after a break: Python does what broke the graph, then resume functions run."""
 
 import types
 from contextlib import nullcontext
@@ -7,7 +7,7 @@ from typing import Any
 
 from glasshouse.base.interrupts import release
 from glasshouse.capture.bytecode.native import native
-from glasshouse.capture.bytecode.tracebacks import behind_frame, caller_of, users_part
+from glasshouse.capture.bytecode.tracebacks import caller_of, users_part, with_frame
 from glasshouse.capture.emit.continuation import END_OF_LOOP, handling, loop_end
 from glasshouse.capture.emit.resume_calls import resume_call
 from glasshouse.capture.frames.frame import (
@@ -31,15 +31,15 @@ OWN_ITERATORS = (CapturedIterator, CapturedGenerator)
 
 
 class BreakContinuation:
-    """The part of a capture that goes on behind a break."""
+    """The part of a capture that continues after a break."""
 
     tracer: CaptureTracer
     capture: Any
     resumer: Any  # gives resume functions
-    final: dict[int, Any]  # values of Vars behind a break, where they differ
+    final: dict[int, Any]  # values of Vars after a break, where they differ
 
     def tail(self, k: int, broke: Break):
-        """What gives the result of frame `k`, from the break on."""
+        """Run frame `k` from the break on, up to the last call, which gives its result."""
         frames = self.tracer.frames
         frame = frames[k]
         last = k + 1 == len(frames)
@@ -50,15 +50,15 @@ class BreakContinuation:
                 context, words = surroundings(frames[k + 1]) or (nullcontext, [])
                 with context(*map(self.value, words)):
                     result = self.tail(k + 1, broke)()
-                go_on = self.behind_step(k, broke, result)
+                go_on = self.after_step(k, broke, result)
             elif captured:
                 release()
-                go_on = self.behind_step(k, broke, self.opaque(broke))
+                go_on = self.after_step(k, broke, self.opaque(broke))
             else:
                 go_on = self.resumption(frame, frame.at, frame.stack, (), False)
                 release()
         except BaseException as error:
-            error.__traceback__ = behind_frame(frame, users_part(error.__traceback__))
+            error.__traceback__ = with_frame(frame, users_part(error.__traceback__))
             if handler is None:
                 raise
             caught = error
@@ -78,8 +78,8 @@ class BreakContinuation:
         if k:
             frames[k].locals, frames[k].stack, frames[k].saved = [], [], []
 
-    def behind_step(self, k: int, broke: Break, result):
-        """What goes on in frame `k` behind the step that Python did."""
+    def after_step(self, k: int, broke: Break, result):
+        """The continuation of frame `k` after the step that Python did."""
         frames = self.tracer.frames
         frame, last, captured = frames[k], k + 1 == len(frames), broke.fn is not None
         if not last and frames[k + 1].init is not None:
@@ -95,7 +95,7 @@ class BreakContinuation:
         return self.resumption(frame, frame.ip, frame.stack, more, captured)
 
     def opaque(self, broke: Break):
-        """What broke the graph, done by Python."""
+        """Have Python make the call that broke the graph; its result."""
         args = [self.value(x) for x in broke.args_]
         if broke.loop is not None:
             args.append(END_OF_LOOP)
@@ -130,7 +130,7 @@ class BreakContinuation:
     def resumption(
         self, frame: CaptureFrame, at: int, stack: list[Var], more: tuple, captured: bool
     ):
-        """What goes on at an instruction: a call without any Python before it."""
+        """The continuation at an instruction: a call without any Python before it."""
         fn, slots, items = resume_call(frame, at, stack, len(more), captured, self.resumer)
         words: list[Any] = [None if x is None else self.value(x) for x in slots]
         pushed = [*more, *map(self.value, items)]
@@ -174,7 +174,7 @@ def put_part(value, place, part) -> None:
 
 
 def returned(value):
-    """What gives the value, when signals wait no more."""
+    """Let signals through again; a callable that gives the value."""
     release()
     return partial(given, value)
 

@@ -6,7 +6,7 @@ import types
 from glasshouse.base.interrupts import release
 from glasshouse.capture.bytecode.instructions import is_super_of_nothing, original_of
 from glasshouse.capture.bytecode.native import native
-from glasshouse.capture.bytecode.tracebacks import inside, is_polyfill, seen_behind
+from glasshouse.capture.bytecode.tracebacks import add_inlined, inside, is_polyfill
 from glasshouse.capture.bytecode.versions import bytecode
 from glasshouse.capture.emit.expressions import LITERALS, ValueEmitter
 from glasshouse.capture.emit.resume_calls import code_of, resume_call
@@ -17,12 +17,12 @@ from glasshouse.capture.values.var import CannotRebuild, ValueSource, Var, disca
 
 
 def entry_of(frame: CaptureFrame) -> tuple | None:
-    """What the traceback of an error has of a frame; None for what stands for a builtin."""
+    """The entry of a frame in an error's traceback; None for a polyfill of a builtin."""
     return None if is_polyfill(frame.root) else (frame.root, frame.line, frame.globals)
 
 
 class ContinuationEmitter(ValueEmitter):
-    """Writes the statements behind the graph of a replacement."""
+    """Writes the statements after the graph of a replacement."""
 
     resumer: object
     holds: bool  # whether signals wait until what the graph and Python write is written
@@ -36,10 +36,10 @@ class ContinuationEmitter(ValueEmitter):
         if how == "raise again":
             tail_call, raise_again = native().tail_call, native().raise_again
             end = f"return {self.pool(tail_call)}({self.pool(raise_again)}, {self.name(var)})"
-        return [*work, *self.made_behind()], [*self.releasing(), end]
+        return [*work, *self.made_after()], [*self.releasing(), end]
 
     def at_break(self, graph_break) -> tuple[list[str], list[str]]:
-        """The statements that go on behind a break."""
+        """The statements that continue after a break."""
         tracer = self.tracer
         frames = tracer.frames
         for k, frame in enumerate(frames[1:], 1):
@@ -59,19 +59,19 @@ class ContinuationEmitter(ValueEmitter):
         begin = [f"depth = {len(called)}"] if called else []
         work = self.write_effects()
         tail = self.tail(0, graph_break, captured)
-        return [*work, *self.made_behind()], [*begin, *tail, "return r"]
+        return [*work, *self.made_after()], [*begin, *tail, "return r"]
 
     def write_effects(self) -> list[str]:
-        """The statements that write what the trace wrote and enter what it entered. What is made
-        from here on is made behind these."""
+        """The statements that write what the trace wrote and enter what it entered. Values
+        made from here on are made after these."""
         work = [*self.effects(), *self.enter_contexts()]
-        self.behind = []
+        self.after_effects = []
         return work
 
-    def made_behind(self) -> list[str]:
-        """The statements that make what only follows the effects."""
-        assert self.behind is not None
-        return self.behind
+    def made_after(self) -> list[str]:
+        """The statements that make values after the effects."""
+        assert self.after_effects is not None
+        return self.after_effects
 
     def enter_contexts(self) -> list[str]:
         """The statements that enter what the trace entered and did not leave."""
@@ -79,7 +79,7 @@ class ContinuationEmitter(ValueEmitter):
         return [f"{self.name(var)}.__enter__()" for var in entered]
 
     def releasing(self) -> list[str]:
-        """The statement behind which signals wait no more."""
+        """The statement that lets signals through again."""
         return [f"{self.pool(release)}()"] if self.holds else []
 
     def tail(self, k: int, graph_break, captured: bool) -> list[str]:
@@ -117,7 +117,7 @@ class ContinuationEmitter(ValueEmitter):
             "try:",
             *(f"    {x}" for x in steps),
             "except BaseException as raised:",
-            *(f"    {x}" for x in self.seen_behind(max(k, 1))),
+            *(f"    {x}" for x in self.inlined_entries(max(k, 1))),
             f"    e = {self.pool(inside)}(raised)" if k else "    e = raised",
             *open_in,
             "if e is not None:",
@@ -128,18 +128,18 @@ class ContinuationEmitter(ValueEmitter):
 
     def seen_from_inlined(self, steps: list[str]) -> list[str]:
         """Steps of the outermost frame whose errors have entries of inlined ones."""
-        behind = self.seen_behind(1)
-        if not behind:
+        add_entries = self.inlined_entries(1)
+        if not add_entries:
             return steps
-        body, handler = ([f"    {x}" for x in lines] for lines in (steps, behind))
+        body, handler = ([f"    {x}" for x in lines] for lines in (steps, add_entries))
         return ["try:", *body, "except BaseException as raised:", *handler, "    raise"]
 
-    def seen_behind(self, first: int) -> list[str]:
+    def inlined_entries(self, first: int) -> list[str]:
         """The statement that gives an error the entries of the inlined frames from `first` to
         `depth`, those that are open."""
         if len(self.inlined) < first:
             return []
-        return [f"{self.pool(seen_behind)}(raised, {self.pool(self.inlined)}, {first}, depth)"]
+        return [f"{self.pool(add_inlined)}(raised, {self.pool(self.inlined)}, {first}, depth)"]
 
     def callee(self, fn: Var) -> str:
         """An expression for a function; a constant one by a name, even where it is a number."""
@@ -151,7 +151,7 @@ class ContinuationEmitter(ValueEmitter):
     def after(
         self, frame: CaptureFrame, graph_break, result: str | None, captured: bool
     ) -> list[str]:
-        """What follows the opaque step in its frame."""
+        """The statements after the opaque step in its frame."""
         if graph_break is not None and graph_break.jump is not None:
             ways = []
             for at, drop in graph_break.jump:
@@ -180,7 +180,7 @@ class ContinuationEmitter(ValueEmitter):
             words[0] = f"({', '.join([words[0], *items])},)"
         else:
             words = [f"[{', '.join([*words, *items])}]"]
-        called = self.pool(fn) if self.is_fixed(frame) else self.made_anew(frame, fn)
+        called = self.pool(fn) if self.is_fixed(frame) else self.make_resume(frame, fn)
         handled = self.tracer.handled_in(self.tracer.frames.index(frame))
         if handled is not None or self.tracer.began_handling:
             error = self.name(handled) if handled is not None else "None"
@@ -195,7 +195,7 @@ class ContinuationEmitter(ValueEmitter):
         origins = [cell.origin for cell in frame.closure] if frame.code.keeps_closure else []
         return all(isinstance(x, ValueSource) and x.kind in ("const", "slot") for x in origins)
 
-    def made_anew(self, frame: CaptureFrame, fn) -> str:
+    def make_resume(self, frame: CaptureFrame, fn) -> str:
         """A resume function with the cells of the call."""
         code, names = code_of(fn), frame.globals
         made = f"{self.pool(types.FunctionType)}({self.pool(code)}, {self.pool(names)}, "
@@ -218,7 +218,7 @@ def call_of_break(emitter, k: int, graph_break) -> str:
 
 
 class END_OF_LOOP:
-    """What `next` gives where a loop ends."""
+    """The end of a loop: `next` returns this class as its default."""
 
 
 def loop_end(frame: CaptureFrame, target: int) -> int:

@@ -1,4 +1,4 @@
-"""What a replacement reads and makes: an expression for each Var, and the statements before it."""
+"""Expressions for the Vars that a replacement reads and makes, and the statements before them."""
 
 import copy
 import sys
@@ -71,7 +71,7 @@ class ValueEmitter:
         self.pooled: dict[int, str] = {}
         self.reads: list[str] = []
         self.makes: list[str] = []  # before the effects
-        self.behind: list[str] | None = None  # behind them, as soon as these are written
+        self.after_effects: list[str] | None = None  # once the effects are written
         self.variables: dict[int, str] = {}
         self.kept: list = []  # keeps ids valid
         self.outputs: dict[IRNode, int] = {}
@@ -188,7 +188,7 @@ class ValueEmitter:
 
     def make(self, statement: str) -> None:
         """A statement that makes something new, or a part of it."""
-        (self.makes if self.behind is None else self.behind).append(statement)
+        (self.makes if self.after_effects is None else self.after_effects).append(statement)
 
     def bind(self, var: Var, text: str) -> str:
         name = self.fresh(var)
@@ -322,7 +322,7 @@ class ValueEmitter:
         return name
 
     def make_exception_value(self, var):
-        """What an operation raised, and somebody caught: it would say the same again."""
+        """A copy of an exception that an operation raised and somebody caught."""
         error, cls = var.value, type(var.value)
         builtin = next(base for base in cls.__mro__ if base.__module__ == "builtins")
         small = builtin.__basicsize__ == Exception.__basicsize__  # all is in args and attributes
@@ -343,7 +343,7 @@ class ValueEmitter:
         return self.bind(var, f"{self.name(error)}.__traceback__")
 
     def make_token(self, var, variable, value, before):
-        """What a context variable gives that is set; those that were set before it are first."""
+        """The token of setting a context variable, which is set after those set before it."""
         if before is not None:
             self.name(before)
         return self.bind(var, f"{self.name(variable)}.set({self.name(value)})")
@@ -386,7 +386,7 @@ class ValueEmitter:
 
     def make_iterator(self, var):
         fn, *parts = var.value.recipe()
-        if self.behind is None and any(x.log for x in parts):
+        if self.after_effects is None and any(x.log for x in parts):
             raise CannotRebuild("an iterator over what is written to")  # it shows how that is now
         return self.bind(var, f"{self.pool(fn)}({self.listed(parts)})")
 

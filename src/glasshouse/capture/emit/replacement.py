@@ -29,7 +29,7 @@ class ReplacementEmitter(ContinuationEmitter):
         # What a graph wrote and what Python writes go together.
         self.holds = bool(tracer.written) and any(map(is_work, tracer.graph.nodes))
         self.holders: list[ValueSource] = []  # containers that something else takes the place of
-        self.used_behind: set[str] = set()  # names in what follows the graph
+        self.used_after: set[str] = set()  # names in what follows the graph
 
     def function(
         self,
@@ -41,7 +41,7 @@ class ReplacementEmitter(ContinuationEmitter):
         uncaptured=None,
     ) -> types.FunctionType:
         """The replacement of these statements; `uncaptured` runs the function, given its slots."""
-        self.used_behind = set(re.findall(r"\w+", "\n".join([*self.makes, *body[0], *body[1]])))
+        self.used_after = set(re.findall(r"\w+", "\n".join([*self.makes, *body[0], *body[1]])))
         run = self.run_graph(graph) if graph is not None else []
         if uncaptured is not None and len(run) == 1:
             run = self.or_plainly(run, graph, uncaptured, slots)
@@ -122,14 +122,14 @@ class ReplacementEmitter(ContinuationEmitter):
 
     def run_graph(self, graph) -> list[str]:
         """The statements that run the graph. One with `run_first` takes lists, and may overwrite
-        what is replaced behind it if nobody else refers to it: nor does a name here."""
+        what is replaced afterwards if nobody else refers to it: nor does a name here."""
         names = [self.name(var) for _, var in self.tracer.inputs]
         if not hasattr(graph, "run_first"):
             return [f"o = graph({', '.join(names)})"]
         holders = list(map(self.source, self.holders))
         nodes = (node for node, _ in self.tracer.inputs)
         replaced = {x for x, node in zip(names, nodes, strict=True) if "replaced" in node.meta}
-        dropped = {*replaced, *holders} - self.used_behind
+        dropped = {*replaced, *holders} - self.used_after
         dropped = sorted(x for x in dropped if names.count(x) < 2)
         if not dropped:
             return [f"o = graph([{', '.join(names)}])"]
@@ -164,14 +164,14 @@ class ReplacementEmitter(ContinuationEmitter):
                 self.holders += [x for x in containers if x not in self.holders]
                 node.meta["replaced"] = tuple(map(self.holders.index, containers))
 
-    def is_used_behind(self, source: ValueSource) -> bool:
+    def is_used_after(self, source: ValueSource) -> bool:
         """Whether what follows the graph uses what was read at a source."""
         name = f"s{source.key}" if source.kind == "slot" else self.variables.get(id(source))
-        return name in self.used_behind
+        return name in self.used_after
 
 
 def key_of(key):
-    """What tells keys apart: the value of a string or number, the identity of another object."""
+    """A key to compare: a string or number by value, another object by identity."""
     return key if type(key) in (str, int) else (id(key),)
 
 

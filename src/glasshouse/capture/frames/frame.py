@@ -14,7 +14,7 @@ from glasshouse.capture.bytecode.native import native
 from glasshouse.capture.bytecode.tracebacks import users_part
 from glasshouse.capture.bytecode.versions import bytecode
 from glasshouse.capture.frames.iterator_places import (
-    choices_behind,
+    choices_from,
     iterator_at,
     iterator_of,
     length_of,
@@ -80,7 +80,7 @@ class CaptureFrame:
             items.clear()
 
     def check_stack(self) -> None:
-        """What goes on elsewhere in the frame relies on how many items lie on its stack.
+        """Check the number of items on the stack, which a resume function relies on.
 
         Raises: CannotRebuild
         """
@@ -90,7 +90,7 @@ class CaptureFrame:
             raise CannotRebuild(f"a stack that does not fit ({self.where})")
 
     def stack_for(self, handler: ExceptionHandler) -> list[Var]:
-        """What lies below the exception when a handler takes over."""
+        """The stack below the exception when a handler takes over."""
         below = self.saved[: handler.depth]
         raised_at = self.code.instructions[self.at].offset // 2
         return [*below, LastInstruction(raised_at)] if handler.lasti else below
@@ -170,7 +170,7 @@ class SequenceIterator(CapturedIterator):
         self.index += 1
         return computed(values[self.index - 1], ())  # a range makes its numbers
 
-    base_end = sys.maxsize - 1  # an index behind it: the iterator has ended
+    base_end = sys.maxsize - 1  # an index beyond it: the iterator has ended
 
     def place(self):
         return [(self, "index", self.index)]
@@ -230,7 +230,7 @@ class ChoicesIterator(SequenceIterator):
 
     def recipe(self):
         number = min(self.index, len(self.kept) + 1)
-        return choices_behind, Var(number), Var(self.fn), self.base, *self.parts
+        return choices_from, Var(number), Var(self.fn), self.base, *self.parts
 
 
 class EnumerateIterator(CapturedIterator):
@@ -320,7 +320,7 @@ def zipped(var: Var) -> list:
 
 
 def may_go_on(made: "CapturedGenerator | None") -> bool:
-    """Whether a generator goes on behind what it raised: a polyfill, as what it stands for."""
+    """Whether a generator may continue after an error: a polyfill does, as its builtin does."""
     return made is not None and made.is_polyfill
 
 
@@ -363,12 +363,12 @@ class CapturedGenerator:
         return then
 
     def result(self, returned: Var) -> Var:
-        """What it ends with: a polyfill as the builtin does."""
+        """The Var that it ends with; a polyfill ends as its builtin does."""
         passes_on = self.last is not None and self.frame.root in PASSES_ON
         return self.last if passes_on else returned
 
     def stop_failed(self):
-        """It ends with an error: what gets that. A polyfill may go on behind it."""
+        """End it with an error, and return the receiver. A polyfill may continue afterwards."""
         then = self.stop(finished=True)
         self.failed = may_go_on(self)
         if not self.failed:

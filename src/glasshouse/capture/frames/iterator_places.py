@@ -10,7 +10,7 @@ def reversed_at(values: list, index: int):
     return made
 
 
-def choices_behind(number: int, fn, *args):
+def choices_from(number: int, fn, *args):
     """fn(*args) that has given `number` of its items."""
     it = fn(*args)
     for _ in range(number):
@@ -31,7 +31,7 @@ def iterator_of(values, index: int, size: int):
 
 
 def changed_size(values):
-    """What is left of an iterator over something that grew or shrank."""
+    """An iterator over something that grew or shrank: it raises."""
     kind = "Set" if isinstance(values, set) else "dictionary"
     raise RuntimeError(f"{kind} changed size during iteration")
     yield

@@ -11,7 +11,7 @@ from glasshouse.capture.values.polyfills import NATIVES, POLYFILLS
 def left_of_accumulate(at, loop):
     items = loop[0] if loop else at["iterable"]
     rest = itertools.chain([at["total"]], items)  # None is no initial value
-    return behind(1, itertools.accumulate(rest, *filter(None, [at["fn"]])))
+    return advance(1, itertools.accumulate(rest, *filter(None, [at["fn"]])))
 
 
 def left_of_chain(at, loop):
@@ -22,17 +22,17 @@ def left_of_chain(at, loop):
 def left_of_cycle(at, loop):
     kept = at["kept"]
     if at["repeats"]:
-        return behind(len(kept) - loop[0].__length_hint__(), itertools.cycle([*kept]))
+        return advance(len(kept) - loop[0].__length_hint__(), itertools.cycle([*kept]))
     given = [*kept, at["x"]]
-    return behind(len(given), itertools.cycle(itertools.chain(given, loop[0])))
+    return advance(len(given), itertools.cycle(itertools.chain(given, loop[0])))
 
 
 def left_of_dropwhile(at, loop):
-    return behind(1, itertools.dropwhile(bool, itertools.chain([False], loop[0])))
+    return advance(1, itertools.dropwhile(bool, itertools.chain([False], loop[0])))
 
 
-def behind(count: int, iterator):
-    """The iterator, which has given so many items."""
+def advance(count: int, iterator):
+    """Skip so many items of an iterator, and return it."""
     for _ in range(count):
         next(iterator)
     return iterator

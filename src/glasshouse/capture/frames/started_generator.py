@@ -4,7 +4,7 @@ from functools import partial
 
 
 class StartedGenerator:
-    """What is left of a generator that the interpreter began, as the end of a `yield from`."""
+    """The rest of a generator that the interpreter began, as the operand of a `yield from`."""
 
     def __init__(self, made, step):
         self.made, self.step = made, step

@@ -1,6 +1,6 @@
 """A backward pass that calls hooks of leaves, as capture interprets it: the pass itself is one node
-of the graph, and hooks are interpreted behind it like other Python, in the order in which the pass
-would call them. Another one than now they see only in what else has a gradient already."""
+of the graph. Hooks are interpreted after it like other Python, in the order in which the pass would
+call them. The one difference that they can see is which other tensors already have a gradient."""
 
 from glasshouse.autograd.backward import held_gradients
 from glasshouse.autograd.tape import AFTERWARDS, AT_END, no_grad

@@ -1,4 +1,4 @@
-"""What a trace knows of modules: members, calls of layers, contexts, guards on layers."""
+"""Modules in a trace: members, calls of layers, contexts, guards on layers."""
 
 import copy
 import types
@@ -147,8 +147,8 @@ class ModuleFront(NetworkFront):
     def leave_from_outside(self, tracer, fn) -> bool:
         """Leave a no_grad that was entered before a break; False where that is not possible.
 
-        In the graph what follows stands in a grad_mode of its own, which lasts to its end; behind
-        the graph the replacement calls __exit__."""
+        The rest of the graph gets a grad_mode of its own. After the graph the replacement calls
+        __exit__."""
         bound, context = fn.origin, fn.value.__self__
         fits = isinstance(bound, ValueSource) and isinstance(context, grad_mode) and context.outer
         inner = any(x.is_new for x in tracer.contexts)
@@ -185,7 +185,7 @@ class ModuleFront(NetworkFront):
         library = f"{cls.__module__}.".startswith("glasshouse.nn.")
         leaf = library and not isinstance(module, INLINED_MODULES) and not has_hooks(module)
         leaf = leaf and not call_hooks
-        leaf = leaf and not tracer.is_made_anew(fn.origin)
+        leaf = leaf and not tracer.varies_in_identity(fn.origin)
         if leaf and "forward" not in module.__dict__:
             text = cls.__name__
             if any(x.log for x in self.parts(tracer, module)):

@@ -1,5 +1,5 @@
-"""What a trace knows of modules, optimizers and schedulers, whichever library has them: modules
-keep their members in dicts, schedulers change numbers of optimizers beside the graph."""
+"""Modules, optimizers and schedulers in a trace, whichever library has them. Modules keep their
+members in dicts. Schedulers change numbers of optimizers outside the graph."""
 
 from contextlib import contextmanager
 
@@ -124,7 +124,7 @@ class NetworkFront(FrontEnd):
         """A scheduler's step has nothing for the graph: Python does it again in each call."""
         var = fn.origin.parts[0] if isinstance(fn.origin, Recipe) else None
         from_outside = var is not None and isinstance(var.origin, ValueSource) and not kwargs
-        # Of what is set in one place the last is written, and that behind all steps.
+        # Of several writes to one place the last is done, after all steps.
         was_set = from_outside and any(kind != "method" for kind, *_ in var.log or ())
         if not from_outside or was_set or not tracer.all_foldable(args):
             raise Break("a scheduler's step", fn, args, kwargs)

@@ -1,4 +1,4 @@
-"""What a trace knows of a tensor of this library: guards, attributes, sizes that vary."""
+"""Tensors of this library in a trace: guards, attributes, sizes that vary."""
 
 import operator
 
@@ -217,13 +217,13 @@ class TensorFront(FrontEnd):
         return None
 
     def set_beside(self, tracer, var, name, value):
-        """Set what the handle has beside the value, with which no operation has to do."""
+        """Set an attribute that the handle has beside the value, and no operation reads."""
         tracer.do(setattr, var.value, name, value.value)
         var.items = {**(var.items or {}), name: value}
         tracer.write(var, ("attr", name, value))
 
     def beside(self, tracer, var, name):
-        """What was set beside the value."""
+        """An attribute that the handle has beside the value; None where its dict has it."""
         if var.items is not None and name in var.items:
             return var.items[name]
         if name not in var.value.__dict__ and isinstance(var.origin, ValueSource):

@@ -1,8 +1,8 @@
-"""What a graph takes for given though a later call may have it otherwise.
+"""Assumptions of a graph that a later call may not fulfil.
 
-The graph checks it, and Python does a call in which it fails. Where it fails again and again, the
-entry is dropped, and the graph is broken there from then on. One that was captured in a call with
-infinity or NaN is dropped as soon as numbers are finite again."""
+The graph checks them, and Python does a call in which one fails. If one fails again and again, the
+entry is dropped, and the graph breaks there from then on. An entry that was captured with infinity
+or NaN is dropped as soon as numbers are finite again."""
 
 from collections import Counter
 

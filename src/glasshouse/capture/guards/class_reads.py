@@ -232,7 +232,7 @@ class ClassReadRules:
     read_classes: ReadClasses
 
     def look_up(self, cls: type, name: str):
-        """What a class has under a name, or MISSING; nothing of the user's runs."""
+        """The attribute of a class under a name, or MISSING; nothing of the user's runs."""
         if self.live:
             if cls not in self.read_classes.classes:
                 self.read_classes.add(cls)
@@ -303,7 +303,7 @@ class ClassReadRules:
         return Var(cls.value, self.place_of(cls))
 
     def in_class(self, cls: Var, name: str, class_value) -> Var:
-        """What a class has under a name. A descriptor in Python has attributes of its own, which
+        """The Var of a class attribute. A descriptor in Python has attributes of its own, which
         later calls find by way of the class."""
         in_python = any(
             isinstance(self.look_up(type(class_value), part), types.FunctionType)
@@ -338,12 +338,12 @@ class ClassReadRules:
             check = GuardCheck(has_own, wanted, f"{name!r} in __dict__")
             self.guards.add("call", self.place_of(cls), check)
 
-    def rely_on_behind(self, start: type, cls: type, name: str, base: type | None) -> None:
+    def rely_on_super(self, start: type, cls: type, name: str, base: type | None) -> None:
         """Guard which base of `start` after `cls` is the first with an attribute of its own under a
         name (None: that none is), where that may be data."""
         self.read_classes.add(start)
         if base is None or self.may_change(base) and not is_behaviour(name, base.__dict__[name]):
-            check = GuardCheck(is_behind, (cls, name, base), f"super().{name}")
+            check = GuardCheck(super_finds, (cls, name, base), f"super().{name}")
             place = self.guards.source("const", None, start, start.__name__)
             self.guards.add("call", place, check)
 
@@ -434,7 +434,7 @@ class ClassReadRules:
         return Var(value, Recipe("call", Var(super), [cls, obj]), [cls, obj])
 
     def super_attribute(self, sup: Var, name: str, then):
-        """super().name: found behind the class in the object's order, bound to the object."""
+        """super().name: found after the class in the object's order, bound to the object."""
         cls, obj = sup.items
         if name in SUPER_PARTS:
             return self.deliver(then, SUPER_PARTS[name](cls, obj))
@@ -442,8 +442,8 @@ class ClassReadRules:
             return self.give(then, self.do(getattr, sup.value, name))
         own = isinstance(obj.value, type) and issubclass(obj.value, cls.value)
         start = obj.value if own else type(self.typed(obj))
-        base, class_value = look_behind(start, cls.value, name)
-        self.rely_on_behind(start, cls.value, name, base)
+        base, class_value = look_up_super(start, cls.value, name)
+        self.rely_on_super(start, cls.value, name, base)
         if base is None and name in super.__dict__:
             if not self.live:
                 return self.give(then, self.do(getattr, sup.value, name))
@@ -482,7 +482,7 @@ def has_namespace(cls: type, wanted: dict) -> bool:
     )
 
 
-def look_behind(start: type, cls: type, name: str):
+def look_up_super(start: type, cls: type, name: str):
     """(class, class attribute) of what super(cls, start) finds; (None, MISSING) if nothing."""
     order = start.__mro__
     for base in order[order.index(cls) + 1 :]:
@@ -491,7 +491,7 @@ def look_behind(start: type, cls: type, name: str):
     return None, MISSING
 
 
-def is_behind(start: type, wanted) -> bool:
+def super_finds(start: type, wanted) -> bool:
     """Whether super() finds an attribute in the class where it was found."""
     cls, name, base = wanted
-    return look_behind(start, cls, name)[0] is base
+    return look_up_super(start, cls, name)[0] is base

@@ -1,6 +1,6 @@
-"""What a trace relies on of a number that varies: what an expression gives, not the number.
+"""Guards on expressions of a number that varies: on the outcome, not on the number.
 
-`if step % 10 == 0` is relied on as it stands: there are two captures of it, not one for each step.
+`if step % 10 == 0` has two captures, one for each outcome, not one for each step.
 """
 
 import math
@@ -118,7 +118,7 @@ def bare(text: str) -> str:
 
 
 def statement(text: str, way: str, wanted) -> str:
-    """What is relied on, for a reader."""
+    """The condition as text for a reader."""
     if way == "number":
         return f"{text} == {wanted}"
     if way == "type":

@@ -27,7 +27,7 @@ HEAP_TYPE = 1 << 9  # flag of classes that are not written in C alone (Include/o
 
 
 class WeakLink(weakref.ref):
-    """What keeps nothing alive: a guard's reference to its value, a dispatcher's to an entry."""
+    """A weak reference: a guard's to its value, or a dispatcher's to an entry."""
 
 
 class Guard(NamedTuple):

@@ -139,7 +139,7 @@ def own(container):
 
 
 def replacement(*args, **kwargs):
-    """What stands in for a function."""
+    """A stand-in for a function."""
 
 
 def another(value):

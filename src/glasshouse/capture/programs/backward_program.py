@@ -20,8 +20,8 @@ from glasshouse.tensor import Tensor
 
 
 class RecordedGradients:
-    """What the recording of a backward pass leaves for compiling it: gradients by the number of the
-    tensor, and the cotangents that they were recorded for."""
+    """The recording of a backward pass, for compiling it: gradients by the number of the tensor,
+    and the cotangents that they were recorded for."""
 
     def __init__(self, gradients: dict[int, Tensor], cotangents: list[Node]):
         self.gradients, self.cotangents = gradients, cotangents
@@ -131,8 +131,8 @@ class BackwardProgram:
         self.slots = [where[id(x)] for x in tracked]
 
     def attach(self, outs, handles, nodes, payloads: RunPayloads, inputs) -> None:
-        """Put one node on the tape behind the results of a run; `nodes` are the tape's places of
-        the graph's tensors before it."""
+        """Put one node on the tape for the results of a run; `nodes` are the tape's places of the
+        graph's tensors before it."""
         scalars = self.program.pack_scalars(inputs) if self.program is not None else []
         node = ProgramNode(self, payloads, scalars, nodes)
         for slot, (kind, number) in enumerate(self.slots):

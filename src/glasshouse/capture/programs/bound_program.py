@@ -78,7 +78,7 @@ class BoundProgram:
 
     def run(self, payloads: list[Node], scalars, donated=(), first: bool = False) -> list:
         """The results as arrays. The calls of a first run were counted as they were recorded."""
-        if self.is_collective:  # behind those that were recorded before
+        if self.is_collective:  # after those that were recorded before
             backends.current().evaluate()
         arrays = []
         for x in payloads:

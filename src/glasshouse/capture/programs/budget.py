@@ -22,8 +22,8 @@ class BudgetCompiler:
         return BudgetCompiler, (self.budget,)
 
     def plan(self, step: CapturedStep, recording) -> tuple[list[RematBlock], int | None]:
-        """What a captured step is to compute again, and the most bytes that may be in use when it
-        begins; None where there is no backward pass. The plan is kept to be shown."""
+        """The blocks that a captured step computes again, and the most bytes that may be in use
+        when it begins; None where there is no backward pass. The plan is kept to be shown."""
         if not has_both_passes(recording):
             return [], None
         plan, most_bytes = plan_captured(step, self.budget)

@@ -42,7 +42,7 @@ class CapturedProgram:
     """The Program of a graph (and one for its gradients), and where everything goes.
 
     A tensor has a number: first those that the graph owns, then those that it is given. `replaced`
-    has the numbers of given tensors whose places get others behind the run, as optimizers replace
+    has the numbers of given tensors whose places get others after the run, as optimizers replace
     their state, and which of a run's `holders` they are in: what was there is overwritten if nobody
     else has it."""
 

@@ -115,7 +115,7 @@ def in_use() -> int:
 
 
 def allocated_bytes(nbytes: int) -> int:
-    """What the manager takes for an array; 0 where it is NumPy's own."""
+    """The bytes that the manager takes for an array; 0 where NumPy allocates it."""
     manager = memory.current().simulate()
     kept = manager.alloc(nbytes) if nbytes >= SMALL_BYTES else None
     count_bytes = manager.stats().allocated_bytes

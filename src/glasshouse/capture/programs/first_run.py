@@ -33,7 +33,7 @@ from glasshouse.tensor import Tensor
 
 
 class TensorBefore(NamedTuple):
-    """What a tensor was before the run."""
+    """The state of a tensor before the run."""
 
     payload: Node
     gradient: Tensor | None
@@ -206,8 +206,8 @@ class FirstRun:
         return recorded
 
     def step_of(self, recorded: Recording, first: set[int]) -> CapturedStep:
-        """What a budget is planned for. `first` has what was recorded before the gradients of the
-        results."""
+        """The step that a budget is planned for. `first` has the ids of the nodes that were
+        recorded before the gradients of the results."""
         backward = self.captured.backward
         if backward is not None:
             order = [id(x) in first for x in recorded.nodes]
@@ -231,7 +231,7 @@ class FirstRun:
         return CapturedStep(recorded, None, donated, freed)
 
     def is_replaced(self, place: PayloadPlace | None) -> bool:
-        """Whether something else is at a place behind the run."""
+        """Whether something else is at a place after the run."""
         if place is None:
             return False
         if place.kind is PlaceKind.TENSOR:

@@ -8,7 +8,7 @@ from glasshouse.tensor import Tensor
 
 
 class PlaceKind(Enum):
-    """What a payload belongs to; the number of a PayloadPlace counts things of its kind."""
+    """Kinds of owners of payloads; the number of a PayloadPlace counts those of its kind."""
 
     TENSOR = "a tensor that the graph owns or is given"
     GRADIENT = "the gradient of such a tensor"
@@ -40,7 +40,7 @@ class TensorUpdate(NamedTuple):
 
 
 class OutputKind(Enum):
-    """What an output of the graph is."""
+    """Kinds of outputs of the graph."""
 
     VALUE = "no tensor: the same value each time"
     TENSOR = "a tensor that the graph owns or is given"

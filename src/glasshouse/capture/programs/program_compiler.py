@@ -40,7 +40,7 @@ class CompiledGraph:
 
     def run(self, inputs: list, holders: list | tuple = ()):
         """The outputs for these inputs, whose list may be changed. `holders` are the containers of
-        inputs that are replaced behind the run, as the inputs' meta["replaced"] says."""
+        inputs that are replaced after the run, as the inputs' meta["replaced"] says."""
         key = self.sizes_of(inputs)
         programs = self.programs.get(key, ())
         with held:  # a run overwrites memory: what has it has to know
@@ -52,8 +52,8 @@ class CompiledGraph:
         return self.module.run(self.module, *inputs)
 
     def run_first(self, inputs: list, adopt: Callable[[tuple], None]) -> None:
-        """The run behind a capture. `adopt` gets the outputs before memory is overwritten: they
-        take the place of what the capture computed, of which nothing is kept."""
+        """The run right after a capture. `adopt` gets the outputs before memory is overwritten:
+        they take the place of what the capture computed, of which nothing is kept."""
         if not self.may_compile():
             return adopt(self.module.run(self.module, *inputs))
         with held:
@@ -76,7 +76,7 @@ class CompiledGraph:
         return not is_full and getattr(backends.current(), "keeps_programs", False)
 
     def sizes_of(self, inputs) -> tuple:
-        """What tells Programs apart: the shapes, where they vary."""
+        """The key of the Programs for some inputs: their shapes, where these vary."""
         return tuple(x.spec.shape for x in inputs if isinstance(x, Tensor)) if self.sized else ()
 
     def make_program(self, key: tuple, inputs: list, adopt=None, trace: list[Node] | None = None):

@@ -7,8 +7,8 @@ from glasshouse.graph.graph import Graph, Node, needed_nodes
 
 
 class HalfInput(NamedTuple):
-    """What an input of a half is: the input of the whole graph with this number, or, where it is
-    handed over, the output of the first half with this number."""
+    """An input of a half: the input of the whole graph with this number, or, where it is handed
+    over, the output of the first half with this number."""
 
     number: int
     is_handed_over: bool = False
@@ -51,7 +51,7 @@ def with_operands(nodes: list[Node], numbers: set[int]) -> set[int]:
 
 
 def split(graph: Graph, count: int) -> tuple[GraphHalf, GraphHalf]:
-    """A half that makes the first `count` outputs, and behind them what the other half needs of its
+    """A half that makes the first `count` outputs, and after them what the other half needs of its
     values, and that other half, which makes all other outputs. Collectives keep their order."""
     first, second = GraphHalf(graph, True), GraphHalf(graph, False)
     nodes = needed_nodes(graph)

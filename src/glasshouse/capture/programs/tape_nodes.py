@@ -79,7 +79,7 @@ class ProgramNode:
 
 
 def walk_tape(starts, ends=()):
-    """The nodes of a tape from some on, each once, not looking behind leaves and `ends`."""
+    """The nodes of a tape from some on, each once, without going beyond leaves and `ends`."""
     visited, stack = set(), list(starts)
     while stack:
         node = stack.pop()

@@ -189,7 +189,7 @@ class AttributeRules:
         """An attribute of an ordinary object."""
         value, cls = obj.value, type(obj.value)
         if self.scheduled and self.front.is_stale(self, obj):
-            raise Break("a read behind a scheduler's step")
+            raise Break("a read after a scheduler's step")
         self.typed(obj)
         own_getter = cls.__getattribute__ not in PLAIN_GETTERS
         if plain and own_getter and isinstance(value, threading.local):  # whose dict C finds
@@ -249,8 +249,8 @@ class AttributeRules:
             self.guards.add("absent", source, name)
 
     def known_attributes(self, obj: Var, own: dict | None) -> Var | None:
-        """What is known of an object's dict, `own`, where it was reached as a dict: in later calls
-        too it is that object's."""
+        """The Var of an object's dict, `own`, if it was reached as a dict. Guards that in later
+        calls too it is that object's."""
         table, source = self.tracked.get(id(own)), self.dict_of(obj)
         if table is None or table.items is None:
             return None
@@ -285,8 +285,8 @@ class AttributeRules:
         return self.load(own_dict(obj.value), self.dict_of(obj))
 
     def bind_attribute(self, obj: Var, name: str, class_value, then, owner: Var | None = None):
-        """What a class has under a name, as an instance sees it: functions bind to it, descriptors
-        run. The class is `owner`, or the object's own."""
+        """A class attribute as an instance sees it: functions bind to it, descriptors run. The
+        class is `owner`, or the object's own."""
         kind = type(obj.value)
         if isinstance(class_value, (types.FunctionType, CACHED)):
             return self.deliver(then, self.bound(obj, Var(class_value)))
@@ -330,7 +330,7 @@ class AttributeRules:
             raise
 
     def part_of_new(self, obj: Var, name: str, value) -> Var:
-        """What something new has in a place of its own that C code keeps."""
+        """An attribute of something new whose place in the object C code keeps."""
         made = obj.origin.kind == "call" and obj.origin.parts[0].value is type(obj.value)
         if name == "args" and made and isinstance(obj.value, BaseException):
             return self.new_tuple(obj.origin.parts[1])
@@ -374,7 +374,7 @@ class AttributeRules:
             return self.give(then, None)
         self.typed(obj)
         if self.live and self.scheduled and self.front.is_stale(self, obj):
-            reason = "a write behind a scheduler's step"
+            reason = "a write after a scheduler's step"
             raise Break(reason, change, [obj, Var(name), *more])
         if self.live and self.front.is_called(self, value):
             raise Break("a layer that was called here is changed", change, [obj, Var(name), *more])
@@ -397,7 +397,7 @@ class AttributeRules:
 
     @pending
     def set_plain(self, obj: Var, name: str, var: Var | None, then=discarded):
-        """What object.__setattr__ does; what comes back goes to `then`."""
+        """Set or delete an attribute as object.__setattr__ does; the result goes to `then`."""
         obj = self.functions.get(id(obj.value), obj)
         value, cls, more = obj.value, type(obj.value), [] if var is None else [var]
         plain = object.__setattr__ if more else object.__delattr__
@@ -493,7 +493,7 @@ def is_set_plainly(value) -> bool:
 
 
 def slice_parts(var: Var) -> dict[str, Var]:
-    """What a new slice was made of."""
+    """The Vars of a new slice, by attribute."""
     parts = var.origin.parts[1]
     names = ("stop",) if len(parts) == 1 else ("start", "stop", "step")
     return dict.fromkeys(("start", "stop", "step"), Var(None)) | dict(zip(names, parts))

@@ -341,7 +341,7 @@ class CallRules:
         return self.instantiate(fn, cls, args, kwargs, then)
 
     def call_metaclass(self, fn: Var, meta, args, kwargs, then):
-        """What a class gives whose metaclass says what its call does: a member of an enumeration,
+        """Call a class whose metaclass defines its call: the result is a member of an enumeration,
         or what the metaclass makes, which is new in each call."""
         cls = fn.value
         if typing.is_typeddict(cls):

@@ -22,7 +22,7 @@ def each_kind(kinds) -> list:
 
 
 def own_check(t, kind, name: str) -> types.FunctionType | None:
-    """What a metaclass has in Python under a name; None where Python's own rule holds."""
+    """The check of a metaclass in Python, but for those of SAFE_CHECKS; None if there is none."""
     check = t.look_up(type(kind), name)
     own = isinstance(check, types.FunctionType) and check.__module__ not in SAFE_CHECKS
     return check if own else None
@@ -90,8 +90,8 @@ def on_native_check(t, fn, args, kwargs, then):
 
 
 class RegisteredAnswers:
-    """What abstract classes said of classes, as (class, abstract class, answer), and the number
-    that Python counts registrations by: while that is the same, no answer changes."""
+    """Answers of abstract classes, as (class, abstract class, answer), and Python's count of
+    registrations: while that is the same, no answer changes."""
 
     def __init__(self):
         self.token = abc.get_cache_token()

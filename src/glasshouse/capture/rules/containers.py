@@ -49,7 +49,7 @@ class ContainerRules:
     def sequence(self, var: Var) -> list[Var] | None:
         """The items as Vars, where they are known without running the user's code; else None.
 
-        An iterator has none left behind this; if the instruction then breaks, it is put back."""
+        An iterator has none left after this; if the instruction then breaks, it is put back."""
         var = without_proxy(var)
         value = var.value
         kind = type(value)
@@ -190,7 +190,7 @@ class ContainerRules:
     def entry(self, var: Var, key) -> Var | None:
         """The Var at a key of a dict, guarded; None if there is none."""
         if self.scheduled and self.front.is_stale(self, var):
-            raise Break("a read behind a scheduler's step")
+            raise Break("a read after a scheduler's step")
         self.sharpen(var)
         if not self.live:
             there = dict.__contains__(var.value, key)

@@ -47,7 +47,7 @@ class ContextVariableRules:
         return self.give(then, None)
 
     def context_value(self, variable: ContextVar, args) -> Var | None:
-        """What a variable has that the trace did not set, guarded; None if it is no constant."""
+        """The guarded value of a variable that the trace did not set; None if not constant."""
         value = self.do(variable.get, MISSING)
         fixed = value is MISSING or type(value) in SCALARS or isinstance(value, FUNCTIONS)
         if not fixed:

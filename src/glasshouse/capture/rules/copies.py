@@ -150,7 +150,7 @@ def looks_up_in_python(value) -> bool:
 
 
 def asked(x, names):
-    """What an object says to names that Python's copies ask it for."""
+    """The attributes of an object that Python's copies ask for; None for missing ones."""
     return [getattr(x, name, None) for name in names]
 
 
@@ -203,7 +203,7 @@ def copy_asking(copier: ObjectCopier, fn: Var, x: Var, then):
 
 
 def breaking_at(fn: Var, x: Var, do):
-    """What `do` gives; where it breaks, Python makes the whole copy."""
+    """Run `do`; where it breaks, Python makes the whole copy."""
     try:
         return do()
     except Break as broke:

@@ -8,7 +8,7 @@ from glasshouse.capture.values.plain import is_instance as isinstance
 
 
 def import_name(names, name, fromlist, level):
-    """What Python does for an import statement in a module with these names."""
+    """Run an import statement as in a module with these names."""
     return builtins.__import__(name, names, None, fromlist, level)
 
 

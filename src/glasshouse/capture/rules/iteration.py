@@ -75,7 +75,7 @@ class IterationRules:
         raise UserError(error.value)
 
     def plain_result(self, then):
-        """What gives an item to `then`, and raises StopIteration where there is none."""
+        """A callback that gives an item to `then`, and raises StopIteration where there is none."""
 
         def after(tracer, x, result=None):
             if x is END:
@@ -85,7 +85,7 @@ class IterationRules:
         return after
 
     def stop_error(self, result: Var | None) -> StopIteration:
-        """What says that an iterator has ended, with what a generator returned."""
+        """The StopIteration of an iterator that has ended, with what a generator returned."""
         if result is None or result.value is None:
             return StopIteration()
         error = StopIteration(plain_value(result))
@@ -93,7 +93,7 @@ class IterationRules:
         return error
 
     def delegate_of(self, made: CapturedGenerator) -> Var | None:
-        """What a generator that stands in a `yield from` takes its values from."""
+        """The iterator that a generator in a `yield from` draws from; None for other generators."""
         frame = made.frame
         before = frame.code.instructions[frame.at - 1] if made.started else None
         if made.finished or made.running or before is None or before.op != "SEND":
@@ -288,7 +288,7 @@ class IterationRules:
 
 
 def closed(then):
-    """What gets the end of a generator that is closed: from 3.13 on, `close` returns its value."""
+    """A callback for the end of a closed generator: from 3.13 on, `close` returns its value."""
 
     def after(tracer, x, result=None):
         kept = result if bytecode.close_gives_value else None
@@ -298,7 +298,7 @@ def closed(then):
 
 
 def stopped(then):
-    """What an iterator's StopIteration leads to: its end, with the value that it has."""
+    """A handler of an iterator's StopIteration: `then` gets END and the value that it has."""
 
     def other(tracer, error):
         if error.value is None:
@@ -312,8 +312,8 @@ def stopped(then):
 
 
 class OrElse:
-    """What follows an inlined call, unless it raises an error of a kind: then other(tracer,
-    error)."""
+    """A callback after an inlined call; if that raises an error of a kind, other(tracer, error) is
+    called instead."""
 
     def __init__(self, kind: type, then, other):
         self.kind, self.then, self.other = kind, then, other

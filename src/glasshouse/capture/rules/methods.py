@@ -299,7 +299,7 @@ class MethodRules(SetMethodRules):
         return self.deliver(then, self.container_method(this, name, args, kwargs, fn))
 
     def append_to_deque(self, fn: Var, this: Var, name: str, args, kwargs, then):
-        """What is put into a deque that is passed: to read one breaks the graph."""
+        """Append to a deque that is passed: to read one breaks the graph."""
         passed = isinstance(this.origin, ValueSource)
         if not passed or kwargs or holds_own(args[0].value):
             raise Break(f"method {name} of a deque", fn, args, kwargs)
@@ -329,7 +329,7 @@ class MethodRules(SetMethodRules):
         return default
 
     def container_method(self, this: Var, name: str, args, kwargs=None, fn=None) -> Var:
-        """What is left of the methods of containers: done to the value and to its Vars."""
+        """Apply one of the remaining methods of containers to the value and to its Vars."""
         value, kwargs = this.value, kwargs or {}
         if name in WITHOUT_ARGUMENTS and (args or kwargs):
             self.do(getattr(builtin_base(value), name), value, *map(plain_value, args))  # raises
@@ -468,7 +468,7 @@ class MethodRules(SetMethodRules):
         return done(self, Var(None))
 
     def extension(self, x: Var):
-        """What stands for `list.extend`, by whether it runs the user's code to learn a length."""
+        """The polyfill of `list.extend`: one that asks for a length if the user's code gives it."""
         tells = any(self.own_method(x, name) for name in ("__len__", "__length_hint__"))
         return extend_asking if tells else extend_of
 

@@ -1,5 +1,5 @@
-"""What is relied on, what is loaded and made, cells and globals: guards on what was read, and a log
-of what was written."""
+"""Guards, loads, object creation, cells and globals: each read is guarded, and each write to
+something that is not new is logged."""
 
 import builtins
 import types
@@ -122,7 +122,7 @@ class ObjectRules(IdentityRules):
             waiting += inputs
 
     def parts_of(self, origin: Recipe | SymbolicNumber, var: Var) -> list[Var] | None:
-        """What something new is made of, if that is all there is to it; a dict's keys are known."""
+        """The Vars that make up something new, without a dict's keys; None if there is more."""
         if isinstance(origin, SymbolicNumber):
             return list(origin.args)
         if origin.kind in ("list", "tuple", "set"):
@@ -206,7 +206,7 @@ class ObjectRules(IdentityRules):
     # -- loading -------------------------------------------------------------------------------
 
     def load(self, value, source: ValueSource | None) -> Var:
-        """What was read at a source; one Var for one object."""
+        """The Var of a value read at a source; one Var for one object."""
         if self.live and compares_itself(value):
             raise Break("a class whose metaclass defines its equality or hash")
         if self.live and source is not None and source.kind in READ_KINDS:
@@ -230,7 +230,7 @@ class ObjectRules(IdentityRules):
         return var
 
     def part_of(self, obj: Var, name: str, value) -> Var:
-        """What C code has under a name in an object, whatever the object comes from."""
+        """The Var of an attribute that C code keeps in an object of any origin."""
         if isinstance(obj.origin, SymbolicNumber):  # .real and the like
             return self.number(getattr, [obj, Var(name)])
         if isinstance(obj.origin, Recipe):
@@ -240,7 +240,7 @@ class ObjectRules(IdentityRules):
         return self.load(value, self.sub(obj, "attr", name))
 
     def load_in(self, trusted: bool, value, source: ValueSource | None) -> Var:
-        """What is read in a frame; in the library's, scalars and functions are constants."""
+        """The Var of a value read in a frame; trusted scalars and functions are constants."""
         fixed = trusted and (type(value) in SCALARS or isinstance(value, FUNCTIONS))
         return Var(value) if fixed else self.load(value, source)
 
@@ -360,7 +360,7 @@ class ObjectRules(IdentityRules):
             self.do(hash, self.typed(key))  # raises
 
     def set_key(self, var: Var):
-        """What is looked up in a set: a set stands for the frozenset of its elements."""
+        """The key to look up in a set: a set stands for the frozenset of its elements."""
         if not isinstance(var.value, set):
             return self.concrete_key(var)
         self.whole_set(var)
@@ -461,7 +461,7 @@ class ObjectRules(IdentityRules):
 
 
 def read_cell(cell: types.CellType, name: str, is_free: bool):
-    """What Python reads, or raises: in a resume function a free variable is a local one."""
+    """Read a cell, or raise as Python does: in a resume function a free variable is a local."""
     try:
         return cell.cell_contents
     except ValueError:

@@ -1,4 +1,4 @@
-"""What each bytecode instruction does to a frame of Vars: one method for one operation.
+"""Handlers of bytecode instructions, on a frame of Vars: one method for one operation.
 
 CPython 3.11 to 3.14 share most of them. How those are encoded differently is in
 `bytecode/versions.py`; what only some versions have is in `version_opcodes.py`."""
@@ -60,7 +60,7 @@ def drawn_for(iterable, count):
 
 
 def items_of_mapping(mapping):
-    """What `**mapping` unpacks."""
+    """The items that `**mapping` unpacks, as a dict."""
     keys = mapping.keys()
     return {key: mapping[key] for key in keys}
 
@@ -287,7 +287,7 @@ class OpcodeHandlers:
 
     def unpack_unknown(self, f, x, draw, *count):
         """Have the items drawn, then run the same instruction on a tuple of them, which is of
-        another type: else Python would come here again behind a break."""
+        another type: else Python would come here again after a break."""
         self.must_iterate(x, "cannot unpack non-iterable {} object")
         self.typed(x)
         f.ip = f.at
@@ -368,28 +368,28 @@ class OpcodeHandlers:
         return self.contains(container, element, bool(ins.arg))
 
     def decide(self, x, then, fn=exact_bool, jump=None):
-        """bool(x) to `then`; behind a break what `fn` says is pushed, or goes one of two ways."""
+        """bool(x) to `then`. After a break the result of `fn` is pushed, or decides a jump."""
         try:
             return self.truth(x, then)
         except Break as graph_break:
             if graph_break.fn is None or graph_break.then is not then:
                 raise
-            flag = self.checked(x, jump or self.ways_behind(fn is operator.not_))
+            flag = self.checked(x, jump or self.ways_after(fn is operator.not_))
             if flag is None:
                 graph_break.fix_continuation()
                 graph_break.fn, graph_break.jump = Var(fn), jump
                 raise
         return then(self, flag)
 
-    def ways_behind(self, inverted: bool) -> tuple | None:
-        """What `jump` is for a truth that is pushed, perhaps inverted, where the next instruction
-        jumps by it; else None."""
+    def ways_after(self, inverted: bool) -> tuple | None:
+        """The `jump` for a truth that is pushed, perhaps inverted, if the next instruction jumps by
+        it; else None."""
         f = self.frames[-1]
-        behind = f.code.instructions[f.ip]
-        if behind.op not in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"):
+        following = f.code.instructions[f.ip]
+        if following.op not in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"):
             return None
-        ways = (behind.target, 0), (f.ip + 1, 0)
-        return ways if (behind.op == "POP_JUMP_IF_TRUE") is not inverted else ways[::-1]
+        ways = (following.target, 0), (f.ip + 1, 0)
+        return ways if (following.op == "POP_JUMP_IF_TRUE") is not inverted else ways[::-1]
 
     def checked(self, x, ways) -> bool | None:
         """bool() of a tensor, or of a number that one holds, of which the graph checks that it is

@@ -80,8 +80,8 @@ def exact_bool(value):
 
 
 def as_builtin(fn, x: Var, name: str, then):
-    """What gets the result of a special method of `x`, and hands on what the builtin function makes
-    of it: `len` and the like check, convert and warn."""
+    """A callback that gets the result of a special method of `x`, and hands it on as the builtin
+    function returns it: `len` and the like check, convert and warn."""
 
     def convert(tracer, result):
         value = result.value

@@ -34,7 +34,7 @@ def iterated_by(code, args: list[Var]) -> list[Var]:
 
 
 def counts_of(f, args: list[Var], kwargs: dict[str, Var]):
-    """What a call of a builtin gives for numbers."""
+    """The arguments of a builtin's call that have to be numbers."""
     for name, place in COUNTS.get(f, {}).items():
         if name in kwargs:
             yield kwargs[name]
@@ -61,7 +61,7 @@ class PolyfillCallRules:
     """The part of the tracer that calls what stands for a builtin."""
 
     def call_polyfill(self, fn: Var, args, kwargs, then):
-        """Interpret what stands for a builtin, behind what that does at once."""
+        """Interpret the polyfill of a builtin, after the checks that the builtin makes at once."""
         f = fn.value
         check_arguments(fn, args, kwargs)
         if f in CONSUMING and args and self.is_opaque_iterator(args[0]):
@@ -73,7 +73,7 @@ class PolyfillCallRules:
         if f is map and len(args) < 2:
             raise Break("map of nothing", fn, args, kwargs)
         if any(x.value is id for x in args):
-            raise Break(f"{f.__name__} of ids, which tell what is made anew", fn, args, kwargs)
+            raise Break(f"{f.__name__} of ids, which tell new objects apart", fn, args, kwargs)
         places = [i for i in EAGER.get(f, ()) if i < len(args) and self.iterates_in_python(args[i])]
 
         def call(tracer, ready):

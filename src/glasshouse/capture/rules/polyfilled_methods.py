@@ -38,7 +38,7 @@ def iterator_of(obj):
 
 
 def ask_length(obj) -> None:
-    """What `operator.length_hint` does, whose answer is only a guess at the memory needed."""
+    """Ask for a length as `operator.length_hint` does. It is only a guess at the memory needed."""
     cls = type(obj)
     if hasattr(cls, "__len__"):
         try:
@@ -85,7 +85,7 @@ def pair_of(item, number):
     try:
         pair = item if type(item) in (list, tuple) else [*item]
     except TypeError:
-        pass  # what is raised behind this has no context
+        pass  # what is raised after this has no context
     where = f"dictionary update sequence element #{number}"
     if pair is None:
         raise TypeError(NO_PAIR.format(where))

@@ -175,7 +175,7 @@ class SubscriptRules:
             self.do(write, *(x.value for x in args))
             return self.give(then, None)
         if self.scheduled and self.front.is_stale(self, obj):
-            raise Break("a write behind a scheduler's step", Var(write), args)
+            raise Break("a write after a scheduler's step", Var(write), args)
         if self.is_tensor(obj) and value is not None:
             self.front.operate(self, operator.setitem, args)
             return self.give(then, None)

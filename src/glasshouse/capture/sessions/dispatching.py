@@ -37,7 +37,7 @@ from glasshouse.capture.values.plain import compares_itself, looks_up_itself
 from glasshouse.capture.values.var import (
     NULL,
     Var,
-    made_anew,
+    varying_name,
 )
 from glasshouse.dispatch.watch import TRACING, tell
 from glasshouse.profile.captured import captures
@@ -74,7 +74,7 @@ class Capture:
 
     @property
     def entries(self) -> list[EntryInfo]:
-        """What is told of the entries that are alive, in the order in which they were captured."""
+        """Descriptions of the entries that are alive, in the order in which they were captured."""
         return [info for ref in self.noted if (info := ref()) is not None]
 
     def dispatcher(self, fn: types.FunctionType):
@@ -200,7 +200,7 @@ def is_last_call(go_on) -> bool:
 
 
 def captured(dispatcher, slots, callback):
-    """What goes on behind the capture of a call; None if there is none."""
+    """Capture a call, and give its continuation; None if it is not captured."""
     capture = dispatcher.capture
     if native().get_mode() != 0:
         return None
@@ -305,11 +305,11 @@ def note_other_objects(capture, info, slots) -> None:
     for guard in info.guards:
         held = guard.kind == "is" and type(guard.value) is WeakLink
         if held and value_at(guard, slots) is not guard.value():
-            capture.varying.add(made_anew(guard.source))
+            capture.varying.add(varying_name(guard.source))
 
 
 def value_at(guard: Guard, slots):
-    """What is now where a guard looks."""
+    """The value where a guard looks, or the error that looking raises."""
     try:
         return read_source(guard.source, slots)
     except Exception as error:

@@ -9,12 +9,12 @@ from glasshouse.capture.guards.program import (
     linked,
 )
 from glasshouse.capture.sessions.export import ExportedTrace
-from glasshouse.capture.values.var import ValueSource, made_anew
+from glasshouse.capture.values.var import ValueSource, varying_name
 from glasshouse.ir.graph_module import GraphModule
 
 
 class EntryInfo:
-    """What is told of an entry: its guards, graph, source, how it ended."""
+    """A description of an entry: its guards, graph, source, how it ended."""
 
     def __init__(self, name: str, guards: list[Guard], about, owner):
         self.name, self.guards, self.about, self.owner = name, guards, about, owner
@@ -56,7 +56,7 @@ class EntryRemover:
         code = self.dispatcher().fn.__code__
         if original_of(code)[0] is not code:
             held = (x for x in guards if x.kind == "is" and type(x.value) is WeakLink)
-            self.relied_on = [(x.value, made_anew(x.source)) for x in held]
+            self.relied_on = [(x.value, varying_name(x.source)) for x in held]
 
 
 def owner_of(slots):

@@ -10,7 +10,7 @@ from glasshouse.nn.module import Module
 
 
 class ExportedTrace:
-    """What a capture notes for `export`: the graph, (source, value) of its inputs, the arguments
+    """The record of a capture for `export`: the graph, (source, value) of its inputs, the arguments
     by name, the result and the guards."""
 
     def __init__(self, entry, inputs: dict[IRNode, tuple], arguments: dict[str, Any], outcome: Var):

@@ -56,7 +56,7 @@ class CaptureSession(BreakContinuation):
         capture, front = self.capture, self.front = resumer
         self.slots, self.callback = slots, callback
         self.fn = dispatcher.fn
-        self.final: dict[int, Any] = {}  # values of Vars behind a break, where they differ
+        self.final: dict[int, Any] = {}  # values of Vars after a break, where they differ
         self.tracer = CaptureTracer(front, config)
         self.tracer.hands_over = True
         self.tracer.on_internal_error = capture.on_internal_error
@@ -82,7 +82,7 @@ class CaptureSession(BreakContinuation):
             if tracer.live:
                 return self.finish(outcome)
             self.note_given_up()
-            return self.went_on(outcome)
+            return self.continue_plainly(outcome)
         except BaseException as error:
             if isinstance(error, Exception) and not tracer.live:
                 self.note_given_up()
@@ -143,15 +143,15 @@ class CaptureSession(BreakContinuation):
 
     def leave_contexts(self) -> None:
         """An error ends the call: no_grad and the like that the trace entered end as well."""
-        if not self.behind and self.tracer.live:
+        if not self.is_in_python and self.tracer.live:
             for context in reversed(self.tracer.contexts):
                 if context.is_new:
                     context.value.__exit__(None, None, None)
 
-    behind = False  # whether Python goes on from here
+    is_in_python = False  # whether Python continues from here
 
-    def went_on(self, outcome):
-        """What gives the result where nothing was kept: it is there, or Python goes on."""
+    def continue_plainly(self, outcome):
+        """A callable for the result where nothing was kept: it is there, or Python continues."""
         if outcome is not HANDED_OVER:
             return partial(returned, plain_value(outcome))
         self.to_python()
@@ -173,7 +173,7 @@ class CaptureSession(BreakContinuation):
             own["hopeless"] = True
 
     def finish(self, outcome):
-        """Install an entry; what gives the result, or goes on behind the break."""
+        """Install an entry; a callable for the result, or one that continues after the break."""
         try:
             return self.finish_uninterrupted(outcome)
         except Exception:
@@ -183,7 +183,7 @@ class CaptureSession(BreakContinuation):
                 raise
             self.tracer.stop_learning(INTERRUPTED)
             self.tracer.unwind(error)
-            return self.went_on(self.tracer.run())
+            return self.continue_plainly(self.tracer.run())
 
     def finish_uninterrupted(self, outcome):
         """`finish`, if nothing interrupts it."""
@@ -205,10 +205,10 @@ class CaptureSession(BreakContinuation):
         if lost is not None:
             return self.without_entry(outcome, *lost)
         self.run_graph(emitter, graph)
-        return self.behind_graph(outcome, broke, info)
+        return self.after_graph(outcome, broke, info)
 
-    def behind_graph(self, outcome, broke, info):
-        """What goes on behind a graph whose results are there."""
+    def after_graph(self, outcome, broke, info):
+        """The continuation after a graph whose results are there."""
         if broke is None:
             if self.capture.exporting and info.graph is not None:
                 code = self.fn.__code__
@@ -230,7 +230,7 @@ class CaptureSession(BreakContinuation):
         """Python goes on: what it calls is seen again."""
         self.tracer.front.end(self.tracer)
         native().set_hook(self.callback)
-        self.behind = True
+        self.is_in_python = True
 
     def raised(self, outcome: Raised):
         """Install an entry that raises; raise."""
@@ -297,7 +297,7 @@ class CaptureSession(BreakContinuation):
             site[0].unknown = UNFINISHED
         elif site is not None:
             site[0].opaque.add(site[1])
-        self.note_break(reason_of(what, "lives on behind the capture"), "", "")
+        self.note_break(reason_of(what, "outlives the capture"), "", "")
         self.hopeful()
         counters.add("fallbacks")
         if isinstance(outcome, Var):
@@ -311,7 +311,7 @@ class CaptureSession(BreakContinuation):
             return partial(self.tail, 0, outcome)
         if outcome.fn is not None:
             tracer.in_python(tracer.frames[-1], outcome)
-        return self.went_on(tracer.run())
+        return self.continue_plainly(tracer.run())
 
     def note_break(self, reason: str, where: str, hint: str) -> None:
         counters.add("breaks")
@@ -322,7 +322,7 @@ class CaptureSession(BreakContinuation):
     # -- the graph -------------------------------------------------------------------------------
 
     def compiled(self, emitter: ReplacementEmitter):
-        """What runs the graph; None if it has nothing to run."""
+        """A callable that runs the graph; None if it has nothing to run."""
         tracer = self.tracer
         work = list(filter(is_work, tracer.graph.nodes))
         if not work:
@@ -385,8 +385,8 @@ class CaptureSession(BreakContinuation):
         return info
 
     def held(self, entry, gone):
-        """What goes on the list: the entry; where its graph has tensors, a WeakLink, and one of
-        them keeps it, so that a model that only entries refer to is garbage."""
+        """The item for the dispatcher's list: the entry; where its graph has tensors, a WeakLink,
+        and one of them keeps it, so that a model that only entries refer to is garbage."""
         tracer = self.tracer
         held = [g for g in tracer.guards.guards.values() if g.kind == "is"]
         held = [g for g in held if tracer.front.is_tensor(g.value)]
@@ -441,7 +441,7 @@ class CaptureSession(BreakContinuation):
         tracer.snapshots.clear()
         for key, var in list(tracer.tracked.items()):
             source = var.origin
-            if not isinstance(source, ValueSource) or emitter.is_used_behind(source):
+            if not isinstance(source, ValueSource) or emitter.is_used_after(source):
                 continue
             if front.is_tensor(var.value) or source in emitter.holders:
                 del tracer.tracked[key]
@@ -495,6 +495,6 @@ def print_bytecode(fn, run) -> None:
 
 
 def raised_again(error: BaseException):
-    """What raises the exception as it is, when signals wait no more."""
+    """Let signals through again; a callable that raises the exception as it is."""
     release()
     return partial(native().raise_again, error)

@@ -68,7 +68,7 @@ class FrontEnd(HeldValues):
         return []
 
     def compile(self, compiler, module, example_inputs):
-        """What runs a graph: the compiler's callable."""
+        """Compile a graph: the callable that the compiler returns."""
         return compiler(module, example_inputs)
 
     # -- what a front end says of its tensors ----------------------------------------------------
@@ -97,7 +97,7 @@ class FrontEnd(HeldValues):
         return fn(*args, **kwargs)
 
     def state_of(self, value) -> Any:
-        """What `restore` needs to undo later writing."""
+        """The state that `restore` needs to undo later writes."""
 
     def restore(self, value, state) -> None:
         """Bring a tensor back to what it was before the trace."""
@@ -165,7 +165,7 @@ class FrontEnd(HeldValues):
         return None
 
     def leaver(self, tracer) -> Callable[[], None] | None:
-        """What is called where the graph raises and that leaves the function; None for nothing."""
+        """A callback for when an error of the graph leaves the function; None for nothing."""
         return None
 
     def member(self, tracer, obj: Var, name: str) -> Var | None:
@@ -211,7 +211,7 @@ class FrontEnd(HeldValues):
         if lifted is not None:
             return lifted[0]
         is_tensor = self.is_tensor(var.value)
-        owned = is_tensor and self.is_owned(var.value) and not tracer.is_made_anew(var.origin)
+        owned = is_tensor and self.is_owned(var.value) and not tracer.varies_in_identity(var.origin)
         if owned or var.origin is None:
             node = self.lift_owned(tracer, var)
             if not owned:
@@ -341,7 +341,7 @@ class FrontEnd(HeldValues):
                 shown,
                 args,
                 kwargs,
-                "read values behind the captured function, or accept the break",
+                "read values after the captured function, or accept the break",
             ) from None
         except Exception as error:
             tracer.fix_inputs(node)  # with others it may not raise

@@ -17,10 +17,10 @@ from glasshouse.base.interrupts import came, deliver
 from glasshouse.capture.bytecode.instructions import DecodedCode, original_of, slot_names
 from glasshouse.capture.bytecode.native import native
 from glasshouse.capture.bytecode.tracebacks import (
-    behind_frame,
     chain_context,
     is_polyfill,
     users_part,
+    with_frame,
 )
 from glasshouse.capture.bytecode.versions import bytecode
 from glasshouse.capture.frames.frame import (
@@ -64,7 +64,7 @@ from glasshouse.capture.values.var import (
     Var,
     discarded,
     last_items,
-    made_anew,
+    varying_name,
 )
 from glasshouse.ir.graph import IRGraph
 
@@ -148,7 +148,7 @@ class CaptureTracer(
         self.count, self.size = 0, -1
         self.folding: set[int] = set()  # Vars of which it is asked whether they are constants
         self.handed_over: list[Var] = []  # generators that Python has got
-        self.failed_behind_return = False  # whether what raised has done a part of its work
+        self.failed_after_return = False  # whether what raised has done a part of its work
         self.has_caught = False  # whether somebody may catch what the graph raises
         self.has_checks = False  # whether the graph raises where Python would have gone another way
         self.assumptions = Assumptions(Counter())
@@ -264,7 +264,7 @@ class CaptureTracer(
         them."""
         self.refill()
         if f not in self.frames:
-            raise CannotRebuild("a break behind a return", None)
+            raise CannotRebuild("a break after a return", None)
         del self.frames[self.frames.index(f) + 1 :]
         if graph_break is not None and graph_break.then is not None:
             graph_break.fn = None
@@ -339,7 +339,7 @@ class CaptureTracer(
                 raise TraceFinished((END, var))
             if not self.live and made.is_polyfill:
                 self.make_native()
-            self.deliver_behind_return(frame, lambda: then(self, END, var))
+            self.deliver_after_return(frame, lambda: then(self, END, var))
             return
         if frame.init is not None:
             if var.value is not None:
@@ -349,14 +349,14 @@ class CaptureTracer(
             var = frame.init
         if not self.frames:
             raise TraceFinished(var)
-        self.deliver_behind_return(frame, lambda: self.deliver(frame.then, var))
+        self.deliver_after_return(frame, lambda: self.deliver(frame.then, var))
 
-    def deliver_behind_return(self, frame: CaptureFrame, deliver) -> None:
-        """Deliver; if that breaks behind the return, stop learning and deliver for real."""
+    def deliver_after_return(self, frame: CaptureFrame, deliver) -> None:
+        """Deliver; if that breaks after the return, stop learning and deliver for real."""
         try:
             return deliver()
         except UserError:
-            self.failed_behind_return = True
+            self.failed_after_return = True
             raise
         except Break as graph_break:
             if not self.live:
@@ -462,7 +462,7 @@ class CaptureTracer(
             self.fail(RuntimeError("generator ignored GeneratorExit"))
         if not self.frames:
             raise TraceFinished((var, None))
-        self.deliver_behind_return(f, lambda: then(self, var))
+        self.deliver_after_return(f, lambda: then(self, var))
 
     def drive(self, made: CapturedGenerator, sent: Var, error):
         """Run a generator until its next value, as Python would."""
@@ -548,8 +548,8 @@ class CaptureTracer(
         raise self.raising(error)
 
     def raising(self, error: BaseException) -> UserError:
-        """What raises an exception in the user's program, with the one that is being handled as
-        its context."""
+        """The UserError that raises an exception in the user's program, with the one that is being
+        handled as its context."""
         handled = self.handled_now()
         if handled is not None:
             chain_context(error, handled)
@@ -593,8 +593,8 @@ class CaptureTracer(
         """Go to the handler of an exception, in this frame or one that called it. Where there is
         none: a Break, to have Python raise it, or what came through a `finally` or the like."""
         raised, self.raised = self.raised, None
-        may_restart = not self.failed_behind_return
-        self.failed_behind_return = False
+        may_restart = not self.failed_after_return
+        self.failed_after_return = False
         var = (
             raised if raised is not None and raised.value is error else self.tracked.get(id(error))
         )
@@ -612,7 +612,7 @@ class CaptureTracer(
         while self.frames:
             f = self.frames[-1]
             if not reraises:
-                error.__traceback__ = behind_frame(f, error.__traceback__)
+                error.__traceback__ = with_frame(f, error.__traceback__)
             reraises = False
             handler = f.code.handler_at(f.at)
             if handler is not None:
@@ -713,10 +713,10 @@ class CaptureTracer(
     def is_dynamic(self, source: ValueSource) -> bool:
         return self.all_dynamic or source.text in self.dynamic or self.front.varies(source)
 
-    def is_made_anew(self, source) -> bool:
+    def varies_in_identity(self, source) -> bool:
         """Whether what is at a source, or what has it, is another object in each call."""
         while self.dynamic and isinstance(source, ValueSource):
-            if made_anew(source) in self.dynamic:
+            if varying_name(source) in self.dynamic:
                 return True
             source = source.base
         return False

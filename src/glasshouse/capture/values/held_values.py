@@ -1,4 +1,4 @@
-"""What a trace asks a front end about the values in its tensors: truths, checks, numbers."""
+"""Questions to a front end about the values in its tensors: truths, checks, numbers."""
 
 from collections.abc import Callable
 
@@ -18,8 +18,8 @@ class HeldValues:
         return None
 
     def truth_where_finite(self, tracer, var: Var) -> bool | None:
-        """What a truth is where numbers are finite, if it says of them no more than whether they
-        are, or are numbers; else None."""
+        """The truth where numbers are finite, if it depends only on whether they are finite, or are
+        NaN; else None."""
         return None
 
     def is_hidden(self, var: Var) -> bool:
@@ -31,7 +31,7 @@ class HeldValues:
         return None
 
     def of_held_numbers(self, tracer, fn, args: list[Var]) -> Var | None:
-        """What a function gives of numbers that tensors hold; None where there are none."""
+        """The result of a function of numbers that tensors hold; None where there are none."""
         return None
 
     def is_failed_check(self, error: Exception) -> bool:

@@ -1,4 +1,4 @@
-"""What is the same in each call, and what a class has: found without running anything."""
+"""Constant values, and the attributes of classes: read without running the user's code."""
 
 import functools
 import sys

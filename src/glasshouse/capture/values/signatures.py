@@ -40,12 +40,12 @@ def signature_part(t, var: Var, name: str) -> Var:
     """An attribute of a signature or of a parameter."""
     part = t.do(getattr, var.value, name)
     if type(part) is types.MappingProxyType:
-        inner = constant(part.copy())  # of the type of what is behind it
+        inner = constant(part.copy())  # of the type of the mapping under it
         return t.track(Var(part, Recipe("call", Var(types.MappingProxyType), [inner], {})))
     return Var(part)
 
 
 def without_proxy(var: Var) -> Var:
-    """The dict behind a read-only mapping that was made here; another value as it is."""
+    """The dict under a read-only mapping that was made here; another value as it is."""
     made = type(var.value) is types.MappingProxyType and var.is_made("call")
     return var.origin.parts[1][0] if made else var

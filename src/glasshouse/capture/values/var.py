@@ -1,4 +1,4 @@
-"""What the interpreter works with: real values that know where they come from.
+"""Values of the interpreter: real values that know where they come from.
 
 The first call of a function is run by the interpreter for real; a Var pairs each value with its
 origin, from which a later call finds or makes the same: None (a constant), a ValueSource (a path
@@ -43,7 +43,7 @@ class ValueSource:
         return self.text
 
 
-def made_anew(source: ValueSource) -> str:
+def varying_name(source: ValueSource) -> str:
     """The name by which it is noted that another object is found at a source in each call."""
     return f"each {source.text}"
 
@@ -54,7 +54,7 @@ def stored(cls: type, name: str):
 
 
 def stored_item(values: dict, key):
-    """What a dict has at a key; `__missing__` is not asked, which may change the dict."""
+    """The value of a dict at a key, without `__missing__`, which may change the dict."""
     if not dict.__contains__(values, key):
         raise KeyError(key)
     return dict.__getitem__(values, key)
@@ -133,7 +133,7 @@ def computed(value, operands) -> Var:
 
 
 def last_items(var: Var) -> list[Var]:
-    """What lies at the end of a list or tuple: all items where they are known, else what was
+    """The items at the end of a list or tuple: all items where they are known, else those that were
     appended to it."""
     if var.items is None:
         return [args[0] for _, _, args in var.log or ()]
@@ -141,14 +141,14 @@ def last_items(var: Var) -> list[Var]:
 
 
 class Null:
-    """What lies on the stack where CPython has NULL."""
+    """The value on the stack where CPython has NULL."""
 
 
 NULL = Var(Null)
 
 
 def constant(value) -> Var:
-    """A Var of what is the same in each call; new lists and dicts in it are made anew."""
+    """A Var of a value that is the same in each call; lists and dicts in it are made each time."""
     kind = type(value)
     if kind in SCALARS:
         return Var(value)
@@ -194,11 +194,11 @@ class Break(Exception):
 
 
 def discarded(tracer, var) -> None:
-    """What gets a result that nobody wants: that of `__setitem__` and the like."""
+    """Drop a result that nobody wants, such as that of `__setitem__`."""
 
 
 def without_result(then):
-    """What gets the result of a method that writes, such as `__setitem__`: `then` gets None."""
+    """A callback for the result of a method that writes: `then` gets None instead."""
     return then if then is discarded else lambda tracer, var: tracer.give(then, None)
 
 
