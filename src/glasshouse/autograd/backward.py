@@ -90,8 +90,8 @@ told_early: weakref.WeakSet = weakref.WeakSet()  # leaves with hooks for afterwa
 
 @contextmanager
 def leaves_visited_early(outputs):
-    """Inside, leaves with hooks for afterwards are visited right behind the oldest entry that uses
-    them, not behind all entries that are younger than they; those of one entry, the youngest
+    """Inside, leaves with hooks for afterwards are visited right after the oldest entry that uses
+    them, not after all entries that are younger than they; those of one entry, the youngest
     first."""
     before = {}
     oldest, floor = oldest_uses(outputs) if told_early else ({}, 0)

@@ -7,7 +7,7 @@ from glasshouse.dispatch.value import levels
 
 
 class Context:
-    """What forward leaves for backward. `needs_input_grad`: a bool per argument."""
+    """Values that forward saves for backward. `needs_input_grad`: a bool per argument."""
 
     def __init__(self, needs_input_grad):
         self.needs_input_grad = needs_input_grad

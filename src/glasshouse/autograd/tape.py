@@ -157,7 +157,7 @@ hooks.tape = Tape(record, CallEntry, sequence)
 
 
 class Packed:
-    """What a saved tensor was packed into, and what unpacks it."""
+    """A packed saved tensor, and the function that unpacks it."""
 
     __slots__ = ("packed", "unpack")
 
@@ -172,8 +172,8 @@ class Packed:
 
 
 def packed(tensors, kept) -> tuple:
-    """What an entry saves of its operands or results, packed by the hooks in force; leaves, the
-    parameters, stay as they are."""
+    """Saved operands or results of an entry, packed by the hooks in force; leaves, the parameters,
+    stay as they are."""
     pack, unpack = state.saved_hooks
     return tuple(
         [

@@ -26,7 +26,7 @@ from glasshouse.targets.cpu import CPU
 
 
 class MetaArray:
-    """What stands where an array would: a spec, and the simulated memory that it would hold."""
+    """Placeholder for an array: a spec, and the simulated memory that it would hold."""
 
     __slots__ = ("spec", "buffer", "base")
     flags = SimpleNamespace(c_contiguous=True)

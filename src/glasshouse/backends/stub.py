@@ -31,5 +31,5 @@ class StubBackend(TensorBackend):
         """Return when all work is done; here at once."""
 
     def fallback(self, name: str):
-        """What computes a card that has no method: here its infer, which gives the spec."""
+        """The function for a card that has no method: here its infer, which gives the spec."""
         return primitives[name].infer

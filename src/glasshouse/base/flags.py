@@ -101,7 +101,7 @@ declared = (
         "auto: calls made before are recorded by C; python: all by Python",
         ("auto", "python"),
     ),
-    Flag("restart", int, 0, "how many times the launcher has started the script anew"),
+    Flag("restart", int, 0, "how many times the launcher has restarted the script"),
     Flag("strict", bool, False, "a primitive that falls back to its reference is an error"),
     Flag("timeout_s", float, 30.0, "seconds that a collective may take before it has failed"),
     Flag("transport", str, "", "what moves data between ranks; empty: as they were started"),

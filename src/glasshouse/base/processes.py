@@ -1,4 +1,4 @@
-"""What processes are told that this one starts, and how many cores they have."""
+"""Environment variables for processes that this one starts, and how many cores there are."""
 
 import os
 from contextlib import AbstractContextManager
@@ -22,7 +22,7 @@ def threads_of_ranks(size: int, environ=os.environ) -> dict[str, str]:
 
 
 def with_variables(**values: str) -> dict[str, str]:
-    """That of this process, with these variables."""
+    """The environment of this process, with these variables."""
     return {**os.environ, **values}
 
 

@@ -10,7 +10,7 @@ Shape = tuple[int, ...]
 
 
 class Spec:
-    """What is known of a value without computing it: its `shape` and `dtype`. Equal ones are one
+    """The `shape` and `dtype` of a value, known without computing it. Equal ones are one
     object, so that they are compared and hashed by identity.
 
     Example:

@@ -11,7 +11,7 @@ LIBRARIES = {"torch": "glasshouse.torch.offers"}  # the module with the table, b
 
 
 def offered(library: str, purpose: str):
-    """What our storey for a library offers for a purpose."""
+    """The object that our storey for a library offers for a purpose; imports it at first use."""
     return load(import_module(LIBRARIES[library]).OFFERS[purpose])
 
 

@@ -106,7 +106,7 @@ class BenchmarkRun:
         self.seconds.append(self.worker.ask("step")["seconds"])
 
     def record(self) -> dict:
-        """What is saved of the run."""
+        """Record of the run to save: its options, times and losses."""
         return {
             "model": self.model,
             "framework": self.framework,

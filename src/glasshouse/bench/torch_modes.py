@@ -31,7 +31,7 @@ class TorchRun(BenchmarkRun):
         return {**super().build_options(), "inference": self.inference}
 
     def record(self) -> dict:
-        """What is saved of the run."""
+        """Record of the run to save, with whether it is inference."""
         return {**super().record(), "inference": self.inference}
 
 

@@ -126,7 +126,7 @@ CASES = {
 
 
 class Trainer:
-    """What both frameworks spell alike."""
+    """Base of trainers: the training step, which both frameworks spell alike."""
 
     def train(self):
         self.optimizer.zero_grad()
@@ -230,7 +230,7 @@ def forget_peak() -> None:
 
 
 class Server:
-    """What a worker keeps between requests, and what it can be asked."""
+    """Answers requests, each by the method of its name; keeps the run between them."""
 
     run: Trainer
 

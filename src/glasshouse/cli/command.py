@@ -1,4 +1,4 @@
-"""What all commands share: errors with a command's own usage, the screen's width, progress."""
+"""Shared parts of all commands: errors with a command's own usage, the screen's width, progress."""
 
 import contextlib
 import importlib

@@ -27,12 +27,12 @@ from glasshouse.distributed.launching.supervise import LaunchPlan, launch
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="How many times the script starts anew when a rank has failed; GH_RESTART tells it.",
+    help="How many times the script restarts when a rank has failed; GH_RESTART tells it.",
 )
 @click.option(
     "--min-ranks",
     type=click.IntRange(1),
-    help="Start anew on the ranks that are left, at least so many.  [default: all]",
+    help="Restart on the ranks that are left, at least so many.  [default: all]",
 )
 @click.option(
     "--logs",
@@ -81,6 +81,6 @@ def node_of(options) -> NodePlace:
     refused = "--restarts" if options["restarts"] else ""
     refused = "--transport mpi" if options["transport"] == "mpi" else refused
     if refused:
-        fix = "Start MPI's ranks on several machines by mpiexec, and start anew by hand."
+        fix = "Start MPI's ranks on several machines by mpiexec, and restart by hand."
         raise OptionError("launch", f"--nodes without {refused}", "both", fix)
     return node

@@ -61,7 +61,7 @@ def target_of(name: str, arguments) -> Path | Callable[[], object] | str:
         if source(option) is ParameterSource.COMMANDLINE:
             raise click.UsageError(
                 f"--{option} is for a MODEL; a SCRIPT's own options stand "
-                f"behind --: {name} -- --{option} …"
+                f"after --: {name} -- --{option} …"
             )
     return path
 
@@ -132,7 +132,7 @@ def profile(
     """Run a SCRIPT, a MODULE:FUNCTION or training steps of a MODEL, and show where time and memory
     go. SCRIPT and function may be ours or PyTorch's; a function is called once a step.
     Prints modules, kernels, a step's parts, memory and advice; writes a page, a trace and JSON on
-    request, also of a script that fails or is interrupted. A script's own options stand behind
+    request, also of a script that fails or is interrupted. A script's own options stand after
     `--`. With --against it compares the step time with another run's, and says whether the change
     is more than noise.
     A TRACE that torch.profiler wrote (.json, .json.gz) is read instead of running anything.
@@ -208,7 +208,7 @@ def show(prof, depth: int, report, against, trace, hta: bool, json_path) -> None
 def flops(target, arguments, batch, depth, everything, macs, smoke):
     """Count the FLOPs of a SCRIPT, of a call of MODULE:FUNCTION, or of a training step of a MODEL,
     by module and operator. Scripts and functions may be ours or PyTorch's. A MODEL is only
-    recorded: nothing is computed. A script's own options stand behind `--`."""
+    recorded: nothing is computed. A script's own options stand after `--`."""
     script_or_model = target_of(target, arguments)
     counter = FlopCounter(multiply_add=1 if macs else 2)
     try:

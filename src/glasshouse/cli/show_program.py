@@ -1,4 +1,4 @@
-"""What becomes of a script: `glasshouse show` its Programs, and `explain` what was captured."""
+"""Commands about a script: `glasshouse show` its Programs, `explain` what was captured."""
 
 import runpy
 import sys

@@ -30,7 +30,7 @@ EVALUATION_BATCH = 360  # all held-out images at once
 
 @dataclass(frozen=True)
 class TrainingRecipe:
-    """What decides the numbers of a run."""
+    """Options that decide the numbers of a run."""
 
     epochs: int = 12
     lr: float = 0.005
@@ -153,7 +153,7 @@ class TrainingRun:
         save_checkpoint(out / CHECKPOINT, **self.parts(), epoch=epoch, metrics=metrics)
 
     def parts(self) -> dict:
-        """What goes on where it was, by its name in a checkpoint."""
+        """Objects that resume where they were, by their names in a checkpoint."""
         own = {"model": self.model, "optimizer": self.optimizer, "scheduler": self.schedule}
         return {**own, "random_state": gh.random.default_generator()}
 
@@ -228,7 +228,7 @@ def train_on_ranks(
 
 
 def train_on_rank(given: dict, out: Path, resume: bool, backend: str, width: int) -> None:
-    """What each of the processes does."""
+    """Train in one of the processes; only the first one prints."""
     shown = Console(highlight=False, width=width, quiet=distributed.rank() > 0)
     train(given, out, resume, backend, shown)
 

@@ -155,8 +155,8 @@ class Collate:
 
 
 class PadCollate(Collate):
-    """Collates samples whose arrays differ in size: each leaf is padded behind, up to the largest
-    of the batch along each axis, sizes being rounded up to `multiple`. With `lengths`, the batch is
+    """Collates samples whose arrays differ in size. Each leaf is padded at the end, up to the
+    batch's largest size along each axis, rounded up to `multiple`. With `lengths`, the batch is
     (padded batch, sizes of the first leaf's first axis).
 
     Shapes: leaves (n, ...) -> (samples, largest n, ...).

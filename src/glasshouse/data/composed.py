@@ -1,4 +1,4 @@
-"""What data sets with an index and those without share: being composed of others."""
+"""Base of data sets that are composed of others, with an index and without."""
 
 from glasshouse.data.sampler import set_epoch_of
 from glasshouse.ops.checks import check_integer

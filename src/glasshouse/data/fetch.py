@@ -108,7 +108,7 @@ class StreamFetch(MapFetch):
         return self.joined(samples, empty)
 
     def state(self):
-        """The data set's own state behind the last batch."""
+        """The data set's own state after the last batch."""
         return self.source.state_dict() if self.has_state else None
 
 

@@ -47,7 +47,7 @@ def as_image(image):
     if isinstance(image, np.ndarray):
         if image.dtype != np.uint8 or image.ndim not in (2, 3):
             expected = "a Pillow image, or uint8 (height, width, channels)"
-            fix = "Put ToArray() behind what works on images."
+            fix = "Put ToArray() after what works on images."
             raise DTypeError("transform", expected, f"{image.dtype} {image.shape}", fix)
         return pillow("Image").fromarray(image)
     if not hasattr(image, "resize") or not hasattr(image, "getbands"):

@@ -58,5 +58,5 @@ def read_in_turn(pool: WorkerPool, size, given: list[int], turn: int, timeout_s:
 
 
 def starts_of(given: list[int], states: list[Any], batch_size: int) -> list[tuple[int, Any]]:
-    """Where each worker's data set goes on: behind so many samples, or from its own state."""
+    """Where each worker's data set goes on: after so many samples, or from its own state."""
     return [(done * batch_size, state) for done, state in zip(given, states, strict=True)]

@@ -31,7 +31,7 @@ GRACE_S = 1.0  # how long a worker that is at work may take to notice that it is
 
 
 class Reply(NamedTuple):
-    """What a worker gave for a task: a batch, an error, or neither, where there are no more."""
+    """Reply of a worker to a task: a batch, an error, or neither at the end of the data."""
 
     worker: int
     task: int

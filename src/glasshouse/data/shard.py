@@ -1,4 +1,4 @@
-"""Samples in tar files, WebDataset's format: members of one key, one behind the other, are one.
+"""Samples in tar files, WebDataset's format: members of one key, one after the other, are one.
 
 train/000017.jpg
 train/000017.cls
@@ -92,7 +92,7 @@ def expanded(paths) -> list[str]:
 
 
 def key_of(name: str) -> tuple[str, str]:
-    """(key, ending): the name up to the first dot behind its folders, and what follows."""
+    """(key, ending): the name up to the first dot after its folders, and what follows."""
     folder, slash, base = name.rpartition("/")
     stem, _, ending = base.partition(".")
     return folder + slash + stem, ending.lower()

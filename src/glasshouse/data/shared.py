@@ -84,7 +84,7 @@ class ArrayPlace(NamedTuple):
 
 
 class Pickled(NamedTuple):
-    """What is no array travels as it is."""
+    """A leaf that is no array: it travels as it is."""
 
     value: Any
 
@@ -120,7 +120,7 @@ class BlockWriter:
         return self.block.lease()[start : self.used]
 
     def write(self, batch, as_tensors: bool, state=None) -> tuple[int, int]:
-        """(offset, size) of the batch's description, behind its arrays."""
+        """(offset, size) of the batch's description, after its arrays."""
         leaves, treedef = flatten(batch)
         places = [self.place(leaf, as_tensors) for leaf in leaves]
         plain = state is None and all(isinstance(place, ArrayPlace) for place in places)

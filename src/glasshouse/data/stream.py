@@ -96,7 +96,7 @@ def read_source(source, start: int):
 
 
 def random_path(seed: int, epoch: int) -> tuple[int, ...]:
-    """What random numbers of a stream depend on: the worker too, since each reads other samples."""
+    """Seed path of a stream's random numbers: with the worker, since each reads other samples."""
     info = get_worker_info()
     return seed, epoch, 0 if info is None else info.id
 
@@ -160,7 +160,7 @@ class FilterStream(IterableDataset):
 
 class ShuffleStream(IterableDataset):
     """The source's samples in random order: each is drawn from the next `buffer_size`. The order is
-    one of (seed, epoch, worker). Decode behind it: the buffer then holds little, and a loop that
+    one of (seed, epoch, worker). Decode after it: the buffer then holds little, and a loop that
     goes on in the middle decodes nothing twice.
 
     Raises: OptionError if buffer_size is below 1.

@@ -62,7 +62,7 @@ class ArrowDataset(Dataset):
 
 
 def table_of(source, columns):
-    """An Arrow table: the one given, or that of a file or of several, one behind the other."""
+    """An Arrow table: the one given, or that of a file or of several, one after the other."""
     arrow = optional("ArrowDataset", "pyarrow for tables", "pyarrow", "tables")
     if isinstance(source, arrow.Table):
         return source

@@ -32,7 +32,7 @@ class FileMap:
 
     @property
     def data(self):
-        """What can be sliced into bytes."""
+        """The file's bytes, mapped at first use; slices of it are bytes."""
         if self.mapping is None:
             with open(self.path, "rb") as file:
                 empty = Path(self.path).stat().st_size == 0

@@ -1,4 +1,4 @@
-"""What a worker process does: it reads the batches that it is asked for into shared memory."""
+"""Worker processes of a loader: they read the requested batches into shared memory."""
 
 import os
 import pickle
@@ -43,7 +43,7 @@ class WorkerInfo:
 
 @dataclass
 class Job:
-    """What all workers of a loader share."""
+    """Settings that all workers of a loader share."""
 
     fetch: MapFetch
     num_workers: int

@@ -79,7 +79,7 @@ class TensorBackend:
         """Have the payloads, and all that was put off so far, computed; here at once."""
 
     def exported(self, data):
-        """What another library may read of a payload through DLPack, if it has `__dlpack__`."""
+        """The payload, which another library may read through DLPack if it has `__dlpack__`."""
         return data
 
     def to_numpy(self, data):

@@ -30,7 +30,7 @@ timers: list = []
 
 
 class State(threading.local):
-    """What a thread has in force: its modes, its backend, whether the base tape records."""
+    """State of a thread: its modes, its backend, whether the base tape records."""
 
     def __init__(self):
         self.modes: tuple = ()

@@ -278,7 +278,7 @@ def pick_call(of: Call, number: int) -> Call:
 
 
 def cost_of(primitive, specs, attrs: dict, out: Spec | tuple | None = None) -> Cost:
-    """What a call costs; `out` is inferred if it is not given.
+    """The Cost of a call; infers `out` if it is None.
 
     Example:
         >>> x = Spec((2, 3), gh.float32)

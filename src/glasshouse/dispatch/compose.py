@@ -1,4 +1,4 @@
-"""Composed functions: pure compositions of cards, whose calls need not be made anew each time.
+"""Composed functions: pure compositions of cards, whose calls need not be made again each time.
 
 What a pure function of tensors and static arguments calls depends on the specs of the tensors, on
 the arguments and on what is in force, never on contents. Once such a call was made, it is replayed:

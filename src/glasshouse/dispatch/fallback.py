@@ -54,7 +54,7 @@ class FallbackCounter(Counter):
         return FallbackCounter(self, rows=self.rows, uncompiled=self.uncompiled)
 
     def since(self, before: "FallbackCounter") -> "FallbackCounter":
-        """What was counted after `before` was copied."""
+        """Counts added since the copy `before` was made."""
         rows, uncompiled = self.rows - before.rows, self.uncompiled - before.uncompiled
         return FallbackCounter(Counter(self) - before, rows=rows, uncompiled=uncompiled)
 

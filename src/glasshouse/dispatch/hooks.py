@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 
 class Tape(NamedTuple):
-    """What the tape gives to those below it."""
+    """Functions of the tape that lower storeys call."""
 
     record: Callable  # record(call, args, result)
     entry: type  # of a recorded call, whose slots replay fills
@@ -51,7 +51,7 @@ hooks = Hooks()
 
 
 class PythonReplay:
-    """What replays nothing, and has Python do all: the slow clear twin of native/replay.c."""
+    """Replays nothing and has Python do all: the slow clear twin of native/replay.c."""
 
     run: Callable  # set by dispatch/bind.py, as is
     state: Any  # what a thread has in force

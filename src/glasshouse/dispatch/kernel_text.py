@@ -48,7 +48,7 @@ class KernelText:
         return self.text.get(last.name, self.text.get(last.kind))
 
     def lines(self) -> list[str]:
-        """What people read of it: the text, by dtype where it differs, the cost, the helpers."""
+        """Lines to show: the text, by dtype where it differs, the cost, the helpers."""
         text = self.text
         if isinstance(text, Mapping):
             kinds: dict[str, list[str]] = {}

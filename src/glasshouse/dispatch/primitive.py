@@ -240,7 +240,7 @@ def define(
 def card(kind: str, **fields) -> Callable[[Callable], Primitive]:
     """A decorator that makes a card of its NumPy reference, whose name it takes.
 
-    The docstring says what it computes, and behind "Why:" why it is needed; the rest is notes."""
+    The docstring says what it computes, and after "Why:" why it is needed; the rest is notes."""
 
     def make(ref: Callable) -> Primitive:
         doc, _, rest = inspect.cleandoc(ref.__doc__ or "").partition("\n\nWhy: ")

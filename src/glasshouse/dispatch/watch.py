@@ -58,8 +58,8 @@ class ProgramRun(NamedTuple):
 
 
 class MessageTimes(NamedTuple):
-    """What a rank sent to another one of a group, or received, by one of its channels; and when the
-    transport worked on it."""
+    """A message that a rank sent to another one of a group, or received, through one of its
+    channels, with the times when the transport worked on it."""
 
     name: str
     channel: str
@@ -70,7 +70,7 @@ class MessageTimes(NamedTuple):
 
 
 class Watcher:
-    """What can be told; times are `time.perf_counter_ns`, a call's end is now.
+    """Receiver of events; times are `time.perf_counter_ns`, a call's end is now.
 
     `replayed` says what native/replay.c does in place of `op` for calls that it replays: an object
     of `hooks.events` writes an event, (thread, counts) counts them in the thread of that
@@ -115,14 +115,14 @@ class Watcher:
         """This rank gives another one of a group so many bytes, by no primitive."""
 
     def message(self, message: "MessageTimes") -> None:
-        """What was sent to another rank, or came from it, beside Programs."""
+        """Receive a message to or from another rank, outside of Programs."""
 
     def program(self, run: ProgramRun) -> None:
         """A Program ran."""
 
 
 def ignore_call(call, result, begin_ns: int) -> None:
-    """What a watcher that has a function of its own as `op` does while it does not listen."""
+    """Stand in for a watcher's own `op` while it does not listen: do nothing."""
 
 
 class Tally:
@@ -138,7 +138,7 @@ class Tally:
 
     @property
     def counts(self) -> list:
-        """What a run counts: [(call, origin)]."""
+        """Calls that a run counts: [(call, origin)]."""
         if isinstance(self.given, bytes):
             self.given = pickle.loads(self.given)
         return self.given

@@ -108,7 +108,7 @@ class StepSubject:
         return f"{model} ({of}), {name.rpartition('.')[2]}{batch}{cast}; {self.engine()}"
 
     def engine(self) -> str:
-        """What computes the step, in words."""
+        """Name of the engine that computes the step."""
         return "Glasshouse"
 
 
@@ -158,8 +158,8 @@ class OwnSubject(StepSubject):
 
 
 def kinds_at_worst(analysis: StepAnalysis) -> dict[str, int]:
-    """What is alive at the peak by kind, which is known of the last step; where the first takes
-    more, with that."""
+    """Bytes alive at the peak by kind, which is known for the last step; if the first step takes
+    more, the rest counts as another kind."""
     kinds, more = dict(analysis.memory_by_kind), analysis.peak_bytes - analysis.peaks[-1]
     return {**kinds, MORE: more} if more else kinds
 

@@ -1,4 +1,4 @@
-"""What `gh.fit` calls on its way: early stopping, progress, logs."""
+"""Callbacks of `gh.fit`: early stopping, progress, logs."""
 
 import csv
 import importlib.util
@@ -22,7 +22,7 @@ class Callback:
         ...         print(run.history[-1]["loss"])
     """
 
-    goes_last = False  # behind the others, because it saves their state
+    goes_last = False  # after the others, because it saves their state
     on_first_rank = False  # alone: it writes, and needs nothing of the others
 
     def on_start(self, run) -> None:
@@ -38,7 +38,7 @@ class Callback:
         """At the end, also after an error."""
 
     def state_dict(self) -> dict:
-        """What has to be known when the run goes on."""
+        """State to save, which a resumed run needs."""
         return {}
 
     def load_state_dict(self, state: dict) -> None:

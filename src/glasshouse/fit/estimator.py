@@ -28,7 +28,7 @@ def perceptron(features: int, outputs: int) -> Module:
 
 
 class NetworkEstimator(BaseEstimator):
-    """What classifiers and regressors share: the network, its training, and its outputs."""
+    """Base of classifiers and regressors: the network, its training, and its outputs."""
 
     default_loss = None
 
@@ -88,7 +88,7 @@ class NetworkEstimator(BaseEstimator):
         self.history_ = [*self.history_, *rows]
 
     def outputs(self, x) -> np.ndarray:
-        """What the network gives for samples: (samples, outputs)."""
+        """Outputs of the network for samples, as `scores`: (samples, outputs)."""
         check_is_fitted(self, "module_")
         x = validate_data(self, x, dtype=np.float32, allow_nd=True, reset=False)
         self.module_.eval()
@@ -100,7 +100,7 @@ class NetworkEstimator(BaseEstimator):
         return np.concatenate(parts)
 
     def scores(self, outputs):
-        """What is wanted of the network's outputs."""
+        """Scores from the network's outputs; here the outputs themselves."""
         return outputs
 
     def checked_epochs(self) -> int:

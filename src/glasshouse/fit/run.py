@@ -1,4 +1,4 @@
-"""What a run of `gh.fit` keeps: its objects, how far it is, and the numbers so far."""
+"""State of a run of `gh.fit`: its objects, how far it is, and the numbers so far."""
 
 import copy
 import math
@@ -357,7 +357,7 @@ def check_owner(model, optimizer) -> None:
 
 
 def in_order(callbacks) -> list:
-    """The callbacks, those that save the others' state behind them."""
+    """The callbacks, those that save the others' state last."""
     given = [callbacks] if isinstance(callbacks, Callback) else callbacks
     given = check_several("fit", given, "a list of callbacks", "Pass e.g. [Progress()].")
     for callback in given:

@@ -106,7 +106,7 @@ def users_of(nodes) -> dict[int, list[Node]]:
 
 
 def needed_nodes(graph: Graph) -> list[Node]:
-    """What outputs and collectives need, these among them."""
+    """Nodes that outputs and collectives need, these among them, in order."""
     needed = bytearray(len(graph.nodes))
     for node in graph.outputs:
         needed[node.number] = True

@@ -200,7 +200,7 @@ def references(node: Node) -> tuple[int, int]:
 
 
 def alone() -> tuple[int, int]:
-    """What `references` says of a view to which only its node refers."""
+    """Result of `references` for a view to which only its node refers."""
     return references(computed(np.empty(8, np.uint8).view(np.float32), Spec((2,), float32), True))
 
 

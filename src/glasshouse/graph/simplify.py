@@ -102,8 +102,8 @@ def reuse_results(graph: Graph) -> Graph:
 
 
 def add_to_sums(graph: Graph) -> Graph:
-    """What is scattered into zeros and added to another value is scattered into that: such are the
-    gradients of a table that is looked up, and multiplied with too."""
+    """Scatter into a sum's other operand, not into zeros that are added to it. The gradients of a
+    table that is both looked up and multiplied with are such sums."""
     users = Counter(x.number for node in graph.nodes for x in node.inputs)
     users.update(node.number for node in graph.outputs)
 
@@ -225,8 +225,8 @@ def stack_of_reshapes(graph, node, inputs, axis):
     cuts = [cut_at_axis(x.inputs[0].shape, x.shape, axis) for x in inputs]
     if cuts[0] is None or any(cut != cuts[0] for cut in cuts):
         return None
-    before, behind = cuts[0]
-    shapes = [(*before, x.shape[axis], *behind) for x in inputs]
+    before, after = cuts[0]
+    shapes = [(*before, x.shape[axis], *after) for x in inputs]
     if all(x.shape == shape for x, shape in zip(inputs, shapes, strict=True)):
         return None
     parts = [reshaped(graph, x.inputs[0], s) for x, s in zip(inputs, shapes, strict=True)]
@@ -234,8 +234,8 @@ def stack_of_reshapes(graph, node, inputs, axis):
 
 
 def cut_at_axis(shape, target, axis):
-    """What a shape has before and behind an axis that its reshape to a target leaves alone, or
-    adds; None where it does neither."""
+    """Sizes of a shape (before, after) an axis that its reshape to a target leaves alone or adds;
+    None where it does neither."""
     for k in range(len(shape) + 1):
         if prod(shape[:k]) == prod(target[:axis]):
             if shape[k : k + 1] == target[axis : axis + 1]:
@@ -470,7 +470,7 @@ def parts_in_front(graph: Graph, x: Node, axis: int, count: int) -> Node:
 
 
 def joined(graph: Graph, parts: Node, axis: int, shape) -> Node:
-    """What lies along the first axis, joined along that `axis` of a part."""
+    """Parts that are stacked along the first axis, joined along `axis` of a part."""
     others = [*range(1, len(parts.shape))]
     others.insert(axis, 0)
     return reshaped(graph, make(graph, "permute", parts, axes=tuple(others)), shape)

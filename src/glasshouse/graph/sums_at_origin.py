@@ -52,7 +52,7 @@ def is_for_products(x: Node, users) -> bool:
 
 
 def origin_of(x: Node) -> Node:
-    """What a value is a reshape of, perhaps of its axes in another order."""
+    """The node that x is a reshape of, through a permutation of its axes if there is one."""
     (y,) = x.inputs
     return y.inputs[0] if is_permuted(y) else y
 

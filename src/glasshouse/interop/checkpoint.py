@@ -48,7 +48,7 @@ def save_checkpoint(
 
 
 def load_checkpoint(path, *, model=None, optimizer=None, scheduler=None, random_state=None) -> dict:
-    """What `save_checkpoint` wrote, loaded into the given objects.
+    """Load a checkpoint that `save_checkpoint` wrote into the objects that you pass.
     Returns a dict with "epoch", "metrics", "random_state", and the states of "model", "optimizer"
     and "scheduler" as far as the file has them. A generator given as `random_state` is set.
 

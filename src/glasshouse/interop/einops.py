@@ -30,7 +30,7 @@ def register_einops() -> None:
         return
 
     class EinopsBackend(AbstractBackend):
-        """What einops asks of a library of tensors, beside their own methods."""
+        """Adapter that einops needs for a library of tensors, beside their own methods."""
 
         framework_name = "glasshouse"
 

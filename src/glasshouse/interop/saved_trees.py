@@ -30,9 +30,9 @@ def save(obj, f) -> None:
 
 
 def load(f, map_location=None, *, weights_only: bool = True):
-    """What `gh.save` wrote to the path or binary file `f`; of other safetensors files their tensors
-    by name, of checkpoints their parts. Tensors come without requires_grad. `map_location` has no
-    effect: there is one device.
+    """Load what `gh.save` wrote to the path or binary file `f`; from other safetensors files their
+    tensors by name, from checkpoints their parts. Tensors come without requires_grad.
+    `map_location` has no effect: there is one device.
 
     Raises: CheckpointError for a missing, damaged or pickled file, OptionError for weights_only
         =False, which would unpickle.

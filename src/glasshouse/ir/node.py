@@ -22,7 +22,7 @@ LEAVES = {int, float, bool, complex, str, bytes, type(None)}  # have no parts
 
 
 def parts_of(x: Any) -> dict | None:
-    """What a list, tuple, dict or dataclass holds, by index, key or name; None for all else."""
+    """Parts of a list, tuple, dict or dataclass by index, key or name; None for all else."""
     if isinstance(x, (list, tuple)):
         return dict(enumerate(x))
     if isinstance(x, dict):
@@ -60,7 +60,7 @@ def map_nodes(x: Any, fn: Callable, kind=None) -> Any:
 
 
 def all_of(kind: type, x: Any) -> list:
-    """What is of a kind in `x`, in order."""
+    """All parts of a kind in `x`, in order."""
     parts: list = []
     gather(kind, x, parts)
     return parts

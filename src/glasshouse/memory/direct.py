@@ -36,7 +36,7 @@ class Mapping:
         self.is_segment = False
 
     def cut(self, nbytes: int) -> int:
-        """Return to the system what lies behind the first `nbytes`; how much that was."""
+        """Return to the system what lies past the first `nbytes`; how much that was."""
         begin = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
         returned = self.taken - begin
         if returned <= 0 or not hasattr(mmap, "MADV_DONTNEED"):

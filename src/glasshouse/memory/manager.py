@@ -27,7 +27,7 @@ BACKLOG = 1000  # events that may wait for a slow listener before a thread that 
 
 
 class Tag(NamedTuple):
-    """What an allocation is for: the primitive, the module's path, and the pass."""
+    """Purpose of an allocation: the primitive, the module's path, and the pass."""
 
     primitive: str = ""
     module: str = ""
@@ -54,7 +54,7 @@ class MemoryEvent(NamedTuple):
 
 
 class Memory:
-    """What NumPy sees of a buffer; keeps it alive."""
+    """The array interface of a buffer, for NumPy; keeps the buffer alive."""
 
     __slots__ = ("buffer", "__array_interface__")
 
@@ -69,7 +69,7 @@ class Memory:
 
 
 class Lease(weakref.ref):
-    """What a manager keeps of a buffer: when nobody refers to that any more, its memory is free."""
+    """A manager's weak reference to a buffer: when the buffer dies, its memory is free."""
 
     __slots__ = ("address", "nbytes", "size", "block", "tag")
     address: int
@@ -180,7 +180,7 @@ class MemoryManager:
         raise NotImplementedError
 
     def take_for_a_run(self, nbytes: int) -> tuple[int, int, Any]:
-        """What is soon given back: an arena."""
+        """Take memory for one run, an arena, which is soon given back."""
         return self.take(nbytes)
 
     def give_back(self, block) -> None:
@@ -271,7 +271,7 @@ class MemoryManager:
         return counts
 
     def reset_peak(self) -> None:
-        """Have the peaks begin anew, with what is in use now."""
+        """Have the peaks begin again, with what is in use now."""
         with held, self.lock:
             self.give_back_ended()
             counts = self.counts
@@ -384,7 +384,7 @@ class Pretended:
         self.address = next(self.following)
 
     def cut(self, nbytes: int) -> int:
-        """Pretend to return what lies behind the first `nbytes`; how much that was."""
+        """Pretend to return what lies past the first `nbytes`; how much that was."""
         returned, self.taken = max(0, self.taken - nbytes), min(self.taken, nbytes)
         return returned
 
@@ -474,7 +474,7 @@ def stats() -> MemoryStats:
 
 
 def reset_peak() -> None:
-    """Have the peaks of the manager in use begin anew, with what is in use now.
+    """Have the peaks of the manager in use begin again, with what is in use now.
 
     Example:
         >>> reset_peak()

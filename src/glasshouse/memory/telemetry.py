@@ -1,4 +1,4 @@
-"""What happened to memory: a log in a file, and a picture of it."""
+"""Records of memory use: a log in a file, and a picture of it."""
 
 import csv
 import json

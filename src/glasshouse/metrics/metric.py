@@ -33,7 +33,7 @@ class Metric:
         raise NotImplementedError(f"{type(self).__name__}: expected value; got none.")
 
     def state(self) -> dict:
-        """What was gathered so far: numbers, arrays and lists of arrays, to be merged elsewhere."""
+        """State gathered so far: numbers, arrays and lists of arrays, to be merged elsewhere."""
         return {name: copy(getattr(self, name)) for name in self.gathered}
 
     def merge(self, state: dict) -> None:
@@ -69,7 +69,7 @@ class Metric:
             raise CheckpointError(type(self).__name__, expected, repr(state), fix)
 
     def state_dict(self) -> dict:
-        """What was gathered so far, as plain numbers and lists."""
+        """State gathered so far, as plain numbers and lists."""
         return {name: plain(value) for name, value in self.state().items()}
 
     def load_state_dict(self, state: dict) -> None:
@@ -104,7 +104,7 @@ def plain(value):
 
 
 def restored(start, value):
-    """What `plain` made plain, as it was."""
+    """Undo `plain`: arrays of the kinds and dtypes that `start` has."""
     if not isinstance(value, list):
         return value
     if isinstance(start, np.ndarray):

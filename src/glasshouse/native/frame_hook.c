@@ -7,7 +7,7 @@ was written to it since it was last found right (CPython 3.11 and 3.12; later ve
 tag that also sees attribute writes, so there every check runs).
 
 An entry is a guard program with the replacement to call where it holds. The dispatcher binds a
-call's arguments to the slots of the function's code, in order, with its cells behind them, and hands
+call's arguments to the slots of the function's code, in order, with its cells after them, and hands
 all of them to the first entry whose guards hold, or to `miss`. Its list has entries, and weak
 references to those that something else (a model's parameter) keeps alive.
 
@@ -55,7 +55,7 @@ typedef struct {
     PyObject **regs;
     int busy, whole, dead; /* whole: the replacement calls nothing of the user's */
     PyObject *run, *info, *weakrefs;
-    Py_ssize_t fetched; /* registers that the replacement is given behind the slots */
+    Py_ssize_t fetched; /* registers that the replacement is given after the slots */
     Py_ssize_t *fetch;
 } Entry;
 

@@ -39,7 +39,7 @@ static inline PyObject *new(PyObject *o) { return Py_NewRef(o); }
 
 /* ---------------------------------------------------------------- this thread's state */
 
-/* The dicts of this thread's part of `state` and of a recorder: threading.local looks them up anew
+/* The dicts of this thread's part of `state` and of a recorder: threading.local looks them up again
    at each attribute. They are borrowed, for they live as long as thread and recorder do. */
 static __thread struct {
     uint64_t thread;

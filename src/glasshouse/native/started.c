@@ -1,4 +1,4 @@
-/* Collectives in their order, of which several may be under way; behind collectives.c, in one file.
+/* Collectives in their order, of which several may be under way; after collectives.c, in one file.
 
    Who waits for a call works on it himself, and on those before it. While nobody waits, calls go on
    beside other work: small ones when another is started or has ended, as far as they can at that

@@ -1,4 +1,4 @@
-"""Losses with parameters: a softmax over clusters of classes, and one behind a linear layer."""
+"""Losses with parameters: a softmax over clusters of classes, and one after a linear layer."""
 
 import math
 from collections import namedtuple
@@ -84,7 +84,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             )
 
     def reset_parameters(self) -> None:
-        """Draw the initial values anew."""
+        """Draw the initial values again."""
         for module in (self.head, *(part for pair in self.tail for part in pair)):
             module.reset_parameters()
 

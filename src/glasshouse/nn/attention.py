@@ -62,7 +62,7 @@ class MultiheadAttention(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the initial values anew: Xavier's for the projections, biases 0."""
+        """Draw the initial values again: Xavier's for the projections, biases 0."""
         for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
             if getattr(self, name) is not None:
                 init.xavier_uniform_(getattr(self, name))

@@ -43,7 +43,7 @@ class Residual(Sequential):
         if not 0 <= start < stop <= self.count or (start, stop) in self.shortcuts:
             expected = f"0 <= start < stop <= {self.count}, once each"
             got = f"start={start} and stop={stop}"
-            fix = "Count the layers from 0; the result is behind the last one."
+            fix = "Count the layers from 0; the result comes after the last one."
             raise OptionError("Residual.add_shortcut", expected, got, fix)
         if projection is not None:
             self.add_module(f"shortcut{start}to{stop}", projection)
@@ -51,7 +51,7 @@ class Residual(Sequential):
         return self
 
     def add_scale(self, stop: int, scale: float):
-        """This block, with the sum behind the first `stop` layers multiplied by `scale`."""
+        """This block, with the sum after the first `stop` layers multiplied by `scale`."""
         if not 0 <= stop <= self.count:
             fix = "Change it."
             raise OptionError("Residual.add_scale", f"a layer from 0 to {self.count}", stop, fix)
@@ -141,9 +141,9 @@ SeparableConv1d, SeparableConv2d, SeparableConv3d = by_axes(SeparableConv)
 
 
 class AsymmetricConv1d(Conv1d):
-    """Conv1d whose padding lies before or behind the input, as `future_part` says.
+    """Conv1d whose padding lies before or after the input, as `future_part` says.
 
-    0 pads in front alone, so that no output sees what comes after it; 1 pads behind; 0.5 is usual.
+    0 pads in front alone, so that no output sees what comes after it; 1 at the end; 0.5 is usual.
 
     Shapes: (N, C, L) or (C, L) -> (N, O, L'); for padding "same" L' = ⌈L / stride⌉.
     Raises: OptionError for a future_part outside [0, 1] or a padding other than 0 and "same".

@@ -12,7 +12,7 @@ __all__ = ["Container", "ModuleDict", "ModuleList", "ParameterDict", "ParameterL
 
 
 class Indexed(Module):
-    """What Sequential, ModuleList and ParameterList share: members named "0", "1", … in order."""
+    """Base of Sequential, ModuleList and ParameterList: members named "0", "1", … in order."""
 
     def _members(self) -> dict:
         return self._modules
@@ -170,7 +170,7 @@ def of_members(method, doc: str | None = None):
 
 
 class NamedMembers(Module):
-    """What ModuleDict and ParameterDict share: members by name, in the order of their arrival."""
+    """Base of ModuleDict and ParameterDict: members by name, in order of insertion."""
 
     def _members(self) -> dict:
         return self._modules

@@ -71,7 +71,7 @@ class Conv(Module):
         return (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
 
     def reset_parameters(self) -> None:
-        """Draw the initial values anew."""
+        """Draw the initial values again."""
         reset_uniform(self, prod(self.weight.shape[1:]))
 
     def forward(self, input):

@@ -46,7 +46,7 @@ class KVCache(Module):
             self.length.copy_(0)
 
     def update(self, key, value):
-        """(keys, values) with those of new positions behind the ones before.
+        """(keys, values) with those of the new positions appended.
 
         Shapes: key and value (N, heads, L, D) -> (N, heads, max_length, D).
         Raises: ShapeError for other sizes; IndexOutOfRangeError for more than max_length positions,
@@ -103,7 +103,7 @@ class GrowingKVCache(Module):
         self.keys = self.values = None
 
     def update(self, key, value):
-        """(keys, values) with those of new positions behind the ones before.
+        """(keys, values) with those of the new positions appended.
 
         Shapes: key and value (N, heads, L, D) -> (N, heads, length, D).
         """

@@ -169,7 +169,7 @@ class BackwardHooks:
 
 
 def marked(values: tuple, observe) -> tuple[tuple, list[int]]:
-    """The values with the tracked ones behind a Marker, and the places of those."""
+    """The values, the tracked ones passed through a Marker, and the places of those."""
     places = [i for i, x in enumerate(values) if isinstance(x, Value) and x.tape_entry is not None]
     marked_values = list(values)
     if places:
@@ -234,7 +234,7 @@ class Hooked:
         return self._add_hook("_state_dict_pre_hooks", "register_state_dict_pre_hook", hook)
 
     def register_state_dict_post_hook(self, hook) -> Hook:
-        """Call `hook(module, state_dict, prefix, local_metadata)` behind it; it may change the
+        """Call `hook(module, state_dict, prefix, local_metadata)` after it; it may change the
         dict."""
         return self._add_hook("_state_dict_hooks", "register_state_dict_post_hook", hook)
 

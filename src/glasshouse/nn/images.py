@@ -21,7 +21,7 @@ __all__ = ["ChannelShuffle", "CircularPad1d", "CircularPad2d", "CircularPad3d", 
 
 
 class PaddingLayer(Module):
-    """What the padding layers share: (low, high) of the last axis, then of the one before it …"""
+    """Base of padding layers: `padding` has (low, high) of the last axis, then the one before …"""
 
     n, mode = 0, "constant"
     value = 0.0
@@ -108,7 +108,7 @@ CircularPad1d, CircularPad2d, CircularPad3d = by_axes(CircularPad)
 
 
 class Resizing(Layer):
-    """What the resizing layers share: factors as floats, and a repr of what was asked for."""
+    """Base of resizing layers: keeps factors as floats, shows the size or scale_factor set."""
 
     mode = "nearest"
 

@@ -43,7 +43,7 @@ def with_unusual(shown: str, values: dict, defaults: dict) -> str:
 
 def layer(name: str, function, options: str | None = None, base=Layer, **members) -> type:
     """The class `name` of modules that apply `function`; its arguments are the function's options.
-    `options` lists those it takes, in its own order; those behind a * are given by name."""
+    `options` lists those it takes, in its own order; those after a * are keyword-only."""
     declared = signature(function).parameters
     free, _, named = (" ".join(list(declared)[1:]) if options is None else options).partition("*")
     parameters = [declared[n].replace(kind=Parameter.POSITIONAL_OR_KEYWORD) for n in free.split()]

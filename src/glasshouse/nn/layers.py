@@ -97,7 +97,7 @@ class PReLU(Module):
 
 
 class Dropping(Layer):
-    """What the dropout layers share: p, checked and shown."""
+    """Base of dropout layers: checks p, and shows it in the repr."""
 
     def __init__(self, options: dict):
         check_probability(type(self).__name__, options["p"])
@@ -130,7 +130,7 @@ class DropPath(layer("DropPath", functional.drop_path, "p mode")):
 
 
 class PoolLayer(Layer):
-    """What the pooling layers share: the number of spatial axes `n`; by default stride = kernel."""
+    """Base of pooling layers over `n` spatial axes; by default stride = kernel_size."""
 
     n = 0
 

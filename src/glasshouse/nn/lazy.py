@@ -44,8 +44,8 @@ class UninitializedBuffer(Uninitialized, ModuleBuffer):
 
 
 class LazyLayer(Module):
-    """What the lazy layers share: at the first call they take the size of the input, draw their
-    initial values and become the layer that they stand for."""
+    """Base of lazy layers: the first call reads the input's size, draws initial values and turns
+    the module into a `becomes`."""
 
     becomes: type = Module
     size_name = ""  # the attribute and first argument of `becomes` that is not said

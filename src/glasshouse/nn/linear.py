@@ -49,7 +49,7 @@ class Linear(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the initial values anew."""
+        """Draw the initial values again."""
         reset_uniform(self, self.in_features)
 
     def forward(self, input):
@@ -79,7 +79,7 @@ class Bilinear(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the initial values anew."""
+        """Draw the initial values again."""
         reset_uniform(self, self.in1_features)
 
     def forward(self, input1, input2):
@@ -188,7 +188,7 @@ class Embedding(Module):
         return cls(*table.shape, *options, _weight=table, _freeze=freeze)
 
     def reset_parameters(self) -> None:
-        """Draw the initial values anew."""
+        """Draw the initial values again."""
         init.normal_(self.weight)
         if self.padding_idx is not None:
             with no_grad():

@@ -41,7 +41,7 @@ class LowRankAdapter(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the initial values anew; their product is 0."""
+        """Draw the initial values again; their product is 0."""
         first, second = (self.B, self.A) if self.is_table else (self.A, self.B)
         init.normal_(first) if self.is_table else init.kaiming_uniform_(first, a=5**0.5)
         init.zeros_(second)
@@ -52,12 +52,12 @@ class LowRankAdapter(Module):
         return self.alpha / self.rank
 
     def delta(self, layer) -> Value:
-        """What is added to the layer's weight, in its shape."""
+        """The low-rank update `scale * B A` of the layer's weight, in its shape."""
         product = matmul(self.B, self.A) * self.scale
         return reshape(matrix_transpose(product) if self.is_table else product, layer.weight.shape)
 
     def add(self, layer, args, result):
-        """The hook behind the layer: its result with the adapter's part."""
+        """Forward hook: the layer's result plus the adapter's part, None once merged."""
         if self.merged:
             return None
         return result + self.part(layer, args[0]) * self.scale

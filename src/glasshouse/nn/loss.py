@@ -19,7 +19,7 @@ __all__ = ["ASGLoss", "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "ContrastiveLos
 
 
 class Loss(Layer):
-    """What the losses share: a function, its options as attributes, its tensors as buffers."""
+    """Base of losses: a function, its options as attributes, its tensors as buffers."""
 
     shown, tensors = (), ("weight", "pos_weight")
     reductions: tuple[str, ...] = REDUCTIONS

@@ -98,7 +98,7 @@ class Module(Hooked, Stateful):
 
     # -- calling ---------------------------------------------------------------------------
     def forward(self, *args, **kwargs):
-        """What the module computes; subclasses define it."""
+        """Compute the outputs of a call; subclasses define it."""
         name = type(self).__name__
         raise NotImplementedError(f"{name}: expected a method forward; got none. Define it.")
 
@@ -413,7 +413,7 @@ class Module(Hooked, Stateful):
 
     # -- printing --------------------------------------------------------------------------
     def extra_repr(self) -> str:
-        """What the repr shows between the parentheses; subclasses define it, or list attributes."""
+        """Text between the parentheses of the repr; subclasses define it, or list attributes."""
         values = {n: getattr(self, n) for n in self._shown}
         if "bias" in values:
             values["bias"] = values["bias"] is not None

@@ -18,7 +18,7 @@ __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "CrossMapLRN2d", "GroupN
 
 
 class Norm(Module):
-    """What the layers share: weight and bias, where wanted, and a repr of their attributes."""
+    """Base of normalization layers: optional affine weight and bias, set to 1 and 0."""
 
     def add_affine(self, shape, weight: bool, bias: bool, device, dtype) -> None:
         shapes = {"weight": shape if weight else None, "bias": shape if weight and bias else None}
@@ -32,7 +32,7 @@ class Norm(Module):
 
 
 class RunningNorm(Norm):
-    """What BatchNorm and InstanceNorm share: running statistics beside the affine parameters."""
+    """Base of BatchNorm and InstanceNorm: adds running statistics to the affine parameters."""
 
     n = 0  # spatial axes
     _shown_first = ("num_features",)

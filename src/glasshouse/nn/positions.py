@@ -63,7 +63,7 @@ class LearnedPositionEmbedding(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the initial values anew."""
+        """Draw the initial values again."""
         init.normal_(self.weight, std=0.02)
 
     def forward(self, input, offset=0):
@@ -103,7 +103,7 @@ class RotaryEmbedding(Module):
 
 
 class RelativeBias(Module):
-    """What ALiBi and T5's bias share: a bias for each head, query and key of the distance between.
+    """Base of ALiBi and T5's bias: a bias per head, from the distance between query and key.
     The result is added to scores as `attn_mask`; `score_mod` is for `flex_attention`."""
 
     def bias_at(self, head, relative):

@@ -22,10 +22,10 @@ HIDDEN = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
 
 
 class RNNBase(Module):
-    """What RNN, LSTM and GRU share: `num_layers` layers one above the other, each a loop over the
-    steps, with dropout between them, in one direction or both. Parameters are named and laid out as
-    in PyTorch: weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, weight_hr_l0, and the same with
-    _reverse behind; all are initially uniform in ±1/√hidden_size."""
+    """Base of RNN, LSTM and GRU: `num_layers` stacked layers, each a loop over the steps, with
+    dropout between them, in one direction or both. Parameters are named and laid out as in PyTorch:
+    weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, weight_hr_l0, and the same with the suffix
+    _reverse; all are initially uniform in ±1/√hidden_size."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class RNNBase(Module):
         ]
 
     def reset_parameters(self) -> None:
-        """Draw the initial values anew."""
+        """Draw the initial values again."""
         bound = 1 / math.sqrt(self.hidden_size)
         for parameter in self.parameters():
             init.uniform_(parameter, -bound, bound)
@@ -229,7 +229,7 @@ class GRU(RNNBase):
 
 
 class RNNCellBase(Module):
-    """What the cells share: weight_ih, weight_hh, bias_ih, bias_hh, as those of a layer."""
+    """Base of recurrent cells: weight_ih, weight_hh, bias_ih, bias_hh, as those of a layer."""
 
     states = 1
 
@@ -246,7 +246,7 @@ class RNNCellBase(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the initial values anew."""
+        """Draw the initial values again."""
         bound = 1 / math.sqrt(self.hidden_size)
         for parameter in self.parameters():
             init.uniform_(parameter, -bound, bound)

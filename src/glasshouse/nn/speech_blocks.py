@@ -48,10 +48,10 @@ class ScalarLayerNorm(Module):
 
 class TDSBlock(Module):
     """A time-depth separable block: a convolution over time with `channels` channels, shared by
-    `width` features, then two linear layers over channels and features, each with a shortcut and
-    a norm behind it.
+    `width` features, then two linear layers over channels and features, each with a
+    shortcut, then a norm.
 
-    `right_padding` bounds how far ahead in time the convolution sees (-1: as far as behind).
+    `right_padding` bounds how far ahead in time the convolution sees (-1: as far as it looks back).
     `norm_includes_time` takes the norms over time too.
 
     Shapes: (N, channels, width, T) -> the same.
@@ -102,7 +102,7 @@ class TDSBlock(Module):
 
 class Conformer(Module):
     """A Conformer block: half a feed-forward layer, attention, a convolution over time and half a
-    feed-forward layer, each behind a norm and with a shortcut; a norm at the end.
+    feed-forward layer, each after a norm and with a shortcut; a norm at the end.
 
     `pos_context` above 0 adds learned scores of relative positions for up to so many steps.
     `layer_dropout` leaves the whole block but its norm out with that probability while training.

@@ -15,7 +15,7 @@ EXTRA = "_extra_state"  # the name under which `get_extra_state` is saved
 
 
 class IncompatibleKeys(NamedTuple):
-    """What `load_state_dict(strict=False)` left out."""
+    """Keys that `load_state_dict(strict=False)` could not match: missing and unexpected."""
 
     missing_keys: list
     unexpected_keys: list
@@ -39,7 +39,7 @@ class Stateful:
         raise DeviceError("share_memory", "tensors of one process", "a wish to share them", fix)
 
     def get_extra_state(self):
-        """What is saved beside parameters and buffers; subclasses define it with
+        """State to save beside parameters and buffers; subclasses define it together with
         `set_extra_state`."""
         raise NotImplementedError(
             f"{type(self).__name__}: expected a method get_extra_state; got none. Define it."

@@ -24,8 +24,8 @@ ACTIVATIONS = {"relu": relu, "gelu": gelu}
 
 
 class TransformerLayer(Module):
-    """What encoder and decoder layers share: attentions, two linear maps, and for each of these
-    parts a LayerNorm and a residual connection.
+    """Base of encoder and decoder layers: attentions and two linear maps, each of these parts
+    with a LayerNorm and a residual connection.
     x + part(norm(x)) if norm_first, else norm(x + part(x)). `activation`: a name or a function."""
 
     attentions: tuple[str, ...] = ()
@@ -228,7 +228,7 @@ class EncoderDecoder(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the initial values of matrices anew."""
+        """Draw the initial values of matrices again."""
         for p in self.parameters():
             if p.ndim > 1:
                 init.xavier_uniform_(p)

@@ -6,7 +6,7 @@ from glasshouse.tensor import Tensor, empty
 
 
 class Uninitialized(Tensor):
-    """What UninitializedParameter and UninitializedBuffer share: dtype and device, no shape."""
+    """Base of UninitializedParameter and UninitializedBuffer: dtype and device, no shape yet."""
 
     becomes: type = Tensor
 

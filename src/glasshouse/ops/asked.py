@@ -26,7 +26,7 @@ class Asked(NamedTuple):
 
 
 class Current(threading.local):
-    """What this thread asks for; None where it calls a transport itself."""
+    """This thread's request to a transport; None where it calls the transport itself."""
 
     asked: Asked | None = None
 
@@ -48,7 +48,7 @@ class asking:
 
 
 def asked_of(name: str, dtype, shape, attrs: dict) -> Asked:
-    """What a call of a card asks for, by the attrs that are for transports to compare."""
+    """The request that a call of a card makes, with the attrs that transports compare."""
     words = [attrs["reduce"]] if "reduce" in attrs else []
     words += [f"root {attrs['root']}"] if "root" in attrs else []
     words += [f"{key} {attrs[key]}" for key in ("axis", "split", "concat") if attrs.get(key)]

@@ -227,7 +227,7 @@ class BodyTracer(Level):
         return values[0] if call.primitive.num_outputs == 1 else tuple(values)
 
     def body(self, inputs: Sequence[int], outputs: Sequence[int]) -> Body:
-        """What leads from some numbers to others, without calls that nobody needs."""
+        """The Body that computes `outputs` from `inputs`, without calls that neither needs."""
         needed = self.needed(outputs, inputs) - set(inputs)
         calls = [traced for traced in self.calls if not needed.isdisjoint(traced.results)]
         position = {number: i for i, number in enumerate(inputs)}

@@ -78,7 +78,7 @@ class Process:
         return ProcessGroup(tuple(range(self.size)))
 
     def transport(self, group: ProcessGroup):
-        """What moves data among the ranks of a group.
+        """The transport that moves data among the ranks of a group.
 
         Raises: CollectiveError where there is none
         """

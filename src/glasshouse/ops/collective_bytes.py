@@ -22,7 +22,7 @@ SMALL_BYTES = 2048  # up to here an all_reduce sends its whole operand to all: o
 
 
 def part(count: int, size: int, rank: int) -> tuple[int, int]:
-    """The first element of `count` that the rank adds up for all, and the one behind its last.
+    """The first element of `count` that the rank adds up for all, and the one after its last.
 
     Example:
         >>> [part(7, 3, rank) for rank in range(3)]

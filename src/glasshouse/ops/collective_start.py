@@ -32,7 +32,7 @@ def asked_of_transport(call, source: np.ndarray, out: np.ndarray) -> tuple:
 
 
 def asked_by(call) -> Asked:
-    """What a call of a card asks for."""
+    """The request that a call of a collective makes to its transport."""
     return asked_of(call.name, call.specs[0].dtype, call.specs[0].shape, call.attrs)
 
 

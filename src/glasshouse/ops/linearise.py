@@ -3,7 +3,7 @@
 A step of the backward loop reads values of the same step of the forward loop. Those that cannot be
 had cheaply from its inputs are kept (residuals), one for each step. The cotangent of what is the
 same in every step is a sum over steps: it is added up on the way, or, where it is a product of what
-is there for all steps anyway, worked out behind the loop as one large product.
+is there for all steps anyway, computed after the loop as one large product.
 
 Source: Griewank, Walther 2008, Evaluating Derivatives, chapters 3 and 12."""
 
@@ -47,7 +47,7 @@ class Stacked(NamedTuple):
 
 
 class Late(NamedTuple):
-    """A sum over steps that is worked out behind the loop: of `Stacked` values, of the products of
+    """A sum over steps that is computed after the loop: of `Stacked` values, of the products of
     two, or what a linear `call` makes of such sums."""
 
     call: Call | None
@@ -290,7 +290,7 @@ class BackwardBuilder:
         )
 
     def incoming(self, i: int) -> int:
-        """The number of the cotangent of a carried value that comes from the step behind."""
+        """The number of the cotangent of a carried value that comes from the step after."""
         number = self.pull.given.get(i)
         if number is None:
             number = self.tracer.number(self.tracer.specs[self.shape.consts + i])
@@ -308,10 +308,10 @@ class BackwardBuilder:
     def added(self, total, number: int) -> int:
         return self.tracer.emit(primitives["add"], (total, self.tracer.value(number)), {}).payload
 
-    # -- sums over steps that are worked out behind the loop -----------------------------------
+    # -- sums over steps that are computed after the loop --------------------------------------
 
     def late(self, number: int, nbytes: int) -> Late | None:
-        """How the sum of a number's values over all steps is worked out behind the loop; None where
+        """How the sum of a number's values over all steps is computed after the loop; None where
         that would take many more than so many bytes."""
         if self.is_there(number):
             return Late(None, (Stacked(number),))
@@ -355,7 +355,7 @@ MOST_LATE = 2  # bytes of stacks that are made only for this, as a multiple of a
 
 
 def over_steps(call: Call, x):
-    """What a call that moves one value does to those of all steps, which lie along axis 0."""
+    """Apply a permute or reshape of one step to the values of all steps, stacked along axis 0."""
     if call.name == "permute":
         return primitives["permute"](x, axes=(0, *(axis + 1 for axis in call.attrs["axes"])))
     return primitives["reshape"](x, shape=(x.shape[0], *call.attrs["shape"]))

@@ -175,8 +175,8 @@ class Tangents(NamedTuple):
 
 @functools.lru_cache(linearise.MOST_LINEARISED)
 def tangent_body(body: Body, shape: linearise.LoopShape, moving: tuple[int, ...]) -> Tangents:
-    """The body with tangents of the inputs `moving`, which stand behind the inputs of their kind,
-    and tangents of what is carried behind that."""
+    """The body with tangents of the inputs `moving`, which stand after the inputs of their kind,
+    and tangents of what is carried after that."""
     consts, init, xs = shape.parts(range(len(body.inputs)))
     const_ts, x_ts = ([i for i in kind if i in moving] for kind in (consts, xs))
     inexact = [i for i in init if body.inputs[i].dtype.is_inexact]
@@ -225,8 +225,8 @@ def push_all(body: Body, inputs, tangents: dict[int, Any]):
 
 
 def batch_scan(batched, *operands, body, shape, reverse, recompute, **_):
-    """What depends on something batched gets the batch axis: carried values in front, what is given
-    per step behind the steps. All else is computed once for the batch."""
+    """Batch a loop. Values that depend on a batched one get the batch axis: carried ones in front,
+    inputs per step after the axis of steps. All else is computed once for the batch."""
     size = next(x.shape[0] for x, b in zip(operands, batched, strict=True) if b)
     inside, has_axis = batched_body(body, shape, tuple(batched), size)
     _, init, xs = shape.parts(batched)

@@ -23,7 +23,7 @@ def add_tangents(a, b):
 
 
 def contribution(primitive, i: int, t, y, primals, attrs):
-    """What the tangent of one operand adds."""
+    """The term of the result's tangent from tangent `t` of operand `i`; None without a rule."""
     rule = primitive.jvp
     if rule is not LINEAR:
         rule = rule(i) if callable(rule) else rule[i]

@@ -11,7 +11,7 @@ MOMENT_RANGES = non_negative("lr eps weight_decay") | {"betas": FRACTION}
 
 
 class MomentRule(Optimizer):
-    """What rules with two running moments of the gradient share."""
+    """Base of rules with two running moments of the gradient, its mean and mean square."""
 
     ranges = MOMENT_RANGES
     pairs = ("betas",)

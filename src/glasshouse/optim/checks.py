@@ -1,4 +1,4 @@
-"""What an optimizer refuses: wrong parameters, groups and gradients."""
+"""Checks of an optimizer: they refuse wrong parameters, groups and gradients."""
 
 from glasshouse.autograd import enable_grad
 from glasshouse.base import DTypeError, GradError, OptionError, ShapeError, type_name
@@ -60,7 +60,7 @@ def check_params(where: str, params: list, used_ids: set[int], takes_complex: bo
 
 
 def loss_of(where: str, closure):
-    """What the closure of a step returns, with gradients; None without one."""
+    """Call the closure of a step with gradients on, and return its loss; None without one."""
     if closure is None:
         return None
     if not callable(closure):

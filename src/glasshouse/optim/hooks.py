@@ -21,7 +21,7 @@ def registering(kind: str, signature: str, doc: str):
 
 
 class OptimizerHooks:
-    """What optimizers know of hooks; PyTorch's names and order of arguments."""
+    """Hooks of optimizers, with PyTorch's names and order of arguments."""
 
     hooks: dict[str, OrderedDict]
 
@@ -54,7 +54,7 @@ class OptimizerHooks:
         return tuple(self.hooks.get(kind, {}).values())
 
     def passed_through(self, kind: str, value):
-        """What the hooks of a kind make of a value: each may return another."""
+        """Pass a value through the hooks of a kind: each may return another."""
         for hook in self.hooks_of(kind):
             returned = hook(self, value)
             value = value if returned is None else returned

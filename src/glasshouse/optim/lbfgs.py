@@ -144,7 +144,7 @@ class LBFGS(Optimizer):
 
     Without `line_search_fn` a step has length lr (the first: min(1, 1 / sum |g|) * lr); with
     "strong_wolfe" a line search starts there. `step(closure)` needs the closure, which computes
-    loss and gradients anew, and may call it `max_eval` times (by default 5/4 of max_iter).
+    loss and gradients again, and may call it `max_eval` times (by default 5/4 of max_iter).
 
     Raises: OptionError for options out of range or several groups, DTypeError without a closure.
     Source: Liu & Nocedal 1989, "On the limited memory BFGS method"; Nocedal & Wright, "Numerical
@@ -222,7 +222,7 @@ class LBFGS(Optimizer):
 
     # -- the step --------------------------------------------------------------------------
     def advance(self, closure=None):
-        """What a step does, between the hooks before and after it."""
+        """Take one step, without the hooks before and after it; returns the loss."""
         if not callable(closure):
             got = type_name(closure)
             raise DTypeError("LBFGS", "a closure", got, "Pass a function that returns the loss.")

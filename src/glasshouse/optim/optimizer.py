@@ -73,7 +73,7 @@ class Optimizer(OptimizerHooks):
         return type(self).__name__
 
     def change(self, grad, state: dict, group: dict):
-        """What one step adds to a parameter with this gradient; updates its `state`."""
+        """The change that one step adds to a parameter with this gradient; updates its `state`."""
         raise NotImplementedError(f"{self.where}: expected change; got none.")
 
     def change_at(self, p, grad, state: dict, group: dict):
@@ -142,7 +142,7 @@ class Optimizer(OptimizerHooks):
         return loss
 
     def advance(self, closure=None):
-        """What a step does, between the hooks before and after it."""
+        """Update each parameter that has a gradient, without the hooks around a step; the loss."""
         loss = checks.loss_of(f"{self.where}.step", closure)
         with no_grad(), phase("optimizer"):
             work = [(p, group) for group in self.param_groups for p in group["params"]]

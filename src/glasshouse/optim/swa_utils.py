@@ -117,7 +117,7 @@ class AveragedModel(Module):
 
 
 def update_bn(loader, model, device=None) -> None:
-    """Compute the running statistics of a model's batch normalisations anew, from the batches of
+    """Recompute the running statistics of a model's batch normalisations from the batches of
     `loader`: tensors, or tuples and lists with the input first. All batches count alike."""
     check_type("update_bn", model, Module, "a Module as model", "Pass (loader, model).")
     norms = [module for module in model.modules() if isinstance(module, BatchNorm)]

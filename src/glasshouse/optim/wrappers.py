@@ -39,7 +39,7 @@ class OptimizerWrapper(Optimizer):
         self.inner.add_param_group(group)
 
     def own_state(self) -> dict:
-        """What is saved beside the inner optimizer's state."""
+        """State of the wrapper alone, saved beside the inner optimizer's."""
         return {"count": self.count}
 
     def load_own_state(self, state: dict) -> None:

@@ -195,7 +195,7 @@ class SpeedPerturbation(nn.Module):
 
 class Masking(nn.Module):
     """`count` stripes of up to `width` bands or frames, each as likely as another, put to `value`
-    while training; drawn anew for each example. `share` is the most of an axis that a stripe takes.
+    while training, drawn for each example. `share` is the most of an axis that a stripe takes.
     """
 
     axis = -1
@@ -229,7 +229,7 @@ class Masking(nn.Module):
 
 
 class FrequencyMasking(Masking):
-    """Stripes of up to `width` bands put to `value` while training, drawn anew for each example.
+    """Stripes of up to `width` bands put to `value` while training, drawn again for each example.
 
     Shapes: (..., F, T) -> (..., F, T).
     Raises: OptionError for a negative width, or share outside [0, 1].
@@ -240,7 +240,7 @@ class FrequencyMasking(Masking):
 
 
 class TimeMasking(Masking):
-    """Stripes of up to `width` frames put to `value` while training, drawn anew for each example.
+    """Stripes of up to `width` frames put to `value` while training, drawn again for each example.
 
     Shapes: (..., F, T) -> (..., F, T).
     Raises: OptionError for a negative width, or share outside [0, 1].

@@ -52,11 +52,11 @@ class DetachedView(Tensor):
 
     @property
     def tangents(self):
-        """What forward mode carries along: nothing."""
+        """Tangents of forward mode: zeros, for a detached view has none."""
         return self.mode.zeros
 
     def rebind(self, value) -> None:
-        """Make the tensor behind this view show `value`; no tape sees it."""
+        """Make the tensor that this view shows hold `value`; no tape sees it."""
         value, base = value.detach(), self.base
         base.payload, base.spec, base.backend = value.payload, value.spec, value.backend
 

@@ -55,7 +55,7 @@ def axes_and_sizes(where: str, x: Value, s, axes) -> tuple[tuple[int, ...], tupl
 
 
 def brought_to(x: Value, axis: int, size: int) -> Value:
-    """x cut along an axis, or with zeros behind it."""
+    """x cut along an axis, or filled up with zeros at its end."""
     if size < x.shape[axis]:
         return section(x, axis, 0, size)
     if size == x.shape[axis]:

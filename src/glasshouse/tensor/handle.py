@@ -356,8 +356,8 @@ class Tensor(Value):
         return contents_of(self).__dlpack_device__()
 
     def exported(self, copy: bool = True):
-        """What another library reads: a copy of the contents in row-major order, or the contents
-        as they lie.
+        """Contents for another library through DLPack: a copy in row-major order, or without
+        `copy` as they lie.
 
         Raises: BufferError for contents that lie backwards, which DLPack has no form for.
         """

@@ -179,7 +179,7 @@ def map_with(self, *others_and_function):
 
 
 def resize_(self, *size):
-    """This tensor in another shape: its elements in row-major order, zeros behind them."""
+    """This tensor in another shape: its elements in row-major order, then zeros."""
     shape = sizes(size)
     flat, count = self.reshape(-1), creation.zeros(shape, dtype=self.dtype).size
     missing = creation.zeros(max(count - flat.size, 0), dtype=self.dtype)
@@ -188,7 +188,7 @@ def resize_(self, *size):
 
 def fill_diagonal_(self, fill_value, wrap: bool = False):
     """This tensor, with one number at all places whose indices are equal; with `wrap`, the diagonal
-    of a tall matrix starts anew below."""
+    of a tall matrix starts again below."""
     step = sum(stride(self))
     last = self.size if wrap or self.ndim != 2 else min(self.shape[1] ** 2, self.size)
     flat = index.setitem(self.reshape(-1), slice(0, last, step), fill_value)

@@ -29,7 +29,7 @@ def check_outputs(where: str, out):
 
 
 class Pullback:
-    """What `vjp` returns beside the result: cotangents of outputs → cotangents of inputs."""
+    """Second result of `vjp`, a function: cotangents of outputs → cotangents of inputs."""
 
     def __init__(self, mode: TapeMode, inputs, in_def, outputs, out_def):
         self.mode, self.inputs, self.in_def = mode, inputs, in_def

@@ -59,8 +59,8 @@ class DropChoice(NamedTuple):
 def choose_dropped(
     graph: Graph, nodes: list[Node], users: dict[int, list[Node]], request: RecomputeRequest
 ) -> DropChoice:
-    """What to drop: what was asked for by name, and what the elementwise work of the requested
-    modules can make again."""
+    """Choose the values to drop: those requested by name, and those that the elementwise work of
+    the requested modules can make again."""
     if not request and all(nbytes_of(node) < FREE_BYTES for node in nodes):
         return DropChoice(set(), set(), set())
     remade, kept, between = requested_values(nodes, request)
@@ -76,7 +76,7 @@ class DropSearch:
 
     light       numbers of light products and convolutions
     asked       numbers of the values in the requested modules
-    read        numbers of what the backward pass reads, behind views too
+    read        numbers of what the backward pass reads, through views too
     leaves_of   by the number of a dropped value, the kept ones that it is made of
     kept        numbers of all of those"""
 
@@ -125,9 +125,9 @@ class DropSearch:
 
 
 class Cone:
-    """What one value can be made again of. Other dropped values are passed in the same module only:
-    long chains of them would all be made at once. With `asked`, light products are passed too, and
-    small results of reductions kept. What is `held` is not made again for this value."""
+    """Search for the kept values that one value can be made again from. It passes through other
+    dropped values in the same module only: long chains would all be made at once. With `asked`, it
+    passes light products too and keeps small results of reductions. Values in `held` stay kept."""
 
     def __init__(self, search: DropSearch, top: Node, held: set[int], asked: bool):
         self.search, self.top, self.held, self.asked = search, top, held, asked
@@ -151,10 +151,10 @@ class Cone:
             return set()
         if x.number not in self.visited:
             self.visited[x.number] = None  # while it is being looked at
-            self.visited[x.number] = self.leaves_behind(x)
+            self.visited[x.number] = self.leaves_through(x)
         return self.visited[x.number]
 
-    def leaves_behind(self, x: Node) -> set[int] | None:
+    def leaves_through(self, x: Node) -> set[int] | None:
         search, asked = self.search, self.asked
         if x.number in search.leaves_of:
             is_near = asked and x.origin.module == self.top.origin.module
@@ -284,7 +284,7 @@ def is_view(node: Node) -> bool:
 
 
 def ends_product(node: Node, read: set[int]) -> bool:
-    """Whether a value follows directly on one that backward lacks: the bias behind a product."""
+    """Whether a value follows directly on one that backward lacks: the bias after a product."""
     return any(not is_cheap(x) and x.number not in read and not is_kept(x) for x in node.inputs)
 
 

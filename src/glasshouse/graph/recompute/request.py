@@ -1,4 +1,4 @@
-"""What a backward pass is asked to compute again: from the planner to the passes that do it.
+"""Requests to recompute in a backward pass: from the planner to the passes that do it.
 
 `dispatch.state.recompute` holds the request of a thread, None for none. A request is part of the
 key of a Program, in memory and on disk."""
@@ -36,7 +36,7 @@ class ElementwiseWork(NamedTuple):
 
 @dataclass(frozen=True)
 class RecomputeRequest:
-    """What the backward pass computes again; the path of a module begins with its model's class.
+    """Values that the backward pass recomputes; the path of a module begins with its model's class.
 
     modules       modules that run a second time as a whole, as checkpoints do
     elementwise   modules of which it makes the elementwise work again

@@ -45,7 +45,7 @@ class ModuleRerun:
         return is_made and self.home_of(x.origin.module) == home
 
     def operand(self, x: Node, home: str | None) -> Node:
-        """What a backward node of a module reads for x; computed a second time if it is inside."""
+        """The node that a backward node of a module reads for x; if x is inside, run again."""
         if home is None or not self.is_inside(x, home):
             return self.copies[x.number]
         run = self.order.setdefault(home, len(self.order) + 1)

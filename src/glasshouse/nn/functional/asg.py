@@ -26,7 +26,7 @@ from glasshouse.tensor.standard import reduce
 
 def steps_between(state: Value, transitions: Value, later: Value) -> Value:
     """The paths to each label over each label before: state (B, C), transitions (C, C) from and
-    to, which count behind the first frame -> (B, C, C)."""
+    to, which count after the first frame -> (B, C, C)."""
     return reshape(state, (*state.shape, 1)) + choose(later, transitions, 0)
 
 
@@ -126,7 +126,7 @@ def alignments(where: str, x: Value, y: Value, sizes: Value, transitions: Value)
 
 
 def asg_align(input, targets, input_lengths, target_lengths, transitions):
-    """(the label sequence of the highest score that reads as the target, -1 behind the last frame;
+    """(the label sequence of the highest score that reads as the target, -1 after the last frame;
     its score, -inf where there is none): forced alignment.
 
     Shapes: as `asg_loss` -> (T, N) or (T,), and (N,) or ().
@@ -151,7 +151,7 @@ def asg_align(input, targets, input_lengths, target_lengths, transitions):
 
 
 def asg_path(input, input_lengths, transitions):
-    """(the label sequence of the highest score, -1 behind the last frame; its score).
+    """(the label sequence of the highest score, -1 after the last frame; its score).
 
     Shapes: input (T, N, C) or (T, C), lengths (N,) or (), transitions (C, C) from and to -> (T, N)
         or (T,), and (N,) or ().

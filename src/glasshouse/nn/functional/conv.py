@@ -76,7 +76,7 @@ def check_extent(where, sizes, kernel, dilation, widths) -> None:
 
 
 def conv_padding(where, padding, kernel, stride, dilation) -> tuple[tuple[int, int], ...]:
-    """(low, high) zeros per spatial axis; "same" puts the odd one behind."""
+    """(low, high) zeros per spatial axis; "same" puts the odd one at the end."""
     if not isinstance(padding, str):
         return tuple((p, p) for p in int_tuple(where, "padding", padding, len(kernel)))
     check_option(where, "padding", padding, ("same", "valid"))

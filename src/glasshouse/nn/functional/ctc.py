@@ -30,12 +30,12 @@ def ctc_loss(
 ):
     """-log Σ Π_t p[t, path_t] over all paths of input_length frames that read as the target once
     repeats are merged and blanks left out; infinite, with gradient 0, where there is no such path.
-    "mean" divides each loss by its target's length before the mean over the batch. What lies behind
+    "mean" divides each loss by its target's length before the mean over the batch. What lies past
     the lengths is not read. The gradient comes with the loss, from one recursion over time for both
     directions.
 
     Shapes: log_probs (T, N, C) or (T, C) of log-probabilities, targets (N, S) or (S,) of labels, or
-        those of all sequences behind each other (their lengths are read then), lengths (N,) or ()
+        those of all sequences one after another (their lengths are read then), lengths (N,) or ()
         of integers -> (), or (N,) or () with reduction "none".
     Raises: ShapeError for shapes or lengths that do not fit; DTypeError unless labels and lengths
         are integers; IndexOutOfRangeError for a label outside [0, C).
@@ -64,7 +64,7 @@ def reduced_by_size(loss, sizes, zero_infinity, reduction, dtype) -> Value:
 
 
 def ctc_align(log_probs, targets, input_lengths, target_lengths, blank=0):
-    """(the most likely path that reads as the target, one label for each frame and -1 behind the
+    """(the most likely path that reads as the target, one label for each frame and -1 after the
     last; the logarithm of its probability, -inf where there is none).
 
     Shapes: as `ctc_loss` -> (T, N) or (T,), and (N,) or ().
@@ -146,7 +146,7 @@ def lengths(where: str, name: str, given, batch, most: int) -> Value:
 
 
 def taken_apart(where: str, joined: Value, sizes: Value) -> Value:
-    """Targets (N, S) of targets that stand behind each other; their lengths are read."""
+    """Targets (N, S) from concatenated targets; reads their lengths."""
     counts = sizes.detach().numpy()
     if counts.sum() != joined.size:
         expected = f"as many joined targets as the lengths say, {counts.sum()}"
@@ -232,8 +232,8 @@ def emissions(where: str, x: Value, labels: Value) -> Value:
 
 def ends_of(sizes: Value, length: int) -> tuple[Value, Value]:
     """Where paths begin and where they end (N, L): on a blank or a label."""
-    behind = reshape(sizes * 2, (sizes.size, 1)) - arange(length)  # 1 at the last label
-    ends = (behind == 0) | (behind == 1)
+    from_end = reshape(sizes * 2, (sizes.size, 1)) - arange(length)  # 1 at the last label
+    ends = (from_end == 0) | (from_end == 1)
     return broadcast_to(arange(length) < 2, ends.shape), ends
 
 

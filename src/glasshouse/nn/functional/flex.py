@@ -79,7 +79,7 @@ def attend_block(q, k, v, score_mod, allowed, at: Positions) -> tuple[Value, Val
 
 
 def modified(name: str, result, shape) -> Value:
-    """What a function of scores or indices returned, broadcast to its full shape."""
+    """The `result` of a score or mask function, checked and broadcast to its full `shape`."""
     result = as_value(result, where=name)
     sizes = zip(result.shape[::-1], shape[::-1], strict=False)
     if result.ndim > len(shape) or any(r not in (1, s) for r, s in sizes):

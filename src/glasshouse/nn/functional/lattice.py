@@ -19,7 +19,7 @@ NEVER = -1e30
 
 
 def over_time(step, state: Value, rows: list[Value], reverse: bool = False) -> list[Value]:
-    """What `step(state, *rows at a time)` gives beside the next state, for all times (T, ...)."""
+    """Outputs of `step(state, *rows at a time)`, without the next state, for all times (T, ...)."""
 
     def at_time(state, row):
         state, *kept = step(state, *row)
@@ -70,7 +70,7 @@ def all_paths(weights: Value, state: Value) -> Value:
 
 
 def at_last(values: Value, frames: Value) -> Value:
-    """What stands at the last of each row's frames (B,). Shapes: (T, B, L) -> (B, L)."""
+    """Values at the last of each row's `frames` (B,). Shapes: (T, B, L) -> (B, L)."""
     t, b, _ = values.shape
     last = reshape(arange(t), (t, 1, 1)) == reshape(frames - 1, (1, b, 1))
     return reduce.sum(choose(last, values, 0), axis=0)
@@ -98,7 +98,7 @@ def back_step(label: Value, source: Value, begun: Value) -> tuple[Value, Value]:
 
 def walked_back(last: Value, sources: Value, frames: Value) -> Value:
     """The labels of the best path: at its last frame `last` (B,), before that what `sources`
-    (T, B, L) say; behind its frames (B,) `last` too. Shapes: -> (T, B)."""
+    (T, B, L) say; after its frames (B,) `last` too. Shapes: -> (T, B)."""
     t, b, _ = sources.shape
     times = reshape(arange(t), (t, 1, 1))
     inside = (times < reshape(frames, (1, b, 1))) & (times > 0)
@@ -107,7 +107,7 @@ def walked_back(last: Value, sources: Value, frames: Value) -> Value:
 
 
 def labelled(path: Value, score: Value, labels: Value, frames: Value) -> tuple[Value, Value]:
-    """The labels (B, L) on a path (T, B), -1 behind its frames and where there is none."""
+    """The labels (B, L) on a path (T, B), -1 after its frames and where there is none."""
     t, b = path.shape
     read = transpose(take_along_axis(labels, transpose(path), axis=1))
     possible = score > NEVER / 2

@@ -324,7 +324,7 @@ def check_linear(where: str, x: Value, w: Value, bias) -> None:
 
 
 def counted(target: Value, probabilities: bool, classes: int, chosen: dict, dtype):
-    """What the mean of a cross-entropy divides by: the weights of the classes that count."""
+    """The divisor of a cross-entropy's mean: rows, or the weights of targets not ignored."""
     if probabilities:
         return target.size // classes
     counts = target != chosen["ignore_index"]

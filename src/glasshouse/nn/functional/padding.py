@@ -64,7 +64,7 @@ def pad_constant(x: Value, pairs: dict, value) -> Value:
 
 
 def crop(x: Value, widths) -> Value:
-    """x without -low elements in front and -high behind, where those are negative."""
+    """x without -low elements at the start and -high at the end, where those are negative."""
     starts = tuple(max(-low, 0) for low, _ in widths)
     stops = tuple(size - max(-high, 0) for size, (_, high) in zip(x.shape, widths, strict=True))
     return movement.slice_(x, starts=starts, stops=stops, steps=(1,) * x.ndim)

@@ -168,7 +168,7 @@ def sum_blocks(x: Value, axis: int, k: int, stride: int, count: int) -> Value:
 
 def powers_of_two(x: Value, axis: int, k: int) -> list[tuple[Value, int]]:
     """(sums of windows of a power of two, which of them counts first): windows of k elements are
-    theirs one behind another. Each power is two of the one before."""
+    theirs one after another. Each power is two of the one before."""
     parts, first, length = [], 0, 1
     while length <= k:
         if k & length:

@@ -96,7 +96,7 @@ GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
 
 
 def next_state(mode: str, state: tuple, gates: Value, weights: Weights) -> tuple:
-    """The state behind one step, in the dtype of the one before."""
+    """The state after one step, in the dtype of the one before."""
     new = STEPS[mode](state, gates, weights)
     return tuple(cast(x, old.dtype) for x, old in zip(new, state, strict=True))
 

@@ -214,17 +214,17 @@ def filter_taps(axis: Axis, cubic: bool, align_corners: bool):
 def weighted_along(x: Value, place: int, indices: np.ndarray, weights: np.ndarray) -> Value:
     """Σₖ weights[:, k] · x[indices[:, k]] along the axis at `place`."""
     count = indices.shape[1]
-    behind = (1,) * (x.ndim - place - 1)
+    later_axes = (1,) * (x.ndim - place - 1)
     if count > MOST_UNROLLED:
         taken = gather(x, as_value(indices), axis=place)  # (…, new, taps, …)
-        return reduce.sum(taken * table(weights, x, behind), axis=place + 1)
+        return reduce.sum(taken * table(weights, x, later_axes), axis=place + 1)
     parts = [
-        gather(x, adopt(indices[:, k].copy()), axis=place) * table(weights[:, k], x, behind)
+        gather(x, adopt(indices[:, k].copy()), axis=place) * table(weights[:, k], x, later_axes)
         for k in range(count)
     ]
     return sum(parts[1:], parts[0])
 
 
-def table(weights: np.ndarray, x: Value, behind) -> Value:
-    """Weights in the dtype of x, shaped to stand before the axes `behind`."""
-    return as_value(np.ascontiguousarray(weights.reshape(*weights.shape, *behind)), x.dtype)
+def table(weights: np.ndarray, x: Value, later_axes) -> Value:
+    """Weights in the dtype of x, followed by axes of the sizes `later_axes`."""
+    return as_value(np.ascontiguousarray(weights.reshape(*weights.shape, *later_axes)), x.dtype)

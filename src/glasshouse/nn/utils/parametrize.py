@@ -63,7 +63,7 @@ class ParametrizationList(ModuleList):
         return [f"original{i}" for i in range(self.count)] if self.count else ["original"]
 
     def originals(self) -> list:
-        """What the parametrizations are applied to."""
+        """The tensors that the first parametrization is applied to."""
         return [getattr(self, name) for name in self.names()]
 
     def right_inverse(self, value) -> None:
@@ -84,15 +84,15 @@ class ParametrizationList(ModuleList):
 
 
 def inverted(chain, value):
-    """What the parametrizations of `chain`, each undone by its `right_inverse`, turn into
-    `value`: a tensor, or several as a tuple."""
+    """Originals from which the parametrizations of `chain` compute `value`: a tensor, or several
+    as a tuple. Applies each `right_inverse`, the last one first."""
     for parametrization in reversed(list(chain)):
         undo = getattr(parametrization, "right_inverse", None)
         if undo is None:
             continue
         if isinstance(value, tuple):
             expected = "several originals from the first right_inverse alone"
-            got = f"some from that behind {type(parametrization).__name__}"
+            got = f"some from the one after {type(parametrization).__name__}"
             raise OptionError("register_parametrization", expected, got, "Return one tensor there.")
         with no_grad():
             value = undo(value.detach())
@@ -172,7 +172,7 @@ def register_parametrization(
 
 
 def append(chain: ParametrizationList, parametrization: Module, unsafe: bool) -> None:
-    """Put one more parametrization behind those of a tensor."""
+    """Append a parametrization to those of a tensor."""
     with no_grad():
         value = chain()
     before = [own.detach() for own in chain.originals()]

@@ -116,7 +116,7 @@ class PruningContainer(BasePruningMethod):
                 self.add_pruning_method(method)
 
     def add_pruning_method(self, method) -> None:
-        """Put a method behind the others.
+        """Append a method to the others.
 
         Raises: OptionError for a method of another parameter.
         """

@@ -79,7 +79,7 @@ def checked_lengths(where: str, lengths, most: int, count: int) -> np.ndarray:
 
 
 def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True) -> PackedSequence:
-    """The PackedSequence of padded sequences, without what lies behind each length.
+    """The PackedSequence of padded sequences, without what lies past each length.
     `lengths` are numbers that are known at the call. Unless `enforce_sorted`, the sequences may
     stand in any order.
 
@@ -167,7 +167,7 @@ def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="
     """Sequences stacked after they were padded to the longest length.
 
     Shapes: each (L_i, *) -> (T, B, *), or (B, T, *) if batch_first.
-    Raises: OptionError for no sequence; ShapeError for other axes behind the first.
+    Raises: OptionError for no sequence; ShapeError for other axes after the first.
     Source: standard.
     Example:
         >>> pad_sequence([gh.asarray([1, 2]), gh.asarray([3])], batch_first=True).tolist()
@@ -221,7 +221,7 @@ def pack_sequence(sequences, enforce_sorted=True) -> PackedSequence:
 
     Shapes: each (L_i, *).
     Raises: OptionError for lengths that rise though enforce_sorted; ShapeError for other axes
-        behind the first.
+        after the first.
     Source: standard.
     """
     xs = checked_sequences("pack_sequence", sequences)

@@ -34,7 +34,7 @@ def momenta_of(where: str, optimizer, base_momentum, max_momentum) -> list[tuple
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """Cosine annealing that starts anew after T_0 steps, then after T_mult times as many …
+    """Cosine annealing that restarts after T_0 steps, then after T_mult times as many …
 
         lr = eta_min + (initial_lr - eta_min) * (1 + cos(pi * t / T)) / 2
 
@@ -182,7 +182,7 @@ class SWALR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def share(self, step: float) -> float:
-        """How much of the way lies behind after `step` steps."""
+        """The fraction of the way that is done after `step` steps."""
         return self.anneal(0.0, 1.0, max(0.0, min(1.0, step / max(1, self.anneal_epochs))))
 
     def get_lr(self):

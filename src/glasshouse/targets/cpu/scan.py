@@ -210,7 +210,7 @@ def taken_apart(calls, times: int = 1):
 
 
 class PlannedLoop(NamedTuple):
-    """What a step of the schedule holds: the plan of the body and the layout."""
+    """Plan of a step that runs a loop: the plan of its body, and the layout of its values."""
 
     plan: ProgramPlan
     layout: LoopLayout
@@ -334,7 +334,7 @@ class LoopPlanner:
             return False
         sources = [self.lowering.row_major(x) for x in self.node.inputs]
         results = {i: self.lowering.buffer(self.node.spec[i], node=self.node) for i in self.used}
-        first = 2 + len(sources)  # behind scratch memory, the error flag and the operands
+        first = 2 + len(sources)  # after scratch memory, the error flag and the operands
         self.args = {i: first + at for at, i in enumerate(self.used)}
         layout = self.laid_out(plan)
         if is_shared:

@@ -186,8 +186,8 @@ def signed_product(packed: Value, order: Value) -> Value:
 
 
 def regular_shift(x: Value) -> Value:
-    """What to add to singular matrices to make each pivot of 0, by which derivatives divide, a
-    small one; with sqrt(eps) the determinant's comes out right up to sqrt(eps)."""
+    """A term to add to singular matrices: each pivot of 0, by which derivatives divide, becomes
+    a small one. With sqrt(eps) the determinant's derivative is right up to sqrt(eps)."""
     if not x.size:
         return x
     packed, order = cards.lu(x)

@@ -123,7 +123,7 @@ heaviside = binary("heaviside", "whole", lambda x, y: where(x == 0, y, cast(x > 
                    "0 where x1 is negative, x2 where it is 0, 1 where it is positive.",
                    "[-1.0, 0.0, 2.0], 0.5", "[0.0, 0.5, 1.0]")
 frac = unary("frac", lambda x: x - elementwise.trunc(x), None,
-             "The part of x behind the point: x - trunc(x).", "-1.5", "-0.5")
+             "The fractional part of x: x - trunc(x).", "-1.5", "-0.5")
 deg2rad = unary("deg2rad", lambda x: x * (math.pi / 180), None, "Degrees as radians: x · π / 180.",
                 "0.0", "0.0")
 rad2deg = unary("rad2deg", lambda x: x * (180 / math.pi), None, "Radians as degrees: x · 180 / π.",

@@ -1,6 +1,6 @@
 """Elementwise functions: the Array API's, and NumPy's where the standard is silent.
 
-All are compositions of cards and operators; the formulas behind them are in elementary.py."""
+All are compositions of cards and operators; their formulas are in elementary.py."""
 
 import math
 import operator

@@ -329,8 +329,8 @@ def searchsorted(
         middle = (low + high) >> 1
         inside = where(middle < n, middle, full(shape, max(n - 1, 0), int64))
         pivot = cards.gather_along(x1, inside, x1.ndim - 1) if lines else gather_line(x1, inside)
-        behind = goes_right(pivot, x2, side) & (low < high)
-        low, high = where(behind, middle + 1, low), where(behind | (low >= high), high, middle)
+        after = goes_right(pivot, x2, side) & (low < high)
+        low, high = where(after, middle + 1, low), where(after | (low >= high), high, middle)
     return cast(low, int32) if out_int32 else low
 
 
@@ -339,7 +339,7 @@ def gather_line(x, places):
 
 
 def goes_right(pivot, x, side: str):
-    """Whether x belongs behind `pivot`; NaN comes last, as in sort."""
+    """Whether x belongs after `pivot`; NaN comes last, as in sort."""
     pivot, x = values.match("searchsorted", pivot, x)
     if pivot.dtype.is_bool:
         pivot, x = cast(pivot, int64), cast(x, int64)

@@ -1,4 +1,4 @@
-"""What a key of indexing means for a shape, by NumPy's rules.
+"""Reads an indexing key for a shape, by NumPy's rules.
 
 A key is read once into an `IndexPlan`: the part that slices alone do (`starts`, `stops`, `steps`,
 `flips` per axis), and the index arrays."""
@@ -17,7 +17,7 @@ from glasshouse.ops import index as cards
 
 @dataclass
 class IndexPlan:
-    """What a key means for one shape: bounds for every axis, then index arrays for some."""
+    """An indexing key resolved for one shape: bounds for every axis, index arrays for some."""
 
     starts: list[int] = field(default_factory=list)
     stops: list[int] = field(default_factory=list)

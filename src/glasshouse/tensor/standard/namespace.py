@@ -1,4 +1,4 @@
-"""What the Array API standard asks of a namespace: constants, dtype functions, inspection."""
+"""Namespace parts of the Array API standard: constants, dtype functions, inspection."""
 
 import math
 from dataclasses import dataclass
@@ -151,7 +151,7 @@ def astype(x, dtype, /, *, copy: bool = True, device=None):
 
 
 class NamespaceInfo:
-    """What this namespace can do: devices, dtypes, capabilities."""
+    """Capabilities of this namespace, with its devices and dtypes."""
 
     def capabilities(self) -> dict:
         """Boolean indexing and data-dependent shapes work; tensors have up to 64 axes."""
@@ -191,7 +191,7 @@ class NamespaceInfo:
 
 
 def __array_namespace_info__() -> NamespaceInfo:
-    """What this namespace can do: devices, dtypes, capabilities.
+    """Capabilities of this namespace, with its devices and dtypes.
 
     Source: standard.
     """

@@ -281,7 +281,7 @@ def diff(x, /, n: int = 1, axis: int = -1, *, prepend=None, append=None):
 
 
 def piece(p, x: Value, axis: int) -> Value:
-    """What is put before or after x: of x's shape but for `axis`, where a scalar has size 1."""
+    """`p` as values to put before or after x along `axis`; a scalar gets size 1 there."""
     p = as_value(p, where="diff")
     return p if p.ndim else broadcast_to(p, kept_shape(x.shape, (axis,)))
 

@@ -157,7 +157,7 @@ def histogramdd(x, bins, *, range=None, weight=None, density: bool = False):
 
 def bucketize(x, boundaries, *, out_int32: bool = False, right: bool = False):
     """In which bin between sorted boundaries each element lies: from 0, below the first one.
-    With `right`, an element that equals a boundary belongs behind it.
+    With `right`, an element that equals a boundary belongs after it.
 
     Shapes: x (...), boundaries (n,) -> (...) int64.
     Raises: ShapeError unless boundaries are a vector.

@@ -22,7 +22,7 @@ __all__ = ["as_strided", "atleast_1d", "atleast_2d", "atleast_3d", "block_diag",
 
 
 def at_least(ndim: int):
-    """What gives each tensor `ndim` axes or more: a vector is a row, a third axis comes last."""
+    """A function that pads tensors to `ndim` axes: a vector is a row, a third axis comes last."""
 
     def one(where: str, x) -> Value:
         x = as_value(x, where=where)
@@ -119,8 +119,8 @@ def block_diag(*arrays):
         raise ShapeError("block_diag", "matrices", shapes, "Reshape them to two axes.")
     columns, before, rows = sum(x.shape[1] for x in blocks), 0, []
     for x in blocks:
-        behind = columns - before - x.shape[1]
-        rows.append(pad(x, widths=((0, 0, 0), (before, behind, 0)), value=0))
+        after = columns - before - x.shape[1]
+        rows.append(pad(x, widths=((0, 0, 0), (before, after, 0)), value=0))
         before += x.shape[1]
     return manipulate.concat(rows, axis=0)
 

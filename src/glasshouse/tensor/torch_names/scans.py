@@ -1,4 +1,4 @@
-"""What runs along an axis: extremes so far, logarithms of sums so far, integrals, differences."""
+"""Scans along an axis: running extremes, running logarithms of sums, integrals, differences."""
 
 from glasshouse.base import OptionError, ShapeError, check_axis, int64
 from glasshouse.dispatch.compose import composed

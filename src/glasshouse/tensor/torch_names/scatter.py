@@ -56,7 +56,7 @@ def index_of(where_: str, x: Value, indices) -> Value:
 
 class Lines:
     """Places along one axis of x that `indices` name, element by element, in x flattened. On the
-    other axes the indices may be smaller than x: those behind are left alone."""
+    other axes the indices may be smaller than x: x's elements past them are left alone."""
 
     def __init__(self, where_: str, x: Value, axis: int, indices):
         self.where, self.shape, size = where_, x.shape, x.size

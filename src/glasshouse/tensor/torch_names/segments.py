@@ -63,16 +63,16 @@ def segment_reduce(data, reduce: str, *, lengths=None, offsets=None, axis: int =
     axis, (size,) = lengths.ndim - 1, size
     if not unsafe and not adds_up(lengths, size):
         raise ShapeError(where, f"lengths that add up to {size}", lengths.tolist(), "Check them.")
-    behind = (1,) * (data.ndim - lengths.ndim)
+    later_axes = (1,) * (data.ndim - lengths.ndim)
     shape = (*lead, lengths.shape[-1], *data.shape[axis + 1 :])
     start = full(shape, NEUTRAL[reduce] if initial is None else initial, data.dtype)
     numbers = segment_numbers(lengths, size)
-    numbers = broadcast_to(reshape(numbers, (*numbers.shape, *behind)), data.shape)
+    numbers = broadcast_to(reshape(numbers, (*numbers.shape, *later_axes)), data.shape)
     how = {"max": "amax", "min": "amin", "mean": "sum"}.get(reduce, reduce)
     total = scatter_reduce(start, axis, numbers, data, how)
     if reduce != "mean":
         return total
-    counts = broadcast_to(reshape(lengths, (*lengths.shape, *behind)), shape)
+    counts = broadcast_to(reshape(lengths, (*lengths.shape, *later_axes)), shape)
     divisor = counts if initial is None else elementwise.maximum(counts, 1)
     return total / cast(divisor, data.dtype)
 

@@ -204,7 +204,7 @@ def quantiles(where_: str, x, q, axis, keepdims: bool, interpolation: str):
 
 
 def between(lines: Value, rank: Value, interpolation: str) -> Value:
-    """What lies at fractional ranks (..., k) of sorted lines (..., n)."""
+    """Values at fractional ranks (..., k) of sorted lines (..., n), interpolated."""
     below = elementwise.floor(rank)
     above = elementwise.ceil(rank)
     last = lines.ndim - 1
@@ -220,7 +220,7 @@ def between(lines: Value, rank: Value, interpolation: str) -> Value:
 
 @composed
 def quantile(x, q, axis=None, keepdims: bool = False, *, interpolation: str = "linear"):
-    """What lies at the part q, from 0 to 1, of the sorted elements; NaN if there is one.
+    """Quantiles of the elements at the fractions q, from 0 to 1; NaN if an element is NaN.
     Between two by interpolation: linear, lower, higher, midpoint or nearest.
 
     Shapes: x (..., n, ...), q () or (k,) -> (..., ...) or (k, ..., ...).

@@ -10,7 +10,7 @@ def conv_norm(channels: int, out: int, kernel: int, stride: int = 1):
 
 
 class ResidualBlock(nn.Module):
-    """What the residual blocks share: relu(parts(x) + x), or a projection of x where the shape
+    """Base of residual blocks: relu(parts(x) + x), or a projection of x where the shape
     changes. `kernels` are the sizes of its convolutions, the last to `expansion` times width."""
 
     expansion = 1

@@ -2,7 +2,7 @@
 
    A panel has for 32 terms of the sums after the other its two tiles. A row of a tile has 16 pairs of terms
    of one row of a; or, of b, one pair of terms of 16 columns. A pair is 32 bits, as in memory where terms
-   lie one behind the other. */
+   lie one after the other. */
 enum {
   GH_STEP = 2 * GH_PART_SIZE,      /* elements of a panel for 32 terms */
   GH_GROUP_STEPS = 120,            /* of all panels of b that pass by together */
@@ -40,14 +40,14 @@ GH_FN __mmask32 gh_there_32(int64_t count) {
   return count >= 32 ? ~(__mmask32)0 : count > 0 ? ((__mmask32)1 << count) - 1 : 0;
 }
 
-/* A row for each of 16 places, with 16 pairs of terms, which lie one behind the other. */
+/* A row for each of 16 places, with 16 pairs of terms, which lie one after the other. */
 GH_FN void gh_rows_of_places(const uint16_t *from, int64_t step, int64_t places, int64_t terms, float *to) {
   const __mmask32 there = gh_there_32(terms);
   for (int i = 0; i < GH_EDGE; i++)
     _mm512_store_si512(to + i * GH_EDGE, _mm512_maskz_loadu_epi16(i < places ? there : 0, from + i * step));
 }
 
-/* A row for each of 16 pairs of terms, with 16 places, which lie one behind the other. */
+/* A row for each of 16 pairs of terms, with 16 places, which lie one after the other. */
 GH_FN void gh_rows_of_pairs(const uint16_t *from, int64_t step, int64_t places, int64_t terms, float *to) {
   const __mmask16 there = gh_there(places);
   for (int i = 0; i < GH_EDGE; i++, from += 2 * step) {
@@ -58,7 +58,7 @@ GH_FN void gh_rows_of_pairs(const uint16_t *from, int64_t step, int64_t places, 
   }
 }
 
-/* The next tile. The order is one in which lines of the cache are read that lie one behind the other. */
+/* The next tile. The order is one in which lines of the cache are read that lie one after the other. */
 static __attribute__((noinline)) void gh_make_tile(gh_pair_maker *m) {
   const int64_t n = m->tile++, deep = m->deep, across = m->tiles / deep;
   const int in_rows = m->term_step == 1;
@@ -111,8 +111,8 @@ GH_FN void gh_round_rows(gh_rounder *r, int most) {
   }
 }
 
-/* What is fetched into a core's cache beside a product: lines of the panel of b that comes next, and those
-   that its results are written to behind it. A store that misses holds up all that follow. */
+/* Prefetches into a core's cache during a product: lines of the panel of b that comes next, and those
+   that its results are written to after it. A store that misses holds up all that follow. */
 typedef struct {
   const char *panel;
   const uint16_t *results;
@@ -178,12 +178,12 @@ static void gh_multiply_narrow(const gh_tile_product *s, const gh_block *at, uin
                  of_b[0], 1, 1);
   gh_make_chance(next);
   for (int64_t first = 0; first < across; first += group) {
-    const int64_t end = gh_least(across, first + group), behind = end * GH_PAIR;
+    const int64_t end = gh_least(across, first + group), after = end * GH_PAIR;
     const uint16_t *with = at->packed ? at->packed + first * size : of_b[first % 2];
     beside.fetched.panel = (const char *)(with + (end - first) * size);
     beside.fetched.lines = at->packed ? (int)gh_times(2 * GH_EDGE, down) : 0;
-    gh_begin_pairs(next, b + behind * s->b_column, s->b_column, s->b_term,
-                   at->packed ? 0 : gh_least(at->columns - behind, GH_PAIR), s->depth, of_b[end % 2], 1,
+    gh_begin_pairs(next, b + after * s->b_column, s->b_column, s->b_term,
+                   at->packed ? 0 : gh_least(at->columns - after, GH_PAIR), s->depth, of_b[end % 2], 1,
                    down * deep);
     for (int64_t i = 0; i < down; i++)
       for (int64_t n = first; n < end; n++) {
@@ -242,7 +242,7 @@ static void gh_share_packed(const gh_tile_product *s, uint16_t *packed, int64_t 
   }
 }
 
-/* Cores share the work; `most` panels of b are made before, behind the cores' own, or none. */
+/* Cores share the work; `most` panels of b are made before, after the cores' own, or none. */
 static void gh_share_narrow(const gh_tile_product *s, uint16_t *panels, int64_t part, int most_threads,
                             int64_t most) {
   if (most) gh_share_packed(s, panels + most_threads * part, most, panels, part, most_threads);

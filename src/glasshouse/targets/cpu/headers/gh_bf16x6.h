@@ -78,7 +78,7 @@ GH_FN void gh_begin(gh_maker *m, const float *from, int64_t place_step, int64_t 
   m->done = 0;
 }
 
-/* The order of tiles is one in which lines of the cache are read that lie one behind the other. */
+/* The order of tiles is one in which lines of the cache are read that lie one after the other. */
 GH_FN void gh_begin_tile(gh_maker *m) {
   const int64_t n = m->tile, deep = m->deep, across = m->tiles / deep;
   const int in_rows = m->term_step == 1;
@@ -159,7 +159,7 @@ GH_FN void gh_make_some(gh_maker *m) {
 enum { GH_CHANCES = 6 }; /* of 32 terms of two panels: products of parts */
 
 /* c = a b for a panel each, or c += a b: `deep` times 32 terms. Not `tall`: 16 rows; not `wide`: 16
-   columns. The order of the parts is one in which a product loads one side anew. Meanwhile `next` is
+   columns. The order of the parts is one in which a product loads one side again. Meanwhile `next` is
    made: the unit takes long for its products, and other instructions run beside them. */
 GH_FN void gh_multiply_panels(const uint16_t *a, const uint16_t *b, int64_t deep, float *c, int64_t c_row,
                               const int tall, const int wide, int add, gh_maker *next) {
@@ -249,8 +249,8 @@ static void gh_multiply_split(const gh_tile_product *s, const gh_block *at, uint
     gh_make_all(&next);
     spoilt = _mm512_add_ps(spoilt, next.spoilt);
     for (int64_t n = 0; n * GH_PAIR < columns; n++) {
-      const int64_t j = n * GH_PAIR, behind = j + GH_PAIR, left = gh_least(columns - behind, GH_PAIR);
-      gh_begin(&next, from + behind * s->b_column, s->b_column, s->b_term, left, terms, of_b[(n + 1) % 2],
+      const int64_t j = n * GH_PAIR, after = j + GH_PAIR, left = gh_least(columns - after, GH_PAIR);
+      gh_begin(&next, from + after * s->b_column, s->b_column, s->b_term, left, terms, of_b[(n + 1) % 2],
                1, GH_CHANCES * down * deep);
       for (int64_t i = 0; i < down; i++)
         gh_multiply_some(panels + i * deep * GH_PARTS, of_b[n % 2], deep, c + i * GH_PAIR * s->columns + j,

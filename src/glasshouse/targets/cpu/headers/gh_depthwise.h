@@ -85,7 +85,7 @@ GH_FN void gh_depthwise_results(const gh_depthwise *s, const float *work, void *
   }
 }
 
-/* A vector of weights (channels, rows, columns) as (rows, columns, plane) floats, and of the bias behind them. */
+/* A vector of weights (channels, rows, columns) as (rows, columns, plane) floats, and of the bias after them. */
 GH_FN void gh_depthwise_weights(const gh_depthwise *s, const void *weights, const void *bias, float *w, int64_t v,
                                 int64_t plane) {
   const int64_t kernel = s->rows * s->columns, first = gh_first_channel(s, v);

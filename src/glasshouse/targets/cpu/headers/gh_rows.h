@@ -1,4 +1,4 @@
-/* Products of few rows by a matrix that was brought into panels of some vectors' width, one behind the
+/* Products of few rows by a matrix that was brought into panels of some vectors' width, one after the
    other, each with the elements of a row of the panel side by side: a core reads its panels from the
    first to the last element. The last panel may be narrower. */
 enum {

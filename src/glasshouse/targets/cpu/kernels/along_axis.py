@@ -31,7 +31,7 @@ SORT_HEADER = (HEADERS / "gh_sort.h").read_text()
 
 
 class AxisKernels(HandwrittenKernels):
-    """What a subclass writes in `body`, over the views (x, *results) as pointers b0, b1, …"""
+    """Kernels whose C text a subclass writes in `body`, with (x, *results) as pointers b0, b1, …"""
 
     work = 1  # cycles or so for an element
     helpers = ""

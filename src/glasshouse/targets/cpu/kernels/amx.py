@@ -9,8 +9,8 @@ from glasshouse.graph.graph import Node
 from glasshouse.targets.cpu.kernels.bf16x6 import CORES, PANEL, TILES, Blocking, SplitProducts
 from glasshouse.targets.cpu.writing.handwritten import vector_functions
 
-# Panels of b are made anew for each block of rows, or once before, so many elements at a time,
-# where there are several blocks, or many panels: results then lie one behind the other.
+# Panels of b are made again for each block of rows, or once before, so many elements at a time,
+# where there are several blocks, or many panels: results then lie one after the other.
 PACKED_ELEMENTS = 1 << 21
 MANY_PANELS = 128
 FEW_ROWS, FEW_TERMS, MANY_COLUMNS = 256, 128, 2048  # from which on it was measured to be faster

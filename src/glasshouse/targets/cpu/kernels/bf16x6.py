@@ -40,7 +40,7 @@ BLOCK_ROWS = 320  # for which a panel of b is made once
 
 
 class PlannedProduct(NamedTuple):
-    """The text of a kernel, the views of its pointers, and the sizes behind them."""
+    """The text of a kernel, the views of its pointers, and the sizes after them."""
 
     text: str
     views: list[View]
@@ -48,8 +48,8 @@ class PlannedProduct(NamedTuple):
 
 
 class Blocking(NamedTuple):
-    """What a core has in panels at a time: of the terms at most `deep` steps, of a block of rows at
-    most `steps`, about half of the core's own cache. An element has so many parts."""
+    """Limits of a core's panels: at most `deep` steps of terms, and of a block of rows at most
+    `steps`, about half of the core's own cache. An element is split into `parts` parts."""
 
     deep: int
     steps: int
@@ -103,7 +103,7 @@ class SplitProducts(Lowerer):
         return True
 
     def add_step(self, lowering, claim: Claim, operands, bias: Node | None, target) -> None:
-        """A step for the product of two views, whose rows it writes one behind the other."""
+        """A step for the product of two views, whose rows it writes one after the other."""
         views = [*operands] if bias is None else [*operands, lowering.row_major(bias)]
         sizes, elements = self.sizes_of(*operands)
         panels = lowering.buffer(Spec((elements,), uint16))

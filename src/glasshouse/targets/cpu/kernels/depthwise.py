@@ -260,7 +260,7 @@ float *w = a[3], *bias = w + s.rows * s.columns * plane;
 
 
 def taps_text(node: Node) -> str:
-    """What a row of results reads, as constants."""
+    """C constants for the inputs and weights that a row of results reads."""
     down, along = (steps_of(node, axis) for axis in (0, 1))
     width, (*_, height, columns) = node.inputs[0].shape[3], shapes_of(node)[2]
     ahead = (height - 1) * down.element + 1 if node.op == "conv" else 1

@@ -23,8 +23,8 @@ FEW_POSITIONS, FEW_PRODUCTS = 256, 1024  # … for kernels, and for those of one
 
 
 class Registers(NamedTuple):
-    """What vectors hold: floats of one, and rows of a panel whose sums, in two vectors each, stay
-    in registers."""
+    """Vector sizes: the floats of one, and the most rows of a panel whose sums, in two vectors
+    each, stay in registers."""
 
     lanes: int
     most_rows: int
@@ -101,7 +101,7 @@ def threads_of(node: Node) -> int:
 
 
 def floats_of_panels(node: Node) -> int:
-    """What a core needs: the panels of a block's gradient, and one of its data."""
+    """Scratch floats of a core: the panels of a block's gradient, and one panel of its data."""
     return BLOCK * (LANES * row_panels_of(node) + COLUMNS)
 
 

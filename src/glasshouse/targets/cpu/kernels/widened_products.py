@@ -40,7 +40,7 @@ def widened_products(graph: Graph) -> Graph:
 
     widest = transform(graph, rule)
     widest.stored |= waiting(widest)
-    widest.drop_unneeded()  # products that are rounded behind a bias, and what was moved
+    widest.drop_unneeded()  # products that are rounded after a bias, and what was moved
     return widest
 
 
@@ -81,7 +81,7 @@ def widened_for(product: Node, graph: Graph, x: Node) -> Node:
 
 
 def widened(graph: Graph, x: Node) -> Node:
-    """An operand in float32. What moves its elements stays behind the cast: a matrix and its
+    """An operand in float32. Moves of its elements stay after the cast: a matrix and its
     transpose share one, and a bias stays a vector."""
     if x.op in MOVED and x.host is None:
         return graph.emit(x.op, (widened(graph, x.inputs[0]),), x.attrs)

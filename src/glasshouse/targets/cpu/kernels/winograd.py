@@ -188,7 +188,7 @@ def scratch_buffers(lowering, *sizes: int) -> list:
 
 
 def flops_of(node: Node) -> int:
-    """What the products take, fewer than those of the definition."""
+    """FLOPs of the Winograd products, fewer than the convolution's by its definition."""
     images, _, *size = (node.inputs[1] if node.op == "conv_weight_grad" else node).shape
     return 2 * PLACES * tiles_of(images, *size) * prod(weight_of(node)[:2])
 

@@ -130,8 +130,8 @@ class OnednnLibrary:
             raise Unavailable(f"{name} returned {status}")
 
     def object(self, *call) -> OnednnObject:
-        """What a call makes: the name of a create function (without "dnnl_") and its arguments,
-        "attributes", or "query" with a primitive's descriptor and what is asked for."""
+        """The cached object of a call: the name of a create function (without "dnnl_") with its
+        arguments, "attributes", or "query" with a primitive's descriptor and the query."""
         key = call
         if "primitive" in call[0]:  # shares its work out to so many threads, and keeps to that
             key = (*call, toolchain.count_threads())
@@ -196,7 +196,7 @@ class OnednnLibrary:
         return self.dll.dnnl_memory_desc_get_size(desc.pointer)
 
     def layout(self, desc: OnednnObject) -> MemoryLayout:
-        """What a memory descriptor says."""
+        """The layout that a memory descriptor describes: shapes, strides and blocks."""
 
         def number(what: int) -> int:
             answer = c_int()
@@ -313,7 +313,7 @@ class OnednnCall(NamedTuple):
 
 @functools.cache
 def runner_library() -> ctypes.CDLL:
-    """What runs primitives: call.c, compiled when first needed."""
+    """The library that runs primitives: call.c, compiled when first needed."""
     return toolchain.compile_one(RUNNER.read_text())
 
 

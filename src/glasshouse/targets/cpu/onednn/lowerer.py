@@ -1,4 +1,4 @@
-"""What the lowerers that go through oneDNN share: how a primitive becomes a step."""
+"""Base of the lowerers that go through oneDNN: how a primitive becomes a step."""
 
 from math import prod
 from typing import NamedTuple
@@ -25,7 +25,7 @@ from glasshouse.targets.cpu.writing.epilogues import with_epilogue
 
 
 class PlannedPrimitive(NamedTuple):
-    """What a step of the schedule holds: its call, the views of its arguments, and a label."""
+    """Plan of a step that calls oneDNN: the call, the views of its arguments, and a label."""
 
     call: OnednnCall
     views: list[View]

@@ -74,7 +74,7 @@ def is_constant(b: View) -> bool:
 
 
 def in_rows(planner: PrimitivePlanner, node: Node, a: View):
-    """(descriptor, view) of a matrix whose columns lie in memory one behind the other, copied."""
+    """(descriptor, view) of a matrix whose columns lie in memory one after the other, copied."""
     view = TRANSPOSES.add(planner.lowering, node, a)
     return planner.dnnl.desc(view.shape, view.base.dtype, view.strides), view
 
@@ -88,7 +88,7 @@ def in_layout(planner: PrimitivePlanner, b: View, b_desc, wanted, worth_keeping:
 
 
 def is_read_across(view: View) -> bool:
-    """Whether a matrix has columns, not rows, that lie in memory one behind the other, and may be
+    """Whether a matrix has columns, not rows, that lie in memory one after the other, and may be
     copied by a kernel of ours."""
     over, along = view.strides[-2:]
     plain = len(view.shape) == 2 and view.base.dtype is float32

@@ -59,7 +59,7 @@ class SymmetricProducts(OnednnProducts):
 
 
 def strips_of(size: int) -> list[tuple[int, int]]:
-    """The first column of each strip, and the first behind it."""
+    """The first column of each strip, and the first one after it."""
     return [(begin, min(begin + STRIP, size)) for begin in range(0, size, STRIP)]
 
 

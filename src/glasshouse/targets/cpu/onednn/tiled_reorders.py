@@ -51,7 +51,7 @@ class Tiles(NamedTuple):
 
 
 class TiledReorder(NamedTuple):
-    """What a step holds: its tiles, the views of both layouts, and a name."""
+    """Plan of a step that reorders by tiles: the tiles, the views of both layouts, a name."""
 
     tiles: Tiles
     views: list[View]

@@ -36,7 +36,7 @@ class Transposes(HandwrittenKernels):
     def add(
         self, lowering, node: Node, source: View, panel: int = 0, worth_keeping: bool = True
     ) -> View:
-        """Where the value (K, N) of a node, whose columns lie in memory one behind the other, lies
+        """Where the value (K, N) of a node, whose columns lie in memory one after the other, lies
         row by row after a step that is added: all of it, or panels of so many columns, of which the
         last is filled up with zeros."""
         (depth, columns), down = source.shape, source.strides[1]
@@ -72,7 +72,7 @@ TRANSPOSES = Transposes()
 
 
 def panel_of(layout: MemoryLayout) -> int:
-    """How many columns a panel has, where a matrix lies in panels, one behind the other, each row
+    """How many columns a panel has, where a matrix lies in panels, one after the other, each row
     by row and without further rows; 0 for any other layout."""
     if [axis for axis, _ in layout.blocks] != [0, 1] or layout.padded[0] != layout.shape[0]:
         return 0

@@ -1,4 +1,4 @@
-"""What follows a product or convolution and can be done with it: a bias, and a relu."""
+"""Epilogues of a product or convolution, computed in the same kernel: a bias, and a relu."""
 
 from glasshouse.compile.lowering.lowerer import Claim, GraphUsers
 from glasshouse.graph.graph import Node

@@ -1,4 +1,4 @@
-"""What kernels that are written for one card each share."""
+"""Shared parts of kernels that are written by hand, each for one card."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -44,7 +44,7 @@ def vector_functions(*names: str) -> str:
 
 
 def emitted(step, header: str) -> EmittedStep:
-    """The kernel of a step's plan, behind the functions of a header."""
+    """The kernel of a step's plan, after the functions of a header."""
     args = [(view.base, view.offset) for view in step.plan.views]
     return EmittedStep(args, CKernel(step.plan.text, header, FUSED))
 
@@ -55,5 +55,5 @@ def pointers(*views: View) -> list[str]:
 
 
 def parallel(work: int) -> list[str]:
-    """What shares a loop out to the cores, if it is work enough."""
+    """The OpenMP pragma that splits a loop among the cores; none for too little `work`."""
     return ["#pragma omp parallel for schedule(static)"] if work > PARALLEL_WORK else []

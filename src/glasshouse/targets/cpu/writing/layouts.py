@@ -43,12 +43,12 @@ def repeated_axes(view: View) -> list[bool]:
 
 def stacked(view: View, strides) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """(shape, strides) of a stack of matrices, with repeated axes as axes of size 1; those have a
-    stride behind all the rest, for oneDNN has no fast way where one is 0. It depends on nothing but
+    stride past all the rest, for oneDNN has no fast way where one is 0. It depends on nothing but
     the other axes: oneDNN's cache takes primitives for equal that differ in such strides alone,
     though it chose another implementation for each, and runs the one without the other's scratch
     memory."""
     repeated = repeated_axes(view)
     shape = tuple(1 if r else n for r, n in zip(repeated, view.shape, strict=True))
-    behind = max(prod(shape), 0, *(n * s for n, s in zip(shape, strides, strict=True) if n > 1))
-    leading = (behind if n == 1 else s for n, s in zip(shape[:-2], strides, strict=False))
+    past_all = max(prod(shape), 0, *(n * s for n, s in zip(shape, strides, strict=True) if n > 1))
+    leading = (past_all if n == 1 else s for n, s in zip(shape[:-2], strides, strict=False))
     return shape, (*leading, *strides[-2:])
