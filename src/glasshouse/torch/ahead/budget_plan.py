@@ -28,7 +28,7 @@ class Trial(NamedTuple):
 
 
 class TorchPlan:
-    """What a compiled step computes again, and what that comes to.
+    """A plan of recomputation for a compiled step, with its peak and time.
 
     options       for torch.compile; None where the step fits as it is
     analysis      that of the step with them

@@ -49,7 +49,7 @@ class WholeStep(CompiledStep):
 
     def learn(self, optimizer, inputs: list) -> None:
         """Run steps until two do the same: those that make gradients and the optimizer's state, one
-        that compiles, and another, behind which nothing of the compiling is held."""
+        that compiles, and another, after which nothing of the compiling is held."""
         before, now, runs = None, None, self.simulation.runs
         for _ in range(MOST_FIRST_CALLS):
             before, now = now, (self.capture.entries, len(runs))

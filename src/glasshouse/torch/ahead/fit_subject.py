@@ -94,7 +94,7 @@ class TorchSubject(StepSubject):
         return forwards_replaced(model, self.blocks, checkpointed)
 
     def shared_out(self, analysis: StepAnalysis, variant: StepVariant) -> VariantCosts:
-        """What a step takes when ranks share out its state."""
+        """The cost of a step whose state is sharded over ranks (ZeRO)."""
         itemsize = None if variant.dtype is None else getattr(torch, variant.dtype).itemsize
         ranks = SharedLedger(analysis.source.ledger, variant.stage, variant.ranks)
         blocks = sorted(bytes_in(self.model.get_submodule(path), itemsize) for path in self.blocks)
@@ -121,7 +121,7 @@ class SharedLedger:
         self.added: dict[str, Counter[str]] = defaultdict(Counter)
 
     def bytes_of(self, allocation: Allocation) -> int:
-        """What a rank has of an allocation. The update runs on a rank's own rows."""
+        """The bytes of a rank's shard of an allocation. The update runs on a rank's own rows."""
         kind = allocation.kind_at_peak()
         if kind in self.kinds or kind == "temporaries" and allocation.tag.phase == "optimizer":
             return -(-allocation.nbytes // self.ranks)

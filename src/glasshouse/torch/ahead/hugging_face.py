@@ -61,7 +61,7 @@ def as_config(transformers, config):
 
 
 def class_of(transformers, config):
-    """What makes the model: the first of `architectures`, else a head for this configuration.
+    """The function that makes the model: the first of `architectures`, else a fitting head.
 
     Raises: OptionError
     """

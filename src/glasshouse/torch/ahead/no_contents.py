@@ -97,7 +97,7 @@ class Contentless:
         self.kept: list[Tensor] = []  # so that ids stay theirs
 
     def of(self, x):
-        """What stands for a tensor, or for what is no tensor: that itself."""
+        """The contentless copy of a tensor; any other value as it is."""
         if not isinstance(x, Tensor):
             return x
         if id(x) not in self.tensors:
@@ -106,7 +106,7 @@ class Contentless:
         return self.tensors[id(x)]
 
     def all_of(self, x):
-        """What stands for the tensors in a value, and in tuples of it."""
+        """A value with its tensors, those in tuples too, replaced by contentless copies."""
         return tuple(map(self.all_of, x)) if type(x) is tuple else self.of(x)
 
     def make(self, x: Tensor) -> Tensor:
@@ -175,8 +175,8 @@ class Contentless:
 
 
 def grouped_product(a, b, offs=None, bias=None, out_dtype=None) -> Tensor:
-    """What products of groups give on the processor; PyTorch's own rule takes bfloat16 only. Rows
-    begin at multiples of 16 bytes."""
+    """The result of a grouped product on the processor; PyTorch's own rule takes bfloat16 only.
+    Rows begin at multiples of 16 bytes."""
     groups = (len(offs),) if a.dim() == b.dim() == 2 else ()
     groups = a.shape[:1] if a.dim() == b.dim() == 3 else groups
     size = (*groups, a.shape[-2], b.shape[-1])

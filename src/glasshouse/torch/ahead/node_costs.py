@@ -55,7 +55,7 @@ class ColossalMode(DispatchMode):
 
 
 def colossal_flops(func, args, result) -> int:
-    """What one operator takes by ColossalAI's formulas."""
+    """The FLOPs of one operator by ColossalAI's formulas."""
     name = schema_of(func).name.partition("::")[2].rstrip("_")
     plain = name.removeprefix("_").removesuffix("_data").removesuffix("_backward")
     if name in PRODUCTS:
@@ -216,12 +216,12 @@ class TorchGraph(ProfiledGraph, Interpreter):
 
 
 def storage(x: torch.Tensor) -> int:
-    """What tells memory apart."""
+    """The address of a tensor's storage."""
     return storage_address(x.untyped_storage())
 
 
 def same(x: torch.Tensor) -> torch.Tensor:
-    """What autograd saved."""
+    """The saved tensor itself, as autograd's unpack hook."""
     return x
 
 

@@ -105,7 +105,7 @@ class ForwardTracer(torch.fx.Tracer):
     # -- what torch.fx calls -------------------------------------------------------------------
 
     def proxy(self, node: torch.fx.Node) -> ValueProxy:
-        """What stands for a node's value in the model's code."""
+        """The proxy of a node's value in the model's code."""
         return ValueProxy(node, self)
 
     def is_leaf_module(self, m, module_qualified_name: str) -> bool:
@@ -140,7 +140,7 @@ class ForwardTracer(torch.fx.Tracer):
         return functools.partial(root_fn, **named), args
 
     def create_proxy(self, kind, target, args, kwargs, name=None, type_expr=None, *_):
-        """What a call gives: a value of the trace where it has tensors, else that itself."""
+        """The result of a call: a proxy where it has tensors, else the value itself."""
         if kind in ("placeholder", "output"):
             return super().create_proxy(kind, target, args, kwargs, name, type_expr)
         value = self.done(kind, target, *tree_map(value_of, (args, kwargs)))
@@ -156,7 +156,7 @@ class ForwardTracer(torch.fx.Tracer):
     # -- what is done for nodes ----------------------------------------------------------------
 
     def create_method(self, name: str, *args, **named):
-        """What a call of a method gives."""
+        """The result of a method's call, as `create_proxy` gives it."""
         return self.create_proxy("call_method", name, args, named)
 
     def argument(self, name: str, value):
@@ -184,7 +184,7 @@ class ForwardTracer(torch.fx.Tracer):
 
 
 def value_of(x):
-    """What stands for a value of the trace."""
+    """The value of a proxy, in slices too; any other value as it is."""
     if isinstance(x, slice):
         return slice(value_of(x.start), value_of(x.stop), value_of(x.step))
     return x.value if isinstance(x, ValueProxy) else x
@@ -201,7 +201,7 @@ def specs_in(value):
 
 
 def arguments_of(model, given, concrete: dict) -> dict[str, Any]:
-    """What the forward gets, by name.
+    """The arguments of the forward, by name.
 
     Raises: OptionError for a name that it does not have
     """

@@ -39,7 +39,7 @@ from glasshouse.torch.tensors.layout import lying
 
 
 class PlannedProgram:
-    """What a Program says of itself, of the plan that one would be made from."""
+    """The plan of a Program that is not built, with a Program's attributes."""
 
     def __init__(self, recording: Recording):
         with no_collection():
@@ -106,7 +106,7 @@ class Simulation:
         return tensor
 
     def compute(self, node: Node) -> None:
-        """What an operator of PyTorch's makes in a step of the host, before that copies it."""
+        """Report the tensors that an operator makes in a step of the host, before their copy."""
         if node.call.primitive.ref is not run_in_torch:
             return
         operator, arguments, orders = (node.attrs[x] for x in ("operator", "arguments", "orders"))

@@ -19,8 +19,8 @@ UNKNOWN = object()  # the result of a call that nobody has seen
 
 
 class RememberedResults:
-    """What is known of calls by operator, sizes and numbers. `makers` has for each kind of
-    call a function that makes its result; None where PyTorch has to."""
+    """A cache of results by operator, sizes and numbers. `makers` has for each kind of call a
+    function that makes its result; None where PyTorch must compute it."""
 
     def __init__(self, mode: FakeTensorMode):
         self.mode = mode
@@ -81,7 +81,7 @@ class RememberedResults:
 
 
 def first_operand(func, args, named):
-    """What an update in place gives."""
+    """The result of an update in place: its first operand."""
     return args[0]
 
 
@@ -91,7 +91,7 @@ def bytes_of(x) -> int:
 
 
 def key_of(func, args, named: dict) -> tuple | None:
-    """What a result depends on; None where that is more than sizes and numbers."""
+    """The cache key of a result; None where it depends on more than sizes and numbers."""
     key: list = [func, torch.get_default_dtype()]
     for x in args:
         if not add_to(key, x):

@@ -49,7 +49,7 @@ def drawn(key: Value, target, given, fakes):
 
 
 def draw_again(saved: torch.Tensor, target, *args, **named):
-    """What an operator draws again for PyTorch, of a key or of a state of its generator."""
+    """The numbers that an operator draws again, from a key of ours or PyTorch's generator state."""
     if not is_ours(saved):
         return DRAWS_AGAIN(saved, target, *args, **named)
     backend = backends.load("numpy")

@@ -35,7 +35,7 @@ def full_(shape, value, dtype=None, **_):
 
 @aten("zeros", "empty.memory_format", "empty_strided", "empty_permuted")
 def zeros(shape, _strides=None, dtype=None, **_):
-    """What is empty is filled with zeros: a value has to be the same each time it is computed."""
+    """Zeros, for `empty` too: a value has to be the same each time it is computed."""
     return filled(shape, 0, dtype_of(dtype))
 
 

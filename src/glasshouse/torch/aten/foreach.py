@@ -16,8 +16,8 @@ UNARY = (
 
 
 def rule_of(function: Callable) -> Callable:
-    """What computes an operator on lists: `function` of the first of each list, of the second, and
-    so on; what is no list is given to each call."""
+    """A decomposition of an operator on lists: it calls `function` with the first of each list, the
+    second, and so on; each call gets all arguments that are no lists."""
 
     def taken_apart(*args, **named) -> list[Tensor]:
         count = next(len(x) for x in args if isinstance(x, (list, tuple)))
@@ -43,7 +43,7 @@ def with_quotient(x: Tensor, a: Tensor, b: Tensor, value=1) -> Tensor:
 
 
 def copied(x: Tensor, source: Tensor, _non_blocking: bool = False) -> Tensor:
-    """What x is when `source` was copied into it."""
+    """The contents of x after `source` is copied into it."""
     return torch.ops.aten.copy(x, source)
 
 
@@ -80,7 +80,7 @@ def unscaled(gradients, found_inf: Tensor, inverse: Tensor) -> tuple[list[Tensor
 def updated_scale(
     scale: Tensor, steps: Tensor, found_inf: Tensor, growth: float, backoff: float, interval: int
 ) -> tuple[Tensor, Tensor]:
-    """The scale of losses behind a step, and how many steps there were since it last changed."""
+    """The scale of losses after a step, and how many steps there were since it last changed."""
     is_found, more = found_inf != 0, steps + 1
     grown = (scale.double() * growth).float()
     grows = (more == interval) & grown.isfinite()

@@ -54,7 +54,7 @@ def call_higher_order(lowering, node: FxNode, args, named: dict):
 
 
 def by_pytorch(lowering, node: FxNode, *args, **named):
-    """What PyTorch's operator gives, in a step of the host.
+    """The result of PyTorch's operator, computed in a step of the host.
 
     Raises: BackendError under GH_STRICT
     """

@@ -71,7 +71,7 @@ def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=
 
 @aten("embedding_dense_backward")
 def embedding_backward(g, indices, count, padding_idx, scale_grad_by_freq):
-    """What each row was read with, added up; nothing for the row of the padding."""
+    """The gradient of the table: for each row the sum over its reads, 0 for the padding row."""
     if scale_grad_by_freq:
         raise NotImplementedError
     rows = reshape(indices, (indices.size,))
@@ -119,7 +119,7 @@ class Places:
         return reshape(permute(x, axes=(*self.axes, *self.others)), (self.count, *self.rest))
 
     def unmerged(self, x: Value) -> Value:
-        """What `merged` gave, as x has it."""
+        """The inverse of `merged`: a result with the axes of x."""
         sizes = (*(self.x.shape[i] for i in self.axes), *self.rest)
         order = (*self.axes, *self.others)
         return permute(reshape(x, sizes), axes=tuple(order.index(i) for i in range(len(order))))

@@ -17,7 +17,7 @@ def product(x, weight):
 
 
 def before_steps(outputs, first, reverse: bool):
-    """What each step of a loop was given of the step before."""
+    """The state that each step of a loop got from the step before."""
     first = gh.expand_dims(first, 0)
     return gh.concat([outputs[1:], first] if reverse else [first, outputs[:-1]], axis=0)
 

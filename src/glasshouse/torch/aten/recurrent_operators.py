@@ -54,7 +54,7 @@ def by_entry(entry: Callable, *args):
 
 
 def before_steps(outputs: Tensor, first: Tensor, reverse: bool) -> Tensor:
-    """What each step of a loop was given of the step before."""
+    """The state that each step of a loop got from the step before."""
     given = [outputs[1:], first[None]] if reverse else [first[None], outputs[:-1]]
     return torch.cat(given)
 
@@ -288,7 +288,7 @@ rnn_loop.register_autograd(rnn_gradients, setup_context=keep_rnn)
 
 
 def rnn_direction(relu: bool) -> Callable:
-    """What runs one direction of a plain layer."""
+    """A function that runs one direction of a plain layer."""
 
     def run(x: Tensor, state: list[Tensor], weights: list[Tensor], reverse: bool):
         w_input, w_state, *biases = weights
@@ -378,7 +378,7 @@ PACKED = [  # of PackedSequence, which eager computes
 
 
 def in_place_of(operator) -> Callable:
-    """What computes an operator of recurrent layers while a graph is made for us.
+    """A replacement of a recurrent layer's operator while a graph is traced for our backend.
 
     It raises: UnsupportedOperator where it is left to eager, which breaks the graph there
     """

@@ -1,4 +1,4 @@
-"""What the families share: shapes with a size left open, axes, and numbers by dtype."""
+"""Shared helpers of operator families: shapes with an open size, axes, and numbers by dtype."""
 
 from math import prod
 

@@ -1,4 +1,4 @@
-"""What `torch.compile(backend="glasshouse")` finds and calls.
+"""The backend of `torch.compile(backend="glasshouse")`.
 
 `entry_point` takes graphs of TorchDynamo and AOTAutograd; `partition` decides what the forward pass
 keeps; `runtime` calls a Program for each set of sizes; `graph_cache` keeps graphs on disk.

@@ -1,4 +1,4 @@
-"""What torch.compile finds under the name "glasshouse"."""
+"""The backend that torch.compile finds under the name "glasshouse"."""
 
 import contextlib
 import functools
@@ -30,8 +30,8 @@ from glasshouse.torch.scopes.module_scope import name_root
 
 
 def plain_compiler(phase: str, options: TorchOptions, keeps: bool = False):
-    """What AOTAutograd calls with the graph of a pass, where graphs are not kept on disk: PyTorch
-    2.6 to 2.9 keep those of inductor alone."""
+    """A compiler for AOTAutograd to call with the graph of a pass; it caches nothing on disk.
+    PyTorch 2.6 to 2.9 cache only inductor's graphs."""
 
     def compile_graph(graph, _inputs):
         if phase == "backward":

@@ -50,7 +50,7 @@ KEPT_OF_NODES = {"kept_val", "module_path", "stack_trace", PHASE}
 
 @dataclasses.dataclass
 class KeptTensor:
-    """What a graph says of a tensor."""
+    """A serializable description of a tensor in a graph."""
 
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
@@ -130,7 +130,7 @@ class CachedGraph(OutputCode):
         take_list(self)
 
     def program_of(self, source: GraphSource) -> TorchGraphProgram:
-        """What runs a graph."""
+        """The program that runs a graph for this pass and these options."""
         return TorchGraphProgram(source, self.phase, self.options, self.visible, self.stable)
 
     def __call__(self, inputs):
@@ -164,7 +164,7 @@ class CachedGraph(OutputCode):
 
 
 def cached_compiler(phase: str, options: TorchOptions, keeps: bool = False):
-    """What AOTAutograd calls with the graph of a pass."""
+    """A compiler for AOTAutograd to call with the graph of a pass; its results can be cached."""
 
     def compile_graph(graph, _inputs):
         if phase == "backward":
@@ -175,8 +175,8 @@ def cached_compiler(phase: str, options: TorchOptions, keeps: bool = False):
 
 
 def key_of(module: torch.fx.GraphModule, options: TorchOptions) -> str:
-    """What the key of a graph holds beside PyTorch's own: this package's sources, what else of ours
-    decides how it is made, and the lines and modules that it names."""
+    """Our part of a graph's cache key: a digest of this package's version and sources, of the
+    options, of the table's operators, and of the lines and modules that the graph names."""
     parts = [__version__, sources_digest(SOURCES), repr(options), *sorted(TABLE)]
     parts.append(module.meta.get("captured", ""))  # of a graph that gh.optimize captured
     for node in module.graph.nodes:
@@ -185,13 +185,13 @@ def key_of(module: torch.fx.GraphModule, options: TorchOptions) -> str:
 
 
 def do_nothing() -> None:
-    """What stands for the import of inductor's code generators, which takes most of a second: a key
-    of PyTorch's cache names what users added to them."""
+    """Replaces the import of inductor's code generators, which takes most of a second. PyTorch
+    imports them to put the user's additions to them into a cache key."""
 
 
 def release_key() -> bytes:
-    """What stands in keys for the source of a released PyTorch: its version, and the commit that it
-    was built from. PyTorch reads and hashes all of its own files instead."""
+    """The cache key of a released PyTorch: its version, and the commit that it was built from.
+    PyTorch itself reads and hashes all of its own files instead."""
     return f"{torch.__version__} {torch.version.git_version}".encode()
 
 

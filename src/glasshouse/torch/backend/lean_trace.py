@@ -1,6 +1,6 @@
-"""What TorchDynamo does in vain in each trace, left out of those for us.
+"""Skips unneeded work of TorchDynamo in traces for our backend.
 
-Nothing here changes what a trace makes: only when a thing is imported, measured or looked up."""
+Nothing here changes the result of a trace: only when a thing is imported, measured or looked up."""
 
 import contextlib
 import logging

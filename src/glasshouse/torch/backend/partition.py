@@ -40,7 +40,7 @@ def kept_bytes(forward: torch.fx.GraphModule, num_fwd_outputs: int) -> int:
 
 
 def storage_of(node) -> int | None:
-    """What stands for a node's memory; None for what is no tensor."""
+    """The address of a node's storage; None for a value that is no tensor."""
     value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
     return storage_address(value.untyped_storage()) if isinstance(value, torch.Tensor) else None
 

@@ -30,7 +30,7 @@ NARROW = (torch.bfloat16, torch.float16)
 
 
 class NodeWriter:
-    """Adds calls to a graph, one behind the other: in front of `place`, in its pass and module."""
+    """Adds calls to a graph, in order before `place`, in the pass and module of `like`."""
 
     def __init__(self, place: Node, like: Node):
         self.place, self.like = place, like
@@ -168,8 +168,8 @@ def remake_norms(joint: GraphModule) -> None:
         read_through_copies(y)
         readers = sorted((user for user in y.users if user in backward), key=places.get)
         if readers and all(map(is_pointwise, readers)):
-            behind = max((y, mean, scale), key=places.get).next
-            writers = NodeWriter(behind, y), NodeWriter(readers[0], readers[0])
+            place = max((y, mean, scale), key=places.get).next
+            writers = NodeWriter(place, y), NodeWriter(readers[0], readers[0])
             forward_y, backward_y = make(*writers, norm, mean, scale)
             y.replace_all_uses_with(backward_y, delete_user_cb=backward.__contains__)
             if forward_y is not None:

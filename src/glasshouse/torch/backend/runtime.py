@@ -1,4 +1,4 @@
-"""What torch.compile calls in place of a graph: one Program for each set of sizes."""
+"""The callable that replaces a graph of torch.compile: one Program for each set of sizes."""
 
 import contextlib
 import threading
@@ -37,7 +37,7 @@ MOST_VARIANTS = 64  # sets of sizes that one graph keeps Programs for
 
 
 def key_of(args) -> tuple:
-    """What tells the Programs of one graph apart."""
+    """The cache key of a graph's Program: dtype, shape and strides of tensors, other values."""
     return tuple(
         (x.dtype, x.shape, x.stride(), turned(x)) if isinstance(x, torch.Tensor) else (type(x), x)
         for x in args
@@ -70,10 +70,10 @@ def keep_nothing_donated() -> None:
 
 
 class TorchGraphProgram:
-    """What torch.compile calls in place of a graph: compiled when first called with given sizes.
+    """The callable that replaces a graph of torch.compile; a new set of sizes compiles a Program.
 
-    The first `visible` results are for the user; inputs of the numbers in `stable` are parameters
-    that are seldom written to."""
+    The first `visible` results are for the user. `stable` numbers the inputs that are parameters,
+    which are seldom written to."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Messages of loggers wait until the graph in which they stand was computed.
 
 TorchDynamo breaks the graph at a call such as `logger.warning("…")`, and traces each frame around
-it once more. Traced for us, a message whose text is known to the trace is told behind the graph, in
+it once more. Traced for us, a message whose text is known to the trace is told after the graph, in
 each call, by the logger that is then there, as PyTorch does it for functions that stand in
 `torch._dynamo.config.reorderable_logging_functions`, which takes no methods. Messages keep their
 order; their file, line and function are those of the call in the program."""
@@ -68,7 +68,7 @@ def told_at(code, line: int, name: str, values: list):
     place = {"co_filename": code.co_filename, "co_firstlineno": line - 1}
     there = tell.__code__.replace(**names, **place)
     function = type(tell)(there, {"getattr": getattr}, code.co_name, None, tell.__closure__)
-    return torch.compiler.disable(function, reason="a message behind a graph")
+    return torch.compiler.disable(function, reason="a message after a graph")
 
 
 class WaitingMessage(VariableTracker):
@@ -85,7 +85,7 @@ class WaitingMessage(VariableTracker):
 
 
 def can_wait(logger: LoggerVariable, tx, name: str, args, kwargs) -> bool:
-    """Whether a call can be told behind the graph."""
+    """Whether a logger's call can wait until the graph has run."""
     is_plain = logger.source is not None and not kwargs and not tx.export
     is_outermost = tx.output.current_tracer.parent is None and not (
         are_found(NESTED_BREAKS) and NESTED_BREAKS.value
@@ -95,7 +95,7 @@ def can_wait(logger: LoggerVariable, tx, name: str, args, kwargs) -> bool:
 
 
 def call_method(self, tx, name: str, args, kwargs):
-    """What TorchDynamo does with the call of a logger's method."""
+    """Replaces TorchDynamo's handler of a logger's method: a message that can wait is postponed."""
     if not is_traced_for_us() or not can_wait(self, tx, name, args, kwargs):
         return CALL_METHOD.original(self, tx, name, args, kwargs)
     values = [x.as_python_constant() for x in args]
@@ -105,5 +105,5 @@ def call_method(self, tx, name: str, args, kwargs):
 
 
 def let_messages_wait() -> None:
-    """From now on messages are told behind the graph, where it is for a backend of ours."""
+    """From now on loggers' messages wait until the graph has run, if it is for our backend."""
     CALL_METHOD.put(call_method)

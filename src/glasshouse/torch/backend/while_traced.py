@@ -1,8 +1,8 @@
-"""What is otherwise while TorchDynamo traces a program for a backend of ours: cyclic garbage waits,
-less is done in vain (`lean_trace.py`), and recurrent layers are captured (`recurrent.py`).
+"""Hooks active while TorchDynamo traces for our backend: they postpone the collection of cyclic
+garbage, skip unneeded work (`lean_trace.py`) and capture recurrent layers (`recurrent.py`).
 
-TorchDynamo calls back when it starts and ends, but does not say for which backend: that stands in
-a variable of its own. Programs for other backends are traced as they would be without us."""
+TorchDynamo calls back when it starts and ends, but does not say for which backend. We read the
+backend from a local variable of its frame. Traces for other backends are unchanged."""
 
 import contextlib
 import gc

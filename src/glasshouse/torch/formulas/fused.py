@@ -1,4 +1,4 @@
-"""What operators cost that Programs never have: fused forms, and those of other devices.
+"""Costs of operators that Programs never have: fused forms, and those of other devices.
 
 A formula takes what its operator takes, values without contents where that has tensors, and calls
 the cards whose cost it is. It may give a number instead: FLOPs that are no product's."""

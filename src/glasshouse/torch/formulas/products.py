@@ -1,4 +1,4 @@
-"""What products cost that Programs never have: of sparse, packed and quantised matrices, of groups,
+"""Costs of products that Programs never have: of sparse, packed and quantised matrices, of groups,
 and forms of convolutions for other devices.
 
 Entries as in `fused.py`. A sparse matrix is a `Stored`; its entry is under "sparse NAME"."""

@@ -34,15 +34,15 @@ def passes_through(nodes: list[IRNode], writes: Callable[[IRNode], bool]) -> dic
                 writers[memory(node.args[place])].append(node)
     passes = [node for node in nodes if is_pass(node)]
     through: dict[IRNode, Passes] = {}
-    for node in behind(results_of(nodes), writers, lambda node: True):
+    for node in dependencies(results_of(nodes), writers, lambda node: True):
         if has_gradient(node):
             through[node] = frozenset()
-    reached = {each: behind(each.all_input_nodes, writers, has_gradient) for each in passes}
+    reached = {each: dependencies(each.all_input_nodes, writers, has_gradient) for each in passes}
     if not passes:
         results = [x for x in results_of(nodes) if x.meta.get("requires_grad")]
-        reached = outside_passes({x: behind([x], writers, has_gradient) for x in results})
-    for each, behind_it in reached.items():
-        for node in behind_it:
+        reached = outside_passes({x: dependencies([x], writers, has_gradient) for x in results})
+    for each, nodes_of_pass in reached.items():
+        for node in nodes_of_pass:
             through[node] = through.get(node, frozenset()) | {each}
     return through
 
@@ -72,15 +72,15 @@ def has_gradient(node: IRNode) -> bool:
     return node.meta.get("requires_grad", True)
 
 
-def behind(
-    starts: Iterable[IRNode], writers: dict, goes_on: Callable[[IRNode], bool]
+def dependencies(
+    starts: Iterable[IRNode], writers: dict, follows: Callable[[IRNode], bool]
 ) -> set[IRNode]:
-    """What some nodes depend on, themselves included: what they are given and what wrote to it."""
+    """The nodes that some nodes depend on, themselves included: operands, and writers to these."""
     reached: set[IRNode] = set()
     waiting = [*starts]
     while waiting:
         node = waiting.pop()
-        if node not in reached and goes_on(node):
+        if node not in reached and follows(node):
             reached.add(node)
             waiting += node.all_input_nodes
             waiting += writers.get(node.meta.get("memory", node), ())

@@ -74,7 +74,7 @@ class TorchCallFront(NetworkFront):
         if not module.startswith(DISTRIBUTIONS):
             return super().looks_into(tracer, module, args, kwargs)
         is_within = tracer.frames[-1].globals.get("__name__", "").startswith(DISTRIBUTIONS)
-        if is_within or self.may_begin_anew(tracer):
+        if is_within or self.can_restart(tracer):
             return True
         own = next((x.value for x in args if isinstance(x.value, Distribution)), Distribution)
         told = kwargs.get("validate_args")
@@ -145,7 +145,7 @@ class TorchCallFront(NetworkFront):
         return True
 
     def note_contexts(self, tracer) -> None:
-        """Note the modes behind a `with` that was entered before the graph, where one of its
+        """Note the modes after a `with` that was entered before the graph, where one of its
         exits has just set some: an error that leaves the function leaves these."""
         frames = (f for f in reversed(tracer.frames) if f.root.co_name in ("__enter__", "__exit__"))
         frame = next(frames, None)

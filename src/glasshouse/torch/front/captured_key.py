@@ -1,4 +1,4 @@
-"""What the key of a captured graph in PyTorch's cache holds beside its code: all that AOTAutograd
+"""The cache key of a captured graph in PyTorch's cache, beside its code: all that AOTAutograd
 sees of its inputs and modes. TorchDynamo's graphs have guards for that.
 
 A graph with anything that this cannot describe has no key, and is traced in each process."""
@@ -58,12 +58,12 @@ def fakes_for(
 
 
 def tensors_of(graph: torch.fx.GraphModule, inputs: list) -> list:
-    """What AOTAutograd takes as inputs of a graph."""
+    """The tensors that AOTAutograd takes as a graph's inputs: inputs, parameters and buffers."""
     return [*inputs, *graph.parameters(), *graph.buffers()]
 
 
 def captured_key(graph: torch.fx.GraphModule, inputs: list, aliases: Callable) -> str:
-    """What a key says of inputs and modes; "" for a graph that is not kept."""
+    """A description of inputs and modes for the cache key; "" for a graph that is not cached."""
     tensors = tensors_of(graph, inputs)
     if others_watch() or not all(map(is_plain_tensor, tensors)):
         return ""
@@ -80,7 +80,7 @@ def is_plain_tensor(x) -> bool:
 
 
 def described(x: torch.Tensor) -> tuple:
-    """What AOTAutograd may see of a tensor."""
+    """All properties of a tensor that AOTAutograd may see."""
     place = tuple(x.shape), x.stride(), x.storage_offset(), x.untyped_storage().nbytes()
     autograd = x.requires_grad, x.is_leaf, x.is_inference(), is_view(x)
     return type(x).__name__, x.dtype, x.device, place, autograd, x.is_conj(), x.is_neg()

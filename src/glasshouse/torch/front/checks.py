@@ -27,7 +27,7 @@ UNEQUAL = {"ne", "__ne__"}  # to itself is a NaN
 INVERTING = {"logical_not", "invert", "__invert__", "bitwise_not", "not_"}
 JOINING = {"all", "any", "item", "add", "iadd", "logical_and", "logical_or", "and_", "or_",
            "__and__", "__or__"}  # fmt: skip
-SETTING = {"setattr", "backward"}  # calls behind which leaves may have other gradients
+SETTING = {"setattr", "backward"}  # calls after which leaves may have other gradients
 # Places of the arguments that a call writes to, where that is not the first.
 WRITTEN = {
     "batch_norm": (3, 4),
@@ -70,7 +70,7 @@ class FlagCheck:
 
 
 class TorchCheckFront(TorchValueFront):
-    """What PyTorch's graphs check, and put back."""
+    """Checks of values in PyTorch's graphs, and what a failed one restores."""
 
     def truth(self, tracer, var):
         flag = super().truth(tracer, var)
@@ -98,7 +98,7 @@ class TorchCheckFront(TorchValueFront):
         if is_number and not self.may_be_tensor(tracer, var.origin):
             return None
         is_one = is_number or x.numel() == 1 and is_plain(type(x))
-        if not is_one or not self.may_begin_anew(tracer):
+        if not is_one or not self.can_restart(tracer):
             return None
         flag = tracer.do(bool, x)
         if not is_error(not flag):
@@ -147,7 +147,7 @@ class TorchCheckFront(TorchValueFront):
     def is_failed_check(self, error):
         return isinstance(error, RuntimeError) and str(error).startswith(FAILED_CHECK)
 
-    def may_begin_anew(self, tracer) -> bool:
+    def can_restart(self, tracer) -> bool:
         """Whether Python may do the call from its beginning where the graph ends here."""
         written_bytes = tracer.front_state.writes.bytes
         return written_bytes is not None and written_bytes <= UNDONE_BYTES
@@ -171,7 +171,7 @@ class TorchCheckFront(TorchValueFront):
             writes.tensors = None
 
     def tensors_in(self, tracer, var: Var) -> list[Var]:
-        """What is in a list or tuple; what is none, alone."""
+        """The items of a list or tuple; any other value alone."""
         inside = isinstance(var.value, (list, tuple))
         return (tracer.sequence(var) or [var]) if inside else [var]
 
@@ -186,8 +186,8 @@ class TorchCheckFront(TorchValueFront):
             tracer.front_state.writes.tensors = None
 
     def keeper(self, tracer, wrote):
-        """What is done again where the graph raises, and somebody catches that, or a check of its
-        own failed."""
+        """A function that saves what a graph changes, and returns one that restores it where the
+        graph raises; None where nobody catches that and the graph has no checks."""
         if not ((tracer.has_caught or tracer.has_checks) and wrote):
             return None
         called = {name_of(node.target) for node in tracer.graph.nodes}

@@ -102,7 +102,7 @@ def module_of(value):
 
 
 def contents_of(cell: types.CellType) -> list:
-    """What a cell of a closure has, if it is set."""
+    """The contents of a closure's cell as a list; empty if it is not set."""
     try:
         return [cell.cell_contents]
     except ValueError:

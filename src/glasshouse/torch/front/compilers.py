@@ -60,8 +60,8 @@ FEWEST_SCALED = 8  # in one that is given numbers, which take their time
 
 
 class SegmentedGraph:
-    """A graph that makes some of its calls as they are. Watchers are told how long it runs; behind
-    it the pass is that which was before it."""
+    """A graph that runs some of its calls uncompiled. It reports its time to watchers, and restores
+    the pass that it began in."""
 
     def __init__(self, run):
         self.inside = run
@@ -117,9 +117,9 @@ class Segment:
 
 
 def aliases(inputs) -> list[tuple[int, int]] | None:
-    """For each tensor the number of the first one that shares its storage, and how far behind that
-    one's first element its own lies: as sizes and strides are guarded, that says what overlaps.
-    None where storages do, of which compilers take it that they do not."""
+    """For each tensor the number of the first one that shares its storage, and the bytes from that
+    one's first element to its own. Guards fix sizes and strides, so this decides what overlaps.
+    None where storages overlap, since compilers assume that they do not."""
     first: dict[int, tuple[int, int]] = {}
     ranges = []
     pattern = []
@@ -138,19 +138,19 @@ def aliases(inputs) -> list[tuple[int, int]] | None:
 
 
 def sharing(args: tuple) -> bytes | None:
-    """What is equal only for tensors whose `aliases` are equal, where their dtypes are; None where
-    the C that reads it cannot, or storages overlap."""
+    """`aliases` in bytes, read in C: for equal dtypes they are equal only where `aliases` are.
+    None where C cannot read them, or storages overlap."""
     module = native()
     return None if module is None else module.sharing(args)
 
 
 def registered_compiler(name: str):
-    """What torch.compile knows under a name; None where it knows nothing."""
+    """The backend of torch.compile with a name; None if there is none."""
     return find_backend(name) if name in compiler_names() else None
 
 
 def compiler_names() -> list[str]:
-    """The names of what torch.compile knows."""
+    """The names of torch.compile's backends."""
     return torch.compiler.list_backends(exclude_tags=())
 
 
@@ -168,15 +168,15 @@ def takes_ours(compiler) -> bool:
 
 
 def compile_graph(compiler, module: GraphModule, example_inputs: list):
-    """What runs a captured graph. A compiler whose first parameter is annotated as our GraphModule
-    is given that, all others a torch.fx.GraphModule, as TorchDynamo's are."""
-    before, behind = module.graph.entry_modes, StateModes()
+    """A function that runs a captured graph. A compiler whose first parameter is annotated as our
+    GraphModule gets that, all others a torch.fx.GraphModule, as TorchDynamo's do."""
+    at_entry, now = module.graph.entry_modes, StateModes()
     if compiler is printed:
         module.graph.print_tabular()
     drop_unread_numbers(module.graph)
     nodes = module.graph.nodes
     note_inputs(nodes, example_inputs)
-    is_plain = any(map(is_differentiated_again, nodes)) or reads_kept_casts(nodes, before)
+    is_plain = any(map(is_differentiated_again, nodes)) or reads_kept_casts(nodes, at_entry)
     if compiler in (eager, printed) or is_plain:
         run = fx_module(module).forward
     elif takes_ours(compiler):
@@ -188,13 +188,13 @@ def compile_graph(compiler, module: GraphModule, example_inputs: list):
         if isinstance(compiler, BudgetCompiler):  # its error is that of a run
             segment = Segment(compiler, graph, is_writing, module.graph.on_error)
             return lambda *args: segment(*args)
-        before.set()
+        at_entry.set()
         try:
             run = compiled_call(compiler, graph, example_inputs, is_writing)
         finally:
-            behind.set()
+            now.set()
     changes = any(node.target in STATE_SETTERS for node in nodes if node.op == "call_function")
-    return ModesKept(run, before) if changes else run
+    return ModesKept(run, at_entry) if changes else run
 
 
 def drop_unread_numbers(graph) -> None:
@@ -205,7 +205,7 @@ def drop_unread_numbers(graph) -> None:
 
 
 def compiled_call(compiler, graph, example_inputs: list, is_writing: bool):
-    """What a compiler makes of a torch.fx graph."""
+    """The function that a compiler returns for a torch.fx graph."""
     is_ours = compiler is compile_to_program or isinstance(compiler, BudgetCompiler)
     if is_ours:
         budget = getattr(compiler, "budget", None)
@@ -291,7 +291,7 @@ def is_loop_of_eagers(node: IRNode) -> bool:
 
 
 def written_by(node: IRNode) -> list[IRNode]:
-    """What a call writes to, as its name or an argument says."""
+    """The operands that a call writes to, as its name, its schema or `out` says."""
     in_place = is_in_place(node.target) or name_of(node.target) in WRITING
     places = written_places(node.target) or (0,) * in_place
     return all_of(
@@ -316,15 +316,15 @@ def reads_what_it_writes(node: IRNode) -> bool:
 
 
 def is_view_again(x: IRNode, key, value) -> bool:
-    """Whether x[key] = value is what Python does behind x[key] += …: the value is there already."""
+    """Whether x[key] = value is the last part of x[key] += …: the value is there already."""
     is_read = isinstance(value, IRNode) and value.target is operator.getitem
     return is_read and value.args == (x, key)
 
 
 def reads_kept_casts(nodes: list[IRNode], before: StateModes) -> bool:
-    """Whether a weight is read under autocast behind a write to it: PyTorch keeps its cast until
-    the outermost region ends, of which a compiler knows nothing. A region that is there `before`
-    goes from call to call."""
+    """Whether a weight is read under autocast after a write to it: PyTorch keeps its cast until the
+    outermost region ends, of which a compiler knows nothing. A region that is open `before` the
+    call spans several calls."""
     changed: set[int | None] = set()
     for node in [*nodes, *nodes] if before.autocast[0] and before.cache else nodes:
         if node.target is torch.clear_autocast_cache:
@@ -360,8 +360,8 @@ def passes_apart(nodes: list[IRNode]) -> dict[IRNode, Passes] | None:
 def in_segments(
     compiler, module: GraphModule, example_inputs: list, passes: dict[IRNode, Passes]
 ) -> Callable:
-    """What runs a graph in which some calls are made as they are, the others compiled: together if
-    the same passes go through them."""
+    """A function that runs a graph in segments: some calls run uncompiled, the others are compiled
+    together where the same passes go through them."""
     graph, made, waiting = torch.fx.Graph(), {}, []
     nodes = []
     for node in module.graph.nodes:
@@ -406,7 +406,7 @@ def tell_pass(graph: torch.fx.Graph, running, nodes: list[IRNode]):
 
 
 def begin_pass(phase: str) -> int:
-    """What follows belongs to a pass; when it began, if anybody watches."""
+    """Begin a pass; returns the time, or 0 if nobody watches."""
     state.phase = phase
     return perf_counter_ns() if watchers else 0
 

@@ -122,7 +122,7 @@ class PlainReader:
                 inside = None if inside is None else self.check(getattr(inside, name), name)
 
     def find(self, scope: dict, name: str):
-        """What a name means, noted."""
+        """The global or builtin that a name means; note it for the guards."""
         self.globals.append((scope, name))
         if name in scope:
             return scope[name]
@@ -219,7 +219,7 @@ def applied_class(fn) -> type | None:
 
 
 def caller_of(cls: type) -> types.FunctionType:
-    """What a node calls to apply a custom Function."""
+    """The function that a node calls to apply a custom Function."""
 
     def call(*args):
         return cls.apply(*args)

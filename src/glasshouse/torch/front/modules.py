@@ -1,4 +1,4 @@
-"""What a trace knows of PyTorch's modules: members, calls, hooks."""
+"""Rules for PyTorch's modules in a trace: members, calls, hooks."""
 
 import torch
 from torch.nn.modules import module as of_modules

@@ -35,9 +35,9 @@ LEFT_TO_PYTHON = functions.LEFT_TO_PYTHON + tuple(
 # Of these, what only calls modules, with other tensors in the place of theirs.
 LOOKED_INTO = set(functions.FUNCTIONAL_CALL)
 WHY_LEFT = {  # by the beginning of a module's name
-    "torch.distributions": "behind what is not put back, distributions that look at the values "
-    "that they are given; they do not where their class has set_default_validate_args(False), or "
-    "they have validate_args=False",
+    "torch.distributions": "after a write that cannot be undone, distributions that look at the "
+    "values that they are given; they do not where their class has "
+    "set_default_validate_args(False), or they have validate_args=False",
     **dict.fromkeys(functions.TRANSFORMS, "torch.func transforms functions as they are"),
     "torch.func": "torch.func transforms functions as they are",
     "torch.utils.checkpoint": "a checkpoint calls its function again in the backward pass",

@@ -64,8 +64,8 @@ class UsersFrames:
 
 
 def without_from(args, kwargs):
-    """Arguments of which none is called "from", which is no name in the text of a graph: it is
-    always the first behind the tensor."""
+    """Arguments without the keyword "from", which the text of a graph cannot have as a name: it is
+    always the first after the tensor."""
     if "from" not in kwargs or len(args) != 1:
         return args, kwargs
     return [*args, kwargs["from"]], {key: x for key, x in kwargs.items() if key != "from"}
@@ -223,7 +223,7 @@ class TorchNodeFront(TorchCheckFront):
         if raises:
             catches = any(is_caught(f) for f in tracer.frames)
             if tracer.front_state.writes.any and (catches or tracer.has_caught):
-                return f"{name}(), which may raise inside try, behind what is written to"
+                return f"{name}(), which may raise inside try, after a write"
             tracer.has_caught = tracer.has_caught or catches
         inplace = kwargs.get("inplace") or Var(False)
         writes = self.writes(target, args) or "out" in kwargs or bool(inplace.value)

@@ -37,7 +37,7 @@ def note_inputs(nodes, example_inputs: list) -> None:
 
 
 def tensor_facts(tensor: torch.Tensor) -> dict:
-    """What a node's `meta` has of its tensor."""
+    """The facts of a tensor that its node's `meta` has."""
     return {
         "dtype": tensor.dtype,
         "memory": memory_of(tensor),

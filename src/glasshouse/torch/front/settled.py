@@ -41,7 +41,7 @@ def gives_the_same(node: IRNode) -> bool:
 
 
 def may_write_to(node: IRNode, writes) -> list[IRNode]:
-    """What a call may write to, then or in a later backward pass, of what it is given."""
+    """The operands that a call may write to, at once or in a later backward pass."""
     if not node.op.startswith("call_") or name_of(node.target) in CONTEXTS:
         return []
     if node.target is setattr:  # a gradient, to which others are added

@@ -1,4 +1,4 @@
-"""What a captured call relies on of PyTorch beside its arguments: modes; and of its tensors."""
+"""Guards on PyTorch's modes, and on tensors, that a captured call relies on."""
 
 import torch
 
@@ -69,12 +69,12 @@ def is_plain(kind: type) -> bool:
 
 
 def told(fn, argument):
-    """What a function of PyTorch's tells."""
+    """The result of a PyTorch function that reads a mode; None as the argument: it takes none."""
     return fn() if argument is None else fn(argument)
 
 
 def state_now() -> dict:
-    """What OTHER_READERS tell now."""
+    """The current results of OTHER_READERS, by function and argument."""
     return {(fn, argument): told(fn, argument) for fn, argument in OTHER_READERS}
 
 

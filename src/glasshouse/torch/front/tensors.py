@@ -1,4 +1,4 @@
-"""What a trace knows of PyTorch's tensors: guards, attributes, gradients."""
+"""Rules for PyTorch's tensors in a trace: guards, attributes, gradients."""
 
 from collections import OrderedDict
 from weakref import WeakKeyDictionary

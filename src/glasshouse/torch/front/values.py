@@ -17,7 +17,7 @@ from glasshouse.torch.front.numbers import memory, memory_of
 from glasshouse.torch.front.settled import may_write_to
 from glasshouse.torch.front.state import is_plain
 
-READING_HINT = "read values behind the captured function, or accept the break"
+READING_HINT = "read values after the captured function, or accept the break"
 NUMBERS = (bool, int, float)
 KINDS_OF_NUMBERS = {math.isfinite, math.isnan, math.isinf}
 # What gives the same of tensors without axes of float64; division does not, which raises for 0.
@@ -64,7 +64,7 @@ class TorchValueFront(FrontEnd):
         return self.calculated(tracer, fn, args)
 
     def calculated(self, tracer, fn, args) -> Var:
-        """What a function gives of numbers that tensors hold, and perhaps others."""
+        """The result of a function of numbers, some of which tensors hold, as a node."""
         operands = tuple(self.operand(tracer, x, True) for x in args)
         value = tracer.do(fn, *(x.value for x in args))
         node = tracer.graph.call_function(fn, operands)
@@ -95,7 +95,7 @@ class TorchValueFront(FrontEnd):
             return type(value) in NUMBERS and not (type(value) is int and abs(value) > EXACT)
         if value in tracer.front_state.read_tensors:
             x = tracer.front_state.read_tensors[value].value
-            return x.dtype in WIDE | WHOLE and not self.is_written_behind(tracer, value, x)
+            return x.dtype in WIDE | WHOLE and not self.is_written_after(tracer, value, x)
         if TWINS.get(value.target) is operator.mul and self.has_whole(tracer, value):
             return False  # of two there may be more digits than float64 has
         is_twin = value.target in TWINS
@@ -107,11 +107,11 @@ class TorchValueFront(FrontEnd):
             return tracer.front_state.read_tensors[node].value.dtype in WHOLE
         return any(self.has_whole(tracer, x) for x in node.all_input_nodes)
 
-    def is_written_behind(self, tracer, node: IRNode, x: torch.Tensor) -> bool:
+    def is_written_after(self, tracer, node: IRNode, x: torch.Tensor) -> bool:
         """Whether a tensor may have been written to since a node of the graph read it."""
         nodes = tracer.graph.nodes
-        behind = nodes[nodes.index(node) + 1 :]
-        written = {memory(y) for other in behind for y in may_write_to(other, self.writes)}
+        later = nodes[nodes.index(node) + 1 :]
+        written = {memory(y) for other in later for y in may_write_to(other, self.writes)}
         return bool(written & {None, memory_of(x)})
 
     def tensor_of(self, tracer, node: IRNode) -> Var:
@@ -127,5 +127,5 @@ class TorchValueFront(FrontEnd):
         return self.operate(tracer, twin, operands)
 
     def made(self, tracer, x: Var, method: str, args=()) -> Var:
-        """What a method of a tensor gives."""
+        """The result of a tensor's method, as a node."""
         return self.apply(tracer, "call_method", method, getattr(x.value, method), [x, *args], {})

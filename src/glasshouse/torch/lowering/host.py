@@ -56,8 +56,8 @@ def run_in_torch(*arrays, operator: str, arguments, outs, orders, draw):
 def results_in_torch(
     operator: str, arguments, orders, tensors: list, note=None
 ) -> list[torch.Tensor]:
-    """What PyTorch's own operator gives for tensors and constant arguments, row by row with the
-    axes in the given orders; `note` is told of all that it gives before."""
+    """The results of PyTorch's operator for tensors and constant arguments, each row-major with its
+    axes in the given order; `note` gets the results before they are permuted."""
     flat, spec = arguments
     given = [as_eager_has(x, tensors) if isinstance(x, Operand) else x for x in flat]
     args, named = tree_unflatten(given, spec)
@@ -157,15 +157,15 @@ class HashableArguments(tuple):
 
 
 class EagerResult(NamedTuple):
-    """What an operator of PyTorch's gives: its spec with the axes in the order that they have in
-    memory in eager, and that order."""
+    """A result of a PyTorch operator: its spec, with the axes in the order of eager's memory, and
+    that order."""
 
     spec: Spec
     order: tuple[int, ...]
 
 
 def result_of(fake, sizes: SizeValues) -> EagerResult:
-    """What an operator gives for which eager gives such a tensor.
+    """The result of an operator, from the fake tensor that eager gives.
 
     Raises: NotImplementedError if it is no tensor, BackendError if it does not lie by strides
     """
@@ -218,5 +218,5 @@ def may_draw(target) -> bool:
 
 
 def one_or_several(results: list):
-    """What a card gives: the only result, or a tuple of several."""
+    """Results as a card returns them: the only one, or a tuple of several."""
     return results[0] if len(results) == 1 else tuple(results)

@@ -43,7 +43,7 @@ STRIDED = ("as_strided.default", "as_strided_scatter.default")
 
 
 class InputArray:
-    """What stands where an input's array will be: its spec."""
+    """A placeholder of an input's array: its spec without contents."""
 
     __slots__ = ("spec", "base")
 
@@ -89,8 +89,8 @@ class ModuleScope(Scope):
 
 
 class RecordingFacts(NamedTuple):
-    """What a run of a recording's Program has to know of it: its number of calls, what they count,
-    the specs of its leaves, packed scalars, and whether it looks elements up by their indices."""
+    """The facts of a recording that a run of its Program needs: the number of its calls, their
+    costs, the specs of its leaves, packed scalars, and whether it indexes elements."""
 
     calls: int
     counts: list | bytes
@@ -110,7 +110,7 @@ class LoweredGraph(NamedTuple):
     """A graph as a recording: `leaves` are the input (or key) of each leaf, `outputs` say what each
     result of the graph is, `draws` how many keys a run takes, `lines` the user's line of calls by
     their place in the recording, `unknown` how often PyTorch computes which operators. The last
-    outputs are no results: they are what the inputs of the numbers in `writes` have behind a run.
+    outputs are no results: they are the new contents of the inputs numbered in `writes`.
     `stable` are the inputs that are seldom written to. A graph that was kept on disk has `facts` in
     place of the recording, and tells where the code of its Program is."""
 
@@ -128,7 +128,7 @@ class LoweredGraph(NamedTuple):
     structure: str = ""
 
     def to_keep(self, code_key: str, structure: str) -> "LoweredGraph":
-        """What is kept of it."""
+        """A copy for the disk, with `facts` in place of the recording."""
         facts = RecordingFacts.of(self.recording)
         facts = facts._replace(counts=pickle.dumps(facts.counts))
         return self._replace(recording=None, facts=facts, code_key=code_key, structure=structure)
@@ -166,7 +166,7 @@ class GraphLowering:
         self.stable = stable  # numbers of inputs that are seldom written to
         self.line_of: dict[int, str] = {}  # the user's, by the identity of what is recorded
         self.effects: list[Value] = []  # of operators that have no result
-        self.writes: dict[int, Value] = {}  # what inputs have behind the graph
+        self.writes: dict[int, Value] = {}  # new contents of inputs, by their numbers
 
     def run(self) -> LoweredGraph:
         """The recording of the graph's outputs."""
@@ -257,7 +257,7 @@ class GraphLowering:
         return result
 
     def write(self, number: int, value) -> Value:
-        """Note what an input has behind the graph."""
+        """Note the new contents of an input."""
         given = self.given[number]
         if not isinstance(value, Value) or value.shape != tuple(given.shape):
             raise LookupError("a copy into an input of another shape")
@@ -265,7 +265,7 @@ class GraphLowering:
         return value
 
     def written(self, number: int) -> Output:
-        """What an input has behind the graph, as it lies."""
+        """The output that writes the new contents of an input, in its layout."""
         given = self.given[number]
         return dense_output(self.writes[number], layout_of(given), given.dtype)
 
@@ -357,7 +357,7 @@ class GraphLowering:
         return ordered if several else ordered[0]
 
     def promised(self, node: FxNode, result):
-        """What an entry gave, in the dtypes that PyTorch promises.
+        """The result of an entry, in the dtypes that PyTorch promises.
 
         Raises: BackendError where a shape is another
         """
@@ -416,7 +416,7 @@ class GraphLowering:
         return [x for x in empty if any(map(record.may_refuse, record.with_ancestors([x.payload])))]
 
     def leaf(self, payload) -> tuple[str, Any]:
-        """What a run gives for a leaf: an ("input" or "key", number), or ("constant", array)."""
+        """The source of a leaf's value: ("input" or "key", number), or ("constant", array)."""
         if id(payload) in self.inputs:
             return "input", self.inputs[id(payload)]
         if id(payload) in self.constants:
@@ -439,8 +439,8 @@ def take_recording(recorder, values) -> record.Recording | None:
 
 
 def is_dropped_draw(node: FxNode) -> bool:
-    """Whether a node draws random numbers for nobody: PyTorch leaves such nodes in graphs that it
-    cuts, and each draw would take numbers from who comes behind it."""
+    """Whether a node draws random numbers that nobody reads: PyTorch leaves such nodes in graphs
+    that it cuts, and each draw would take numbers from the later ones."""
     tags = getattr(node.target, "tags", ())
     return not node.users and torch.Tag.nondeterministic_seeded in tags
 

@@ -42,7 +42,7 @@ def key_of(source: GraphSource, inputs, *settings) -> str:
 
 
 def described(x) -> tuple:
-    """What lowering knows of an input."""
+    """The properties of an input that lowering depends on, for the key."""
     if not isinstance(x, torch.Tensor):
         return type(x).__name__, repr(x)
     return x.dtype, tuple(x.shape), x.stride(), turned(x), x.is_inference()
@@ -54,7 +54,7 @@ def is_own_table() -> bool:
 
 
 def load(key: str) -> LoweredGraph | None:
-    """What was kept under a key."""
+    """The lowered graph stored under a key; None if there is none."""
     return store.load(key)
 
 

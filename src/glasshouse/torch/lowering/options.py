@@ -1,4 +1,4 @@
-"""What `torch.compile(model, backend="glasshouse", options={…})` takes."""
+"""The options of `torch.compile(model, backend="glasshouse", options={…})`."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What the results of a graph are: values, inputs, or views of one of these, and how they lie."""
+"""Kinds and layouts of a graph's results: values, inputs, or views of one of these."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -56,8 +56,8 @@ VALUE, FREE, SPREAD, PART, AGAIN, INPUT, VIEW, EMPTY, CONSTANT = ResultKind
 
 class Output(NamedTuple):
     """A result: its kind, and `what` it is of that kind: the number of an output of the recording,
-    of an earlier result or of an input, or a constant. A view begins `offset` elements behind what
-    it is a view of."""
+    of an earlier result or of an input, or a constant. A view begins `offset` elements after its
+    base."""
 
     kind: ResultKind
     what: Any
@@ -110,7 +110,7 @@ class GraphResults:
         self.wholes: dict[FxNode, Value] = {}  # what parts are views of
 
     def outputs(self, results: list) -> list[Output]:
-        """What each result is."""
+        """The Output of each result."""
         nodes = {x for x in results[: self.visible] if self.is_computed(x)}
         shared = Counter(base_of(x) for x in nodes)
         first: dict[FxNode, int] = {}  # of the user's results that are values of their own
@@ -156,7 +156,7 @@ class GraphResults:
         return Output(PART, self.wholes[base], layout, sizes, strides, offset, fake.dtype)
 
     def output(self, x, visible: bool) -> Output:
-        """What one result is."""
+        """The Output of one result."""
         if not isinstance(x, FxNode):
             return Output(CONSTANT, x)
         value = self.values[x]

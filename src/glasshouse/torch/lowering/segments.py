@@ -10,8 +10,8 @@ SEGMENT_BYTES = 16 << 20  # that come or go, at least, from one segment to the n
 
 
 class BackwardSegment(NamedTuple):
-    """Steps that run at once: the numbers of the outputs that get memory before, and of the outputs
-    and arguments that go behind."""
+    """Steps that run at once: the numbers of the outputs allocated before them, and of the outputs
+    and arguments released after them."""
 
     begin: int
     end: int

@@ -72,8 +72,8 @@ class GraphVariant:
         self.owners = [out.owner(number) for number, out in enumerate(self.outputs)]
 
     def results(self, args, tensors) -> list:
-        """The results of the graph; `tensors` are those that were computed, by their places. What
-        inputs have behind it is in them."""
+        """The results of the graph, once the written inputs have their new contents; `tensors` are
+        those that were computed, by their places."""
         results = self.all_results(args, tensors)
         count = len(results) - len(self.writes)
         for number, place, tensor in zip(self.writes, self.places[count:], results[count:]):
@@ -83,9 +83,9 @@ class GraphVariant:
         return results[:count]
 
     def all_results(self, args, tensors) -> list:
-        """The results, and what inputs have behind the graph. Parts of one value share its memory;
-        all others have memory of their own. None is a view to autograd, which would refuse to write
-        to it in place."""
+        """The results, and the new contents of inputs. Parts of one value share its memory; all
+        others have memory of their own. None is a view to autograd, which would refuse to write to
+        it in place."""
         owners: dict[int, tuple] = {}
         copies: dict[tuple, torch.Tensor] = {}
         results = []
@@ -193,12 +193,12 @@ class ProgramVariant(GraphVariant):
             self.in_place = self.find_in_place(inputs)
 
     def written_leaves(self) -> frozenset[tuple[int, int]]:
-        """(output of the recording, leaf) of what inputs have behind the graph."""
+        """(output of the recording, leaf) for the new contents of each written input."""
         pairs = zip(reversed(self.outputs), reversed(self.writes))
         return frozenset((x.what, self.numbers[i]) for x, i in pairs if i in self.numbers)
 
     def program_of(self, lowered: LoweredGraph):
-        """What computes a graph."""
+        """The Program of a graph, or its plan; subclasses say which."""
         raise NotImplementedError
 
     def in_order(self, out: Output) -> Output:
@@ -209,7 +209,7 @@ class ProgramVariant(GraphVariant):
         return out._replace(sizes=shape, strides=strides)
 
     def count_results(self) -> int:
-        """How many outputs of the Program a run hands out; those behind stay."""
+        """How many outputs of the Program a run hands out; it keeps the later ones."""
         return len(self.program.output_specs) - self.program.kept
 
     def tensors_out(self) -> list[tuple]:
@@ -311,8 +311,8 @@ class CompiledVariant(ProgramVariant):
     # -- what is known of all calls ------------------------------------------------------------
 
     def expected_input(self, number: int, x) -> tuple:
-        """What an argument has to be, and where its address goes; that of a copy is written by
-        `copy_inputs`."""
+        """The layout that an argument must have, and where its address goes; `copy_inputs` writes
+        the address of a copy."""
         if not isinstance(x, torch.Tensor):
             return (x,)
         place = -2 if has_gaps(x) else self.numbers.get(number, -2)
@@ -405,8 +405,8 @@ class CompiledVariant(ProgramVariant):
         return kept
 
     def first_step(self, args) -> int:
-        """The step to begin with: the first, or the one behind those whose results are kept, if
-        their parameters are as they were."""
+        """The step to begin with: the first one after the kept steps, if their parameters are
+        unchanged; else the first of all."""
         if not self.kept:
             manager, first = self.program.target.memory(), 1 + len(self.leaves)
             for at in range(self.count_results(), len(self.program.output_specs)):

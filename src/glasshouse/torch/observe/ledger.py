@@ -1,7 +1,7 @@
-"""What a step allocates and gives back, as PyTorch's own operators do it: a ledger of storages.
+"""A ledger of the storages that PyTorch's operators allocate and free in a step.
 
-Each storage is one `Allocation`, with what made it and where. The peak is known as it comes; what
-was alive then is found afterwards, by going through the ledger once more."""
+Each storage is one `Allocation`, with the operator that made it and its module. The ledger tracks
+the peak as it grows. A second pass through its events finds the storages alive at the peak."""
 
 from collections import Counter
 
@@ -31,7 +31,7 @@ class Allocation:
         return "::" in self.tag.primitive
 
     def kind_at_peak(self) -> str:
-        """What it is for: its owner says so, or the passes between which it lives."""
+        """The kind of memory that it is: its owner's, else by the passes between which it lives."""
         if self.kind:
             return self.kind
         made = self.tag.phase

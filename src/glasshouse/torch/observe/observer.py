@@ -69,7 +69,7 @@ works: dict[tuple, OperatorWork] = {}
 
 
 class Told:
-    """What a watcher sees of a result: the number of the node of autograd that it is of."""
+    """A result as a watcher sees it: `seq` is the number of its autograd node."""
 
     __slots__ = ("tape_entry", "payload", "seq")
 
@@ -100,7 +100,7 @@ def operator_of(func) -> Operator | None:
 
 
 def key_of(operator: Operator, args, named: dict) -> tuple:
-    """What of a call decides its cost: shapes, dtypes and what else is no number with a point."""
+    """The cost key of a call: operator, shapes, dtypes, constants; of floats the type alone."""
     key: list = [operator]
     add = key.append
     for x in (*args, *named.values()) if named else args:
@@ -155,7 +155,7 @@ class WatchingMode(DispatchMode):
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """What torch.compile traces is no call; its Programs count for themselves."""
+        """True: calls that torch.compile traces do not count; its Programs count for themselves."""
         return True
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):

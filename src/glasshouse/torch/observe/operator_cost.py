@@ -1,9 +1,9 @@
-"""What an operator of PyTorch's costs: FLOPs of the cards that it is made of, bytes of its own.
+"""The cost of a PyTorch operator: FLOPs of its primitives, bytes of its operands and results.
 
-An operator is run once on values without contents through the table by which Programs are lowered,
-and what it records is added up. So there is one truth: an eager step and the Program of the same
-step count alike. Operators without an entry there have one in `formulas`, or are decomposed by
-PyTorch; those that are left count nothing, and counters list them."""
+An operator runs once on values without contents through the table that lowers Programs, and the
+costs of the recorded calls are added up. So there is one truth: an eager step and the Program of
+the same step count alike. Operators without an entry there have one in `formulas`, or PyTorch
+decomposes them; the others count nothing, and counters list them."""
 
 import re
 from typing import Any, NamedTuple
@@ -82,8 +82,8 @@ def takes_packed(overload) -> bool:
 
 
 def contents_of(args) -> tuple:
-    """What decides a cost besides shapes: how many elements sparse tensors store, and weights that
-    are packed."""
+    """The cost key's part besides shapes: how many elements each sparse tensor stores, and packed
+    weights."""
     sparse = [stored(x) for x in tensors_in(args)]
     return (*sparse, *(x for x in args if isinstance(x, torch.ScriptObject)))
 
@@ -143,7 +143,7 @@ cost_backend = TraceBackend()  # records what nobody will compute
 
 
 def work_of(operator: Operator, args, named: dict) -> OperatorWork:
-    """What a call of an operator with these arguments stands for; see `finish_work`."""
+    """The cost of a call of an operator with these arguments; `finish_work` adds its results."""
     total, overload = CostSum(), operator.overload
     with having(state, modes=(), watchers=Watchers([], [])):
         add_cost(total, overload, args, named)

@@ -103,7 +103,7 @@ tensor_kinds[torch.Tensor] = place_of
 
 
 def existing(tensor: torch.Tensor, module: str) -> Tag:
-    """What a tensor is that was there before, by where it is first read."""
+    """A tag for a tensor that existed before the recording, by where it is first read."""
     viewed = viewed_tensor(tensor)
     if isinstance(tensor if viewed is None else viewed, torch.nn.Parameter):
         return Tag("parameter", module)

@@ -17,7 +17,7 @@ watched: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 def starter(observe: Callable[[], Callable[[], None]]):
-    """What stands for `Thread.start`: the thread looks on as `observe()` says, until it ends."""
+    """A replacement of `Thread.start`: it observes the new thread by `observe()` until it ends."""
 
     def told_start(thread: threading.Thread) -> None:
         run = thread.run

@@ -9,7 +9,7 @@ from glasshouse.torch.patches.names import Slot, without_missing
 
 
 def teller(fetch):
-    """What stands for the `fetch` of a loader: it tells of reading and collating."""
+    """A replacement of a loader's `fetch` that reports the times of reading and collating."""
 
     def told_fetch(fetcher, indices):
         collate = fetcher.collate_fn

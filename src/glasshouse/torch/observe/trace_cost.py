@@ -1,4 +1,4 @@
-"""What operators cost whose names, shapes and dtypes a trace of torch.profiler tells."""
+"""Costs of operators in a torch.profiler trace, by their names, shapes and dtypes."""
 
 import ast
 
@@ -26,7 +26,7 @@ def is_composite(name: str) -> bool | None:
 
 
 def cost(name: str, dims, types, concrete) -> Cost | None:
-    """What a call costs, by the first overload that takes such arguments; None if none does."""
+    """The cost of a call, by the first overload that takes such arguments; None if none does."""
     for overload in overloads_of(name):
         arguments = schema_of(overload).arguments
         if len(arguments) < len(dims):

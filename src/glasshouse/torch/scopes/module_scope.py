@@ -60,8 +60,8 @@ def in_optimizer(step):
 
 @contextmanager
 def placed_as(node: IRNode, graph: torch.fx.Graph):
-    """What is added to a graph inside is where a captured node is: in its module, its pass, on the
-    user's line."""
+    """Inside, nodes added to a graph get the place of a captured node: module, pass and the user's
+    line."""
     before = len(graph.nodes)
     yield
     meta = meta_of_place(node)
@@ -93,7 +93,7 @@ def own_module(code: CodeType, variables: dict) -> torch.nn.Module | None:
 
 
 def meta_of_place(node: IRNode) -> dict[str, Any]:
-    """What nodes of torch.fx have of where a captured one is."""
+    """The `meta` of torch.fx nodes for a captured node's place: its module, pass and line."""
     scope, line = node.meta.get("scope"), node.meta.get("user")
     meta: dict[str, Any] = {}
     if scope is not None:

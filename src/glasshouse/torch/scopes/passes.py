@@ -53,7 +53,7 @@ class NodeScopes:
 
 
 class Place(threading.local):
-    """What a thread keeps while somebody looks on."""
+    """A thread's state while it is observed: running modules and regions, and autograd's nodes."""
 
     def __init__(self):
         self.looking = False

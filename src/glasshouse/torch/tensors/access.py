@@ -164,14 +164,14 @@ def number_of(dtype: torch.dtype) -> int:
 
 
 def described(tensor: torch.Tensor, place: int) -> tuple:
-    """What an argument has to be: one that lies as this tensor does, whose address goes to `place`
-    of the run table."""
+    """The layout that an argument must have to match this tensor; its address goes to `place` of
+    the run table."""
     return place, tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), 0, turned(tensor)
 
 
 def make_call(table: int, inputs: list[tuple], outputs: list[tuple]):
-    """What fills the run table at an address. An input is (value,) or `described`; an output is
-    (place, dtype, sizes, strides, bytes)."""
+    """A call object that fills the run table at an address. An input is (value,) or `described`;
+    an output is (place, dtype, sizes, strides, bytes)."""
     module = native()
     if module is None or any(x[-1] is True for x in inputs if len(x) > 1):
         return PythonTensorCall(table, inputs, outputs)

@@ -49,11 +49,11 @@ def find_gradient_parts() -> tuple[int, int, int] | None:
     plain = torch.empty(3)
     before = words_at(tensor_address(plain), TENSOR_BYTES)
     plain.requires_grad_()
-    behind = words_at(tensor_address(plain), TENSOR_BYTES)
-    places = [i for i, (a, b) in enumerate(zip(before, behind)) if a == 0 and b > 0xFFFF]
+    after = words_at(tensor_address(plain), TENSOR_BYTES)
+    places = [i for i, (a, b) in enumerate(zip(before, after)) if a == 0 and b > 0xFFFF]
     if len(places) != 1:
         return None
-    meta = behind[places[0]]
+    meta = after[places[0]]
     flips = [bytes_at(meta)]
     for wanted in (False, True, False):
         plain.requires_grad_(wanted)
@@ -79,7 +79,7 @@ def find_gradient_parts() -> tuple[int, int, int] | None:
 
 
 def find_hooks() -> tuple[int, int] | None:
-    """Where a tensor's object has its hooks, and those that run behind the accumulation of its
+    """Where a tensor's object has its hooks, and those that run after the accumulation of its
     gradient; None where they are not found."""
     if not are_found(hooks_of_gradient, hooks_of_accumulation):
         return None
@@ -88,11 +88,11 @@ def find_hooks() -> tuple[int, int] | None:
     x.register_hook(torch.neg)
     x.register_post_accumulate_grad_hook(torch.neg)
     tables = id(hooks_of_gradient(x)), id(hooks_of_accumulation(x))
-    before, behind = words_at(id(without), size), words_at(id(x), size)
-    if any(behind.count(table) != 1 for table in tables):
+    plain, hooked = words_at(id(without), size), words_at(id(x), size)
+    if any(hooked.count(table) != 1 for table in tables):
         return None
-    places = [behind.index(table) for table in tables]
-    return None if any(before[i] for i in places) else (places[0] * 8, places[1] * 8)
+    places = [hooked.index(table) for table in tables]
+    return None if any(plain[i] for i in places) else (places[0] * 8, places[1] * 8)
 
 
 def bytes_at(address: int) -> list[int]:

@@ -16,7 +16,7 @@ def meta_tensor(sizes, strides, offset: int, meaning: Meaning) -> torch.Tensor:
 
 
 class SizeValues:
-    """What the symbols in the sizes of a graph are, by the inputs that it is lowered for."""
+    """The values of the symbols in a graph's sizes, learnt from the inputs it is lowered for."""
 
     def __init__(self):
         self.numbers: dict = {}  # sympy's symbol -> number

@@ -1,7 +1,7 @@
-"""What PyTorch takes anew from the system, as the C library's allocator (glibc's) hands memory out.
+"""A model of the C library's allocator (glibc's): which bytes are new pages from the system.
 
 A page is cleared and mapped when it is first written, which takes longer than to write it. Memory
-that went back to the system comes anew; what stays with the process does not."""
+that went back to the system has new pages; memory that stays with the process does not."""
 
 from bisect import bisect
 
