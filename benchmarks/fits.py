@@ -3,9 +3,9 @@ trained in a process of its own.
 
 Six models are ours, six the same ones in PyTorch eager, three made of configurations of Hugging
 Face's (where transformers is installed). Measured is the peak of the second step: of ours that of
-the memory manager, of PyTorch's that of its MemTracker (`tools/torch_tracker.py`); and by how much
-the process grew, which counts code and libraries' workspace too. Aim: peaks equal to the byte.
-"""
+the memory manager, of PyTorch's that of its MemTracker (`tools/judges/torch_tracker.py`); and by
+how much the process grew, which counts code and libraries' workspace too. Aim: peaks equal to the
+byte."""
 
 import contextlib
 import runpy
@@ -74,7 +74,7 @@ CONFIGS = {
 }
 BATCH = (4, 64)  # examples and tokens of the configurations
 MEMORY = "1 GiB"
-TRACKER = Path(__file__).parents[1] / "tools" / "torch_tracker.py"
+TRACKER = Path(__file__).parents[1] / "tools" / "judges" / "torch_tracker.py"
 
 
 def take_middle_sizes() -> None:

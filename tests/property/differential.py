@@ -317,7 +317,7 @@ def check_seed(seed: int, mode: str) -> None:
     try:
         run_text(text, calls, mode)
     except Exception as error:
-        again = f"python tools/fuzz_capture.py --seed {seed} --functions 1 --mode {mode}"
+        again = f"python tools/fuzzers/fuzz_capture.py --seed {seed} --functions 1 --mode {mode}"
         raise AssertionError(f"seed {seed}, {mode}: {error}\n\n{text}\n{again}") from error
 
 

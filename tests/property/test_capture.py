@@ -2,9 +2,8 @@
 printed text and reference counts are equal.
 
 GH_FUZZ=20000 makes that many functions; it needs nothing but the library, so it runs on every
-Python that capture supports. `tools/fuzz_capture.py` is the long mode: it survives crashes, and
-makes failing functions small.
-"""
+Python that capture supports. `tools/fuzzers/fuzz_capture.py` is the long mode: it survives crashes,
+and makes failing functions small."""
 
 import os
 

@@ -1,7 +1,7 @@
 """Random programs of PyTorch, eager and through our backend: results, gradients, layouts, what is
 written and what is raised are the same.
 
-GH_FUZZ_TORCH=200 makes that many; `tools/fuzz_torch.py` is the long mode."""
+GH_FUZZ_TORCH=200 makes that many; `tools/fuzzers/fuzz_torch.py` is the long mode."""
 
 import os
 from types import SimpleNamespace

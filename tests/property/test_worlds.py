@@ -1,9 +1,8 @@
 """Random functions in worlds that change between their calls, plain and captured: results, errors,
 printed text and what the world is in the end are equal.
 
-GH_FUZZ_WORLDS=20000 makes that many. `tools/fuzz_capture.py --world` is the long mode: it survives
-crashes, and makes what fails small.
-"""
+GH_FUZZ_WORLDS=20000 makes that many. `tools/fuzzers/fuzz_capture.py --world` is the long mode: it
+survives crashes, and makes what fails small."""
 
 import os
 from pathlib import Path

@@ -185,7 +185,7 @@ def check_seed(seed: int, mode: str) -> int:
         return audit(text, steps, mode)
     except Exception as error:
         options = f"--world --audit --seed {seed} --functions 1 --mode {mode}"
-        again = f"python tools/fuzz_capture.py {options}"
+        again = f"python tools/fuzzers/fuzz_capture.py {options}"
         raise AssertionError(f"seed {seed}, {mode}: {error}\n\n{text}\n{again}") from error
 
 

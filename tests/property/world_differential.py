@@ -338,7 +338,8 @@ def check_seed(seed: int, mode: str, without=LEFT_OUT) -> None:
     try:
         compare_world(text, steps, mode)
     except Exception as error:
-        again = f"python tools/fuzz_capture.py --world --seed {seed} --functions 1 --mode {mode}"
+        options = f"--world --seed {seed} --functions 1 --mode {mode}"
+        again = f"python tools/fuzzers/fuzz_capture.py {options}"
         shown = "\n".join([text, *steps, again])
         raise AssertionError(f"seed {seed}, {mode}: {error}\n\n{shown}") from error
 

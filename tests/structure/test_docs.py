@@ -48,24 +48,24 @@ def source(tmp_path):
 
 
 def test_the_page_of_primitives_is_fresh():
-    tool = str(ROOT / "tools" / "make_primitive_docs.py")
+    tool = str(ROOT / "tools" / "documents" / "make_primitive_docs.py")
     code = f"import sys, runpy; sys.argv = ['', '--check']; runpy.run_path({tool!r})['main']()"
     assert "up to date" in run(code, ROOT / "src")
 
 
 def test_the_table_of_what_is_captured_is_fresh():
-    tool = runpy.run_path(str(ROOT / "tools" / "make_capture_docs.py"))
+    tool = runpy.run_path(str(ROOT / "tools" / "documents" / "make_capture_docs.py"))
     assert tool["page"]() == (ROOT / "docs" / "inside" / "capture.md").read_text()
 
 
 def test_the_pictures_of_schedules_and_curves_are_fresh():
-    tool = runpy.run_path(str(ROOT / "tools" / "make_distributed_docs.py"))
+    tool = runpy.run_path(str(ROOT / "tools" / "documents" / "make_distributed_docs.py"))
     page = (ROOT / "docs" / "inside" / "distributed.md").read_text()
     assert tool["page"]({name: tool[name]() for name in ("schedules", "curves")}) == page
 
 
 def test_each_scheme_has_a_picture_on_the_page_with_a_row_for_each_rank():
-    sys.path.insert(0, str(ROOT / "tools"))
+    sys.path.insert(0, str(ROOT / "tools" / "documents"))
     tool = importlib.import_module("make_distributed_pictures")
     page = (ROOT / "docs" / "inside" / "distributed.md").read_text()
     assert sorted(re.findall(r"\(\.\./pictures/(\w+)\.svg\)", page)) == sorted(tool.PICTURES)

@@ -1,5 +1,5 @@
 """The table of PyTorch's names in docs/reference/pytorch_names.md, which
-tools/make_names_table.py writes."""
+tools/documents/make_names_table.py writes."""
 
 import runpy
 import warnings
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
-TOOL = Path(__file__).parents[2] / "tools" / "make_names_table.py"
+TOOL = Path(__file__).parents[2] / "tools" / "documents" / "make_names_table.py"
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,8 @@ def test_at_least_97_of_100_names_are_there(table):
 
 
 def test_every_name_that_the_page_lists_is_there(table):
-    """If it is stale: python tools/make_names_table.py. Names that came since do no harm."""
+    """If it is stale: python tools/documents/make_names_table.py. Names that came since do no
+    harm."""
     made, parts = table
     text = made["PAGE"].read_text().partition("## There")[2]
     for space, (there, _, _) in parts.items():

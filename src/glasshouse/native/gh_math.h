@@ -21,7 +21,7 @@
 
 /* ---- polynomials ------------------------------------------------------------------------- */
 
-/* fitted by tools/fit_polynomials.py */
+/* fitted by tools/fitters/fit_polynomials.py */
 /* exp(r) = 1 + r + r² P(r); x in [-0.3475, 0.3475], error 2^-26.1 */
 #define GH_EXP_P \
     4.99999970e-01f, 1.66665405e-01f, 4.16675210e-02f, 8.36686604e-03f, 1.38630345e-03f

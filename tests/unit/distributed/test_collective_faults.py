@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-TOOL = Path(__file__).parents[3] / "tools" / "collective_faults.py"
+TOOL = Path(__file__).parents[3] / "tools" / "fuzzers" / "collective_faults.py"
 CHEAP = (
     "kill",
     "kill inside",

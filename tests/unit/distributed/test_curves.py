@@ -1,4 +1,4 @@
-"""A few rows of tools/distributed_curves.py, which runs all of them."""
+"""A few rows of tools/judges/distributed_curves.py, which runs all of them."""
 
 import sys
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "tools" / "judges"))
 
 import distributed_curves as tool
 

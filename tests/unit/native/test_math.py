@@ -329,6 +329,6 @@ def test_loops_are_vectorised(tmp_path, march):
 
 
 def test_the_coefficients_are_those_of_the_tool(monkeypatch, capsys):
-    tool = runpy.run_path(str(ROOT / "tools" / "fit_polynomials.py"))
+    tool = runpy.run_path(str(ROOT / "tools" / "fitters" / "fit_polynomials.py"))
     monkeypatch.setattr(sys, "argv", ["", "--check"])
     assert tool["main"]() == 0, capsys.readouterr().out

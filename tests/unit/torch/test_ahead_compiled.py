@@ -18,7 +18,7 @@ from glasshouse.bench.torch_cases import import_transformers  # noqa: E402
 from glasshouse.torch.ahead.eager import EagerStep  # noqa: E402
 from glasshouse.torch.lowering import segments  # noqa: E402
 
-TRACKER = runpy.run_path(str(Path(__file__).parents[3] / "tools" / "torch_tracker.py"))
+TRACKER = runpy.run_path(str(Path(__file__).parents[3] / "tools" / "judges" / "torch_tracker.py"))
 pytestmark = [
     pytest.mark.library_warnings,
     pytest.mark.filterwarnings("ignore::UserWarning"),

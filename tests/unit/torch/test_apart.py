@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[3] / "tools"))
+sys.path.append(str(Path(__file__).parents[3] / "tools" / "judges"))
 import apart
 
 

@@ -16,7 +16,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-sys.path.append(str(Path(__file__).parents[3] / "tools"))
+sys.path.append(str(Path(__file__).parents[3] / "tools" / "judges"))
 
 import capture_torch_tests as judge  # noqa: E402
 import torch.nn.functional as F  # noqa: E402

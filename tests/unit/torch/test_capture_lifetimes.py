@@ -22,7 +22,7 @@ from glasshouse.torch.front import nodes as front_nodes  # noqa: E402
 from glasshouse.torch.front.checks import LeafBefore  # noqa: E402
 from glasshouse.torch.front.numbers import memory_of  # noqa: E402
 
-TRACKER = runpy.run_path(str(Path(__file__).parents[3] / "tools" / "torch_tracker.py"))
+TRACKER = runpy.run_path(str(Path(__file__).parents[3] / "tools" / "judges" / "torch_tracker.py"))
 pytestmark = pytest.mark.library_warnings
 
 

@@ -1,7 +1,7 @@
 """Operators by families: values, dtypes and strides of results, what is written to inputs, and,
 of views, which results share memory, are eager's.
 
-`tools/inductor_torch_tests.py` runs PyTorch's tests themselves, whose sources it needs."""
+`tools/judges/inductor_torch_tests.py` runs PyTorch's tests themselves, whose sources it needs."""
 
 import pytest
 

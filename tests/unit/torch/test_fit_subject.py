@@ -15,7 +15,7 @@ nn = torch.nn
 
 from glasshouse.torch.ahead.eager import EagerStep  # noqa: E402
 
-TRACKER = runpy.run_path(str(Path(__file__).parents[3] / "tools" / "torch_tracker.py"))
+TRACKER = runpy.run_path(str(Path(__file__).parents[3] / "tools" / "judges" / "torch_tracker.py"))
 pytestmark = [pytest.mark.library_warnings, pytest.mark.filterwarnings("ignore::UserWarning")]
 
 

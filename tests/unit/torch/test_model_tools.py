@@ -7,10 +7,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-sys.path.append(str(Path(__file__).parents[3] / "tools"))
+sys.path.append(str(Path(__file__).parents[3] / "tools" / "judges"))
 
-import torch_model_capture as tool  # noqa: E402
-import torch_model_exact as exact  # noqa: E402
+from torch_zoo import captured as tool  # noqa: E402
+from torch_zoo import exact  # noqa: E402
 
 import glasshouse as gh  # noqa: E402
 

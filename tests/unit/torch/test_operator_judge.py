@@ -1,4 +1,5 @@
-"""`tools/torch_operators.py` judges results that are not close by their errors in float64."""
+"""`tools/judges/torch_operators.py` judges results that are not close by their errors in
+float64."""
 
 import sys
 from pathlib import Path
@@ -6,7 +7,7 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch")
-sys.path.append(str(Path(__file__).parents[3] / "tools"))
+sys.path.append(str(Path(__file__).parents[3] / "tools" / "judges"))
 from near_results import NEAR, as_near, difference  # noqa: E402
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)

@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-TOOLS = Path(__file__).parents[3] / "tools"
+TOOLS = Path(__file__).parents[3] / "tools" / "documents"
 
 
 def test_the_page_of_operators_is_made_from_the_table():

@@ -1,4 +1,4 @@
-"""Chebyshev series of special functions in float64, fitted by tools/fit_series.py."""
+"""Chebyshev series of special functions in float64, fitted by tools/fitters/fit_series.py."""
 
 ERFCX = (1.1775789345674017, -0.004590054580646478, -0.08424913336651792,
     0.05920993999819189, -0.026658668435305753, 0.009074997670705265,

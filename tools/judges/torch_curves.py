@@ -6,7 +6,7 @@ says by how much, relative to the loss, the curves differ at most (1 % is allowe
 how much eager's own curve differs if the parameters that it begins with differ in their last bits
 (`rounding`, the most of three), then graphs, breaks, and the losses of the first and last step.
 
-    python tools/torch_curves.py [WORD …] [--smoke] [--out FOLDER]
+    python tools/judges/torch_curves.py [WORD …] [--smoke] [--out FOLDER]
 
 WORDs choose the rows whose names have all of them, such as `bert adamw`; all rows run without any,
 each in a process of its own. Those that ran are saved, in the place of earlier ones. Ends with 1
@@ -22,12 +22,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "benchmarks")]
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "tools" / "judges"), str(ROOT / "benchmarks")]
 
 import apart  # noqa: E402
-import torch_model_zoo as zoo  # noqa: E402
 from harness import has_words, parse_arguments, save_rows, show  # noqa: E402
+from torch_zoo import models as zoo  # noqa: E402
 
 import glasshouse as gh  # noqa: E402
 

@@ -1,7 +1,7 @@
 """Models that others wrote, compiled by our backend, beside eager: what is right, what it costs.
 
-    python tools/torch_models.py [LIBRARY | LIBRARY:NAME …] [--out FILE] [--seconds S] [--list]
-                                 [--capture COMPILER] [--sample N]
+    python tools/judges/torch_models.py [LIBRARY | LIBRARY:NAME …] [--out FILE] [--seconds S]
+        [--list] [--capture COMPILER] [--sample N]
 
 Each model runs in a process of its own: a forward pass and one training step in eager, then
 through `torch.compile(model, backend="glasshouse")`, from the same weights. A line of the table:
@@ -11,7 +11,7 @@ there already are not run again. The status is 1 where less than 97 % of a libra
 
 A model that differs is looked at beside float64 (`beside_exact`): "exact" is one whose step in
 float64 is eager's, and whose tensors are no further from that than twice as far as eager's own come
-to be where parameters differ in their last bits (`torch_model_exact`). Such models are told apart
+to be where parameters differ in their last bits (`torch_zoo/exact.py`). Such models are told apart
 from those that are right, and count with them.
 
 With --capture whole training steps (zero_grad, forward, loss, backward, clip_grad_norm_, SGD with
@@ -36,9 +36,9 @@ from torch.utils import _pytree as pytree
 
 sys.path.insert(0, str(Path(__file__).parent))
 import apart
-import torch_model_capture
-import torch_model_zoo as zoo
-from torch_model_exact import (
+from torch_zoo import captured
+from torch_zoo import models as zoo
+from torch_zoo.exact import (
     draws,
     is_exact,
     is_inexact,
@@ -58,7 +58,7 @@ apart.begin_with(
     "torch._dynamo",
     "torch._functorch.aot_autograd",
     "glasshouse.torch.backend.entry_point",
-    "torch_model_capture",
+    "torch_zoo.captured",
 )
 
 
@@ -320,7 +320,7 @@ def answer(send, library: str, name: str, options) -> None:
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
     try:
         if options.capture:
-            send(torch_model_capture.examine(library, name, options.capture))
+            send(captured.examine(library, name, options.capture))
         else:
             send(examine(library, name, options.steps))
     except Exception as error:
@@ -339,7 +339,7 @@ def line_of(name: str, result: dict) -> str:
     if "error" in result:
         return f"{name:44} {mark:>5}  {result['error']}"
     if "single" in result:
-        return torch_model_capture.line_of(name, result)
+        return captured.line_of(name, result)
     host = ", ".join(f"{k} {v}" for k, v in result["host"].items())
     numbers = (
         f"{result['outputs']:8.0e} {result['gradients']:8.0e} {result['graphs']:4} "
@@ -384,7 +384,7 @@ def read_results(path: Path | None) -> dict[str, dict]:
 def run_all(models, options) -> dict[str, dict]:
     """Every model's result; those that a file has already are taken from there."""
     results = read_results(options.out)
-    print(torch_model_capture.HEADER if options.capture else HEADER, flush=True)
+    print(captured.HEADER if options.capture else HEADER, flush=True)
 
     def result_of(chosen) -> tuple[str, dict]:
         model = ":".join(chosen)

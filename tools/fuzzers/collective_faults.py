@@ -1,9 +1,9 @@
 """Ranks that die, hang or disagree at random moments: all others have to end in time, and say why.
 
-    python tools/collective_faults.py --faults 200 --seed 0
-    python tools/collective_faults.py --faults 200 --seed 0 --programs
-    python tools/collective_faults.py --faults 200 --seed 0 --disagreements
-    python tools/collective_faults.py --faults 200 --seed 0 --disagreements --transport mpi
+    python tools/fuzzers/collective_faults.py --faults 200 --seed 0
+    python tools/fuzzers/collective_faults.py --faults 200 --seed 0 --programs
+    python tools/fuzzers/collective_faults.py --faults 200 --seed 0 --disagreements
+    python tools/fuzzers/collective_faults.py --faults 200 --seed 0 --disagreements --transport mpi
 
 Each fault has a sequence of collectives, and one rank that does something else at one step. With
 `--programs`, compiled Programs make the collectives, each started before other steps and waited for

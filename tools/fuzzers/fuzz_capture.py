@@ -25,7 +25,7 @@ from pathlib import Path
 
 from glasshouse.capture.guards.read_audit import AuditFindings, audited
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "property"), str(ROOT / "tests" / "unit" / "capture")]
 MOST_SECONDS = 60  # of one function
 

@@ -1,4 +1,4 @@
-"""Small functions over tensors, by theme, for tools/compare_graph_counts.py.
+"""Small functions over tensors, by theme, for tools/judges/compare_graph_counts.py.
 
 Each is written once, over a module `xp` that has the names that Glasshouse and PyTorch share; the
 package is loaded once for each library."""

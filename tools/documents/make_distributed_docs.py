@@ -1,7 +1,8 @@
-"""Makes parts of docs/inside/distributed.md: `python tools/make_distributed_docs.py` draws the
-schedules and writes the differences that tools/distributed_curves.py saved, which a test compares
-with the page; with `--costs` it writes the table of tools/distributed_costs.py. The pictures of
-traces are made by tools/make_distributed_pictures.py."""
+"""Makes parts of docs/inside/distributed.md: `python tools/documents/make_distributed_docs.py`
+draws the schedules and writes the differences that tools/judges/distributed_curves.py saved, which
+a test compares with the page; with `--costs` it writes the table of
+tools/judges/distributed_costs.py. The pictures of traces are made by
+tools/documents/make_distributed_pictures.py."""
 
 import json
 import re
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from glasshouse.distributed.pipelines.schedules import make_schedule
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "inside" / "distributed.md"
 CURVES = ROOT / "benchmarks" / "results" / "distributed_curves.json"
 SCHEDULES = (("gpipe", 4, 4), ("1f1b", 4, 4), ("interleaved", 2, 4))

@@ -1,6 +1,6 @@
 """PyTorch's own tests of inductor, with our backend in its place.
 
-    python tools/inductor_torch_tests.py SOURCE [PATTERN ...] [--jobs N] [--out FILE]
+    python tools/judges/inductor_torch_tests.py SOURCE [PATTERN ...] [--jobs N] [--out FILE]
 
 SOURCE is the folder of PyTorch's sources (its tests are in none of its wheels). Each test for the
 processor in SOURCE/test/inductor/test_torchinductor.py runs twice: with eager, and with our

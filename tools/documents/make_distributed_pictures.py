@@ -1,7 +1,7 @@
 """Makes docs/pictures/*.svg: what ranks do in a training step, by scheme, drawn from traces of real
 ranks of this machine, merged as `gh.profile.merge` does.
 
-    python tools/make_distributed_pictures.py [NAME …] [--traces FOLDER]
+    python tools/documents/make_distributed_pictures.py [NAME …] [--traces FOLDER]
 
 NAMEs choose pictures, such as `zero_3`; all are made without any. Each scheme runs some steps under
 the profiler, and the fastest is drawn. With --traces the merged traces are kept, for Perfetto.
@@ -21,7 +21,7 @@ from glasshouse import distributed as dist
 from glasshouse.dispatch.watch import RECEIVING
 from glasshouse.profile.traces import chrome
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "pictures"
 sys.path.insert(0, str(ROOT / "tests" / "unit" / "distributed"))
 

@@ -1,10 +1,10 @@
 """Graphs that capture makes of small functions, against those that TorchDynamo makes of the same.
 
-    python tools/compare_graph_counts.py [NAME ...] [--all] [--least SHARE]
+    python tools/judges/compare_graph_counts.py [NAME ...] [--all] [--least SHARE]
 
-The functions (`tools/graph_cases`) are loaded once with Glasshouse and once with PyTorch in the
-place of the array library. Each is called a few times, plainly and captured: results have to be the
-same, and the graphs that the compiler gets in all calls are counted. One of which TorchDynamo
+The functions (`tests/data/graph_cases`) are loaded once with Glasshouse and once with PyTorch in
+the place of the array library. Each is called a few times, plainly and captured: results have to be
+the same, and the graphs that the compiler gets in all calls are counted. One of which TorchDynamo
 captures nothing (a break in a loop, an error) or gets a wrong result is no measure and counted
 apart; one of which capture gets none, and TorchDynamo some, counts against capture.
 
@@ -31,7 +31,7 @@ import torch._dynamo
 
 import glasshouse as gh
 
-CASES = Path(__file__).parent / "graph_cases"
+CASES = Path(__file__).parents[2] / "tests" / "data" / "graph_cases"
 LEAST = 0.95
 FAILED = sys.maxsize  # the count of graphs where TorchDynamo raises or gives another result
 SHARED = """

@@ -13,10 +13,10 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "judges"))
 import apart
 
-PROPERTY = str(Path(__file__).parents[1] / "tests" / "property")
+PROPERTY = str(Path(__file__).parents[2] / "tests" / "property")
 folders = [PROPERTY, *filter(None, [os.environ.get("PYTHONPATH")])]
 os.environ["PYTHONPATH"] = os.pathsep.join(folders)
 apart.begin_with("torch._dynamo", "torch_differential")

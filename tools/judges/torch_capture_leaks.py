@@ -1,6 +1,6 @@
 """Whether captured calls of PyTorch programs leave anything behind.
 
-    python tools/torch_capture_leaks.py [--calls 60000] [--models 200]
+    python tools/judges/torch_capture_leaks.py [--calls 60000] [--models 200]
 
 Prints, for calls of a module, whole training steps, calls with a graph break, and models that are
 made, trained and freed: how many objects that the collector knows are left, and the memory. Of

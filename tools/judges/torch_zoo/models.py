@@ -10,9 +10,9 @@ import inspect
 import re
 
 import torch
-import torch_model_others
 
 from glasshouse.bench.torch_cases import prepare_torchvision
+from torch_zoo import others
 
 LIBRARIES = ("torchvision", "timm", "transformers", "others")
 PIXELS = 96
@@ -101,7 +101,7 @@ OFF = re.compile(
 def installed(library: str) -> bool:
     """Whether a library can be imported here."""
     if library == "others":
-        return bool(torch_model_others.names())
+        return bool(others.names())
     return importlib.util.find_spec(library) is not None
 
 
@@ -116,7 +116,7 @@ def names(library: str) -> list[str]:
     if library == "timm":
         return TIMM
     if library == "others":
-        return torch_model_others.names()
+        return others.names()
     return torchvision_names() if library == "torchvision" else transformers_names()
 
 
@@ -139,7 +139,7 @@ def build(library: str, name: str) -> tuple[torch.nn.Module, dict]:
     """A model in training mode and the keyword arguments of a call; the same ones for each call."""
     torch.manual_seed(0)
     if library == "others":
-        model, inputs = torch_model_others.MODELS[name]()
+        model, inputs = others.MODELS[name]()
     else:
         makers = {"torchvision": build_torchvision, "timm": build_timm}
         model, inputs = makers.get(library, build_transformers)(name)

@@ -3,7 +3,7 @@
 The suite is data-apis/array-api-tests, which is in no package index: give the folder of a checkout,
 with its submodule. What it needs is in its requirements.txt.
 
-    python tools/array_api_suite.py PATH [--examples 20] [--seed 0] [pytest options]
+    python tools/judges/array_api_suite.py PATH [--examples 20] [--seed 0] [pytest options]
 
 It is copied first, for it writes beside itself. Exits non-zero if a test fails in any way."""
 
@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-SOURCE = Path(__file__).parent.parent / "src"
+SOURCE = Path(__file__).parents[2] / "src"
 WAYS = (
     {"GH_BACKEND": "lazy", "GH_COMPILE": "auto"},
     {"GH_BACKEND": "lazy", "GH_COMPILE": "always"},

@@ -15,12 +15,13 @@ from glasshouse.compile.lowering.missing_kernels import computed_by
 from glasshouse.dispatch import LINEAR, primitives
 from glasshouse.dispatch.primitive import DTYPE_GROUPS
 
-PAGE = Path(__file__).parent.parent / "docs" / "reference" / "primitives.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "primitives.md"
 INTRO = """# Primitives
 
 {count} operations; everything else in Glasshouse is composed of them. This page is made from their
-cards by `python tools/make_primitive_docs.py`. Operands of a card have equal shapes and dtypes
-where that applies: operators and array functions broadcast and promote before they bind a card.
+cards by `python tools/documents/make_primitive_docs.py`. Operands of a card have equal shapes and
+dtypes where that applies: operators and array functions broadcast and promote before they bind a
+card.
 
 The column "derivative": "yes" if the card has rules to pull cotangents back (vjp) and to push
 tangents forward (jvp); "linear" if the latter is the primitive itself, applied with one operand

@@ -1,5 +1,5 @@
 """Whether a model that differs from eager is as exact as eager: what both ways of
-tools/torch_models.py judge by.
+tools/judges/torch_models.py judge by.
 
 A model is exact if its step in float64 is eager's, and if, in float32, its tensors are no further
 from that than twice as far as eager's own come to be where parameters differ in their last bits."""

@@ -5,7 +5,7 @@ For a decoder like GPT on 2 and 4 ranks of this machine, shared out by each sche
 `gh.distributed.step_costs` says and as the transport counts, and the peak of its memory, as planned
 and as the manager counts. Ranks with the same four numbers have a row together.
 
-    python tools/distributed_costs.py [WORD …] [--smoke]
+    python tools/judges/distributed_costs.py [WORD …] [--smoke]
 
 WORDs choose the schemes whose names have all of them, such as `1f1b tensor`; all run without any.
 Ends with 1 where a byte differs. `make_distributed_docs.py --costs` writes the table to the page.
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from glasshouse import distributed as dist
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "unit" / "distributed"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "unit" / "distributed"))
 
 from distributed_curves import SCHEMES, Scheme
 from harness import has_words

@@ -1,13 +1,15 @@
-"""One model's whole training steps under gh.optimize beside eager's: what tools/torch_models.py
---capture runs in a process of its own."""
+"""One model's whole training steps under gh.optimize beside eager's: what
+tools/judges/torch_models.py --capture runs in a process of its own."""
 
 import copy
 import time
 import warnings
 
 import torch
-import torch_model_zoo as zoo
-from torch_model_exact import (
+
+import glasshouse as gh
+from torch_zoo import models as zoo
+from torch_zoo.exact import (
     distance,
     draws,
     is_inexact,
@@ -18,8 +20,6 @@ from torch_model_exact import (
     widen,
     widened,
 )
-
-import glasshouse as gh
 
 STEPS = 4  # the first two are captured: they make gradients and the optimizer's state
 ALLOWED = {"losses": 1e-3, "gradients": 2e-2, "parameters": 1e-3}  # relative differences

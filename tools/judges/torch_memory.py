@@ -1,8 +1,9 @@
 """Peak memory of training steps of PyTorch eager: what `gh.analyze` predicts, and what is measured.
 
-    python tools/torch_memory.py [LIBRARY | LIBRARY:NAME …] [--models N] [--out FILE] [--captured]
+    python tools/judges/torch_memory.py [LIBRARY | LIBRARY:NAME …] [--models N] [--out FILE]
+        [--captured]
 
-Models are small forms of others' (`torch_model_zoo.py`); without names, a draw of N small ones
+Models are small forms of others' (`torch_zoo`); without names, a draw of N small ones
 from all three libraries. The step (`zero_grad`, forward, loss, `backward`, update) is made twice,
 by AdamW or SGD with momentum in turn. Predicted: on tensors without contents. Measured: in
 earnest, by PyTorch's `torch.distributed._tools.MemTracker`. Its hooks keep the gradients of a
@@ -26,9 +27,9 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-import torch_model_zoo as zoo
 from torch_models import float_tensors
 from torch_tracker import captured_peaks, measured_peaks
+from torch_zoo import models as zoo
 
 import glasshouse as gh
 from glasshouse.torch.ahead.eager import EagerStep

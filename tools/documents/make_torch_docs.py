@@ -6,13 +6,13 @@ from pathlib import Path
 from glasshouse.torch import aten  # noqa: F401  (fills the table)
 from glasshouse.torch.aten.table import TABLE, WITHOUT_ENTRY
 
-PAGE = Path(__file__).parents[1] / "docs" / "reference" / "torch_operators.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "torch_operators.md"
 HEAD = """\
 # Operators of PyTorch with an entry
 
 `torch.compile(model, backend="glasshouse")` computes these as compositions of cards. What is not
 here is decomposed by PyTorch itself where it can be, and else computed by PyTorch, as a step of the
-host. This page is made by `python tools/make_torch_docs.py`.
+host. This page is made by `python tools/documents/make_torch_docs.py`.
 
 An entry that has an array function of the same name calls it, so both agree at the ends of each
 dtype (`tests/unit/torch/test_twins.py`). Max pooling takes integers; running sums and products

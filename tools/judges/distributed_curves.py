@@ -7,7 +7,7 @@ AdamW. Beside it stands by how much the curve of one process differs if the rows
 in another order (`rounding`), and if the learning rate is 1 % higher (`faster`), which shows what a
 row can tell apart. What a model is not made for is tried too, and listed with its refusal.
 
-    python tools/distributed_curves.py [WORD …] [--smoke] [--out FOLDER]
+    python tools/judges/distributed_curves.py [WORD …] [--smoke] [--out FOLDER]
 
 WORDs choose the rows whose names have all of them, such as `gpt adamw 1f1b`; all rows run without
 any. Those that ran are saved, in the place of earlier ones. Ends with 1 where a row is out of
@@ -28,7 +28,7 @@ from glasshouse.base.errors import CollectiveError, OptionError
 from glasshouse.distributed import Column, ContextParallel, Replicate, Row, Shard
 from glasshouse.vision.models.resnet import BasicBlock
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests" / "unit" / "distributed")]
 
 from harness import has_words, parse_arguments, save_rows, show  # noqa: E402

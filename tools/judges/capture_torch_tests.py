@@ -1,6 +1,6 @@
 """PyTorch's own tests of torch.compile, with gh.optimize in its place.
 
-    python tools/capture_torch_tests.py SOURCE [NAME ...] [--whole] [--jobs N] [--out FILE]
+    python tools/judges/capture_torch_tests.py SOURCE [NAME ...] [--whole] [--jobs N] [--out FILE]
         [--audit]
 
 SOURCE is the folder of PyTorch's sources (its tests are in none of its wheels); a NAME is a file of

@@ -1,7 +1,7 @@
 """CPython's own regression tests under capture.
 
-    python tools/capture_cpython_tests.py [NAME ...] [--part K --of N] [--jobs N] [--limit SECONDS]
-        [--audit]
+    python tools/judges/capture_cpython_tests.py [NAME ...] [--part K --of N] [--jobs N]
+        [--limit SECONDS] [--audit]
 
 Each test method of the files runs plainly and with the method itself captured (twice: the call that
 is captured, and one that finds what was kept). It prints a table (file, methods, the same,

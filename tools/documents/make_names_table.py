@@ -1,7 +1,7 @@
 """Writes docs/reference/pytorch_names.md: PyTorch's public names, and which of them Glasshouse has.
 
-    python tools/make_names_table.py            # write the page
-    python tools/make_names_table.py --check    # say whether the page is as it would be written
+    python tools/documents/make_names_table.py            # write the page
+    python tools/documents/make_names_table.py --check    # whether the page is up to date
 
 A name counts if it is PyTorch's own: modules, what a file imports from typing or the standard
 library, and C++ classes that only PyTorch's compilers use are left out by rule. Of the others,
@@ -23,7 +23,7 @@ import torch.utils.data
 
 import glasshouse as gh
 
-PAGE = Path(__file__).parent.parent / "docs" / "reference" / "pytorch_names.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "pytorch_names.md"
 SPACES = {
     "torch.Tensor": (torch.Tensor, gh.Tensor),
     "torch": (torch, gh),
@@ -190,7 +190,7 @@ def page() -> str:
     lines = [
         "# PyTorch's names",
         "",
-        "Made by `tools/make_names_table.py`: which public names of PyTorch "
+        "Made by `tools/documents/make_names_table.py`: which public names of PyTorch "
         f"{torch.__version__.partition('+')[0]} Glasshouse has.",
         "Names of modules, of types that a file imports, and of C++ classes are left out. So are",
         "families that mean nothing here: devices, quantization and others, listed below. Some",
@@ -230,7 +230,7 @@ def main() -> int:
     text = page()
     if "--check" in sys.argv:
         fresh = PAGE.exists() and PAGE.read_text() == text
-        print("fresh" if fresh else "stale: run python tools/make_names_table.py")
+        print("fresh" if fresh else "stale: run python tools/documents/make_names_table.py")
         return 0 if fresh else 1
     PAGE.write_text(text)
     print(next(line for line in text.splitlines() if line.startswith("| all")))

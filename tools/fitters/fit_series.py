@@ -3,7 +3,7 @@
 Each function is smooth in a variable from -1 to 1; its values at Chebyshev points, computed by
 mpmath with 40 digits, give the coefficients. Those below 1e-17 of the largest are left out.
 
-    python tools/fit_series.py
+    python tools/fitters/fit_series.py
 """
 
 import textwrap

@@ -1,7 +1,8 @@
 """PyTorch's own samples of its operators, through our table, beside eager: what is equal.
 
-    GH_COMPILE=never python tools/torch_operators.py [--only add softmax …] [--dtypes float32 …]
-    python tools/torch_operators.py --every 10 --most 2 --at-least 0.99
+    GH_COMPILE=never python tools/judges/torch_operators.py [--only add softmax …]
+        [--dtypes float32 …]
+    python tools/judges/torch_operators.py --every 10 --most 2 --at-least 0.99
 
 Every sample input of `op_db`, PyTorch's own list of operators (which needs the package expecttest),
 goes through AOTAutograd and our table, or through torch.compile where its graph has to break, and

@@ -1,7 +1,7 @@
 """Fit the polynomials of native/gh_math.h; prints its block of coefficients.
 
-    python tools/fit_polynomials.py            # print the block
-    python tools/fit_polynomials.py --check    # say whether the header holds just this block
+    python tools/fitters/fit_polynomials.py            # print the block
+    python tools/fitters/fit_polynomials.py --check    # whether the header holds this block
 
 Each fit is a weighted least-squares one at Chebyshev nodes, close to the best polynomial. The
 coefficients are rounded to their type one by one, from the constant term up, and those above
@@ -17,8 +17,8 @@ from decimal import Decimal, getcontext
 from pathlib import Path
 from typing import NamedTuple
 
-HEADER = Path(__file__).parent.parent / "src" / "glasshouse" / "native" / "gh_math.h"
-BEGIN, END = "/* fitted by tools/fit_polynomials.py */\n", "/* end of the fitted block */\n"
+HEADER = Path(__file__).parents[2] / "src" / "glasshouse" / "native" / "gh_math.h"
+BEGIN, END = "/* fitted by tools/fitters/fit_polynomials.py */\n", "/* end of the fitted block */\n"
 
 getcontext().prec = 60
 ONE, LN2, EIGHTH = Decimal(1), Decimal(2).ln(), Decimal("0.125")

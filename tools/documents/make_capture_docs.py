@@ -9,10 +9,10 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests" / "unit" / "capture"
 PAGE = ROOT / "docs" / "inside" / "capture.md"
-BEGIN, END = "<!-- made by tools/make_capture_docs.py -->", "<!-- end -->"
+BEGIN, END = "<!-- made by tools/documents/make_capture_docs.py -->", "<!-- end -->"
 TITLE = re.compile(r"# -- (.+?) -+$")
 
 
