@@ -81,13 +81,13 @@ def optimize(
             what = "memory_budget with the compiler 'program'"
             raise OptionError("optimize", what, repr(compiler), "Leave one of them out.")
         chosen = BudgetCompiler(memory_budget)
-    made = OptimizeDecorator(Capture(chosen, frontend or front, nopython, dynamic))
-    made.verify = flags.verify if verify is None else verify
+    decorator = OptimizeDecorator(Capture(chosen, frontend or front, nopython, dynamic))
+    decorator.verify = flags.verify if verify is None else verify
     if target is None:
-        return made
-    captured = made(target)
+        return decorator
+    captured = decorator(target)
     if may_be_compiler(target) and captured is not target:
-        captured.on_unfit_call = UnfitCall(target, made.capture)
+        captured.on_unfit_call = UnfitCall(target, decorator.capture)
     return captured
 
 
@@ -179,13 +179,13 @@ def mark_dynamic(tensor, axis) -> None:
 
 def reset() -> None:
     """Forget all that was captured, and the counters."""
-    for made in dispatchers:
-        made.entries.clear()
-        for _, resumed in made.capture.resumes.values():
+    for one in dispatchers:
+        one.entries.clear()
+        for _, resumed in one.capture.resumes.values():
             getattr(resumed, "entries", []).clear()
         for name in ("full", "tries", "hopeless"):
-            made.__dict__.pop(name, None)
-        made.capture.__dict__.update(resumes={}, noted=[], breaks=[], recompiles=[], varying=set())
+            one.__dict__.pop(name, None)
+        one.capture.__dict__.update(resumes={}, noted=[], breaks=[], recompiles=[], varying=set())
     instructions.decoded_codes.clear()
     counters.clear()
 

@@ -89,11 +89,11 @@ def is_target(x) -> bool:
 
 def takes_a_graph(fn) -> bool:
     """Whether a function takes a graph and examples of its inputs, by the names of both."""
-    taken = [p for p in inspect.signature(fn).parameters.values() if p.kind in BY_PLACE]
+    positional = [p for p in inspect.signature(fn).parameters.values() if p.kind in BY_PLACE]
     needed = needed_arguments(fn)
-    if len(taken) < 2 or len(needed) > 2:
+    if len(positional) < 2 or len(needed) > 2:
         return False
-    first, second = taken[:2]
+    first, second = positional[:2]
     of_graph = first.name in ("gm", "graph_module") or "GraphModule" in str(first.annotation)
     return of_graph or len(needed) == 2 and second.name.startswith("example")
 

@@ -35,8 +35,8 @@ class UnfitCall:
     def __call__(self, *args, **kwargs):
         if len(args) == 1 and not kwargs and may_be_captured(args[0]):
             old = self.capture
-            made = Capture(self.fn, old.front, old.nopython, old.dynamic)
-            return OptimizeDecorator(made)(args[0])
+            capture = Capture(self.fn, old.front, old.nopython, old.dynamic)
+            return OptimizeDecorator(capture)(args[0])
         return self.fn(*args, **kwargs)
 
 
@@ -89,9 +89,9 @@ class OptimizeDecorator(ContextDecorator):
     def dispatcher(self, fn):
         if not isinstance(fn, types.FunctionType):
             return fn
-        made = self.capture.dispatcher(fn)
-        dispatchers.add(made)
-        return made
+        dispatcher = self.capture.dispatcher(fn)
+        dispatchers.add(dispatcher)
+        return dispatcher
 
     def for_frame(self, fn):
         """The dispatcher of a function that is called inside the context; None to let it run."""
@@ -138,9 +138,9 @@ STANDARD = inspect.__file__.rpartition("/")[0]
 def available():
     """The native part, or None, with a warning, where it cannot be made."""
     try:
-        made = native()
-        copyreg.pickle(made.Dispatcher, lambda d: (recapture, (d.fn, *options(d.capture))))
-        return made
+        extension = native()
+        copyreg.pickle(extension.Dispatcher, lambda d: (recapture, (d.fn, *options(d.capture))))
+        return extension
     except (CompileError, OSError, ImportError) as error:
         text = "capture needs a C compiler and Python's headers"
         if isinstance(error, UnknownInterpreter):
@@ -153,9 +153,9 @@ class OptimizedModule:
     """A Module whose calls are captured; everything else is the module's own."""
 
     def __init__(self, module: Module, capture: Capture):
-        made = capture.dispatcher(call_module)
-        dispatchers.add(made)
-        self.__dict__.update(_module=module, _dispatcher=made, capture=capture)
+        dispatcher = capture.dispatcher(call_module)
+        dispatchers.add(dispatcher)
+        self.__dict__.update(_module=module, _dispatcher=dispatcher, capture=capture)
         self.__dict__["memory_plans"] = capture.memory_plans
 
     def __call__(self, *args, **kwargs):

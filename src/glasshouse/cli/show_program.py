@@ -132,15 +132,15 @@ def show(script, arguments, number, stage):
 @click.option("--graphs", is_flag=True, help="Print each graph as Python as well.")
 def explain(script: Path, arguments, guards: bool, graphs: bool) -> None:
     """Run SCRIPT and say what was captured, where graphs broke and why, and what recompiled."""
-    Capture.kept = []
+    Capture.instances = []
     try:
         with as_main(script, list(arguments)) as run:
             run()
         explanations = [
-            Explanation(capture.name, capture) for capture in Capture.kept if capture.entries
+            Explanation(capture.name, capture) for capture in Capture.instances if capture.entries
         ]
     finally:
-        Capture.kept = None
+        Capture.instances = None
     if not explanations:
         click.echo("nothing was captured: no function under gh.optimize was called")
     for explanation in explanations:

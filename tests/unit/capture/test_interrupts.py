@@ -202,7 +202,7 @@ def test_in_a_guard_that_runs_python(stop):
     fast(X(3), {"a"}), fast(X(3), {"a"})
     entry = next(iter(fast.entries))
     entry = entry() if isinstance(entry, weakref.ref) else entry
-    of_set = next(g.value for g in entry.info.guards if g.kind == "call").wanted
+    of_set = next(g.value for g in entry.info.guards if g.kind == "call").expected
 
     class Odd:
         def __hash__(self):

@@ -107,10 +107,10 @@ class DecodedCode:
         nothing else: as `except IndexError` does."""
         while self.instructions[i].op not in ("RERAISE", *IMPLICIT):
             ins = self.instructions[i]
-            asked = ins.op == "LOAD_GLOBAL" and self.names[ins.arg >> 1] in NO_EXIT
+            names_other = ins.op == "LOAD_GLOBAL" and self.names[ins.arg >> 1] in NO_EXIT
             if ins.op.startswith("POP_JUMP") and self.instructions[i - 1].op == "CHECK_EXC_MATCH":
                 i = ins.target
-            elif asked or ins.op in HANDLING:
+            elif names_other or ins.op in HANDLING:
                 i += 1
             else:
                 return None
@@ -317,20 +317,20 @@ class WrongStack(Exception):
     """A resume function whose stack is not that of the code it goes on in."""
 
 
-def verify_resume(made: types.CodeType, code: types.CodeType, offset: int) -> None:
+def verify_resume(resume: types.CodeType, code: types.CodeType, offset: int) -> None:
     """Check that a resume function leaves as many items on the stack, where it goes on in `code`,
     as `code` itself has there, and that there is room for them.
 
     Raises: WrongStack
     """
-    units = (len(made.co_code) - len(code.co_code)) // 2
+    units = (len(resume.co_code) - len(code.co_code)) // 2
     depth = most = 0
-    for ins in decode_range(made.co_code, 2 * units):
+    for ins in decode_range(resume.co_code, 2 * units):
         depth += stack_effect(ins, True)
         most = max(most, depth)
     resumed = decoded(code)
     expected = resumed.depth_at(resumed.at[offset])
-    if depth != expected or most > made.co_stacksize:
+    if depth != expected or most > resume.co_stacksize:
         where = f"{code.co_qualname}, offset {offset}"
         raise WrongStack(f"{where}: expected {expected} items on the stack; got {depth}")
 
@@ -399,14 +399,14 @@ def resume_slots(code: types.CodeType) -> list[str]:
     return names[: len(names) - len(code.co_freevars)] if keeps_closure(code) else names
 
 
-def taken_apart(bound: frozenset[int], slots: int, items: int) -> bytes:
+def unpack_arguments(bound: frozenset[int], slots: int, items: int) -> bytes:
     """The instructions that put arguments of captured resume functions where they belong."""
     prefix = b"".join(encoded("DELETE_FAST", i) for i in range(1, slots) if i not in bound)
     prefix += encoded("LOAD_FAST", 0) + encoded("UNPACK_SEQUENCE", items + 1)
     return prefix + encoded("STORE_FAST", 0) + (b"" if 0 in bound else encoded("DELETE_FAST", 0))
 
 
-def taken_over(bound: frozenset[int], items: int, everything: int) -> bytes:
+def unpack_list(bound: frozenset[int], items: int, everything: int) -> bytes:
     """The instructions that take all out of the list that a plain resume function is given: nobody
     else has it then. `everything` is the number of the constant that stands for [:]."""
     prefix = encoded("LOAD_FAST", 0) + encoded("UNPACK_SEQUENCE", len(bound) + items)
@@ -434,12 +434,12 @@ def make_resume(
     count, constants = nulls.count(False), code.co_consts
     starred = not captured and is_super_of_nothing(code)
     if captured:
-        prefix += taken_apart(bound, len(names), count)
+        prefix += unpack_arguments(bound, len(names), count)
     else:
         if starred:
             prefix += encoded("LOAD_FAST", 0) + encoded("UNPACK_SEQUENCE", 1)
             prefix += encoded("STORE_FAST", 0)
-        prefix += taken_over(bound, count, len(constants))
+        prefix += unpack_list(bound, count, len(constants))
         constants = (*constants, slice(None))
     for i, null in enumerate(nulls):
         if null:
@@ -450,7 +450,7 @@ def make_resume(
     units = len(prefix) // 2
     lines = b"".join(bytes((0x80 | 15 << 3 | min(8, units - i) - 1,)) for i in range(0, units, 8))
     name = f"__resume_at_{offset}"
-    made = code.replace(
+    resume = code.replace(
         co_code=prefix + code.co_code,
         co_varnames=tuple(names),
         co_cellvars=(),
@@ -466,10 +466,10 @@ def make_resume(
         co_stacksize=max(code.co_stacksize, len(nulls) + len(names) + 2) + 2,
         co_exceptiontable=shifted_table(code, units),
     )
-    verify_resume(made, code, offset)
-    dying = weakref.ref(made, partial(originals.pop, id(made)))
-    originals[id(made)] = dying, code, units
-    return made
+    verify_resume(resume, code, offset)
+    dying = weakref.ref(resume, partial(originals.pop, id(resume)))
+    originals[id(resume)] = dying, code, units
+    return resume
 
 
 def original_of(code: types.CodeType) -> tuple[types.CodeType, int]:

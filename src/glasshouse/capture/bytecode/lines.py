@@ -37,9 +37,9 @@ class LineRecorder(Watcher):
         return self.line_of_node.get(node, "")
 
     def __enter__(self):
-        self.told = also_told(self)
-        self.told.__enter__()
+        self.watching = also_told(self)
+        self.watching.__enter__()
         return self
 
     def __exit__(self, *exc_info):
-        self.told.__exit__(*exc_info)
+        self.watching.__exit__(*exc_info)

@@ -90,8 +90,8 @@ SPECIAL_METHODS = ("__enter__", "__exit__", "__aenter__", "__aexit__")
 
 def newest(tables: dict[tuple[int, int], dict]) -> dict:
     """The tables of all versions up to the running one, merged; newer entries win."""
-    made: dict = {}
+    merged: dict = {}
     for version in sorted(tables):
         if version <= VERSION:
-            made |= tables[version]
-    return made
+            merged |= tables[version]
+    return merged

@@ -52,9 +52,9 @@ class RecordedGraph:
 
     def __init__(self, module: GraphModule, inputs):
         backend = backends.load("lazy")
-        own = [*module.parameters(), *module.buffers()]
-        own += [x for x in module.__dict__.values() if isinstance(x, Tensor)]
-        tensors = unique_objects([*own, *(x for x in inputs if isinstance(x, Tensor))])
+        members = [*module.parameters(), *module.buffers()]
+        members += [x for x in module.__dict__.values() if isinstance(x, Tensor)]
+        tensors = unique_objects([*members, *(x for x in inputs if isinstance(x, Tensor))])
         with backends.use_backend(backend), unwatched():
             separate_payloads(tensors, backend)
             before = [dict(t.__dict__) for t in tensors]
@@ -65,8 +65,8 @@ class RecordedGraph:
                 for t in tensors:
                     gradient = t.__dict__.get("grad")
                     payloads += [t.payload] + ([gradient.payload] if gradient is not None else [])
-                wanted = [x for x in payloads if isinstance(x, Node) and x.value is None]
-                self.nodes = with_ancestors(wanted)
+                pending = [x for x in payloads if isinstance(x, Node) and x.value is None]
+                self.nodes = with_ancestors(pending)
                 self.lines = [interpreter.lines.line_of(node) for node in self.nodes]
             finally:
                 backend.recorder.forget()
@@ -123,8 +123,8 @@ class RecordedGraph:
         count_uses(order)
         needed = [1 if isinstance(node.spec, tuple) else 2 for node in order]
         recording = encode(order, needed)
-        made = (recording.nodes[at] for at in recording.outputs)
-        return {id(x): y.copy() for x, y in zip(made, run_recording(recording), strict=True)}
+        outputs = (recording.nodes[at] for at in recording.outputs)
+        return {id(x): y.copy() for x, y in zip(outputs, run_recording(recording), strict=True)}
 
     def compare(self, number: int, want, got, operands) -> WrongKernel | None:
         """The difference if the error is too large; large operands allow a larger error."""

@@ -46,8 +46,8 @@ class Verification(NamedTuple):
             return f"{self.function}: {self.calls} captured calls do what plain Python does"
         lines = [f"{self.function}, call {self.calls}:"]
         if self.difference is not None:
-            where, wanted, got = self.difference
-            lines.append(f"  {where}: plain Python has {wanted}, captured {got}")
+            where, expected, got = self.difference
+            lines.append(f"  {where}: plain Python has {expected}, captured {got}")
         lines += [f"  {x}" for x in (self.cause, self.kernel, *self.unguarded) if x]
         return "\n".join(lines)
 
@@ -184,9 +184,9 @@ def slots_of(dispatcher, captured, args, kwargs) -> tuple | None:
     fn = getattr(dispatcher, "fn", None)
     if not isinstance(fn, types.FunctionType):
         return None
-    own = (captured.__self__,) if isinstance(captured, types.MethodType) else ()
+    receiver = (captured.__self__,) if isinstance(captured, types.MethodType) else ()
     try:
-        bound = inspect.signature(fn).bind(*own, *args, **kwargs)
+        bound = inspect.signature(fn).bind(*receiver, *args, **kwargs)
     except TypeError:
         return None
     bound.apply_defaults()
@@ -227,11 +227,12 @@ def name_of(entry) -> str:
 def verify_calls(make_captured, front, world: World, calls: int) -> Verification:
     """Compare some calls on copies; nothing of the user's changes. `make_captured` captures a
     function."""
-    own = world.copied()
-    captured = make_captured(own.fn)
+    copy = world.copied()
+    captured = make_captured(copy.fn)
     with generators_kept():
         for number in range(1, calls + 1):
-            _, difference = CheckedCall(own.fn, captured, front, own.args, own.kwargs).run(number)
+            call = CheckedCall(copy.fn, captured, front, copy.args, copy.kwargs)
+            _, difference = call.run(number)
             if not difference:
                 break
     return difference

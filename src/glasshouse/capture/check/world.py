@@ -191,9 +191,9 @@ class Copier:
             return value
 
     def copy_list(self, value: list) -> list:
-        made = self.memo[id(value)] = []
-        made.extend(self.copy(x) for x in value)
-        return made
+        clone = self.memo[id(value)] = []
+        clone.extend(self.copy(x) for x in value)
+        return clone
 
     def copy_function(self, fn: types.FunctionType) -> types.FunctionType:
         """A function that reads copies of what fn reads."""
@@ -201,10 +201,10 @@ class Copier:
         if names is None:
             names = self.globals[id(fn.__globals__)] = dict(fn.__globals__)
         cells = tuple(types.CellType() for _ in fn.__closure__ or ())
-        made = types.FunctionType(fn.__code__, names, fn.__name__, fn.__defaults__, cells)
-        made.__kwdefaults__ = fn.__kwdefaults__
-        made.__dict__.update(fn.__dict__)
-        self.memo[id(fn)] = made
+        clone = types.FunctionType(fn.__code__, names, fn.__name__, fn.__defaults__, cells)
+        clone.__kwdefaults__ = fn.__kwdefaults__
+        clone.__dict__.update(fn.__dict__)
+        self.memo[id(fn)] = clone
         for cell, old in zip(cells, fn.__closure__ or (), strict=True):
             try:
                 cell.cell_contents = self.copy(old.cell_contents)
@@ -213,7 +213,7 @@ class Copier:
         for name in names_of(fn.__code__):
             if name in fn.__globals__:
                 names[name] = self.copy(fn.__globals__[name])
-        return made
+        return clone
 
 
 class WorldComparison:
@@ -251,9 +251,9 @@ class WorldComparison:
             return self.compare_parts(where, len(mine), len(theirs), pairs, depth)
         return None
 
-    def compare_parts(self, where: str, wanted: int, got: int, pairs, depth: int):
-        if wanted != got:
-            return Difference(f"len({where})", str(wanted), str(got))
+    def compare_parts(self, where: str, expected: int, got: int, pairs, depth: int):
+        if expected != got:
+            return Difference(f"len({where})", str(expected), str(got))
         differences = (self.compare(name, a, b, depth + 1) for name, a, b in pairs)
         return next((x for x in differences if x is not None), None)
 
@@ -267,8 +267,8 @@ class WorldComparison:
         difference = compare_arrays(where, want.detach().numpy(), got.detach().numpy())
         if difference is not None:
             return difference
-        own, other = want.__dict__.get("grad"), got.__dict__.get("grad")
-        return self.compare(f"{where}.grad", own, other)
+        gradient, other = want.__dict__.get("grad"), got.__dict__.get("grad")
+        return self.compare(f"{where}.grad", gradient, other)
 
 
 def compare_arrays(where: str, want: np.ndarray, got: np.ndarray) -> Difference | None:

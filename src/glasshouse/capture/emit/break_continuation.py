@@ -123,9 +123,9 @@ class BreakContinuation:
                 self.final[id(var)] = real(var, natives)
         for var in (*tracked, *self.tracer.written):
             for name, part in parts_of(var):
-                made = real(part, natives) if isinstance(part, Var) else part
-                if isinstance(part, Var) and made is not part.value:
-                    put_part(var.value, name, made)
+                value = real(part, natives) if isinstance(part, Var) else part
+                if isinstance(part, Var) and value is not part.value:
+                    put_part(var.value, name, value)
 
     def resumption(
         self, frame: CaptureFrame, at: int, stack: list[Var], more: tuple, captured: bool
@@ -173,13 +173,13 @@ def put_part(value, place, part) -> None:
         object.__setattr__(value, place, part)
 
 
-def returned(value):
+def return_later(value):
     """Let signals through again; a callable that gives the value."""
     release()
-    return partial(given, value)
+    return partial(identity, value)
 
 
-def given(value):
+def identity(value):
     return value
 
 
@@ -190,8 +190,8 @@ def real(var: Var, natives: dict):
     if id(value) in natives:
         return natives[id(value)]
     if isinstance(value, OWN_ITERATORS):
-        made = natives[id(value)] = value.native()
-        return made
+        iterator = natives[id(value)] = value.native()
+        return iterator
     if not isinstance(var.origin, Recipe) or var.items is None:
         return value
     kind = var.origin.kind

@@ -159,12 +159,12 @@ class ContinuationEmitter(ValueEmitter):
                 ways.append(self.resume(frame, at, stack, None, captured))
             return ["if r:", f"    r = {ways[0]}", "else:", f"    r = {ways[1]}"]
         if graph_break is not None and graph_break.loop is not None:
-            done = self.resume(
+            end = self.resume(
                 frame, loop_end(frame, graph_break.loop), frame.stack[:-1], None, captured
             )
             more = self.resume(frame, frame.ip, frame.stack, "r", captured)
             test = f"if r is {self.pool(END_OF_LOOP)}:"
-            return [test, f"    r = {done}", "else:", f"    r = {more}"]
+            return [test, f"    r = {end}", "else:", f"    r = {more}"]
         extra = None if graph_break is not None and graph_break.discard else result
         return [f"r = {self.resume(frame, frame.ip, frame.stack, extra, captured)}"]
 
@@ -198,8 +198,8 @@ class ContinuationEmitter(ValueEmitter):
     def make_resume(self, frame: CaptureFrame, fn) -> str:
         """A resume function with the cells of the call."""
         code, names = code_of(fn), frame.globals
-        made = f"{self.pool(types.FunctionType)}({self.pool(code)}, {self.pool(names)}, "
-        return f"{made}{code.co_name!r}, None, ({self.listed(frame.closure)}))"
+        text = f"{self.pool(types.FunctionType)}({self.pool(code)}, {self.pool(names)}, "
+        return f"{text}{code.co_name!r}, None, ({self.listed(frame.closure)}))"
 
 
 def call_of_break(emitter, k: int, graph_break) -> str:

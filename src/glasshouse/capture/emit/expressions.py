@@ -47,10 +47,10 @@ def annotate(fn: types.FunctionType, flat) -> None:
 
 def set_of(*elements) -> set:
     """A set to which these were added one after the other."""
-    made = set()
+    result = set()
     for x in elements:
-        made.add(x)
-    return made
+        result.add(x)
+    return result
 
 
 def may_be_fetched(source: ValueSource) -> bool:
@@ -73,7 +73,7 @@ class ValueEmitter:
         self.makes: list[str] = []  # before the effects
         self.after_effects: list[str] | None = None  # once the effects are written
         self.variables: dict[int, str] = {}
-        self.kept: list = []  # keeps ids valid
+        self.referents: list = []  # keeps ids valid
         self.outputs: dict[IRNode, int] = {}
         self.output_vars: list[Var] = []
         self.busy: set[int] = set()
@@ -96,7 +96,7 @@ class ValueEmitter:
     def fresh(self, var: Var | object) -> str:
         name = f"v{len(self.variables)}"
         self.variables[id(var)] = name
-        self.kept.append(var)
+        self.referents.append(var)
         return name
 
     def source(self, source: ValueSource) -> str:
@@ -213,13 +213,13 @@ class ValueEmitter:
             return self.bind(var, "set()")
         elements = [x for (x,) in var.items.values()]
         constant = all(x.origin is None for x in elements)
-        wanted = list(var.value)
-        if list(set_of(*var.items)) != wanted:
+        order = list(var.value)
+        if list(set_of(*var.items)) != order:
             copied = frozenset(var.value)
-            if constant and list(set(copied)) == wanted:
+            if constant and list(set(copied)) == order:
                 return self.bind(var, f"set({self.pool(copied)})")
-            if list(set_of(*wanted)) == wanted:
-                elements = [var.items[x][0] for x in wanted]
+            if list(set_of(*order)) == order:
+                elements = [var.items[x][0] for x in order]
         return self.bind(var, f"{self.pool(set_of)}({self.listed(elements)})")
 
     def make_dict(self, var, cls=dict):
@@ -234,8 +234,8 @@ class ValueEmitter:
 
     def make_defaultdict(self, var, factory):
         pairs = [f"{self.name(k)}: {self.name(v)}" for k, v in var.items.values()]
-        made = f"{self.pool(defaultdict)}({self.name(factory)}, {{{', '.join(pairs)}}})"
-        return self.bind(var, made)
+        text = f"{self.pool(defaultdict)}({self.name(factory)}, {{{', '.join(pairs)}}})"
+        return self.bind(var, text)
 
     def make_sublist(self, var, cls):
         if any(not isinstance(x, Var) for x in var.items):
@@ -247,11 +247,11 @@ class ValueEmitter:
 
     def attributes_of_new(self, var, name) -> None:
         """Set what was set on a new object whose dict is known."""
-        own = getattr(var.value, "__dict__", None) or {}
-        table = self.tracer.tracked.get(id(own))
-        if own and (table is None or table.items is None or table.items.keys() != own.keys()):
+        attrs = getattr(var.value, "__dict__", None) or {}
+        table = self.tracer.tracked.get(id(attrs))
+        if attrs and (table is None or table.items is None or table.items.keys() != attrs.keys()):
             raise CannotRebuild(f"a new {type(var.value).__name__} with attributes")
-        for key in own:
+        for key in attrs:
             words = f"{name}, {key!r}, {self.name(table.items[key][1])}"
             self.make(f"{self.pool(object.__setattr__)}({words})")
 
@@ -433,21 +433,21 @@ class ValueEmitter:
 def last_writes(log: list[tuple]) -> list[tuple]:
     """Of what is set in one place the last, where it was set first: that decides the order of
     attributes. What was deleted before is deleted, so that it comes last."""
-    kept: dict = {}
+    writes: dict = {}
     for i, entry in enumerate(log):
         place = entry[:2] if entry[0] == "attr" else entry[:1] if entry[0] == "cell" else i
         if entry[0] == "attr" and entry[-1] is None:
-            kept.pop(place, None)
+            writes.pop(place, None)
             place = place, "deleted"
-        kept[place] = entry
-    return list(kept.values())
+        writes[place] = entry
+    return list(writes.values())
 
 
 def alike(error: BaseException) -> BaseException:
     """An exception with the arguments and attributes of another, made without its __init__."""
-    made = BaseException.__new__(type(error), *error.args)
-    made.__dict__.update(error.__dict__)
-    return made
+    clone = BaseException.__new__(type(error), *error.args)
+    clone.__dict__.update(error.__dict__)
+    return clone
 
 
 def delete_attribute(obj, name: str) -> None:

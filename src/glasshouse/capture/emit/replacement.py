@@ -56,17 +56,17 @@ class ReplacementEmitter(ContinuationEmitter):
                 "    raise",
             ]
         lines = [*self.reads, *work, *rest]
-        given = [f"s{i}" for i in range(slots)] + list(map(self.source, self.fetched))
-        head = f"def replacement({', '.join(given)}):"
+        parameters = [f"s{i}" for i in range(slots)] + list(map(self.source, self.fetched))
+        head = f"def replacement({', '.join(parameters)}):"
         text = "\n".join([head, *(f"    {line}" for line in lines)])
         self.names["graph"] = getattr(graph, "run", graph)
         self.names["__name__"] = self.tracer.module_name
         self.text = text
         exec(compile(text, root.co_filename, "exec"), self.names)
-        made = self.names.pop("replacement")
-        code = on_one_line(made.__code__, line or root.co_firstlineno)
-        made.__code__ = code.replace(co_name=root.co_name, co_qualname=root.co_qualname)
-        return made
+        replacement = self.names.pop("replacement")
+        code = on_one_line(replacement.__code__, line or root.co_firstlineno)
+        replacement.__code__ = code.replace(co_name=root.co_name, co_qualname=root.co_qualname)
+        return replacement
 
     def or_plainly(self, run: list[str], graph, uncaptured, slots: int) -> list[str]:
         """The statements that run the graph; if it raises, all is as before, and Python runs the
@@ -143,12 +143,12 @@ class ReplacementEmitter(ContinuationEmitter):
         """Mark the graph's tensors that something else takes the place of, or of a container that
         they are in; `meta["replaced"]` says which of the `holders` those containers are."""
         places = {}
-        for written in self.tracer.written:
-            for kind, *parts in written.log:
+        for owner in self.tracer.written:
+            for kind, *parts in owner.log:
                 anywhere = kind == "item" and self.tracer.varies(parts[0])
                 if kind in ("item", "attr") and not anywhere:
                     key = parts[0].value if kind == "item" else parts[0]
-                    places[id(written.origin), kind, key_of(key)] = parts[1]
+                    places[id(owner.origin), kind, key_of(key)] = parts[1]
         for node, var in self.tracer.inputs:
             source, containers, new = var.origin, [], var
             while isinstance(source, ValueSource) and source.kind in ("get", "item"):
@@ -185,6 +185,6 @@ def is_work(node: IRNode) -> bool:
 
 def on_one_line(code: types.CodeType, line: int) -> types.CodeType:
     """The code, all of it on one line, functions inside too."""
-    own = (on_one_line(x, line) if type(x) is types.CodeType else x for x in code.co_consts)
+    constants = (on_one_line(x, line) if type(x) is types.CodeType else x for x in code.co_consts)
     table = located(len(code.co_code) // 2, 0)
-    return code.replace(co_consts=tuple(own), co_firstlineno=line, co_linetable=table)
+    return code.replace(co_consts=tuple(constants), co_firstlineno=line, co_linetable=table)

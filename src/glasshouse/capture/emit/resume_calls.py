@@ -28,8 +28,8 @@ def resume_call(frame: CaptureFrame, at: int, stack: list[Var], more: int, captu
     bound = frozenset(i for i in range(len(names)) if frame.locals[i] is not None)
     # Classes live on, for one that has another tells of it, and generators, whose end runs more of
     # them.
-    needed, kept = frame.code.live_at(at), (type, CapturedGenerator, types.GeneratorType)
-    live = frozenset(i for i in bound if i in needed or isinstance(frame.locals[i].value, kept))
+    needed, kinds = frame.code.live_at(at), (type, CapturedGenerator, types.GeneratorType)
+    live = frozenset(i for i in bound if i in needed or isinstance(frame.locals[i].value, kinds))
     slots = [frame.locals[i] if i in live else None for i in range(len(names))]
     if not captured:
         slots = [x for x in slots if x is not None]

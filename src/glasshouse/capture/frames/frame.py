@@ -120,8 +120,8 @@ class CapturedIterator:
 class SequenceIterator(CapturedIterator):
     """Over a list, tuple, range or string (as it changes), or over what a dict or set had."""
 
-    def __init__(self, base: Var, kept: list[Var] | None = None):
-        self.base, self.kept, self.index = base, kept, 0
+    def __init__(self, base: Var, snapshot: list[Var] | None = None):
+        self.base, self.snapshot, self.index = base, snapshot, 0
         self.mapping, self.which = mapping_of(base)
         self.real = None if self.mapping is None else iter(self.mapping.value)
         self.size = len(base.value) if isinstance(base.value, SIZED) else -1
@@ -132,9 +132,9 @@ class SequenceIterator(CapturedIterator):
             tracer.fail_here(RuntimeError(f"{kind} changed size during iteration"))
         if self.real is not None:
             return self.step_mapping(tracer)
-        if self.kept is None and type(self.base.value) in (range, str, bytes):
+        if self.snapshot is None and type(self.base.value) in (range, str, bytes):
             return self.step_concrete(tracer.concretize(self.base))
-        items = tracer.sequence(self.base) if self.kept is None else self.kept
+        items = tracer.sequence(self.base) if self.snapshot is None else self.snapshot
         if self.index >= len(items):
             self.index = max(self.index, 1 << 40)  # stays finished if the list grows
             return END
@@ -179,8 +179,8 @@ class SequenceIterator(CapturedIterator):
         if self.size >= 0:
             return iterator_of, self.base, Var(self.index), Var(self.size)
         base = self.base
-        if self.kept is not None:
-            base = Var([plain_value(x) for x in self.kept], Recipe("list"), self.kept)
+        if self.snapshot is not None:
+            base = Var([plain_value(x) for x in self.snapshot], Recipe("list"), self.snapshot)
         size = length_of(base.value)
         return iterator_at, base, Var(size + 1 if self.index > size + 1 else self.index)
 
@@ -198,8 +198,8 @@ def mapping_of(base: Var) -> tuple[Var | None, str]:
 class ReversedIterator(SequenceIterator):
     """Like reversed, which has the place of the last item from the start, whatever follows."""
 
-    def __init__(self, base: Var, kept: list[Var]):
-        super().__init__(base, kept)
+    def __init__(self, base: Var, snapshot: list[Var]):
+        super().__init__(base, snapshot)
         self.real = None
         self.count = len(base.value)
 
@@ -229,7 +229,7 @@ class ChoicesIterator(SequenceIterator):
         self.fn, self.parts, self.real = fn, parts, None
 
     def recipe(self):
-        number = min(self.index, len(self.kept) + 1)
+        number = min(self.index, len(self.snapshot) + 1)
         return choices_from, Var(number), Var(self.fn), self.base, *self.parts
 
 
@@ -319,9 +319,9 @@ def zipped(var: Var) -> list:
     return value.__reduce__()[1]
 
 
-def may_go_on(made: "CapturedGenerator | None") -> bool:
+def may_go_on(generator: "CapturedGenerator | None") -> bool:
     """Whether a generator may continue after an error: a polyfill does, as its builtin does."""
-    return made is not None and made.is_polyfill
+    return generator is not None and generator.is_polyfill
 
 
 class NativeLocals:
@@ -347,7 +347,7 @@ class CapturedGenerator:
         self.kind: type = types.GeneratorType
         self.finished = self.running = self.closing = False
         self.last: Var | None = None  # what the iterator ended with that it drew from last
-        self.left = None  # Python's own iterator of what is left of a polyfill
+        self.remainder = None  # Python's own iterator of what is left of a polyfill
         self.failed = False  # whether it has raised: a polyfill may go on even so
         self.failed_stack: list[Var] | None = None  # before a handler took the stack down
         self.is_kept = True  # whether only a loop, or the library, has it
@@ -382,18 +382,18 @@ class CapturedGenerator:
         if self.finished and not self.failed and (ended := ended_native(self.frame.root)):
             return ended
         if self.is_polyfill and not self.running:
-            if self.left is None:
-                self.left = self.native_polyfill()
-            if self.left is not None:
-                return self.left
-        made = self.rest and self.rest()
-        if made is None:
-            made = going_on(self)
-            next(made)
-            made.__name__ = self.frame.root.co_name
-            made.__qualname__ = self.frame.root.co_qualname
-            self.rest = weakref.ref(made)
-        return made
+            if self.remainder is None:
+                self.remainder = self.native_polyfill()
+            if self.remainder is not None:
+                return self.remainder
+        generator = self.rest and self.rest()
+        if generator is None:
+            generator = going_on(self)
+            next(generator)
+            generator.__name__ = self.frame.root.co_name
+            generator.__qualname__ = self.frame.root.co_qualname
+            self.rest = weakref.ref(generator)
+        return generator
 
     @property
     def is_open(self) -> bool:
@@ -448,8 +448,8 @@ class CapturedGenerator:
             del error
 
     def __del__(self):
-        going_on = self.left is not None  # Python's own iterator draws from what this one drew from
-        if self.started and not (self.finished or self.running or going_on):
+        continues = self.remainder is not None  # Python's own iterator draws from the same source
+        if self.started and not (self.finished or self.running or continues):
             self.close()
 
     def close(self):

@@ -5,17 +5,16 @@ from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Var
 
 
-def ends_with_effects(made: CapturedGenerator, visited: tuple = ()) -> bool:
+def ends_with_effects(generator: CapturedGenerator, visited: tuple = ()) -> bool:
     """Whether more of a generator, or of one that it has, runs when it is let go."""
-    return (
-        not made.is_polyfill and made.frame.code.ends_with_effects or holds_effects(made, visited)
-    )
+    acts = not generator.is_polyfill and generator.frame.code.ends_with_effects
+    return acts or holds_effects(generator, visited)
 
 
-def holds_effects(made: CapturedGenerator, visited: tuple = ()) -> bool:
+def holds_effects(generator: CapturedGenerator, visited: tuple = ()) -> bool:
     """Whether more of a generator that only this one may have runs when this one ends."""
-    visited = (*visited, made)
-    inner = generators_in((*made.frame.locals, *made.frame.stack))
+    visited = (*visited, generator)
+    inner = generators_in((*generator.frame.locals, *generator.frame.stack))
     return any(x not in visited and x.is_open and ends_with_effects(x, visited) for x in inner)
 
 

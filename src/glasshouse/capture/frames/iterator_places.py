@@ -5,9 +5,9 @@ import sys
 
 def reversed_at(values: list, index: int):
     """A reversed iterator over a list that gives the item at an index next."""
-    made = reversed(values)
-    made.__setstate__(index if index < len(values) else -1)  # it ends where no item is
-    return made
+    iterator = reversed(values)
+    iterator.__setstate__(index if index < len(values) else -1)  # it ends where no item is
+    return iterator
 
 
 def choices_from(number: int, fn, *args):

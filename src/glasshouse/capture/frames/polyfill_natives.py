@@ -20,11 +20,11 @@ def left_of_chain(at, loop):
 
 
 def left_of_cycle(at, loop):
-    kept = at["kept"]
+    items = at["items"]
     if at["repeats"]:
-        return advance(len(kept) - loop[0].__length_hint__(), itertools.cycle([*kept]))
-    given = [*kept, at["x"]]
-    return advance(len(given), itertools.cycle(itertools.chain(given, loop[0])))
+        return advance(len(items) - loop[0].__length_hint__(), itertools.cycle([*items]))
+    first_round = [*items, at["x"]]
+    return advance(len(first_round), itertools.cycle(itertools.chain(first_round, loop[0])))
 
 
 def left_of_dropwhile(at, loop):
@@ -39,16 +39,16 @@ def advance(count: int, iterator):
 
 
 def left_of_sequence(at, loop):
-    made = iter(at["obj"])
-    made.__setstate__(at["number"] + 1)
-    return made
+    iterator = iter(at["obj"])
+    iterator.__setstate__(at["number"] + 1)
+    return iterator
 
 
 def left_of_product(at, loop):
-    left = itertools.product(*at["pools"])
+    rest = itertools.product(*at["pools"])
     for _ in range(len(at["rows"]) - length_hint(loop[0])):
-        next(left)
-    return left
+        next(rest)
+    return rest
 
 
 def left_of_repeat(at, loop):
@@ -57,8 +57,8 @@ def left_of_repeat(at, loop):
 
 
 def left_of_islice(at, loop):
-    end = at["end"] if at["end"] is None else at["end"] - at["taken"]
-    return itertools.islice(at["iterator"], at["wanted"] - at["taken"], end, at["step"])
+    end = at["end"] if at["end"] is None else at["end"] - at["count"]
+    return itertools.islice(at["iterator"], at["target"] - at["count"], end, at["step"])
 
 
 # Of a polyfill: what is left as Python's own iterator, from the values of its locals and the
@@ -149,6 +149,6 @@ def ended_native(code):
     make = ENDS.get(code)
     if make is None:
         return None
-    made = make()
-    next(made, None)
-    return made
+    iterator = make()
+    next(iterator, None)
+    return iterator

@@ -1,4 +1,4 @@
-"""Python's own generators for what is left of those that the interpreter began (`made`)."""
+"""Python's own generators for what is left of those that the interpreter began."""
 
 from functools import partial
 
@@ -6,36 +6,36 @@ from functools import partial
 class StartedGenerator:
     """The rest of a generator that the interpreter began, as the operand of a `yield from`."""
 
-    def __init__(self, made, step):
-        self.made, self.step = made, step
-        self.send, self.throw = made.send, made.throw
+    def __init__(self, generator, step):
+        self.generator, self.step = generator, step
+        self.send, self.throw = generator.send, generator.throw
 
     def __iter__(self):
         return self
 
     def close(self):
-        if self.made.rest() is not None:  # else Python's own was let go of, and others may go on
-            return self.made.close()
+        if self.generator.rest() is not None:  # else it was let go of, and others continue
+            return self.generator.close()
         return None
 
     def __next__(self):
-        step, self.step = self.step, self.made.__next__
+        step, self.step = self.step, self.generator.__next__
         try:
             return step()
         finally:
             del step  # it may hold what is raised, whose traceback has this frame
 
 
-def going_on(made):
+def going_on(generator):
     """A generator of what is left of one that the interpreter began; it stands at a `yield`."""
     try:
         sent = yield
     except BaseException as error:
-        if isinstance(error, GeneratorExit) and made.rest() is None:
-            raise  # nobody has closed this one: it was let go of, and `made` may go on
-        rest = StartedGenerator(made, partial(made.throw, error))
+        if isinstance(error, GeneratorExit) and generator.rest() is None:
+            raise  # nobody has closed this one: it was let go of, and `generator` may go on
+        rest = StartedGenerator(generator, partial(generator.throw, error))
     else:
-        rest = StartedGenerator(made, partial(made.send, sent))
+        rest = StartedGenerator(generator, partial(generator.send, sent))
     return (yield from rest)
 
 

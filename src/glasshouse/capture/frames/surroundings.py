@@ -8,13 +8,13 @@ from glasshouse.capture.values.var import Var
 GETTERS = ("__getattr__", "__getattribute__")
 
 
-def attribute_asked(frame: CaptureFrame) -> list[Var] | None:
+def attribute_request(frame: CaptureFrame) -> list[Var] | None:
     """The object and the name that a frame of the user's `__getattr__` was asked for."""
     if frame.root.co_name not in GETTERS:
         return None
-    told = frame.locals[:2]
-    bound = len(told) == 2 and not any(x is None or type(x.value) is types.CellType for x in told)
-    return told if bound else None
+    pair = frame.locals[:2]
+    bound = len(pair) == 2 and not any(x is None or type(x.value) is types.CellType for x in pair)
+    return pair if bound else None
 
 
 def tell_attribute(error: BaseException, obj, name: str) -> bool:
@@ -25,18 +25,18 @@ def tell_attribute(error: BaseException, obj, name: str) -> bool:
     return untold
 
 
-class asking_attribute:
+class AttributeContext:
     """Where what is left of a `__getattr__` runs: Python tells its errors what was asked."""
 
     def __init__(self, obj, name: str):
-        self.asked = obj, name
+        self.attribute = obj, name
 
     def __enter__(self):
         return self
 
     def __exit__(self, kind, error, trace):
         if error is not None:
-            tell_attribute(error, *self.asked)
+            tell_attribute(error, *self.attribute)
 
 
 def surroundings(frame: CaptureFrame) -> tuple | None:
@@ -44,5 +44,5 @@ def surroundings(frame: CaptureFrame) -> tuple | None:
     if frame.scope is not None:
         _, context, var = frame.scope
         return context, [var]
-    asked = attribute_asked(frame)
-    return None if asked is None else (asking_attribute, asked)
+    attribute = attribute_request(frame)
+    return None if attribute is None else (AttributeContext, attribute)

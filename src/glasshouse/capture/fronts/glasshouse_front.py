@@ -148,8 +148,8 @@ class GlasshouseFront(TensorFront, ModuleFront):
             tracer.guards.add("is", source, getattr(state, name))
         modes = tracer.guards.source("get", inside, "modes", "state.modes")
         if state.modes:
-            wanted = [mode.key for mode in state.modes]
-            tracer.guards.add("call", modes, GuardCheck(same_modes, wanted, f"modes {wanted}"))
+            keys = [mode.key for mode in state.modes]
+            tracer.guards.add("call", modes, GuardCheck(same_modes, keys, f"modes {keys}"))
         else:
             tracer.guards.add("is", modes, ())
 
@@ -186,21 +186,21 @@ class GlasshouseFront(TensorFront, ModuleFront):
 
     def keeper(self, tracer, wrote):
         members = tracer.members.values() if wrote else ()
-        drawn = tracer.front_state.draws
-        generators = list({id(generator): generator for generator, _ in drawn}.values())
+        random_draws = tracer.front_state.draws
+        generators = list({id(generator): generator for generator, _ in random_draws}.values())
         enters = any(node.target == "__enter__" for node in tracer.graph.nodes)
         if not (wrote or generators or enters):
             return None
 
         def keep(tensors):
-            written = [*tensors, *(x for part in members for x in tensors_of(part))]
-            saved = [(x, self.state_of(x)) for x in written if wrote]
+            targets = [*tensors, *(x for part in members for x in tensors_of(part))]
+            saved = [(x, self.state_of(x)) for x in targets if wrote]
             draws = [generator.draws for generator in generators]
             around = {name: getattr(state, name) for name in AROUND}
 
             def undo():
-                for value, own in saved:
-                    self.restore(value, own)
+                for value, before in saved:
+                    self.restore(value, before)
                 for generator, count in zip(generators, draws, strict=True):
                     generator.draws = count
                 vars(state).update(around)
@@ -226,8 +226,8 @@ class GlasshouseFront(TensorFront, ModuleFront):
         return redo
 
     def state_of(self, value):
-        own = value.__dict__
-        return {name: own[name] for name in STATE if name in own}
+        attributes = value.__dict__
+        return {name: attributes[name] for name in STATE if name in attributes}
 
     def restore(self, value, saved):
         for name in STATE - saved.keys():
@@ -273,27 +273,27 @@ class GlasshouseFront(TensorFront, ModuleFront):
             raise Break("backward with hooks on tensors", *whole)
         with leaves_visited_early([of.value]):
             hooked.sort(key=lambda leaf: -leaf.seq)
-        given = self.hooks_of(tracer, hooked)
-        tracer.call(Var(backward_with_hooks), [*given, of, *args], kwargs, then)
+        hook_args = self.hooks_of(tracer, hooked)
+        tracer.call(Var(backward_with_hooks), [*hook_args, of, *args], kwargs, then)
         return True
 
     def hooks_of(self, tracer, leaves):
         """The arguments of `backward_with_hooks` that say what hooks these leaves have, guarded."""
         ends, pairs = {}, []
         for leaf in leaves:
-            var, told = tracer.tracked[id(leaf.tensor())], []
+            var, entries = tracer.tracked[id(leaf.tensor())], []
             inside = tracer.guards.source("dict", var.origin)
             entry = tracer.guards.source("get", inside, "tape_entry")
             table = tracer.guards.source("attr", entry, "grad_hooks")
             tracer.guards.add("keys", table, tuple(leaf.grad_hooks))
             for key, (slot, hook) in leaf.grad_hooks.items():
                 pair = tracer.guards.source("get", table, key)
-                own = tracer.load(hook, tracer.guards.source("item", pair, 1))
+                hook_var = tracer.load(hook, tracer.guards.source("item", pair, 1))
                 if slot == AT_END:
-                    ends.setdefault(hook, own)
-                    own = Var([*ends].index(hook))
-                told.append(tracer.new_tuple([Var(slot), own]))
-            pairs.append(tracer.new_tuple([var, tracer.new_tuple(told)]))
+                    ends.setdefault(hook, hook_var)
+                    hook_var = Var([*ends].index(hook))
+                entries.append(tracer.new_tuple([Var(slot), hook_var]))
+            pairs.append(tracer.new_tuple([var, tracer.new_tuple(entries)]))
         return tracer.new_tuple(pairs), tracer.new_tuple([*ends.values()])
 
     def before_backward(self, tracer, outputs):
@@ -326,8 +326,8 @@ class GlasshouseFront(TensorFront, ModuleFront):
         return leaves
 
 
-def same_modes(modes, wanted) -> bool:
-    return [mode.key for mode in modes] == wanted
+def same_modes(modes, keys) -> bool:
+    return [mode.key for mode in modes] == keys
 
 
 def is_tensor_method(fn) -> bool:

@@ -16,13 +16,13 @@ def backward_with_hooks(
     is_met = [False for _ in ends]
     with no_grad(), phase("backward"):
         gradients = held_gradients(output, leaves, gradient, retain_graph)
-        for (leaf, hooks), own in zip(hooked, gradients):
-            if own is None:
+        for (leaf, hooks), leaf_grad in zip(hooked, gradients):
+            if leaf_grad is None:
                 continue
             for slot, hook in hooks:
-                replaced = hook(own) if slot == 0 else None
-                own = own if replaced is None else replaced
-            leaf.grad = own if leaf.grad is None else leaf.grad + own
+                replaced = hook(leaf_grad) if slot == 0 else None
+                leaf_grad = leaf_grad if replaced is None else replaced
+            leaf.grad = leaf_grad if leaf.grad is None else leaf.grad + leaf_grad
             for slot, hook in hooks:
                 if slot is AFTERWARDS:
                     hook(leaf)

@@ -50,8 +50,8 @@ class ModuleFront(NetworkFront):
     def parts(self, tracer, module) -> list[Var]:
         """The module and those below it, and their dicts of parameters, buffers and modules, as far
         as they were looked into."""
-        own = (x for m in module.modules() for x in (m, *(m.__dict__[p] for p in TABLES)))
-        return [x for x in (tracer.tracked.get(id(part)) for part in own) if x is not None]
+        candidates = (x for m in module.modules() for x in (m, *(m.__dict__[p] for p in TABLES)))
+        return [x for x in (tracer.tracked.get(id(part)) for part in candidates) if x is not None]
 
     # -- calls -----------------------------------------------------------------------------------
 
@@ -69,19 +69,19 @@ class ModuleFront(NetworkFront):
                 return self.schedule(tracer, fn, args, kwargs, then)
         unbound = isinstance(f, types.FunctionType) and f.__name__ in ("__enter__", "__exit__")
         if unbound and args and isinstance(args[0].value, CONTEXTS):  # as ExitStack calls it
-            own = Var(getattr(args[0].value, f.__name__))
-            return self.context(tracer, own, args[0], f.__name__, then)
+            method = Var(getattr(args[0].value, f.__name__))
+            return self.context(tracer, method, args[0], f.__name__, then)
         is_class = isinstance(f, type)
         if f is phase or is_class and issubclass(f, (Module, *CONTEXTS)):
             tracer.concretize(fn)
         if f is phase or is_class and issubclass(f, CONTEXTS):
-            made = Var(tracer.call_concrete(f, args, kwargs), Recipe("call", fn, args, kwargs), {})
-            tracer.deliver(then, tracer.track(made))
+            var = Var(tracer.call_concrete(f, args, kwargs), Recipe("call", fn, args, kwargs), {})
+            tracer.deliver(then, tracer.track(var))
             return True
         if isinstance(f, Module):
             return self.call_module(tracer, fn, args, kwargs, then)
         if f is Module.__call__ and args and isinstance(args[0].value, Module):
-            return self.call_module(tracer, args[0], args[1:], kwargs, then, own=False)
+            return self.call_module(tracer, args[0], args[1:], kwargs, then, by_class=False)
         if (
             is_class
             and issubclass(f, Module)
@@ -103,12 +103,12 @@ class ModuleFront(NetworkFront):
         ):
             return False
         words = {k: v.value for k, v in kwargs.items()}
-        made = tracer.do(cls, *(x.value for x in args), **words)
-        if [*made.parameters(), *made.buffers()]:
+        layer = tracer.do(cls, *(x.value for x in args), **words)
+        if [*layer.parameters(), *layer.buffers()]:
             return False
         for x in (*args, *kwargs.values()):
             tracer.concretize(x)
-        tracer.deliver(then, tracer.track(Var(made, Recipe("call", fn, args, kwargs), {})))
+        tracer.deliver(then, tracer.track(Var(layer, Recipe("call", fn, args, kwargs), {})))
         return True
 
     def is_context(self, fn) -> bool:
@@ -116,8 +116,8 @@ class ModuleFront(NetworkFront):
         if isinstance(fn.value.__self__, CONTEXTS):
             return True
         this = fn.origin.parts[0] if isinstance(fn.origin, Recipe) else None
-        made = this is not None and isinstance(this.origin, Recipe) and this.origin.kind == "call"
-        return made and this.origin.parts[0].value is phase
+        is_call = this is not None and this.is_made("call")
+        return is_call and this.origin.parts[0].value is phase
 
     def context(self, tracer, fn, var, name, then):
         """Enter or leave no_grad, autocast, a phase …"""
@@ -131,9 +131,9 @@ class ModuleFront(NetworkFront):
             cls, args, kwargs = var.origin.parts
             entered = tracer.do(var.value.__enter__)
             words = {k: tracer.concretize(v) for k, v in kwargs.items()}
-            made = tracer.graph.call_function(cls.value, tuple(map(tracer.concretize, args)), words)
-            tracer.graph.call_method("__enter__", (made,))
-            tracer.context_nodes[id(var)] = made
+            node = tracer.graph.call_function(cls.value, tuple(map(tracer.concretize, args)), words)
+            tracer.graph.call_method("__enter__", (node,))
+            tracer.context_nodes[id(var)] = node
             tracer.contexts.append(var)
             tracer.deliver(then, var if entered is var.value else Var(entered))
             return True
@@ -163,20 +163,20 @@ class ModuleFront(NetworkFront):
         tracer.guards.add("len", outer, count)
         tracer.guards.add("is", tracer.guards.source("item", outer, count - 1), records)
         context.__exit__(None, None, None)
-        made = tracer.graph.call_function(grad_mode, (records,))
-        tracer.graph.call_method("__enter__", (made,))
-        left = Var(LeftContext(context))
-        tracer.context_nodes[id(left)] = made
-        tracer.contexts.append(left)
+        node = tracer.graph.call_function(grad_mode, (records,))
+        tracer.graph.call_method("__enter__", (node,))
+        leaving = Var(LeftContext(context))
+        tracer.context_nodes[id(leaving)] = node
+        tracer.contexts.append(leaving)
         tracer.write(var, ("method", "__exit__", [Var(None)] * 3))
         return True
 
-    def call_module(self, tracer, fn, args, kwargs, then, own=True):
+    def call_module(self, tracer, fn, args, kwargs, then, by_class=True):
         """A module: a node if it is a layer of the library, else its forward is interpreted."""
         module = fn.value
         cls = type(module)
         own_call = cls.__call__
-        if own and own_call is not Module.__call__:
+        if by_class and own_call is not Module.__call__:
             tracer.call(tracer.bound(fn, Var(own_call)), args, kwargs, then)
             return True
         tracer.typed(fn)
@@ -216,8 +216,8 @@ class ModuleFront(NetworkFront):
         with self.running(tracer, in_module, fn):
             if has_own_hooks(module) or call_hooks:
                 words = tracer.new_dict((Var(k), v) for k, v in kwargs.items())
-                given = [fn, tracer.new_tuple(args), words]
-                tracer.call(Var(Module._call_with_hooks), given, {}, then)
+                hook_args = [fn, tracer.new_tuple(args), words]
+                tracer.call(Var(Module._call_with_hooks), hook_args, {}, then)
             else:
                 tracer.get_attribute(fn, "forward", lambda t, v: t.call(v, args, kwargs, then))
         return True

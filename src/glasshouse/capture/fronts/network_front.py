@@ -72,8 +72,8 @@ class NetworkFront(FrontEnd):
     def guard_forward(self, tracer, fn) -> None:
         """Guard that a module of the library has the forward of its class; forwards of other
         modules are guarded where they are read."""
-        own = "forward" in fn.value.__dict__ or not is_library(type(fn.value))
-        if not own and isinstance(fn.origin, ValueSource):
+        is_users = "forward" in fn.value.__dict__ or not is_library(type(fn.value))
+        if not is_users and isinstance(fn.origin, ValueSource):
             tracer.guards.add("absent", tracer.guards.source("dict", fn.origin), "forward")
 
     @contextmanager

@@ -47,8 +47,8 @@ class TensorFront(FrontEnd):
         sizes = [
             None if self.is_free(tracer, source, value, i) else n for i, n in enumerate(value.shape)
         ]
-        wanted = Spec(tuple(sizes), value.dtype) if None in sizes else value.spec
-        tracer.guards.add("spec", spec, wanted)
+        expected = Spec(tuple(sizes), value.dtype) if None in sizes else value.spec
+        tracer.guards.add("spec", spec, expected)
 
     # -- sizes that vary -------------------------------------------------------------------------
 

@@ -69,14 +69,14 @@ class ClassBehaviour:
 
     def changed_in(self, cls: type) -> list[str]:
         """The names that have changed in the class; empty if only its bases were reordered."""
-        wanted, now = self.parts[:], dict.fromkeys(name for name, _ in self.parts)
+        unmatched, now = self.parts[:], dict.fromkeys(name for name, _ in self.parts)
         for name, value in behaviour_in(cls):
-            same = next((x for x in wanted if x[0] == name and is_identical(x[1], value)), None)
+            same = next((x for x in unmatched if x[0] == name and is_identical(x[1], value)), None)
             if same is None:
                 now[name] = now.get(name) or True
             else:
-                wanted.remove(same)
-        gone = {name for name, _ in wanted}
+                unmatched.remove(same)
+        gone = {name for name, _ in unmatched}
         return [name for name, other in now.items() if other or name in gone]
 
 
@@ -158,8 +158,8 @@ def behaviour_of(cls: type) -> ClassBehaviour:
         if last.is_of(cls):
             last.version = version
             return last
-    made = behaviours[id(cls)] = ClassBehaviour(cls, version)
-    return made
+    snapshot = behaviours[id(cls)] = ClassBehaviour(cls, version)
+    return snapshot
 
 
 def behaves_as(cls: type, behaviour: ClassBehaviour) -> bool:
@@ -194,11 +194,11 @@ class ReadClasses:
 class BehaviourCheck:
     """Whether all classes still have their behaviour; called when a version has changed."""
 
-    def __init__(self, wanted: list[tuple[WeakLink, ClassBehaviour]]):
-        self.wanted = wanted
+    def __init__(self, expected: list[tuple[WeakLink, ClassBehaviour]]):
+        self.expected = expected
 
     def __call__(self) -> bool:
-        return all(behaves_as(link(), behaviour) for link, behaviour in self.wanted)
+        return all(behaves_as(link(), behaviour) for link, behaviour in self.expected)
 
 
 class UnchangedCheck(OutcomeCheck):
@@ -218,7 +218,7 @@ class UnchangedCheck(OutcomeCheck):
     def changes(self) -> str:
         """The names of the changed class attributes, for a report."""
         parts = []
-        for link, behaviour in self.recheck.wanted:
+        for link, behaviour in self.recheck.expected:
             cls = link()
             if cls is not None and not behaves_as(cls, behaviour):
                 names = behaviour.changed_in(cls) or ["__bases__"]
@@ -334,8 +334,8 @@ class ClassReadRules:
     def rely_on_own(self, cls: Var, name: str) -> None:
         """Guard that a class itself has something under a name, or has not: it is deleted."""
         if self.may_change(cls.value) and name not in self.class_items.get(cls.value, ()):
-            wanted = name, name in cls.value.__dict__
-            check = GuardCheck(has_own, wanted, f"{name!r} in __dict__")
+            expected = name, name in cls.value.__dict__
+            check = GuardCheck(has_own, expected, f"{name!r} in __dict__")
             self.guards.add("call", self.place_of(cls), check)
 
     def rely_on_super(self, start: type, cls: type, name: str, base: type | None) -> None:
@@ -391,9 +391,9 @@ class ClassReadRules:
             if meta is MISSING or self.has(Var(meta), "__get__"):
                 return self.give(then, self.do(getattr, value, name))
             cls, value, class_value = Var(type(value)), type(value), meta
-        written = self.class_written(value, name)
-        if written is not None:
-            return self.deliver(then, written)
+        new_value = self.class_written(value, name)
+        if new_value is not None:
+            return self.deliver(then, new_value)
         getter = getter_of_class(class_value)
         if getter is not None:
             return self.call(Var(getter), [cls], {}, then)
@@ -440,8 +440,8 @@ class ClassReadRules:
             return self.deliver(then, SUPER_PARTS[name](cls, obj))
         if self.typed(obj) is None:  # it is bound to no object
             return self.give(then, self.do(getattr, sup.value, name))
-        own = isinstance(obj.value, type) and issubclass(obj.value, cls.value)
-        start = obj.value if own else type(self.typed(obj))
+        for_class = isinstance(obj.value, type) and issubclass(obj.value, cls.value)
+        start = obj.value if for_class else type(self.typed(obj))
         base, class_value = look_up_super(start, cls.value, name)
         self.rely_on_super(start, cls.value, name, base)
         if base is None and name in super.__dict__:
@@ -450,14 +450,14 @@ class ClassReadRules:
             raise Break(f"attribute {name!r} of a super", Var(getattr), [sup, Var(name)])
         if base is None:
             return self.fail(AttributeError(f"'super' object has no attribute {name!r}"))
-        written = self.class_items.get(base, {}).get(name)
-        if written is not None:
-            return self.deliver(then, written)
+        new_value = self.class_items.get(base, {}).get(name)
+        if new_value is not None:
+            return self.deliver(then, new_value)
         if not is_descriptor(class_value):
             place = self.guards.source("const", None, base, base.__name__)
             source = self.guards.source("lookup", place, name) if self.may_change(base) else None
             return self.deliver(then, self.load(class_value, source))
-        if not own:
+        if not for_class:
             return self.bind_attribute(obj, name, class_value, then, Var(base))
         method = self.of_class(obj, class_value)
         if method is not None:
@@ -468,17 +468,17 @@ class ClassReadRules:
         return self.deliver(then, Var(self.do(getattr, sup.value, name)))
 
 
-def has_own(cls: type, wanted: tuple[str, bool]) -> bool:
+def has_own(cls: type, expected: tuple[str, bool]) -> bool:
     """Whether a class itself has something under a name, or has not, as wanted."""
-    name, there = wanted
+    name, there = expected
     return (name in cls.__dict__) is there
 
 
-def has_namespace(cls: type, wanted: dict) -> bool:
+def has_namespace(cls: type, expected: dict) -> bool:
     """Whether a class has these names with these very values, and no others."""
     now = cls.__dict__
-    return len(now) == len(wanted) and all(
-        name in now and now[name] is value for name, value in wanted.items()
+    return len(now) == len(expected) and all(
+        name in now and now[name] is value for name, value in expected.items()
     )
 
 
@@ -491,7 +491,7 @@ def look_up_super(start: type, cls: type, name: str):
     return None, MISSING
 
 
-def super_finds(start: type, wanted) -> bool:
+def super_finds(start: type, expected) -> bool:
     """Whether super() finds an attribute in the class where it was found."""
-    cls, name, base = wanted
+    cls, name, base = expected
     return look_up_super(start, cls, name)[0] is base

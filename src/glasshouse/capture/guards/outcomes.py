@@ -117,24 +117,24 @@ def bare(text: str) -> str:
     return text[1:-1] if text.startswith("(") else text
 
 
-def statement(text: str, way: str, wanted) -> str:
+def statement(text: str, way: str, expected) -> str:
     """The condition as text for a reader."""
     if way == "number":
-        return f"{text} == {wanted}"
+        return f"{text} == {expected}"
     if way == "type":
-        return f"type({bare(text)}) is {wanted.__name__}"
-    return bare(text) if wanted else f"not {text}"
+        return f"type({bare(text)}) is {expected.__name__}"
+    return bare(text) if expected else f"not {text}"
 
 
-def rely_on(tracer, outcome: NumberExpression, way: str, wanted) -> None:
+def rely_on(tracer, outcome: NumberExpression, way: str, expected) -> None:
     """Guard what an expression gives: a truth, an int, or something of a type."""
     source = outcome.number.origin
     tracer.typed(outcome.number)
     for x in outcome.fixed:
         tracer.concretize(x)
-    text = statement(outcome.text.replace(NUMBER, source.text), way, wanted)
+    text = statement(outcome.text.replace(NUMBER, source.text), way, expected)
     if (source, text) not in tracer.outcomes:
         tracer.outcomes.add((source, text))
         code = WAYS[way].format(outcome.text.replace(NUMBER, "n"))
         test = eval(compile(f"lambda n, wanted: {code}", __file__, "eval"), outcome.names)
-        tracer.guards.add("call", source, OutcomeCheck(test, wanted, text))
+        tracer.guards.add("call", source, OutcomeCheck(test, expected, text))

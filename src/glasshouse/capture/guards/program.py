@@ -65,13 +65,13 @@ class Guard(NamedTuple):
 
 
 class GuardCheck:
-    """A guard of its own: test(value, wanted) holds; `text` says so."""
+    """A guard of its own: test(value, expected) holds; `text` says so."""
 
-    def __init__(self, test, wanted, text: str):
-        self.test, self.wanted, self.text = test, wanted, text
+    def __init__(self, test, expected, text: str):
+        self.test, self.expected, self.text = test, expected, text
 
     def __call__(self, value) -> bool:
-        return self.test(value, self.wanted)
+        return self.test(value, self.expected)
 
     def __repr__(self):
         return self.text
@@ -247,8 +247,8 @@ class GuardCompiler:
         checks = self.checks.get(source, ())
         is_dict = source.kind == "dict" or any(c.kind == "get" for c in children)
         for guard in checks:
-            done = tagged and is_within_tag(guard) or is_dict and guard.kind in OF_DICT
-            if not done:
+            is_covered = tagged and is_within_tag(guard) or is_dict and guard.kind in OF_DICT
+            if not is_covered:
                 self.check(guard)
         if is_dict:
             self.group(source, [c for c in children if c.kind == "get"], checks)

@@ -334,13 +334,13 @@ def place_of(source: ValueSource, slots: tuple) -> ReadPlace | None:
         return None
     if not bases or path[-1].kind not in ("slot", "const"):
         return None
-    passed = bases if path[-1].kind == "const" else bases[:-1]
+    on_path = bases if path[-1].kind == "const" else bases[:-1]
     in_module = bases[: next((i for i, x in enumerate(bases) if x is sys.modules), 0)]
     if path[-1].kind == "const" and not is_users(bases[-1]) and not in_module:
         return None
-    passed = in_module or passed
+    on_path = in_module or on_path
     fixed = (types.ModuleType, types.FunctionType, type)
-    if any(isinstance(x, fixed) and not is_users(x) for x in passed):
+    if any(isinstance(x, fixed) and not is_users(x) for x in on_path):
         return None
     owner, key = bases[0], source.key
     if source.kind in ("get", "item") and isinstance(owner, CONTAINERS):

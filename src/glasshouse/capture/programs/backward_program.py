@@ -35,7 +35,7 @@ class RecordedGradients:
         return [x for x in payloads if x.value is None]
 
 
-def joined(sets: list[set]) -> list[int]:
+def group_numbers(sets: list[set]) -> list[int]:
     """For each set a number; those that have elements in common, by way of others too, have one."""
     groups: list[int] = []
     for i, some in enumerate(sets):
@@ -83,7 +83,7 @@ class BackwardProgram:
         cotangents = [backend.from_numpy(np.zeros(s.shape, s.dtype.np)) for s in self.specs]
         tapes = [set(walk_tape([x.tape_entry], targets)) for x in tracked]
         self.reached = [{i for (n, _), i in numbers.items() if n in tape} for tape in tapes]
-        self.groups = joined([tape - targets for tape in tapes])
+        self.groups = group_numbers([tape - targets for tape in tapes])
         walk = Walk(False, False)
 
         def arrive(node, slots) -> bool:

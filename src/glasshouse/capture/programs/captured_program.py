@@ -178,6 +178,6 @@ def computed_payloads(tensors: list[Tensor], backend) -> list[Node]:
 def owned_tensors(module: GraphModule) -> list[Tensor]:
     """The tensors that a graph's module has, each once."""
     inner = [m for m in module.__dict__.values() if isinstance(m, Module)]
-    own = [x for x in module.__dict__.values() if isinstance(x, Tensor)]
+    tensors = [x for x in module.__dict__.values() if isinstance(x, Tensor)]
     parts = (x for part in (module, *inner) for x in (*part.parameters(), *part.buffers()))
-    return unique_objects([*own, *parts])
+    return unique_objects([*tensors, *parts])

@@ -44,12 +44,12 @@ class CapturedStep:
 
     donated      numbers of the inputs whose memory results take
     freed        bytes of each gradient that a run gives up before it begins
-    given        bytes of each gradient of a result that the second Program is given
+    seeds        bytes of each gradient of a result that the second Program is given
     base_bytes   what else is in use: parameters, optimizer state, what waits outside"""
 
-    def __init__(self, recording: Recording, count: int | None, donated=(), freed=(), given=()):
+    def __init__(self, recording: Recording, count: int | None, donated=(), freed=(), seeds=()):
         self.graph, self.count = graph_of(recording), count
-        self.donated, self.given = donated, given
+        self.donated, self.seeds = donated, seeds
         gc.collect()  # capture leaves cycles that hold what was replaced
         self.base_bytes = in_use() - sum(map(allocated_bytes, freed))
         self.model = outermost_of(recording)
@@ -68,14 +68,14 @@ class CapturedStep:
         plan = ProgramPlan(graph)
         halves = split(graph, self.count) if self.count is not None else ()
         parts = [ProgramPlan(half.graph) for half in halves] or [plan]
-        manager, kept, peak_bytes = memory.current().simulate(), [], 0
+        manager, allocations, peak_bytes = memory.current().simulate(), [], 0
         for part in parts:
             if part is not parts[0]:  # gradients of the results are given
-                kept += [manager.alloc(n, ARENA_TAG) for n in self.given if n >= SMALL_BYTES]
+                allocations += [manager.alloc(n, ARENA_TAG) for n in self.seeds if n >= SMALL_BYTES]
             arena = manager.alloc(part.arena_bytes, ARENA_TAG)
             large = [b for b in part.output_buffers if b.spec.nbytes >= SMALL_BYTES]
             new = [b for b in large if part.source_of(b, self.donated) is None]
-            kept += [manager.alloc(b.spec.nbytes, tag_of(b)) for b in new]
+            allocations += [manager.alloc(b.spec.nbytes, tag_of(b)) for b in new]
             peak_bytes = max(peak_bytes, manager.stats().allocated_bytes)
             del arena
         peak_bytes += self.base_bytes
@@ -117,9 +117,9 @@ def in_use() -> int:
 def allocated_bytes(nbytes: int) -> int:
     """The bytes that the manager takes for an array; 0 where NumPy allocates it."""
     manager = memory.current().simulate()
-    kept = manager.alloc(nbytes) if nbytes >= SMALL_BYTES else None
+    allocation = manager.alloc(nbytes) if nbytes >= SMALL_BYTES else None
     count_bytes = manager.stats().allocated_bytes
-    del kept
+    del allocation
     return count_bytes
 
 

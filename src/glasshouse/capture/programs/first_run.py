@@ -66,8 +66,8 @@ class FirstRun:
         self.places = self.places_of_inputs()
         is_tensor = [isinstance(x, Tensor) for x in inputs]
         captured.replaced = {
-            len(captured.owned) + sum(is_tensor[:i]): held
-            for i, held in captured.replaced_inputs.items()
+            len(captured.owned) + sum(is_tensor[:i]): holders
+            for i, holders in captured.replaced_inputs.items()
         }
         self.interpreter = RecordingInterpreter(captured.module, self.recorder)
         self.outs: tuple = ()
@@ -145,7 +145,7 @@ class FirstRun:
         self.recorder.forget()
         return gradients, pending[:mark], pending[mark:]
 
-    def wanted(self) -> list[Node]:
+    def uncomputed(self) -> list[Node]:
         """The payloads that are still to be computed for the outputs, tensors and gradients."""
         payloads = [x.payload for x in self.outs if isinstance(x, Tensor)]
         payloads += [self.tensors[i].payload for i in self.changed]
@@ -157,7 +157,7 @@ class FirstRun:
 
     def compile_forward(self, early: list[Node], constants) -> Recording | None:
         """Make the forward Program; what is to run now."""
-        recorded = describe(early, self.wanted())
+        recorded = describe(early, self.uncomputed())
         early.clear()
         if recorded is not None:
             forward = BoundProgram(recorded, self.places, constants, self.interpreter)
@@ -173,11 +173,11 @@ class FirstRun:
         """
         captured, backward = self.captured, self.captured.backward
         first = {id(x) for x in early}
-        wanted = self.wanted() + (gradients.missing() if gradients is not None else [])
+        targets = self.uncomputed() + (gradients.missing() if gradients is not None else [])
         pending = [*early, *late]
         early.clear(), late.clear()
-        recorded = describe(pending, wanted)
-        pending.clear(), wanted.clear()
+        recorded = describe(pending, targets)
+        pending.clear(), targets.clear()
         if recorded is None:
             if backward is not None:
                 backward.place_gradients([], gradients, self.places)
@@ -215,7 +215,7 @@ class FirstRun:
             if not all(order[:at]):
                 raise NotCompilable
             count = sum(place < at for place in recorded.outputs)
-            return CapturedStep(recorded, count, given=[s.nbytes for s in backward.specs])
+            return CapturedStep(recorded, count, seeds=[s.nbytes for s in backward.specs])
         places = [self.places.get(id(leaf)) for leaf in recorded.leaves]
         leaves = enumerate(zip(places, recorded.leaves, strict=True))
         donated = [n for n, (place, leaf) in leaves if self.is_replaced(place) and leaf.owned]
@@ -276,18 +276,18 @@ class FirstRun:
         owner_of = {id(tensors[i].grad): i for i in self.regraded if tensors[i].grad is not None}
         for out in self.outs:
             if not isinstance(out, Tensor):
-                made = GraphOutput(OutputKind.VALUE, value=out)
+                output = GraphOutput(OutputKind.VALUE, value=out)
             elif id(out) in number_of:
-                made = GraphOutput(OutputKind.TENSOR, number_of[id(out)])
+                output = GraphOutput(OutputKind.TENSOR, number_of[id(out)])
             elif id(out) in owner_of:
-                made = GraphOutput(OutputKind.GRADIENT, owner_of[id(out)])
+                output = GraphOutput(OutputKind.GRADIENT, owner_of[id(out)])
             elif id(out) in made_at:
-                made = GraphOutput(OutputKind.SAME, made_at[id(out)])
+                output = GraphOutput(OutputKind.SAME, made_at[id(out)])
             else:
                 place, spent = self.place_of(out), is_spent(out.tape_entry)
-                made = GraphOutput(OutputKind.NEW, place=place, spec=out.spec, is_spent=spent)
+                output = GraphOutput(OutputKind.NEW, place=place, spec=out.spec, is_spent=spent)
                 made_at[id(out)] = len(captured.outputs)
-            captured.outputs.append(made)
+            captured.outputs.append(output)
         captured.gradient_outputs = [
             (at, out.number)
             for at, out in enumerate(captured.outputs)

@@ -95,16 +95,16 @@ def bring_to_backend(tensor: Tensor, backend) -> None:
 
 def separate_payloads(handles: list[Tensor], backend) -> None:
     """Have tensors and their gradients computed, each with a payload of its own."""
-    taken: dict[int, Node] = {}
+    payloads: dict[int, Node] = {}
     with_gradients = (t for h in handles for t in (h, h.__dict__.get("grad")) if t is not None)
     tensors = unique_objects(with_gradients)
     backend.evaluate(tuple(t.payload for t in tensors if t.backend is backend))
     for tensor in tensors:
         bring_to_backend(tensor, backend)
         payload = tensor.payload
-        if id(payload) in taken:
+        if id(payload) in payloads:
             payload = tensor.payload = computed(payload.value, payload.spec, payload.owned)
-        taken[id(payload)] = payload
+        payloads[id(payload)] = payload
 
 
 def unique_objects(values) -> list:

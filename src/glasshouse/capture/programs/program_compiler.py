@@ -81,13 +81,13 @@ class CompiledGraph:
 
     def make_program(self, key: tuple, inputs: list, adopt=None, trace: list[Node] | None = None):
         """Run the graph on lazy tensors, and keep the Program; the outputs."""
-        made: CapturedProgram | None = CapturedProgram(self.module, backends.current(), self.budget)
-        first = FirstRun(made, inputs, adopt, trace or [])
+        new: CapturedProgram | None = CapturedProgram(self.module, backends.current(), self.budget)
+        first = FirstRun(new, inputs, adopt, trace or [])
         try:
             first.run()
         except NotCompilable:
-            made = None
+            new = None
             if first.adopt is not None:
                 first.adopt(first.outs)
-        self.programs.setdefault(key, []).append(made)
+        self.programs.setdefault(key, []).append(new)
         return first.outs

@@ -20,25 +20,25 @@ class GraphHalf:
     def __init__(self, whole: Graph, is_first: bool):
         self.graph, self.whole, self.sources = Graph(), whole, list[HalfInput]()
         self.is_first = is_first
-        self.made: dict[int, Node] = {}
+        self.copies: dict[int, Node] = {}
 
     def give(self, node: Node, source: HalfInput) -> Node:
         attrs = {"number": len(self.sources)}
         self.sources.append(source)
-        self.made[node.number] = self.graph.emit("input", (), attrs, node.spec)
-        return self.made[node.number]
+        self.copies[node.number] = self.graph.emit("input", (), attrs, node.spec)
+        return self.copies[node.number]
 
     def add(self, node: Node) -> Node:
         """A node of the whole graph whose operands are there."""
         if node.op == "input":
             return self.give(node, HalfInput(node.attrs["number"]))
         self.graph.origin = node.origin
-        inputs = tuple([self.made[x.number] for x in node.inputs])
-        made = self.graph.emit_call(node.call, inputs)
-        self.made[node.number] = made
+        inputs = tuple([self.copies[x.number] for x in node.inputs])
+        new = self.graph.emit_call(node.call, inputs)
+        self.copies[node.number] = new
         if node.number in self.whole.stored:
-            self.graph.stored.add(made.number)
-        return made
+            self.graph.stored.add(new.number)
+        return new
 
 
 def with_operands(nodes: list[Node], numbers: set[int]) -> set[int]:
@@ -64,22 +64,22 @@ def split(graph: Graph, count: int) -> tuple[GraphHalf, GraphHalf]:
             early.add(node.number)
         if node.number in early:
             first.add(node)
-    first.graph.outputs = [first.made[node.number] for node in graph.outputs[:count]]
+    first.graph.outputs = [first.copies[node.number] for node in graph.outputs[:count]]
 
     def handed(x: Node) -> Node:
         """A value as the second half has it: a view of what was handed over, or that itself."""
-        if x.number in second.made:
-            return second.made[x.number]
+        if x.number in second.copies:
+            return second.copies[x.number]
         if x.op == "input" or x.number not in early:
             return second.add(x)
         if x.op in primitives and primitives[x.op].kind in ("movement", "create"):
             for y in x.inputs:
                 handed(y)
             return second.add(x)
-        outputs, made = first.graph.outputs, first.made[x.number]
-        if made not in outputs:
-            outputs.append(made)
-        return second.give(x, HalfInput(outputs.index(made), is_handed_over=True))
+        outputs, output = first.graph.outputs, first.copies[x.number]
+        if output not in outputs:
+            outputs.append(output)
+        return second.give(x, HalfInput(outputs.index(output), is_handed_over=True))
 
     for node in nodes:
         if node.number not in early and node.op != "input":

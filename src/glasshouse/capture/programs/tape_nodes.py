@@ -36,14 +36,14 @@ class ProgramNode:
         self.places = [places[update.number] for update in backward.gradients]
         self.parents = tuple(self.places)
         self.out_specs, self.seq = backward.specs, next(sequence)
-        self.left = set(backward.groups)  # of results that may still be differentiated
+        self.remaining = set(backward.groups)  # of results that may still be differentiated
         self.pulled: set[int] = set()  # of those that the pass went through that is going on
 
     def pull(self, cotangents, create_graph: bool):
         """[(parent, cotangent)] for what the graph read."""
         pairs = zip(self.backward.groups, cotangents, strict=True)
         self.pulled = {group for group, c in pairs if c is not None}
-        if not self.pulled <= self.left:
+        if not self.pulled <= self.remaining:
             raise freed_error()
         if create_graph:
             what = "gradients of a captured function without create_graph"
@@ -52,10 +52,10 @@ class ProgramNode:
         backward, payloads = self.backward, self.payloads
         backend, program = backward.captured.backend, backward.program
         pairs = zip(cotangents, self.out_specs, strict=True)
-        given = [zeros(spec) if c is None else c for c, spec in pairs]
-        for tensor in given:
+        gradients = [zeros(spec) if c is None else c for c, spec in pairs]
+        for tensor in gradients:
             bring_to_backend(tensor, backend)
-        payloads.cotangents = [tensor.payload for tensor in given]
+        payloads.cotangents = [tensor.payload for tensor in gradients]
         values: list = []
         if program is not None:
             fetched = [payloads.get(place) for place in program.fetches]
@@ -71,8 +71,8 @@ class ProgramNode:
         return pulled
 
     def release(self) -> None:
-        self.left -= self.pulled
-        if self.left:
+        self.remaining -= self.pulled
+        if self.remaining:
             return
         self.freed = True
         self.payloads = self.places = self.parents = ()

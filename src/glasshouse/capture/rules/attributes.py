@@ -82,10 +82,10 @@ class AttributeRules:
             return self.deliver(then, self.front.attribute(self, obj, name))
         if self.front.is_ambient(value):
             return self.give(then, self.do(getattr, value, name))
-        own = issubclass(kind, CapturedGenerator) and hasattr(value.kind, name)
-        if own and hasattr(value, name):
+        of_generator = issubclass(kind, CapturedGenerator) and hasattr(value.kind, name)
+        if of_generator and hasattr(value, name):
             return self.deliver(then, Var(getattr(value, name), Recipe("method", obj, name)))
-        if own:
+        if of_generator:
             if self.live:
                 raise Break(f"attribute {name!r} of a {value.kind.__name__}")
             obj.value = value = value.native()
@@ -140,9 +140,9 @@ class AttributeRules:
         cls, attribute = type(obj.value), obj.items[name]
         if attribute is not None:
             return self.deliver(then, attribute)
-        class_value, written = self.look_up(cls, name), self.class_written(cls, name)
-        if written is not None:
-            return self.deliver(then, written)
+        class_value, new_value = self.look_up(cls, name), self.class_written(cls, name)
+        if new_value is not None:
+            return self.deliver(then, new_value)
         self.rely_on_data(obj, name, class_value)
         if class_value is not MISSING and not is_slot(class_value):
             return self.bind_attribute(obj, name, class_value, then)
@@ -204,26 +204,26 @@ class AttributeRules:
         class_value = self.look_up(cls, name)
         if is_heap(type(class_value)):  # which says whether it is a descriptor
             self.rely_on_bases(type(class_value))
-        written = self.class_written(cls, name)
-        if written is not None and name not in (own_dict(value) or ()):
+        new_value = self.class_written(cls, name)
+        if new_value is not None and name not in (own_dict(value) or ()):
             self.rely_on_absence(obj, name)
-            return self.deliver(then, written)
+            return self.deliver(then, new_value)
         if is_data_descriptor(class_value):
             return self.bind_attribute(obj, name, class_value, then)
         if not special:
-            own = getattr(value, "__dict__", None)
-            if own is None and cls.__dictoffset__ and self.live:  # C keeps it to itself
+            attributes = getattr(value, "__dict__", None)
+            if attributes is None and cls.__dictoffset__ and self.live:  # C keeps it to itself
                 reason = f"attribute {name!r} of a {cls.__name__}"
                 raise Break(reason, Var(getattr), [obj, Var(name)])
-            if isinstance(own, dict):
-                table = self.known_attributes(obj, own)
+            if isinstance(attributes, dict):
+                table = self.known_attributes(obj, attributes)
                 if table is not None and name in table.items:
                     return self.deliver(then, table.items[name][1])
                 if not obj.is_new:
-                    self.note_read("item", own, name, value)
-                if name in own:
+                    self.note_read("item", attributes, name, value)
+                if name in attributes:
                     source = self.entry_source(self.dict_of(obj), name)
-                    return self.deliver(then, self.load(own[name], source))
+                    return self.deliver(then, self.load(attributes[name], source))
                 self.rely_on_absence(obj, name)
             self.rely_on_data(obj, name, class_value)
             hidden = plain or class_value is not MISSING
@@ -248,13 +248,13 @@ class AttributeRules:
         if source is not None and self.is_open(type(obj.value)) and own_dict(obj.value) is not None:
             self.guards.add("absent", source, name)
 
-    def known_attributes(self, obj: Var, own: dict | None) -> Var | None:
-        """The Var of an object's dict, `own`, if it was reached as a dict. Guards that in later
-        calls too it is that object's."""
-        table, source = self.tracked.get(id(own)), self.dict_of(obj)
+    def known_attributes(self, obj: Var, attributes: dict | None) -> Var | None:
+        """The Var of an object's dict, `attributes`, if it was reached as a dict. Guards that in
+        later calls too it is that object's."""
+        table, source = self.tracked.get(id(attributes)), self.dict_of(obj)
         if table is None or table.items is None:
             return None
-        return table if source is None else self.load(own, source)
+        return table if source is None else self.load(attributes, source)
 
     def class_written(self, cls: type, name: str) -> Var | None:
         """The value that the trace wrote to a class or one of its bases under this name. None if it
@@ -266,9 +266,9 @@ class AttributeRules:
         deleted = (self.class_items.get(c, {}).get(name, MISSING) is None for c in order)
         if self.live and any(deleted):
             raise Break(f"{name!r} of a class, from which it was deleted")
-        written = [c for c in order if self.class_items.get(c, {}).get(name) is not None]
-        for base in order if written else ():
-            if base is written[0]:
+        writers = [c for c in order if self.class_items.get(c, {}).get(name) is not None]
+        for base in order if writers else ():
+            if base is writers[0]:
                 return self.class_items[base][name]
             self.rely_on_own(Var(base), name)
             if name in base.__dict__:
@@ -331,8 +331,8 @@ class AttributeRules:
 
     def part_of_new(self, obj: Var, name: str, value) -> Var:
         """An attribute of something new whose place in the object C code keeps."""
-        made = obj.origin.kind == "call" and obj.origin.parts[0].value is type(obj.value)
-        if name == "args" and made and isinstance(obj.value, BaseException):
+        by_class = obj.origin.kind == "call" and obj.origin.parts[0].value is type(obj.value)
+        if name == "args" and by_class and isinstance(obj.value, BaseException):
             return self.new_tuple(obj.origin.parts[1])
         if name == "value" and type(obj.value) is StopIteration and obj.origin.kind == "call":
             return obj.origin.parts[1][0] if obj.origin.parts[1] else Var(None)
@@ -360,12 +360,12 @@ class AttributeRules:
         change = Var(setattr if more else delattr)
         if isinstance(value, type):
             self.concretize(obj)
-            own = name[:2] == "__" or self.look_up(cls, "__setattr__") is not type.__setattr__
+            custom = name[:2] == "__" or self.look_up(cls, "__setattr__") is not type.__setattr__
             before = self.look_up(value, name) if var is None else var.value
             binds = callable(before) or is_descriptor(before)
             if var is None:
                 self.rely_on_own(obj, name)
-            if own or binds or not self.live:
+            if custom or binds or not self.live:
                 reason = f"attribute {name!r} of a class is set"
                 raise Break(reason, change, [obj, Var(name), *more])
             self.do(change.value, value, name, *(x.value for x in more))
@@ -419,17 +419,17 @@ class AttributeRules:
             return None
         data = any(self.has(Var(class_value), x) for x in ("__set__", "__delete__"))
         function = isinstance(value, FUNCTIONS) and not isinstance(value, types.FunctionType)
-        own = own_dict(value)
-        if is_new_container(obj) and not data and (name in (own or ()) or more and own is not None):
+        attributes = own_dict(value)
+        is_there = name in (attributes or ())
+        if is_new_container(obj) and not data and (is_there or more and attributes is not None):
             self.store_item(self.attributes_of_new(obj), Var(name), var)
             return self.give(then, None)
         function |= bool(more) and converts(class_value, var.value)
         if function or isinstance(value, CONTAINERS) or data and not is_slot(class_value):
             reason = f"attribute {name!r} of a {cls.__name__} is set"
             raise Break(reason, Var(plain), [obj, Var(name), *more])
-        table = self.known_attributes(obj, own)
-        there = more or name in (own or ())
-        if there and table is not None and not data:
+        table = self.known_attributes(obj, attributes)
+        if (more or is_there) and table is not None and not data:
             self.store_item(table, Var(name), var)
             return self.give(then, None)
         if not more and name not in (obj.items or ()):
@@ -451,26 +451,26 @@ class AttributeRules:
     def rely_on_presence(self, obj: Var, name: str, table: Var | None, class_value) -> None:
         """Guard that an object has an attribute of its own, or has not: it is deleted. `table` is
         what is known of its dict."""
-        own, source = own_dict(obj.value), self.dict_of(obj)
+        attributes, source = own_dict(obj.value), self.dict_of(obj)
         if isinstance(class_value, types.MemberDescriptorType):
             with suppress(UserError):  # of a slot that is unset, which the deletion says itself
                 value = self.read_descriptor(obj, name, class_value)
                 self.load(value, self.sub(obj, "attr", name))
         elif table is not None:
             self.entry(table, name)
-        elif own is not None and source is not None and name in own:
-            self.load(own[name], self.entry_source(source, name))
-        elif own is not None and source is not None:
+        elif attributes is not None and source is not None and name in attributes:
+            self.load(attributes[name], self.entry_source(source, name))
+        elif attributes is not None and source is not None:
             self.guards.add("absent", source, name)
 
     def attributes_of_new(self, obj: Var) -> Var:
         """The dict with the attributes of a new object, or of a list or dict of a user's class."""
-        own = obj.value.__dict__
-        table = self.tracked.get(id(own))
+        attributes = obj.value.__dict__
+        table = self.tracked.get(id(attributes))
         if table is None:
-            table = self.track(Var(own, Recipe("attributes", obj), {}))
+            table = self.track(Var(attributes, Recipe("attributes", obj), {}))
             items = obj.items if obj.is_made("object") else {}
-            for name in [x for x in items if x in own]:
+            for name in [x for x in items if x in attributes]:
                 table.items[name] = Var(name), items.pop(name)
         return table
 

@@ -222,8 +222,8 @@ def on_reversed(t, fn, args, kwargs, then):
     if t.call_own(args[0], "__reversed__", [], then):
         return None
     if type(args[0].value) is range:  # of any length
-        made = SequenceIterator(Var(t.concretize(args[0])[::-1]))
-        return t.deliver(then, t.track(Var(made, Recipe("iterator"))))
+        iterator = SequenceIterator(Var(t.concretize(args[0])[::-1]))
+        return t.deliver(then, t.track(Var(iterator, Recipe("iterator"))))
     kind = type_of(args[0].value)
     if all(t.look_up(kind, x) is MISSING for x in ("__reversed__", "__getitem__")):
         raise Break("reversed of what has no order", fn, args)
@@ -260,8 +260,8 @@ def on_choices(t, fn, args, kwargs, then):
     places = t.do(fn.value, range(len(items)), *(t.concretize(x) for x in args[1:]), **words)
     choices = [t.new_tuple([items[i] for i in choice]) for choice in places]
     parts = [*args[1:], *kwargs.values()]
-    made = ChoicesIterator(fn.value, t.new_tuple(items), parts, choices)
-    return t.deliver(then, t.track(Var(made, Recipe("iterator"))))
+    iterator = ChoicesIterator(fn.value, t.new_tuple(items), parts, choices)
+    return t.deliver(then, t.track(Var(iterator, Recipe("iterator"))))
 
 
 def on_sum(t, fn, args, kwargs, then):
@@ -346,8 +346,8 @@ def is_constant_set(t, var: Var) -> bool:
 
 
 def on_hash(t, args, then):
-    done = as_builtin(hash, args[0], "__hash__", lambda t2, v: t2.give(then, t2.concretize(v)))
-    if t.call_own(args[0], "__hash__", [], done):
+    convert = as_builtin(hash, args[0], "__hash__", lambda t2, v: t2.give(then, t2.concretize(v)))
+    if t.call_own(args[0], "__hash__", [], convert):
         return None
     if not t.foldable(args[0]):
         raise Break("call of hash", Var(hash), args)
@@ -358,17 +358,17 @@ def on_number(t, fn, args, kwargs, then):
     """int(x), float(x)."""
     if len(args) == 1 and t.is_number_call(args):
         return t.deliver(then, t.number(fn.value, args))
-    held = t.front.number_of(t, fn.value, args[0]) if len(args) == 1 else None
-    if held is not None:
-        return t.deliver(then, held)
+    result = t.front.number_of(t, fn.value, args[0]) if len(args) == 1 else None
+    if result is not None:
+        return t.deliver(then, result)
     if t.all_foldable(args, kwargs):
         number = t.call_concrete(fn.value, args, kwargs)
         return t.deliver(then, computed(number, [x.value for x in args]))
     if len(args) == 1 and t.is_tensor(args[0]) and t.front.is_settled(t, args[0]):
         return t.give(then, t.do(fn.value, args[0].value))
     name = f"__{fn.value.__name__}__"
-    done = as_builtin(fn.value, args[0], name, then)
-    if not t.is_tensor(args[0]) and len(args) == 1 and t.call_own(args[0], name, [], done):
+    convert = as_builtin(fn.value, args[0], name, then)
+    if not t.is_tensor(args[0]) and len(args) == 1 and t.call_own(args[0], name, [], convert):
         return None
     raise Break(f"{fn.value.__name__} of a {type(args[0].value).__name__}", fn, args, kwargs)
 
@@ -385,8 +385,8 @@ def on_pure(t, fn, args, kwargs, then):
             made_of = args[0].value if type(args[0].value) is set else keys
             return t.give(then, frozenset(made_of))
     if t.all_foldable(args, kwargs):
-        made = t.call_concrete(fn.value, args, kwargs)
-        return t.deliver(then, computed(made, [x.value for x in args]))
+        result = t.call_concrete(fn.value, args, kwargs)
+        return t.deliver(then, computed(result, [x.value for x in args]))
     raise Break(f"making a {fn.value.__name__}", fn, args, kwargs)
 
 

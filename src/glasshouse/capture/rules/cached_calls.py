@@ -16,8 +16,8 @@ class CachedCallRules:
 
     def call_cached(self, fn: Var, args, kwargs, then):
         """A call of a function that keeps its results: what it gives is found there again."""
-        given = [*args, *kwargs.values()]
-        objects = [x for x in given if not self.foldable(x)]
+        arguments = [*args, *kwargs.values()]
+        objects = [x for x in arguments if not self.foldable(x)]
         if not all(map(self.is_same_object, objects)):
             return self.call(Var(fn.value.__wrapped__), args, kwargs, then)
         self.concretize(fn)

@@ -224,8 +224,8 @@ class CallRules:
         module = str(f.__globals__.get("__name__", ""))  # wraps() copies the name of another
         if is_skipped(module, f.__qualname__):
             return f"{module}.{f.__qualname__} is not captured"
-        left = module.startswith(self.front.left_to_python)
-        if left and not self.front.looks_into(self, module, args, kwargs):
+        is_left = module.startswith(self.front.left_to_python)
+        if is_left and not self.front.looks_into(self, module, args, kwargs):
             return self.front.why_left(f, module)
         missing = unknown_operation(code)
         return f"{f.__qualname__} has {missing}" if missing else None
@@ -250,10 +250,10 @@ class CallRules:
                 if ins.op == "MAKE_CELL":
                     self.op_MAKE_CELL(frame, ins)
             site = self.site()
-            make = functools.partial(called_natively, NATIVES.get(f, f), args, kwargs)
-            made = CapturedGenerator(frame, site, type(self).untraced, make)
-            made.kind, made.is_kept = KINDS.get(f, made.kind), not self.live or self.keeps()
-            return self.deliver(then, self.track(Var(made, Recipe("generator", site))))
+            make = functools.partial(call_natively, NATIVES.get(f, f), args, kwargs)
+            new = CapturedGenerator(frame, site, type(self).untraced, make)
+            new.kind, new.is_kept = KINDS.get(f, new.kind), not self.live or self.keeps()
+            return self.deliver(then, self.track(Var(new, Recipe("generator", site))))
         frame.then, frame.init = then, init
         self.frames.append(frame)
         return None
@@ -276,10 +276,10 @@ class CallRules:
     def default_of(self, fn: Var, kind: str, key) -> Var:
         """A default argument."""
         if fn.is_made("function"):
-            given = fn.origin.parts[2][kind.strip("_")]
-            if not given.items:
-                return constant(given.value[key])
-            return given.items[key] if isinstance(key, int) else given.items[key][1]
+            defaults = fn.origin.parts[2][kind.strip("_")]
+            if not defaults.items:
+                return constant(defaults.value[key])
+            return defaults.items[key] if isinstance(key, int) else defaults.items[key][1]
         f = fn.value
         value, base = getattr(f, kind)[key], self.sub(fn, "attr", kind)
         if base is None and self.live and not is_trusted(str(f.__module__)):
@@ -333,8 +333,8 @@ class CallRules:
             if not args[0].is_new:
                 self.rely_on_code(args[0])
             words = {k: v.value for k, v in kwargs.items()}
-            made = functools.partial(*(x.value for x in args), **words)
-            return self.deliver(then, self.track(Var(made, Recipe("call", fn, args, kwargs), {})))
+            result = functools.partial(*(x.value for x in args), **words)
+            return self.deliver(then, self.track(Var(result, Recipe("call", fn, args, kwargs), {})))
         meta = self.look_up(type(cls), "__call__")
         if meta is not type.__dict__["__call__"]:
             return self.call_metaclass(fn, meta, args, kwargs, then)
@@ -372,37 +372,37 @@ class CallRules:
             return self.make_exception(fn, cls, init, args, kwargs, then)
         if isinstance(new, types.FunctionType):
 
-            def initialise(tracer, made):
-                own = type(made.value)
-                begin = tracer.look_up(own, "__init__") if issubclass(own, cls) else None
+            def initialise(tracer, obj):
+                kind = type(obj.value)
+                begin = tracer.look_up(kind, "__init__") if issubclass(kind, cls) else None
                 if isinstance(begin, types.FunctionType):
-                    return tracer.inline(Var(begin), [made, *args], kwargs, then, made)
+                    return tracer.inline(Var(begin), [obj, *args], kwargs, then, obj)
                 if begin not in (None, object.__init__):
-                    done = lambda t, v: t.deliver(then, made)  # noqa: E731
-                    return tracer.call(Var(begin), [made, *args], kwargs, done)
-                return tracer.deliver(then, made)
+                    finish = lambda t, v: t.deliver(then, obj)  # noqa: E731
+                    return tracer.call(Var(begin), [obj, *args], kwargs, finish)
+                return tracer.deliver(then, obj)
 
             return self.call(Var(new), [fn, *args], kwargs, initialise)
         if new is not object.__new__:
             return self.make_builtin(fn, cls, init, args, kwargs, then)
-        made = self.track(Var(self.do(object.__new__, cls), Recipe("object", cls), {}))
+        instance = self.track(Var(self.do(object.__new__, cls), Recipe("object", cls), {}))
         if isinstance(init, types.FunctionType):
             reason = self.why_opaque(init, args, kwargs)
             if reason:
                 hint = reason.partition(": ")[2]
                 raise Break(f"making a {cls.__name__}", fn, args, kwargs, hint=hint)
-            return self.inline(Var(init), [made, *args], kwargs, then, made)
+            return self.inline(Var(init), [instance, *args], kwargs, then, instance)
         if init is object.__init__:
             if args or kwargs:
                 self.do(cls, *map(plain_value, args), **kwargs)  # raises
-            return self.deliver(then, made)
+            return self.deliver(then, instance)
         raise Break(f"making a {cls.__name__}", fn, args, kwargs)
 
     def says_the_same(self, error: Var, how) -> bool:
         """Whether str or repr of an exception is the same in each call."""
         value, origin = error.value, error.origin
-        own = self.look_up(type(value), f"__{how.__name__}__")
-        if isinstance(own, types.FunctionType) or not isinstance(origin, Recipe):
+        method = self.look_up(type(value), f"__{how.__name__}__")
+        if isinstance(method, types.FunctionType) or not isinstance(origin, Recipe):
             return False
         if origin.kind == "exception_value":
             return self.is_plain(value.args)
@@ -425,24 +425,24 @@ class CallRules:
     def make_builtin(self, fn, cls, init, args, kwargs, then):
         """An instance of a subclass of a builtin container or of property."""
         if cls.__new__ is property.__new__:
-            made = self.track(Var(cls.__new__(cls), Recipe("property", cls, [], {}), {}))
-            return self.call(Var(init), [made, *args], kwargs, lambda t, _: t.deliver(then, made))
+            obj = self.track(Var(cls.__new__(cls), Recipe("property", cls, [], {}), {}))
+            return self.call(Var(init), [obj, *args], kwargs, lambda t, _: t.deliver(then, obj))
         bases = (OrderedDict, dict, list)
         base = next((b for b in bases if issubclass(cls, b) and cls.__new__ is b.__new__), None)
         if base is None:
             raise Break(f"making a {cls.__name__}", fn, args, kwargs)
         kind, how, items = ("list", "extend", []) if base is list else ("dict", "update", {})
-        made = self.track(Var(cls.__new__(cls), Recipe(f"sub{kind}", cls), items))
+        obj = self.track(Var(cls.__new__(cls), Recipe(f"sub{kind}", cls), items))
         if isinstance(init, types.FunctionType):
-            return self.inline(Var(init), [made, *args], kwargs, then, made)
+            return self.inline(Var(init), [obj, *args], kwargs, then, obj)
         if not args and not kwargs and issubclass(cls, getattr(init, "__objclass__", type)):
-            return self.deliver(then, made)
+            return self.deliver(then, obj)
         if base is list and (kwargs or len(args) > 1):
             return self.deliver(then, self.real_call(fn, args, kwargs))  # raises
         setter = self.look_up(cls, "__setitem__")  # which OrderedDict calls
         if init is not base.__init__ or base is OrderedDict and setter is not base.__setitem__:
             raise Break(f"making a {cls.__name__}", fn, args, kwargs)  # as defaultdict does
-        return self.extend(made, how, *args, then=lambda t, v: t.deliver(then, made), **kwargs)
+        return self.extend(obj, how, *args, then=lambda t, v: t.deliver(then, obj), **kwargs)
 
     # -- builtins ------------------------------------------------------------------------------
 
@@ -456,12 +456,12 @@ class CallRules:
         if f in BUILTINS:
             check_count(fn, args, kwargs)
             return BUILTINS[f](self, fn, args, kwargs, then)
-        made = self.of_numbers(f, args) if self.is_number_call(args) and not kwargs else None
-        if made is not None:
-            return self.deliver(then, made)
-        told = self.front.of_held_numbers(self, f, args) if f in PURE and not kwargs else None
-        if told is not None:
-            return self.deliver(then, told)
+        number = self.of_numbers(f, args) if self.is_number_call(args) and not kwargs else None
+        if number is not None:
+            return self.deliver(then, number)
+        result = self.front.of_held_numbers(self, f, args) if f in PURE and not kwargs else None
+        if result is not None:
+            return self.deliver(then, result)
         if f in PURE and self.all_foldable(args, kwargs):
             return self.fold(fn, f, args, kwargs, then)
         if f in POLYFILLS:
@@ -488,7 +488,7 @@ class CallRules:
 READER_KINDS = (type, types.BuiltinFunctionType)
 
 
-def called_natively(f, args, kwargs):
+def call_natively(f, args, kwargs):
     """f of Vars, with Python's own iterators among them."""
     return f(*map(plain_value, args), **{k: plain_value(v) for k, v in kwargs.items()})
 

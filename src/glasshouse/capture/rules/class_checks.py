@@ -24,8 +24,8 @@ def each_kind(kinds) -> list:
 def own_check(t, kind, name: str) -> types.FunctionType | None:
     """The check of a metaclass in Python, but for those of SAFE_CHECKS; None if there is none."""
     check = t.look_up(type(kind), name)
-    own = isinstance(check, types.FunctionType) and check.__module__ not in SAFE_CHECKS
-    return check if own else None
+    is_users = isinstance(check, types.FunctionType) and check.__module__ not in SAFE_CHECKS
+    return check if is_users else None
 
 
 def on_isinstance(t, fn, args, kwargs, then):
@@ -53,10 +53,10 @@ def check_classes(t, asks, var: Var, kinds, cls: type, then):
     """isinstance or issubclass of a Var whose class is `cls`; a metaclass's check is inlined."""
     if has_own_checks(t, kinds, asks):
         return check_in_order(t, asks, var, each_kind(kinds), cls, then)
-    given = t.do(asks, var.value, kinds)
+    answer = t.do(asks, var.value, kinds)
     t.rely_on_bases(cls)
     rely_on_registry(t, cls, kinds)
-    return t.give(then, given)
+    return t.give(then, answer)
 
 
 def check_in_order(t, asks, var: Var, kinds: list, cls: type, then):
@@ -80,13 +80,13 @@ def check_in_order(t, asks, var: Var, kinds: list, cls: type, then):
 
 def on_native_check(t, fn, args, kwargs, then):
     """The checks of `type` and `ABCMeta`, to which a metaclass hands on."""
-    kind, asked = t.concretize(args[0]), args[1]
+    kind, subject = t.concretize(args[0]), args[1]
     of_instance = fn.value.__name__ == ASKED["isinstance"]
-    value = t.typed(asked) if of_instance else t.concretize(asked)
-    given, cls = t.do(fn.value, kind, value), type(value) if of_instance else value
+    value = t.typed(subject) if of_instance else t.concretize(subject)
+    answer, cls = t.do(fn.value, kind, value), type(value) if of_instance else value
     t.rely_on_bases(cls)
     rely_on_registry(t, cls, kind)
-    return t.give(then, given)
+    return t.give(then, answer)
 
 
 class RegisteredAnswers:

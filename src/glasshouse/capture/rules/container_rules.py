@@ -30,8 +30,8 @@ def on_sequence(make):
             reason = f"{fn.value.__name__} over a {type(args[0].value).__name__}"
             raise Break(reason, fn, args, kwargs)
 
-        def done(t2, made):
-            result = made if make is as_list else make(t2, t2.sequence(made))
+        def done(t2, items):
+            result = items if make is as_list else make(t2, t2.sequence(items))
             return t2.deliver(then, result)
 
         gather = items_of if fn.value is set else list_of
@@ -48,10 +48,10 @@ def on_dict(cls):
     def handler(t, fn, args, kwargs, then):
         if len(args) > 1:
             return t.deliver(then, t.real_call(fn, args, kwargs))  # raises
-        made = t.new_dict([], cls)
+        new = t.new_dict([], cls)
         if not args and not kwargs:
-            return t.deliver(then, made)
-        return t.extend(made, "update", *args, then=lambda t2, v: t2.deliver(then, made), **kwargs)
+            return t.deliver(then, new)
+        return t.extend(new, "update", *args, then=lambda t2, v: t2.deliver(then, new), **kwargs)
 
     return handler
 
@@ -59,7 +59,7 @@ def on_dict(cls):
 def on_defaultdict(t, fn, args, kwargs, then):
     factory = args[0] if args else Var(None)
     value = t.do(defaultdict, factory.value)
-    made = t.track(Var(value, Recipe("defaultdict", factory), {}))
+    new = t.track(Var(value, Recipe("defaultdict", factory), {}))
     if len(args) < 2 and not kwargs:
-        return t.deliver(then, made)
-    return t.extend(made, "update", *args[1:], then=lambda t2, v: t2.deliver(then, made), **kwargs)
+        return t.deliver(then, new)
+    return t.extend(new, "update", *args[1:], then=lambda t2, v: t2.deliver(then, new), **kwargs)

@@ -19,10 +19,10 @@ from glasshouse.capture.values.signatures import without_proxy
 from glasshouse.capture.values.var import Break, ValueSource, Var, computed, constant, last_items
 
 
-def same_set(value, wanted: tuple[type, tuple]) -> bool:
+def same_set(value, expected: tuple[type, tuple]) -> bool:
     """Whether a set of a builtin type, whatever its class says of that, has these elements in
     this order: equal sets may have another."""
-    base, elements = wanted
+    base, elements = expected
     same_length = base.__len__(value) == len(elements)
     return same_length and all(map(operator.eq, base.__iter__(value), elements))
 
@@ -90,8 +90,8 @@ class ContainerRules:
         value, kind = var.value, type(var.value)
         if self.live and var.items is not None:
             return var.items
-        own = [kind.__getitem__, kind.__len__]
-        if self.live and any(type(method) is types.FunctionType for method in own):
+        methods = [kind.__getitem__, kind.__len__]
+        if self.live and any(type(method) is types.FunctionType for method in methods):
             raise Break(f"the items of a {kind.__name__}", None)
         self.typed(var)
         more = last_items(var)
@@ -114,8 +114,8 @@ class ContainerRules:
             if self.live and isinstance(var.origin, ValueSource):
                 self.typed(var)
                 elements = stored_keys(var.value)
-                wanted = builtin_base(var.value), elements
-                check = GuardCheck(same_set, wanted, f"set is {set(elements)!r}")
+                expected = builtin_base(var.value), elements
+                check = GuardCheck(same_set, expected, f"set is {set(elements)!r}")
                 self.guards.add("call", var.origin, check)
             var.items = {x: (Var(x),) for x in stored_keys(var.value)}
 
@@ -228,8 +228,8 @@ class ContainerRules:
     def store_unsharp(self, var: Var, key: Var, value: Var | None) -> bool:
         """var[key] = value of a dict that is passed, where the key is a number that varies, or one
         was before; False if it is something else."""
-        passed = isinstance(var.value, dict) and isinstance(var.origin, ValueSource)
-        unsharp = passed and (id(var) in self.blurred or self.varies(key))
+        is_argument = isinstance(var.value, dict) and isinstance(var.origin, ValueSource)
+        unsharp = is_argument and (id(var) in self.blurred or self.varies(key))
         if not unsharp or value is None or holds_own(value.value):
             return False
         raw = key.value if self.varies(key) else self.concrete_key(key)

@@ -26,8 +26,8 @@ class ContextVariableRules:
                 return self.deliver(then, value)
         elif name == "set" and len(args) == 1 and not kwargs:
             before = changes[-1] if changes else None
-            made = Recipe("token", this, args[0], before)
-            token = self.track(Var(self.do(this.value.set, args[0].value), made))
+            recipe = Recipe("token", this, args[0], before)
+            token = self.track(Var(self.do(this.value.set, args[0].value), recipe))
             changes.append(token)
             self.write(this, ("token", token))
             return self.deliver(then, token)
@@ -63,7 +63,7 @@ class ContextVariableRules:
         return Var(usual) if type(usual) in SCALARS or isinstance(usual, FUNCTIONS) else None
 
 
-def has_value(variable: ContextVar, wanted) -> bool:
+def has_value(variable: ContextVar, want) -> bool:
     """Whether a context variable has this value."""
     value = variable.get(MISSING)
-    return value is wanted or type(value) is type(wanted) in (int, str, bytes) and value == wanted
+    return value is want or type(value) is type(want) in (int, str, bytes) and value == want

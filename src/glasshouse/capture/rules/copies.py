@@ -19,12 +19,12 @@ OWN_WAYS = ("__deepcopy__", "__copy__", "__setstate__", "__getnewargs__", "__get
 
 
 class ObjectCopier:
-    """Copies values into new ones, all the way down or one step; `made` are the copies by what they
-    are of."""
+    """Copies values into new ones, all the way down or one step; `copies` has them by the id of the
+    original."""
 
     def __init__(self, tracer, deep: bool):
         self.tracer, self.deep = tracer, deep
-        self.made: dict[int, Var] = {}
+        self.copies: dict[int, Var] = {}
         self.from_outside: list[Var] = []
 
     def part(self, x: Var) -> Var:
@@ -39,8 +39,8 @@ class ObjectCopier:
         if is_left_as_it_is(value):
             self.tracer.typed(x)  # of which others have copies
             return x
-        if id(value) in self.made:
-            return self.made[id(value)]
+        if id(value) in self.copies:
+            return self.copies[id(value)]
         if isinstance(x.origin, ValueSource):
             self.from_outside.append(x)
         if kind is tuple:
@@ -51,38 +51,38 @@ class ObjectCopier:
     def tuple_of(self, x: Var) -> Var:
         items = self.tracer.sequence(x)
         parts = [self.part(item) for item in items]
-        if id(x.value) in self.made:  # it is in itself
-            return self.made[id(x.value)]
+        if id(x.value) in self.copies:  # it is in itself
+            return self.copies[id(x.value)]
         same = all(a is b for a, b in zip(items, parts, strict=True))
-        made = self.made[id(x.value)] = x if same else self.tracer.new_tuple(parts)
-        return made
+        new = self.copies[id(x.value)] = x if same else self.tracer.new_tuple(parts)
+        return new
 
     def list_of(self, x: Var) -> Var:
         t = self.tracer
-        made = self.made[id(x.value)] = t.new_list([])
+        new = self.copies[id(x.value)] = t.new_list([])
         for item in t.sequence(x):
-            t.container_method(made, "append", [self.part(item)])
-        return made
+            t.container_method(new, "append", [self.part(item)])
+        return new
 
     def set_of(self, x: Var) -> Var:
         t = self.tracer
         items = [self.part(item) for item in t.sequence(x)]
-        made = self.made[id(x.value)] = t.new_set(items, None if self.deep else set(x.value))
-        return made
+        new = self.copies[id(x.value)] = t.new_set(items, None if self.deep else set(x.value))
+        return new
 
     def dict_of(self, x: Var) -> Var:
         t = self.tracer
-        made = self.made[id(x.value)] = t.new_dict([])
+        new = self.copies[id(x.value)] = t.new_dict([])
         for key, value in t.entries(x):
-            t.store_item(made, self.part(key), self.part(value))
-        return made
+            t.store_item(new, self.part(key), self.part(value))
+        return new
 
     def object_of(self, x: Var) -> Var:
         if looks_up_in_python(x.value):
             raise Break(f"a copy of a {type(x.value).__name__} inside of another", None)
-        made, pairs = self.object_with_parts(x)
-        self.fill(made, pairs)
-        return made
+        new, pairs = self.object_with_parts(x)
+        self.fill(new, pairs)
+        return new
 
     def object_with_parts(self, x: Var) -> tuple[Var, list]:
         """A new object without attributes, and copies of those that it gets."""
@@ -90,19 +90,19 @@ class ObjectCopier:
         if t.is_tensor(x) or not is_its_attributes(x.value):
             raise Break(f"a copy of a {cls.__name__}", None)
         t.typed(x)
-        made = t.track(Var(object.__new__(cls), Recipe("object", cls), {}))
-        self.made[id(x.value)] = made
-        return made, [(key, self.part(value)) for key, value in t.entries(t.object_dict(x))]
+        new = t.track(Var(object.__new__(cls), Recipe("object", cls), {}))
+        self.copies[id(x.value)] = new
+        return new, [(key, self.part(value)) for key, value in t.entries(t.object_dict(x))]
 
-    def fill(self, made: Var, pairs: list) -> None:
-        table = self.tracer.attributes_of_new(made)
+    def fill(self, new: Var, pairs: list) -> None:
+        table = self.tracer.attributes_of_new(new)
         for key, value in pairs:
             self.tracer.store_item(table, key, value)
 
     def whole(self, x: Var) -> Var:
-        made = self.copied(x)
+        new = self.copied(x)
         self.keep_apart()
-        return made
+        return new
 
     def keep_apart(self) -> None:
         """Guard that what was copied is as many objects in later calls."""
@@ -122,8 +122,8 @@ def is_left_as_it_is(value) -> bool:
 def has_a_name(value) -> bool:
     """Whether Python finds an object by a name, as PyTorch's dtypes: its copy is the object."""
     kind = type(value)
-    own = not is_heap(kind) and kind.__reduce__ is not object.__reduce__
-    return own and kind.__reduce_ex__ is object.__reduce_ex__ and type(value.__reduce__()) is str
+    fixed = not is_heap(kind) and kind.__reduce__ is not object.__reduce__
+    return fixed and kind.__reduce_ex__ is object.__reduce_ex__ and type(value.__reduce__()) is str
 
 
 def is_its_attributes(value) -> bool:
@@ -135,21 +135,21 @@ def is_its_attributes(value) -> bool:
     )
     parts = own_dict(value)
     has_dict = type(parts) is dict and not any(name in parts for name in (*WAYS, *OWN_WAYS))
-    own = any(static_lookup(cls, name)[0] is not MISSING for name in OWN_WAYS)
-    own = own or static_lookup(type(cls), "__getattr__")[0] is not MISSING  # it is asked for them
+    hooked = any(static_lookup(cls, name)[0] is not MISSING for name in OWN_WAYS)
+    hooked = hooked or static_lookup(type(cls), "__getattr__")[0] is not MISSING  # it is asked
     slots = copyreg._slotnames(cls)  # type: ignore[attr-defined]
     if type_of(value) is not cls:  # it stands for an iterator of Python's
         return False
-    return has_dict and native and not (own or slots or cls in copyreg.dispatch_table)
+    return has_dict and native and not (hooked or slots or cls in copyreg.dispatch_table)
 
 
 def looks_up_in_python(value) -> bool:
     """Whether what is asked of an object on the way runs code of its class."""
-    own = type(value).__getattribute__ is not object.__getattribute__
-    return own or static_lookup(type(value), "__getattr__")[0] is not MISSING
+    has_getter = type(value).__getattribute__ is not object.__getattribute__
+    return has_getter or static_lookup(type(value), "__getattr__")[0] is not MISSING
 
 
-def asked(x, names):
+def read_attributes(x, names):
     """The attributes of an object that Python's copies ask for; None for missing ones."""
     return [getattr(x, name, None) for name in names]
 
@@ -177,29 +177,29 @@ def copy_asking(copier: ObjectCopier, fn: Var, x: Var, then):
     asks it for, and its copy before that has attributes."""
 
     def go_on(t, answers):
-        *own, reduce_ex, reduce, state = t.sequence(answers)
-        if own and own[0].value is not None:
-            return t.call(own[0], [t.new_dict([])], {}, then)
+        *deepcopy, reduce_ex, reduce, state = t.sequence(answers)
+        if deepcopy and deepcopy[0].value is not None:
+            return t.call(deepcopy[0], [t.new_dict([])], {}, then)
         if not all(is_bound(way.value, x.value) for way in (reduce_ex, reduce, state)):
             if t.live:
                 raise Break(f"a copy of a {type(x.value).__name__}", fn, [x])
             return t.give(then, t.do(fn.value, x.value))
-        made, pairs = breaking_at(fn, x, lambda: copier.object_with_parts(x))
+        new, pairs = breaking_at(fn, x, lambda: copier.object_with_parts(x))
         breaking_at(fn, x, copier.keep_apart)
 
-        def end(t2, said):
-            way = t2.sequence(said)[0] if pairs else Var(None)
+        def end(t2, reply):
+            way = t2.sequence(reply)[0] if pairs else Var(None)
             if way.value is not None:
-                return t2.call(way, [t2.new_dict(pairs)], {}, lambda t3, _: t3.deliver(then, made))
-            copier.fill(made, pairs)
-            return t2.deliver(then, made)
+                return t2.call(way, [t2.new_dict(pairs)], {}, lambda t3, _: t3.deliver(then, new))
+            copier.fill(new, pairs)
+            return t2.deliver(then, new)
 
         names = ("__setstate__", "__dict__") if pairs else ()
-        return t.call(Var(asked), [made, Var(names)], {}, end)
+        return t.call(Var(read_attributes), [new, Var(names)], {}, end)
 
     names = ("__deepcopy__", "__reduce_ex__") if copier.deep else ("__reduce_ex__",)
     names += ("__reduce__", "__getstate__")
-    return copier.tracer.call(Var(asked), [x, Var(names)], {}, go_on)
+    return copier.tracer.call(Var(read_attributes), [x, Var(names)], {}, go_on)
 
 
 def breaking_at(fn: Var, x: Var, do):

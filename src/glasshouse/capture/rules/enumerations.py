@@ -17,8 +17,8 @@ class EnumerationRules:
     def member_for(self, fn: Var, args, kwargs, member: enum.Enum, then):
         """The member of an enumeration that a call of it gives for a value."""
         cls, value = fn.value, args[0].value if len(args) == 1 and not kwargs else MISSING
-        own = isinstance(member, enum.Enum) and self.may_change(cls)  # else it is one of C's
-        if not own or value is member:
+        may_change = isinstance(member, enum.Enum) and self.may_change(cls)  # else it is one of C's
+        if not may_change or value is member:
             return self.give(then, member)
         if type(value) not in SCALARS or cls._value2member_map_.get(value) is not member:
             raise Break(f"making a {cls.__name__}", fn, args, kwargs)

@@ -35,12 +35,12 @@ class IterationRules:
             return self.deliver(then, this)
         if name == "throw":
             error = self.thrown_error(args)
-            made: CapturedGenerator = this.value
-            inner = self.delegate_of(made)
+            generator: CapturedGenerator = this.value
+            inner = self.delegate_of(generator)
             if inner is not None:
-                return self.throw_into(made, inner, error, self.plain_result(then))
-            if not made.finished:
-                self.enter_generator(made, self.plain_result(then))
+                return self.throw_into(generator, inner, error, self.plain_result(then))
+            if not generator.finished:
+                self.enter_generator(generator, self.plain_result(then))
             return self.throw_here(error)
         if name == "close":
             return self.close_generator(this.value, then)
@@ -52,15 +52,15 @@ class IterationRules:
         errors = (x for x in values[:2] if isinstance(x, BaseException))
         traces = [x.__traceback__ for x in errors]
         error = self.do(error_thrown, *values)
-        given = values[2] if len(values) > 2 else None
-        traces = [x for x in (given, *traces) if isinstance(x, types.TracebackType)]
+        trace = values[2] if len(values) > 2 else None
+        traces = [x for x in (trace, *traces) if isinstance(x, types.TracebackType)]
         error.__traceback__ = next(iter(traces), None)  # without our frames
         thrown = next((x for x in args if x.value is error), None)
         if thrown is not None:
             return thrown
-        made = [x for x in args if x.value is not None]
-        if len(made) == 1 and isinstance(made[0].value, type):
-            return self.track(Var(error, Recipe("call", made[0], [], {}), {}))
+        arguments = [x for x in args if x.value is not None]
+        if len(arguments) == 1 and isinstance(arguments[0].value, type):
+            return self.track(Var(error, Recipe("call", arguments[0], [], {}), {}))
         return self.track(Var(error, Recipe("exception_value")))
 
     def throw_here(self, error: Var):
@@ -92,28 +92,28 @@ class IterationRules:
         self.track(Var(error, Recipe("call", Var(StopIteration), [result], {}), {}))
         return error
 
-    def delegate_of(self, made: CapturedGenerator) -> Var | None:
+    def delegate_of(self, generator: CapturedGenerator) -> Var | None:
         """The iterator that a generator in a `yield from` draws from; None for other generators."""
-        frame = made.frame
-        before = frame.code.instructions[frame.at - 1] if made.started else None
-        if made.finished or made.running or before is None or before.op != "SEND":
+        frame = generator.frame
+        before = frame.code.instructions[frame.at - 1] if generator.started else None
+        if generator.finished or generator.running or before is None or before.op != "SEND":
             return None
         return frame.stack[-1]
 
-    def throw_into(self, made: CapturedGenerator, inner: Var, error: Var, then):
+    def throw_into(self, generator: CapturedGenerator, inner: Var, error: Var, then):
         """Raise in what a generator delegates to; `then` gets what the generator yields next."""
-        frame, exits = made.frame, isinstance(error.value, GeneratorExit)
-        own = isinstance(inner.value, CapturedGenerator) and not inner.value.is_polyfill
-        thrown = own or hasattr(type_of(inner.value), "close" if exits else "throw")
-        if self.live and thrown and not own:
+        frame, exits = generator.frame, isinstance(error.value, GeneratorExit)
+        is_ours = isinstance(inner.value, CapturedGenerator) and not inner.value.is_polyfill
+        thrown = is_ours or hasattr(type_of(inner.value), "close" if exits else "throw")
+        if self.live and thrown and not is_ours:
             raise Break(f"an exception for a {type(inner.value).__name__} in a generator")
-        self.enter_generator(made, then)
+        self.enter_generator(generator, then)
 
         def here(tracer):
             return tracer.throw_here(error)
 
         if exits and thrown:
-            close = self.close_generator if own else None
+            close = self.close_generator if is_ours else None
             if close is not None:
                 return close(inner.value, lambda t, x: here(t))
             self.do(inner.value.close)
@@ -129,7 +129,7 @@ class IterationRules:
             frame.ip = frame.code.instructions[frame.at - 1].target
             return None
 
-        if own:
+        if is_ours:
             deeper = self.delegate_of(inner.value)
             if deeper is not None:
                 return self.throw_into(inner.value, deeper, error, after)
@@ -148,27 +148,27 @@ class IterationRules:
             raise
         return after(self, Var(item))
 
-    def close_generator(self, made: CapturedGenerator, then):
+    def close_generator(self, generator: CapturedGenerator, then):
         """Raise GeneratorExit where a generator stands."""
-        if made.finished or not made.started:
-            made.finished = True
+        if generator.finished or not generator.started:
+            generator.finished = True
             return self.give(then, None)
-        made.closing = True
-        inner = self.delegate_of(made)
+        generator.closing = True
+        inner = self.delegate_of(generator)
         if inner is not None:
-            return self.throw_into(made, inner, Var(GeneratorExit()), closed(then))
-        self.enter_generator(made, closed(then))
+            return self.throw_into(generator, inner, Var(GeneratorExit()), closed(then))
+        self.enter_generator(generator, closed(then))
         return self.throw_here(Var(GeneratorExit()))
 
-    def enter_generator(self, made: CapturedGenerator, after) -> None:
+    def enter_generator(self, generator: CapturedGenerator, after) -> None:
         """Run a generator's frame until it yields or ends."""
-        if made.running:
+        if generator.running:
             self.fail(ValueError("generator already executing"))
-        made.running = made.started = True
-        made.left = None
-        made.then = after
-        made.frame.generator = made
-        self.frames.append(made.frame)
+        generator.running = generator.started = True
+        generator.remainder = None
+        generator.then = after
+        generator.frame.generator = generator
+        self.frames.append(generator.frame)
 
     def is_left_open(self, code: types.CodeType | None) -> bool:
         """Whether the end of a generator may do something, and the user's code decides when that
@@ -180,9 +180,9 @@ class IterationRules:
         code does: contextlib keeps it for the time of a `with`, or a loop for its own."""
         running = self.frames[-1]
         owner = next((f for f in reversed(self.frames) if not is_polyfill(f.root)), running)
-        kept = owner.trusted or owner.globals.get("__name__") == "contextlib"
+        is_kept = owner.trusted or owner.globals.get("__name__") == "contextlib"
         in_loop = running is owner and owner.code.instructions[owner.at + 1].op == "GET_ITER"
-        return kept or in_loop
+        return is_kept or in_loop
 
     def leave_generator_to_python(self, fn: Var, args, kwargs, then):
         """Have Python make a generator."""
@@ -194,11 +194,11 @@ class IterationRules:
         next call on, and nothing more is learnt from this one. What draws from a generator that
         has it, and what made that one, has it too."""
         for frame in reversed(self.frames):
-            users, made = not is_polyfill(frame.root), frame.generator
+            users, generator = not is_polyfill(frame.root), frame.generator
             if users:
                 frame.code.unknown = OPEN_GENERATOR
-            if made is not None:
-                made.site[0].unknown = OPEN_GENERATOR
+            if generator is not None:
+                generator.site[0].unknown = OPEN_GENERATOR
             elif users:
                 break
         self.stop_learning(OPEN_GENERATOR)
@@ -211,7 +211,7 @@ class IterationRules:
             return self.deliver(then, x)
         if not self.live:
             return self.give(then, self.do(iter, value))
-        kind, kept = type(value), None
+        kind, fixed = type(value), None
         if isinstance(value, SEQUENCES) and has_plain_items(kind):
             self.typed(x)
         else:
@@ -222,8 +222,8 @@ class IterationRules:
                 return self.call_function(Var(iterate), [x], {}, then)
             if items is None:
                 raise Break(f"iteration over a {kind.__name__}", Var(iter), [x])
-            kept = list(items)
-        return self.deliver(then, self.track(Var(SequenceIterator(x, kept), Recipe("iterator"))))
+            fixed = list(items)
+        return self.deliver(then, self.track(Var(SequenceIterator(x, fixed), Recipe("iterator"))))
 
     @pending
     def step(self, iterator: Var, then, sent: Var | None = None):
@@ -291,8 +291,8 @@ def closed(then):
     """A callback for the end of a closed generator: from 3.13 on, `close` returns its value."""
 
     def after(tracer, x, result=None):
-        kept = result if bytecode.close_gives_value else None
-        return tracer.deliver(then, Var(None) if kept is None else kept)
+        value = result if bytecode.close_gives_value else None
+        return tracer.deliver(then, Var(None) if value is None else value)
 
     return after
 

@@ -62,8 +62,8 @@ def is_own_method(value, name: str, fn: Var) -> bool:
     inner = fn.origin.parts[1] if fn.is_made("method") else fn
     owner = getattr(getattr(inner, "value", None), "__objclass__", None)
     parts = (x.__dict__[name] for x in type(value).__mro__ if name in x.__dict__)
-    own = next((x for x in parts if not isinstance(x, types.FunctionType)), None)
-    return owner is None or own is None or owner is getattr(own, "__objclass__", owner)
+    method = next((x for x in parts if not isinstance(x, types.FunctionType)), None)
+    return owner is None or method is None or owner is getattr(method, "__objclass__", owner)
 
 
 def method_of(fn: Var, value, name: str):
@@ -85,8 +85,8 @@ def calls_back(value, name: str) -> bool:
     """Whether a method of an OrderedDict uses those that a subclass defines in Python."""
     if not isinstance(value, OrderedDict) or name in STRAIGHT:
         return False
-    own = (static_lookup(type(value), x)[0] for x in ITEM_METHODS)
-    return any(isinstance(x, types.FunctionType) for x in own)
+    methods = (static_lookup(type(value), x)[0] for x in ITEM_METHODS)
+    return any(isinstance(x, types.FunctionType) for x in methods)
 
 
 class MethodRules(SetMethodRules):
@@ -202,8 +202,8 @@ class MethodRules(SetMethodRules):
     def ask_base(self, fn: Var, this: Var, name: str, args, kwargs, then):
         """A builtin method of a container whose class has one of its own: of a dict, an item, or
         whether there is one."""
-        asked = isinstance(this.value, dict) and name in ("__getitem__", "__contains__")
-        if not asked or len(args) != 1 or kwargs:
+        reads_item = isinstance(this.value, dict) and name in ("__getitem__", "__contains__")
+        if not reads_item or len(args) != 1 or kwargs:
             kind = type(this.value).__name__
             raise Break(f"{name} of a builtin base of a {kind}", fn, args, kwargs)
         item = self.entry(this, self.concrete_key(args[0]))
@@ -258,8 +258,8 @@ class MethodRules(SetMethodRules):
         if plain or fn.value is object.__new__ or this.value is object:
             words = {k: v.value for k, v in kwargs.items()}
             value = self.do(object.__new__, *(x.value for x in args), **words)
-            made = Var(value, Recipe("object", cls), {})
-            return self.deliver(then, self.track(made))
+            obj = Var(value, Recipe("object", cls), {})
+            return self.deliver(then, self.track(obj))
         raise Break("a call of __new__", fn, args, kwargs)
 
     # -- containers ----------------------------------------------------------------------------
@@ -300,8 +300,8 @@ class MethodRules(SetMethodRules):
 
     def append_to_deque(self, fn: Var, this: Var, name: str, args, kwargs, then):
         """Append to a deque that is passed: to read one breaks the graph."""
-        passed = isinstance(this.origin, ValueSource)
-        if not passed or kwargs or holds_own(args[0].value):
+        is_argument = isinstance(this.origin, ValueSource)
+        if not is_argument or kwargs or holds_own(args[0].value):
             raise Break(f"method {name} of a deque", fn, args, kwargs)
         self.typed(this)
         getattr(deque, name)(this.value, args[0].value)
@@ -434,7 +434,7 @@ class MethodRules(SetMethodRules):
 
     def extend(self, this: Var, how: str, *args, then=None, **kwargs):
         """list.extend, set.update, dict.update."""
-        done = then or discarded
+        finish = then or discarded
         if isinstance(this.value, dict):
             if len(args) > 1:
                 self.do(getattr(this.value, how), *map(plain_value, args))  # raises
@@ -445,10 +445,10 @@ class MethodRules(SetMethodRules):
                 other = None
             if other is not None:
                 way = update_ordered if ordered else update_of
-                return self.call_function(Var(way), [this, other], kwargs, done)
+                return self.call_function(Var(way), [this, other], kwargs, finish)
             for key, value in kwargs.items():
                 self.store_item(this, Var(key), value)
-            return done(self, Var(None))
+            return finish(self, Var(None))
         if len(args) > 1:
             rest = args[1:]
             return self.extend(
@@ -458,14 +458,14 @@ class MethodRules(SetMethodRules):
         items = self.merged(args[0]) if is_set else self.iterated(args[0])
         if items is None:
             fn = add_all if is_set else self.extension(args[0])
-            return self.call_function(Var(fn), [this, args[0]], {}, done)
+            return self.call_function(Var(fn), [this, args[0]], {}, finish)
         if is_set and isinstance(args[0].value, (set, frozenset)):
             self.container_method(this, "update", [args[0]])
-            return done(self, Var(None))
+            return finish(self, Var(None))
         name = "append" if isinstance(this.value, list) else "add"
         for x in list(items):
             self.container_method(this, name, [x])
-        return done(self, Var(None))
+        return finish(self, Var(None))
 
     def extension(self, x: Var):
         """The polyfill of `list.extend`: one that asks for a length if the user's code gives it."""
@@ -477,9 +477,9 @@ class MethodRules(SetMethodRules):
         if args or not kwargs.keys() <= {"key", "reverse"}:
             raise Break("call of sort with other arguments", fn, args, kwargs)
 
-        def place(tracer, made):
+        def place(tracer, items):
             whole = Var(slice(None))
-            tracer.store_item(this, whole, made)
+            tracer.store_item(this, whole, items)
             return tracer.give(then, None)
 
         return self.call(Var(sorted), [this], kwargs, place)

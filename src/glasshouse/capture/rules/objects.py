@@ -95,8 +95,8 @@ class ObjectRules(IdentityRules):
     def rely_on_code(self, fn: Var) -> None:
         """Guard a function that is called: of one that is passed, that it has the same code."""
         value, origin = fn.value, fn.origin
-        passed = self.live and isinstance(origin, ValueSource) and self.is_passed(origin)
-        if passed and type(value) is types.FunctionType:
+        is_argument = self.live and isinstance(origin, ValueSource) and self.is_passed(origin)
+        if is_argument and type(value) is types.FunctionType:
             code = self.guards.source("attr", origin, "__code__")
             self.guards.add("is", code, value.__code__)
         else:
@@ -104,14 +104,14 @@ class ObjectRules(IdentityRules):
 
     def fix_inputs(self, node: IRNode) -> None:
         """Rely on every size and number that a node was computed from and that was let free."""
-        given = {id(placeholder): var for placeholder, var in self.inputs}
+        inputs_by_node = {id(placeholder): var for placeholder, var in self.inputs}
         waiting, visited = [node], {id(node)}
         while waiting:
             node = waiting.pop()
             if node.meta.get("hidden"):
                 raise Break("a number that a tensor holds is needed as a constant")
             node.meta["varies"] = False
-            var = given.get(id(node))
+            var = inputs_by_node.get(id(node))
             if var is not None and self.is_tensor(var):
                 for item in self.sequence(self.front.metadata(self, var, "shape")):
                     self.concretize(item)
@@ -151,8 +151,8 @@ class ObjectRules(IdentityRules):
             return False
         if isinstance(origin, Recipe):
             # What is made of it may run methods of its class, which read what they like.
-            own = origin.kind == "call" and is_heap(type(value))
-            if own or id(var) in self.folding:  # it contains itself
+            of_class = origin.kind == "call" and is_heap(type(value))
+            if of_class or id(var) in self.folding:  # it contains itself
                 return False
             self.folding.add(id(var))
             try:
@@ -479,9 +479,9 @@ def unset_error(name: str, is_free: bool) -> NameError:
     return UnboundLocalError(f"cannot access local variable '{name}' {what}", name=name)
 
 
-def same_scalar(value, wanted) -> bool:
+def same_scalar(value, expected) -> bool:
     """Whether two of NumPy's numbers are the same to the bit."""
-    return type(value) is type(wanted) and value.tobytes() == wanted.tobytes()
+    return type(value) is type(expected) and value.tobytes() == expected.tobytes()
 
 
 def compares_in_python(value) -> bool:

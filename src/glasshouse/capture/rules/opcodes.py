@@ -42,12 +42,12 @@ def formatted(value, conversion, spec):
     return format(conversion(value) if conversion else value, spec)
 
 
-def drawn(iterable):
+def draw_all(iterable):
     """The items as a tuple, without asking for a length."""
     return tuple(x for x in iterable)
 
 
-def drawn_for(iterable, count):
+def draw_for(iterable, count):
     """The items that `a, b = iterable` draws for `count` names: at most one more than that."""
     items = []
     for x in iterable:
@@ -169,10 +169,10 @@ class OpcodeHandlers:
         fn, cls, obj = self.pop_many(f, 3)
         name = f.root.co_names[ins.arg >> 2]
 
-        def then(tracer, made):
+        def then(tracer, sup):
             if not ins.arg & 1:
-                return tracer.get_attribute(made, name)
-            f.stack.append(made)
+                return tracer.get_attribute(sup, name)
+            f.stack.append(sup)
             return tracer.load_method(f, name)
 
         if fn.value is super:
@@ -264,8 +264,8 @@ class OpcodeHandlers:
             raise Break(f"a {type(x.value).__name__} is unpacked as a mapping", None)
         self.typed(x)
 
-        def then(tracer, made):
-            f.stack.append(made)
+        def then(tracer, items):
+            f.stack.append(items)
             f.ip = f.at
 
         return self.call(Var(items_of_mapping), [x], {}, then)
@@ -274,7 +274,7 @@ class OpcodeHandlers:
         items = self.iterated(f.stack[-1])
         x = f.stack.pop()
         if items is None:
-            return self.unpack_unknown(f, x, drawn_for, Var(ins.arg))
+            return self.unpack_unknown(f, x, draw_for, Var(ins.arg))
         if len(items) < ins.arg:
             text = f"not enough values to unpack (expected {ins.arg}, got {len(items)})"
             self.fail(ValueError(text))
@@ -304,7 +304,7 @@ class OpcodeHandlers:
         before, after = ins.arg & 255, ins.arg >> 8
         items = self.iterated(f.stack[-1])
         if items is None:
-            return self.unpack_unknown(f, f.stack.pop(), drawn)
+            return self.unpack_unknown(f, f.stack.pop(), draw_all)
         f.stack.pop()
         if len(items) < before + after:
             text = f"not enough values to unpack (expected at least {before + after}"
@@ -445,18 +445,18 @@ class OpcodeHandlers:
     def op_JUMP(self, f, ins):
         f.ip = ins.target
 
-    def jump_if(self, f, ins, wanted, keep=False):
+    def jump_if(self, f, ins, expected, keep=False):
         """Jump if the top of the stack is as wanted, and pop it; with `keep` only if it is not."""
 
         def then(tracer, flag):
-            if flag is wanted:
+            if flag is expected:
                 f.ip = ins.target
             elif keep:
                 f.stack.pop()
 
         ways = ((ins.target, 0), (f.ip, int(keep)))
         x = f.stack[-1] if keep else f.stack.pop()
-        return self.decide(x, then, jump=ways if wanted else ways[::-1])
+        return self.decide(x, then, jump=ways if expected else ways[::-1])
 
     def op_POP_JUMP_IF_NONE(self, f, ins):
         if self.identical(f.stack.pop(), Var(None)):
@@ -648,8 +648,8 @@ class OpcodeHandlers:
         error = f.stack.pop()
         if isinstance(self.typed(error), type):
 
-            def then(tracer, made):
-                return tracer.throw(made, cause)
+            def then(tracer, instance):
+                return tracer.throw(instance, cause)
 
             return self.call(error, [], {}, then)
         return self.throw(error, cause)
@@ -661,7 +661,7 @@ class OpcodeHandlers:
         if cause is not None and not is_error(cause.value) and cause.value is not None:
             self.fail(TypeError("exception causes must derive from BaseException"))
         if cause is not None and isinstance(cause.value, type):
-            return self.call(cause, [], {}, lambda t, made: t.throw_from(error, cause, made))
+            return self.call(cause, [], {}, lambda t, new: t.throw_from(error, cause, new))
         if cause is not None:
             error.value.__cause__ = cause.value
         self.raised = error
@@ -721,13 +721,13 @@ class OpcodeHandlers:
 
     def match_parts(self, subject, kind, count, names):
         """Push the attributes that the patterns of a class are of; None where one is missing."""
-        wanted = (*self.match_args(kind, count), *names.value)
+        attribute_names = (*self.match_args(kind, count), *names.value)
         attributes = []
-        for at, name in enumerate(wanted):
+        for at, name in enumerate(attribute_names):
             if name is not ITSELF and type(name) is not str:
                 got = type(name).__name__
                 self.fail(TypeError(f"__match_args__ elements must be strings (got {got})"))
-            if name in wanted[:at]:
+            if name in attribute_names[:at]:
                 text = f"{kind.__name__}() got multiple sub-patterns for attribute {name!r}"
                 self.fail(TypeError(text))
             var = subject if name is ITSELF else self.attribute_now(subject, name)
@@ -740,17 +740,17 @@ class OpcodeHandlers:
         """Of which attributes the first `count` patterns of a class are; ITSELF is the object."""
         if not count:
             return ()
-        own = (ITSELF,) if kind.__flags__ & MATCHES_ITSELF else ()
+        default = (ITSELF,) if kind.__flags__ & MATCHES_ITSELF else ()
         self.look_up(kind, "__match_args__")  # which relies on it
-        given = getattr(kind, "__match_args__", own)
-        if type(given) is not tuple:
-            got = type(given).__name__
+        names = getattr(kind, "__match_args__", default)
+        if type(names) is not tuple:
+            got = type(names).__name__
             self.fail(TypeError(f"{kind.__name__}.__match_args__ must be a tuple (got {got})"))
-        if len(given) < count:
-            patterns = "sub-pattern" if len(given) == 1 else "sub-patterns"
-            text = f"{kind.__name__}() accepts {len(given)} positional {patterns} ({count} given)"
+        if len(names) < count:
+            patterns = "sub-pattern" if len(names) == 1 else "sub-patterns"
+            text = f"{kind.__name__}() accepts {len(names)} positional {patterns} ({count} given)"
             self.fail(TypeError(text))
-        return given[:count]
+        return names[:count]
 
 
 HANDLERS = {
@@ -833,6 +833,6 @@ def unknown_operation(code: types.CodeType) -> str:
 
 def name_left_to_python(code: types.CodeType) -> str:
     """A name in a function, or in one that is written in it, that has it left to Python, or ""."""
-    own = next((name for name in code.co_names if name in LEFT_TO_PYTHON), "")
+    here = next((name for name in code.co_names if name in LEFT_TO_PYTHON), "")
     inner = (x for x in code.co_consts if isinstance(x, types.CodeType))
-    return own or next(filter(None, map(name_left_to_python, inner)), "")
+    return here or next(filter(None, map(name_left_to_python, inner)), "")

@@ -156,11 +156,11 @@ class OperatorRules:
         if self.is_tensor(x):
             return self.deliver(then, self.front.operate(self, fn, [x]))
         if fn in ARITHMETIC and self.is_size_call([x]):
-            made = self.front.apply(self, "call_function", fn, fn, [x], {}, numbers=True)
-            return self.deliver(then, made)
-        made = self.of_numbers(fn, [x]) if self.is_number_call([x]) else None
-        if made is not None:
-            return self.deliver(then, made)
+            result = self.front.apply(self, "call_function", fn, fn, [x], {}, numbers=True)
+            return self.deliver(then, result)
+        result = self.of_numbers(fn, [x]) if self.is_number_call([x]) else None
+        if result is not None:
+            return self.deliver(then, result)
         if self.foldable(x):
             return self.deliver(then, computed(self.do(fn, self.concretize(x)), [x.value]))
         if self.call_own(x, method_name(fn), [], then):
@@ -177,15 +177,15 @@ class OperatorRules:
             if not user:
                 return self.deliver(then, self.front.operate(self, fn, [lhs, rhs]))
         if fn in ARITHMETIC and self.is_size_call([lhs, rhs]):
-            made = self.front.apply(self, "call_function", fn, fn, [lhs, rhs], {}, numbers=True)
-            return self.deliver(then, made)
+            result = self.front.apply(self, "call_function", fn, fn, [lhs, rhs], {}, numbers=True)
+            return self.deliver(then, result)
         if fn in COMPARE and self.is_size_call([lhs, rhs]):
-            told = self.front.of_held_numbers(self, fn, [lhs, rhs])
-            if told is not None:
-                return self.deliver(then, told)
-        made = self.of_numbers(fn, [lhs, rhs]) if self.is_number_call([lhs, rhs]) else None
-        if made is not None:
-            return self.deliver(then, made)
+            answer = self.front.of_held_numbers(self, fn, [lhs, rhs])
+            if answer is not None:
+                return self.deliver(then, answer)
+        result = self.of_numbers(fn, [lhs, rhs]) if self.is_number_call([lhs, rhs]) else None
+        if result is not None:
+            return self.deliver(then, result)
         if self.user_operator(lhs, fn) or self.user_operator(rhs, fn):
             return self.user_binary(fn, lhs, rhs, then)
         joined = self.sequence_operator(fn, lhs, rhs)
@@ -221,22 +221,22 @@ class OperatorRules:
         if plain is not fn:
             tries.append((lhs, method_name(plain), rhs))
         reverse = (rhs, REVERSED.get(plain, ""), lhs)
-        own, other = type(self.typed(lhs)), type(self.typed(rhs))
-        late = plain in (operator.add, operator.mul) and issubclass(own, SEQUENCES)
+        left_type, right_type = type(self.typed(lhs)), type(self.typed(rhs))
+        late = plain in (operator.add, operator.mul) and issubclass(left_type, SEQUENCES)
         late = late and not any(self.own_method(lhs, name) for _, name, _ in tries)
-        if late and is_heap(own):
-            reason = f"{fn.__name__} of a {own.__name__} and a {other.__name__}"
+        if late and is_heap(left_type):
+            reason = f"{fn.__name__} of a {left_type.__name__} and a {right_type.__name__}"
             raise Break(reason, Var(fn), [lhs, rhs])
         if late or (
-            other is not own
-            and issubclass(other, own)
+            right_type is not left_type
+            and issubclass(right_type, left_type)
             and (
                 plain in COMPARE
                 or self.own_method(rhs, reverse[1]) is not self.own_method(lhs, reverse[1])
             )
         ):
             tries.insert(0, reverse)
-        elif other is not own or plain in COMPARE:
+        elif right_type is not left_type or plain in COMPARE:
             tries.append(reverse)
         tries = [t for t in tries if t[1] and self.has(t[0], t[1])]
 
@@ -372,12 +372,12 @@ class OperatorRules:
         if compares_in_python(a) or compares_in_python(b):
             return None
         plain = (object.__eq__, type.__eq__)
-        own, other = (self.look_up(type(x), "__eq__") for x in (a, b))
+        left_eq, right_eq = (self.look_up(type(x), "__eq__") for x in (a, b))
         unlike = type(a) is not type(b) and (
-            (type(a) in SCALARS and other in (*plain, *UNLIKE_SCALARS))
-            or (type(b) in SCALARS and own in (*plain, *UNLIKE_SCALARS))
+            (type(a) in SCALARS and right_eq in (*plain, *UNLIKE_SCALARS))
+            or (type(b) in SCALARS and left_eq in (*plain, *UNLIKE_SCALARS))
         )
-        by_identity = own in plain and other in plain
+        by_identity = left_eq in plain and right_eq in plain
         if by_identity or a is None or b is None or unlike:
             return self.identical(lhs, rhs)
         return None
@@ -415,9 +415,9 @@ class OperatorRules:
                 hint = "use gh.where, or let it break: each side is captured on its own"
                 raise Break("a branch on a tensor's value", Var(exact_bool), [x], hint=hint)
             return then(self, flag)
-        told = self.of_numbers(bool, [x]) if self.is_number_call([x]) else None
-        if told is not None:
-            return then(self, told.value)
+        result = self.of_numbers(bool, [x]) if self.is_number_call([x]) else None
+        if result is not None:
+            return then(self, result.value)
         if self.foldable(x) and type(value) in SCALARS:
             return then(self, bool(self.concretize(x)))
         for name, fn in (("__bool__", bool), ("__len__", len)):

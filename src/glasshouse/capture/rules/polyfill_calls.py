@@ -111,14 +111,14 @@ class PolyfillCallRules:
         """operator.itemgetter, attrgetter, methodcaller."""
         if fn.origin is not None and not fn.is_new:
             self.guards.add("is", fn.origin, fn.value)
-        made, parts = fn.value.__reduce__()[:2]
+        maker, parts = fn.value.__reduce__()[:2]
         names = self.new_tuple([constant(x) for x in parts])
         if isinstance(fn.value, operator.itemgetter):
             return self.call_function(Var(get_items), [obj, names], {}, then)
         if isinstance(fn.value, operator.attrgetter):
             return self.call_function(Var(get_attributes), [obj, names], {}, then)
-        words = constant(dict(made.keywords) if isinstance(made, functools.partial) else {})
-        if isinstance(made, functools.partial):
-            parts = (*made.args, *parts)
+        words = constant(dict(maker.keywords) if isinstance(maker, functools.partial) else {})
+        if isinstance(maker, functools.partial):
+            parts = (*maker.args, *parts)
         rest = self.new_tuple([constant(x) for x in parts[1:]])
         return self.call_function(Var(call_named), [obj, Var(parts[0]), rest, words], {}, then)

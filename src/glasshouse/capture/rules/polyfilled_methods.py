@@ -8,10 +8,10 @@ NO_PAIR = bytecode.no_pair
 
 
 def fromkeys_of(cls, iterable, value=None, /):
-    made = cls()
+    result = cls()
     for key in iterable:
-        made[key] = value
-    return made
+        result[key] = value
+    return result
 
 
 def extend_of(target, iterable):
@@ -30,11 +30,11 @@ def extend_asking(target, iterable):
 def iterator_of(obj):
     """Return iter(obj), where the class of obj defines `__iter__` in Python."""
     cls = type(obj)
-    made = cls.__iter__(obj)
-    kind = type(made)
+    iterator = cls.__iter__(obj)
+    kind = type(iterator)
     if not hasattr(kind, "__next__"):
         raise TypeError(f"iter() returned non-iterator of type {kind.__name__!r}")
-    return made
+    return iterator
 
 
 def ask_length(obj) -> None:

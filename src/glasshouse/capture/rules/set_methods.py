@@ -66,9 +66,9 @@ class SetMethodRules:
             return self.new_set([elements[id(x)] for x in result], result)
         if result is not None:
             return Var(result)
-        kept = [self.new_set(other, set(x)) for other, x in zip(others, real, strict=True)]
+        arguments = [self.new_set(other, set(x)) for other, x in zip(others, real, strict=True)]
         this.items = {x: (elements[id(x)],) for x in stored_keys(this.value)}
-        self.note_method(this, name, kept)
+        self.note_method(this, name, arguments)
         return Var(None)
 
     def popped(self, this: Var):

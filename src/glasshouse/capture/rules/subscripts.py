@@ -94,9 +94,9 @@ class SubscriptRules:
         """Whether a number that varies is in a container of constants."""
         values = self.concretize(container)
         frozen = values if type(values) in (tuple, range) else tuple(values)
-        told = self.of_numbers(Among(frozen), [element])
-        if told is not None:
-            return told.value
+        result = self.of_numbers(Among(frozen), [element])
+        if result is not None:
+            return result.value
         return self.do(contains, values, self.concretize(element))
 
     @pending
@@ -127,10 +127,10 @@ class SubscriptRules:
                 make = self.new_list if isinstance(value, list) else self.new_tuple
                 if type(value) is tuple and raw == slice(None):
                     return self.deliver(then, obj)
-                made = make(self.do(operator.getitem, items, raw))
+                result = make(self.do(operator.getitem, items, raw))
                 if self.look_up(type(value), "__getitem__") not in ITEM_GETTERS:
-                    return self.call(Var(type(value)), [made], {}, then)  # a torch.Size
-                return self.deliver(then, made)
+                    return self.call(Var(type(value)), [result], {}, then)  # a torch.Size
+                return self.deliver(then, result)
             self.do(operator.getitem, value, raw)
             return self.deliver(then, items[raw])
         if self.foldable(obj) and self.foldable(key):
@@ -142,8 +142,8 @@ class SubscriptRules:
         self.concretize(cls)
         if self.call_own(cls, "__getitem__", [key], then):
             return None
-        own = self.look_up(self.concretize(cls), "__class_getitem__")
-        function = own.__func__ if isinstance(own, classmethod) else None
+        method = self.look_up(self.concretize(cls), "__class_getitem__")
+        function = method.__func__ if isinstance(method, classmethod) else None
         indexed = self.look_up(type(cls.value), "__getitem__") is not MISSING
         if isinstance(function, types.FunctionType) and not indexed and not is_form(function):
             return self.call(self.bound(cls, Var(function)), [key], {}, then)
@@ -160,9 +160,9 @@ class SubscriptRules:
             self.concretize(factory)
             self.fail(KeyError(key.value))
 
-        def keep(tracer, made):
-            tracer.store_item(obj, key, made)
-            return tracer.deliver(then, made)
+        def keep(tracer, item):
+            tracer.store_item(obj, key, item)
+            return tracer.deliver(then, item)
 
         return self.call(factory, [], {}, keep)
 
@@ -182,10 +182,10 @@ class SubscriptRules:
         name = "__setitem__" if value is not None else "__delitem__"
         if self.call_own(obj, name, args[1:], without_result(then)):
             return None
-        kept = type(target) is list and isinstance(key.value, (int, slice)) and self.foldable(key)
-        if kept:
+        plain = type(target) is list and isinstance(key.value, (int, slice)) and self.foldable(key)
+        if plain:
             self.concretize(key)
-        if kept or isinstance(target, dict):
+        if plain or isinstance(target, dict):
             self.store_item(obj, key, value)
             return self.give(then, None)
         raise Break(f"item assignment to a {type(target).__name__}", Var(write), args)

@@ -32,9 +32,9 @@ class CaptureConfig:
         self.__dict__.update(DEFAULTS)
 
     def __setattr__(self, name: str, value) -> None:
-        wanted = type(DEFAULTS[check_known("capture.config", "a setting", name, DEFAULTS)])
-        if type(value) is not wanted:
-            expected = f"{name} to be a {wanted.__name__}"
+        kind = type(DEFAULTS[check_known("capture.config", "a setting", name, DEFAULTS)])
+        if type(value) is not kind:
+            expected = f"{name} to be a {kind.__name__}"
             raise OptionError("capture.config", expected, type_name(value), "Give one.")
         self.__dict__[name] = value
 

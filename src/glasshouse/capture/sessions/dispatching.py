@@ -12,7 +12,7 @@ from glasshouse.base.errors import raised_at
 from glasshouse.base.interrupts import hold, release
 from glasshouse.capture.bytecode.instructions import GENERATORS, original_of
 from glasshouse.capture.bytecode.native import native
-from glasshouse.capture.emit.break_continuation import given
+from glasshouse.capture.emit.break_continuation import identity
 from glasshouse.capture.emit.resume_calls import resume_function
 from glasshouse.capture.frames.frame import (
     CaptureFrame,
@@ -50,13 +50,13 @@ MOST_OBJECTS = 16  # so many times the limit has a function in all, whatever obj
 class Capture:
     """One use of `optimize`: the compiler, the entries of all functions, breaks and recompiles."""
 
-    kept: "list[Capture] | None" = None  # gets every Capture, if it is a list
+    instances: "list[Capture] | None" = None  # gets every Capture, if it is a list
     name = "captured"
     place = "", 0  # of the function: its file and first line
 
     def __init__(self, compiler, front, nopython: bool = False, dynamic: bool = False):
-        if Capture.kept is not None:
-            Capture.kept.append(self)
+        if Capture.instances is not None:
+            Capture.instances.append(self)
         self.compiler, self.front = compiler, front
         self.nopython, self.dynamic = nopython, dynamic
         self.exporting = False
@@ -79,16 +79,16 @@ class Capture:
 
     def dispatcher(self, fn: types.FunctionType):
         """A callable that answers calls of `fn` from entries, and captures what is new."""
-        made = native().Dispatcher(fn, miss)
-        made.__dict__.update(fn.__dict__)
-        made.capture, made.memory_plans = self, self.memory_plans
+        dispatcher = native().Dispatcher(fn, miss)
+        dispatcher.__dict__.update(fn.__dict__)
+        dispatcher.capture, dispatcher.memory_plans = self, self.memory_plans
         if not self.resumes and self.name == "captured":
             self.name = fn.__qualname__
             self.place = fn.__code__.co_filename, fn.__code__.co_firstlineno
         for name in ("__name__", "__qualname__", "__doc__", "__module__"):
-            made.__dict__[name] = getattr(fn, name)
-        made.__wrapped__ = fn
-        return made
+            dispatcher.__dict__[name] = getattr(fn, name)
+        dispatcher.__wrapped__ = fn
+        return dispatcher
 
     def on_compiler_error(self, error: Exception, stacklevel: int = 4) -> None:
         """Warn, once, that graphs run as they are because the compiler raised; raise the error
@@ -151,8 +151,8 @@ class Resumer(NamedTuple):
     ):
         """The resume function at an offset of a frame's code: one for all ways that lead there."""
         cells = frame.closure if frame.code.keeps_closure else ()
-        nulls, own = tuple(x is NULL for x in shape), tuple(id(x.value) for x in cells)
-        key = (id(code), offset, nulls, live, captured, id(frame.globals), own, self.front)
+        nulls, cell_ids = tuple(x is NULL for x in shape), tuple(id(x.value) for x in cells)
+        key = (id(code), offset, nulls, live, captured, id(frame.globals), cell_ids, self.front)
         resume = self.capture.resumes.get(key)
         if resume is None:
             fn = resume_function(frame, code, offset, shape, live, captured)
@@ -195,7 +195,7 @@ def miss(dispatcher, *slots):
 def is_last_call(go_on) -> bool:
     """Whether what goes on is a call that may take the place of the one that asked for it."""
     fn = getattr(go_on, "func", None)
-    is_function = type(fn) is types.FunctionType and fn is not given
+    is_function = type(fn) is types.FunctionType and fn is not identity
     return (is_function or isinstance(fn, native().Dispatcher)) and not go_on.keywords
 
 
@@ -248,8 +248,8 @@ def may_capture(dispatcher, capture, slots) -> bool:
             note_other_objects(capture, entry.info, slots)
     if len(mine) < config.cache_limit and len(entries) < config.cache_limit * MOST_OBJECTS:
         return True
-    own = sum(linked(e.info.owner) is owner for e in mine)
-    is_its_own = owner is not None and own and len(entries) < config.cache_limit * MOST_OBJECTS
+    count = sum(linked(e.info.owner) is owner for e in mine)
+    is_its_own = owner is not None and count and len(entries) < config.cache_limit * MOST_OBJECTS
     full[:] = [x for x in full if linked(x) is not None]
     full.append(link_to(owner) if is_its_own else EVERYBODY)
     counters.add("limits")
@@ -303,8 +303,8 @@ def note_other_objects(capture, info, slots) -> None:
     """Where a resume function found one module or weight, and now another: they are made in each
     call, so from now on the graph takes what is in them as inputs."""
     for guard in info.guards:
-        held = guard.kind == "is" and type(guard.value) is WeakLink
-        if held and value_at(guard, slots) is not guard.value():
+        is_identity = guard.kind == "is" and type(guard.value) is WeakLink
+        if is_identity and value_at(guard, slots) is not guard.value():
             capture.varying.add(varying_name(guard.source))
 
 

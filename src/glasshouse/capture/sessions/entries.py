@@ -55,8 +55,8 @@ class EntryRemover:
         """Note what a resume function was given: what is no more later was made for one call."""
         code = self.dispatcher().fn.__code__
         if original_of(code)[0] is not code:
-            held = (x for x in guards if x.kind == "is" and type(x.value) is WeakLink)
-            self.relied_on = [(x.value, varying_name(x.source)) for x in held]
+            identities = (x for x in guards if x.kind == "is" and type(x.value) is WeakLink)
+            self.relied_on = [(x.value, varying_name(x.source)) for x in identities]
 
 
 def owner_of(slots):

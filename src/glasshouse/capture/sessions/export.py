@@ -37,13 +37,13 @@ class ExportedGraph:
     def build(self) -> GraphModule:
         for node in self.trace.graph.graph:
             if node.op == "placeholder":
-                self.new[node] = self.given(node)
+                self.new[node] = self.input_node(node)
             elif node.op != "output":
                 self.graph.copy_node(node, self.new)
         self.graph.output(self.operand(self.trace.outcome))
         return GraphModule(self.trace.graph, self.graph, self.constants)
 
-    def given(self, node: IRNode) -> IRNode:
+    def input_node(self, node: IRNode) -> IRNode:
         """An input: an argument, a constant tensor, or a number that varies."""
         source, value = self.trace.inputs[node]
         if source in self.arguments:
@@ -89,12 +89,12 @@ def leaves_at(source: str, value):
 def module_names(module: Module, arguments: dict[str, Any]) -> dict[str, str]:
     """The names of `forward`'s parameters by the sources of a module's arguments. What was given by
     name is put where the signature has it."""
-    given, named = arguments.get("args", ()), arguments.get("kwargs", {})
+    args, named = arguments.get("args", ()), arguments.get("kwargs", {})
     try:
         parameters = list(inspect.signature(module.forward).parameters)
     except (TypeError, ValueError):
         return {}
     order = [name for name in parameters if name in named]
     arguments["kwargs"] = {name: named[name] for name in (*order, *named)}
-    names = {f"args[{i}]": name for i, (_, name) in enumerate(zip(given, parameters, strict=False))}
+    names = {f"args[{i}]": name for i, (_, name) in enumerate(zip(args, parameters, strict=False))}
     return {**names, **{f"kwargs[{name!r}]": name for name in named}}

@@ -87,13 +87,13 @@ class Reproduction:
         self.compiler = compiler_text(compiler)
         nodes = module.graph.nodes
         holes = [n for n in nodes if n.op == "placeholder"]
-        self.given = {n: given_text(x) for n, x in zip(holes, inputs, strict=True)}
+        self.input_texts = {n: input_text(x) for n, x in zip(holes, inputs, strict=True)}
         self.dynamic = any(n.meta.get("sizes") or n.meta.get("number") for n in holes)
         self.calls = [n for n in nodes if n.op.startswith("call_")]
 
     def text(self, calls: list[IRNode], title: str = "") -> str:
         """The script with some of the calls; what they read of the others is given."""
-        graph, given = self.part(set(calls))
+        graph, inputs = self.part(set(calls))
         code, texts, members = graph.python_code(), {}, {}
         imports = [line for pair in code.names.items() for line in constant_text(*pair)]
         for node in graph.find("call_module") + graph.find("get_attr"):
@@ -108,27 +108,27 @@ class Reproduction:
             imports="\n".join([*imports, *self.compiler]),
             members="\n".join(f"        self.{k} = {v}" for k, v in members.items()),
             forward=textwrap.indent(code.text, "    "),
-            inputs="\n".join(f"        {x}," for x in given),
+            inputs="\n".join(f"        {x}," for x in inputs),
         )
 
-    def part(self, kept: set[IRNode]) -> tuple[IRGraph, list[str]]:
+    def part(self, calls: set[IRNode]) -> tuple[IRGraph, list[str]]:
         """(graph, its inputs) of some of the calls."""
         for node in reversed(self.calls):
-            if node in kept:  # only tensors can be given
+            if node in calls:  # only tensors can be given
                 reads = (x for x in node.all_input_nodes if x.op.startswith("call_"))
-                kept |= {x for x in reads if x.meta.get("spec") is None}
-        graph, made, given = IRGraph(), {}, []
-        reads = {x for node in kept for x in node.all_input_nodes}
+                calls |= {x for x in reads if x.meta.get("spec") is None}
+        graph, copies, inputs = IRGraph(), {}, []
+        reads = {x for node in calls for x in node.all_input_nodes}
         for node in self.module.graph.nodes:
-            if node in kept or node.op == "get_attr" and node in reads:
-                graph.copy_node(node, made).meta = {"spec": node.meta.get("spec")}
+            if node in calls or node.op == "get_attr" and node in reads:
+                graph.copy_node(node, copies).meta = {"spec": node.meta.get("spec")}
             elif node in reads:
-                made[node] = graph.placeholder(node.name)
-                given.append(self.given.get(node) or spec_text(node.meta["spec"]))
+                copies[node] = graph.placeholder(node.name)
+                inputs.append(self.input_texts.get(node) or spec_text(node.meta["spec"]))
         results = self.module.graph.nodes[-1].all_input_nodes
-        ends = [n for n in self.calls if n in kept and not n.users.keys() & kept or n in results]
-        graph.output(tuple(made[n] for n in ends if n in kept and n.meta.get("spec")))
-        return graph, given
+        ends = [n for n in self.calls if n in calls and not n.users.keys() & calls or n in results]
+        graph.output(tuple(copies[n] for n in ends if n in calls and n.meta.get("spec")))
+        return graph, inputs
 
     def outcome(self, calls: list[IRNode]) -> str | None:
         """How the script with these calls fails: a kind of exception, WRONG, or None."""
@@ -153,12 +153,12 @@ class Reproduction:
 
     def smallest(self) -> tuple[list[IRNode], str | None]:
         """(the calls that the failure needs, how it fails)."""
-        wanted = self.outcome(self.calls)
-        if wanted is None:
+        failure = self.outcome(self.calls)
+        if failure is None:
             return self.calls, None
-        calls = minimise(self.calls, lambda calls: self.outcome(calls) == wanted)
+        calls = minimise(self.calls, lambda calls: self.outcome(calls) == failure)
         self.outcome(calls)
-        return calls, wanted
+        return calls, failure
 
     def write(self, path) -> Path:
         """Write the smallest script that fails."""
@@ -283,7 +283,7 @@ def member_text(value) -> str:
         grad = "" if value.requires_grad else ", requires_grad=False"
         return f"gh.nn.Parameter({spec_text(value.spec)}{grad})"
     if isinstance(value, Tensor):
-        return given_text(value)
+        return input_text(value)
     if isinstance(value, Module) and type(value).__module__.partition(".nn")[0] == "glasshouse":
         text = repr(value)
         try:
@@ -302,7 +302,7 @@ def spec_text(spec, low=0, high=1) -> str:
     return f'sample(rng, {shape}, "{spec.dtype.name}"{whole})'
 
 
-def given_text(value) -> str:
+def input_text(value) -> str:
     """An input like one that was given: of the same spec, its integers in the same range."""
     if not isinstance(value, Tensor):
         return repr(value)

@@ -15,7 +15,7 @@ from glasshouse.base.interrupts import let_through, release
 from glasshouse.capture.bytecode.instructions import slot_names
 from glasshouse.capture.bytecode.native import native
 from glasshouse.capture.bytecode.tracebacks import users_part
-from glasshouse.capture.emit.break_continuation import BreakContinuation, real, returned
+from glasshouse.capture.emit.break_continuation import BreakContinuation, real, return_later
 from glasshouse.capture.emit.replacement import ReplacementEmitter, is_work
 from glasshouse.capture.frames.frame import (
     CapturedGenerator,
@@ -120,8 +120,8 @@ class CaptureSession(BreakContinuation):
         if self.failed and config.repro_dir and self.fn.__qualname__ not in names:
             names.add(self.fn.__qualname__)
             name = re.sub(r"\W+", "_", self.fn.__qualname__).strip("_")
-            made = Reproduction(self.module, self.values, self.capture.compiler, name)
-            made.write(Path(config.repro_dir) / f"{name}.py")
+            reproduction = Reproduction(self.module, self.values, self.capture.compiler, name)
+            reproduction.write(Path(config.repro_dir) / f"{name}.py")
 
     def close_generators(self) -> None:
         """Let go of suspended generators: what nobody else holds ends here, and with it what it
@@ -131,10 +131,10 @@ class CaptureSession(BreakContinuation):
                 var.value = None
         tracked = self.tracer.tracked
         suspended = {key: var for key, var in tracked.items() if is_suspended(var.value)}
-        held = held_generators(self.tracer.frames, suspended.values())
+        held_ids = held_generators(self.tracer.frames, suspended.values())
         for key in suspended:
             del tracked[key]
-        waiting = [var for var in suspended.values() if id(var.value) not in held]
+        waiting = [var for var in suspended.values() if id(var.value) not in held_ids]
         del suspended
         for var in waiting:
             # In the Var, in the argument.
@@ -153,7 +153,7 @@ class CaptureSession(BreakContinuation):
     def continue_plainly(self, outcome):
         """A callable for the result where nothing was kept: it is there, or Python continues."""
         if outcome is not HANDED_OVER:
-            return partial(returned, plain_value(outcome))
+            return partial(return_later, plain_value(outcome))
         self.to_python()
         self.finalize()
         return partial(self.tail, 0, Break("nothing is learnt any more"))
@@ -167,10 +167,10 @@ class CaptureSession(BreakContinuation):
 
     def hopeful(self) -> None:
         """Count traces without an entry; after a few, stop trying."""
-        own = self.dispatcher.__dict__
-        own["tries"] = own.get("tries", 0) + 1
-        if own["tries"] > 8 and not self.dispatcher.entries:
-            own["hopeless"] = True
+        state = self.dispatcher.__dict__
+        state["tries"] = state.get("tries", 0) + 1
+        if state["tries"] > 8 and not self.dispatcher.entries:
+            state["hopeless"] = True
 
     def finish(self, outcome):
         """Install an entry; a callable for the result, or one that continues after the break."""
@@ -221,7 +221,7 @@ class CaptureSession(BreakContinuation):
                 }
                 info.exported = ExportedTrace(info, inputs, arguments, outcome)
             self.finalize(outcome)
-            return partial(returned, self.value(outcome))
+            return partial(return_later, self.value(outcome))
         self.to_python()
         self.finalize(*broke.args_, *broke.kwargs.values())
         return partial(self.tail, 0, broke)
@@ -246,14 +246,14 @@ class CaptureSession(BreakContinuation):
         self.finalize(outcome.var)
         error.__traceback__ = users_part(error.__traceback__)
         self.leave_contexts()
-        return partial(raised_again, error)
+        return partial(raise_later, error)
 
     def unfinished(self):
         """A generator that stands inside a with or try: when it goes, more of it runs."""
         for var in self.tracer.tracked.values():
-            made = var.value
-            if is_suspended(made) and made.frame.code.acts_at_exit(made.frame.at):
-                return UNFINISHED, made.site
+            value = var.value
+            if is_suspended(value) and value.frame.code.acts_at_exit(value.frame.at):
+                return UNFINISHED, value.site
         return None
 
     def new_entry(self, emitter: ReplacementEmitter, outcome, broke, line: int, how="return"):
@@ -304,7 +304,7 @@ class CaptureSession(BreakContinuation):
             tracer.make_native()
             result = real(outcome, {})
             tracer.stop_learning(what)
-            return partial(returned, result)
+            return partial(return_later, result)
         tracer.stop_learning(what)
         waiting = any(f.then not in (None, discarded) or f.generator for f in tracer.frames)
         if outcome.fn is None and not waiting:
@@ -360,7 +360,7 @@ class CaptureSession(BreakContinuation):
         if unchanged is not None:
             place = tracer.guards.source("const", None, unchanged, "classes and functions")
             guards.append(Guard("call", place, unchanged))
-        read = [*tracer.guards.read, *(x for x in emitter.kept if isinstance(x, ValueSource))]
+        read = [*tracer.guards.read, *(x for x in emitter.referents if isinstance(x, ValueSource))]
         compiler = GuardCompiler(guards, read)
         info = EntryInfo(
             self.fn.__qualname__, guards, compiler.about, link_to(owner_of(self.slots))
@@ -379,20 +379,20 @@ class CaptureSession(BreakContinuation):
         entry = native().Entry(*compiler.program(), run, info, broke is None, fetch)
         gone.entry = weakref.ref(entry)
         tracer.assumptions.remove = gone
-        self.dispatcher.entries.insert(0, self.held(entry, gone))
+        self.dispatcher.entries.insert(0, self.list_item(entry, gone))
         if tracer.reads is not None:
             tracer.reads.audit(entry, self.slots, tracer, emitter.variables)
         return info
 
-    def held(self, entry, gone):
+    def list_item(self, entry, gone):
         """The item for the dispatcher's list: the entry; where its graph has tensors, a WeakLink,
         and one of them keeps it, so that a model that only entries refer to is garbage."""
         tracer = self.tracer
-        held = [g for g in tracer.guards.guards.values() if g.kind == "is"]
-        held = [g for g in held if tracer.front.is_tensor(g.value)]
-        if not held:
+        identities = [g for g in tracer.guards.guards.values() if g.kind == "is"]
+        identities = [g for g in identities if tracer.front.is_tensor(g.value)]
+        if not identities:
             return entry
-        first = min(held, key=lambda guard: not tracer.is_passed(guard.source))
+        first = min(identities, key=lambda guard: not tracer.is_passed(guard.source))
         link = WeakLink(entry, gone)
         tracer.front.keep(first.value, link, entry)
         return link
@@ -476,8 +476,8 @@ def held_generators(frames: Iterable[CaptureFrame], generators: Iterable[Var]) -
     """The ids of the generators that frames hold: those that go on, and those of generators that
     may go on."""
     holders = [*frames, *(var.value.frame for var in generators)]
-    held = [var.value for f in holders for var in (*f.locals, *f.stack) if var is not None]
-    return {id(value) for value in held if isinstance(value, CapturedGenerator)}
+    values = [var.value for f in holders for var in (*f.locals, *f.stack) if var is not None]
+    return {id(value) for value in values if isinstance(value, CapturedGenerator)}
 
 
 def explained(broke: Break, at: CaptureFrame) -> str:
@@ -494,7 +494,7 @@ def print_bytecode(fn, run) -> None:
         dis.dis(code)
 
 
-def raised_again(error: BaseException):
+def raise_later(error: BaseException):
     """Let signals through again; a callable that raises the exception as it is."""
     release()
     return partial(native().raise_again, error)

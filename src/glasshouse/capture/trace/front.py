@@ -230,7 +230,7 @@ class FrontEnd(HeldValues):
             tracer.snapshots.setdefault(id(var.value), (var.value, self.state_of(var.value)))
         return node
 
-    def lift_scalar(self, tracer, var: Var, made) -> IRNode:
+    def lift_scalar(self, tracer, var: Var, tensor) -> IRNode:
         """The node of one of NumPy's numbers, which the graph takes as a tensor, so that its value
         is free."""
         lifted = tracer.lifted.get(id(var))
@@ -240,7 +240,7 @@ class FrontEnd(HeldValues):
         text = var.origin.text if isinstance(var.origin, ValueSource) else "number"
         node = tracer.graph.placeholder(text.replace("__dict__", ""))
         node.meta["varies"] = False
-        tracer.inputs.append((node, Var(made, SymbolicNumber(self.as_tensor, (var,)))))
+        tracer.inputs.append((node, Var(tensor, SymbolicNumber(self.as_tensor, (var,)))))
         tracer.lifted[id(var)] = node, var
         return node
 
@@ -277,8 +277,8 @@ class FrontEnd(HeldValues):
         if isinstance(var.origin, IRNode):
             return var.origin
         if type(value) in ARRAY_SCALARS and tracer.varies(var):
-            made = self.as_tensor(value) if numbers else None
-            return tracer.concretize(var) if made is None else self.lift_scalar(tracer, var, made)
+            new = self.as_tensor(value) if numbers else None
+            return tracer.concretize(var) if new is None else self.lift_scalar(tracer, var, new)
         if tracer.varies(var):
             if numbers or type(value) is int:
                 return self.lift(tracer, var)
@@ -302,15 +302,15 @@ class FrontEnd(HeldValues):
         """A node for a call, computed while tracing."""
         call = Var(fn) if op != "call_method" else Var(getattr(type(args[0].value), target))
         for x in (*args, *kwargs.values()):
-            given = isinstance(x.value, types.FunctionType) and not self.is_operation(x.value)
-            if given and id(fn) not in tracer.config.allowed:
+            is_users = isinstance(x.value, types.FunctionType) and not self.is_operation(x.value)
+            if is_users and id(fn) not in tracer.config.allowed:
                 reason = f"{getattr(fn, '__name__', fn)} is given a function"
                 raise Break(reason, call, args, kwargs)
         shared = tracer.shared and args and id(args[0].value) in tracer.shared
         if shared and self.writes(target, args):
             tracer.stop_learning("a tensor that is another one's only for some sizes is written to")
-            given = args[1:] if op == "call_method" else args
-            return tracer.real_call(Var(fn), given, kwargs)
+            inputs = args[1:] if op == "call_method" else args
+            return tracer.real_call(Var(fn), inputs, kwargs)
         self.before(tracer, target, args)
         depth = len(tracer.graph.nodes)
         operands = tuple(self.operand(tracer, x, numbers) for x in args)

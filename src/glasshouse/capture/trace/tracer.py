@@ -33,7 +33,7 @@ from glasshouse.capture.frames.frame import (
     plain_value,
 )
 from glasshouse.capture.frames.generator_effects import ends_with_effects, holds_effects
-from glasshouse.capture.frames.surroundings import attribute_asked, tell_attribute
+from glasshouse.capture.frames.surroundings import attribute_request, tell_attribute
 from glasshouse.capture.guards.assumptions import Assumptions
 from glasshouse.capture.guards.class_reads import ClassReadRules, ReadClasses
 from glasshouse.capture.guards.names_in_texts import rely_on_names, rely_on_names_of_error
@@ -156,9 +156,9 @@ class CaptureTracer(
     @classmethod
     def untraced(cls) -> "CaptureTracer":
         """An interpreter that learns nothing; for generators that outlive their trace."""
-        made = cls(cls.default_front, cls.default_config)
-        made.live = False
-        return made
+        tracer = cls(cls.default_front, cls.default_config)
+        tracer.live = False
+        return tracer
 
     # -- starting ------------------------------------------------------------------------------
 
@@ -332,12 +332,12 @@ class CaptureTracer(
         """The running frame returns."""
         frame = self.frames.pop()
         self.front.leave(frame)
-        made = frame.generator
-        if made is not None:
-            then, var = made.stop(finished=True), made.result(var)
+        generator = frame.generator
+        if generator is not None:
+            then, var = generator.stop(finished=True), generator.result(var)
             if not self.frames:
                 raise TraceFinished((END, var))
-            if not self.live and made.is_polyfill:
+            if not self.live and generator.is_polyfill:
                 self.make_native()
             self.deliver_after_return(frame, lambda: then(self, END, var))
             return
@@ -376,8 +376,8 @@ class CaptureTracer(
         self.make_native()
         for var in self.tracked.values():  # what is in them is looked at again when it is needed
             var.items = var.origin = var.log = None
-        made = self.tracked.items()  # what else is in there may end its life
-        self.tracked = {k: x for k, x in made if isinstance(x.value, CapturedGenerator)}
+        pairs = self.tracked.items()  # what else is in there may end its life
+        self.tracked = {k: x for k, x in pairs if isinstance(x.value, CapturedGenerator)}
         for scope in self.scopes.values():
             scope.items = {}
         self.class_items.clear()
@@ -441,59 +441,59 @@ class CaptureTracer(
 
     def nativise_appended(self, var: Var, visited: dict[int, bool]) -> bool:
         """`nativise` of what was appended to a list of which nothing was read."""
-        made = {}
+        natives = {}
         for x in last_items(var):
-            own = x.value
+            value = x.value
             if self.nativise(x, visited):
-                made[id(own)] = own, x.value
-        now = [made[id(x)][1] if id(x) in made else x for x in list.__iter__(var.value)]
+                natives[id(value)] = value, x.value
+        now = [natives[id(x)][1] if id(x) in natives else x for x in list.__iter__(var.value)]
         list.__setitem__(var.value, slice(None), now)
-        return bool(made)
+        return bool(natives)
 
     def yield_value(self, f: CaptureFrame, var: Var) -> None:
-        made: CapturedGenerator = f.generator
-        if self.live and not made.is_kept and holds_effects(made):
+        generator: CapturedGenerator = f.generator
+        if self.live and not generator.is_kept and holds_effects(generator):
             self.leave_to_open_generator()
         self.frames.pop()
-        then = made.stop()
-        if not self.live and made.is_polyfill and self.frames:
+        then = generator.stop()
+        if not self.live and generator.is_polyfill and self.frames:
             self.make_native()
-        if made.closing:
+        if generator.closing:
             self.fail(RuntimeError("generator ignored GeneratorExit"))
         if not self.frames:
             raise TraceFinished((var, None))
         self.deliver_after_return(f, lambda: then(self, var))
 
-    def drive(self, made: CapturedGenerator, sent: Var, error):
+    def drive(self, generator: CapturedGenerator, sent: Var, error):
         """Run a generator until its next value, as Python would."""
-        if made.finished:
+        if generator.finished:
             if error is not None:
                 raise error
             raise StopIteration
-        if made.running:
+        if generator.running:
             raise ValueError("generator already executing")
-        if not made.started and sent.value is not None:
+        if not generator.started and sent.value is not None:
             raise TypeError("can't send non-None value to a just-started generator")
-        inner = [self.delegate_of(made)]
-        made.running = made.started = True
-        made.frame.generator = made
-        self.frames.append(made.frame)
+        inner = [self.delegate_of(generator)]
+        generator.running = generator.started = True
+        generator.frame.generator = generator
+        self.frames.append(generator.frame)
         if error is None:
-            made.frame.stack.append(sent)
+            generator.frame.stack.append(sent)
         try:
             if error is not None:
-                self.throw_from_outside(made, inner, error)
+                self.throw_from_outside(generator, inner, error)
             value, result = self.run()
         except TraceFinished as done:  # what it delegates to, not it itself, gave a value
             value, result = done.args[0]
         except BaseException:
-            made.finished = True
+            generator.finished = True
             raise
         if value is END:
             raise StopIteration if result.value is None else StopIteration(result.value)
         return plain_value(value)
 
-    def throw_from_outside(self, made: CapturedGenerator, inner: list, error) -> None:
+    def throw_from_outside(self, generator: CapturedGenerator, inner: list, error) -> None:
         """Raise where a generator stands that was just entered, or in what it delegates to, which
         is taken out of `inner`: it may end with its last reference."""
         problem = error
@@ -501,8 +501,8 @@ class CaptureTracer(
             if inner[0] is None:
                 self.throw_here(Var(error))
             self.frames.pop()
-            made.stop()
-            self.throw_into(made, inner.pop(), Var(error), None)
+            generator.stop()
+            self.throw_into(generator, inner.pop(), Var(error), None)
         except UserError as user_error:
             problem = user_error.error
         else:
@@ -628,14 +628,14 @@ class CaptureTracer(
             self.end_generators(f.stack)
             self.frames.pop()
             self.front.leave(f)
-            tell_asked(f, var, error)
+            complete_error(f, var, error)
             if f.generator is not None:
-                made = f.generator
-                then = made.stop_failed()
-                if made.failed and isinstance(error, StopIteration) and self.frames:
+                generator = f.generator
+                then = generator.stop_failed()
+                if generator.failed and isinstance(error, StopIteration) and self.frames:
                     then(self, END, Var(error.value))
                     return None
-                if made.closing and isinstance(error, (GeneratorExit, StopIteration)):
+                if generator.closing and isinstance(error, (GeneratorExit, StopIteration)):
                     then(self, END)
                     return None
                 if isinstance(error, StopIteration):
@@ -661,14 +661,14 @@ class CaptureTracer(
         """End generators of loops that are left, as Python does, whatever that does: nothing more
         is learnt."""
         for var in dropped:
-            made = var.value
-            if isinstance(made, CapturedGenerator) and made.is_open and ends_with_effects(made):
-                made.site[0].unknown = made.site[0].unknown or OPEN_GENERATOR
+            value = var.value
+            if isinstance(value, CapturedGenerator) and value.is_open and ends_with_effects(value):
+                value.site[0].unknown = value.site[0].unknown or OPEN_GENERATOR
                 self.stop_learning(OPEN_GENERATOR)
-                self.tracked.pop(id(made), None)
+                self.tracked.pop(id(value), None)
                 self.frames[-1].saved = []
-                held = (x for f in self.frames for x in (*f.locals, *f.stack))
-                if not any(x is var for x in held):
+                values = (x for f in self.frames for x in (*f.locals, *f.stack))
+                if not any(x is var for x in values):
                     var.value = None
 
     def attribute_or(self, whole: tuple, obj: Var, name: str, then, other):
@@ -750,11 +750,11 @@ class CaptureTracer(
         return f.code, f.at
 
 
-def tell_asked(f: CaptureFrame, var: Var, error: BaseException) -> None:
+def complete_error(f: CaptureFrame, var: Var, error: BaseException) -> None:
     """Say in an error that leaves the user's `__getattr__` what was asked for."""
-    asked = attribute_asked(f)
-    if asked is not None and tell_attribute(error, *(x.value for x in asked)):
-        var.items = {**(var.items or {}), "obj": asked[0], "name": asked[1]}
+    attribute = attribute_request(f)
+    if attribute is not None and tell_attribute(error, *(x.value for x in attribute)):
+        var.items = {**(var.items or {}), "obj": attribute[0], "name": attribute[1]}
 
 
 class Uncaught(Break):

@@ -132,8 +132,8 @@ def compares_itself(value) -> bool:
     cls = type(value)
     if type(cls) is type and not issubclass(cls, type):
         return False
-    own = [meta for meta in (cls, type(cls)) if meta is not type and issubclass(meta, type)]
-    methods = [static_lookup(meta, x)[0] for meta in own for x in ("__eq__", "__hash__")]
+    metas = [meta for meta in (cls, type(cls)) if meta is not type and issubclass(meta, type)]
+    methods = [static_lookup(meta, x)[0] for meta in metas for x in ("__eq__", "__hash__")]
     return any(type(x) is not types.WrapperDescriptorType for x in methods)
 
 

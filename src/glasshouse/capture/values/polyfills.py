@@ -139,20 +139,20 @@ def check_islice(*args):  # has a rule of its own: the real one says what is wro
     itertools.islice((), *args)
 
 
-def islice_items(iterator, wanted, end, step):
-    taken = 0
+def islice_items(iterator, target, end, step):
+    count = 0
     while True:
-        while taken < wanted:
+        while count < target:
             if next(iterator, MISSING) is MISSING:
                 return
-            taken += 1
-        if end is not None and taken >= end:
+            count += 1
+        if end is not None and count >= end:
             return
         x = next(iterator, MISSING)
         if x is MISSING:
             return
-        taken += 1
-        wanted = wanted + step if end is None else min(wanted + step, end)
+        count += 1
+        target = target + step if end is None else min(target + step, end)
         yield x
 
 
@@ -216,13 +216,13 @@ def filterfalse_of(fn, iterable, /):
 
 
 def cycle_of(iterable, /):
-    kept, repeats = [], False
+    items, repeats = [], False
     for x in iterable:
         yield x
-        kept.append(x)
+        items.append(x)
     repeats = True  # noqa: F841 (what is left as a native iterator is told by it)
-    while kept:
-        for x in kept:
+    while items:
+        for x in items:
             yield x
 
 
@@ -237,12 +237,12 @@ def pairwise_of(iterable, /):
 def zip_longest_of(*iterables, fillvalue=None):
     iterators = [iter(x) for x in iterables]
     while True:
-        row, left = [], 0
+        row, live = [], 0
         for it in iterators:
             x = next(it, MISSING)
-            left += x is not MISSING
+            live += x is not MISSING
             row.append(fillvalue if x is MISSING else x)
-        if not left:
+        if not live:
             return
         yield tuple(row)
 
@@ -255,17 +255,17 @@ def groupby_of(iterable, key=None):
         if x is not MISSING:
             at["key"] = x if key is None else key(x)
 
-    def items(own):
-        while at["group"] is own and at["item"] is not MISSING and at["key"] == own[0]:
+    def items(group):
+        while at["group"] is group and at["item"] is not MISSING and at["key"] == group[0]:
             x = at["item"]
             advance()
             yield x
 
     advance()
     while at["item"] is not MISSING:
-        own = at["group"] = [at["key"]]
-        yield own[0], items(own)
-        while at["item"] is not MISSING and at["key"] == own[0]:
+        group = at["group"] = [at["key"]]
+        yield group[0], items(group)
+        while at["item"] is not MISSING and at["key"] == group[0]:
             advance()
 
 

@@ -11,15 +11,15 @@ REPLACED = {"__wrapped__", "__signature__"}  # attributes by which a function te
 def on_signature(t, fn, args, kwargs, then):
     """inspect.signature of a plain function, or of a method that is one: a constant as long as its
     code and defaults stay."""
-    given = function_of(args[0]) if len(args) == 1 and not kwargs else None
-    f = None if given is None else given.value
-    plain = type(f) is types.FunctionType and not given.is_new
+    target = function_of(args[0]) if len(args) == 1 and not kwargs else None
+    f = None if target is None else target.value
+    plain = type(f) is types.FunctionType and not target.is_new
     if not plain or REPLACED & f.__dict__.keys():
         raise Break("a call of inspect.signature", fn, args, kwargs)
-    t.concretize(given)
-    if isinstance(given.origin, ValueSource):
+    t.concretize(target)
+    if isinstance(target.origin, ValueSource):
         for name in ("__defaults__", "__kwdefaults__"):
-            t.guards.add("is", t.guards.source("attr", given.origin, name), getattr(f, name))
+            t.guards.add("is", t.guards.source("attr", target.origin, name), getattr(f, name))
     return t.give(then, inspect.signature(args[0].value))
 
 
@@ -47,5 +47,5 @@ def signature_part(t, var: Var, name: str) -> Var:
 
 def without_proxy(var: Var) -> Var:
     """The dict under a read-only mapping that was made here; another value as it is."""
-    made = type(var.value) is types.MappingProxyType and var.is_made("call")
-    return var.origin.parts[1][0] if made else var
+    is_ours = type(var.value) is types.MappingProxyType and var.is_made("call")
+    return var.origin.parts[1][0] if is_ours else var
