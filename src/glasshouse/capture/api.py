@@ -44,28 +44,28 @@ def optimize(
 ):
     """Capture functions, methods and Modules, unmodified: calls run as compiled graphs.
 
-    A decorator, with or without arguments, and a context inside which the functions that are called
-    are captured. `compiler` is a name (`list_compilers`) or fn(graph_module, example_inputs) ->
-    callable; a function or method counts as one if it is registered, if it takes two arguments, the
-    first of which is called gm or graph_module or is annotated so, or the second of which begins
-    with example, or if it is used as a decorator. With `nopython` a graph break is an error; with
+    A decorator, with or without arguments, and a context that captures the functions called inside
+    it. `compiler` is a name (`list_compilers`) or fn(graph_module, example_inputs) -> callable. A
+    function or method counts as a compiler if it is registered or used as a decorator, or if it
+    takes two arguments: the first is named gm or graph_module or annotated as a GraphModule, or the
+    name of the second begins with example. With `nopython` a graph break is an error; with
     `dynamic` numbers and sizes may vary from the start.
 
-    `memory_budget` has graphs that train compute activations again in their backward pass, at the
-    least cost for which a call stays within: bytes (int), or a part (float) of the peak without.
-    The peak is the most that the memory manager has allocated while the graph's Program runs (a
-    captured module's: those of its two passes), parameters and optimizer state included; the first
-    call, which is captured, may take more. Values and gradients stay. `.memory_plans` of the
-    result, and `gh.explain`, tell what is computed again.
+    With `memory_budget` graphs that train compute activations again in their backward pass, at the
+    least cost that keeps a call within: bytes (int), or a part (float) of the peak without a
+    budget. The peak is the most that the memory manager has allocated while the graph's Program
+    runs (for a captured module: its two Programs), parameters and optimizer state included. The
+    first call, which is captured, may take more. Values and gradients stay the same.
+    `.memory_plans` of the result, and `gh.explain`, say what is computed again.
 
-    With `verify` (by default: where GH_VERIFY is set) every call runs plain Python beside it, on
-    the current backend and on copies of what it reads; results, errors and effects are compared.
+    With `verify` (by default: if GH_VERIFY is set) every call also runs as plain Python, on the
+    current backend and on copies of what it reads; results, errors and effects are compared.
     Both are compiled (GH_COMPILE=always), so that equal Programs give equal bits. The first
     difference is a CaptureError that says where, and which guard, operation or kernel is at fault.
 
     Raises: OptionError for an unknown compiler or a bad budget; later CaptureError for a break with
         nopython or a difference with verify, OptionError for a budget that cannot be met, with the
-        least that can
+        least that can be
     Example:
         >>> import glasshouse as gh
         >>> @gh.optimize("eager")
@@ -116,7 +116,7 @@ def run(fn=None):
 
 
 def disable(fn=None):
-    """fn (or, without one, a context) in which nothing is captured, nor in what it calls."""
+    """fn (or, without one, a context) in which nothing is captured, its calls included."""
     if fn is None:
         return CaptureModeContext(2)
     fn = innermost(fn)
@@ -126,7 +126,7 @@ def disable(fn=None):
 
 
 def skip(fn):
-    """fn, which is not captured itself; what it calls is, if it was to be."""
+    """fn, not captured itself; functions that it calls may be captured."""
     fn = innermost(fn)
 
     @functools.wraps(fn)
@@ -152,33 +152,33 @@ def listed(table: dict, fn):
 
 
 def allow_in_graph(fn):
-    """Have calls of fn (or of each in a list) be nodes, not looked into. Returns fn."""
+    """Make calls of fn (or of each in a list) nodes of the graph. Returns fn."""
     for one in fn if isinstance(fn, (list, tuple)) else [fn]:
         config.disallowed.pop(id(one), None)
     return listed(config.allowed, fn)
 
 
 def disallow_in_graph(fn):
-    """Have calls of fn (or of each in a list) break the graph. Returns fn."""
+    """Make calls of fn (or of each in a list) break the graph. Returns fn."""
     for one in fn if isinstance(fn, (list, tuple)) else [fn]:
         config.allowed.pop(id(one), None)
     return listed(config.disallowed, fn)
 
 
 def assume_constant_result(fn):
-    """Have fn be called once while capturing, its result being the same ever after. Returns fn."""
+    """Call fn once while capturing, and use its result in later calls. Returns fn."""
     config.constant_results.add(fn)
     return fn
 
 
 def mark_dynamic(tensor, axis) -> None:
-    """Have the size of `axis` (or of each in a tuple) vary from the first capture on."""
+    """Let the size of `axis` (or of each in a tuple) vary from the first capture on."""
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
     tensor._gh_dynamic = frozenset(axes).union(getattr(tensor, "_gh_dynamic", ()))
 
 
 def reset() -> None:
-    """Forget all that was captured, and the counters."""
+    """Forget all captures, and the counters."""
     for one in dispatchers:
         one.entries.clear()
         for _, resumed in one.capture.resumes.values():
@@ -206,9 +206,9 @@ def explain(fn, *args, **kwargs) -> Explanation:
 
 
 def verify(fn, *args, calls: int = 3, **kwargs) -> Verification:
-    """Whether captured calls of fn(*args, **kwargs) do what plain Python does; printed, what not.
+    """Whether captured calls of fn(*args, **kwargs) do what plain Python does, as a report.
 
-    The calls run on copies: nothing of the caller's changes. Results, errors and effects are
+    The calls run on copies: the caller's objects do not change. Results, errors and effects are
     compared with those of plain Python on the current backend; both are compiled, so that equal
     Programs give equal bits. In a call that is captured, the kernel of each primitive is compared
     with the primitive's NumPy reference too, and the first that differs is named, with the user's

@@ -1,4 +1,4 @@
-"""The compilers of captured graphs, by name, and how they are told from functions."""
+"""The compilers of captured graphs, by name, and tests that tell them from functions."""
 
 import functools
 import inspect
@@ -17,7 +17,7 @@ from glasshouse.nn.module import Module
 
 
 def printed(graph_module, example_inputs):
-    """The compiler that prints the graph as a table and runs it as it is."""
+    """The compiler that prints the graph as a table and runs it uncompiled."""
     graph_module.graph.print_tabular()
     return graph_module.forward
 
@@ -78,8 +78,8 @@ BY_PLACE = (
 
 
 def is_target(x) -> bool:
-    """Whether something is to be captured, rather than a compiler: a function or method that is
-    registered as one, or whose parameters are those of one."""
+    """Whether something is to be captured, rather than used as a compiler. A function or method is
+    a compiler if it is registered as one or has the parameters of one."""
     if isinstance(x, Module) or is_foreign_module(x):
         return True
     if not isinstance(x, (types.FunctionType, types.MethodType)):

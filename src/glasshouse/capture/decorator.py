@@ -49,7 +49,7 @@ def may_be_captured(x) -> bool:
 class OptimizeDecorator(ContextDecorator):
     """The decorator and context that `optimize` returns."""
 
-    verify = False  # whether calls run plain Python beside them
+    verify = False  # whether calls also run as plain Python
 
     def __init__(self, capture: Capture):
         self.capture = capture
@@ -136,7 +136,7 @@ STANDARD = inspect.__file__.rpartition("/")[0]
 
 @functools.cache
 def available():
-    """The native part, or None, with a warning, where it cannot be made."""
+    """The native extension; None, with a warning, if it cannot be compiled."""
     try:
         extension = native()
         copyreg.pickle(extension.Dispatcher, lambda d: (recapture, (d.fn, *options(d.capture))))
@@ -150,7 +150,7 @@ def available():
 
 
 class OptimizedModule:
-    """A Module whose calls are captured; everything else is the module's own."""
+    """A Module whose calls are captured; all else goes to the module."""
 
     def __init__(self, module: Module, capture: Capture):
         dispatcher = capture.dispatcher(call_module)
@@ -193,7 +193,7 @@ class OptimizedModule:
 
 
 class OptimizedContainer(OptimizedModule):
-    """A Module that has others as items, which are those of the module."""
+    """A captured Module with items, such as a Sequential."""
 
     def __len__(self):
         return len(self._module)
@@ -217,7 +217,7 @@ def options(capture: Capture) -> tuple:
 
 
 def recapture(fn, compiler, nopython: bool, dynamic: bool):
-    """A copy of something captured: with the same options, and entries of its own."""
+    """A copy of something captured, with the same options and without entries."""
     return OptimizeDecorator(Capture(compiler, front, nopython, dynamic))(fn)
 
 

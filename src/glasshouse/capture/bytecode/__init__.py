@@ -1,4 +1,4 @@
-"""CPython's bytecode, and the C that runs beside it.
+"""CPython's bytecode, and the C of the frame hook.
 
 `instructions` decodes a code object, says which locals an instruction still needs, and writes code
 that starts in the middle of a function. `native` is the frame hook; `tracebacks` and `lines` find

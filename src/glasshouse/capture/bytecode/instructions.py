@@ -1,4 +1,4 @@
-"""CPython's bytecode: decoding, which locals are still needed, code that goes on in the middle.
+"""CPython's bytecode: decoding, live locals, and code that resumes in the middle of a function.
 
 Every jump is relative in 3.11 and later, so code that continues at an offset, with a given stack
 and given locals, is a short prefix in front of the unchanged bytecode."""
@@ -23,9 +23,9 @@ TARGETS = {"JUMP_FORWARD", "FOR_ITER", "SEND", "JUMP_IF_FALSE_OR_POP", "JUMP_IF_
 ENDS = {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP"}
 RAISING = {"RAISE_VARARGS", "RERAISE"}
 LEAVING = {"RETURN_VALUE", "RETURN_CONST", "YIELD_VALUE"}
-IMPLICIT = {"CALL_INTRINSIC_1", "CLEANUP_THROW"}  # how handlers begin that no `try` stands for
+IMPLICIT = {"CALL_INTRINSIC_1", "CLEANUP_THROW"}  # starts of handlers without a `try`
 HANDLING = {"PUSH_EXC_INFO", "BUILD_TUPLE", "CHECK_EXC_MATCH", "COPY", "POP_EXCEPT"}
-NO_EXIT = {  # names of errors that GeneratorExit is none of
+NO_EXIT = {  # names of errors that do not match GeneratorExit
     name
     for name, x in vars(builtins).items()
     if isinstance(x, type) and issubclass(x, BaseException) and not issubclass(GeneratorExit, x)
@@ -44,7 +44,7 @@ class Instruction(NamedTuple):
 
 
 class ExceptionHandler(NamedTuple):
-    """Where an exception at instructions begin <= i < end goes, and what of the stack is kept."""
+    """The handler of exceptions at instructions begin <= i < end; it keeps `depth` items."""
 
     begin: int
     end: int
@@ -54,8 +54,8 @@ class ExceptionHandler(NamedTuple):
 
 
 class DecodedCode:
-    """The instructions of a code object; names of its slots; handlers; live locals; calls that are
-    left to Python, by instruction; an operation that is not captured."""
+    """A decoded code object: instructions, names of slots, handlers, live locals, calls that are
+    left to Python (by instruction), and an operation that is not captured."""
 
     def __init__(self, code: types.CodeType):
         self.size, self.keeps_closure = len(code.co_code), keeps_closure(code)
@@ -92,8 +92,8 @@ class DecodedCode:
         return first == "PUSH_EXC_INFO" and second != "WITH_EXCEPT_START"
 
     def acts_at_exit(self, i: int) -> bool:
-        """Whether more of a generator runs when it is let go while it stands at instruction `i`: a
-        handler of the user's, or `with`'s, takes GeneratorExit."""
+        """Whether closing a generator at instruction `i` runs more of its code: a handler of the
+        user's, or of `with`, takes GeneratorExit."""
         handler = self.handler_at(i)
         while handler is not None:
             raised_again = self.passes_exit_on(handler.target)
@@ -103,8 +103,8 @@ class DecodedCode:
         return False
 
     def passes_exit_on(self, i: int) -> int | None:
-        """Where the handler that begins at instruction `i` raises GeneratorExit again, if it does
-        nothing else: as `except IndexError` does."""
+        """The instruction where a handler that begins at `i` only raises GeneratorExit again, as
+        `except IndexError` does; None if it does more."""
         while self.instructions[i].op not in ("RERAISE", *IMPLICIT):
             ins = self.instructions[i]
             names_other = ins.op == "LOAD_GLOBAL" and self.names[ins.arg >> 1] in NO_EXIT
@@ -118,12 +118,12 @@ class DecodedCode:
 
     @property
     def ends_with_effects(self) -> bool:
-        """Whether a generator yields where more of it runs when it is let go."""
+        """Whether a generator has a `yield` where closing it runs more of its code."""
         yields = (i for i, x in enumerate(self.instructions) if x.op == "YIELD_VALUE")
         return any(map(self.acts_at_exit, yields))
 
     def only_raises(self, i: int) -> bool:
-        """Whether all ways from instruction `i` on end in a raise that this code does not catch."""
+        """Whether all paths from instruction `i` end in a raise that this code does not catch."""
         waiting, reached = [i], set()
         while waiting:
             i = waiting.pop()
@@ -140,7 +140,7 @@ class DecodedCode:
         return True
 
     def depth_at(self, i: int) -> int:
-        """How many items lie on the stack before instruction `i`; -1 where that is not reached."""
+        """The number of items on the stack before instruction `i`; -1 if it is not reached."""
         if self.depths is None:
             self.depths = stack_depths(self)
         return self.depths[i]
@@ -169,7 +169,7 @@ def decoded(code: types.CodeType) -> DecodedCode:
 
 
 def slot_names(code: types.CodeType) -> list[str]:
-    """The names of a frame's slots: locals, cells that are no arguments, free variables."""
+    """The names of a frame's slots: locals, cells other than arguments, free variables."""
     cells = [name for name in code.co_cellvars if name not in code.co_varnames]
     return [*code.co_varnames, *cells, *code.co_freevars]
 
@@ -204,7 +204,7 @@ def decode(code: types.CodeType) -> tuple[list[Instruction], dict[int, int]]:
 
 
 def plain_name(name: str) -> str:
-    """The name that stands for an operation: of jumps without a direction."""
+    """The name of an operation in this package: for jumps without a direction."""
     if name in BACKWARD or name == "JUMP_FORWARD":
         return "JUMP"
     if name.startswith("POP_JUMP"):
@@ -213,7 +213,7 @@ def plain_name(name: str) -> str:
 
 
 def line_numbers(code: types.CodeType, size: int) -> list[int]:
-    """The source line of each offset; 0 where there is none."""
+    """The source line of each offset; 0 for none."""
     lines = [0] * (size + 2)
     for begin, end, line in code.co_lines():
         lines[begin:end] = [line or 0] * (end - begin)
@@ -281,7 +281,7 @@ def liveness(decoded: DecodedCode) -> list[frozenset[int]]:
 
 
 def stack_depths(decoded: DecodedCode) -> list[int]:
-    """For each instruction how many items lie on the stack before it; -1 if it is not reached."""
+    """The number of items on the stack before each instruction; -1 if it is not reached."""
     depths = [-1] * len(decoded.instructions)
     waiting = [(0, 0)]
     while waiting:
@@ -302,7 +302,7 @@ def stack_depths(decoded: DecodedCode) -> list[int]:
 
 
 def stack_effect(ins: Instruction, jumps: bool) -> int:
-    """How many items an instruction adds to the stack."""
+    """The number of items that an instruction adds to the stack."""
     if ins.op in ("JUMP", "PRECALL"):
         return 0
     if ins.op == "CALL" and not bytecode.call_pops_arguments:
@@ -314,12 +314,12 @@ def stack_effect(ins: Instruction, jumps: bool) -> int:
 
 
 class WrongStack(Exception):
-    """A resume function whose stack is not that of the code it goes on in."""
+    """A resume function whose stack does not match the code that it resumes."""
 
 
 def verify_resume(resume: types.CodeType, code: types.CodeType, offset: int) -> None:
-    """Check that a resume function leaves as many items on the stack, where it goes on in `code`,
-    as `code` itself has there, and that there is room for them.
+    """Check that a resume function enters `code` with as many items on the stack as `code` itself
+    has there, and that there is room for them.
 
     Raises: WrongStack
     """
@@ -335,7 +335,7 @@ def verify_resume(resume: types.CodeType, code: types.CodeType, offset: int) -> 
         raise WrongStack(f"{where}: expected {expected} items on the stack; got {depth}")
 
 
-# -- going on in the middle --------------------------------------------------------------------
+# -- resuming in the middle --------------------------------------------------------------------
 
 
 def decode_range(raw: bytes, size: int) -> list[Instruction]:
@@ -375,7 +375,7 @@ def packed(value: int, first: bool = False) -> bytes:
 
 
 def shifted_table(code: types.CodeType, units: int) -> bytes:
-    """The exception table for code that begins `units` later."""
+    """The exception table of code that is moved by `units`."""
     out = b""
     for begin, end, target, depth, lasti in exception_table(code):
         out += packed(begin // 2 + units, True) + packed((end - begin) // 2)
@@ -389,7 +389,7 @@ def keeps_closure(code: types.CodeType) -> bool:
 
 
 def is_super_of_nothing(code: types.CodeType) -> bool:
-    """Whether a zero-argument super() finds no arguments, by the number of which it goes."""
+    """Whether a zero-argument super() fails since the function has no positional arguments."""
     return keeps_closure(code) and not code.co_argcount
 
 
@@ -400,15 +400,15 @@ def resume_slots(code: types.CodeType) -> list[str]:
 
 
 def unpack_arguments(bound: frozenset[int], slots: int, items: int) -> bytes:
-    """The instructions that put arguments of captured resume functions where they belong."""
+    """The instructions that unpack the arguments of a captured resume function into slots."""
     prefix = b"".join(encoded("DELETE_FAST", i) for i in range(1, slots) if i not in bound)
     prefix += encoded("LOAD_FAST", 0) + encoded("UNPACK_SEQUENCE", items + 1)
     return prefix + encoded("STORE_FAST", 0) + (b"" if 0 in bound else encoded("DELETE_FAST", 0))
 
 
 def unpack_list(bound: frozenset[int], items: int, everything: int) -> bytes:
-    """The instructions that take all out of the list that a plain resume function is given: nobody
-    else has it then. `everything` is the number of the constant that stands for [:]."""
+    """The instructions that unpack and empty the list argument of a plain resume function, so that
+    nobody else holds its items. `everything` is the number of the constant slice(None)."""
     prefix = encoded("LOAD_FAST", 0) + encoded("UNPACK_SEQUENCE", len(bound) + items)
     prefix += encoded("LOAD_FAST", 0) + encoded("LOAD_CONST", everything)
     prefix += encoded("DELETE_SUBSCR") + encoded("DELETE_FAST", 0)
@@ -422,12 +422,12 @@ def make_resume(
     bound: frozenset[int],
     captured: bool,
 ):
-    """Code that goes on at `offset`; `bound` are the slots that have a value.
+    """Make code that resumes at `offset`; `bound` are the slots that have a value.
 
     Captured, it takes one argument for each slot (cells as cells). The first is a tuple: the slot's
     own value and the items of the stack from the top, without those that `nulls` says are NULL.
-    Else its argument is a list, of what is in the bound slots and of those items, which it empties:
-    what goes on in Python is the only one to refer to them, as in Python."""
+    Else its argument is a list of the values in the bound slots and of those items. It empties the
+    list, so that only the resumed frame refers to them, as in Python."""
     names = resume_slots(code) or ["_stack"]
     free = code.co_freevars if keeps_closure(code) else ()
     prefix = (encoded("COPY_FREE_VARS", len(free)) if free else b"") + encoded("RESUME", 0)

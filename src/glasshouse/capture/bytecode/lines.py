@@ -1,4 +1,4 @@
-"""Which line of the user's each recorded call comes from, noted while a graph first runs."""
+"""The user's line of each recorded call, noted while a graph first runs."""
 
 from weakref import WeakKeyDictionary
 
@@ -7,8 +7,8 @@ from glasshouse.dispatch.watch import Watcher, also_told
 
 
 class LineRecorder(Watcher):
-    """Notes "file:line" of each call: that of the graph's node that runs, and in a backward pass
-    that of the forward call which is differentiated. A context: it notes what runs inside."""
+    """Notes "file:line" of each call: the line of the running node, and in a backward pass the line
+    of the forward call that is differentiated. A context: it notes the calls inside."""
 
     wants_begin = False
 
@@ -33,7 +33,7 @@ class LineRecorder(Watcher):
         return {place: line for place, line in lines if line}
 
     def line_of(self, node) -> str:
-        """The line of a recorded node; empty where it is not known."""
+        """The line of a recorded node; empty if unknown."""
         return self.line_of_node.get(node, "")
 
     def __enter__(self):

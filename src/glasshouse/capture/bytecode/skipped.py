@@ -1,4 +1,4 @@
-"""Whose Python is not looked into: most of the standard library."""
+"""Modules whose Python is not interpreted: most of the standard library."""
 
 SKIPPED = set(
     "_pytest abc ast asyncio bdb bisect collections concurrent copy ctypes datetime decimal dis "
@@ -7,8 +7,8 @@ SKIPPED = set(
     "subprocess sysconfig tempfile textwrap threading time tokenize traceback types typing "
     "unittest warnings weakref".split()
 )
-LOOKED_INTO = {"collections.abc"}  # methods that a class gets with a few of its own
-INTERPRETED = {  # beginnings of names of functions, by modules that are skipped else
+LOOKED_INTO = {"collections.abc"}  # methods that it adds to a user's class
+INTERPRETED = {  # prefixes of functions to interpret, by skipped module
     "os": ("_Environ.__getitem__", "_create"),  # which read its variables
     "collections": ("UserDict.", "UserList.", "ChainMap."),  # containers that Python's code makes
 }

@@ -20,8 +20,8 @@ def is_polyfill(code: types.CodeType) -> bool:
 
 
 def users_part(trace):
-    """A traceback without the interpreter's entries at its start; the frames of the others do not
-    refer to those of ours, which hold what was captured."""
+    """A traceback without the interpreter's entries at its start. The other frames are detached
+    from ours, which hold captured values."""
     while trace is not None and (is_ours(trace) or is_caller(trace.tb_frame.f_code)):
         trace = trace.tb_next
     entry, ours = trace, True
@@ -55,13 +55,13 @@ def CALLER(_called, _arguments, _keywords):
 
 
 def is_caller(code: types.CodeType) -> bool:
-    """Whether code is that of `caller_of`."""
+    """Whether code belongs to a function of `caller_of`."""
     return code.co_varnames == CALLER.__code__.co_varnames
 
 
 def caller_of(f) -> types.FunctionType:
-    """caller(fn, args, kwargs) calls fn from a frame that looks like the user's: what asks for the
-    frame that called it (warnings, namedtuple, TypeVar) finds the user's module and line."""
+    """caller(fn, args, kwargs) calls fn from a frame that looks like the user's. Functions that
+    look at their caller (warnings, namedtuple, TypeVar) find the user's module and line."""
     if f.root.co_filename.startswith(HERE):
         return CALLER
     code = f.code.callers.get(f.line)
@@ -101,7 +101,7 @@ def with_frame(f, trace):
 
 def add_inlined(error: BaseException, entries: tuple, first: int, last: int) -> None:
     """Put the entries of inlined functions, those from `first` to `last`, after that of the
-    replacement, which called for them. An entry is (code, line, globals), or None for none."""
+    replacement, which called them. An entry is (code, line, globals), or None for none."""
     trace = error.__traceback__
     for entry in reversed(entries[first - 1 : last]):
         if entry is not None:
@@ -129,7 +129,7 @@ def EMPTY():
 
 
 def chain_context(error: BaseException, handled: BaseException | None) -> None:
-    """Give an exception the context that it has where another is being handled: Python does it."""
+    """Have Python set the context of an exception, as if raised while `handled` is handled."""
     trace = error.__traceback__
     with suppress(BaseException):
         native().call_handling(handled, raise_it, (error,), {})

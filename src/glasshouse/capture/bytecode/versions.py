@@ -16,18 +16,18 @@ class BytecodeVersion(NamedTuple):
     null_above: bool  # NULL lies above a callable that has no self, not below
     attribute_shift: int  # of the name's number in LOAD_ATTR
     compare_shift: int  # of the operator's number in COMPARE_OP
-    truth_flag: int  # of COMPARE_OP: what it gives is a bool
-    loop_end: tuple[str, ...]  # what takes END and the iterator off the stack where a loop ends
+    truth_flag: int  # of COMPARE_OP: the result is a bool
+    loop_end: tuple[str, ...]  # operations that take END and the iterator off the stack
     end_for_pops: int  # items that END_FOR takes off
     call_pops_arguments: bool  # at CALL, and not at PRECALL
-    subscript: int  # the number in BINARY_OP that stands for x[i]; -1: that is an operation
-    keywords_or_null: bool  # CALL_FUNCTION_EX takes NULL where there are no keywords
+    subscript: int  # the number of x[i] in BINARY_OP; -1: an operation of its own
+    keywords_or_null: bool  # CALL_FUNCTION_EX takes NULL in place of no keywords
     exit_place: int  # of __exit__ on the stack at WITH_EXCEPT_START
     counts_unpacked: bool  # the error of `a, b = list` says how many are in it
-    close_gives_value: bool  # what a generator returns, `close` returns
+    close_gives_value: bool  # `close` returns the value of the generator
     no_pair: str  # the error of dict.update for an item that cannot be iterated over
-    class_pattern: str  # what the error of a pattern of a class calls one
-    aliases: dict[str, str]  # operations that are others to us
+    class_pattern: str  # the word for a class in the error of a class pattern
+    aliases: dict[str, str]  # operations that we treat as another one
 
     @property
     def pops_ended_iterator(self) -> bool:

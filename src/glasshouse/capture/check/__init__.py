@@ -1,4 +1,4 @@
-"""Captured calls beside plain Python.
+"""Captured calls compared with plain Python.
 
 `verification` runs both and compares results and effects, in copies of the world that a function
 may read or write (`world`); `kernel_check` finds the primitive whose kernel differs from its

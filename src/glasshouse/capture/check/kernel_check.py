@@ -1,4 +1,4 @@
-"""Which primitive of a captured graph has a kernel that gives other values than its reference."""
+"""Finds the primitive of a captured graph whose kernel differs from its reference."""
 
 from typing import NamedTuple
 
@@ -26,8 +26,8 @@ NEAR_STEPS = 6
 
 
 class WrongKernel(NamedTuple):
-    """A primitive whose kernel differs from its reference: where it is called, and by how much, as
-    a part of the largest value; `fused`: only together with others."""
+    """A primitive whose kernel differs from its reference: the call, and the error as a part of the
+    largest value. `fused`: it differs only when fused with others."""
 
     primitive: str
     line: str
@@ -47,8 +47,8 @@ class WrongKernel(NamedTuple):
 
 
 class RecordedGraph:
-    """The primitives of a graph for some inputs, in order, with the user's lines; the tensors that
-    the graph writes to are as they were."""
+    """The primitives of a graph for some inputs, in order, with the user's lines. Tensors that the
+    graph writes to are restored."""
 
     def __init__(self, module: GraphModule, inputs):
         backend = backends.load("lazy")
@@ -77,7 +77,7 @@ class RecordedGraph:
                     t.__dict__.update(saved)
 
     def wrong_alone(self) -> WrongKernel | None:
-        """The first one that is wrong in a Program which makes every value a result."""
+        """The first wrong primitive in a Program that makes every value a result."""
         values = self.run_all()
         for number, node in enumerate(self.nodes):
             if isinstance(node.spec, tuple):
@@ -92,7 +92,7 @@ class RecordedGraph:
         return None
 
     def wrong_together(self) -> WrongKernel | None:
-        """The first one that is wrong at the end of a Program of all that leads to it."""
+        """The first wrong primitive at the end of a Program that computes only it."""
         values: dict[int, np.ndarray] = {}
         for node in self.nodes:
             operands = [x.value if x.value is not None else values[id(x)] for x in node.inputs]
@@ -111,7 +111,7 @@ class RecordedGraph:
         return first_wrong
 
     def run_to(self, node: Node) -> np.ndarray:
-        """The value of one node, by a Program that makes nothing else a result."""
+        """The value of one node, by a Program with no other result."""
         order = with_ancestors([node])
         count_uses(order)
         recording = encode(order, [1] * (len(order) - 1) + [2])
@@ -156,7 +156,7 @@ def largest_of(operands) -> float:
 
 
 def run_recording(recording: Recording) -> list[np.ndarray]:
-    """The outputs of a recording's Program; the recording stays as it is."""
+    """The outputs of a recording's Program; the recording does not change."""
     arrays = [np.ascontiguousarray(leaf.value) for leaf in recording.leaves]
     return compiled(recording).run(arrays, recording.scalars)
 

@@ -1,4 +1,4 @@
-"""Captured calls beside plain Python: results and effects compared, and differences explained."""
+"""Compares captured calls with plain Python, in results and effects, and explains differences."""
 
 import inspect
 import types
@@ -53,9 +53,9 @@ class Verification(NamedTuple):
 
 
 class VerifiedFunction:
-    """A captured function of which every call runs beside plain Python, on copies, and is compared.
+    """A captured function whose calls also run as plain Python, on copies, and are compared.
 
-    All but calls is what the captured function has."""
+    Its attributes are those of the captured function."""
 
     def __init__(self, fn, captured, front):
         self.__dict__.update(_fn=fn, _captured=captured, _front=front, _calls=0)
@@ -82,7 +82,7 @@ class VerifiedFunction:
 
 
 class CheckedCall:
-    """One captured call beside a plain one."""
+    """A captured call and the plain call that it is compared with."""
 
     def __init__(self, fn, captured, front, args: tuple, kwargs: dict):
         self.captured, self.front = captured, front
@@ -91,7 +91,7 @@ class CheckedCall:
         self.entry = answering_entry(captured, fn, args, kwargs)
 
     def run(self, calls: int) -> tuple[Outcome, Verification]:
-        """How the captured call ended, and what was found."""
+        """The outcome of the captured call, and the result of the comparison."""
         name = getattr(self.world.fn, "__qualname__", type(self.world.fn).__name__)
         want = self.plain.run_plain()
         with audited() as findings:
@@ -105,7 +105,7 @@ class CheckedCall:
 
     def find_wrong_kernel(self, alone: bool = False) -> tuple[Capture, WrongKernel | None, Outcome]:
         """A new capture of the call, on copies; the first primitive of its graphs whose kernel
-        differs from its reference, `alone` or also where fused; how the call ended."""
+        differs from its reference, `alone` or also where fused; the outcome of the call."""
         kernels: list[WrongKernel | None] = []
 
         def check(graph_module, example_inputs):
@@ -212,7 +212,7 @@ def text_of(guard: Guard) -> str:
 
 
 def computed_by(capture: Capture, difference: Difference) -> str:
-    """The last operations before something else came out, with the lines of the user's."""
+    """The last operations of the graphs, with the user's lines, as the source of a difference."""
     nodes = [x for info in capture.entries if info.graph for x in info.graph.graph.nodes]
     calls = [f"{x.name} ({x.meta.get('user', '')})" for x in nodes if x.op.startswith("call_")]
     where = difference.where.partition(" (")[0]
@@ -225,8 +225,8 @@ def name_of(entry) -> str:
 
 
 def verify_calls(make_captured, front, world: World, calls: int) -> Verification:
-    """Compare some calls on copies; nothing of the user's changes. `make_captured` captures a
-    function."""
+    """Compare some calls on copies, so that the user's objects do not change. `make_captured`
+    captures a function."""
     copy = world.copied()
     captured = make_captured(copy.fn)
     with generators_kept():

@@ -1,4 +1,4 @@
-"""Copies of what a function may read or write, so that it can run beside itself; comparing them."""
+"""Copies of all that a function may read or write, and their comparison after two runs."""
 
 import copy
 import io
@@ -31,7 +31,7 @@ class Outcome(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """The first place where two worlds differ, as Python, and what is there in each."""
+    """The first place where two worlds differ, as Python, and its value in each."""
 
     where: str
     wanted: str
@@ -62,7 +62,7 @@ class World:
         return {**values, **self.kwargs}
 
     def copied(self) -> "World":
-        """The same function with copies of everything; what cannot be copied is shared."""
+        """The same function with copies of everything; values that cannot be copied are shared."""
         copier = Copier()
         return World(copier.copy(self.fn), copier.copy(self.args), copier.copy(self.kwargs))
 
@@ -147,7 +147,7 @@ def names_of(code: types.CodeType) -> set[str]:
 
 
 def may_change(value) -> bool:
-    """Whether a value may be written to: a tensor, a container, an object of the user's."""
+    """Whether a value may be written to: a tensor, a container, a user's object."""
     if isinstance(value, (Tensor, list, dict, set, *OURS)):
         return True
     if isinstance(value, types.FunctionType):
@@ -196,7 +196,7 @@ class Copier:
         return clone
 
     def copy_function(self, fn: types.FunctionType) -> types.FunctionType:
-        """A function that reads copies of what fn reads."""
+        """A function that reads copies of the values that fn reads."""
         names = self.globals.get(id(fn.__globals__))
         if names is None:
             names = self.globals[id(fn.__globals__)] = dict(fn.__globals__)
@@ -223,7 +223,7 @@ class WorldComparison:
         self.visited: set[tuple[int, int]] = set()
 
     def compare(self, where: str, want, got, depth: int = 0) -> Difference | None:
-        """The first difference between what is wanted and what there is."""
+        """The first difference between the wanted value and the one found."""
         if want is got or (id(want), id(got)) in self.visited or depth > LIMIT_DEPTH:
             return None
         self.visited.add((id(want), id(got)))
@@ -285,8 +285,8 @@ def compare_arrays(where: str, want: np.ndarray, got: np.ndarray) -> Difference 
 
 
 def largest_error(want: np.ndarray, got: np.ndarray, least: float = 1e-6) -> float:
-    """The largest |want - got| as a part of the largest |want|, or of `least` where that is more;
-    inf where one is NaN alone."""
+    """The largest |want - got| as a part of the largest |want|, or of `least` if that is more;
+    inf if only one is NaN."""
     if want.size == 0:
         return 0.0
     if want.dtype.kind not in "fcV" and want.dtype.name != "bfloat16":

@@ -2,5 +2,5 @@
 
 `replacement` writes it: it checks nothing, reads inputs (`expressions`), runs the graph, does the
 logged writes, and ends (`continuation`): it returns, raises, or has Python do what broke the graph
-and goes on in a resume function. A finished trace comes in, a code object goes out. Read
+and then calls a resume function. A finished trace comes in, a code object goes out. Read
 `replacement` first."""

@@ -69,8 +69,8 @@ class BreakContinuation:
         return go_on
 
     def hand_over_frame(self, k: int) -> None:
-        """Let go of what frame `k` has: what goes on holds what it needs, and a generator ends with
-        that."""
+        """Release the values of frame `k`. The continuation holds what it needs, and a generator
+        that nobody else holds ends."""
         frames = self.tracer.frames
         outer = {id(x) for f in frames[:k] for x in (*f.locals, *f.stack, *f.saved)}
         for key in self.final.keys() - outer:
@@ -108,7 +108,7 @@ class BreakContinuation:
         return call(self.value(broke.fn), args, words)
 
     def value(self, var: Var):
-        """A Var as Python sees it from here on."""
+        """The value of a Var as Python sees it from here on."""
         return self.final[id(var)] if id(var) in self.final else plain_value(var)
 
     def finalize(self, *live: Var) -> None:
@@ -147,7 +147,7 @@ class BreakContinuation:
 
 
 def parts_of(var: Var) -> list[tuple]:
-    """(place, Var) of what lies in a list, a dict or a cell, or is an attribute of an object."""
+    """(place, Var) of the items of a list or dict, of a cell, or of an object's attributes."""
     items, value = var.items, var.value
     kind = type(value)
     if issubclass(kind, types.CellType):
@@ -164,7 +164,7 @@ def parts_of(var: Var) -> list[tuple]:
 
 
 def put_part(value, place, part) -> None:
-    """Put something at a place of a list, a dict or an object, whatever its class makes of that."""
+    """Put something at a place of a list, dict or object, without methods of its class."""
     if isinstance(value, list):
         list.__setitem__(value, place, part)
     elif isinstance(value, dict):
@@ -184,8 +184,8 @@ def identity(value):
 
 
 def real(var: Var, natives: dict):
-    """A Var's value with Python's own iterators in it; `natives` has those that were made, and the
-    containers that were gone through, which may lie in themselves."""
+    """A Var's value with Python's own iterators in it. `natives` has those already made, and
+    visited containers, which may contain themselves."""
     value = var.value
     if id(value) in natives:
         return natives[id(value)]

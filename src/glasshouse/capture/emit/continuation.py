@@ -1,5 +1,5 @@
-"""How a replacement ends: it returns or raises, or has Python do what broke the graph and goes on
-in resume functions, one for each frame that is open."""
+"""The end of a replacement: it returns or raises, or has Python do what broke the graph and calls
+resume functions, one for each open frame."""
 
 import types
 
@@ -25,11 +25,11 @@ class ContinuationEmitter(ValueEmitter):
     """Writes the statements after the graph of a replacement."""
 
     resumer: object
-    holds: bool  # whether signals wait until what the graph and Python write is written
-    inlined: tuple = ()  # what errors tell of the frames that are open inside the outermost
+    holds: bool  # whether signals wait until the graph and Python have written
+    inlined: tuple = ()  # traceback entries of the open frames inside the outermost
 
     def at_end(self, how: str, var: Var) -> tuple[list[str], list[str]]:
-        """The statements that end a trace that went to its end: `how` is return or raise, or
+        """The statements that end a trace without a break: `how` is return or raise, or
         "raise again" for an exception whose traceback has the function's frame."""
         work = self.write_effects()
         end = f"{how} {self.name(var)}"
@@ -50,7 +50,7 @@ class ContinuationEmitter(ValueEmitter):
             if frame.generator is not None:
                 raise CannotRebuild("a generator that is running", frame.generator.site)
         captured = graph_break.fn is not None
-        for k, frame in enumerate(frames):  # captured, what goes on has arguments
+        for k, frame in enumerate(frames):  # a captured continuation has arguments
             if captured and is_super_of_nothing(original_of(frame.root)[0]):
                 what = "super() in a function without arguments"
                 raise CannotRebuild(what, tracer.site_in(frames[: k + 1]))
@@ -62,8 +62,8 @@ class ContinuationEmitter(ValueEmitter):
         return [*work, *self.made_after()], [*begin, *tail, "return r"]
 
     def write_effects(self) -> list[str]:
-        """The statements that write what the trace wrote and enter what it entered. Values
-        made from here on are made after these."""
+        """The statements that repeat the writes of the trace and enter its contexts. Values made
+        from here on are made after these."""
         work = [*self.effects(), *self.enter_contexts()]
         self.after_effects = []
         return work
@@ -74,7 +74,7 @@ class ContinuationEmitter(ValueEmitter):
         return self.after_effects
 
     def enter_contexts(self) -> list[str]:
-        """The statements that enter what the trace entered and did not leave."""
+        """The statements that enter the contexts that the trace entered and did not leave."""
         entered = [var for var in self.tracer.contexts if var.is_new]
         return [f"{self.name(var)}.__enter__()" for var in entered]
 
@@ -106,7 +106,7 @@ class ContinuationEmitter(ValueEmitter):
             )
         else:
             then = [f"r = {self.resume(frame, frame.at, frame.stack, None, False)}"]
-        open_in = [] if k == 0 else [f"depth = {k - 1}"]  # what follows runs in so many frames
+        open_in = [] if k == 0 else [f"depth = {k - 1}"]  # the number of open frames from here on
         handler = frame.code.handler_at(frame.at)
         if handler is None or not steps:
             return [*(self.seen_from_inlined(steps) if k == 0 else steps), *open_in, *then]
@@ -127,7 +127,7 @@ class ContinuationEmitter(ValueEmitter):
         ]
 
     def seen_from_inlined(self, steps: list[str]) -> list[str]:
-        """Steps of the outermost frame whose errors have entries of inlined ones."""
+        """Steps of the outermost frame; their errors get entries of inlined frames."""
         add_entries = self.inlined_entries(1)
         if not add_entries:
             return steps
@@ -142,7 +142,7 @@ class ContinuationEmitter(ValueEmitter):
         return [f"{self.pool(add_inlined)}(raised, {self.pool(self.inlined)}, {first}, depth)"]
 
     def callee(self, fn: Var) -> str:
-        """An expression for a function; a constant one by a name, even where it is a number."""
+        """An expression for a function; a name for a constant one, even if it is a number."""
         if fn.origin is not None or type(fn.value) not in LITERALS:
             return self.name(fn)
         self.names["called"] = fn.value
@@ -222,7 +222,7 @@ class END_OF_LOOP:
 
 
 def loop_end(frame: CaptureFrame, target: int) -> int:
-    """Where a loop goes on when its iterator is finished and off the stack."""
+    """The instruction after a loop whose iterator is finished and off the stack."""
     return target + len(bytecode.loop_end)
 
 

@@ -33,8 +33,7 @@ LITERALS = (int, bool, str, type(None))
 
 
 def is_literal(value) -> bool:
-    """Whether a constant is written as it is: another text is another object, unless CPython has
-    one object for equal ones."""
+    """Whether a constant is written as a literal: CPython has one object for all equal ones."""
     if type(value) is str:
         return value.isidentifier() and sys.intern(value) is value
     return type(value) in LITERALS and (type(value) is not int or is_small(value))
@@ -46,7 +45,7 @@ def annotate(fn: types.FunctionType, flat) -> None:
 
 
 def set_of(*elements) -> set:
-    """A set to which these were added one after the other."""
+    """A set made by adding these elements in order."""
     result = set()
     for x in elements:
         result.add(x)
@@ -54,7 +53,7 @@ def set_of(*elements) -> set:
 
 
 def may_be_fetched(source: ValueSource) -> bool:
-    """Whether the guards know what is at a source without a reference of their own to it."""
+    """Whether guards can hand over the value at a source without a reference to it."""
     step: ValueSource | None = source
     while step is not None and step.kind not in ("attr", "handled"):
         step = step.base
@@ -62,8 +61,8 @@ def may_be_fetched(source: ValueSource) -> bool:
 
 
 class ValueEmitter:
-    """Writes statements that read what a trace read, and make and write what it made and wrote;
-    `names` is what their names mean."""
+    """Writes statements that repeat the reads, new values and writes of a trace; `names` has the
+    values of the names in them."""
 
     def __init__(self, tracer):
         self.tracer = tracer
@@ -79,7 +78,7 @@ class ValueEmitter:
         self.busy: set[int] = set()
         self.unfilled: list[Var] = []  # cells that were made
         self.fetches = tracer.front.computes_for_real
-        self.fetched: list[ValueSource] = []  # what the guards hand over, having read it
+        self.fetched: list[ValueSource] = []  # values that the guards have read and hand over
 
     # -- names -----------------------------------------------------------------------------------
 
@@ -100,7 +99,7 @@ class ValueEmitter:
         return name
 
     def source(self, source: ValueSource) -> str:
-        """The local variable that holds what is at a source, read before anything is written."""
+        """The local variable with the value at a source, read before anything is written."""
         variable = self.variables.get(id(source))
         if variable is not None:
             return variable
@@ -130,7 +129,7 @@ class ValueEmitter:
         return name
 
     def has_own(self, source: ValueSource, method: str) -> bool:
-        """Whether the class of what is at a source has a special method in Python."""
+        """Whether the class of the value at a source has a special method in Python."""
         guard = self.tracer.guards.guards.get(("type", source, None))
         return guard is not None and not is_native(*static_lookup(guard.value, method))
 
@@ -163,7 +162,7 @@ class ValueEmitter:
             name = getattr(self, f"make_{origin.kind}")(var, *origin.parts)
         finally:
             self.busy.discard(id(var))
-        while self.unfilled and not self.busy:  # what is in a cell may be a function that has it
+        while self.unfilled and not self.busy:  # a cell may hold a function that refers to it
             cell = self.unfilled.pop()
             if cell.items is not None:
                 self.make(f"{self.variables[id(cell)]}.cell_contents = {self.name(cell.items)}")
@@ -208,7 +207,7 @@ class ValueEmitter:
         return self.bind(var, text)
 
     def make_set(self, var):
-        """A set whose elements are in the order that the trace saw: how it is made decides it."""
+        """A set with its elements in the order of the trace, which depends on how it is made."""
         if not var.items:
             return self.bind(var, "set()")
         elements = [x for (x,) in var.items.values()]
@@ -246,7 +245,7 @@ class ValueEmitter:
         return name
 
     def attributes_of_new(self, var, name) -> None:
-        """Set what was set on a new object whose dict is known."""
+        """Set the attributes of a new object whose dict is known."""
         attrs = getattr(var.value, "__dict__", None) or {}
         table = self.tracer.tracked.get(id(attrs))
         if attrs and (table is None or table.items is None or table.items.keys() != attrs.keys()):
@@ -275,7 +274,7 @@ class ValueEmitter:
         return self.bind(var, f"{self.name(obj)}.__dict__")
 
     def attributes(self, var, name) -> None:
-        """Set what was set on something new."""
+        """Set the attributes that the trace set on something new."""
         if isinstance(var.value, BaseException):
             self.chained(var, name)
         for key, value in (var.items or {}).items():
@@ -359,7 +358,7 @@ class ValueEmitter:
         closure = "None"
         if "closure" in parts:
             closure = f"({self.listed(parts['closure'].items)})"
-        elif code.co_freevars:  # from 3.13 on an instruction of its own gives it the closure
+        elif code.co_freevars:  # from 3.13 on another instruction sets the closure
             closure = f"({f'{self.pool(types.CellType)}(), ' * len(code.co_freevars)})"
         words = f"{self.pool(code)}, {self.pool(names)}, {code.co_name!r}, None, {closure}"
         name = self.bind(var, f"{self.pool(types.FunctionType)}({words})")
@@ -387,7 +386,7 @@ class ValueEmitter:
     def make_iterator(self, var):
         fn, *parts = var.value.recipe()
         if self.after_effects is None and any(x.log for x in parts):
-            raise CannotRebuild("an iterator over what is written to")  # it shows how that is now
+            raise CannotRebuild("an iterator over what is written to")  # it sees the present items
         return self.bind(var, f"{self.pool(fn)}({self.listed(parts)})")
 
     def make_generator(self, var, site):
@@ -396,7 +395,7 @@ class ValueEmitter:
     # -- effects ---------------------------------------------------------------------------------
 
     def effects(self) -> list[str]:
-        """The statements that write what the trace wrote."""
+        """The statements that repeat the writes of the trace."""
         statements = []
         for var in self.tracer.written:
             target = self.name(var)
@@ -431,8 +430,8 @@ class ValueEmitter:
 
 
 def last_writes(log: list[tuple]) -> list[tuple]:
-    """Of what is set in one place the last, where it was set first: that decides the order of
-    attributes. What was deleted before is deleted, so that it comes last."""
+    """The last write to each place, in the order of the first ones, which decides the order of
+    attributes. A place that was deleted and set again is deleted first, so that it comes last."""
     writes: dict = {}
     for i, entry in enumerate(log):
         place = entry[:2] if entry[0] == "attr" else entry[:1] if entry[0] == "cell" else i
@@ -451,6 +450,6 @@ def alike(error: BaseException) -> BaseException:
 
 
 def delete_attribute(obj, name: str) -> None:
-    """Delete an attribute, if it is there: it may have been set and deleted in one call."""
+    """Delete an attribute if it exists: it may have been set and deleted in one call."""
     with suppress(AttributeError):
         (type if isinstance(obj, type) else object).__delattr__(obj, name)

@@ -1,8 +1,8 @@
 """The replacement: Python that does for a later call what the trace did for the first.
 
-It reads what the graph needs, runs the compiled graph, makes what is new, writes what was written,
-and then returns, or has Python do what broke the graph and goes on in resume functions. Its code
-has the user's file and line, so that tracebacks show them."""
+It reads the inputs, runs the compiled graph, makes new values and repeats the writes. Then it
+returns, or has Python do what broke the graph and calls resume functions. Its code has the user's
+file and line, so that tracebacks show them."""
 
 import re
 import types
@@ -26,10 +26,10 @@ class ReplacementEmitter(ContinuationEmitter):
     def __init__(self, tracer, resumer):
         super().__init__(tracer)
         self.resumer = resumer
-        # What a graph wrote and what Python writes go together.
+        # Signals do not come between the writes of the graph and of Python.
         self.holds = bool(tracer.written) and any(map(is_work, tracer.graph.nodes))
-        self.holders: list[ValueSource] = []  # containers that something else takes the place of
-        self.used_after: set[str] = set()  # names in what follows the graph
+        self.holders: list[ValueSource] = []  # containers that are replaced
+        self.used_after: set[str] = set()  # names in the statements after the graph
 
     def function(
         self,
@@ -69,9 +69,8 @@ class ReplacementEmitter(ContinuationEmitter):
         return replacement
 
     def or_plainly(self, run: list[str], graph, uncaptured, slots: int) -> list[str]:
-        """The statements that run the graph; if it raises, all is as before, and Python runs the
-        function, which writes what comes before that and raises there, at the user's line. So it
-        does where one of the graph's checks fails."""
+        """The statements that run the graph. If it raises, or one of its checks fails, its writes
+        are undone, and Python runs the function, which raises at the user's line."""
         tracer = self.tracer
         front, nodes = tracer.front, tracer.graph.nodes
         calls = [x for x in nodes if x.op.startswith("call_") and x.target not in ENTERING]
@@ -113,7 +112,7 @@ class ReplacementEmitter(ContinuationEmitter):
         ]
 
     def leaving(self, run: list[str]) -> list[str]:
-        """The statements that run the graph, where what it raises leaves the function."""
+        """The statements that run a graph whose errors leave the function."""
         leave = self.tracer.front.leaver(self.tracer)
         if leave is None:
             return run
@@ -122,7 +121,7 @@ class ReplacementEmitter(ContinuationEmitter):
 
     def run_graph(self, graph) -> list[str]:
         """The statements that run the graph. One with `run_first` takes lists, and may overwrite
-        what is replaced afterwards if nobody else refers to it: nor does a name here."""
+        values that are replaced afterwards, if neither a name here nor anybody else has them."""
         names = [self.name(var) for _, var in self.tracer.inputs]
         if not hasattr(graph, "run_first"):
             return [f"o = graph({', '.join(names)})"]
@@ -140,8 +139,8 @@ class ReplacementEmitter(ContinuationEmitter):
         ]
 
     def mark_replaced(self) -> None:
-        """Mark the graph's tensors that something else takes the place of, or of a container that
-        they are in; `meta["replaced"]` says which of the `holders` those containers are."""
+        """Mark the graph's tensors that are replaced after the run, or whose containers are.
+        `meta["replaced"]` has the numbers of those containers among the `holders`."""
         places = {}
         for owner in self.tracer.written:
             for kind, *parts in owner.log:
@@ -165,7 +164,7 @@ class ReplacementEmitter(ContinuationEmitter):
                 node.meta["replaced"] = tuple(map(self.holders.index, containers))
 
     def is_used_after(self, source: ValueSource) -> bool:
-        """Whether what follows the graph uses what was read at a source."""
+        """Whether statements after the graph use the value read at a source."""
         name = f"s{source.key}" if source.kind == "slot" else self.variables.get(id(source))
         return name in self.used_after
 

@@ -1,4 +1,4 @@
-"""Resume functions of frames: what they are called with, and how they are made."""
+"""Resume functions of frames: their arguments, and how they are made."""
 
 import types
 
@@ -15,19 +15,18 @@ from glasshouse.capture.values.var import NULL, CannotRebuild, Var
 
 
 def resume_call(frame: CaptureFrame, at: int, stack: list[Var], more: int, captured: bool, resumer):
-    """(resume function at an instruction, Vars of its slots, Vars for its stack from the top); on
-    that come `more` values that are not there yet. What is not needed any more is None, or, where
-    Python goes on, left out."""
+    """(resume function at an instruction, Vars of its slots, Vars for its stack from the top).
+    On the stack come `more` values, which are not known yet. A slot that is no longer needed is
+    None, or left out where Python continues."""
     frame.check_stack()
     if frame.code.instructions[at].op == "COPY_FREE_VARS":
         at += 1  # the cells are in their slots: a resume function may have no closure to copy
     root, before = original_of(frame.root)
-    if frame.code.instructions[at].offset < 2 * before:  # in what a resume function begins with
+    if frame.code.instructions[at].offset < 2 * before:  # in the prefix of a resume function
         root, before = frame.root, 0
     names = resume_slots(root)
     bound = frozenset(i for i in range(len(names)) if frame.locals[i] is not None)
-    # Classes live on, for one that has another tells of it, and generators, whose end runs more of
-    # them.
+    # Classes stay alive, since others list them, and generators, since their end runs code.
     needed, kinds = frame.code.live_at(at), (type, CapturedGenerator, types.GeneratorType)
     live = frozenset(i for i in bound if i in needed or isinstance(frame.locals[i].value, kinds))
     slots = [frame.locals[i] if i in live else None for i in range(len(names))]
@@ -46,7 +45,7 @@ def resume_call(frame: CaptureFrame, at: int, stack: list[Var], more: int, captu
 
 
 def code_of(fn) -> types.CodeType:
-    """The code of a function, or of what a dispatcher captures."""
+    """The code of a function, or of the function that a dispatcher captures."""
     return getattr(fn, "fn", fn).__code__
 
 
@@ -58,7 +57,7 @@ def resume_function(
     live: frozenset[int],
     captured: bool,
 ) -> types.FunctionType:
-    """A function that goes on for a frame at an offset of its original code."""
+    """A function that resumes a frame at an offset of its original code."""
     try:
         code = make_resume(code, offset, tuple(x is NULL for x in stack), live, captured)
     except WrongStack as error:

@@ -39,9 +39,9 @@ class LastInstruction(Var):
 class CaptureFrame:
     """One function being interpreted.
 
-    `then(tracer, result)` says what happens with the result where that is not a push onto the
-    caller's stack; `init` is the object whose __init__ this is; `scope` has its caller's scope and
-    pass, and the context (function, argument) that it runs in. `at` is the running instruction,
+    `then(tracer, result)` gets the result if that is not pushed onto the caller's stack. `init` is
+    the object whose __init__ this is. `scope` has the caller's scope and pass, and the context
+    (function, argument) that the frame runs in. `at` is the running instruction,
     `saved` the stack before it."""
 
     __slots__ = ("root", "code", "locals", "stack", "ip", "at", "saved", "globals", "kw_names",
@@ -74,7 +74,7 @@ class CaptureFrame:
         return f"{self.root.co_filename}:{self.line}"
 
     def let_go(self) -> None:
-        """A generator's frame has ended with an error: what its handlers had of it would keep alive
+        """Clear the frame of a generator that ended with an error: its handlers would keep alive
         the frames of the error's traceback."""
         for items in (self.stack, self.saved, self.handled):
             items.clear()
@@ -84,7 +84,7 @@ class CaptureFrame:
 
         Raises: CannotRebuild
         """
-        if self.root.co_flags & GENERATORS:  # to begin one is no instruction that dis counts
+        if self.root.co_flags & GENERATORS:  # dis does not count the instruction that begins one
             return
         if len(self.saved) != self.code.depth_at(self.at):
             raise CannotRebuild(f"a stack that does not fit ({self.where})")
@@ -104,7 +104,7 @@ class CapturedIterator:
         raise NotImplementedError
 
     def place(self) -> list[tuple]:
-        """(iterator, attribute, value) of all that a step changes, as it is now."""
+        """(iterator, attribute, present value) of all that a step changes."""
         raise NotImplementedError
 
     def recipe(self) -> tuple:
@@ -118,7 +118,7 @@ class CapturedIterator:
 
 
 class SequenceIterator(CapturedIterator):
-    """Over a list, tuple, range or string (as it changes), or over what a dict or set had."""
+    """Over a list, tuple, range or string as it changes, or over a snapshot of a dict or set."""
 
     def __init__(self, base: Var, snapshot: list[Var] | None = None):
         self.base, self.snapshot, self.index = base, snapshot, 0
@@ -142,7 +142,7 @@ class SequenceIterator(CapturedIterator):
         return items[self.index - 1]
 
     def step_mapping(self, tracer):
-        """The next item of a dict or of a view of one: Python's own iterator says which."""
+        """The next item of a dict or of a view of one, by Python's own iterator."""
         if self.index > self.base_end:
             return END
         key = problem = None
@@ -186,7 +186,7 @@ class SequenceIterator(CapturedIterator):
 
 
 def mapping_of(base: Var) -> tuple[Var | None, str]:
-    """The dict of which a Var is, or of which it is a view, and what of it."""
+    """The dict that a Var is, or is a view of, and which part: keys, values or items."""
     which = "keys"
     if base.is_made("view"):
         base, which = base.origin.parts
@@ -196,7 +196,7 @@ def mapping_of(base: Var) -> tuple[Var | None, str]:
 
 
 class ReversedIterator(SequenceIterator):
-    """Like reversed, which has the place of the last item from the start, whatever follows."""
+    """Like reversed, which fixes the place of the last item when it is made."""
 
     def __init__(self, base: Var, snapshot: list[Var]):
         super().__init__(base, snapshot)
@@ -277,7 +277,7 @@ class ZipIterator(CapturedIterator):
 
 
 def plain_value(var: Var):
-    """The value, of our iterators Python's own."""
+    """The value; Python's own iterator in place of one of ours."""
     if var.is_made("method") and isinstance(var.origin.parts[1], str):
         this = var.origin.parts[0]
         if isinstance(this.value, (CapturedIterator, CapturedGenerator)):
@@ -291,17 +291,17 @@ def plain_value(var: Var):
 
 
 def is_own(value) -> bool:
-    """Whether a value is an iterator or generator of ours."""
+    """Whether a value is one of our iterators or generators."""
     return isinstance(value, (CapturedIterator, CapturedGenerator))
 
 
 def holds_own(value) -> bool:
-    """Whether a value is an iterator or generator of ours, or a tuple with one in it."""
+    """Whether a value is one of our iterators or generators, or a tuple with one in it."""
     return is_own(value) or type(value) is tuple and any(map(holds_own, value))
 
 
 def type_of(value) -> type:
-    """The type that plain Python would have of a value: of our iterators and generators its own."""
+    """The type of a value in plain Python; for our iterators and generators Python's own type."""
     if isinstance(value, CapturedGenerator):
         return value.kind
     return type(value.native()) if isinstance(value, CapturedIterator) else type(value)
@@ -325,8 +325,8 @@ def may_go_on(generator: "CapturedGenerator | None") -> bool:
 
 
 class NativeLocals:
-    """The values of locals by name, with Python's own iterators, made when one is asked for: an
-    item may be what it is an item of."""
+    """The values of locals by name, with Python's own iterators. They are made on demand, since an
+    item may contain itself."""
 
     def __init__(self, slots):
         self.slots = {name: var for name, var in slots if var is not None}
@@ -339,24 +339,24 @@ class NativeLocals:
 
 
 class CapturedGenerator:
-    """A generator that the interpreter runs; as a Python object it goes on without being traced."""
+    """A generator that the interpreter runs; used as a Python object it runs untraced."""
 
     def __init__(self, frame: CaptureFrame, site, make_tracer, make_native):
         self.frame, self.site, self.make_tracer = frame, site, make_tracer
         self.make_native, self.started = make_native, False
         self.kind: type = types.GeneratorType
         self.finished = self.running = self.closing = False
-        self.last: Var | None = None  # what the iterator ended with that it drew from last
-        self.remainder = None  # Python's own iterator of what is left of a polyfill
-        self.failed = False  # whether it has raised: a polyfill may go on even so
-        self.failed_stack: list[Var] | None = None  # before a handler took the stack down
-        self.is_kept = True  # whether only a loop, or the library, has it
-        self.then = None  # what gets the values while it runs
-        self.rest: weakref.ref | None = None  # Python's own generator of what is left
+        self.last: Var | None = None  # the end value of the iterator that it drew from last
+        self.remainder = None  # Python's own iterator for the rest of a polyfill
+        self.failed = False  # whether it has raised: a polyfill may continue
+        self.failed_stack: list[Var] | None = None  # before a handler cleared the stack
+        self.is_kept = True  # whether only a loop or the library holds it
+        self.then = None  # receives the values while it runs
+        self.rest: weakref.ref | None = None  # Python's own generator for the rest
 
     def stop(self, finished: bool = False):
-        """It yields or ends: what gets the value. Nothing in its frame refers to it from now on,
-        so that it ends with the last reference to it, as in Python."""
+        """Stop at a yield or the end, and return the receiver of the value. Its frame no longer
+        refers to it, so that it ends with its last reference, as in Python."""
         then, self.then = self.then, None
         self.frame.generator, self.running = None, False
         self.finished = finished
@@ -376,7 +376,7 @@ class CapturedGenerator:
         return then
 
     def native(self):
-        """Python's own generator: of what is left where some of it has run."""
+        """Python's own generator, for the rest if some of it has run."""
         if not self.started:
             return self.make_native()
         if self.finished and not self.failed and (ended := ended_native(self.frame.root)):
@@ -402,7 +402,7 @@ class CapturedGenerator:
 
     @property
     def is_polyfill(self) -> bool:
-        """Whether it stands for an iterator of C's."""
+        """Whether it replaces an iterator written in C."""
         return self.kind is not types.GeneratorType
 
     gi_code = property(lambda self: self.frame.root)
@@ -410,7 +410,7 @@ class CapturedGenerator:
     gi_suspended = is_open
 
     def native_polyfill(self):
-        """Python's own iterator for what is left of a polyfill; None where there is none."""
+        """Python's own iterator for the rest of a polyfill; None if there is none."""
         frame = self.frame
         at = NativeLocals(zip(frame.code.slots, frame.locals, strict=True))
         zips = frame.root.co_name in ("map_of", "compress_of")
@@ -438,7 +438,7 @@ class CapturedGenerator:
             del error, kind  # its traceback has this frame
 
     def drive(self, sent: Var, error):
-        """The next value. What is raised instead holds no frame that holds it."""
+        """The next value. An error that is raised instead is in no reference cycle with a frame."""
         try:
             return self.make_tracer().drive(self, sent, error)
         except BaseException as raised:

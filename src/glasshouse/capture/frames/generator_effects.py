@@ -1,4 +1,4 @@
-"""Whether more of a generator's code runs when it is let go."""
+"""Tests whether more of a generator's code runs when it is released."""
 
 from glasshouse.capture.frames.frame import CapturedGenerator, EnumerateIterator, ZipIterator
 from glasshouse.capture.values.plain import is_instance as isinstance
@@ -6,13 +6,13 @@ from glasshouse.capture.values.var import Var
 
 
 def ends_with_effects(generator: CapturedGenerator, visited: tuple = ()) -> bool:
-    """Whether more of a generator, or of one that it has, runs when it is let go."""
+    """Whether code of a generator, or of one that it holds, runs when it is released."""
     acts = not generator.is_polyfill and generator.frame.code.ends_with_effects
     return acts or holds_effects(generator, visited)
 
 
 def holds_effects(generator: CapturedGenerator, visited: tuple = ()) -> bool:
-    """Whether more of a generator that only this one may have runs when this one ends."""
+    """Whether code of a generator that only this one may hold runs when this one ends."""
     visited = (*visited, generator)
     inner = generators_in((*generator.frame.locals, *generator.frame.stack))
     return any(x not in visited and x.is_open and ends_with_effects(x, visited) for x in inner)

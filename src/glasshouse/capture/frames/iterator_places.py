@@ -1,17 +1,17 @@
-"""Python's own iterators that have given some of their items."""
+"""Python's own iterators, advanced past some of their items."""
 
 import sys
 
 
 def reversed_at(values: list, index: int):
-    """A reversed iterator over a list that gives the item at an index next."""
+    """A reversed iterator over a list whose next item is the one at an index."""
     iterator = reversed(values)
-    iterator.__setstate__(index if index < len(values) else -1)  # it ends where no item is
+    iterator.__setstate__(index if index < len(values) else -1)  # it has ended if there is no item
     return iterator
 
 
 def choices_from(number: int, fn, *args):
-    """fn(*args) that has given `number` of its items."""
+    """fn(*args), advanced past `number` of its items."""
     it = fn(*args)
     for _ in range(number):
         next(it, None)
@@ -19,7 +19,7 @@ def choices_from(number: int, fn, *args):
 
 
 def iterator_of(values, index: int, size: int):
-    """An iterator over a dict or set that has given `index` of its `size` elements."""
+    """An iterator over a dict or set, advanced past `index` of its `size` elements."""
     if len(values) != size:
         return changed_size(values)
     it = iter(values)
@@ -38,7 +38,7 @@ def changed_size(values):
 
 
 def length_of(values) -> int:
-    """len(values); of a range that is too long for len, a number that is no less than any index."""
+    """len(values); for a range that is too long for len, a number not below any index."""
     try:
         return len(values)
     except OverflowError:
@@ -46,7 +46,7 @@ def length_of(values) -> int:
 
 
 def iterator_at(values, index: int):
-    """An iterator over `values` that has given `index` of them; one more if it has ended."""
+    """An iterator over `values`, advanced past `index` of them; past all, it has ended."""
     it, size = iter(values), length_of(values)
     it.__setstate__(min(index, size))
     if index > size:

@@ -1,4 +1,4 @@
-"""Python's own iterators for what is left of a polyfill's generator that the interpreter began."""
+"""Python's own iterators for the rest of a polyfill's generator that the interpreter began."""
 
 import itertools
 from functools import partial
@@ -61,8 +61,8 @@ def left_of_islice(at, loop):
     return itertools.islice(at["iterator"], at["target"] - at["count"], end, at["step"])
 
 
-# Of a polyfill: what is left as Python's own iterator, from the values of its locals and the
-# iterators of its loops, outermost first; None where there is none.
+# Rules by polyfill: the rest as Python's own iterator, from the values of its locals and the
+# iterators of its loops, outermost first.
 LEFT = {
     polyfills.map_of: lambda at, loop: map(at["fn"], *loop[0]),
     polyfills.compress_of: lambda at, loop: itertools.compress(*loop[0]),
@@ -102,7 +102,7 @@ NATIVES |= {
     polyfills.call_until: iter,
     polyfills.iterate: iter,
 }
-# The types that plain Python has where there are polyfills.
+# The types of these iterators in plain Python.
 KINDS = {fn: native for fn, native in NATIVES.items() if isinstance(native, type)}
 KINDS |= {
     polyfills.chained: itertools.chain,
@@ -127,8 +127,8 @@ ENDED |= {POLYFILLS[kind]: partial(kind, len, ()) for kind in OF_FUNCTION}
 ENDS = {fn.__code__: make for fn, make in ENDED.items()}
 
 
-# Those that end with what the iterator ended with from which they draw, as C code does that leaves
-# its StopIteration alone: a `yield from` sees it.
+# Iterators that pass on the end value of the iterator that they draw from: their C code does not
+# touch its StopIteration, and a `yield from` sees it.
 PASSING = (enumerate, filter, map, zip, itertools.accumulate, itertools.compress)
 PASSING += (itertools.dropwhile, itertools.filterfalse, itertools.pairwise, itertools.starmap)
 PASSING += (itertools.takewhile,)
@@ -136,16 +136,16 @@ PASSES_ON = {POLYFILLS[kind].__code__ for kind in PASSING} | {polyfills.islice_i
 
 
 def native_of(code, at, loop: list):
-    """Python's own iterator for what is left of a polyfill's generator, or None."""
+    """Python's own iterator for the rest of a polyfill's generator, or None."""
     rule = RULES.get(code)
     try:
         return None if rule is None else rule(at, loop)
-    except (IndexError, KeyError, TypeError, StopIteration):  # it stands where no item is
+    except (IndexError, KeyError, TypeError, StopIteration):  # it has no next item
         return None
 
 
 def ended_native(code):
-    """An iterator that has ended, of the type that plain Python has; None where there is none."""
+    """An iterator of plain Python's type that has ended; None if there is none."""
     make = ENDS.get(code)
     if make is None:
         return None

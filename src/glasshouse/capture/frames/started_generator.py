@@ -1,4 +1,4 @@
-"""Python's own generators for what is left of those that the interpreter began."""
+"""Python's own generators for the rest of those that the interpreter began."""
 
 from functools import partial
 
@@ -23,16 +23,16 @@ class StartedGenerator:
         try:
             return step()
         finally:
-            del step  # it may hold what is raised, whose traceback has this frame
+            del step  # it may hold the error, whose traceback has this frame
 
 
 def going_on(generator):
-    """A generator of what is left of one that the interpreter began; it stands at a `yield`."""
+    """A generator for the rest of one that the interpreter began and that is at a `yield`."""
     try:
         sent = yield
     except BaseException as error:
         if isinstance(error, GeneratorExit) and generator.rest() is None:
-            raise  # nobody has closed this one: it was let go of, and `generator` may go on
+            raise  # released, not closed: `generator` may continue
         rest = StartedGenerator(generator, partial(generator.throw, error))
     else:
         rest = StartedGenerator(generator, partial(generator.send, sent))
@@ -40,7 +40,7 @@ def going_on(generator):
 
 
 def caught_here():
-    """A generator that gives what is thrown into it."""
+    """A generator that yields the exception thrown into it."""
     try:
         yield
     except BaseException as error:
@@ -54,4 +54,4 @@ def error_thrown(*args):
     try:
         return catcher.throw(*args)
     finally:
-        next(catcher, None)  # to its end, where letting go of it throws nothing into it
+        next(catcher, None)  # to its end, so that releasing it throws nothing into it

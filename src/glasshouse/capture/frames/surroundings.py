@@ -1,4 +1,4 @@
-"""The context in which a frame runs, which is there again where Python goes on in it."""
+"""The context that a frame runs in, which Python enters again when it resumes the frame."""
 
 import types
 
@@ -9,7 +9,7 @@ GETTERS = ("__getattr__", "__getattribute__")
 
 
 def attribute_request(frame: CaptureFrame) -> list[Var] | None:
-    """The object and the name that a frame of the user's `__getattr__` was asked for."""
+    """The object and the name in a call of the user's `__getattr__`; None for other frames."""
     if frame.root.co_name not in GETTERS:
         return None
     pair = frame.locals[:2]
@@ -18,7 +18,7 @@ def attribute_request(frame: CaptureFrame) -> list[Var] | None:
 
 
 def tell_attribute(error: BaseException, obj, name: str) -> bool:
-    """Say which attribute of what an error of a `__getattr__` is about, unless it does itself."""
+    """Set object and name of an error of a `__getattr__`, unless the error has them."""
     untold = isinstance(error, AttributeError) and error.name is None and error.obj is None
     if untold:
         error.obj, error.name = obj, name
@@ -26,7 +26,7 @@ def tell_attribute(error: BaseException, obj, name: str) -> bool:
 
 
 class AttributeContext:
-    """Where what is left of a `__getattr__` runs: Python tells its errors what was asked."""
+    """The context for the rest of a `__getattr__`: its errors get object and name, as in Python."""
 
     def __init__(self, obj, name: str):
         self.attribute = obj, name
@@ -40,7 +40,7 @@ class AttributeContext:
 
 
 def surroundings(frame: CaptureFrame) -> tuple | None:
-    """The context (function, arguments) in which what is left of a frame runs."""
+    """The context (function, arguments) for the rest of a frame."""
     if frame.scope is not None:
         _, context, var = frame.scope
         return context, [var]

@@ -31,7 +31,7 @@ STATE = {
     "tape_entry",
     "slot",
     "grad",
-}  # what a trace may write
+}  # attributes that a trace may write
 OPERATIONS = tuple(
     f"glasshouse.{name}"
     for name in (
@@ -46,7 +46,7 @@ OPERATIONS = tuple(
         "metrics",
     )
 )
-# Of these, what writes, or calls a function of the user's.
+# Modules of these that write, or call the user's functions.
 INTERPRETED = (
     "glasshouse.ops.checks",
     "glasshouse.tensor.gradients",
@@ -65,7 +65,7 @@ CONSTANTS = (
 )
 
 
-AROUND = ("records", "modes", "backend", "compile_target", "scope")  # what contexts set
+AROUND = ("records", "modes", "backend", "compile_target", "scope")  # attributes that contexts set
 
 
 def tensors_of(part) -> list:
@@ -79,9 +79,9 @@ def tensors_of(part) -> list:
 class OwnTrace:
     """The front end's state for one trace."""
 
-    sequence: int  # entries of the tape with a lower number were there before
+    sequence: int  # entries of the tape with a lower number are older
     outer_scope: Any
-    watchers: Watchers | None  # of calls, which are back after the trace; then None
+    watchers: Watchers | None  # of calls, put back after the trace; then None
     draws: list = field(default_factory=list)  # (generator, key) of random numbers
 
 
@@ -101,7 +101,7 @@ class GlasshouseFront(TensorFront, ModuleFront):
         "glasshouse.profile.profiler",
     )
 
-    # -- what is what ----------------------------------------------------------------------------
+    # -- kinds of values -------------------------------------------------------------------------
 
     def is_tensor(self, value):
         return issubclass(type(value), Value)
@@ -140,7 +140,7 @@ class GlasshouseFront(TensorFront, ModuleFront):
     # -- the state around a trace ----------------------------------------------------------------
 
     def ambient(self, tracer):
-        # By way of the thread's dict: an attribute of a threading.local takes longer to read.
+        # Through the thread's dict, since an attribute of a threading.local takes longer to read.
         base = tracer.guards.source("const", None, state, "state")
         inside = tracer.guards.source("attr", base, "__dict__")
         for name in ("records", "backend", "compile_target"):
@@ -154,11 +154,11 @@ class GlasshouseFront(TensorFront, ModuleFront):
             tracer.guards.add("is", modes, ())
 
     def can_trace(self) -> bool:
-        """Whether nothing but autocast and the like is between calls and backend."""
+        """Whether only autocast and the like are between calls and backend."""
         return all(isinstance(mode, KeyedMode) for mode in state.modes)
 
     def begin(self, tracer):
-        current().sync()  # what waits is no part of the trace
+        current().sync()  # pending work is not part of the trace
         begun = OwnTrace(next(sequence), state.scope, state.watchers)
         state.watchers = Watchers([], [])  # the compiled graph counts
         random.observers.append(begun.draws)
@@ -278,7 +278,7 @@ class GlasshouseFront(TensorFront, ModuleFront):
         return True
 
     def hooks_of(self, tracer, leaves):
-        """The arguments of `backward_with_hooks` that say what hooks these leaves have, guarded."""
+        """The arguments of `backward_with_hooks` for the hooks of these leaves, guarded."""
         ends, pairs = {}, []
         for leaf in leaves:
             var, entries = tracer.tracked[id(leaf.tensor())], []
@@ -297,7 +297,7 @@ class GlasshouseFront(TensorFront, ModuleFront):
         return tracer.new_tuple(pairs), tracer.new_tuple([*ends.values()])
 
     def before_backward(self, tracer, outputs):
-        """Know every leaf that a backward pass will reach; these leaves."""
+        """The leaves that a backward pass will reach, each tracked and guarded."""
         leaves = []
         for var in outputs:
             roots = [var] if self.is_tensor(var.value) else tracer.sequence(var) or []

@@ -11,7 +11,7 @@ def backward_with_hooks(
     hooked, ends, output, gradient=None, retain_graph=None, create_graph=False
 ) -> None:
     """`output.backward(…)`. `hooked` has the leaves with hooks and their (slot, hook), in the order
-    in which they are visited; for the end of the pass, the number of one of `ends`."""
+    of the visits. A hook for the end of the pass is the number of one of `ends`."""
     leaves = [leaf for leaf, _ in hooked]
     is_met = [False for _ in ends]
     with no_grad(), phase("backward"):

@@ -27,7 +27,7 @@ CONTEXTS = (grad_mode, KeyedMode, record_function)
 
 
 class LeftContext:
-    """That a context which was entered elsewhere has been left, as a context."""
+    """A context that leaves another one, which was entered elsewhere, and enters it again."""
 
     def __init__(self, context):
         self.context = context
@@ -48,8 +48,8 @@ class ModuleFront(NetworkFront):
     scheduler_type = LRScheduler
 
     def parts(self, tracer, module) -> list[Var]:
-        """The module and those below it, and their dicts of parameters, buffers and modules, as far
-        as they were looked into."""
+        """The tracked Vars of the module, of those below it, and of their dicts of parameters,
+        buffers and modules."""
         candidates = (x for m in module.modules() for x in (m, *(m.__dict__[p] for p in TABLES)))
         return [x for x in (tracer.tracked.get(id(part)) for part in candidates) if x is not None]
 
@@ -93,7 +93,7 @@ class ModuleFront(NetworkFront):
         return super().call(tracer, fn, args, kwargs, then)
 
     def make_stateless(self, tracer, fn, args, kwargs, then) -> bool:
-        """Make a layer of the library that has no tensors; False where it is another."""
+        """Make a layer of the library without tensors; False for another one."""
         cls = fn.value
         foldable = tracer.all_foldable(args, kwargs) and cls.__module__.startswith("glasshouse.nn")
         if (
@@ -112,7 +112,7 @@ class ModuleFront(NetworkFront):
         return True
 
     def is_context(self, fn) -> bool:
-        """Whether a bound method is that of no_grad, autocast, a phase …"""
+        """Whether a bound method belongs to no_grad, autocast, a phase …"""
         if isinstance(fn.value.__self__, CONTEXTS):
             return True
         this = fn.origin.parts[0] if isinstance(fn.origin, Recipe) else None
@@ -145,9 +145,9 @@ class ModuleFront(NetworkFront):
         return True
 
     def leave_from_outside(self, tracer, fn) -> bool:
-        """Leave a no_grad that was entered before a break; False where that is not possible.
+        """Leave a no_grad that was entered before a break; False if that is not possible.
 
-        The rest of the graph gets a grad_mode of its own. After the graph the replacement calls
+        The rest of the graph gets its own grad_mode. After the graph the replacement calls
         __exit__."""
         bound, context = fn.origin, fn.value.__self__
         fits = isinstance(bound, ValueSource) and isinstance(context, grad_mode) and context.outer
@@ -198,7 +198,7 @@ class ModuleFront(NetworkFront):
                 else:  # later calls may have another like it, and this one may have changed
                     module = self.copy_of(tracer, module)
             elif fn.is_made("call") and not fn.items:
-                text, module = cls.__name__, copy.deepcopy(module)  # as it is now
+                text, module = cls.__name__, copy.deepcopy(module)  # in its present state
             elif fn.origin is not None:
                 raise Break("a layer that was made here is called", fn, args, kwargs)
             name = self.own(tracer, text, module)
@@ -223,8 +223,8 @@ class ModuleFront(NetworkFront):
         return True
 
     def copy_of(self, tracer, module: Module) -> Module:
-        """The copy that the graph calls in the place of a module without tensors; what the module
-        does not own is shared."""
+        """The copy that the graph calls in place of a module without tensors. Values that the
+        module does not own are shared."""
         if id(module) not in tracer.copies:
             owned = (dict, list, set, Module)
             values = (x for m in module.modules() for x in m.__dict__.values())

@@ -16,7 +16,7 @@ class NetworkFront(FrontEnd):
     """A library with modules, optimizers and schedulers of these types."""
 
     module_type: type
-    member_types: tuple[type, ...]  # of what a module keeps in its dicts
+    member_types: tuple[type, ...]  # of the values in a module's dicts
     optimizer_type: type
     scheduler_type: type
 
@@ -70,7 +70,7 @@ class NetworkFront(FrontEnd):
                 tracer.guards.add("absent", self.table(tracer, obj, kind), name)
 
     def guard_forward(self, tracer, fn) -> None:
-        """Guard that a module of the library has the forward of its class; forwards of other
+        """Guard that a module of the library has the forward of its class. Forwards of other
         modules are guarded where they are read."""
         is_users = "forward" in fn.value.__dict__ or not is_library(type(fn.value))
         if not is_users and isinstance(fn.origin, ValueSource):
@@ -78,8 +78,8 @@ class NetworkFront(FrontEnd):
 
     @contextmanager
     def running(self, tracer, context, var):
-        """Calls of the frame that is entered here belong where the context (a function) of a Var
-        puts them, until that frame ends."""
+        """Run the frame that is entered here in the context (a function) of a Var, until the frame
+        ends."""
         depth, before = len(tracer.frames), (state.scope, state.phase)
         inside = context(var.value)
         inside.__enter__()
@@ -100,12 +100,12 @@ class NetworkFront(FrontEnd):
     # -- optimizers and schedulers ---------------------------------------------------------------
 
     def varies(self, source):
-        """Numbers of optimizers change as training goes on."""
+        """Whether a number belongs to an optimizer or scheduler, and so changes during training."""
         keepers = (self.optimizer_type, self.scheduler_type)
         step = source
         while step is not None:
             if step.kind == "attr" and step.key == "grad_hooks":
-                return False  # a hook's own
+                return False  # it belongs to a hook
             if step.kind == "const" and isinstance(step.key, keepers):
                 return True
             if step.text.endswith((".param_groups", ".state")):
@@ -114,14 +114,14 @@ class NetworkFront(FrontEnd):
         return False
 
     def is_stale(self, tracer, var):
-        """Whether a scheduler's step may have changed what is read."""
+        """Whether a scheduler's step may have changed a value."""
         if not tracer.scheduled or not isinstance(var.origin, ValueSource):
             return False
         changed = isinstance(var.value, (self.optimizer_type, self.scheduler_type))
         return changed or "param_groups" in var.origin.text
 
     def schedule(self, tracer, fn, args, kwargs, then) -> bool:
-        """A scheduler's step has nothing for the graph: Python does it again in each call."""
+        """Call a scheduler's step outside the graph: Python repeats it in each call."""
         var = fn.origin.parts[0] if isinstance(fn.origin, Recipe) else None
         from_outside = var is not None and isinstance(var.origin, ValueSource) and not kwargs
         # Of several writes to one place the last is done, after all steps.

@@ -11,8 +11,8 @@ loaded: dict[str, FrontEnd] = {}
 
 
 def register_front_end(library: str, place: str) -> None:
-    """Have a front end capture calls on tensors of a library, once that is imported. `place` is
-    "module:class" of the front end."""
+    """Register a front end that captures calls on tensors of a library, once that is imported.
+    `place` is "module:class" of the front end."""
     places[library] = place
     loaded.pop(library, None)
 
@@ -37,7 +37,7 @@ def is_foreign_module(value) -> bool:
 
 
 def foreign_compiler(name: str):
-    """The compiler that another library has under a name; None where there is none."""
+    """The compiler that another library has under a name, or None."""
     compilers = (front.named_compiler(name) for front in known_fronts())
     return next((x for x in compilers if x is not None), None)
 
@@ -48,7 +48,7 @@ def foreign_compiler_names() -> list[str]:
 
 
 def front_for(fn, slots, usual: FrontEnd) -> FrontEnd:
-    """The front end for a call of fn: that of the first library that claims it, else the usual."""
+    """The front end for a call of fn: the first that claims it, else the usual one."""
     if not usual.yields:
         return usual
     return next((front for front in known_fronts() if front.claims(fn, slots)), usual)

@@ -16,11 +16,11 @@ from glasshouse.tensor import Tensor
 from glasshouse.tensor.detached import DetachedView
 
 FIXED = tuple("shape dtype ndim size itemsize nbytes spec device requires_grad is_leaf".split())
-FIXED_COUNT = {"split", "meshgrid", "broadcast_arrays"}  # as many results as the arguments say
+FIXED_COUNT = {"split", "meshgrid", "broadcast_arrays"}  # of results, by their arguments
 
 
 class TensorFront(FrontEnd):
-    """Guards on tensors, and what is read from and set on them."""
+    """Guards on tensors, and their attributes."""
 
     # -- guards ----------------------------------------------------------------------------------
 
@@ -42,7 +42,7 @@ class TensorFront(FrontEnd):
         guards.add("kind", inside, ("mode", type(None), 0))
 
     def guard_spec(self, tracer, value, source, inside):
-        """Guard shape and dtype; a size that was seen to vary may be anything."""
+        """Guard shape and dtype; a size that varies may be anything."""
         spec = tracer.guards.source("get", inside, "spec")
         sizes = [
             None if self.is_free(tracer, source, value, i) else n for i, n in enumerate(value.shape)
@@ -59,7 +59,7 @@ class TensorFront(FrontEnd):
         return tracer.varying_size(f"{source.text}.shape[{axis}]")
 
     def shape(self, tracer, var):
-        """The shape; sizes that vary are numbers that do."""
+        """The shape; sizes that vary are Vars that vary."""
         source, value = var.origin, var.value
         varying = [self.is_free(tracer, source, value, i) for i in range(value.ndim)]
         if not any(varying):
@@ -72,7 +72,7 @@ class TensorFront(FrontEnd):
         return Var(value.shape, Recipe("tuple"), items)
 
     def computed_shape(self, tracer, var):
-        """The shape of a tensor that the graph computes, as the graph computes it."""
+        """The shape of a tensor that the graph computes, as nodes of the graph."""
         if has_other_ranks(var.origin):
             tracer.fix_inputs(var.origin)
             return constant(var.value.shape)
