@@ -5,7 +5,7 @@ from glasshouse.profile.text import milliseconds, table
 
 
 class Explanation:
-    """Graphs, breaks, guards, recompiles and times of what was captured; `fallbacks` of the run."""
+    """Graphs, breaks, guards, recompiles and times of a capture; `fallbacks` of the run."""
 
     def __init__(self, fn, capture, result=None, fallbacks=None):
         self.name = fn if isinstance(fn, str) else getattr(fn, "__qualname__", type(fn).__name__)

@@ -10,7 +10,7 @@ from glasshouse.analyze.step import TrainingStep, whole_steps
 from glasshouse.analyze.step_costs import StepAnalysis
 from glasshouse.capture.api import optimize
 
-FIRST_STEPS = 3  # that make the optimizer's state, capture again with it, and run what was captured
+FIRST_STEPS = 3  # make the optimizer's state, capture again with it, run the captured step
 
 
 class WholeTrainingStep(TrainingStep):
@@ -23,7 +23,7 @@ class WholeTrainingStep(TrainingStep):
         self.captured(self, optimizer, inputs)
 
     def analyse(self, steps: int, machine: MachineProfile, tape: list | None = None):
-        """The StepAnalysis of the steps that come after those which capture."""
+        """The StepAnalysis of the steps after the first ones, which capture."""
         self.captured = optimize(TrainingStep.run)
         try:
             analysis: StepAnalysis = super().analyse(FIRST_STEPS + steps, machine, tape)

@@ -7,16 +7,16 @@ or NaN is dropped as soon as numbers are finite again."""
 from collections import Counter
 
 MOST_FAILURES = 3
-CALLS_FOR_EACH = 100  # one failure in so many calls is rare, as those of a GradScaler are
-MOST_DOUBTS = 3  # from which on the graph is broken at a place
+CALLS_FOR_EACH = 100  # a rarer failure is tolerated, such as a GradScaler's
+MOST_DOUBTS = 3  # from here on the graph breaks at a place
 
 
 class Assumptions:
-    """Those of one entry: where they were made, and how often one has failed."""
+    """The assumptions of one entry: their places, and how often one has failed."""
 
     def __init__(self, doubts: Counter):
         self.places: list[tuple] = []  # (decoded code, instruction)
-        self.doubts = doubts  # how often, by place, something else was found
+        self.doubts = doubts  # failures by place
         self.is_usual = True
         self.calls = self.failures = 0
         self.remove = None  # takes the entry off its dispatcher's list
@@ -26,11 +26,11 @@ class Assumptions:
         self.is_usual = self.is_usual and is_usual
 
     def are_doubted(self, code, instruction: int) -> bool:
-        """Whether nothing may be taken for given at a place any more."""
+        """Whether nothing may be assumed at a place any more."""
         return self.doubts[code, instruction] >= MOST_DOUBTS
 
     def failed(self, is_failed_check, error: Exception) -> None:
-        """The graph raised an error, perhaps because one of them was wrong."""
+        """Count a failed check of the graph; drop the entry if there are too many."""
         if not is_failed_check(error):
             return
         self.failures += 1

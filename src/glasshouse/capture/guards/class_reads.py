@@ -1,10 +1,10 @@
-"""Where classes are read: rules read what a class has through `look_up`, and one guard relies on
-all classes and functions that a trace read.
+"""Reads of classes: rules read class attributes through `look_up`, and one guard covers all classes
+and functions that a trace read.
 
-The *behaviour* of a class is what decides how Python treats it and its instances: its special
-names, its functions, descriptors and other callables, and those of its bases. A trace relies on
-all of it as soon as it reads any of it, so no rule can forget a part. Other class attributes are
-data, which guards of their own cover (`rely_on_data`)."""
+The *behaviour* of a class decides how Python treats it and its instances: its special names, its
+functions, descriptors and other callables, and those of its bases. A trace relies on all of it as
+soon as it reads any of it, so no rule can forget a part. Other class attributes are data, which
+have separate guards (`rely_on_data`)."""
 
 import enum
 import functools
@@ -30,11 +30,11 @@ from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var, const
 PROTOCOL = ("__get__", "__set__", "__delete__", "__set_name__")
 # Special names with data that no look-up depends on, and that programs may change.
 TEXTS = {"__doc__", "__module__", "__qualname__", "__name__", "__firstlineno__"}
-# What CPython itself puts there: places of instances, what `copy` notes.
+# Names that CPython puts there: slots of instances, notes of `copy`.
 TEXTS |= {"__dict__", "__weakref__", "__slotnames__"}
 
 CLASS_TEXTS = {"__doc__", "__name__", "__qualname__", "__module__", "__annotations__"}
-# What an object made by `super` has itself: of the class and the object that it is for.
+# The attributes of a `super` object itself, from its class and object.
 SUPER_PARTS = {
     "__class__": lambda cls, obj: Var(super),
     "__thisclass__": lambda cls, obj: cls,
@@ -86,8 +86,8 @@ def forget_behaviour(key: int):
 
 
 def behaviour_in(cls: type):
-    """The (name, value) pairs of a class and its bases that are behaviour, or data under a name
-    that is behaviour in another of them, which it may hide."""
+    """The (name, value) pairs of a class and its bases that are behaviour, or that are data and may
+    hide behaviour of another base."""
     bases = [base.__dict__ for base in cls.__mro__ if is_heap(base)]
     names = {name for base in bases for name, value in base.items() if is_behaviour(name, value)}
     of_c = [names_in_c(base) for base in cls.__mro__ if not is_heap(base)]
@@ -123,8 +123,8 @@ def is_descriptor(value) -> bool:
 
 
 def identity_of(value):
-    """A token to compare with a value later, see `is_identical`. It holds the value weakly where
-    that is possible, because methods refer to their class."""
+    """A token to compare with a value later, see `is_identical`. It holds the value weakly if
+    possible, because methods refer to their class."""
     if isinstance(value, (staticmethod, classmethod)):
         return type(value), identity_of(value.__func__)
     if type(value) is property:
@@ -232,7 +232,7 @@ class ClassReadRules:
     read_classes: ReadClasses
 
     def look_up(self, cls: type, name: str):
-        """The attribute of a class under a name, or MISSING; nothing of the user's runs."""
+        """The attribute of a class under a name, or MISSING; no code of the user's runs."""
         if self.live:
             if cls not in self.read_classes.classes:
                 self.read_classes.add(cls)
@@ -241,8 +241,8 @@ class ClassReadRules:
         return static_lookup(cls, name)[0]
 
     def has_own_text(self, var: Var) -> bool:
-        """Whether the text of a value is what its class makes in Python of its attributes, so that
-        it is no constant even where the value is."""
+        """Whether the class of a value may make its text in Python from attributes that change, so
+        that the text is no constant even if the value is."""
         value, cls = var.value, type(var.value)
         return self.live and isinstance(value, (enum.Enum, type)) and self.may_change(cls)
 
@@ -251,8 +251,8 @@ class ClassReadRules:
         return self.look_up(type(self.typed(var)), name) is not MISSING
 
     def own_method(self, var: Var, name: str) -> types.FunctionType | None:
-        """The method of a value's class if it is written in Python, None if C has it, or there is
-        none; relies on the value's type.
+        """The method of a value's class if it is written in Python; None if it is in C or missing.
+        Relies on the value's type.
 
         Raises: Break if it is something else, such as a descriptor or a method of another class
         """
@@ -267,8 +267,8 @@ class ClassReadRules:
         return None
 
     def derives_from(self, var: Var, kinds) -> bool:
-        """Whether the class of a value is one of some or derives from one; no metaclass is
-        asked."""
+        """Whether the class of a value derives from one of some classes, without asking a
+        metaclass."""
         order = type(self.typed(var)).__mro__
         return any(kind is base for kind in kinds for base in order)
 
@@ -283,28 +283,28 @@ class ClassReadRules:
             self.read_classes.functions[id(fn)] = fn
 
     def may_change(self, cls: type) -> bool:
-        """Whether other data may be found in a class in later calls."""
+        """Whether the data of a class may change before later calls."""
         return is_heap(cls) and self.is_open(cls)
 
     def is_open(self, cls: type) -> bool:
-        """Whether other data may be found in objects of a class in later calls: code of a library
+        """Whether data of a class or its objects may change before later calls: code of a library
         does not change its own."""
         return self.live and not (is_library(cls) and self.frames[-1].trusted)
 
     def has_open_attributes(self, value) -> bool:
-        """Whether a value has attributes of its own that may be others in later calls."""
+        """Whether a value has attributes that may change before later calls."""
         if isinstance(value, types.FunctionType):
             return not is_trusted(str(value.__globals__.get("__name__")))
         return self.may_change(type(value)) and bool(type(value).__dictoffset__)
 
     def class_of(self, obj: Var) -> Var:
-        """The class of an object, with where it is found."""
+        """The class of an object, with its source."""
         cls = Var(type(obj.value), self.sub(obj, "type"))
         return Var(cls.value, self.place_of(cls))
 
     def in_class(self, cls: Var, name: str, class_value) -> Var:
-        """The Var of a class attribute. A descriptor in Python has attributes of its own, which
-        later calls find by way of the class."""
+        """The Var of a class attribute. A descriptor in Python has attributes, which later calls
+        find through the class."""
         in_python = any(
             isinstance(self.look_up(type(class_value), part), types.FunctionType)
             for part in ("__get__", "__set__")
@@ -315,8 +315,8 @@ class ClassReadRules:
         return self.load(class_value, self.source_in(cls, "lookup", name))
 
     def rely_on_data(self, obj: Var, name: str, class_value) -> None:
-        """Guard what data the class of an object has under a name (MISSING: that it has nothing);
-        behaviour is relied on by `look_up`."""
+        """Guard the data that the class of an object has under a name; MISSING: that it has none.
+        `look_up` relies on behaviour."""
         if not self.may_change(type(obj.value)):
             return
         if class_value is MISSING:
@@ -326,21 +326,21 @@ class ClassReadRules:
             self.guards.add("is", place, class_value)
 
     def rely_on_namespace(self, cls: Var) -> None:
-        """Guard all that a class itself has, by name: its `__dict__` is read."""
+        """Guard all attributes of a class itself, since its `__dict__` is read."""
         if self.may_change(cls.value):
             check = GuardCheck(has_namespace, dict(cls.value.__dict__), "__dict__")
             self.guards.add("call", self.place_of(cls), check)
 
     def rely_on_own(self, cls: Var, name: str) -> None:
-        """Guard that a class itself has something under a name, or has not: it is deleted."""
+        """Guard whether a class itself has an attribute that is deleted."""
         if self.may_change(cls.value) and name not in self.class_items.get(cls.value, ()):
             expected = name, name in cls.value.__dict__
             check = GuardCheck(has_own, expected, f"{name!r} in __dict__")
             self.guards.add("call", self.place_of(cls), check)
 
     def rely_on_super(self, start: type, cls: type, name: str, base: type | None) -> None:
-        """Guard which base of `start` after `cls` is the first with an attribute of its own under a
-        name (None: that none is), where that may be data."""
+        """Guard that `base` is the first base of `start` after `cls` with an attribute of a name
+        (None: that there is none), if it may be data."""
         self.read_classes.add(start)
         if base is None or self.may_change(base) and not is_behaviour(name, base.__dict__[name]):
             check = GuardCheck(super_finds, (cls, name, base), f"super().{name}")
@@ -348,7 +348,7 @@ class ClassReadRules:
             self.guards.add("call", place, check)
 
     def of_class(self, cls: Var, class_value) -> Var | None:
-        """A static or class method, or a function, as its class sees it; None for other things."""
+        """A static or class method, or a function, as its class sees it; None for others."""
         if isinstance(class_value, classmethod):
             return self.bound(cls, Var(class_value.__func__))
         if isinstance(class_value, (staticmethod, types.FunctionType)):
@@ -415,7 +415,7 @@ class ClassReadRules:
         return self.deliver(then, self.load(class_value, place))
 
     def place_of(self, var: Var) -> ValueSource | None:
-        """The source of an object; of one that is a constant, where its attributes may change."""
+        """The source of an object, or of a constant whose attributes may change; else None."""
         value, origin = var.value, var.origin
         if isinstance(origin, ValueSource):
             return origin
@@ -469,7 +469,7 @@ class ClassReadRules:
 
 
 def has_own(cls: type, expected: tuple[str, bool]) -> bool:
-    """Whether a class itself has something under a name, or has not, as wanted."""
+    """Whether a class itself has an attribute, or lacks it, as expected."""
     name, there = expected
     return (name in cls.__dict__) is there
 
@@ -483,7 +483,7 @@ def has_namespace(cls: type, expected: dict) -> bool:
 
 
 def look_up_super(start: type, cls: type, name: str):
-    """(class, class attribute) of what super(cls, start) finds; (None, MISSING) if nothing."""
+    """(class, attribute) that super(cls, start) finds under a name, or (None, MISSING)."""
     order = start.__mro__
     for base in order[order.index(cls) + 1 :]:
         if name in base.__dict__:
@@ -492,6 +492,6 @@ def look_up_super(start: type, cls: type, name: str):
 
 
 def super_finds(start: type, expected) -> bool:
-    """Whether super() finds an attribute in the class where it was found."""
+    """Whether super() still finds an attribute in the same class."""
     cls, name, base = expected
     return look_up_super(start, cls, name)[0] is base

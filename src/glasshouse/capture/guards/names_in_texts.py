@@ -1,4 +1,4 @@
-"""Names of classes and functions in a text, which the program may change before a later call."""
+"""Guards names of classes and functions in a text: the program may change them between calls."""
 
 import functools
 import types
@@ -9,7 +9,7 @@ from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Var
 
 NAMES = ("__name__", "__qualname__", "__module__")
-PARTS = {  # of what has others in its text
+PARTS = {  # attributes whose names are part of the text
     types.MethodType: ("__func__", "__self__"),
     types.GenericAlias: ("__origin__", "__args__"),
     types.UnionType: ("__args__",),
@@ -18,8 +18,8 @@ PARTS = {  # of what has others in its text
 
 
 def rely_on_names(tracer, text: str, values) -> None:
-    """Guard the names in a text about some values: of the classes and functions among them, and of
-    their types."""
+    """Guard the names in a text about some values: names of the classes and functions among them,
+    and of their types."""
     for named in named_in(values, set()):
         names = {name: getattr(named, name) for name in NAMES} if is_plain(tracer, named) else {}
         if not any(x in text for x in (names.get("__name__"), names.get("__qualname__")) if x):
@@ -29,14 +29,14 @@ def rely_on_names(tracer, text: str, values) -> None:
 
 
 def rely_on_names_of_error(tracer, error: BaseException, values) -> None:
-    """Guard the names in the text of an error of Python's about some values."""
+    """Guard the names in the text of a builtin error about some values."""
     texts = [part for part in error.args if type(part) is str]
     if tracer.live and texts and not is_heap(type(error)):
         rely_on_names(tracer, " ".join(texts), values)
 
 
 def is_plain(tracer, named) -> bool:
-    """Whether a class or function has names that may change, which no code of a metaclass gives."""
+    """Whether a class or function has names that may change and that no metaclass computes."""
     if isinstance(named, type):
         return tracer.may_change(named) and has_plain_name(named)
     return tracer.has_open_attributes(named)

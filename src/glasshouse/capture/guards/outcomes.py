@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 from glasshouse.capture.guards.program import OutcomeCheck
 from glasshouse.capture.values.var import SymbolicNumber, ValueSource, Var
 
-WAYS = {  # what is checked
+WAYS = {  # checks by kind
     "truth": "bool({}) is wanted",
     "number": "type(x := {}) is int and x == wanted",
     "type": "type({}) is wanted",
 }
-MAX_OPERATIONS = 12  # in one expression: of longer ones, the number itself is relied on
+MAX_OPERATIONS = 12  # in one expression: for longer ones the number itself is guarded
 SIGNS = {
     "add": "+",
     "sub": "-",
@@ -35,7 +35,7 @@ BINARY = {getattr(operator, name): sign for name, sign in SIGNS.items()}
 BINARY |= {getattr(operator, f"i{name}"): sign for name, sign in list(SIGNS.items())[:7]}
 UNARY = {operator.neg: "-", operator.pos: "+"}
 ONE_TO_ONE = ("+", "-")  # another number gives another outcome
-NUMBER = "\0"  # stands for the number in what is written
+NUMBER = "\0"  # a placeholder for the number in a text
 
 
 class NumberExpression(NamedTuple):
@@ -43,7 +43,7 @@ class NumberExpression(NamedTuple):
 
     number: Var
     text: str
-    names: dict[str, Any]  # what its names mean
+    names: dict[str, Any]  # values of its names
     fixed: list[Var]  # numbers that are constants in it
     one_to_one: bool  # another number gives another outcome
 
@@ -69,7 +69,7 @@ class OutcomeWriter:
         self.one_to_one = True
 
     def outcome(self, fn, args) -> NumberExpression | None:
-        """fn(*args); None where it is not of one number, or too long."""
+        """fn(*args) as an expression; None if it is too long or not of one number."""
         text = self.call(fn, args)
         if text is None or len(self.read) != 1:
             return None
@@ -127,7 +127,7 @@ def statement(text: str, way: str, expected) -> str:
 
 
 def rely_on(tracer, outcome: NumberExpression, way: str, expected) -> None:
-    """Guard what an expression gives: a truth, an int, or something of a type."""
+    """Guard the outcome of an expression: a truth, an int, or a type."""
     source = outcome.number.origin
     tracer.typed(outcome.number)
     for x in outcome.fixed:

@@ -1,4 +1,4 @@
-"""Guards: what a trace relied on, as a program that C checks and that prints as Python."""
+"""Guards: conditions of a trace, as a program that C checks and that prints as Python."""
 
 import re
 import sys
@@ -18,10 +18,10 @@ CHECK = {"is": 20, "type": 21, "eq": 22, "len": 23, "absent": 24, "keys": 25, "s
          "distinct": 27, "call": 28, "spec": 29, "kind": 30, "lacks": 31,
          "unhooked": 34, "code": 35, "native": 36}  # fmt: skip
 WEAK = {"is": 32, "type": 33}  # the same of a WeakLink
-BY_VALUE = {"same", "distinct", "absent", "kind", "call", "lacks"}  # of which there may be several
+BY_VALUE = {"same", "distinct", "absent", "kind", "call", "lacks"}  # a source may have several
 OF_DICT = {"absent", "kind", "keys"}
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-MAX_SAID = 4  # containers in one another that a value in one line has
+MAX_SAID = 4  # nested containers in the text of a value
 WITHIN_TAG = {"is", "type", "eq", "spec"}  # checks on a dict's value that its tag covers
 HEAP_TYPE = 1 << 9  # flag of classes that are not written in C alone (Include/object.h)
 
@@ -31,8 +31,8 @@ class WeakLink(weakref.ref):
 
 
 class Guard(NamedTuple):
-    """One condition on the value at `source`; a WeakLink is one on what it refers to. `line` is the
-    user's that relied on it: (file, number)."""
+    """One condition on the value at `source`; a WeakLink stands for its referent. `line` is the
+    user's line that relied on it: (file, number)."""
 
     kind: str
     source: ValueSource
@@ -65,7 +65,7 @@ class Guard(NamedTuple):
 
 
 class GuardCheck:
-    """A guard of its own: test(value, expected) holds; `text` says so."""
+    """A guard by a function: test(value, expected) must be true. `text` describes it."""
 
     def __init__(self, test, expected, text: str):
         self.test, self.expected, self.text = test, expected, text
@@ -78,11 +78,11 @@ class GuardCheck:
 
 
 class FinalCheck(GuardCheck):
-    """A guard that is checked after all others: to check it has an effect."""
+    """A guard that is checked after all others, since the check has an effect."""
 
 
 class OutcomeCheck(GuardCheck):
-    """A guard on what an expression of the value gives, which its text says in full."""
+    """A guard on the outcome of an expression of the value; its text says it in full."""
 
 
 def linked(value):
@@ -91,8 +91,8 @@ def linked(value):
 
 
 def weakened(guard: Guard, gone) -> Guard:
-    """A guard that does not keep its value alive, where that can be; `gone` is called when it dies:
-    the guard never holds again."""
+    """A guard that does not keep its value alive, if possible. `gone` is called when the value
+    dies, since the guard never holds again."""
     if guard.kind not in WEAK:
         return guard
     try:
@@ -102,12 +102,12 @@ def weakened(guard: Guard, gone) -> Guard:
 
 
 def without_address(text: str) -> str:
-    """The text of a value without the place in memory where it lies."""
+    """The text of a value without its address in memory."""
     return ADDRESS.sub("", text)
 
 
 def brief(x) -> str:
-    """A value in one line, without the place in memory where it lies."""
+    """A value in one line, without its address in memory."""
     if isinstance(x, (type, types.FunctionType)):
         return x.__qualname__
     try:
@@ -119,7 +119,7 @@ def brief(x) -> str:
 
 
 def says_itself(x, depth: int = 0) -> bool:
-    """Whether repr of a value is short and runs no code of the user's."""
+    """Whether repr of a value is short and runs no user code."""
     kind, inside = type(x), None
     if kind is dict:
         inside = (*x.keys(), *x.values())
@@ -133,18 +133,18 @@ def says_itself(x, depth: int = 0) -> bool:
 
 
 class GuardSet:
-    """The guards of one trace, each once, and their sources. `frames` are those that run."""
+    """The guards of one trace, each once, and their sources. `frames` are the running frames."""
 
     def __init__(self, frames: list):
         self.frames = frames
         self.sources: dict[tuple, ValueSource] = {}
         self.guards: dict[tuple, Guard] = {}
-        self.read: list[ValueSource] = []  # what was found there, and has to be there again
+        self.read: list[ValueSource] = []  # sources that must exist in later calls
 
     def source(
         self, kind: str, base: ValueSource | None, key=None, named: str | None = None
     ) -> ValueSource:
-        """The one ValueSource of a path; only what has no base needs a name."""
+        """The one ValueSource of a path; only a path without a base needs a name."""
         name = (
             kind,
             base,
@@ -156,9 +156,9 @@ class GuardSet:
         return source
 
     def add(self, kind: str, source: ValueSource, value) -> None:
-        """Rely on something; a number that is guarded once may not be found otherwise later."""
+        """Add a guard, unless it exists or always holds."""
         if kind == "is" and source.kind == "const" and source.key is value:
-            return  # it holds always
+            return  # it always holds
         name = kind, source, None
         if kind in BY_VALUE:
             name = kind, source, value if isinstance(value, (str, tuple)) else id(value)
@@ -197,7 +197,7 @@ class GuardCompiler:
                 self.late.append(guard)
             else:
                 self.checks.setdefault(guard.source, []).append(guard)
-        for source in read:  # what the replacement reads has to be there
+        for source in read:  # the replacement reads these
             self.need(source)
         for root in self.roots:
             self.read(root)
@@ -206,7 +206,7 @@ class GuardCompiler:
             self.check(guard, 0 if guard.kind == "call" else self.register[guard.value])
 
     def need(self, source: ValueSource) -> None:
-        """Have a source read, and all on the way to it."""
+        """Note that a source is read, and all sources on the path to it."""
         while source.base is not None:
             children = self.children.setdefault(source.base, {})
             if source in children:
@@ -216,7 +216,7 @@ class GuardCompiler:
         self.roots[source] = None
 
     def read(self, source: ValueSource) -> None:
-        """The operation that puts a source into a register."""
+        """Add the operation that puts a source into a register."""
         register = self.register[source] = len(self.register)
         base = -1 if source.base is None else self.register[source.base]
         number = source.key if source.kind in ("slot", "item") else 0
@@ -225,7 +225,7 @@ class GuardCompiler:
         self.about.append(Guard("read", source, None))
 
     def check(self, guard: Guard, number: int = 0) -> None:
-        """The operation of one guard."""
+        """Add the operation of one guard."""
         key: Any = guard.value
         if guard.kind == "len":
             number = guard.value
@@ -242,7 +242,7 @@ class GuardCompiler:
         self.about.append(guard)
 
     def inside(self, source: ValueSource, tagged: bool = False) -> None:
-        """All checks on a source that is in a register, then its children's."""
+        """Lay out all checks on a source that is in a register, then those of its children."""
         children = list(self.children.get(source, ()))
         checks = self.checks.get(source, ())
         is_dict = source.kind == "dict" or any(c.kind == "get" for c in children)
@@ -258,7 +258,7 @@ class GuardCompiler:
                 self.inside(child)
 
     def group(self, source: ValueSource, entries: list[ValueSource], checks: list[Guard]) -> None:
-        """The entries of a dict with all that its version tag covers, then what is inside them."""
+        """Lay out the entries of a dict with all that its version tag covers, then theirs."""
         register, at = self.register[source], len(self.ops)
         self.ops.append([TAG, 0, register, 0, None, 0])
         self.about.append(None)
@@ -277,7 +277,7 @@ class GuardCompiler:
             self.inside(entry, tagged=True)
 
     def registers_of(self, sources: list[ValueSource]) -> tuple[int, ...]:
-        """The registers that have what is at some sources."""
+        """The registers of some sources."""
         return tuple(self.register[source] for source in sources)
 
     def program(self) -> tuple[list[tuple], int]:
@@ -286,8 +286,8 @@ class GuardCompiler:
 
 
 def is_within_tag(guard: Guard) -> bool:
-    """Whether the version tag of a dict covers a check on one of its values: not where the value
-    can be given another class (`__class__`) and stay what it is."""
+    """Whether the version tag of a dict covers a check on one of its values. It does not cover the
+    type of an object whose `__class__` can be set."""
     if guard.kind != "type":
         return guard.kind in WITHIN_TAG
     cls = linked(guard.value)
@@ -296,7 +296,7 @@ def is_within_tag(guard: Guard) -> bool:
 
 
 def handled_error() -> BaseException:
-    """The exception that is being handled; raises where there is none."""
+    """The exception that is being handled; raises if there is none."""
     error = sys.exc_info()[1]
     if error is None:
         raise LookupError("no exception is being handled")

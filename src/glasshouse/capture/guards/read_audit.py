@@ -1,9 +1,9 @@
-"""An audit of what traces read: each thing is changed by itself, and put back; meanwhile the guards
-of the entry have to fail, unless the entry reads the thing again in each call.
+"""An audit of the reads of traces: each value that was read is changed alone, and put back.
+Meanwhile the guards of the entry must fail, unless the entry reads the value again in each call.
 
-While an audit is active (`audited`), the rules of the interpreter note what they read of the user's
-program, in `TraceReads`, apart from the guards. So a guard that nobody added is found too. Only
-what belongs to the user is changed, never a library."""
+While an audit is active (`audited`), the rules of the interpreter note their reads of the user's
+program in `TraceReads`, apart from the guards. So missing guards are found too. Only objects of
+the user are changed, never a library."""
 
 import sys
 import types
@@ -16,12 +16,12 @@ from glasshouse.capture.values.plain import MISSING, SCALARS, is_heap, static_lo
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import ValueSource, Var, stored_item
 
-CONTAINERS = (OrderedDict, dict, list, deque)  # which are written to by their own methods
-# Names of a class by which Python, or the audit itself, reaches everything else in it.
+CONTAINERS = (OrderedDict, dict, list, deque)  # written by methods of these types
+# Names through which Python, or the audit itself, reaches all other attributes of a class.
 UNTOUCHED = {"__dict__", "__weakref__", "__class__", "__getattribute__", "__del__", "__module__"}
-UNTOUCHED |= {"__new__"}  # CPython does not bring back the class that it was without
-# Rules that take a value along and do not go by it, by name: what they make of it is made of the
-# value again in later calls, where it is needed. Identity has guards of its own.
+UNTOUCHED |= {"__new__"}  # CPython does not restore a class after its deletion
+# Rules that pass a value on without depending on it, by name: later calls use their new value.
+# Identity has separate guards.
 PASSING_ON = set(
     """ObjectRules.new_list ObjectRules.new_tuple ObjectRules.new_dict ObjectRules.hand_over
     ObjectRules.foldable ObjectRules.varies ContainerRules.store_item AttributeRules.set_plain
@@ -30,7 +30,7 @@ PASSING_ON = set(
     CaptureSession.unfinished ClassReadRules.place_of is_generator generators_in
     CaptureTracer.is_tensor""".split()
 )
-# Rules that go by the type of a value alone, and by parts of it that are noted for themselves.
+# Rules that depend on the type of a value alone, and on parts of it that are noted separately.
 BY_TYPE = set(
     """ObjectRules.typed ObjectRules.dict_of OperatorRules.is_number_call
     AttributeRules.get_attribute AttributeRules.instance_attribute
@@ -83,8 +83,7 @@ def new_reads() -> "TraceReads | None":
 
 class ReadPlace(NamedTuple):
     """A place from which a trace reads. `kind` is item (of a dict or list), cell, slot (`key` is
-    its descriptor), class (what decides how Python treats it), data (of a class) or function (its
-    code or defaults)."""
+    its descriptor), class (its behaviour), data (of a class) or function (its code or defaults)."""
 
     kind: str
     owner: Any
@@ -113,7 +112,7 @@ class ReadPlace(NamedTuple):
             return MISSING
 
     def put(self, value) -> None:
-        """Put something there; MISSING deletes. No code of the user's runs."""
+        """Put a value at the place; MISSING deletes. No user code runs."""
         kind, owner, key = self
         gone = value is MISSING
         if kind in ("class", "data"):
@@ -143,7 +142,7 @@ def replacement(*args, **kwargs):
 
 
 def another(value):
-    """A value that is not equal to this one, of the same type where that is simple."""
+    """A value that is not equal to this one, of the same type if that is simple."""
     if type(value) in (int, float, complex):
         return type(value)(4) if value != 4 else type(value)(5)
     if type(value) is bool:
@@ -158,7 +157,7 @@ def another(value):
 
 
 def is_users_module(name) -> bool:
-    """Whether a module is the user's, and neither a library nor Python's."""
+    """Whether a module is the user's, not a library's or Python's."""
     root = str(name).partition(".")[0]
     file = getattr(sys.modules.get(root), "__file__", None) or ""
     is_library = root in sys.stdlib_module_names or root == "glasshouse"
@@ -166,7 +165,7 @@ def is_users_module(name) -> bool:
 
 
 def is_users(value) -> bool:
-    """Whether an object is the user's: one of a user's module or class."""
+    """Whether an object is the user's: a user's module, or an object of it or of its classes."""
     if isinstance(value, types.ModuleType):
         return is_users_module(value.__name__)
     if isinstance(value, types.FunctionType):
@@ -181,7 +180,7 @@ VALUE = vars(Var)["value"]  # the descriptor of its slot
 
 
 class LoadedVar(Var):
-    """The Var of what was loaded, which notes in `users` the rules that look at its value."""
+    """The Var of a loaded value; it notes in `users` the rules that look at the value."""
 
     __slots__ = ("users",)
 
@@ -202,8 +201,8 @@ class LoadedVar(Var):
 
 
 class NotedRead(NamedTuple):
-    """A read: its place, how it is written, the line or the rules that read. `is_noted`: not by a
-    path that guards may go; `by_type`: the rules go by the type of the value alone."""
+    """A read: its place, its text, and the line or the rules that read. `is_noted`: not through a
+    source. `by_type`: the rules depend on the type of the value alone."""
 
     place: ReadPlace
     text: str
@@ -213,7 +212,7 @@ class NotedRead(NamedTuple):
 
 
 def text_of_key(key) -> str:
-    """The key of a place as text; no code of the user's runs."""
+    """The key of a place as text; no user code runs."""
     if type(key) is types.MemberDescriptorType:
         return key.__name__
     return str(key) if type(key) in SCALARS else type(key).__name__
@@ -228,7 +227,7 @@ class TraceReads:
         self.loads: dict[ValueSource, list[LoadedVar]] = {}
 
     def loaded(self, value, source: ValueSource) -> LoadedVar:
-        """The Var of what was loaded."""
+        """The Var of a value loaded at a source."""
         var = LoadedVar(value, source)
         self.loads.setdefault(source, []).append(var)
         return var
@@ -245,7 +244,7 @@ class TraceReads:
         self.places[place.identity] = NotedRead(place, text, line)
 
     def audit(self, entry, slots: tuple, tracer, variables: dict[int, str]) -> None:
-        """Change each place by itself. `variables` has the ids of the sources that the entry reads
+        """Change each place alone. `variables` has the ids of the sources that the entry reads
         again in each call."""
         if not is_valid(entry, slots):  # the call has changed what it read
             self.findings.skipped += 1
@@ -253,16 +252,16 @@ class TraceReads:
         self.findings.entries += 1
         free = self.add_sources(tracer.guards, slots, variables)
         for identity, read in self.places.items():
-            # Where the call has put another object in the place of an owner, this is not it.
+            # If the call has replaced an owner, this is the old one.
             gone = read.is_noted and bool(tracer.written) and read.place.kind in ("item", "slot")
             if identity not in free and not gone and self.outlives(entry, slots, read):
                 where = f"{read.where}: " if read.where else ""
                 self.findings.unguarded.append(f"{where}{read.text} is read, and has no guard")
 
     def add_sources(self, guards: GuardSet, slots: tuple, variables: dict[int, str]) -> set[tuple]:
-        """Add the places of what was loaded by a path, and the rules that went by it. Gives the
-        identities of those where other values are right: nobody went by the value, the entry reads
-        it again, or the outcome of an expression is guarded, which other numbers may have too."""
+        """Add the places of values loaded at sources, with the rules that used them. Returns the
+        identities of places where another value is fine: no rule used the value, the entry reads it
+        again, or the outcome of an expression is guarded, which other numbers may have too."""
         decided = {x.source for x in guards.guards.values() if isinstance(x.value, OutcomeCheck)}
         checked = {x.source for x in guards.guards.values()}
         free = set()
@@ -280,7 +279,7 @@ class TraceReads:
         return free
 
     def outlives(self, entry, slots: tuple, read: NotedRead) -> bool:
-        """Whether the guards still hold while something else is in a place."""
+        """Whether the guards still hold while another value is at a place."""
         place, before = read.place, read.place.get()
         value: Any = property(replacement) if place.kind == "class" else another(before)
         if read.by_type:
@@ -297,7 +296,7 @@ class TraceReads:
 
 
 class ReadNotes:
-    """The part of the tracer that notes reads for an audit, where there is one."""
+    """The part of the tracer that notes reads for an audit."""
 
     reads: TraceReads | None
 
@@ -312,7 +311,7 @@ class ReadNotes:
             self.note_read("item", f.globals, name, f.globals)
 
     def loaded(self, value, source: ValueSource | None) -> Var:
-        """The Var of what was read at a source."""
+        """The Var of a value read at a source."""
         if self.reads is None or source is None:
             return Var(value, source)
         return self.reads.loaded(value, source)
@@ -357,6 +356,6 @@ def place_of(source: ValueSource, slots: tuple) -> ReadPlace | None:
 
 
 def data_place(cls: type, name: str) -> ReadPlace | None:
-    """The place of what a class has under a name, if it has something."""
+    """The place of the attribute of a class under a name, or None."""
     owner = static_lookup(cls, name)[1]
     return ReadPlace("data", owner, name) if owner is not None and is_users(owner) else None

@@ -1,11 +1,11 @@
-"""Why a function was captured again, in the words of its user: the variable, its line, what it was
-and what it is."""
+"""Reasons of recompiles in terms of the user's program: the variable, its line, and the old and new
+value."""
 
 import re
 
 from glasshouse.capture.guards.program import Guard, without_address
 
-# What guards read, and what a user writes for it, in this order.
+# Texts of guards and their form in the user's program, applied in this order.
 WORDS = (
     (re.compile(r"G\['(\w+)'\]"), r"\1"),
     (re.compile(r"\.cell_contents\b"), ""),

@@ -1,4 +1,4 @@
-"""Captured graphs as Programs: how one is compiled, bound to its caller, and run.
+"""Captured graphs as Programs: compiled, bound to their callers, and run.
 
 `program_compiler` makes a Program in the first run (`first_run`), `captured_program` runs it in
 later ones, and `backward_program` differentiates it. `payload_places` says where inputs and results

@@ -36,7 +36,7 @@ class RecordedGradients:
 
 
 def group_numbers(sets: list[set]) -> list[int]:
-    """For each set a number; those that have elements in common, by way of others too, have one."""
+    """A number for each set, the same for sets that are connected by common elements."""
     groups: list[int] = []
     for i, some in enumerate(sets):
         met = {groups[j] for j in range(i) if not some.isdisjoint(sets[j])}
@@ -50,8 +50,8 @@ class BackwardProgram:
 
     specs      of the results that are differentiated
     reached    for each of them the numbers of the tensors that its tape leads to
-    groups     for each of them a number, the same where tapes have something in common: a backward
-               pass through one leaves nothing for the other
+    groups     for each of them a number, the same for tapes with common nodes: a backward pass
+               through one frees those of the other
     gradients  where each tensor's gradient comes from
     slots      which outputs or tensors the results are"""
 
@@ -66,14 +66,14 @@ class BackwardProgram:
 
     @cached_property
     def reads_gradients(self) -> bool:
-        """Whether it reads gradients of the graph's tensors as they are when it runs."""
+        """Whether it reads the gradients that the graph's tensors have when it runs."""
         fetched = self.program.fetches if self.program is not None else []
         places = (*fetched, *(update.place for update in self.gradients))
         return any(place.kind is PlaceKind.GRADIENT for place in places)
 
     def record(self, tracked: list[Tensor], nodes, began: int) -> RecordedGradients:
-        """Record the gradients for cotangents that are given later. `nodes` are the tape's places
-        of the graph's tensors before it ran, `began` when that was."""
+        """Record the gradients for cotangents of a later backward pass. `nodes` are the tape's
+        places of the graph's tensors before it ran, `began` the number of the tape then."""
         backend = self.captured.backend
         numbers = {
             place: i for i, place in reversed(list(enumerate(nodes))) if place[0] is not None
@@ -104,7 +104,7 @@ class BackwardProgram:
         return RecordedGradients(gradients, cotangents)
 
     def compile(self, recorded, gradients: RecordedGradients, places, constants, interpreter):
-        """Make the Program of what was recorded; None needs none."""
+        """Make the Program of a recording; None needs none."""
         nodes: list[Node] = []
         if recorded is not None:
             payload_places = {**places, **gradients.places}

@@ -1,4 +1,4 @@
-"""A compiled Program bound to where its inputs come from."""
+"""A compiled Program bound to the places of its inputs."""
 
 from functools import partial
 from threading import get_ident
@@ -18,7 +18,7 @@ from glasshouse.graph.record import Recording
 
 
 class NotCompilable(Exception):
-    """A graph that is run as it is, since a Program would not do the same."""
+    """A graph that runs uncompiled, since a Program would not do the same."""
 
 
 class BoundProgram:
@@ -99,7 +99,7 @@ class BoundProgram:
 
 
 def place_of(leaf: Node, places: dict, constants: dict) -> PayloadPlace | None:
-    """Where a payload is found in later runs; None if nothing is known of it."""
+    """The place of a payload in later runs; None if unknown."""
     if id(leaf) in places:
         return places[id(leaf)]
     return PayloadPlace(PlaceKind.CONSTANT, payload=leaf) if id(leaf) in constants else None

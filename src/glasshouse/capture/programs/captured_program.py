@@ -31,20 +31,20 @@ NEW, SAME, GIVEN = OutputKind.NEW, OutputKind.SAME, OutputKind.TENSOR
 
 
 class Donor(NamedTuple):
-    """An input of the Program whose memory a run may overwrite if nobody else refers to it: what is
-    at its place is replaced."""
+    """An input of the Program whose memory a run may overwrite if nobody else refers to it, since
+    the value at its place is replaced."""
 
     fetch: int
     place: PayloadPlace
 
 
 class CapturedProgram:
-    """The Program of a graph (and one for its gradients), and where everything goes.
+    """The Program of a graph (and one for its gradients), and the places of inputs and results.
 
-    A tensor has a number: first those that the graph owns, then those that it is given. `replaced`
-    has the numbers of given tensors whose places get others after the run, as optimizers replace
-    their state, and which of a run's `holders` they are in: what was there is overwritten if nobody
-    else has it."""
+    Tensors are numbered: first those that the graph owns, then its inputs. `replaced` has the
+    numbers of inputs that are replaced after the run, as optimizers replace their state, and the
+    numbers of the run's `holders` that contain them. Their memory is overwritten if nobody else
+    refers to it."""
 
     def __init__(self, module: GraphModule, backend, budget=None):
         self.module, self.backend, self.budget = module, backend, budget
@@ -63,10 +63,10 @@ class CapturedProgram:
         self.gradient_outputs: list[tuple[int, int]] = []  # (place, tensor)
         self.updates: list[TensorUpdate] = []
         self.gradients: list[TensorUpdate] = []
-        self.dropped_gradients: list[int] = []  # replaced and not read: their memory serves the run
+        self.dropped_gradients: list[int] = []  # replaced, not read: their memory is reused
         self.donors: list[Donor] = []
         self.is_first = True  # of later runs
-        self.most_bytes: int | None = None  # in use before a run, for it to be within a budget
+        self.most_bytes: int | None = None  # in use before a run that stays within the budget
 
     def tensors(self, inputs) -> list[Tensor]:
         """All tensors that the graph may read or write, by number."""
@@ -82,11 +82,11 @@ class CapturedProgram:
     def run(self, inputs: list, holders: list | tuple = ()) -> tuple:
         """Run the Program; the outputs."""
         if self.budget is not None and self.is_first:
-            gc.collect()  # capturing left cycles that hold what the first run replaced
+            gc.collect()  # capture leaves cycles that hold the old tensors
         self.is_first = False
         tensors = self.tensors(inputs)
         if self.updates and len(set(map(id, tensors))) < len(tensors):
-            return self.module.run(self.module, *inputs)  # one tensor given twice, and written to
+            return self.module.run(self.module, *inputs)  # one tensor passed twice and written to
         payloads = computed_payloads(tensors, self.backend)
         keys = [generator.key() for generator in self.keys]
         run = RunPayloads(payloads, tensors, keys, self.backend)
@@ -110,7 +110,7 @@ class CapturedProgram:
         run.outputs = self.forward.run_to_payloads(fetched, scalars, donated)
 
     def place_results(self, run: RunPayloads) -> tuple:
-        """Give the results to tensors and gradients; the outputs."""
+        """Put the results into tensors and gradients; the outputs."""
         get, backend, tensors = run.get, self.backend, run.handles
         updates = [(number, get(place), spec) for number, place, spec in self.updates]
         gradients = [
@@ -138,11 +138,11 @@ class CapturedProgram:
         return tuple(outs)
 
     def donated_inputs(self, run: RunPayloads, holders) -> list[int]:
-        """The inputs of the Program whose memory this run may overwrite: nobody else reads them."""
+        """The inputs of the Program whose memory this run may overwrite."""
         return [fetch for fetch, place in self.donors if self.is_free(place, run, holders)]
 
     def is_free(self, place: PayloadPlace, run: RunPayloads, holders) -> bool:
-        """Whether nobody but the place, which is replaced, refers to the memory there."""
+        """Whether only the place, which is replaced, refers to its memory."""
         number = place.number
         if place.kind is PlaceKind.GRADIENT:
             gradient = run.handles[number].grad
@@ -167,7 +167,7 @@ class CapturedProgram:
 
 
 def computed_payloads(tensors: list[Tensor], backend) -> list[Node]:
-    """The payloads of tensors, which are on the backend from then on."""
+    """The payloads of tensors, which are moved to the backend."""
     for t in tensors:
         payload = t.payload
         if type(payload) is not Node or payload.value is None:

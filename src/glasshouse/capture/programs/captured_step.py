@@ -1,6 +1,6 @@
-"""Plans for captured calls: what a graph of a training step computes again to fit a budget.
+"""Plans for captured calls: which blocks of a training step compute again to fit a budget.
 
-A captured call is planned from its recording, in which both passes stand: each choice is tried as a
+A captured call is planned from its recording, which has both passes. Each choice is tried as a
 rewriting of that graph (`graph/recompute`) and planned up to its memory."""
 
 import gc
@@ -45,18 +45,18 @@ class CapturedStep:
     donated      numbers of the inputs whose memory results take
     freed        bytes of each gradient that a run gives up before it begins
     seeds        bytes of each gradient of a result that the second Program is given
-    base_bytes   what else is in use: parameters, optimizer state, what waits outside"""
+    base_bytes   other memory in use: parameters, optimizer state, pending tensors outside"""
 
     def __init__(self, recording: Recording, count: int | None, donated=(), freed=(), seeds=()):
         self.graph, self.count = graph_of(recording), count
         self.donated, self.seeds = donated, seeds
-        gc.collect()  # capture leaves cycles that hold what was replaced
+        gc.collect()  # capture leaves cycles that hold replaced tensors
         self.base_bytes = in_use() - sum(map(allocated_bytes, freed))
         self.model = outermost_of(recording)
         self.root = type(self.model).__name__ if self.model is not None else ""
 
     def applied(self, blocks: list[RematBlock]):
-        """Context: these blocks compute again in what is planned and compiled."""
+        """Context: these blocks compute again in Programs planned and compiled inside."""
         return requesting(request_of(blocks, self.root))
 
     def rewritten(self) -> Graph:
@@ -90,7 +90,7 @@ class CapturedStep:
 
 
 class CapturedPlanner(Planner):
-    """Plans a captured call: there is no model to run in other ways."""
+    """Plans a captured call from its recording, without running a model."""
 
     def __init__(self, step: CapturedStep, machine: MachineProfile):
         super().__init__(step, candidates_of(step.model) if step.model else [], machine)
@@ -124,12 +124,12 @@ def allocated_bytes(nbytes: int) -> int:
 
 
 def has_both_passes(recording: Recording) -> bool:
-    """Whether gradients are part of a recording: else nothing is kept for later."""
+    """Whether gradients are part of a recording; else nothing is saved for later."""
     return any(node.origin.phase in AFTER_FORWARD[:2] for node in recording.nodes)
 
 
 def outermost_of(recording: Recording):
-    """The outermost module in which most of a recording was called; None where there is none."""
+    """The outermost module of most calls of a recording, or None."""
     roots = outermost_scopes()
     count = Counter(roots.get(id(node.origin)) for node in recording.nodes)
     del count[None]

@@ -1,4 +1,4 @@
-"""The first run of a captured graph: it is recorded, compiled, and run as later ones are."""
+"""The first run of a captured graph: it records, compiles, and runs like later ones."""
 
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -43,10 +43,10 @@ class TensorBefore(NamedTuple):
 class FirstRun:
     """Makes the Programs of a CapturedProgram, and runs the forward one.
 
-    inputs   what the graph is given; a list, which loses what is replaced
-    adopt    is called once with the outputs before memory is overwritten, for whoever holds what
-             was there; None if nobody does
-    trace    nodes that were recorded while the graph was captured: the outputs take their place"""
+    inputs   the inputs of the graph; a list, which loses those that are replaced
+    adopt    called once with the outputs before memory is overwritten, for the holder of the old
+             values; None if there is none
+    trace    nodes that were recorded during the capture: the outputs take their place"""
 
     def __init__(
         self,
@@ -73,8 +73,8 @@ class FirstRun:
         self.outs: tuple = ()
         self.changed: list[int] = []  # tensors that got another payload
         self.regraded: list[int] = []  # tensors that got another gradient, or none
-        self.half: GraphHalf | None = None  # what runs first of a recording of both passes
-        self.count: int | None = None  # of the outputs that it makes for others than the other half
+        self.half: GraphHalf | None = None  # the first half of a recording of both passes
+        self.count: int | None = None  # of its outputs that are not for the other half
 
     def run(self) -> tuple:
         """Record, compile and run; the outputs.
@@ -110,7 +110,7 @@ class FirstRun:
     # -- recording -------------------------------------------------------------------------------
 
     def places_of_inputs(self) -> dict[int, PayloadPlace]:
-        """The places of the payloads that are there before the run, by id."""
+        """The places of the payloads before the run, by id."""
         places: dict[int, PayloadPlace] = {}
         for i, (payload, gradient, _) in enumerate(self.before):
             places.setdefault(id(payload), PayloadPlace(PlaceKind.TENSOR, i))
@@ -119,8 +119,8 @@ class FirstRun:
         return places
 
     def record(self) -> tuple[RecordedGradients | None, list[Node], list[Node]]:
-        """Run the graph on lazy tensors, and its backward pass where results wait for one: what
-        that was recorded as, and the nodes of both passes."""
+        """Run the graph on lazy tensors, and its backward pass if results wait for one. Returns the
+        recorded gradients, and the nodes of both passes."""
         captured, interpreter, began = self.captured, self.interpreter, next(sequence)
         self.outs = interpreter.record(self.inputs)
         captured.keys = [generator for generator, _ in interpreter.draws]
@@ -156,7 +156,7 @@ class FirstRun:
     # -- compiling -------------------------------------------------------------------------------
 
     def compile_forward(self, early: list[Node], constants) -> Recording | None:
-        """Make the forward Program; what is to run now."""
+        """Make the forward Program; the recording to run now."""
         recorded = describe(early, self.uncomputed())
         early.clear()
         if recorded is not None:
@@ -166,8 +166,7 @@ class FirstRun:
         return recorded
 
     def compile_within_budget(self, gradients, early, late, constants) -> Recording | None:
-        """Make the Program, or those of both passes, such that they stay within the budget; what is
-        to run now.
+        """Make the Program, or those of both passes, within the budget; the recording to run now.
 
         Raises: OptionError, all being as before the call, if the budget cannot be met
         """
@@ -231,7 +230,7 @@ class FirstRun:
         return CapturedStep(recorded, None, donated, freed)
 
     def is_replaced(self, place: PayloadPlace | None) -> bool:
-        """Whether something else is at a place after the run."""
+        """Whether the value at a place is replaced by the run."""
         if place is None:
             return False
         if place.kind is PlaceKind.TENSOR:
@@ -240,7 +239,7 @@ class FirstRun:
 
     @contextmanager
     def undone_if_refused(self):
-        """Context: where a budget cannot be met, all is as before the call."""
+        """Context: if a budget cannot be met, the state before the call is restored."""
         try:
             yield
         except OptionError:
@@ -259,17 +258,17 @@ class FirstRun:
     # -- where results go ------------------------------------------------------------------------
 
     def place_nodes(self, recorded: Recording) -> None:
-        """The outputs of the forward Program have places from now on."""
+        """Note the places of the outputs of the forward Program."""
         for number, at in enumerate(recorded.outputs[: self.count]):
             self.places[id(recorded.nodes[at])] = PayloadPlace(PlaceKind.OUTPUT, number)
 
     def place_of(self, tensor: Tensor) -> PayloadPlace:
-        """Where what a tensor has is found in later runs."""
+        """The place of a tensor's payload in later runs."""
         payload = tensor.payload
         return self.places.get(id(payload), PayloadPlace(PlaceKind.CONSTANT, payload=payload))
 
     def place_results(self) -> None:
-        """Note where each result goes in later runs."""
+        """Note the place of each result in later runs."""
         captured, tensors = self.captured, self.tensors
         number_of = {id(t): i for i, t in enumerate(tensors)}
         made_at: dict[int, int] = {}
@@ -320,8 +319,8 @@ class FirstRun:
             captured.dropped_gradients = [i for i in self.regraded if i not in read]
 
     def is_large(self, place: PayloadPlace) -> bool:
-        """Whether memory comes from the manager: for less, looking who refers to it takes longer
-        than asking NumPy for more."""
+        """Whether memory comes from the manager: for less, counting references takes longer than
+        allocating with NumPy."""
         before = self.before[place.number]
         tensor = before.payload if place.kind is PlaceKind.TENSOR else before.gradient
         return tensor is not None and tensor.spec.nbytes >= SMALL_BYTES
@@ -339,7 +338,7 @@ class FirstRun:
     # -- running ---------------------------------------------------------------------------------
 
     def release_old(self) -> None:
-        """Let go of what the run replaces: its memory is free, or serves the run."""
+        """Release the values that the run replaces: their memory is free, or used by the run."""
         if self.adopt is not None:
             self.adopt(self.outs)
             hooks.release(self.trace)
@@ -355,7 +354,7 @@ class FirstRun:
         assert forward is not None
         donated = donated_leaves(recorded.nodes, recorded.leaves)
         leaves, scalars = recorded.leaves, recorded.scalars
-        if self.half is not None:  # its inputs are read again in the backward pass
+        if self.half is not None:  # the backward pass reads its inputs again
             leaves, donated = [leaves[source.number] for source in self.half.sources], []
         values, owns = forward.run(leaves, scalars, donated, first=True), forward.program.owns
         nodes = [recorded.nodes[at] for at in recorded.outputs[: self.count]]

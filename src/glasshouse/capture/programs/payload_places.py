@@ -1,4 +1,4 @@
-"""Where a captured Program finds what it reads, and where its results go."""
+"""Places of the inputs and results of a captured Program."""
 
 from enum import Enum
 from typing import NamedTuple
@@ -19,7 +19,7 @@ class PlaceKind(Enum):
     CONSTANT = "a payload that is the same in each run"
 
 
-# Names of the module are read faster than those of an Enum, and every run compares them.
+# Every run compares these, and names of a module are read faster than those of an Enum.
 TENSOR, GRADIENT, KEY, OUTPUT, COTANGENT, *_ = PlaceKind
 
 
@@ -32,7 +32,7 @@ class PayloadPlace(NamedTuple):
 
 
 class TensorUpdate(NamedTuple):
-    """The tensor (or gradient) of this number gets what is at a place; without one, None."""
+    """The tensor (or gradient) of this number gets the payload at a place, or None."""
 
     number: int
     place: PayloadPlace | None
@@ -86,7 +86,7 @@ class RunPayloads:
 
 
 def bring_to_backend(tensor: Tensor, backend) -> None:
-    """Have a tensor on the backend, computed."""
+    """Move a tensor to the backend, and compute it."""
     if tensor.backend is not backend:
         tensor.payload, tensor.backend = backend.from_numpy(tensor.numpy()), backend
     if tensor.payload.value is None:
@@ -94,7 +94,7 @@ def bring_to_backend(tensor: Tensor, backend) -> None:
 
 
 def separate_payloads(handles: list[Tensor], backend) -> None:
-    """Have tensors and their gradients computed, each with a payload of its own."""
+    """Compute tensors and their gradients, each with a separate payload."""
     payloads: dict[int, Node] = {}
     with_gradients = (t for h in handles for t in (h, h.__dict__.get("grad")) if t is not None)
     tensors = unique_objects(with_gradients)

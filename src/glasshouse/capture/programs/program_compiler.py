@@ -1,8 +1,8 @@
 """The default compiler: a captured graph becomes a Program that later calls run directly.
 
-The first call runs the graph on lazy tensors and keeps the Program and where its inputs come from:
-the tensors that the graph is given or owns, their gradients, keys of random numbers, numbers. Later
-calls hand the arrays over and give the results to the same places. A graph whose results are
+The first call runs the graph on lazy tensors and keeps the Program and the places of its inputs:
+tensors that the graph owns or gets, their gradients, keys of random numbers, numbers. Later calls
+hand the arrays over and put the results into the same places. A graph whose results are
 differentiated outside gets a second Program for that."""
 
 from collections.abc import Callable
@@ -26,9 +26,9 @@ def compile_to_program(graph_module: GraphModule, example_inputs) -> "CompiledGr
 
 
 class CompiledGraph:
-    """A captured graph with its Programs: for each set of shapes of tensors, by the numbers that
-    became part of a Program; None for what is run as it is. With a `budget` their memory stays
-    within it."""
+    """A captured graph with its Programs by the shapes of the tensors: one for each set of numbers
+    that became part of a Program; None for a graph that runs uncompiled. With a `budget` their
+    memory stays within it."""
 
     def __init__(self, module: GraphModule, budget=None):
         self.module, self.budget = module, budget
@@ -39,11 +39,11 @@ class CompiledGraph:
         return self.run(list(inputs))
 
     def run(self, inputs: list, holders: list | tuple = ()):
-        """The outputs for these inputs, whose list may be changed. `holders` are the containers of
+        """Run the graph; the list of inputs may be changed. `holders` are the containers of
         inputs that are replaced after the run, as the inputs' meta["replaced"] says."""
         key = self.sizes_of(inputs)
         programs = self.programs.get(key, ())
-        with held:  # a run overwrites memory: what has it has to know
+        with held:  # signals wait while a run overwrites memory
             for program in programs:
                 if program is not None and program.fits(inputs):
                     return program.run(inputs, holders)
@@ -53,7 +53,7 @@ class CompiledGraph:
 
     def run_first(self, inputs: list, adopt: Callable[[tuple], None]) -> None:
         """The run right after a capture. `adopt` gets the outputs before memory is overwritten:
-        they take the place of what the capture computed, of which nothing is kept."""
+        they replace the values that the capture computed, which are dropped."""
         if not self.may_compile():
             return adopt(self.module.run(self.module, *inputs))
         with held:
@@ -64,7 +64,7 @@ class CompiledGraph:
 
     @property
     def programs(self) -> dict[tuple, list[CapturedProgram | None]]:
-        """The Programs for the backend in use. One that plans only has them to itself."""
+        """The Programs for the backend in use; a backend that only plans has separate ones."""
         backend = state.backend
         if backend is None or backend.computes:
             return self.own_programs

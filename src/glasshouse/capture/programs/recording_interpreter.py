@@ -1,4 +1,4 @@
-"""Runs a captured graph call by call: within its modules, and as what becomes a Program."""
+"""Runs a captured graph call by call: inside its modules, and recorded for a Program."""
 
 from weakref import WeakKeyDictionary
 
@@ -11,7 +11,7 @@ from glasshouse.tensor import random
 
 
 class ScopedInterpreter(Interpreter):
-    """Runs a graph with each call in the module that it belongs to."""
+    """Runs a graph with each call in the scope of its module."""
 
     def run(self, *args):
         outer = state.scope
@@ -27,7 +27,7 @@ class ScopedInterpreter(Interpreter):
 
 
 def eager(graph_module, example_inputs):
-    """The compiler that runs the graph as it is."""
+    """The compiler that runs the graph uncompiled."""
 
     def run(*inputs):
         return ScopedInterpreter(graph_module).run(*inputs) if watchers else forward(*inputs)
@@ -37,8 +37,8 @@ def eager(graph_module, example_inputs):
 
 
 class RecordingInterpreter(ScopedInterpreter):
-    """Runs a graph on lazy tensors. It notes which recorded scalars were given as numbers, the
-    random keys that were drawn, the arrays that came from outside, and the user's lines."""
+    """Runs a graph on lazy tensors. It notes the recorded scalars that are inputs, the random keys
+    that are drawn, the arrays from outside, and the user's lines."""
 
     def __init__(self, module: GraphModule, recorder):
         super().__init__(module)
@@ -52,7 +52,7 @@ class RecordingInterpreter(ScopedInterpreter):
         self.order = {n: i for i, n in enumerate(module.graph.find("placeholder"))}
 
     def record(self, inputs) -> tuple:
-        """The outputs, which wait to be computed."""
+        """Run the graph; the outputs are not computed yet."""
         self.recorder.imported = self.imported
         random.observers.append(self.draws)
         try:

@@ -1,4 +1,4 @@
-"""A graph in two: what is computed now, and what is computed later from what is kept."""
+"""Splits a graph in two: one half runs now, the other later, on values that the first saves."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ class HalfInput(NamedTuple):
 
 
 class GraphHalf:
-    """A part of a graph; `sources` tells of each input what it is."""
+    """A half of a graph; `sources` describes each of its inputs."""
 
     def __init__(self, whole: Graph, is_first: bool):
         self.graph, self.whole, self.sources = Graph(), whole, list[HalfInput]()
@@ -29,7 +29,7 @@ class GraphHalf:
         return self.copies[node.number]
 
     def add(self, node: Node) -> Node:
-        """A node of the whole graph whose operands are there."""
+        """Copy a node of the whole graph whose operands are copied already."""
         if node.op == "input":
             return self.give(node, HalfInput(node.attrs["number"]))
         self.graph.origin = node.origin
@@ -42,7 +42,7 @@ class GraphHalf:
 
 
 def with_operands(nodes: list[Node], numbers: set[int]) -> set[int]:
-    """The numbers of nodes and of all that these are made of."""
+    """The numbers of nodes and of all their ancestors."""
     needed = set(numbers)
     for node in reversed(nodes):
         if node.number in needed:
@@ -51,8 +51,8 @@ def with_operands(nodes: list[Node], numbers: set[int]) -> set[int]:
 
 
 def split(graph: Graph, count: int) -> tuple[GraphHalf, GraphHalf]:
-    """A half that makes the first `count` outputs, and after them what the other half needs of its
-    values, and that other half, which makes all other outputs. Collectives keep their order."""
+    """Split a graph. The first half makes the first `count` outputs, then the values that the
+    second half needs; the second makes all other outputs. Collectives keep their order."""
     first, second = GraphHalf(graph, True), GraphHalf(graph, False)
     nodes = needed_nodes(graph)
     early = with_operands(nodes, {node.number for node in graph.outputs[:count]})
@@ -67,7 +67,7 @@ def split(graph: Graph, count: int) -> tuple[GraphHalf, GraphHalf]:
     first.graph.outputs = [first.copies[node.number] for node in graph.outputs[:count]]
 
     def handed(x: Node) -> Node:
-        """A value as the second half has it: a view of what was handed over, or that itself."""
+        """A value in the second half: handed over, or a view of a value that is."""
         if x.number in second.copies:
             return second.copies[x.number]
         if x.op == "input" or x.number not in early:

@@ -1,4 +1,4 @@
-"""The tape around a captured graph: what stands on it for the graph, and what leads where."""
+"""The tape around a captured graph: the nodes for the graph, and walks along the tape."""
 
 from glasshouse.autograd.tape import Leaf, freed_error, sequence
 from glasshouse.base.errors import GradError
@@ -19,7 +19,7 @@ class SpentNode:
         raise freed_error()
 
     def release(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: nothing is saved."""
 
 
 class ProgramNode:
@@ -32,15 +32,15 @@ class ProgramNode:
     def __init__(self, backward, payloads: RunPayloads, scalars, places):
         self.backward, self.payloads, self.scalars = backward, payloads, scalars
         if not backward.reads_gradients:
-            payloads.handles = ()  # the tensors may go
+            payloads.handles = ()  # the tensors may be freed
         self.places = [places[update.number] for update in backward.gradients]
         self.parents = tuple(self.places)
         self.out_specs, self.seq = backward.specs, next(sequence)
         self.remaining = set(backward.groups)  # of results that may still be differentiated
-        self.pulled: set[int] = set()  # of those that the pass went through that is going on
+        self.pulled: set[int] = set()  # of the results in the present pass
 
     def pull(self, cotangents, create_graph: bool):
-        """[(parent, cotangent)] for what the graph read."""
+        """[(parent, cotangent)] for the tensors that the graph read."""
         pairs = zip(self.backward.groups, cotangents, strict=True)
         self.pulled = {group for group, c in pairs if c is not None}
         if not self.pulled <= self.remaining:
@@ -91,12 +91,12 @@ def walk_tape(starts, ends=()):
 
 
 def is_open(x, began: int) -> bool:
-    """Whether a result's tape starts in the graph and waits for a backward pass."""
+    """Whether a result's tape starts in the graph and is not differentiated yet."""
     node = x.tape_entry if isinstance(x, Tensor) else None
     leads = node is not None and not isinstance(node, Leaf) and node.seq > began
     return leads and not is_spent(node)
 
 
 def is_spent(start) -> bool:
-    """Whether a tape leads to what a backward pass has freed."""
+    """Whether a tape leads to nodes that a backward pass has freed."""
     return any(not isinstance(node, Leaf) and node.freed for node in walk_tape([start]))
