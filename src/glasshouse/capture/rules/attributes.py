@@ -1,4 +1,4 @@
-"""Reading and writing attributes, with guards on what was read and a log of what was written."""
+"""Reading and writing attributes, with guards on reads and a log of writes."""
 
 import threading
 import types
@@ -50,10 +50,10 @@ FUNCTION_PARTS = set(
     "__code__ __defaults__ __kwdefaults__ __closure__ __dict__ __name__ __qualname__ __doc__ "
     "__module__ __wrapped__ __annotations__".split()
 )
-# Of a new function: what can be changed in place.
+# Parts of a new function that can be changed in place.
 KEPT_PARTS = set("__closure__ __dict__ __defaults__ __kwdefaults__ __annotations__".split())
 
-# What a call of a function goes by.
+# Parts of a function that its call depends on.
 FUNCTION_PARTS_CALLED = {"__code__", "__defaults__", "__kwdefaults__"}
 
 
@@ -61,7 +61,7 @@ class AttributeRules:
     """The part of the tracer that knows how attributes are found, bound and set."""
 
     def attribute_now(self, obj: Var, name: str) -> Var | None:
-        """An attribute that needs no user's code to read; None if there is none."""
+        """An attribute that is read without running user code; None if there is none."""
         results = []
         depth = len(self.frames)
         try:
@@ -74,8 +74,8 @@ class AttributeRules:
 
     @pending
     def get_attribute(self, obj: Var, name: str, then=None, special=False, plain=False):
-        """obj.name, given to `then` or pushed; `special` looks it up on the type alone, `plain` as
-        object.__getattribute__ does."""
+        """obj.name, delivered to `then` or pushed. `special` looks it up on the type alone, `plain`
+        as object.__getattribute__ does."""
         obj = self.functions.get(id(obj.value), obj)
         value, kind = obj.value, type(obj.value)
         if self.is_tensor(obj):
@@ -134,7 +134,7 @@ class AttributeRules:
         return self.instance_attribute(obj, name, then, special, plain)
 
     def written_attribute(self, obj: Var, name: str, then, plain: bool):
-        """An attribute that the trace set; of one that it deleted, what the class has instead."""
+        """An attribute that the trace set; for a deleted one, the attribute of the class."""
         if not plain and self.call_own(obj, "__getattribute__", [Var(name)], then):
             return None
         cls, attribute = type(obj.value), obj.items[name]
@@ -202,7 +202,7 @@ class AttributeRules:
         if name == "__dict__" and own_dict(value) is not None:
             return self.deliver(then, self.object_dict(obj))
         class_value = self.look_up(cls, name)
-        if is_heap(type(class_value)):  # which says whether it is a descriptor
+        if is_heap(type(class_value)):  # its class decides whether it is a descriptor
             self.rely_on_bases(type(class_value))
         new_value = self.class_written(cls, name)
         if new_value is not None and name not in (own_dict(value) or ()):
@@ -239,11 +239,11 @@ class AttributeRules:
         if not special and not plain and self.call_own(obj, "__getattr__", [Var(name)], then):
             return None
         reader = object.__getattribute__ if plain else getattr
-        self.do(reader, value, name)  # raises where there is none
+        self.do(reader, value, name)  # raises if there is none
         raise Break(f"attribute {name!r} of a {cls.__name__}", Var(getattr), [obj, Var(name)])
 
     def rely_on_absence(self, obj: Var, name: str) -> None:
-        """Guard that an object has no attribute of its own under a name."""
+        """Guard that an object itself has no attribute of a name."""
         source = self.dict_of(obj)
         if source is not None and self.is_open(type(obj.value)) and own_dict(obj.value) is not None:
             self.guards.add("absent", source, name)
@@ -258,9 +258,9 @@ class AttributeRules:
 
     def class_written(self, cls: type, name: str) -> Var | None:
         """The value that the trace wrote to a class or one of its bases under this name. None if it
-        wrote nothing, or if a class earlier in the order has an attribute of its own.
+        wrote nothing, or if a class earlier in the order has the attribute itself.
 
-        Raises: Break if the trace deleted it from one: guards are checked before that
+        Raises: Break if the trace deleted it from one, since guards are checked before that
         """
         order = cls.__mro__ if self.class_items else ()
         deleted = (self.class_items.get(c, {}).get(name, MISSING) is None for c in order)
@@ -276,7 +276,7 @@ class AttributeRules:
         return None
 
     def object_dict(self, obj: Var) -> Var:
-        """obj.__dict__, as a dict that shares what is known of the attributes."""
+        """obj.__dict__, as a dict that shares the Vars of the attributes."""
         if obj.is_made("object") or is_new_container(obj):
             return self.attributes_of_new(obj)
         if obj.is_new or obj.items:
@@ -352,7 +352,7 @@ class AttributeRules:
 
     @pending
     def set_attribute(self, obj: Var, name: str, var: Var | None, then=discarded):
-        """obj.name = var (None deletes); what comes back goes to `then`."""
+        """obj.name = var (None deletes); the result goes to `then`."""
         value, cls, more = obj.value, type(obj.value), [] if var is None else [var]
         if self.is_tensor(obj):
             self.front.set_attribute(self, obj, name, var)
@@ -449,11 +449,11 @@ class AttributeRules:
         return self.give(then, None)
 
     def rely_on_presence(self, obj: Var, name: str, table: Var | None, class_value) -> None:
-        """Guard that an object has an attribute of its own, or has not: it is deleted. `table` is
-        what is known of its dict."""
+        """Guard whether an object itself has an attribute that is deleted. `table` is the Var of
+        its dict, if known."""
         attributes, source = own_dict(obj.value), self.dict_of(obj)
         if isinstance(class_value, types.MemberDescriptorType):
-            with suppress(UserError):  # of a slot that is unset, which the deletion says itself
+            with suppress(UserError):  # of an unset slot: the deletion raises it again
                 value = self.read_descriptor(obj, name, class_value)
                 self.load(value, self.sub(obj, "attr", name))
         elif table is not None:
@@ -483,8 +483,8 @@ class AttributeRules:
 
 
 def is_set_plainly(value) -> bool:
-    """Whether attributes are set as `object.__setattr__` does: before that looks at the name, it
-    refuses an object of a class in C that has another way."""
+    """Whether attributes are set as `object.__setattr__` does. Before it looks at the name, that
+    refuses an object whose class in C has another setter."""
     try:
         object.__setattr__(value, None, None)
     except TypeError as error:

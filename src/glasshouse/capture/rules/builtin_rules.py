@@ -1,4 +1,4 @@
-"""Builtin functions and classes with a rule of their own: rule(tracer, fn, args, kwargs, then)."""
+"""Rules of builtin functions and classes: rule(tracer, fn, args, kwargs, then)."""
 
 import abc
 import copy
@@ -42,7 +42,7 @@ from glasshouse.capture.values.polyfills import (
 from glasshouse.capture.values.signatures import on_signature
 from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var, computed, constant
 
-# Those of `operator` that write to their first argument, or call one.
+# Functions of `operator` that write to their first argument, or call it.
 PLAIN = {name.rstrip("_") for name in vars(operator)}
 WRITING = {name for name in PLAIN if name[0] == "i" and name[1:] in PLAIN}
 WRITING |= {f"__{name}__" for name in WRITING}
@@ -93,7 +93,7 @@ def simple(rule):
 
 
 def check_count(fn, args, kwargs) -> None:
-    """Whether a rule knows this many arguments; what else is wrong or rare Python does.
+    """Check that a rule covers this number of arguments; Python makes other calls.
 
     Raises: Break
     """
@@ -120,7 +120,7 @@ def on_bool(t, fn, args, kwargs, then):
 
 
 def name_of(t, fn: Var, args) -> str:
-    """The name of an attribute, the second argument; Python says what is wrong with another."""
+    """The name of an attribute, the second argument; Python raises for a wrong one."""
     name = t.concretize(args[1])
     if not isinstance(name, str):
         t.do(fn.value, None, name, *[None][: len(args) - 2])
@@ -238,7 +238,7 @@ def on_reversed(t, fn, args, kwargs, then):
 
 
 def in_polyfill(t) -> bool:
-    """Whether the running frame is that of a builtin, which was called by somebody's code."""
+    """Whether the running frame is that of a polyfill."""
     return t.frames[-1].globals is call_until.__globals__
 
 
@@ -252,7 +252,7 @@ def on_id(t, fn, args, kwargs, then):
 
 
 def on_choices(t, fn, args, kwargs, then):
-    """permutations and combinations: of places, which are known."""
+    """permutations and combinations, computed on the places of the items."""
     items = t.iterated(args[0])
     if items is None or not all(t.foldable(x) for x in (*args[1:], *kwargs.values())):
         raise Break(f"call of {fn.value.__name__}", fn, args, kwargs)
@@ -265,7 +265,7 @@ def on_choices(t, fn, args, kwargs, then):
 
 
 def on_sum(t, fn, args, kwargs, then):
-    """sum: of numbers as Python has it, in its own order and precision."""
+    """sum: for numbers by Python itself, with its order and precision."""
     items = t.iterated(args[0]) if len(args) in (1, 2) and not t.is_tensor(args[0]) else None
     if items is not None and isinstance(args[0].value, CapturedIterator):
         args = [t.new_list(items), *args[1:]]
@@ -281,12 +281,12 @@ def on_sum(t, fn, args, kwargs, then):
 
 
 def on_type_form(t, fn, args, kwargs, then):
-    """typing.get_origin and get_args: types and what is made of them do not change."""
+    """typing.get_origin and get_args, whose results are constant."""
     return t.deliver(then, constant(t.call_concrete(fn.value, args, kwargs)))
 
 
 def on_place(t, fn, args, kwargs, then):
-    """Where the call runs, such as its thread: a constant as long as that is the same."""
+    """The place of the call, such as its thread: a constant that is guarded."""
     value = t.do(fn.value)
     base = t.guards.source("const", None, fn.value, fn.value.__name__)
     t.guards.add("call", base, GuardCheck(tells, value, f"gives {value}"))
@@ -341,7 +341,7 @@ def on_str(t, fn, args, kwargs, then):
 
 
 def is_constant_set(t, var: Var) -> bool:
-    """Whether a value is a set of constants: who reads one relies on all of it."""
+    """Whether a value is a set of constants: any read relies on all of it."""
     return type(var.value) in (set, frozenset) and all(map(t.foldable, t.sequence(var)))
 
 
@@ -462,7 +462,7 @@ BUILTINS |= {
         lambda t, args, then: t.truth(args[0], lambda t2, flag: t2.give(then, not flag))
     ),
 }
-# How many arguments, without keywords, the rules of these know.
+# The (least, most) positional arguments that these rules cover.
 COUNTS = dict.fromkeys((isinstance, issubclass, hasattr, delattr), (2, 2)) | {
     getattr: (2, 3),
     setattr: (3, 3),

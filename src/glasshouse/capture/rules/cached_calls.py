@@ -1,4 +1,4 @@
-"""Calls of functions under `functools.lru_cache`: for constants they give one object."""
+"""Calls of functions under `functools.lru_cache`: for constants they return one object."""
 
 import functools
 import gc
@@ -10,12 +10,12 @@ from glasshouse.capture.values.var import Break, Var, constant
 
 
 class CachedCallRules:
-    """The part of the tracer that calls what keeps its results."""
+    """The part of the tracer that calls functions with a cache."""
 
     kept_results: "KeptResults | None"
 
     def call_cached(self, fn: Var, args, kwargs, then):
-        """A call of a function that keeps its results: what it gives is found there again."""
+        """Call a function with a cache: later calls find the same result there."""
         arguments = [*args, *kwargs.values()]
         objects = [x for x in arguments if not self.foldable(x)]
         if not all(map(self.is_same_object, objects)):
@@ -52,7 +52,7 @@ class KeptResults:
 
     def __init__(self):
         self.calls: list[tuple] = []  # function, arguments, keywords, result
-        self.places: list[tuple] = []  # cache, key, what is stored there
+        self.places: list[tuple] = []  # cache, key, stored value
 
     def add(self, f, args: list, kwargs: dict, result) -> None:
         self.calls.append((f, args, kwargs, result))
@@ -60,7 +60,7 @@ class KeptResults:
         self.places.append((cache, key, cache.get(key, MISSING)))
 
     def hold(self) -> bool:
-        """Whether the caches have the same for these calls, and so give it again."""
+        """Whether the caches still have these results, and return them again."""
         there = all(
             stored is not MISSING and cache.get(key, MISSING) is stored
             for cache, key, stored in self.places
@@ -71,8 +71,8 @@ class KeptResults:
 
 
 def cache_of(f) -> dict:
-    """The dict in which a function under `lru_cache` keeps its results. When the cache is cleared
-    and filled again it has other objects, or other results."""
+    """The dict in which a function under `lru_cache` keeps its results. A cache that is cleared and
+    filled again has other objects, or other results."""
     return next(x for x in gc.get_referents(f) if type(x) is dict and x is not f.__dict__)
 
 
@@ -93,7 +93,7 @@ def still_hold(_, results: KeptResults) -> bool:
 
 
 def same_constant(a, b) -> bool:
-    """Whether two values are equal constants of which nobody asks which object they are."""
+    """Whether two values are equal constants whose identity does not matter."""
     return type(a) is type(b) and type(a) in (bool, int, str, bytes) and a == b
 
 
@@ -106,7 +106,7 @@ def is_same(value, other) -> bool:
 
 
 def has_mutable(value) -> bool:
-    """Whether a plain value has in it what can be written to."""
+    """Whether a plain value contains something that can be written to."""
     if isinstance(value, (list, dict, set)):
         return True
     return isinstance(value, (tuple, frozenset)) and any(map(has_mutable, value))

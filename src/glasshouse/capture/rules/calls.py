@@ -1,4 +1,4 @@
-"""How calls are understood: inlined, folded, put into the graph, or left to Python by a break."""
+"""Rules of calls: inlined, folded, put into the graph, or left to Python by a break."""
 
 import functools
 import gc
@@ -50,7 +50,7 @@ LIMIT_DEPTH = 120
 NO_WORDS: dict[str, Var] = {}
 CONTAINERS = (list, tuple, dict, set, frozenset)
 MUTABLE = (list, dict, set)
-# What tells how long objects live, which they do not as in Python while a function is captured.
+# Functions that show lifetimes of objects, which differ while a function is captured.
 LIFETIMES = {weakref.ref, weakref.proxy, weakref.finalize, gc.collect, sys.getrefcount}
 BUILTIN_KINDS = (
     types.BuiltinFunctionType,
@@ -115,7 +115,7 @@ class CallRules:
         raise Break(f"call of a {type(f).__name__}", fn, args, kwargs)
 
     def fold(self, fn: Var, f, args, kwargs, then):
-        """The result of a function of constants, which is one itself."""
+        """Call a function of constants; the result is a constant."""
         result = self.call_concrete(f, args, kwargs)
         shares = isinstance(result, CONTAINERS) and any(self.holds_new(x) for x in args)
         if not self.is_plain(result) or shares:
@@ -125,7 +125,7 @@ class CallRules:
         return self.deliver(then, computed(result, operands))
 
     def holds_new(self, var: Var) -> bool:
-        """Whether a container has something that can be written to, which a result may share."""
+        """Whether a container holds a mutable object, which a result may share."""
         inside = self.sequence(var) if isinstance(var.value, CONTAINERS) else None
         return any(isinstance(x.value, MUTABLE) or self.holds_new(x) for x in inside or ())
 
@@ -139,7 +139,7 @@ class CallRules:
         return isinstance(value, plain) or self.front.is_constant(value)
 
     def leave_to_python(self, reason: str, fn: Var, args, kwargs, then):
-        """Do a call in Python, and from their next call on all functions that are running."""
+        """Do a call in Python, and from their next call on also all running functions."""
         for frame in self.frames:
             decoded(original_of(frame.root)[0]).unknown = frame.code.unknown = reason
         self.stop_learning(reason)
@@ -147,7 +147,7 @@ class CallRules:
         return self.call(fn, args, kwargs, then)
 
     def real_call(self, fn: Var, args, kwargs) -> Var:
-        """The result of Python's call."""
+        """Have Python make a call; its result."""
         self.hand_over((*args, *kwargs.values()))
         values = {k: v.value for k, v in kwargs.items()}
         with let_through():
@@ -194,7 +194,7 @@ class CallRules:
         """Inline a Python function, or break."""
         f = fn.value
         if f in POLYFILLS or f in BUILTINS or f in self.config.constant_results:
-            self.concretize(fn)  # a rule is of the function, not of its code
+            self.concretize(fn)  # a rule is for the function, not for its code
         if f in POLYFILLS:
             return self.call_polyfill(fn, args, kwargs, then)
         if f in BUILTINS:
@@ -212,7 +212,7 @@ class CallRules:
         return self.inline(fn, args, kwargs, then)
 
     def why_opaque(self, f, args=(), kwargs=NO_WORDS) -> str | None:
-        """Why a function is not captured, called in this way; None if it is."""
+        """The reason why a call of a function is not captured; None if it is."""
         code = f.__code__
         config = self.config
         off = id(code) in config.disabled or id(f) in config.disallowed
@@ -231,7 +231,7 @@ class CallRules:
         return f"{f.__qualname__} has {missing}" if missing else None
 
     def inline(self, fn: Var, args, kwargs, then, init=None):
-        """Interpret a call in a frame of its own."""
+        """Interpret a call in a new frame."""
         f, code = fn.value, fn.value.__code__
         if self.live and code.co_flags & GENERATORS and self.is_left_open(code):
             return self.leave_generator_to_python(fn, args, kwargs, then)
@@ -357,7 +357,7 @@ class CallRules:
         raise Break(f"making a {cls.__name__}", fn, args, kwargs)
 
     def instantiate(self, fn: Var, cls: type, args, kwargs, then):
-        """An object of a user's class: __new__, then __init__, inlined."""
+        """Make an object of a user's class: __new__, then __init__, inlined."""
         if len(self.frames) > LIMIT_DEPTH:
             raise Break("deep recursion", fn, args, kwargs)
         if self.look_up(cls, "__del__") is not MISSING:
@@ -414,7 +414,7 @@ class CallRules:
         return True
 
     def make_exception(self, fn, cls, init, args, kwargs, then):
-        """An exception, made by a call of its class where that runs no user's code."""
+        """Make an exception, by a call of its class if that runs no user code."""
         if isinstance(init, types.FunctionType):
             value = self.do(cls.__new__, cls, *(x.value for x in args))
             base = Var(value, Recipe("exception", cls, args), {})
@@ -423,7 +423,7 @@ class CallRules:
         return self.deliver(then, self.track(Var(value, Recipe("call", fn, args, kwargs), {})))
 
     def make_builtin(self, fn, cls, init, args, kwargs, then):
-        """An instance of a subclass of a builtin container or of property."""
+        """Make an instance of a subclass of a builtin container or of property."""
         if cls.__new__ is property.__new__:
             obj = self.track(Var(cls.__new__(cls), Recipe("property", cls, [], {}), {}))
             return self.call(Var(init), [obj, *args], kwargs, lambda t, _: t.deliver(then, obj))
@@ -447,7 +447,7 @@ class CallRules:
     # -- builtins ------------------------------------------------------------------------------
 
     def call_builtin(self, fn: Var, args, kwargs, then):
-        """A builtin function: known, pure, or a break."""
+        """Call a builtin function: by a rule, folded, or with a break."""
         f = fn.value
         owner = getattr(f, "__self__", None)
         bound = owner is not None and not isinstance(owner, types.ModuleType)
@@ -497,4 +497,4 @@ def arguments():
     return locals()
 
 
-ARGUMENTS = arguments.__code__  # given the parameters of another function, binds as that does
+ARGUMENTS = arguments.__code__  # with the parameters of another function it binds like that

@@ -1,5 +1,5 @@
-"""isinstance and issubclass: by the classes' order, by what is registered, and by what a metaclass
-says of its classes."""
+"""isinstance and issubclass: by the order of bases, by registered classes, and by checks of a
+metaclass."""
 
 import abc
 import builtins
@@ -15,7 +15,7 @@ ASKED = {"isinstance": "__instancecheck__", "issubclass": "__subclasscheck__"}
 
 
 def each_kind(kinds) -> list:
-    """The classes in a tuple or union of them, which may lie in tuples; what is none as it is."""
+    """The classes in a tuple or union, which may be nested; another value alone."""
     if isinstance(kinds, types.UnionType):
         kinds = kinds.__args__
     return [x for kind in kinds for x in each_kind(kind)] if isinstance(kinds, tuple) else [kinds]
@@ -45,7 +45,7 @@ def on_issubclass(t, fn, args, kwargs, then):
 
 
 def has_own_checks(t, kinds, asks) -> bool:
-    """Whether the user's code says what belongs to one of some classes."""
+    """Whether the user's code decides the instances or subclasses of one of some classes."""
     return any(own_check(t, kind, ASKED[asks.__name__]) for kind in each_kind(kinds))
 
 
@@ -60,7 +60,7 @@ def check_classes(t, asks, var: Var, kinds, cls: type, then):
 
 
 def check_in_order(t, asks, var: Var, kinds: list, cls: type, then):
-    """The same for one class after the other, until one says yes."""
+    """`check_classes` for one class after the other, until one says yes."""
     if not kinds:
         return t.give(then, False)
     kind, *more = kinds
@@ -73,13 +73,13 @@ def check_in_order(t, asks, var: Var, kinds: list, cls: type, then):
 
     if check is None:
         return check_classes(t, asks, var, kind, cls, lambda t2, v: decided(t2, v.value))
-    if asks is builtins.isinstance and cls is kind:  # of which nobody is asked
+    if asks is builtins.isinstance and cls is kind:  # Python asks no metaclass then
         return t.give(then, True)
     return t.call(Var(check), [Var(kind), var], {}, lambda t2, v: t2.truth(v, decided))
 
 
 def on_native_check(t, fn, args, kwargs, then):
-    """The checks of `type` and `ABCMeta`, to which a metaclass hands on."""
+    """The checks of `type` and `ABCMeta`, called by the check of a metaclass."""
     kind, subject = t.concretize(args[0]), args[1]
     of_instance = fn.value.__name__ == ASKED["isinstance"]
     value = t.typed(subject) if of_instance else t.concretize(subject)
@@ -98,7 +98,7 @@ class RegisteredAnswers:
         self.answers: list[tuple[type, type, bool]] = []
 
     def hold(self) -> bool:
-        """Whether they all say the same now; imports register classes all the time."""
+        """Whether the answers are still the same; imports register classes all the time."""
         token = abc.get_cache_token()
         if token != self.token:
             if any(issubclass(cls, kind) is not answer for cls, kind, answer in self.answers):
@@ -108,7 +108,7 @@ class RegisteredAnswers:
 
 
 def rely_on_registry(t, cls, kinds) -> None:
-    """Guard what abstract classes say of a class, where inheritance does not say it all."""
+    """Guard the answers of abstract classes on a class that does not inherit from them."""
     for kind in each_kind(kinds):
         if t.live and issubclass(type(kind), abc.ABCMeta) and kind not in cls.__mro__:
             if t.registered is None:

@@ -1,4 +1,4 @@
-"""How list, tuple, set, dict and defaultdict make containers of what they are called with."""
+"""Rules for calls of list, tuple, set, dict and defaultdict."""
 
 from collections import defaultdict
 

@@ -1,4 +1,4 @@
-"""Reading and writing containers, with guards on what was read and a log of what was written."""
+"""Reading and writing containers, with guards on reads and a log of writes."""
 
 import operator
 import types
@@ -20,8 +20,8 @@ from glasshouse.capture.values.var import Break, ValueSource, Var, computed, con
 
 
 def same_set(value, expected: tuple[type, tuple]) -> bool:
-    """Whether a set of a builtin type, whatever its class says of that, has these elements in
-    this order: equal sets may have another."""
+    """Whether a set, read by the builtin type, has these elements in this order: equal sets may
+    have another."""
     base, elements = expected
     same_length = base.__len__(value) == len(elements)
     return same_length and all(map(operator.eq, base.__iter__(value), elements))
@@ -47,9 +47,9 @@ class ContainerRules:
         return self.look_up(type(key), "__hash__") is object.__hash__
 
     def sequence(self, var: Var) -> list[Var] | None:
-        """The items as Vars, where they are known without running the user's code; else None.
+        """The items as Vars, if they are known without running user code; else None.
 
-        An iterator has none left after this; if the instruction then breaks, it is put back."""
+        This drains an iterator, which is restored if the instruction then breaks."""
         var = without_proxy(var)
         value = var.value
         kind = type(value)
@@ -83,9 +83,9 @@ class ContainerRules:
         return None
 
     def stored_items(self, var: Var) -> list[Var]:
-        """The items of a list or tuple as Vars, whatever iteration of its class gives.
+        """The stored items of a list or tuple as Vars, even if its class iterates in another way.
 
-        Raises: Break if its class has a way of its own to read them
+        Raises: Break if its class reads items in Python
         """
         value, kind = var.value, type(var.value)
         if self.live and var.items is not None:
@@ -104,11 +104,11 @@ class ContainerRules:
         return var.items
 
     def iterated(self, var: Var) -> list[Var] | None:
-        """As `sequence`; None too where the class says in Python what iteration gives."""
+        """As `sequence`, but None if the class iterates in Python."""
         return None if self.iterates_in_python(var) else self.sequence(var)
 
     def whole_set(self, var: Var) -> None:
-        """Know every element of a set."""
+        """Make all elements of a set known and guarded."""
         if var.items is None:
             self.refuse_keys(var)
             if self.live and isinstance(var.origin, ValueSource):
@@ -134,8 +134,8 @@ class ContainerRules:
         return reads and kind.__iter__ in plain
 
     def is_merged_as_dict(self, var: Var, ordered: bool = False) -> bool:
-        """Whether `dict.update` and `**` (`ordered`: `OrderedDict.update`) read what a mapping
-        stores. They ask no dict for its keys, unless its class says in Python how to iterate."""
+        """Whether `dict.update` and `**` (`ordered`: `OrderedDict.update`) read the stored items of
+        a mapping. They do not call `keys` of a dict, unless its class iterates in Python."""
         mapping = without_proxy(var)
         if not isinstance(mapping.value, dict):
             return False
@@ -154,7 +154,7 @@ class ContainerRules:
         return [(var.items[k][0], var.items[k][1]) for k in stored_keys(var.value)]
 
     def unpacked(self, var: Var) -> list[tuple[Var, Var]]:
-        """All (key, value) of what is unpacked as a mapping: a dict may iterate in Python."""
+        """All (key, value) of an unpacked mapping: a dict may iterate in Python."""
         if self.is_merged_as_dict(var):
             return self.entries(var)
         return [(Var(k), Var(v)) for k, v in self.do(unpack, var.value).items()]
@@ -166,7 +166,7 @@ class ContainerRules:
                 raise Break(f"a {type(key).__name__}, whose class compares in Python, is a key")
 
     def whole_dict(self, var: Var) -> None:
-        """Know every key of a dict."""
+        """Make all keys of a dict known and guarded."""
         if var.origin is None or var.is_new:
             if var.items is None:
                 pairs = dict.items(var.value)
@@ -185,10 +185,10 @@ class ContainerRules:
             for key in keys:
                 value = self.entry(var, key)
                 if value is not None and key not in self.deleted.get(id(var), ()):
-                    var.items[key] = constant(key), value  # a write leaves the key as it is
+                    var.items[key] = constant(key), value  # a write does not replace the key
 
     def entry(self, var: Var, key) -> Var | None:
-        """The Var at a key of a dict, guarded; None if there is none."""
+        """The Var at a key of a dict, guarded; None for a missing key."""
         if self.scheduled and self.front.is_stale(self, var):
             raise Break("a read after a scheduler's step")
         self.sharpen(var)
@@ -219,15 +219,15 @@ class ContainerRules:
         return value
 
     def sharpen(self, var: Var) -> None:
-        """Rely on the keys at which a dict was written to: it is read."""
+        """Rely on the keys of earlier writes to a dict, since it is read now."""
         for key, value in self.blurred.pop(id(var), ()):
             raw = self.concrete_key(key)
             old = var.items.get(raw)
             var.items[raw] = (old[0] if old else key, value)
 
     def store_unsharp(self, var: Var, key: Var, value: Var | None) -> bool:
-        """var[key] = value of a dict that is passed, where the key is a number that varies, or one
-        was before; False if it is something else."""
+        """var[key] = value for a dict from an argument, if this or an earlier key is a number that
+        varies; else False."""
         is_argument = isinstance(var.value, dict) and isinstance(var.origin, ValueSource)
         unsharp = is_argument and (id(var) in self.blurred or self.varies(key))
         if not unsharp or value is None or holds_own(value.value):
@@ -243,7 +243,7 @@ class ContainerRules:
         return True
 
     def store_item(self, var: Var, key: Var, value: Var | None) -> None:
-        """var[key] = value of a list or dict (None deletes). What a dict has there is not read."""
+        """var[key] = value for a list or dict (None deletes), without reading a dict's old value."""
         if self.store_unsharp(var, key, value):
             return
         self.sharpen(var)

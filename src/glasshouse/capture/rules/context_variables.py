@@ -1,4 +1,4 @@
-"""Context variables: what a trace reads of them is guarded, what it sets is set by later calls."""
+"""Context variables: a trace guards the values that it reads, and later calls set those it sets."""
 
 from contextvars import ContextVar
 
@@ -11,10 +11,10 @@ from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var
 class ContextVariableRules:
     """The part of the tracer that knows `get`, `set` and `reset` of a ContextVar.
 
-    A `reset` takes back the `set` of the same trace: of both nothing is left for later calls."""
+    A `reset` cancels the `set` of the same trace: later calls do neither."""
 
     def context_method(self, fn: Var, this: Var, name: str, args, kwargs, then):
-        """A method of a context variable; a break where another rule would be needed."""
+        """Call a method of a context variable; a break if no rule covers it."""
         if isinstance(this.origin, ValueSource):
             self.guards.add("is", this.origin, this.value)
         changes = self.context_changes.setdefault(id(this.value), [])
@@ -36,7 +36,7 @@ class ContextVariableRules:
         raise Break(f"method {name} of a ContextVar", fn, args, kwargs)
 
     def take_back(self, this: Var, changes: list[Var], then):
-        """reset(token) of what the trace set last."""
+        """reset(token) for the last `set` of the trace."""
         token = changes.pop()
         self.do(this.value.reset, token.value)
         token.origin = Recipe("used_token")
@@ -59,7 +59,7 @@ class ContextVariableRules:
             return Var(value)
         if args:
             return args[0]
-        usual = self.do(variable.get)  # raises where there is no default
+        usual = self.do(variable.get)  # raises if there is no default
         return Var(usual) if type(usual) in SCALARS or isinstance(usual, FUNCTIONS) else None
 
 

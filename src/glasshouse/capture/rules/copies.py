@@ -1,5 +1,5 @@
-"""copy.copy and copy.deepcopy of what Python copies by its own rules: containers, and objects that
-are no more than their attributes. What its class copies in another way is left to Python."""
+"""copy.copy and copy.deepcopy of containers, and of objects that Python copies by their attributes
+alone. Objects whose class copies in another way are left to Python."""
 
 import copyreg
 import enum
@@ -10,7 +10,7 @@ from glasshouse.capture.values.plain import MISSING, is_heap, own_dict, static_l
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var
 
-MOST_APART = 32  # objects from outside in one copy: later calls check that they are several
+MOST_APART = 32  # objects from outside in one copy, which later calls check for identity
 ATOMS = {int, float, bool, complex, str, bytes, range, property, types.FunctionType}
 ATOMS |= {types.BuiltinFunctionType, types.CodeType, *map(type, (None, Ellipsis, NotImplemented))}
 BUILT_IN = (tuple, list, dict, set)
@@ -33,11 +33,11 @@ class ObjectCopier:
     def copied(self, x: Var) -> Var:
         """The copy of a value.
 
-        Raises: Break where the class of something in it has a way of its own
+        Raises: Break if the class of something in it copies in another way
         """
         value, kind = x.value, type(x.value)
         if is_left_as_it_is(value):
-            self.tracer.typed(x)  # of which others have copies
+            self.tracer.typed(x)  # values of other types have copies
             return x
         if id(value) in self.copies:
             return self.copies[id(value)]
@@ -85,7 +85,7 @@ class ObjectCopier:
         return new
 
     def object_with_parts(self, x: Var) -> tuple[Var, list]:
-        """A new object without attributes, and copies of those that it gets."""
+        """A new object without attributes, and copies of its future attributes."""
         t, cls = self.tracer, type(x.value)
         if t.is_tensor(x) or not is_its_attributes(x.value):
             raise Break(f"a copy of a {cls.__name__}", None)
@@ -105,7 +105,7 @@ class ObjectCopier:
         return new
 
     def keep_apart(self) -> None:
-        """Guard that what was copied is as many objects in later calls."""
+        """Guard that the copied objects are different objects in later calls too."""
         if len(self.from_outside) > MOST_APART:
             raise Break("a copy of so many objects", None)
         for i, x in enumerate(self.from_outside):
@@ -115,7 +115,7 @@ class ObjectCopier:
 
 
 def is_left_as_it_is(value) -> bool:
-    """Whether a copy of a value is the value."""
+    """Whether a copy of a value is the value itself."""
     return type(value) in ATOMS or isinstance(value, (type, enum.Enum)) or has_a_name(value)
 
 
@@ -138,13 +138,13 @@ def is_its_attributes(value) -> bool:
     hooked = any(static_lookup(cls, name)[0] is not MISSING for name in OWN_WAYS)
     hooked = hooked or static_lookup(type(cls), "__getattr__")[0] is not MISSING  # it is asked
     slots = copyreg._slotnames(cls)  # type: ignore[attr-defined]
-    if type_of(value) is not cls:  # it stands for an iterator of Python's
+    if type_of(value) is not cls:  # it is one of our iterators
         return False
     return has_dict and native and not (hooked or slots or cls in copyreg.dispatch_table)
 
 
 def looks_up_in_python(value) -> bool:
-    """Whether what is asked of an object on the way runs code of its class."""
+    """Whether reading the attributes that copies ask for runs code of the class."""
     has_getter = type(value).__getattribute__ is not object.__getattribute__
     return has_getter or static_lookup(type(value), "__getattr__")[0] is not MISSING
 
@@ -155,7 +155,7 @@ def read_attributes(x, names):
 
 
 def is_bound(way, x) -> bool:
-    """Whether a method of C's is bound to an object."""
+    """Whether a method in C is bound to an object."""
     return type(way) is types.BuiltinMethodType and way.__self__ is x
 
 
@@ -173,8 +173,8 @@ def on_copy(deep: bool):
 
 
 def copy_asking(copier: ObjectCopier, fn: Var, x: Var, then):
-    """Copy an object whose class looks up attributes in Python: it is asked for what Python's copy
-    asks it for, and its copy before that has attributes."""
+    """Copy an object whose class looks up attributes in Python. The object is asked for the same
+    attributes as by Python's copy, and so is the copy before it gets its attributes."""
 
     def go_on(t, answers):
         *deepcopy, reduce_ex, reduce, state = t.sequence(answers)

@@ -1,4 +1,4 @@
-"""Members of enumerations: the same objects always, whose attributes may change."""
+"""Members of enumerations: constant objects, whose attributes may change."""
 
 import enum
 
@@ -10,14 +10,14 @@ class EnumerationRules:
     """The part of the tracer that finds members of enumerations."""
 
     def member(self, cls: type, name: str, member: enum.Enum) -> Var:
-        """A member of an enumeration, with where it is found."""
+        """A member of an enumeration, with its source."""
         place = self.guards.source("const", None, member, f"{cls.__name__}.{name}")
         return self.load(member, place)
 
     def member_for(self, fn: Var, args, kwargs, member: enum.Enum, then):
-        """The member of an enumeration that a call of it gives for a value."""
+        """The member of an enumeration for a value, by a call of the class."""
         cls, value = fn.value, args[0].value if len(args) == 1 and not kwargs else MISSING
-        may_change = isinstance(member, enum.Enum) and self.may_change(cls)  # else it is one of C's
+        may_change = isinstance(member, enum.Enum) and self.may_change(cls)  # not one in C
         if not may_change or value is member:
             return self.give(then, member)
         if type(value) not in SCALARS or cls._value2member_map_.get(value) is not member:

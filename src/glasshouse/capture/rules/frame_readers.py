@@ -1,4 +1,4 @@
-"""Functions that read the frame that calls them, done for a frame of the interpreter."""
+"""Functions that read the frame of their caller, for frames of the interpreter."""
 
 import types
 from contextlib import suppress

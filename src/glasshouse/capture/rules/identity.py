@@ -30,12 +30,12 @@ class IdentityRules:
                 return same
             computed = isinstance(var.origin, (IRNode, SymbolicNumber))
             if computed and type(other.value) in single and type(var.value) not in single:
-                return same  # whatever number it is
+                return same  # for any number
         sources = [x for x in (lhs, rhs) if isinstance(x.origin, ValueSource)]
         functions = any(isinstance(x.value, FUNCTIONS) for x in sources)
         scalars = any(type(x.value) in SCALARS for x in (lhs, rhs))
         fixed = [x for x in (lhs, rhs) if x.origin is None]
-        if functions or scalars and len(sources) + len(fixed) < 2:  # a number that is computed
+        if functions or scalars and len(sources) + len(fixed) < 2:  # a computed number
             for x in (lhs, rhs):
                 if isinstance(x.origin, ValueSource) or type(x.value) in SCALARS:
                     self.concretize(x)
@@ -51,10 +51,10 @@ class IdentityRules:
         return same
 
     def constant_source(self, value) -> ValueSource:
-        """The source of a constant, with which another value is compared."""
+        """The source of a constant that another value is compared with."""
         return self.guards.source("const", None, value, brief(value))
 
 
 def is_held(value) -> bool:
-    """Whether to rely on a value is to rely on its identity."""
+    """Whether guards on a value are guards on its identity."""
     return not compares(value) and type(value) not in (tuple, list, set)

@@ -1,4 +1,4 @@
-"""Import statements: of modules that are loaded they give what is there."""
+"""Import statements: a module that is loaded already is read from sys.modules."""
 
 import builtins
 import sys
@@ -13,8 +13,8 @@ def import_name(names, name, fromlist, level):
 
 
 def loaded_module(names: dict, name: str, is_from: bool, level: int):
-    """The name in sys.modules of the module that an import statement gives, where nothing has to
-    be loaded for it; else None. `level` is the number of dots of a relative import."""
+    """The name in sys.modules of the module of an import statement, if it is loaded already; else
+    None. `level` is the number of dots of a relative import."""
     package = names.get("__package__")
     if level and not (is_from and isinstance(package, str)):
         return None
@@ -27,7 +27,7 @@ def loaded_module(names: dict, name: str, is_from: bool, level: int):
 
 
 def has_in_its_dict(module, name: str) -> bool:
-    """Whether a module has a name of which no code of its class's is asked."""
+    """Whether a module has a name that is read without code of its class."""
     if not isinstance(module, types.ModuleType):
         return False
     plain = type(module).__getattribute__ is types.ModuleType.__getattribute__

@@ -28,7 +28,7 @@ class IterationRules:
     """The part of the tracer that iterates."""
 
     def generator_method(self, this: Var, name: str, args, then):
-        """A method of a generator that the interpreter runs."""
+        """Call a method of a generator that the interpreter runs."""
         if name in ("__next__", "send"):
             return self.next_of(this, None, then, args[0] if args else Var(None))
         if name == "__iter__":
@@ -47,7 +47,7 @@ class IterationRules:
         raise Break(f"method {name} of a generator", None)
 
     def thrown_error(self, args) -> Var:
-        """The exception that `throw` raises; Python says what is wrong with its arguments."""
+        """The exception that `throw` raises; Python checks its arguments."""
         values = [x.value for x in args]
         errors = (x for x in values[:2] if isinstance(x, BaseException))
         traces = [x.__traceback__ for x in errors]
@@ -64,11 +64,11 @@ class IterationRules:
         return self.track(Var(error, Recipe("exception_value")))
 
     def throw_here(self, error: Var):
-        """Raise an exception where a generator stands that was just entered."""
+        """Raise an exception at the present place of a generator that was just entered."""
         for frame in reversed(self.frames):
             if frame.generator is None:
                 break
-            if frame.handled:  # as with those that delegate to it, but not with their caller
+            if frame.handled:  # also for generators that delegate to it, not for their caller
                 chain_context(error.value, frame.handled[-1].value)
                 break
         self.raised = error
@@ -101,7 +101,7 @@ class IterationRules:
         return frame.stack[-1]
 
     def throw_into(self, generator: CapturedGenerator, inner: Var, error: Var, then):
-        """Raise in what a generator delegates to; `then` gets what the generator yields next."""
+        """Raise in the iterator that a generator delegates to; `then` gets its next value."""
         frame, exits = generator.frame, isinstance(error.value, GeneratorExit)
         is_ours = isinstance(inner.value, CapturedGenerator) and not inner.value.is_polyfill
         thrown = is_ours or hasattr(type_of(inner.value), "close" if exits else "throw")
@@ -143,13 +143,13 @@ class IterationRules:
         except UserError as raised:
             if isinstance(raised.error, StopIteration):
                 return after(self, END, Var(raised.error.value))
-            if frame.handled:  # it comes to the generator that delegates, which handles another
+            if frame.handled:  # the delegating generator is handling another error
                 chain_context(raised.error, frame.handled[-1].value)
             raise
         return after(self, Var(item))
 
     def close_generator(self, generator: CapturedGenerator, then):
-        """Raise GeneratorExit where a generator stands."""
+        """Raise GeneratorExit at the present place of a generator."""
         if generator.finished or not generator.started:
             generator.finished = True
             return self.give(then, None)
@@ -171,13 +171,12 @@ class IterationRules:
         self.frames.append(generator.frame)
 
     def is_left_open(self, code: types.CodeType | None) -> bool:
-        """Whether the end of a generator may do something, and the user's code decides when that
-        is."""
+        """Whether ending a generator may run code, at a time that the user's code decides."""
         return code is not None and not self.keeps() and decoded(code).ends_with_effects
 
     def keeps(self) -> bool:
-        """Whether a generator that is made now is let go in the right place whatever the user's
-        code does: contextlib keeps it for the time of a `with`, or a loop for its own."""
+        """Whether a generator that is made now is released at the right time by itself: contextlib
+        holds it during a `with`, or a loop while it runs."""
         running = self.frames[-1]
         owner = next((f for f in reversed(self.frames) if not is_polyfill(f.root)), running)
         is_kept = owner.trusted or owner.globals.get("__name__") == "contextlib"
@@ -185,14 +184,14 @@ class IterationRules:
         return is_kept or in_loop
 
     def leave_generator_to_python(self, fn: Var, args, kwargs, then):
-        """Have Python make a generator."""
+        """Leave the creation of a generator to Python."""
         self.leave_to_open_generator()
         return self.call(fn, args, kwargs, then)
 
     def leave_to_open_generator(self) -> None:
-        """A generator ends with the last reference to it: what has it is left to Python from the
-        next call on, and nothing more is learnt from this one. What draws from a generator that
-        has it, and what made that one, has it too."""
+        """Stop learning, and leave the functions that hold an open generator to Python from the
+        next call on: it ends with its last reference. Generators that hold it, and the functions
+        that made them or draw from them, count as well."""
         for frame in reversed(self.frames):
             users, generator = not is_polyfill(frame.root), frame.generator
             if users:
@@ -244,7 +243,7 @@ class IterationRules:
             return None
         if isinstance(value, CapturedIterator):
             if sent is not None and sent.value is not None:
-                self.do(getattr, value.native(), "send")  # raises: there is none
+                self.do(getattr, value.native(), "send")  # raises: it has none
             return then(self, value.step(self))
         if not self.live:
             plain = sent is None or sent.value is None
@@ -268,7 +267,7 @@ class IterationRules:
         raise Break(f"iteration over a {type(value).__name__}", Var(next), [iterator])
 
     def drained_by(self, f, result: Var | None) -> None:
-        """Note what an iterator ended with, for the generator that drew from it."""
+        """Note the end value of an iterator for the generator that drew from it."""
         if f.generator is not None:
             f.generator.last = result
 

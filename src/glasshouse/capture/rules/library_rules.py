@@ -1,5 +1,4 @@
-"""Functions of the standard library and of NumPy with a rule of their own, as builtin functions
-have theirs: rule(tracer, fn, args, kwargs, then)."""
+"""Rules of functions of the standard library and of NumPy: rule(tracer, fn, args, kwargs, then)."""
 
 import logging
 
@@ -9,7 +8,7 @@ from glasshouse.capture.guards.program import GuardCheck
 from glasshouse.capture.values.plain import SCALARS
 from glasshouse.capture.values.var import Break, ValueSource
 
-# What NumPy makes a number of, where it is given constants.
+# NumPy's functions that return a number for constants.
 OF_CONSTANTS = {
     np.prod,
     np.sum,
@@ -30,24 +29,24 @@ DISPATCHER = type(np.prod)  # NumPy's functions are objects of it
 
 
 def is_of_numbers(t, f, args, kwargs) -> bool:
-    """Whether a call is one of NumPy's that gives the same number each time."""
+    """Whether a call of NumPy returns the same number each time."""
     if isinstance(f, np.ufunc):
         return all(type(x.value) in SCALARS for x in args) and not kwargs
     return type(f) is DISPATCHER and f in OF_CONSTANTS and t.all_foldable(args, kwargs)
 
 
 def fold_numbers(t, fn, args, kwargs, then):
-    """Hand on the number of such a call."""
+    """Fold such a call to its number."""
     t.concretize(fn)
     try:
         with np.errstate(all="raise"):
             return t.fold(fn, fn.value, args, kwargs, then)
-    except FloatingPointError:  # of which each call warns
+    except FloatingPointError:  # each call warns of it
         raise Break(f"call of {fn.value.__name__}", fn, args) from None
 
 
 def on_log(level: int):
-    """The rule of a method that logs: nothing is done while its logger keeps such messages back."""
+    """The rule of a logging method: nothing is done while its logger drops the level."""
 
     def rule(t, fn, args, kwargs, then):
         if not args or not keeps_back(args[0].value, level):
@@ -63,7 +62,7 @@ def on_log(level: int):
 
 
 def keeps_back(logger, level: int) -> bool:
-    """Whether something is a logger that hands on no messages of a level."""
+    """Whether something is a logger that drops messages of a level."""
     return type(logger) is logging.Logger and not logger.isEnabledFor(level)
 
 

@@ -57,8 +57,8 @@ STRAIGHT = {*ITEM_METHODS, "__len__", "__iter__", "__init__", "keys", "values", 
 
 
 def is_own_method(value, name: str, fn: Var) -> bool:
-    """Whether a builtin method is what the builtin part of a container's class has under its name:
-    `dict.pop` is not that of an OrderedDict."""
+    """Whether a builtin method belongs to the builtin base of a container's class: `dict.pop` is
+    another method than that of an OrderedDict."""
     inner = fn.origin.parts[1] if fn.is_made("method") else fn
     owner = getattr(getattr(inner, "value", None), "__objclass__", None)
     parts = (x.__dict__[name] for x in type(value).__mro__ if name in x.__dict__)
@@ -67,14 +67,14 @@ def is_own_method(value, name: str, fn: Var) -> bool:
 
 
 def method_of(fn: Var, value, name: str):
-    """The unbound builtin method that a bound one is of; None for other things."""
+    """The unbound builtin method under a bound one; None for others."""
     inner = fn.origin.parts[1] if fn.is_made("method") else None
     method = inner.value if isinstance(inner, Var) else static_lookup(type(value), name)[0]
     return method if isinstance(method, UNBOUND) else None
 
 
 def is_hashable(value) -> bool:
-    """Whether a value has a hash; nothing of the user's runs."""
+    """Whether a value has a hash; no user code runs."""
     try:
         return compares_in_python(value) or hash(value) is not None
     except TypeError:
@@ -82,7 +82,7 @@ def is_hashable(value) -> bool:
 
 
 def calls_back(value, name: str) -> bool:
-    """Whether a method of an OrderedDict uses those that a subclass defines in Python."""
+    """Whether a method of an OrderedDict calls methods that a subclass defines in Python."""
     if not isinstance(value, OrderedDict) or name in STRAIGHT:
         return False
     methods = (static_lookup(type(value), x)[0] for x in ITEM_METHODS)
@@ -93,7 +93,7 @@ class MethodRules(SetMethodRules):
     """The part of the tracer that calls methods of builtin types."""
 
     def call_builtin_method(self, fn: Var, args, kwargs, then):
-        """A method of a builtin type, bound to a Var."""
+        """Call a method of a builtin type, bound to a Var."""
         this, inner = fn.origin.parts
         if isinstance(inner, Var):  # super().method, where the method is builtin
             return self.builtin_method(fn, this, inner.value.__name__, args, kwargs, then)
@@ -170,7 +170,7 @@ class MethodRules(SetMethodRules):
         return self.plain_method(fn, this, name, args, kwargs, then)
 
     def method_of_type(self, fn: Var, this: Var, name: str, args, kwargs, then):
-        """A method of `type` to which a metaclass hands on."""
+        """Call a method of `type` from the same method of a metaclass."""
         cls = this.value
         if name != "__call__":
             return on_native_check(self, Var(getattr(type, name)), [this, *args], kwargs, then)
@@ -180,7 +180,7 @@ class MethodRules(SetMethodRules):
         return self.instantiate(this, cls, args, kwargs, then)
 
     def plain_method(self, fn: Var, this: Var, name: str, args, kwargs, then):
-        """A method that the interpreter has no rule for: folded where nothing can change it."""
+        """Call a method without a rule: folded if its result is constant."""
         value = this.value
         stateless = isinstance(value, (*STATELESS, type)) or self.front.is_constant(value)
         stateless = stateless and name not in ("__subclasses__", "__enter__", "__exit__")
@@ -200,8 +200,8 @@ class MethodRules(SetMethodRules):
         raise Break(f"method {name} of a {type(value).__name__}", fn, args, kwargs)
 
     def ask_base(self, fn: Var, this: Var, name: str, args, kwargs, then):
-        """A builtin method of a container whose class has one of its own: of a dict, an item, or
-        whether there is one."""
+        """Call a builtin method of a container whose class overrides it: only the item of a dict,
+        or whether it exists."""
         reads_item = isinstance(this.value, dict) and name in ("__getitem__", "__contains__")
         if not reads_item or len(args) != 1 or kwargs:
             kind = type(this.value).__name__
@@ -216,7 +216,7 @@ class MethodRules(SetMethodRules):
         return self.deliver(then, item)
 
     def initialise(self, fn: Var, this: Var, args, kwargs) -> None:
-        """The `__init__` of a property, or of a builtin type that has no places of its own."""
+        """Call the `__init__` of a property, or of a builtin type without state of its own in C."""
         if this.is_made("property") and fn.value.__objclass__ is property:
             self.do(
                 fn.value, *map(plain_value, args), **{k: plain_value(v) for k, v in kwargs.items()}
@@ -265,7 +265,7 @@ class MethodRules(SetMethodRules):
     # -- containers ----------------------------------------------------------------------------
 
     def container_call(self, fn: Var, this: Var, name: str, args, kwargs, then):
-        """A method of a list, dict or set."""
+        """Call a method of a list, dict or set."""
         value = this.value
         self.typed(this)
         makes = isinstance(value, defaultdict) and name == "__init__"
@@ -314,7 +314,7 @@ class MethodRules(SetMethodRules):
         default = args[1] if len(args) > 1 else (None if name == "pop" else Var(None))
         empty = name == "pop" and type(this.value) is dict and not this.value
         if empty and not is_hashable(key.value):
-            self.whole_dict(this)  # of an empty dict no hash is asked for
+            self.whole_dict(this)  # an empty dict asks for no hash
             value = None
         else:
             value = self.entry(this, self.concrete_key(key))

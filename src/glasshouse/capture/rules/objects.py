@@ -26,7 +26,7 @@ from glasshouse.capture.values.rebound_globals import is_rebound
 from glasshouse.capture.values.var import Break, NewNumber, Recipe, SymbolicNumber, ValueSource, Var
 from glasshouse.ir.node import IRNode
 
-# Sources where there may be nothing in a later call.
+# Kinds of sources that may be missing in a later call.
 READ_KINDS = {"get", "cell", "attr", "lookup"}
 PLAIN_HASHES = (tuple.__hash__, frozenset.__hash__)
 
@@ -39,7 +39,7 @@ class ObjectRules(IdentityRules):
     # -- guards --------------------------------------------------------------------------------
 
     def typed(self, var: Var):
-        """The value, whose type is relied on."""
+        """The value; relies on its type."""
         if (
             self.live
             and isinstance(var.origin, ValueSource)
@@ -51,7 +51,7 @@ class ObjectRules(IdentityRules):
         return var.value
 
     def concretize(self, var: Var):
-        """The value, which becomes part of what is guarded.
+        """The value; relies on all of it.
 
         Raises: Break if it is computed by the graph
         """
@@ -78,14 +78,14 @@ class ObjectRules(IdentityRules):
                 raise Break(f"a new {origin.kind} is needed as a constant", None)
             for part in parts or ():
                 self.concretize(part)
-        elif type(value) in (int, float, bool, tuple):  # made of sizes: from here on, of these
+        elif type(value) in (int, float, bool, tuple):  # made of sizes, which are now fixed
             self.fix_inputs(origin)
         else:
             raise Break("a value that the graph computes is needed", None)
         return var.value
 
     def rely_on_number(self, origin: SymbolicNumber, value) -> bool:
-        """Guard what arithmetic gives, where other numbers may give the same: step % 10."""
+        """Guard the result of arithmetic, if other numbers may give the same: step % 10."""
         outcome = OutcomeWriter(self).outcome(origin.fn, origin.args)
         if type(value) is not int or outcome is None or outcome.one_to_one:
             return False
@@ -93,7 +93,7 @@ class ObjectRules(IdentityRules):
         return True
 
     def rely_on_code(self, fn: Var) -> None:
-        """Guard a function that is called: of one that is passed, that it has the same code."""
+        """Guard a function that is called: for an argument, only that it has the same code."""
         value, origin = fn.value, fn.origin
         is_argument = self.live and isinstance(origin, ValueSource) and self.is_passed(origin)
         if is_argument and type(value) is types.FunctionType:
@@ -103,7 +103,7 @@ class ObjectRules(IdentityRules):
             self.concretize(fn)
 
     def fix_inputs(self, node: IRNode) -> None:
-        """Rely on every size and number that a node was computed from and that was let free."""
+        """Rely on all free sizes and numbers that a node was computed from."""
         inputs_by_node = {id(placeholder): var for placeholder, var in self.inputs}
         waiting, visited = [node], {id(node)}
         while waiting:
@@ -138,7 +138,7 @@ class ObjectRules(IdentityRules):
         return source.kind == "slot"
 
     def foldable(self, var: Var) -> bool:
-        """Whether a value may be relied on without making the graph too special."""
+        """Whether guarding a value does not make the graph too special."""
         value, origin = var.value, var.origin
         computed = isinstance(origin, (SymbolicNumber, IRNode)) and type(value) in (
             int,
@@ -150,7 +150,7 @@ class ObjectRules(IdentityRules):
         if self.is_tensor(var):
             return False
         if isinstance(origin, Recipe):
-            # What is made of it may run methods of its class, which read what they like.
+            # Later uses may run methods of its class, which may read anything.
             of_class = origin.kind == "call" and is_heap(type(value))
             if of_class or id(var) in self.folding:  # it contains itself
                 return False
@@ -170,7 +170,7 @@ class ObjectRules(IdentityRules):
         return False
 
     def is_same_object(self, var: Var) -> bool:
-        """Whether a value is found at a source, and nothing but itself is equal to it."""
+        """Whether a value has a source and is equal only to itself."""
         if not isinstance(var.origin, ValueSource) or self.is_tensor(var):
             return False
         names = ("__hash__", "__eq__")
@@ -180,7 +180,7 @@ class ObjectRules(IdentityRules):
         return all(map(self.foldable, (*args, *(kwargs or {}).values())))
 
     def call_concrete(self, fn, args, kwargs=None):
-        """fn of values that are relied on."""
+        """Call fn on values, and rely on them."""
         words = {k: self.concretize(v) for k, v in (kwargs or {}).items()}
         return self.do(fn, *map(self.concretize, args), **words)
 
@@ -199,7 +199,7 @@ class ObjectRules(IdentityRules):
         return not self.guards.has("eq", var.origin) and self.is_dynamic(var.origin)
 
     def was_seen_to_vary(self, var: Var) -> bool:
-        """Whether a number was another one in an earlier call, or may be by the user's word."""
+        """Whether a number varied in earlier calls, or may vary by a setting."""
         varied = self.all_dynamic or var.origin.text in self.dynamic
         return varied and type(var.value) in (int, float) and self.varies(var)
 
@@ -252,7 +252,7 @@ class ObjectRules(IdentityRules):
         return var
 
     def sub(self, var: Var, kind: str, key=None) -> ValueSource | None:
-        """The source of a part of what is at a source."""
+        """The source of a part of a value with a source; else None."""
         if not self.live or not isinstance(var.origin, ValueSource):
             return None
         return self.guards.source(kind, var.origin, key)
@@ -267,8 +267,8 @@ class ObjectRules(IdentityRules):
     # -- making --------------------------------------------------------------------------------
 
     def hand_over(self, items) -> None:
-        """Where nothing is learnt any more, real code may see what is put into something: Python's
-        own generators take the place of ours."""
+        """Replace our generators by Python's own in values that are put into something, once
+        nothing is learnt any more: real code may see them."""
         for x in items:
             if not self.live and isinstance(x.value, CapturedGenerator) and not x.value.running:
                 x.value = x.value.native()
@@ -300,7 +300,7 @@ class ObjectRules(IdentityRules):
         return self.track(Var(value, Recipe("dict", cls), items))
 
     def new_set(self, elements: list[Var], value: set | None = None) -> Var:
-        """A set of these elements, added one after the other; or `value`, where it is known."""
+        """A set made by adding these elements in order; or `value`, if it is known."""
         keys = [self.concrete_key(x) for x in elements]
         if value is None:
             value = self.do(set, keys)
@@ -332,7 +332,7 @@ class ObjectRules(IdentityRules):
         return self.track(Var(fn, Recipe("function", code, f.globals, parts), {}))
 
     def concrete_key(self, var: Var):
-        """A dict key: a constant, or an object that is relied on to be the same one."""
+        """A dict key: relies on a constant, or on the identity of an object."""
         value, origin = var.value, var.origin
         if not self.live:
             return value
@@ -349,7 +349,7 @@ class ObjectRules(IdentityRules):
         return value
 
     def check_hash(self, key: Var) -> None:
-        """Refuse keys that Python code of the user compares, and those that have no hash."""
+        """Refuse keys that user code compares, and those without a hash."""
         value = key.value
         hashes = self.look_up(type(value), "__hash__")
         # No other key has the hash of an object.
@@ -391,7 +391,7 @@ class ObjectRules(IdentityRules):
             self.write(cell, ("cell", var))
 
     def write(self, var: Var, entry: tuple) -> None:
-        """Note that something that is not new was written to."""
+        """Log a write to something that is not new."""
         if not self.live:
             return
         if var.log is None:
@@ -431,7 +431,7 @@ class ObjectRules(IdentityRules):
         return Var(table[name])
 
     def rely_on_global(self, f, scope: Var, name: str) -> None:
-        """Guard that a module has a global, or has not: it is deleted."""
+        """Guard whether a module has a global that is deleted."""
         if name in f.globals:
             self.load_global(f, name)
         elif self.live and not f.trusted:
@@ -485,7 +485,7 @@ def same_scalar(value, expected) -> bool:
 
 
 def compares_in_python(value) -> bool:
-    """Whether a user's code says what a value is equal to, or what its hash is."""
+    """Whether user code defines the equality or hash of a value."""
     if isinstance(value, (tuple, frozenset)) and type(value).__hash__ in PLAIN_HASHES:
         return any(map(compares_in_python, value))
     cls = type(value)

@@ -22,13 +22,12 @@ from glasshouse.capture.values.plain import MISSING, type_name
 from glasshouse.capture.values.var import NULL, Break, Recipe, UserError, Var, discarded, pending
 
 CONVERT = (None, str, repr, ascii)
-ITSELF = object()  # where a pattern is of the object and not of an attribute
+ITSELF = object()  # for a pattern of the object instead of an attribute
 IS_SEQUENCE, IS_MAPPING, MATCHES_ITSELF = 1 << 5, 1 << 6, 1 << 22  # flags of a type
 FUNCTION_PARTS = {16: "annotate", 8: "closure", 4: "annotations", 2: "kwdefaults", 1: "defaults"}
 SEES_NAMES = {"locals", "eval", "exec", "builtins"}  # of the frame that runs, or of all
-# Names whose users, and functions that make such users, are left to Python: what sees frames sees
-# the interpreter's; what the interpreter itself runs on is not to be changed; objects do not live
-# as long as in Python while it runs.
+# Functions that use these names, or make functions that do, are left to Python. They would see
+# frames of the interpreter, change limits that it runs under, or see other lifetimes of objects.
 SEES_FRAMES = set(
     "_getframe currentframe settrace setprofile f_back f_lineno f_locals gi_frame tb_frame".split()
 )
@@ -82,7 +81,7 @@ def is_error(value) -> bool:
 
 
 class OpcodeHandlers:
-    """Methods op_NAME(frame, instruction); what one expression does is in HANDLERS below."""
+    """Methods op_NAME(frame, instruction); handlers of one expression are in HANDLERS below."""
 
     # -- nothing, stack ------------------------------------------------------------------------
 
@@ -154,7 +153,7 @@ class OpcodeHandlers:
         return self.get_attribute(f.stack.pop(), name)
 
     def load_method(self, f, name):
-        """The bound method with NULL where an unbound one would have its self."""
+        """Push a bound method, with NULL in place of self."""
         obj = f.stack.pop()
         if not bytecode.null_above:
             f.stack.append(NULL)
@@ -259,7 +258,7 @@ class OpcodeHandlers:
     op_DICT_MERGE = op_DICT_UPDATE
 
     def unpack_mapping(self, f, x):
-        """Have what is no plain dict asked for its items, then run the instruction on these."""
+        """Ask a mapping for its items in Python, then run the instruction on a dict of them."""
         if self.look_up(type_of(x.value), "keys") is MISSING:
             raise Break(f"a {type(x.value).__name__} is unpacked as a mapping", None)
         self.typed(x)
@@ -286,15 +285,15 @@ class OpcodeHandlers:
         return None
 
     def unpack_unknown(self, f, x, draw, *count):
-        """Have the items drawn, then run the same instruction on a tuple of them, which is of
-        another type: else Python would come here again after a break."""
+        """Draw the items in Python, then run the instruction on a tuple of them. Its type is
+        another one: else Python would come here again after a break."""
         self.must_iterate(x, "cannot unpack non-iterable {} object")
         self.typed(x)
         f.ip = f.at
         self.call(Var(draw), [x, *count], {})
 
     def must_iterate(self, x, message: str) -> None:
-        """Fail with what Python's instruction says of what is no iterable."""
+        """Raise Python's error of the instruction if a value is no iterable."""
         kind = type_of(x.value)
         if not is_iterable(self, x):
             self.typed(x)
@@ -392,9 +391,9 @@ class OpcodeHandlers:
         return ways if (following.op == "POP_JUMP_IF_TRUE") is not inverted else ways[::-1]
 
     def checked(self, x, ways) -> bool | None:
-        """bool() of a tensor, or of a number that one holds, of which the graph checks that it is
-        so in later calls too: where one of the ways to go on only raises, or is taken for values
-        that are not finite. Else None."""
+        """bool() of a tensor or of a number in one, if the graph can check that it stays the same:
+        one of the two ways only raises, or is taken only for values that are not finite. Else
+        None."""
         if not self.is_tensor(x) and not self.front.is_hidden(x):
             return None
         frame = self.frames[-1]
@@ -595,7 +594,7 @@ class OpcodeHandlers:
                 return tracer.call(enter, [], {})
             except Break as graph_break:
                 if graph_break.then is None:
-                    # The result goes onto the stack, as that of a call.
+                    # The result goes onto the stack, like that of a call.
                     graph_break.fix_continuation()
                 raise
 
@@ -624,11 +623,11 @@ class OpcodeHandlers:
         before = f.stack.pop()
         if f.handled:
             f.handled.pop()
-        if not f.handled and before.value is not None:  # handled since before a resume function
+        if not f.handled and before.value is not None:  # handled already before a resume function
             f.handled.append(before)
 
     def op_CHECK_EXC_MATCH(self, f, ins):
-        kinds = self.concretize(f.stack.pop())  # of which no metaclass is asked
+        kinds = self.concretize(f.stack.pop())  # no metaclass is asked
         classes = kinds if isinstance(kinds, tuple) else (kinds,)
         if not all(isinstance(x, type) and is_error(x) for x in classes):
             text = "catching classes that do not inherit from BaseException is not allowed"
@@ -668,7 +667,7 @@ class OpcodeHandlers:
         raise self.raising(error.value)
 
     def throw_from(self, error, cls, cause):
-        """Raise a Var whose cause was made by a call of its class."""
+        """Raise a Var whose cause is made by a call of its class."""
         if not isinstance(cause.value, BaseException):
             got = type(cause.value)
             text = "should have returned an instance of BaseException"
@@ -700,7 +699,7 @@ class OpcodeHandlers:
 
     @pending
     def delete_variable(self, cell, name, then=discarded):
-        """Delete a variable in a cell; an unset one raises as where it is read."""
+        """Delete a variable in a cell; an unset one raises as for a read."""
         try:
             self.cell_get(cell, name)
         except Break as unset:
@@ -720,7 +719,7 @@ class OpcodeHandlers:
         return on_isinstance(self, Var(isinstance), [subject, cls], {}, decided)
 
     def match_parts(self, subject, kind, count, names):
-        """Push the attributes that the patterns of a class are of; None where one is missing."""
+        """Push the attributes for the patterns of a class; None if one is missing."""
         attribute_names = (*self.match_args(kind, count), *names.value)
         attributes = []
         for at, name in enumerate(attribute_names):
@@ -737,7 +736,7 @@ class OpcodeHandlers:
         return self.push(self.new_tuple(attributes))
 
     def match_args(self, kind, count):
-        """Of which attributes the first `count` patterns of a class are; ITSELF is the object."""
+        """The attributes for the first `count` patterns of a class; ITSELF is the object."""
         if not count:
             return ()
         default = (ITSELF,) if kind.__flags__ & MATCHES_ITSELF else ()
@@ -810,7 +809,7 @@ def is_handled(ins) -> bool:
 
 
 def sees_locals(code: types.CodeType) -> str:
-    """`dir` or `vars`, where code calls it without arguments: for the names of the frame."""
+    """`dir` or `vars` if code calls it without arguments, for the names of its frame; else ""."""
     for ins, after in pairwise(decoded(code).instructions):
         called = after.op in ("PRECALL", "CALL") and not after.arg
         if called and ins.op == "LOAD_GLOBAL" and code.co_names[ins.arg >> 1] in ("dir", "vars"):
@@ -832,7 +831,7 @@ def unknown_operation(code: types.CodeType) -> str:
 
 
 def name_left_to_python(code: types.CodeType) -> str:
-    """A name in a function, or in one that is written in it, that has it left to Python, or ""."""
+    """A name in a function, or in a nested one, that leaves it to Python; else ""."""
     here = next((name for name in code.co_names if name in LEFT_TO_PYTHON), "")
     inner = (x for x in code.co_consts if isinstance(x, types.CodeType))
     return here or next(filter(None, map(name_left_to_python, inner)), "")

@@ -56,8 +56,8 @@ SET_UPDATES = {
     operator.xor: "symmetric_difference_update",
 }
 KEYS = type({}.keys())
-SEQUENCES = (list, tuple, str, bytes)  # whose own + and * come after those of the other side
-OF_SEQUENCES = (operator.add, operator.mul, operator.mod)  # which ask the other side for items
+SEQUENCES = (list, tuple, str, bytes)  # their + and * come after those of the other side
+OF_SEQUENCES = (operator.add, operator.mul, operator.mod)  # they ask the other side for items
 MAX_REPEAT = 100_000
 NUMBER_HINT = "each side is captured on its own; a check that only raises breaks no graph"
 RESULTS = {len: int, hash: int, repr: str}
@@ -66,7 +66,7 @@ UNLIKE_SCALARS = [kind.__eq__ for kind in (list, tuple, dict, set, frozenset)]
 
 
 class OperatorAttempt(NamedTuple):
-    """An operator between two values, and the methods that it may be, in Python's order."""
+    """An operator between two values, and its candidate methods in Python's order."""
 
     fn: Any
     lhs: Var
@@ -85,7 +85,7 @@ def as_builtin(fn, x: Var, name: str, then):
 
     def convert(tracer, result):
         value = result.value
-        # The type first: a range looks for what is no int in all its items.
+        # The type first: a range compares another type with all its items.
         fits = type(value) is RESULTS.get(fn, fn)
         if fits and (fn not in UNCHANGED or value in UNCHANGED[fn]):
             return tracer.deliver(then, result)
@@ -101,7 +101,7 @@ class OperatorRules:
     """The part of the tracer that applies operators."""
 
     def may_vary(self, fn) -> bool:
-        """Whether arithmetic may be left to each call: it cannot raise, or is the library's own."""
+        """Whether each call may do arithmetic again: it cannot raise, or is the library's."""
         return fn in SURE or fn in ARITHMETIC and self.frames[-1].trusted
 
     def is_number_call(self, args) -> bool:
@@ -122,8 +122,8 @@ class OperatorRules:
         )
 
     def of_numbers(self, fn, args) -> Var | None:
-        """An operation on numbers of which some vary: later calls do it again, or rely on what it
-        gives; None where they rely on the numbers."""
+        """An operation on numbers, some of which vary. Later calls do it again, or rely on its
+        outcome; None if they rely on the numbers."""
         if self.may_vary(fn) or divides_by_constant(fn, args):
             return self.number(fn, args)
         tells = fn is bool or fn in COMPARE or isinstance(fn, Among)
@@ -143,7 +143,7 @@ class OperatorRules:
         return self.number(fn, args)
 
     def number(self, fn, args) -> Var:
-        """Arithmetic that later calls do again."""
+        """The Var of arithmetic that later calls do again."""
         for x in args:
             self.typed(x)
         return Var(self.do(fn, *(x.value for x in args)), SymbolicNumber(fn, tuple(args)))
@@ -243,7 +243,7 @@ class OperatorRules:
         return self.attempt(OperatorAttempt(fn, lhs, rhs, tries, then), 0)
 
     def attempt(self, tried: "OperatorAttempt", number: int):
-        """One of the methods that an operator may be; the next one if it does not know how."""
+        """Call a candidate method of an operator; the next one if it gives NotImplemented."""
         if number == len(tried.tries):
             return self.no_method(tried)
         x, name, y = tried.tries[number]
@@ -269,19 +269,19 @@ class OperatorRules:
             if not (self.foldable(x) and self.foldable(y)) and takes_all:
                 raise Break(f"{name} of a {type(x.value).__name__}", Var(tried.fn), [x, y])
             if not (self.foldable(x) and self.foldable(y)):
-                return self.attempt(tried, number + 1)  # a builtin does not know the user's class
+                return self.attempt(tried, number + 1)  # a builtin refuses a user's class
             return self.builtin_method(Var(method), x, name, [y], {}, after)
         return self.call(Var(method), [x, y], {}, after)
 
     def no_method(self, tried: "OperatorAttempt"):
-        """An operator that neither side knows: == and != compare identities, else Python raises."""
+        """Apply an operator without a method: == and != compare identities, others raise."""
         fn, lhs, rhs = tried.fn, tried.lhs, tried.rhs
         if fn in (operator.eq, operator.ne):
             return self.give(tried.then, self.identical(lhs, rhs) is (fn is operator.eq))
         kinds = {type(x.value): x.value for x in (lhs, rhs)}
         for kind in kinds:
             if kind.__module__ != "builtins":
-                kinds[kind] = type(kind.__name__, (), {})()  # knows nothing either
+                kinds[kind] = type(kind.__name__, (), {})()  # it defines no operator either
         return self.do(fn, kinds[type(lhs.value)], kinds[type(rhs.value)])  # raises
 
     def sequence_operator(self, fn, lhs: Var, rhs: Var) -> Var | None:
@@ -329,7 +329,7 @@ class OperatorRules:
         return None
 
     def operator_of_keys(self, fn, lhs: Var, rhs: Var) -> Var | None:
-        """The set that an operator makes of the keys of dicts, or of such and another set."""
+        """The set of an operator on keys of dicts, or on keys and another set."""
         if not all(isinstance(x.value, (KEYS, set, frozenset)) for x in (lhs, rhs)):
             return None
         items = [self.iterated(x) for x in (lhs, rhs)]
@@ -339,14 +339,14 @@ class OperatorRules:
         return self.set_method(a, SET_OPERATORS[fn], [b])
 
     def replace_all(self, target: Var, items: list[Var]) -> Var:
-        """A list with other contents."""
+        """Replace the contents of a list."""
         self.container_method(target, "clear", [])
         for x in items:
             self.container_method(target, "append", [x])
         return target
 
     def equality(self, lhs: Var, rhs: Var) -> bool | None:
-        """== of containers and plain objects; None where it cannot be told."""
+        """== of containers and plain objects; None if unknown."""
         a, b = self.typed(lhs), self.typed(rhs)
         if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and type(a) is type(b):
             xs, ys = self.sequence(lhs), self.sequence(rhs)
@@ -383,7 +383,7 @@ class OperatorRules:
         return None
 
     def same_item(self, x: Var, y: Var) -> bool | None:
-        """Whether two items are equal; None where it cannot be told."""
+        """Whether two items are equal; None if unknown."""
         equal = self.of_numbers(operator.eq, [x, y]) if self.is_number_call([x, y]) else None
         if equal is not None:
             return equal.value

@@ -1,4 +1,4 @@
-"""Calls of builtins that are interpreted as Python: what they do at once, and what they do not."""
+"""Calls of builtins that are interpreted as Python, and the checks that they make at once."""
 
 import functools
 import itertools
@@ -10,7 +10,7 @@ from glasshouse.capture.values.plain import MISSING
 from glasshouse.capture.values.polyfills import POLYFILLS, call_named, get_attributes, get_items
 from glasshouse.capture.values.var import Break, Var, constant
 
-# Builtins that draw all items at once, and where others ask at once for an iterator.
+# Builtins that draw all items at once, and arguments that others turn into iterators at once.
 CONSUMING = {any, all, sum, min, max, sorted}
 EAGER = {f: range(99) for f in (zip, itertools.zip_longest)} | {map: range(1, 99)}
 EAGER |= dict.fromkeys((enumerate, itertools.cycle, itertools.pairwise, itertools.accumulate), (0,))
@@ -18,7 +18,7 @@ EAGER |= dict.fromkeys((filter, itertools.filterfalse, itertools.starmap), (1,))
 EAGER |= dict.fromkeys((itertools.takewhile, itertools.dropwhile), (1,))
 EAGER |= {itertools.compress: (0, 1), itertools.groupby: (0,)}
 ITERATED = {"iterable", "iterables", "data", "selectors"}  # parameters of polyfills
-# Parameters, and their places, that are numbers: of others the call itself says what is wrong.
+# Parameters that are numbers, with their places; the call checks others itself.
 COUNTS = {
     itertools.repeat: {"times": 1},
     itertools.count: {"start": 0, "step": 1},
@@ -43,7 +43,7 @@ def counts_of(f, args: list[Var], kwargs: dict[str, Var]):
 
 
 def is_count(tracer, f, x: Var) -> bool:
-    """Whether a builtin takes a value for a number, and as it is."""
+    """Whether a builtin takes a value as a number without converting it."""
     value = tracer.typed(x)
     if f is itertools.product:
         return type(value) is int and tracer.concretize(x) >= 0
@@ -58,7 +58,7 @@ def is_iterable(tracer, x: Var) -> bool:
 
 
 class PolyfillCallRules:
-    """The part of the tracer that calls what stands for a builtin."""
+    """The part of the tracer that calls polyfills of builtins."""
 
     def call_polyfill(self, fn: Var, args, kwargs, then):
         """Interpret the polyfill of a builtin, after the checks that the builtin makes at once."""
@@ -82,7 +82,7 @@ class PolyfillCallRules:
         return self.call_with_iterators(places, list(args), call)
 
     def call_with_iterators(self, places: list[int], args: list[Var], call):
-        """Call with the iterators of the arguments at some places, asked for in order."""
+        """Call with iterators in place of the arguments at some places, made in order."""
         if not places:
             return call(self, args)
         at, *more = places
@@ -94,14 +94,14 @@ class PolyfillCallRules:
         return self.get_iter(args[at], iterated)
 
     def is_opaque_iterator(self, x: Var) -> bool:
-        """Whether something is an iterator of which nothing is known."""
+        """Whether something is an iterator with unknown items."""
         value = x.value
         if isinstance(value, (CapturedGenerator, CapturedIterator)) or self.is_tensor(x):
             return False
         return self.has(x, "__next__") and self.own_method(x, "__next__") is None
 
     def iterates_in_python(self, x: Var) -> bool:
-        """Whether to iterate over something runs the user's code, or raises."""
+        """Whether iterating over something runs user code, or raises."""
         value = x.value
         if isinstance(value, (CapturedGenerator, CapturedIterator)) or self.is_tensor(x):
             return False

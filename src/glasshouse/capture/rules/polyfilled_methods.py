@@ -20,7 +20,7 @@ def extend_of(target, iterable):
 
 
 def extend_asking(target, iterable):
-    """`list.extend` of an object of the user's that tells its length."""
+    """`list.extend` of a user's object that has a length or a hint of it."""
     iterator = iter(iterable)
     ask_length(iterable)
     for x in iterator:

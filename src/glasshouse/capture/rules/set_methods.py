@@ -1,4 +1,4 @@
-"""Methods of sets: done to the real values, which keep the first of equal elements."""
+"""Methods of sets, applied to the real values, which keep the first of equal elements."""
 
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.plain import stored_keys
@@ -28,7 +28,7 @@ class SetMethodRules:
         if name in ("add", "discard", "remove"):
             key = self.concrete_key(args[0]) if name == "add" else self.set_key(args[0])
             if name == "remove" and not set.__contains__(value, key):
-                self.fail(KeyError(args[0].value))  # the key itself, where `key` stands for it
+                self.fail(KeyError(args[0].value))  # the key itself, not the frozenset
             self.do(getattr(set, name), value, key)
             items.pop(key, None) if name != "add" else items.setdefault(key, (args[0],))
         elif name == "clear":
@@ -46,9 +46,9 @@ class SetMethodRules:
         return Var(None)
 
     def set_algebra(self, this: Var, name: str, args) -> Var | None:
-        """A set of elements of this one and of others; or a change of this one; or an answer.
+        """Combine this set with others: a new set, a change of this one, or an answer.
 
-        Python does it to the real values: how a set was made decides the order of its elements."""
+        Python does it on the real values, since the way a set is made decides its order."""
         reads = self.iterated if name == "isdisjoint" else self.merged
         others = [reads(x) for x in args]
         if None in others:
@@ -59,7 +59,7 @@ class SetMethodRules:
             else [self.concrete_key(y) for y in other]
             for x, other in zip(args, others, strict=True)
         ]
-        # Of equal elements, which one it is tells where it came from.
+        # The identity of an element tells its Var, also among equal ones.
         elements = {id(y.value): y for other in (self.merged(this), *others) for y in other}
         result = self.do(getattr(set, name), this.value, *real)
         if isinstance(result, (set, frozenset)):
@@ -72,7 +72,7 @@ class SetMethodRules:
         return Var(None)
 
     def popped(self, this: Var):
-        """An element taken out of a set."""
+        """Take an element out of a set."""
         element = set.pop(this.value)
         if not this.is_new:
             self.write(this, ("method", "discard", [Var(element)]))

@@ -37,7 +37,7 @@ def is_form(function: types.FunctionType) -> bool:
 
 
 class SubscriptRules:
-    """`element in container`, `container[key]`, and what is written there."""
+    """`element in container`, `container[key]`, and assignments to it."""
 
     @pending
     def contains(self, container: Var, element: Var, inverted: bool, then=None):
@@ -68,7 +68,7 @@ class SubscriptRules:
         elif self.foldable(container) and self.foldable(element):
             contained = self.do(contains, self.concretize(container), self.concretize(element))
         elif isinstance(value, (list, tuple)) and not self.stored_items(container):
-            contained = False  # whatever is looked for
+            contained = False  # for any element
         elif isinstance(value, (list, tuple)) and not self.is_tensor(element):
             items = self.stored_items(container)
             parts = [x is element or self.same_item(x, element) for x in items]
@@ -81,7 +81,7 @@ class SubscriptRules:
         return self.give(then, contained is not inverted)
 
     def is_of_constants(self, container: Var) -> bool:
-        """Whether something is a plain container of numbers that may be relied on."""
+        """Whether something is a plain container of numbers that do not vary."""
         kinds = (list, tuple, set, frozenset, range)
         if type(container.value) not in kinds:
             return False
@@ -138,7 +138,7 @@ class SubscriptRules:
         raise Break(f"indexing of a {type(value).__name__}", Var(operator.getitem), [obj, key])
 
     def class_item(self, cls: Var, key: Var, then):
-        """An item of a class: what its metaclass or its `__class_getitem__` makes of a key."""
+        """An item of a class, by its metaclass or its `__class_getitem__`."""
         self.concretize(cls)
         if self.call_own(cls, "__getitem__", [key], then):
             return None
@@ -150,7 +150,7 @@ class SubscriptRules:
         return self.give(then, self.call_concrete(operator.getitem, [cls, key]))
 
     def default_item(self, obj: Var, key: Var, then):
-        """A missing item of a defaultdict."""
+        """Make a missing item of a defaultdict."""
         if obj.is_made("defaultdict"):
             factory = obj.origin.parts[0]
         else:
@@ -168,7 +168,7 @@ class SubscriptRules:
 
     @pending
     def set_item(self, obj: Var, key: Var, value: Var | None, then=discarded):
-        """obj[key] = value (None deletes); what comes back goes to `then`."""
+        """obj[key] = value (None deletes); the result goes to `then`."""
         target, write = obj.value, delete if value is None else store
         args = [obj, key] if value is None else [obj, key, value]
         if not self.live:

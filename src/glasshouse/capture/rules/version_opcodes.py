@@ -1,7 +1,7 @@
-"""Operations that only some versions of CPython have: for each version a table of rules, which take
+"""Operations that only some versions of CPython have: a table of rules for each version, which take
 the tracer, the frame and the instruction.
 
-What versions encode differently and otherwise share is in `bytecode/versions.py`."""
+Differences in the encoding of shared operations are in `bytecode/versions.py`."""
 
 from contextlib import suppress
 
@@ -18,13 +18,13 @@ CONVERSIONS = (None, "s", "r", "a")
 
 
 def qualified_name(cls: type) -> str:
-    """A type's name as Python's newer messages have it."""
+    """A type's name as in Python's newer messages."""
     bare = cls.__module__ in ("builtins", "__main__")
     return cls.__qualname__ if bare else f"{cls.__module__}.{cls.__qualname__}"
 
 
 def load_special(t, f, ins):
-    """Push the special method of a context manager, bound: NULL is where else its self would be."""
+    """Push the bound special method of a context manager, with NULL in place of self."""
     manager, name = f.stack.pop(), SPECIAL_METHODS[ins.arg]
     if not t.has(manager, name):
         kind = qualified_name(type(manager.value))
@@ -43,7 +43,7 @@ def load_special(t, f, ins):
 
 
 def build_interpolation(t, f, ins):
-    """A field of a template string: its value, text, conversion and format."""
+    """Make a field of a template string: its value, text, conversion and format."""
     form = f.stack.pop() if ins.arg & 1 else Var("")
     value, text = t.pop_many(f, 2)
     words = [value, text, Var(CONVERSIONS[ins.arg >> 2]), form]
@@ -51,7 +51,7 @@ def build_interpolation(t, f, ins):
 
 
 def build_template(t, f, ins):
-    """A template string of its texts and fields."""
+    """Make a template string of its texts and fields."""
     raise Break("a template string", Var(template_of), t.pop_many(f, 2))
 
 
