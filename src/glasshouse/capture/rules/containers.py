@@ -243,7 +243,7 @@ class ContainerRules:
         return True
 
     def store_item(self, var: Var, key: Var, value: Var | None) -> None:
-        """var[key] = value for a list or dict (None deletes), without reading a dict's old value."""
+        """var[key] = value for a list or dict (None deletes), not reading a dict's old value."""
         if self.store_unsharp(var, key, value):
             return
         self.sharpen(var)

@@ -15,20 +15,21 @@ DEFAULTS = {
 class CaptureConfig:
     """Settings of capture; an unknown name is an error.
 
-    cache_limit: entries of one function for one object (self), after which it only runs those, as
-    after 16 times as many for all objects;
-    dynamic: numbers and sizes vary from the start; max_instructions: of one trace;
-    repro_dir: where a script is written for a graph on which the compiler raises ("" for nowhere);
-    raise_compiler_errors, raise_internal_errors: instead of falling back; print_graphs,
-    print_guards, print_bytecode, print_recompiles: what is printed as it happens;
-    is_compiling: what torch.compiler.is_compiling() says in captured code that is not PyTorch's."""
+    cache_limit: the most entries of one function for one object (self); 16 times as many for all
+    objects. Further kinds of calls run uncaptured.
+    dynamic: numbers and sizes vary from the start;
+    max_instructions: of one trace; repro_dir: a folder for scripts that reproduce errors of the
+    compiler ("" for none); raise_compiler_errors, raise_internal_errors: instead of falling back;
+    print_graphs, print_guards, print_bytecode, print_recompiles: messages during a capture;
+    is_compiling: the value of torch.compiler.is_compiling() in captured code other than
+    PyTorch's."""
 
     def __init__(self):
         self.__dict__.update(allowed={}, disallowed={}, disabled={}, constant_results=set())
         self.restore()
 
     def restore(self) -> None:
-        """Every setting as at first."""
+        """Reset every setting to its default."""
         self.__dict__.update(DEFAULTS)
 
     def __setattr__(self, name: str, value) -> None:
@@ -45,7 +46,7 @@ class CaptureConfig:
 
     @contextmanager
     def override(self, **settings):
-        """Inside, the given settings hold."""
+        """Context with these settings."""
         before = {name: getattr(self, name) for name in settings}
         try:
             for name, value in settings.items():
@@ -62,7 +63,7 @@ config = CaptureConfig()
 
 
 class CaptureCounters(dict):
-    """How often things happened since the last reset; missing ones are 0."""
+    """Counts of events since the last reset; missing ones are 0."""
 
     def __missing__(self, name):
         return 0

@@ -1,4 +1,4 @@
-"""Calls of captured functions that no entry answers: which are captured, and how they go on."""
+"""Calls of captured functions that no entry answers: captured, or run as plain Python."""
 
 import types
 import warnings
@@ -42,9 +42,9 @@ from glasshouse.capture.values.var import (
 from glasshouse.dispatch.watch import TRACING, tell
 from glasshouse.profile.captured import captures
 
-EVERYBODY = "every object"  # in place of the object for which a function has all its entries
+EVERYBODY = "every object"  # in place of the object whose entries are full
 RESULTS = "the results that Python computes", "of the captured graph"  # see on_internal_error
-MOST_OBJECTS = 16  # so many times the limit has a function in all, whatever objects it is called on
+MOST_OBJECTS = 16  # the limit for all objects, as a multiple of the limit for one
 
 
 class Capture:
@@ -52,7 +52,7 @@ class Capture:
 
     instances: "list[Capture] | None" = None  # gets every Capture, if it is a list
     name = "captured"
-    place = "", 0  # of the function: its file and first line
+    place = "", 0  # file and first line of the function
 
     def __init__(self, compiler, front, nopython: bool = False, dynamic: bool = False):
         if Capture.instances is not None:
@@ -66,10 +66,10 @@ class Capture:
         self.recompiles: list[tuple[str, str, str, str]] = []
         self.varying: set[str] = set()
         self.doubts: Counter[tuple] = Counter()  # see Assumptions
-        self.reproductions: set[str] = set()  # names of functions of which one was written
+        self.reproductions: set[str] = set()  # names of functions with a script
         captures.add(self)
         self.warned = False
-        self.faults: set[str] = set()  # places in our source where an error inside was told of
+        self.faults: set[str] = set()  # places in our source with a reported error
         self.memory_plans: list = getattr(compiler, "plans", [])  # for a memory budget
 
     @property
@@ -78,7 +78,7 @@ class Capture:
         return [info for ref in self.noted if (info := ref()) is not None]
 
     def dispatcher(self, fn: types.FunctionType):
-        """A callable that answers calls of `fn` from entries, and captures what is new."""
+        """A callable that answers calls of `fn` from entries, and captures other calls."""
         dispatcher = native().Dispatcher(fn, miss)
         dispatcher.__dict__.update(fn.__dict__)
         dispatcher.capture, dispatcher.memory_plans = self, self.memory_plans
@@ -91,8 +91,8 @@ class Capture:
         return dispatcher
 
     def on_compiler_error(self, error: Exception, stacklevel: int = 4) -> None:
-        """Warn, once, that graphs run as they are because the compiler raised; raise the error
-        where the configuration says so."""
+        """Warn, once, that graphs run uncompiled because the compiler raised; raise the error if
+        the configuration says so."""
         if config.raise_compiler_errors:
             raise error
         if not self.warned:
@@ -106,8 +106,8 @@ class Capture:
     def on_internal_error(
         self, error: Exception, file: str, line: int, where=("a trace", "inside the capture")
     ) -> None:
-        """Warn, once for each place in our source, that the capture itself failed, or a graph of
-        it, and Python runs the call; raise the error where the configuration says so."""
+        """Warn, once for each place in our source, that the capture itself or one of its graphs
+        failed, and Python runs the call; raise the error if the configuration says so."""
         if config.raise_internal_errors:
             raise error
         place = raised_at(error)
@@ -125,8 +125,8 @@ class Capture:
 
     @staticmethod
     def run_again(capture: weakref.ref, fn: weakref.ref, slots, error: Exception | None):
-        """A call of a function whose graph raised, in plain Python. If that raises nothing, the
-        error is a fault of ours; it is None where one of the graph's checks failed."""
+        """Call a function whose graph raised, in plain Python. If that raises nothing, the error is
+        our fault. The error is None if one of the graph's checks failed."""
         callback = native().set_hook(None)
         try:
             result = plainly(fn(), slots)()
@@ -141,7 +141,7 @@ class Capture:
 
 
 class Resumer(NamedTuple):
-    """Gives the resume functions of what one front end captured."""
+    """Makes the resume functions for captures of one front end."""
 
     capture: Capture
     front: FrontEnd
@@ -149,7 +149,7 @@ class Resumer(NamedTuple):
     def __call__(
         self, frame: CaptureFrame, code, offset: int, shape: list[Var], live, captured: bool
     ):
-        """The resume function at an offset of a frame's code: one for all ways that lead there."""
+        """The resume function at an offset of a frame's code: one for all paths to it."""
         cells = frame.closure if frame.code.keeps_closure else ()
         nulls, cell_ids = tuple(x is NULL for x in shape), tuple(id(x.value) for x in cells)
         key = (id(code), offset, nulls, live, captured, id(frame.globals), cell_ids, self.front)
@@ -165,15 +165,15 @@ class Resumer(NamedTuple):
 
 
 def miss(dispatcher, *slots):
-    """A call that no entry answers. Signals wait while it is captured; `go_on` releases them, and
-    gives what is to be called in the end, when nothing of the capture is kept any more."""
+    """Run a call that no entry answers. Signals wait while it is captured. `go_on` releases them,
+    and returns the last call to make, after all values of the capture are dropped."""
     hold()
     hook, code = native(), dispatcher.fn.__code__
     callback = hook.set_hook(None)
     try:
         go_on = captured(dispatcher, slots, callback)
         if go_on is None:
-            hook.set_skip(code, True)  # the hook is not to bring it here again
+            hook.set_skip(code, True)  # the hook must not bring it here again
             hook.set_hook(callback)
             go_on = partial(plainly, dispatcher.fn, slots)
     except BaseException:
@@ -184,16 +184,16 @@ def miss(dispatcher, *slots):
         go_on = go_on()
         if is_last_call(go_on) and not (callback and go_on.func is dispatcher.fn):
             return native().tail_call(go_on.func, *go_on.args)
-        return go_on()  # the function itself is skipped by the hook as long as it runs
+        return go_on()  # the hook skips the function while it runs
     finally:
-        go_on = None  # it may hold what is raised, whose traceback has this frame
+        go_on = None  # it may hold the error, whose traceback has this frame
         if callback is not None:
             hook.set_skip(code, False)
         hook.set_hook(callback)
 
 
 def is_last_call(go_on) -> bool:
-    """Whether what goes on is a call that may take the place of the one that asked for it."""
+    """Whether a continuation is a call that may replace the present one."""
     fn = getattr(go_on, "func", None)
     is_function = type(fn) is types.FunctionType and fn is not identity
     return (is_function or isinstance(fn, native().Dispatcher)) and not go_on.keywords
@@ -215,7 +215,7 @@ def captured(dispatcher, slots, callback):
 
 
 def plainly(fn: types.FunctionType, slots):
-    """A call of fn with what is in its slots."""
+    """A call of fn with the values of its slots."""
     release()
     code = fn.__code__
     count, named = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
@@ -228,7 +228,7 @@ def plainly(fn: types.FunctionType, slots):
 
 
 def may_capture(dispatcher, capture, slots) -> bool:
-    """Whether another entry may be made; tells why one is needed."""
+    """Whether another entry may be made; notes why the present ones failed."""
     entries = entries_of(dispatcher)
     code = dispatcher.fn.__code__
     if code.co_flags & GENERATORS or unknown_operation(code):
@@ -300,8 +300,8 @@ def note_failure(capture, entry, slots) -> None:
 
 
 def note_other_objects(capture, info, slots) -> None:
-    """Where a resume function found one module or weight, and now another: they are made in each
-    call, so from now on the graph takes what is in them as inputs."""
+    """Note modules and weights of a resume function that are others now: each call makes new ones,
+    so from now on the graph takes their tensors as inputs."""
     for guard in info.guards:
         is_identity = guard.kind == "is" and type(guard.value) is WeakLink
         if is_identity and value_at(guard, slots) is not guard.value():
@@ -313,4 +313,4 @@ def value_at(guard: Guard, slots):
     try:
         return read_source(guard.source, slots)
     except Exception as error:
-        return error.with_traceback(None)  # which holds our frames, and what they hold
+        return error.with_traceback(None)  # the traceback holds our frames and their values

@@ -1,4 +1,4 @@
-"""The entries of a captured function: what is told of them, how long they live."""
+"""The entries of a captured function: their descriptions and lifetimes."""
 
 import weakref
 
@@ -33,7 +33,7 @@ def entries_of(dispatcher) -> list:
 
 
 class EntryRemover:
-    """Takes an entry off its dispatcher's list when something dies that it cannot do without."""
+    """Removes an entry from its dispatcher's list when an object dies that it depends on."""
 
     __slots__ = ("dispatcher", "entry", "relied_on")
 
@@ -52,7 +52,7 @@ class EntryRemover:
             dispatcher.entries[:] = [x for x in dispatcher.entries if linked(x) not in gone]
 
     def rely_on(self, guards: list[Guard]) -> None:
-        """Note what a resume function was given: what is no more later was made for one call."""
+        """Note the objects that a resume function gets: those that die were made for one call."""
         code = self.dispatcher().fn.__code__
         if original_of(code)[0] is not code:
             identities = (x for x in guards if x.kind == "is" and type(x.value) is WeakLink)
@@ -60,19 +60,19 @@ class EntryRemover:
 
 
 def owner_of(slots):
-    """The object whose method is called: entries that only it can have are counted for it."""
+    """The object whose method is called, for counting the entries of each object; else None."""
     first = slots[0] if slots else None
     return first if type(first).__dictoffset__ and not hasattr(type(first), "shape") else None
 
 
 def is_bound(guards: list[Guard]) -> bool:
-    """Whether an entry is for the object that it was captured with, or objects that it has: one of
-    the guards is about the identity of such an object, and not of what its class has."""
+    """Whether an entry fits only the object that it was captured with: a guard is on the identity
+    of that object or a part of it, but not of an attribute of its class."""
     return any(g.kind == "is" and type(g.value) is WeakLink and is_inside(g.source) for g in guards)
 
 
 def is_inside(source: ValueSource) -> bool:
-    """Whether a source is the first argument, or a part of it."""
+    """Whether a source is the first argument or a part of it, not of its class."""
     while source.base is not None:
         if source.kind in ("type", "lookup"):
             return False
@@ -81,11 +81,11 @@ def is_inside(source: ValueSource) -> bool:
 
 
 def counts_for(entry, owner) -> bool:
-    """Whether an entry counts for an object: it was captured with that, or one that is no more."""
+    """Whether an entry counts for an object: it was captured with that, or with one that died."""
     captured_with = linked(entry.info.owner)
     return captured_with is None or captured_with is owner
 
 
 def link_to(value):
-    """A WeakLink to a value, or the value where there can be none."""
+    """A WeakLink to a value, or the value if it has no weak references."""
     return WeakLink(value) if type(value).__weakrefoffset__ else value

@@ -1,4 +1,4 @@
-"""One graph of a function, with the inputs of its signature and the result that it gives."""
+"""One graph of a function, with the inputs of its signature and its result."""
 
 import inspect
 from typing import Any
@@ -20,8 +20,8 @@ class ExportedTrace:
 
 
 class ExportedGraph:
-    """Makes a graph module of a trace: a placeholder for each tensor among the arguments, in the
-    order of the signature, used or not; other tensors that were read belong to the module."""
+    """Makes a graph module of a trace. It has a placeholder for each tensor among the arguments, in
+    the order of the signature, used or not. Other tensors belong to the module."""
 
     def __init__(self, trace: ExportedTrace, fn, front):
         self.trace, self.front = trace, front
@@ -70,7 +70,7 @@ class ExportedGraph:
 
 
 def leaves_of(arguments: dict[str, Any]):
-    """(source, value) of all that is in the arguments, in order."""
+    """(source, value) of all leaves of the arguments, in order."""
     for name, value in arguments.items():
         yield from leaves_at(name, value)
 
@@ -87,8 +87,8 @@ def leaves_at(source: str, value):
 
 
 def module_names(module: Module, arguments: dict[str, Any]) -> dict[str, str]:
-    """The names of `forward`'s parameters by the sources of a module's arguments. What was given by
-    name is put where the signature has it."""
+    """The names of `forward`'s parameters by the sources of a module's arguments. Keyword arguments
+    are sorted in the order of the signature."""
     args, named = arguments.get("args", ()), arguments.get("kwargs", {})
     try:
         parameters = list(inspect.signature(module.forward).parameters)

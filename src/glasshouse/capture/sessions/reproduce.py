@@ -1,8 +1,8 @@
-"""Reproductions: a script that shows on its own how a compiler fails on a captured graph.
+"""Reproductions: a standalone script that shows how a compiler fails on a captured graph.
 
 It has the graph as Python, inputs made from their specs and a seed, and the compiler's name. Calls
-are left out of it for as long as it still fails in the same way; what is tried is the script, so
-what is written is what failed."""
+are left out while it still fails in the same way. Each trial runs the script itself, so the script
+that is written has failed."""
 
 import base64
 import importlib
@@ -79,7 +79,7 @@ if __name__ == "__main__":
 
 
 class Reproduction:
-    """A graph on which a compiler is tried, and parts of it; `inputs` is what it was given."""
+    """Tries a compiler on a graph and on parts of it; `inputs` are those of the graph."""
 
     def __init__(self, module: GraphModule, inputs, compiler, name: str):
         self.module, self.name = module, name
@@ -92,7 +92,7 @@ class Reproduction:
         self.calls = [n for n in nodes if n.op.startswith("call_")]
 
     def text(self, calls: list[IRNode], title: str = "") -> str:
-        """The script with some of the calls; what they read of the others is given."""
+        """The script with some of the calls; results of other calls that they read are inputs."""
         graph, inputs = self.part(set(calls))
         code, texts, members = graph.python_code(), {}, {}
         imports = [line for pair in code.names.items() for line in constant_text(*pair)]
@@ -114,7 +114,7 @@ class Reproduction:
     def part(self, calls: set[IRNode]) -> tuple[IRGraph, list[str]]:
         """(graph, its inputs) of some of the calls."""
         for node in reversed(self.calls):
-            if node in calls:  # only tensors can be given
+            if node in calls:  # only tensors can be inputs
                 reads = (x for x in node.all_input_nodes if x.op.startswith("call_"))
                 calls |= {x for x in reads if x.meta.get("spec") is None}
         graph, copies, inputs = IRGraph(), {}, []
@@ -137,7 +137,7 @@ class Reproduction:
             try:
                 exec(compile(self.text(calls), "<reproduction>", "exec"), space)
                 want = space["run"]("eager")
-            except Exception:  # these calls do not go together
+            except Exception:  # these calls do not fit together
                 return None
             try:
                 got = space["run"](space["COMPILER"])
@@ -176,7 +176,7 @@ class Reproduction:
 
 
 def minimise(items: list, fails) -> list:
-    """Items for which `fails` holds, and of which none can go.
+    """A minimal list of items for which `fails` is true.
 
     Source: Zeller and Hildebrandt 2002, Simplifying and isolating failure-inducing input (ddmin).
     """
@@ -201,7 +201,7 @@ def minimise(items: list, fails) -> list:
 
 @contextmanager
 def apart():
-    """Inside, the library is as a script finds it; afterwards it is as it was."""
+    """Context: the library is in the state of a new script; afterwards its state is restored."""
     generator = random.default_generator()
     before, counted, modes = generator.state(), dict(counters), state.modes
     state.modes = ()
@@ -233,7 +233,7 @@ def path_of(value) -> tuple[str, str] | None:
 
 
 def compiler_text(compiler) -> list[str]:
-    """Statements that set COMPILER: an import, or, of what is local, its source."""
+    """Statements that set COMPILER: an import, or the source of a local function."""
     if path_of(compiler) is not None:
         return constant_text("COMPILER", compiler)
     try:
@@ -268,7 +268,7 @@ def value_text(value) -> str:
     try:
         if eval(repr(value), {}) == value:
             return repr(value)
-    except Exception:  # of a user's __repr__ or __eq__, or of text that is no Python
+    except Exception:  # from a user's __repr__ or __eq__, or a text that is not Python
         pass
     try:
         data = base64.b64encode(pickle.dumps(value)).decode()
@@ -278,7 +278,7 @@ def value_text(value) -> str:
 
 
 def member_text(value) -> str:
-    """An expression for what the graph's module has."""
+    """An expression for a member of the graph's module."""
     if isinstance(value, Parameter):
         grad = "" if value.requires_grad else ", requires_grad=False"
         return f"gh.nn.Parameter({spec_text(value.spec)}{grad})"
@@ -296,14 +296,14 @@ def member_text(value) -> str:
 
 
 def spec_text(spec, low=0, high=1) -> str:
-    """A tensor of a spec."""
+    """An expression for a tensor of a spec."""
     shape = f"({', '.join(map(str, spec.shape))}{',' * (len(spec.shape) == 1)})"
     whole = "" if spec.dtype.is_floating or (low, high) == (0, 1) else f", {low}, {high}"
     return f'sample(rng, {shape}, "{spec.dtype.name}"{whole})'
 
 
 def input_text(value) -> str:
-    """An input like one that was given: of the same spec, its integers in the same range."""
+    """An expression for an input of the same spec, with integers in the same range."""
     if not isinstance(value, Tensor):
         return repr(value)
     if value.requires_grad:

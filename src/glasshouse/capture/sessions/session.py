@@ -1,4 +1,4 @@
-"""The capture of one call: trace, compile, install, go on."""
+"""The capture of one call: trace, compile, install, continue."""
 
 import dis
 import re
@@ -66,7 +66,7 @@ class CaptureSession(BreakContinuation):
         self.tracer.all_dynamic = capture.dynamic or config.dynamic
 
     def run(self):
-        """Capture; what then gives the result of the call."""
+        """Capture; a callable for the result of the call."""
         tracer, front = self.tracer, self.front
         counters.add("captures")
         begin_ns = perf_counter_ns()
@@ -94,7 +94,7 @@ class CaptureSession(BreakContinuation):
             self.write_reproduction()
 
     def begin(self) -> bool:
-        """Make the first frame; False, with a warning, where that fails."""
+        """Make the first frame; False, with a warning, if that fails."""
         try:
             self.front.ambient(self.tracer)
             self.tracer.enter(self.fn, self.slots)
@@ -105,14 +105,14 @@ class CaptureSession(BreakContinuation):
         return True
 
     def note_fault(self, error: Exception) -> str:
-        """Tell of an error inside the capture that no instruction of the user's raised; give the
-        reason for what follows from it."""
+        """Report an error inside the capture, outside of any instruction of the user's; the reason
+        for the break."""
         code = self.fn.__code__
         self.capture.on_internal_error(error, code.co_filename, code.co_firstlineno)
         return f"{FAULT}: {error!r}"
 
     failed = False  # whether the compiler raised
-    redo: Any = None  # brings back what the trace did to tensors, while the graph runs
+    redo: Any = None  # restores the trace's writes to tensors, while the graph runs
 
     def write_reproduction(self) -> None:
         """Write a script that shows how the compiler fails, once for each function."""
@@ -124,8 +124,8 @@ class CaptureSession(BreakContinuation):
             reproduction.write(Path(config.repro_dir) / f"{name}.py")
 
     def close_generators(self) -> None:
-        """Let go of suspended generators: what nobody else holds ends here, and with it what it
-        holds itself, as in Python."""
+        """Release suspended generators: those that nobody else holds end here, with all that they
+        hold, as in Python."""
         if not self.tracer.frames:
             for var in self.tracer.handed_over:
                 var.value = None
@@ -142,7 +142,7 @@ class CaptureSession(BreakContinuation):
                 var.value = None
 
     def leave_contexts(self) -> None:
-        """An error ends the call: no_grad and the like that the trace entered end as well."""
+        """Leave contexts that the trace entered, such as no_grad, when an error ends the call."""
         if not self.is_in_python and self.tracer.live:
             for context in reversed(self.tracer.contexts):
                 if context.is_new:
@@ -159,14 +159,14 @@ class CaptureSession(BreakContinuation):
         return partial(self.tail, 0, Break("nothing is learnt any more"))
 
     def note_given_up(self) -> None:
-        """The trace could not be kept."""
+        """Note that a trace was not kept."""
         counters.add("fallbacks")
         self.note_break(self.tracer.why_stopped, "", "")
         if self.tracer.why_stopped != INTERRUPTED:
             self.hopeful()
 
     def hopeful(self) -> None:
-        """Count traces without an entry; after a few, stop trying."""
+        """Count traces without an entry, and stop trying after a few."""
         state = self.dispatcher.__dict__
         state["tries"] = state.get("tries", 0) + 1
         if state["tries"] > 8 and not self.dispatcher.entries:
@@ -186,7 +186,7 @@ class CaptureSession(BreakContinuation):
             return self.continue_plainly(self.tracer.run())
 
     def finish_uninterrupted(self, outcome):
-        """`finish`, if nothing interrupts it."""
+        """`finish` without handling of interrupts."""
         tracer, capture = self.tracer, self.capture
         broke = outcome if isinstance(outcome, Break) else None
         at = tracer.frames[-1] if broke else None
@@ -227,13 +227,13 @@ class CaptureSession(BreakContinuation):
         return partial(self.tail, 0, broke)
 
     def to_python(self) -> None:
-        """Python goes on: what it calls is seen again."""
+        """End the trace and restore the hook, since Python continues."""
         self.tracer.front.end(self.tracer)
         native().set_hook(self.callback)
         self.is_in_python = True
 
     def raised(self, outcome: Raised):
-        """Install an entry that raises; raise."""
+        """Install an entry that raises; a callable that raises now."""
         error, emitter = outcome.var.value, ReplacementEmitter(self.tracer, self.resumer)
         if self.unfinished() is None:
             try:
@@ -249,7 +249,7 @@ class CaptureSession(BreakContinuation):
         return partial(raise_later, error)
 
     def unfinished(self):
-        """A generator that stands inside a with or try: when it goes, more of it runs."""
+        """An open generator inside a with or try, whose end runs code: (reason, site), or None."""
         for var in self.tracer.tracked.values():
             value = var.value
             if is_suspended(value) and value.frame.code.acts_at_exit(value.frame.at):
@@ -257,9 +257,9 @@ class CaptureSession(BreakContinuation):
         return None
 
     def new_entry(self, emitter: ReplacementEmitter, outcome, broke, line: int, how="return"):
-        """(compiled graph, what is told of the entry), when it is installed.
+        """Install an entry; (compiled graph, its description).
 
-        Raises: CannotRebuild, with a warning where it is the capture that fails
+        Raises: CannotRebuild, with a warning if the capture itself fails
         """
         try:
             graph, run = self.replacement(emitter, outcome, broke, line, how)
@@ -290,10 +290,10 @@ class CaptureSession(BreakContinuation):
         )
 
     def without_entry(self, outcome, what: str, site):
-        """Go on, keeping nothing; what could not be made again is left to Python next time."""
+        """Continue without an entry; next time the site that failed is left to Python."""
         tracer = self.tracer
         if site is not None and what == UNFINISHED:
-            # Who holds it decides when it ends: the whole function is left to Python.
+            # Its holders decide when it ends: the whole function is left to Python.
             site[0].unknown = UNFINISHED
         elif site is not None:
             site[0].opaque.add(site[1])
@@ -398,7 +398,7 @@ class CaptureSession(BreakContinuation):
         return link
 
     def run_graph(self, emitter: ReplacementEmitter, graph) -> None:
-        """Have the compiled graph compute what the trace recorded."""
+        """Run the compiled graph, which computes the results of the trace."""
         tracer, front = self.tracer, self.front
         if graph is None or front.computes_for_real:
             return
@@ -413,7 +413,7 @@ class CaptureSession(BreakContinuation):
                 graph.run_first(self.values, adopt)
             else:
                 adopt(graph(*self.values))
-        except OptionError:  # a budget that cannot be met: all is as before the call
+        except OptionError:  # a budget that cannot be met: the state is that before the call
             raise
         except BaseException:
             if self.redo is not None:
@@ -425,13 +425,13 @@ class CaptureSession(BreakContinuation):
                 self.reenter(context)
 
     def adopt_results(self, emitter: ReplacementEmitter, results) -> None:
-        """Have the trace's tensors show the graph's results, and let go of what was there before:
-        from now on the trace cannot be brought back."""
+        """Put the graph's results into the trace's tensors, and release the old values. From now on
+        the trace cannot be restored."""
         tracer, front = self.tracer, self.front
         for var, result in zip(emitter.output_vars, results, strict=True):
             owner = tracer.tracked.get(id(var.value))
             if owner is not None and owner is not var and isinstance(owner.origin, ValueSource):
-                continue  # an operation gave its argument back
+                continue  # an operation returned its argument
             if not front.adopt(var.value, result):
                 break
             if isinstance(var.origin, IRNode) and var.origin.target is getattr:
@@ -448,7 +448,7 @@ class CaptureSession(BreakContinuation):
                 var.value = None
 
     def reenter(self, context: Var) -> None:
-        """Enter a context that was left while the graph ran; what leaves it is on some stack."""
+        """Enter a context again that was left while the graph ran; its exit is on some stack."""
         if isinstance(context.value, self.front.reentered):
             context.value.__enter__()
             return
@@ -463,25 +463,25 @@ class CaptureSession(BreakContinuation):
 
 
 def reason_of(what: str, happens: str) -> str:
-    """Why there is no entry: something cannot be made again, or the capture itself failed."""
+    """The reason for no entry: something cannot be rebuilt, or the capture itself failed."""
     return what if what.startswith(FAULT) else f"{what} {happens}"
 
 
 def is_suspended(value) -> bool:
-    """Whether a value is a generator of the interpreter's that stands at a `yield`."""
+    """Whether a value is one of our generators, suspended at a `yield`."""
     return type(value) is CapturedGenerator and value.is_open
 
 
 def held_generators(frames: Iterable[CaptureFrame], generators: Iterable[Var]) -> set[int]:
-    """The ids of the generators that frames hold: those that go on, and those of generators that
-    may go on."""
+    """The ids of the generators that frames hold: open frames, and frames of generators that may
+    continue."""
     holders = [*frames, *(var.value.frame for var in generators)]
     values = [var.value for f in holders for var in (*f.locals, *f.stack) if var is not None]
     return {id(value) for value in values if isinstance(value, CapturedGenerator)}
 
 
 def explained(broke: Break, at: CaptureFrame) -> str:
-    """The message for a break where none is allowed."""
+    """The message for a break if nopython forbids one."""
     hint = broke.hint or "Take it out of the function, or leave nopython off."
     what = f"expected one graph (nopython=True); got a break: {broke.reason}"
     return f"optimize: {at.where}: {what}. {hint}"

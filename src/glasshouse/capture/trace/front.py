@@ -1,7 +1,7 @@
-"""Front ends: what counts as a tensor, how calls on it become nodes, and what is guarded of it.
+"""Front ends: they recognise tensors, turn calls on them into nodes, and guard them.
 
-The interpreter, the guards and the code that is generated know tensors only through this interface;
-`FrontEnd` does what is common to all, and is enough for values that are never written to in place.
+The interpreter, the guards and generated code know tensors only through this interface. `FrontEnd`
+has the common part, which is enough for values that are never written to in place.
 """
 
 import operator
@@ -37,30 +37,30 @@ class FrontEnd(HeldValues):
 
     name = "none"
     in_place: frozenset = frozenset()  # functions that write to their first argument
-    reentered: tuple[type, ...] = ()  # contexts of which one object can be entered again
-    left_to_python: tuple[str, ...] = ()  # modules whose functions are never looked into
-    looked_into: frozenset[str] = frozenset()  # of these, those that are
-    yields = False  # whether another library's front end captures the calls that it claims
-    computes_for_real = False  # whether a trace's results are those of the call
+    reentered: tuple[type, ...] = ()  # contexts whose object can be entered twice
+    left_to_python: tuple[str, ...] = ()  # modules whose functions are not interpreted
+    looked_into: frozenset[str] = frozenset()  # exceptions among these
+    yields = False  # whether other front ends capture calls that they claim
+    computes_for_real = False  # whether a trace computes the results of the call
 
     def claims(self, fn, slots) -> bool:
-        """Whether a call of fn with these arguments is one on the library's tensors."""
+        """Whether a call of fn with these arguments works on the library's tensors."""
         return False
 
     def is_module(self, value) -> bool:
-        """Whether a value is a module of a neural network, captured as an object of its own."""
+        """Whether a value is a module of a neural network, captured as a whole."""
         return False
 
     def looks_into(self, tracer, module: str, args, kwargs) -> bool:
-        """Whether a function of a module among `left_to_python` is looked into even so."""
+        """Whether a call of a function in `left_to_python` is interpreted even so."""
         return module in self.looked_into
 
     def why_left(self, fn, module: str) -> str:
-        """Why a function of a module among `left_to_python` is not looked into."""
+        """The reason why a function in `left_to_python` is not interpreted."""
         return f"{fn.__qualname__} runs as it is"
 
     def named_compiler(self, name: str):
-        """The compiler that the library has under a name; None where it has none."""
+        """The compiler that the library has under a name, or None."""
         return
 
     def compiler_names(self) -> list[str]:
@@ -71,7 +71,7 @@ class FrontEnd(HeldValues):
         """Compile a graph: the callable that the compiler returns."""
         return compiler(module, example_inputs)
 
-    # -- what a front end says of its tensors ----------------------------------------------------
+    # -- tensors and their guards ---------------------------------------------------------------
 
     def is_tensor(self, value) -> bool:
         """Whether a value is a tensor."""
@@ -82,17 +82,17 @@ class FrontEnd(HeldValues):
         raise NotImplementedError
 
     def guard(self, tracer, var: Var) -> None:
-        """Guard what an operation may rely on: dtype, shape, and so on."""
+        """Guard all that an operation may rely on: dtype, shape, and so on."""
         raise NotImplementedError
 
     def metadata(self, tracer, var: Var, name: str) -> Var | None:
-        """An attribute that the guards fix; None if it is not one of those."""
+        """An attribute that the guards fix; None for others."""
         return None
 
     def run(self, fn, args, kwargs):
         """Compute while tracing.
 
-        Raises: HiddenValueError if a tensor's value was asked for.
+        Raises: HiddenValueError if a tensor's value is needed
         """
         return fn(*args, **kwargs)
 
@@ -100,21 +100,21 @@ class FrontEnd(HeldValues):
         """The state that `restore` needs to undo later writes."""
 
     def restore(self, value, state) -> None:
-        """Bring a tensor back to what it was before the trace."""
+        """Restore the state of a tensor."""
 
     def adopt(self, value, result) -> bool:
-        """Make the trace's tensor show what the graph computed; False if that cannot be."""
+        """Put the graph's result into the trace's tensor; False if that is impossible."""
         return False
 
     def own_gradient(self, tracer, owner: IRNode, value, result) -> None:
-        """Have the tensor of a node keep the trace's object for what the graph put there."""
+        """Put the trace's gradient object in place of the graph's, on the tensor of a node."""
 
     def is_owned(self, value) -> bool:
         """Whether the graph's module has a tensor, as it has its parameters; others are inputs."""
         return False
 
     def keep(self, value, link, entry) -> None:
-        """Have a tensor that the graph owns keep an entry alive for as long as there is a link."""
+        """Make a tensor that the graph owns keep an entry alive as long as the link lives."""
         raise NotImplementedError
 
     def is_constant(self, value) -> bool:
@@ -122,8 +122,8 @@ class FrontEnd(HeldValues):
         return False
 
     def is_key(self, value) -> bool:
-        """Whether a value whose class compares in Python may be a key of a dict even so: no other
-        is equal to it."""
+        """Whether a value whose class compares in Python may be a key of a dict, since no other
+        value equals it."""
         return self.is_constant(value)
 
     def varies(self, source: ValueSource) -> bool:
@@ -135,33 +135,33 @@ class FrontEnd(HeldValues):
         return False
 
     def as_tensor(self, number):
-        """One of NumPy's numbers as a tensor, if operators take it for one; else None."""
+        """One of NumPy's numbers as a tensor, if operators accept that; else None."""
         return
 
     def check_numbers(self, tracer, args: list[Var]) -> None:
-        """Guard what an operation relies on of the numbers that vary among its arguments."""
+        """Guard the ranges of varying numbers that an operation relies on."""
 
     def is_stale(self, tracer, var: Var) -> bool:
-        """Whether what is read here was changed by a call that Python does again."""
+        """Whether a value may be changed by a call that Python repeats."""
         return False
 
     def ambient(self, tracer) -> None:
-        """Guard what the library keeps beside the arguments: modes and so on."""
+        """Guard the state of the library apart from the arguments: modes and so on."""
 
     def is_ambient(self, value) -> bool:
-        """Whether an object is what `ambient` guards."""
+        """Whether an object holds the state that `ambient` guards."""
         return False
 
     def begin(self, tracer) -> Any:
-        """Return what the front end notes of a trace that begins: the tracer's `front_state`."""
+        """Begin a trace; the tracer's `front_state`."""
 
     def rollback(self, tracer) -> Callable[[], None]:
-        """Undo what the trace did to the library's own state; what does it again."""
+        """Undo the trace's changes of the library's state; a callable that redoes them."""
         return lambda: None
 
     def keeper(self, tracer, wrote: bool) -> Callable[[list], Callable[[], None]] | None:
-        """keep(tensors), called before the graph runs, gives what brings back what was then: those
-        tensors if the graph `wrote` to any, and what else it changes; None if there is nothing."""
+        """keep(tensors), called before the graph runs, returns a callable that restores the state:
+        the tensors if the graph `wrote` to any, and all else that it changes. None for nothing."""
         return None
 
     def leaver(self, tracer) -> Callable[[], None] | None:
@@ -196,10 +196,10 @@ class FrontEnd(HeldValues):
         return True
 
     def leave(self, frame) -> None:
-        """An inlined frame ended."""
+        """Note the end of an inlined frame."""
 
     def stop(self, tracer) -> None:
-        """The trace is given up; the values that it has become ordinary ones."""
+        """Give up the trace; its values become ordinary ones."""
 
     # -- nodes -----------------------------------------------------------------------------------
 
@@ -232,7 +232,7 @@ class FrontEnd(HeldValues):
 
     def lift_scalar(self, tracer, var: Var, tensor) -> IRNode:
         """The node of one of NumPy's numbers, which the graph takes as a tensor, so that its value
-        is free."""
+        may vary."""
         lifted = tracer.lifted.get(id(var))
         if lifted is not None:
             return lifted[0]
@@ -254,7 +254,7 @@ class FrontEnd(HeldValues):
         return node
 
     def own(self, tracer, text: str, value) -> str:
-        """Have the graph's module own something; its name there."""
+        """Give something to the graph's module; its name there."""
         for name, member in tracer.members.items():
             if member is value:
                 return name
@@ -299,7 +299,7 @@ class FrontEnd(HeldValues):
     def apply(
         self, tracer, op: str, target, fn, args: list[Var], kwargs: dict, *, numbers: bool = False
     ) -> Var:
-        """A node for a call, computed while tracing."""
+        """Add a node for a call, computed while tracing; its result."""
         call = Var(fn) if op != "call_method" else Var(getattr(type(args[0].value), target))
         for x in (*args, *kwargs.values()):
             is_users = isinstance(x.value, types.FunctionType) and not self.is_operation(x.value)
@@ -353,9 +353,9 @@ class FrontEnd(HeldValues):
         return self.wrap(tracer, node, result, args, target)
 
     def depends_on_varying(self, node: IRNode, fn) -> bool:
-        """Whether sizes (or a number) that a node gives depend on what varies from call to call:
-        the one rule by which provenance passes from the operands of an operation to its results.
-        A number added to a tensor and the like has no part in its size."""
+        """Whether sizes or a number in the result of a node depend on values that vary from call to
+        call. This is the one rule that passes provenance from operands to results. A number that is
+        added to a tensor, and the like, does not change its size."""
         inputs = node.all_input_nodes
         if fn in VARYING:
             inputs = [x for x in inputs if not is_number(x)] or inputs
@@ -370,16 +370,16 @@ class FrontEnd(HeldValues):
         return isinstance(result, (tuple, list)) and any(map(self.holds_tensor, result))
 
     def undo(self, tracer, depth: int) -> None:
-        """Take out the node of a call that did not happen."""
+        """Remove the nodes of a call that failed."""
         for node in reversed(tracer.graph.nodes[depth:]):
             if node.op not in ("placeholder", "get_attr") and not node.users:
                 tracer.graph.erase_node(node)
 
     def before(self, tracer, target, args) -> None:
-        """An operation is about to run."""
+        """Prepare for an operation that is about to run."""
 
     def writes(self, target, args) -> bool:
-        """Whether an operation is there for what it writes."""
+        """Whether an operation writes."""
         name = target if isinstance(target, str) else getattr(target, "__name__", "")
         return self.writes_to_first(target) or name in WRITING
 
@@ -394,7 +394,7 @@ class FrontEnd(HeldValues):
             if tracked is not None and (not node.meta["varies"] or self.writes(target, args)):
                 return tracked
             self.describe(node, result)
-            if tracked is not None:  # with other sizes or numbers it gives something new
+            if tracked is not None:  # with other sizes or numbers it returns a new tensor
                 tracer.shared.add(id(result))
                 return Var(result, node)
             return tracer.track(Var(result, node))
@@ -431,10 +431,10 @@ class FrontEnd(HeldValues):
         return self.is_tensor(value) or any(map(self.holds_tensor, inside))
 
     def annotate(self, node: IRNode) -> None:
-        """Note where in a model a call is."""
+        """Note the place of a call in a model."""
 
     def describe(self, node: IRNode, value) -> None:
-        """Note what is known of a node's value."""
+        """Note the spec of a node's value."""
 
     # -- attributes and operators ----------------------------------------------------------------
 

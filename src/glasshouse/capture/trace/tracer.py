@@ -1,9 +1,9 @@
 """The interpreter: runs a function's bytecode on real values once, and learns how to do it again.
 
-The first call happens for real, effects and all; what is learnt is a graph of tensor operations,
-the guards under which a later call would go the same way, and what it would have to make and write.
-Where something is not understood the graph ends (a Break): Python does that one thing, and what
-follows is captured on its own by resume functions, one for each frame that is open."""
+The first call really happens, with its effects. It yields a graph of tensor operations, guards
+under which a later call takes the same path, and the values that it makes and writes. At an
+operation that is not supported the graph ends (a Break). Python does that one operation, and resume
+functions, one for each open frame, capture the rest."""
 
 import operator
 import sys
@@ -71,7 +71,7 @@ from glasshouse.ir.graph import IRGraph
 INTERRUPTED = "an interrupt"
 FAULT = "an error inside the capture"
 IDLE = 100_000  # instructions without an operation of the graph: they are quicker in Python
-LOOKS = {"RESUME", "JUMP"}  # where Python looks for signals, which is not between any two lines
+LOOKS = {"RESUME", "JUMP"}  # instructions where Python checks for signals
 
 
 def raise_error(error: BaseException, *more):
@@ -79,7 +79,7 @@ def raise_error(error: BaseException, *more):
     raise type(error)(*error.args)
 
 
-HANDED_OVER = object()  # what `run` gives where Python goes on in resume functions
+HANDED_OVER = object()  # result of `run` if Python continues in resume functions
 
 
 class TraceFinished(Exception):
@@ -106,12 +106,12 @@ class CaptureTracer(
     """One run of the interpreter, for one call of one function."""
 
     dispatcher_type: type
-    on_internal_error: Callable[[Exception, str, int], None]  # of what keeps the trace
+    on_internal_error: Callable[[Exception, str, int], None]  # for errors inside the capture
 
     def __init__(self, front, config):
         self.front, self.config = front, config
-        self.front_state = None  # what the front end's `begin` gives
-        self.hands_over = False  # whether Python may go on where nothing is learnt any more
+        self.front_state = None  # result of the front end's `begin`
+        self.hands_over = False  # whether Python may continue once nothing is learnt any more
         self.live = True  # whether anything is still being learnt
         self.graph = IRGraph()
         self.read_classes = ReadClasses()
@@ -126,12 +126,12 @@ class CaptureTracer(
         self.blurred: dict[int, list] = {}  # (key, value) of dicts, at keys that vary
         self.class_items: dict[type, dict] = {}
         self.written: list[Var] = []
-        self.contexts: list[Var] = []  # those that are entered, outermost first
+        self.contexts: list[Var] = []  # contexts that are entered, outermost first
         self.inputs: list[tuple] = []  # (node, Var) of each placeholder
-        self.members: dict[str, object] = {}  # what the graph's module owns
+        self.members: dict[str, object] = {}  # members of the graph's module
         self.copies: dict[int, tuple] = {}  # (module, its copy in `members`) by the module's id
         self.dynamic: set[str] = set()  # sources of numbers and sizes that were seen to vary
-        self.outcomes: set[tuple] = set()  # what is relied on of them
+        self.outcomes: set[tuple] = set()  # guarded outcomes of their expressions
         self.all_dynamic = self.scheduled = self.began_handling = False
         self.lifted: dict[int, tuple] = {}
         self.snapshots: dict[int, tuple] = {}
@@ -139,18 +139,18 @@ class CaptureTracer(
         self.registered: RegisteredAnswers | None = None  # of abstract classes
         self.kept_results: KeptResults | None = None  # of functions under lru_cache
         self.drained: list[tuple] = []  # (instruction, iterator, attribute, value before)
-        self.shared: set[int] = set()  # tensors that some operation gave back as they were
-        self.functions: dict[int, Var] = {}  # those whose attributes were written to
+        self.shared: set[int] = set()  # tensors that an operation returned unchanged
+        self.functions: dict[int, Var] = {}  # functions whose attributes were written to
         self.context_nodes: dict[int, object] = {}
         self.context_changes: dict[int, list[Var]] = {}  # tokens of context variables that are set
         self.raised: Var | None = None
-        self.outside = sys.exc_info()[1]  # what is being handled where the call is
+        self.outside = sys.exc_info()[1]  # the error being handled at the call
         self.count, self.size = 0, -1
-        self.folding: set[int] = set()  # Vars of which it is asked whether they are constants
-        self.handed_over: list[Var] = []  # generators that Python has got
-        self.failed_after_return = False  # whether what raised has done a part of its work
-        self.has_caught = False  # whether somebody may catch what the graph raises
-        self.has_checks = False  # whether the graph raises where Python would have gone another way
+        self.folding: set[int] = set()  # Vars in a running call of `foldable`
+        self.handed_over: list[Var] = []  # generators that Python holds
+        self.failed_after_return = False  # whether the failed instruction had done part of its work
+        self.has_caught = False  # whether user code may catch errors of the graph
+        self.has_checks = False  # whether the graph raises where Python would take another path
         self.assumptions = Assumptions(Counter())
 
     @classmethod
@@ -163,7 +163,7 @@ class CaptureTracer(
     # -- starting ------------------------------------------------------------------------------
 
     def enter(self, fn: types.FunctionType, slots) -> None:
-        """The frame of the captured function."""
+        """Make the frame of the captured function."""
         code = fn.__code__
         names = slot_names(code)
         frame = CaptureFrame(code, fn.__globals__, len(names))
@@ -206,7 +206,7 @@ class CaptureTracer(
                 problem = user_error.error
             except Break as graph_break:
                 self.restore(f, depth, graph_break)
-                # These hold the frames of ours.
+                # These hold our frames.
                 graph_break.__traceback__ = graph_break.__context__ = None
                 if self.live:
                     return graph_break
@@ -221,7 +221,7 @@ class CaptureTracer(
                     raise
                 self.on_internal_error(error, f.root.co_filename, f.line)
                 return Break(f"{FAULT}: {error!r}") if self.live else HANDED_OVER
-            except BaseException as error:  # it came from outside: no later call has to do the same
+            except BaseException as error:  # from outside: later calls do not repeat it
                 self.stop_learning(INTERRUPTED)
                 problem = error
             if broke is not None:
@@ -235,12 +235,12 @@ class CaptureTracer(
                     return uncaught
 
     def is_idle(self) -> bool:
-        """Whether the graph has not grown since the last time that this was asked."""
+        """Whether the graph has not grown since the last call of this."""
         before, self.size = self.size, len(self.graph.nodes)
         return before == self.size
 
     def can_hand_over(self, ins) -> bool:
-        """Whether Python can go on here in all frames, where nothing is learnt any more."""
+        """Whether Python can continue here in all frames, once nothing is learnt any more."""
         if ins.op == "CALL" or self.frames[-1].kw_names:
             return False
         more = 0
@@ -252,7 +252,7 @@ class CaptureTracer(
         return True
 
     def interrupt(self) -> None:
-        """Have the handlers of signals run that waited for the end of an instruction."""
+        """Run the handlers of signals that waited for the end of an instruction."""
         try:
             deliver()
         except BaseException as error:
@@ -260,8 +260,8 @@ class CaptureTracer(
             raise UserError(error) from None
 
     def restore(self, f: CaptureFrame, depth: int, graph_break: Break | None) -> None:
-        """Bring the frames, and iterators that the instruction drained, to where a break leaves
-        them."""
+        """Restore the frames, and iterators that the instruction drained, to their state at a
+        break."""
         self.refill()
         if f not in self.frames:
             raise CannotRebuild("a break after a return", None)
@@ -272,13 +272,13 @@ class CaptureTracer(
             self.restart(f)
 
     def refill(self) -> None:
-        """Give iterators back what the running instruction took out of them."""
+        """Restore the iterators that the running instruction drained."""
         while self.drained and self.drained[-1][0] == self.count:
             _, iterator, name, value = self.drained.pop()
             setattr(iterator, name, value)
 
     def in_python(self, f: CaptureFrame, graph_break: Break) -> None:
-        """Nothing is learnt any more: do what broke, and go on."""
+        """Do a call that broke, and continue, once nothing is learnt any more."""
         if graph_break.loop is not None:
             graph_break.args_ = [*graph_break.args_, Var(END)]
         if graph_break.fn is None:
@@ -318,7 +318,7 @@ class CaptureTracer(
         self.frames[-1].stack.append(var)
 
     def deliver(self, then, var: Var):
-        """Give a result to what waits for it."""
+        """Pass a result to its receiver, or push it."""
         if then is None:
             self.frames[-1].stack.append(var)
             return None
@@ -329,7 +329,7 @@ class CaptureTracer(
         return self.deliver(then, Var(value))
 
     def leave(self, var: Var) -> None:
-        """The running frame returns."""
+        """Return from the running frame."""
         frame = self.frames.pop()
         self.front.leave(frame)
         generator = frame.generator
@@ -368,15 +368,15 @@ class CaptureTracer(
         return deliver()
 
     def stop_learning(self, reason: str) -> None:
-        """Go on as a plain interpreter: nothing of this trace is kept."""
+        """Continue as a plain interpreter: nothing of this trace is kept."""
         if not self.live:
             return
         self.live = False
         self.why_stopped = reason
         self.make_native()
-        for var in self.tracked.values():  # what is in them is looked at again when it is needed
+        for var in self.tracked.values():  # their items are read again when needed
             var.items = var.origin = var.log = None
-        pairs = self.tracked.items()  # what else is in there may end its life
+        pairs = self.tracked.items()  # other values may be freed
         self.tracked = {k: x for k, x in pairs if isinstance(x.value, CapturedGenerator)}
         for scope in self.scopes.values():
             scope.items = {}
@@ -385,7 +385,7 @@ class CaptureTracer(
         self.front.stop(self)
 
     def make_native(self) -> None:
-        """Put Python's own iterators where ours are: real code sees them from here on."""
+        """Put Python's own iterators in place of ours, since real code sees them from here on."""
         visited: dict[int, bool] = {}
         for var in [*self.tracked.values(), *self.scopes.values()]:
             self.nativise(var, visited)
@@ -395,19 +395,19 @@ class CaptureTracer(
                     self.nativise(var, visited)
 
     def nativise(self, var: Var, visited: dict[int, bool]) -> bool:
-        """Whether a Var, or something in it, had an iterator of ours; it has Python's own now."""
+        """Put Python's own iterators in place of ours in a Var; whether it had any."""
         if id(var) not in visited:
             visited[id(var)] = False
             visited[id(var)] = self.nativise_unvisited(var, visited)
         return visited[id(var)]
 
     def nativise_unvisited(self, var: Var, visited: dict[int, bool]) -> bool:
-        """`nativise`, if the Var has not been met."""
+        """`nativise` for a Var that is not visited yet."""
         value, items = var.value, var.items
         if isinstance(value, list) and items is None:
             return self.nativise_appended(var, visited)
         if isinstance(value, CapturedGenerator) and value.running and value.is_polyfill:
-            return False  # until it stands somewhere
+            return False  # until it is suspended
         if isinstance(value, (CapturedIterator, CapturedGenerator)):
             var.value = value.native()
             if not self.live:
@@ -440,7 +440,7 @@ class CaptureTracer(
         return False
 
     def nativise_appended(self, var: Var, visited: dict[int, bool]) -> bool:
-        """`nativise` of what was appended to a list of which nothing was read."""
+        """`nativise` for items that were appended to an unread list."""
         natives = {}
         for x in last_items(var):
             value = x.value
@@ -484,7 +484,7 @@ class CaptureTracer(
             if error is not None:
                 self.throw_from_outside(generator, inner, error)
             value, result = self.run()
-        except TraceFinished as done:  # what it delegates to, not it itself, gave a value
+        except TraceFinished as done:  # the iterator that it delegates to gave a value
             value, result = done.args[0]
         except BaseException:
             generator.finished = True
@@ -494,8 +494,8 @@ class CaptureTracer(
         return plain_value(value)
 
     def throw_from_outside(self, generator: CapturedGenerator, inner: list, error) -> None:
-        """Raise where a generator stands that was just entered, or in what it delegates to, which
-        is taken out of `inner`: it may end with its last reference."""
+        """Raise in a generator that was just entered, or in the iterator that it delegates to,
+        which is taken out of `inner`, since it may end with its last reference."""
         problem = error
         try:
             if inner[0] is None:
@@ -517,7 +517,7 @@ class CaptureTracer(
     # -- Python's own work ---------------------------------------------------------------------
 
     def do(self, fn, /, *args, **kwargs):
-        """fn(*args), whose exceptions are the user's, while what the user handles is handled."""
+        """Call fn for the user's program: its exceptions are the user's, the handled one is set."""
         try:
             result = self.while_handling(fn, *args, **kwargs)
         except (Break, CannotRebuild):
@@ -532,18 +532,18 @@ class CaptureTracer(
         return result
 
     def while_handling(self, fn, /, *args, **kwargs):
-        """fn(*args) while what the user handles is handled."""
+        """Call fn while the exception that the user's program handles is being handled."""
         handled = self.handled_now()
         if sys.exc_info()[1] is handled:
             return fn(*args, **kwargs)
         return native().call_handling(handled, fn, args, kwargs)
 
     def fail_here(self, error: BaseException):
-        """Raise what Python would not raise if it did the instruction again from here."""
+        """Raise an error that Python would not raise if it ran the instruction again from here."""
         raise Break(f"raising {type(error).__name__}", Var(raise_error), [Var(error)])
 
     def fail(self, error: BaseException, *values):
-        """Raise an exception of the user's program, whose text is about some values."""
+        """Raise an exception of the user's program whose text names some values."""
         rely_on_names_of_error(self, error, values)
         raise self.raising(error)
 
@@ -556,13 +556,13 @@ class CaptureTracer(
         return UserError(error)
 
     def handled_in(self, k: int) -> Var | None:
-        """The exception that is being handled in frame `k`, or by who called it."""
+        """The exception that is being handled in frame `k` or its callers."""
         inner = (f.handled[-1] for f in reversed(self.frames[: k + 1]) if f.handled)
         return next(inner, None)
 
     def handled_before(self) -> Var:
-        """The exception that is being handled, or None: a generator, and what it calls, keep apart
-        what they handle from what their callers do."""
+        """The exception that is being handled, or None. Generators and functions that they call
+        handle exceptions apart from their callers."""
         for f in reversed(self.frames):
             if f.handled or f.generator is not None:
                 return f.handled[-1] if f.handled else Var(None)
@@ -571,17 +571,17 @@ class CaptureTracer(
         return Var(None)
 
     def handled_outside(self) -> Var:
-        """The exception that is being handled where the call is."""
+        """The exception that is being handled at the call."""
         source = self.guards.source("handled", None, None, "sys.exc_info()[1]")
         return self.load(self.outside, source)
 
     def handled_now(self) -> BaseException | None:
-        """The exception that is being handled where the user's program is."""
+        """The exception that is being handled at the present place of the user's program."""
         var = self.handled_in(len(self.frames))
         return self.outside if var is None else var.value
 
     def restart(self, f: CaptureFrame) -> None:
-        """Have Python run the instruction again, with what names its keywords."""
+        """Let Python run the instruction again, from the one that names its keywords."""
         before = f.at - 1
         if before >= 0 and f.code.instructions[before].op == "PRECALL":
             before -= 1
@@ -590,8 +590,8 @@ class CaptureTracer(
         f.stack, f.ip = f.saved, f.at
 
     def unwind(self, error: BaseException) -> "Break | Raised | None":
-        """Go to the handler of an exception, in this frame or one that called it. Where there is
-        none: a Break, to have Python raise it, or what came through a `finally` or the like."""
+        """Go to the handler of an exception, in this frame or one that called it. If there is none,
+        return a Break, so that Python raises it, or a Raised, after a `finally` or the like."""
         raised, self.raised = self.raised, None
         may_restart = not self.failed_after_return
         self.failed_after_return = False
@@ -654,12 +654,11 @@ class CaptureTracer(
         """Drop what lies on a frame's stack above `depth`."""
         dropped = f.stack[depth:]
         del f.stack[depth:]
-        f.saved = []  # which may hold the last reference
+        f.saved = []  # it may hold the last reference
         self.end_generators(dropped)
 
     def end_generators(self, dropped: list[Var]) -> None:
-        """End generators of loops that are left, as Python does, whatever that does: nothing more
-        is learnt."""
+        """End generators of loops that are left, as Python does; stop learning if code runs."""
         for var in dropped:
             value = var.value
             if isinstance(value, CapturedGenerator) and value.is_open and ends_with_effects(value):
@@ -672,8 +671,8 @@ class CaptureTracer(
                     var.value = None
 
     def attribute_or(self, whole: tuple, obj: Var, name: str, then, other):
-        """obj.name to `then`, or, where there is none, other(tracer); `whole` is the function and
-        its arguments that Python calls where this breaks."""
+        """obj.name to `then`, or other(tracer) if there is none. `whole` is the function and its
+        arguments, which Python calls if this breaks."""
         frame = self.frames[-1]
         depth = len(self.frames)
         missing = False
@@ -694,7 +693,7 @@ class CaptureTracer(
         return None
 
     def keep_apart(self) -> None:
-        """Guard that what was written to is not also reached in another way."""
+        """Guard that objects that were written to are not reached by another source too."""
         apart = {}
         for var in self.written:
             if isinstance(var.origin, ValueSource):
@@ -705,7 +704,7 @@ class CaptureTracer(
                 if same_kind and isinstance(other.origin, ValueSource):
                     self.guards.add("distinct", var.origin, other.origin)
 
-    # -- what is asked of the front end --------------------------------------------------------
+    # -- questions to the front end ------------------------------------------------------------
 
     def is_tensor(self, var: Var) -> bool:
         return self.front.is_tensor(var.value)
@@ -714,7 +713,7 @@ class CaptureTracer(
         return self.all_dynamic or source.text in self.dynamic or self.front.varies(source)
 
     def varies_in_identity(self, source) -> bool:
-        """Whether what is at a source, or what has it, is another object in each call."""
+        """Whether the object at a source, or one that holds it, is another one in each call."""
         while self.dynamic and isinstance(source, ValueSource):
             if varying_name(source) in self.dynamic:
                 return True
@@ -730,7 +729,7 @@ class CaptureTracer(
         return self.all_dynamic or any(".shape[" in text for text in self.dynamic)
 
     def in_library(self) -> bool:
-        """Whether code of a library runs; a builtin that is interpreted belongs to who calls it."""
+        """Whether code of a library runs; a polyfill counts as its caller."""
         users = (f for f in reversed(self.frames) if not is_polyfill(f.root))
         return next(users, self.frames[-1]).trusted
 
@@ -740,33 +739,33 @@ class CaptureTracer(
         return f"{line[0]}:{line[1]}" if line else ""
 
     def site(self) -> tuple[DecodedCode, int]:
-        """Where the running instruction is; a site may be left to Python from now on."""
+        """The site of the running instruction, which may be left to Python from now on."""
         return self.site_in(self.frames)
 
     def site_in(self, frames: list[CaptureFrame]) -> tuple[DecodedCode, int]:
-        """Where the user's program is: a builtin that is interpreted belongs to who calls it."""
+        """The present site of the user's program; a polyfill counts as its caller."""
         users = (f for f in reversed(frames) if not is_polyfill(f.root))
         f = next(users, frames[-1])
         return f.code, f.at
 
 
 def complete_error(f: CaptureFrame, var: Var, error: BaseException) -> None:
-    """Say in an error that leaves the user's `__getattr__` what was asked for."""
+    """Set object and name of an error that leaves the user's `__getattr__`."""
     attribute = attribute_request(f)
     if attribute is not None and tell_attribute(error, *(x.value for x in attribute)):
         var.items = {**(var.items or {}), "obj": attribute[0], "name": attribute[1]}
 
 
 class Uncaught(Break):
-    """An exception that nobody catches: the instruction runs again in Python, to raise it there."""
+    """An uncaught exception: the instruction runs again in Python, and raises it there."""
 
     def __init__(self, error: BaseException):
         super().__init__(f"raising {type(error).__name__}")
 
 
 class Raised(NamedTuple):
-    """An exception that leaves the captured function; whether its traceback has that function's
-    frame already, as that of one which was made inside or is raised again."""
+    """An exception that leaves the captured function. `has_frame`: its traceback has the function's
+    frame already, since it was made inside or is raised again."""
 
     var: Var
     has_frame: bool

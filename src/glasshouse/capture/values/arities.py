@@ -1,6 +1,6 @@
-"""How many arguments builtin functions and methods take, and which keywords.
+"""The numbers of arguments and the keywords of builtin functions and methods.
 
-A call with others raises before it does anything: Python makes it, and says what is wrong."""
+A call with others raises before it does anything, so Python makes it and raises its error."""
 
 import functools
 import inspect
@@ -11,7 +11,7 @@ from glasshouse.capture.values.var import Break, Var
 
 ANY = 1 << 30
 KINDS = (dict, OrderedDict, defaultdict, list, set, frozenset, deque, str, bytes)
-# (least, most) arguments of what has no signature to inspect, and takes no keywords.
+# (least, most) arguments of methods without a signature to inspect and without keywords.
 OF_METHODS = {
     **dict.fromkeys(
         ("clear", "copy", "keys", "items", "values", "__reversed__", "reverse"), (0, 0)
@@ -60,8 +60,8 @@ def inspected(fn) -> inspect.Signature | None:
 
 @functools.cache
 def takes(fn, count: int, keywords: tuple[str, ...]) -> bool:
-    """Whether a builtin function, class or unbound method takes so many positional arguments, the
-    object it is a method of among them, with these keywords; True where that is not known."""
+    """Whether a builtin function, class or unbound method takes this number of positional
+    arguments, self included, with these keywords; True if unknown."""
     for table in (WITH_KEYWORDS, WITHOUT_KEYWORDS):
         if fn in table:
             least, most = table[fn]
@@ -78,7 +78,7 @@ def takes(fn, count: int, keywords: tuple[str, ...]) -> bool:
 
 
 def check_arguments(fn: Var, args, kwargs) -> None:
-    """Leave a call with other arguments than a builtin takes to Python, which raises.
+    """Leave a call with wrong arguments for a builtin to Python, which raises.
 
     Raises: Break
     """

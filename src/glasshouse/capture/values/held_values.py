@@ -6,15 +6,15 @@ from glasshouse.capture.values.var import Var
 
 
 class HeldValues:
-    """A front end that knows nothing of them: what needs one breaks the graph."""
+    """A front end that knows no values of tensors: operations that need one break the graph."""
 
     def truth(self, tracer, var: Var) -> bool | None:
-        """bool() of a tensor where that is the same in each call; else None."""
+        """bool() of a tensor if it is the same in each call; else None."""
         return tracer.do(bool, var.value) if self.is_settled(tracer, var) else None
 
     def checked(self, tracer, var: Var, is_error: Callable[[bool], bool]) -> bool | None:
-        """bool() of a tensor where the other truth is an error: the graph raises if a later call
-        has that, and Python then runs the function. None where the graph cannot."""
+        """bool() of a tensor if the other truth is an error: the graph raises if a later call has
+        that, and Python then runs the function. None if the graph cannot check."""
         return None
 
     def truth_where_finite(self, tracer, var: Var) -> bool | None:
@@ -27,7 +27,7 @@ class HeldValues:
         return False
 
     def number_of(self, tracer, fn, var: Var) -> Var | None:
-        """int() or float() of a tensor, or of a number that one holds; None of anything else."""
+        """int() or float() of a tensor, or of a number that one holds; None for other values."""
         return None
 
     def of_held_numbers(self, tracer, fn, args: list[Var]) -> Var | None:
@@ -35,7 +35,7 @@ class HeldValues:
         return None
 
     def is_failed_check(self, error: Exception) -> bool:
-        """Whether a graph raised this because something was otherwise than `checked` said."""
+        """Whether a graph raised this because a value of `checked` has changed."""
         return False
 
     def is_settled(self, tracer, var: Var) -> bool:

@@ -42,11 +42,11 @@ OF_C = (
 PROXIES = weakref.ProxyTypes
 WITHOUT_EFFECT = {"super", "object", "__class__", "__getattribute__", "AttributeError"}
 MISSING = object()
-TRUSTED = ["glasshouse."]  # libraries whose functions and classes are taken not to change
+TRUSTED = ["glasshouse."]  # libraries whose functions and classes are assumed not to change
 
 
 def is_instance(value, kinds) -> bool:
-    """isinstance by the type alone: Python's own also asks `value.__class__`, which a user's class
+    """isinstance by the type alone. Python's own also reads `value.__class__`, which a user's class
     may compute."""
     return issubclass(type(value), kinds)
 
@@ -80,7 +80,7 @@ def getter_of_class(class_value):
 
 
 def compares(value) -> bool:
-    """Whether C compares such values by what is in them."""
+    """Whether values of this type are compared by their contents, in C."""
     if type(value) is slice:
         return all(type(x) in (int, type(None)) for x in (value.start, value.stop, value.step))
     return type(value) in (*SCALARS, range)
@@ -97,24 +97,24 @@ def builtin_base(value) -> type:
 
 
 def stored_keys(value) -> tuple:
-    """The keys of a dict or elements of a set, whatever its class says of them."""
+    """The keys of a dict or elements of a set, without methods of its class."""
     return tuple(builtin_base(value).__iter__(value))
 
 
 def has_plain_items(cls: type) -> bool:
-    """Whether a class of sequences is read as its builtin base is, in a row and by places, where
-    it has no Python for that. What is written in C (torch.Size) reads as its base."""
+    """Whether a class of sequences iterates and reads items like its builtin base, without Python
+    code. A class in C, such as torch.Size, does."""
     base = next(x for x in (list, tuple, range, str, bytes) if issubclass(cls, x))
     return cls.__iter__ is base.__iter__ and type(cls.__getitem__) is not FunctionType
 
 
 def is_heap(cls: type) -> bool:
-    """Whether a class was made by Python code, and so can be changed."""
+    """Whether a class can change, such as one made by Python code."""
     return bool(cls.__flags__ & 1 << 9)
 
 
 def looks_up_itself(cls: type) -> bool:
-    """Whether any look at an object of a class, `isinstance` among them, runs the user's code."""
+    """Whether any look at an object of a class, even `isinstance`, runs user code."""
     if not is_heap(cls):
         return cls in PROXIES
     own_class = static_lookup(cls, "__class__")
@@ -127,8 +127,8 @@ def looks_up_itself(cls: type) -> bool:
 
 
 def compares_itself(value) -> bool:
-    """Whether a class, or that of a value, has a metaclass that says what the class is equal to, or
-    its hash: any look into a table of classes asks for that."""
+    """Whether a class, or the class of a value, has a metaclass that defines its equality or hash:
+    any look into a table of classes calls them."""
     cls = type(value)
     if type(cls) is type and not issubclass(cls, type):
         return False
@@ -138,13 +138,13 @@ def compares_itself(value) -> bool:
 
 
 def has_own_equality(cls: type) -> bool:
-    """Whether a class says in Python what its objects are equal to, or what their hash is."""
+    """Whether a class defines the equality or hash of its objects in Python."""
     methods = (static_lookup(cls, name)[0] for name in ("__eq__", "__hash__"))
     return any(is_instance(x, FunctionType) for x in methods)
 
 
 def has_no_effect(method) -> bool:
-    """Whether a `__getattribute__` only picks what it returns: nobody sees that it was called."""
+    """Whether a `__getattribute__` only selects its result, so that calls of it are invisible."""
     if not isinstance(method, types.FunctionType):
         return False
     code = method.__code__
@@ -156,12 +156,12 @@ def is_library(cls: type) -> bool:
 
 
 def is_trusted(module: str) -> bool:
-    """Whether a module is of a library whose functions and classes are taken not to change."""
+    """Whether a module belongs to a library whose functions and classes count as constant."""
     return f"{module}.".startswith(tuple(TRUSTED))
 
 
 def is_native(class_value, owner: type) -> bool:
-    """Whether what a class has under a name is what C code put there."""
+    """Whether an attribute of a class was put there by C code."""
     return not is_heap(owner) or type(class_value) in OF_C and class_value.__objclass__ is owner
 
 
@@ -183,17 +183,17 @@ def is_unset(value, descriptor) -> bool:
     return False
 
 
-# What attributes in C make of the values that they are set to.
+# The types that attributes in C convert values to.
 CONVERTED = {"args": tuple, "__annotations__": dict, "start": int, "end": int}
 
 
 def is_slot(descriptor) -> bool:
-    """Whether a descriptor is a place in the object itself, as `__slots__` makes them."""
+    """Whether a descriptor is a slot in the object itself, as `__slots__` makes them."""
     return is_instance(descriptor, (types.MemberDescriptorType, types.GetSetDescriptorType))
 
 
 def is_data_descriptor(class_value) -> bool:
-    """Whether what a class has under a name goes before what an instance has under it."""
+    """Whether a class attribute takes precedence over one of the instance."""
     cls = type(class_value)
     return has_data_protocol(cls) if is_heap(cls) else has_data_protocol_in_c(cls)
 
@@ -210,15 +210,15 @@ has_data_protocol_in_c = functools.cache(has_data_protocol)  # of classes that c
 
 
 def converts(descriptor, value) -> bool:
-    """Whether an attribute in C makes another value of one that it is set to."""
+    """Whether an attribute in C converts a value that it is set to."""
     in_c = is_slot(descriptor) and not is_heap(descriptor.__objclass__)
     kind = CONVERTED.get(descriptor.__name__) if in_c else None
     return kind is not None and type(value) is not kind
 
 
 def defers_annotations(value) -> bool:
-    """Whether code of the user's makes the annotations of a function, class or module when they are
-    first asked for, as from Python 3.14 on."""
+    """Whether user code makes the annotations of a function, class or module at the first read, as
+    from Python 3.14 on."""
     if is_instance(value, types.ModuleType):
         return "__annotate__" in value.__dict__
     kind = type if is_instance(value, type) else types.FunctionType
@@ -232,12 +232,12 @@ def defers_annotations(value) -> bool:
 
 
 def has_plain_name(cls: type) -> bool:
-    """Whether the name of a class is what `type` has, and no code of a metaclass gives it."""
+    """Whether the name of a class is stored in `type`, not computed by a metaclass."""
     return static_lookup(type(cls), "__name__")[1] is type
 
 
 def attribute_of_c(value, name: str):
-    """An attribute as the innermost class in C finds it: no code of the user's class runs."""
+    """An attribute as the innermost class in C finds it, without code of the user's class."""
     for base in type(value).__mro__:
         getter = base.__dict__.get("__getattribute__")
         if type(getter) is types.WrapperDescriptorType:
@@ -246,7 +246,7 @@ def attribute_of_c(value, name: str):
 
 
 def own_dict(value) -> dict | None:
-    """The dict of an object's attributes; nothing of the user's runs."""
+    """The dict of an object's attributes, or None; no user code runs."""
     try:
         return attribute_of_c(value, "__dict__")
     except AttributeError:
@@ -254,6 +254,6 @@ def own_dict(value) -> dict | None:
 
 
 def type_name(cls: type) -> str:
-    """A type's name as Python's own messages have it."""
+    """A type's name as in Python's own messages."""
     bare = is_heap(cls) or cls.__module__ == "builtins"
     return cls.__name__ if bare else f"{cls.__module__}.{cls.__name__}"

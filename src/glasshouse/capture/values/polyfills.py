@@ -107,11 +107,11 @@ def sorted_of(iterable, /, *, key=None, reverse=False):
     return [items[i] for i in order_of(keys, bool(reverse))]
 
 
-def check_reverse(reverse):  # has a rule of its own: the real one says what is wrong
+def check_reverse(reverse):  # has a rule: the real one raises
     sorted((), reverse=reverse)
 
 
-def order_of(keys, reverse):  # has a rule of its own: the keys have to be known
+def order_of(keys, reverse):  # has a rule: the keys have to be known
     return sorted(range(len(keys)), key=keys.__getitem__, reverse=reverse)
 
 
@@ -135,7 +135,7 @@ def islice_of(iterable, *args):
     return islice_items(iter(iterable), parts.start or 0, parts.stop, parts.step or 1)
 
 
-def check_islice(*args):  # has a rule of its own: the real one says what is wrong
+def check_islice(*args):  # has a rule: the real one raises
     itertools.islice((), *args)
 
 
@@ -220,7 +220,7 @@ def cycle_of(iterable, /):
     for x in iterable:
         yield x
         items.append(x)
-    repeats = True  # noqa: F841 (what is left as a native iterator is told by it)
+    repeats = True  # noqa: F841 (`left_of_cycle` reads it)
     while items:
         for x in items:
             yield x
@@ -284,7 +284,7 @@ def equal_items(a, b):
         if x is not y and not x == y:
             break
         number += 1
-    return len(a) == len(b) and number >= len(a)  # which a comparison may have changed
+    return len(a) == len(b) and number >= len(a)  # a comparison may have changed the lengths
 
 
 def unequal_items(a, b):
@@ -353,7 +353,7 @@ def update_wrapper_of(
         if value is not MISSING:
             setattr(wrapper, name, value)
     for name in updated:
-        if name == "__dict__" and not isinstance(wrapped, type):  # whose names functions have
+        if name == "__dict__" and not isinstance(wrapped, type):  # functions have its names
             for key, value in getattr(wrapped, name, {}).items():
                 setattr(wrapper, key, value)
         else:

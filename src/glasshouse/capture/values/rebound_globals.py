@@ -1,4 +1,4 @@
-"""Globals of a trusted library that its own functions set: state of the library, not constants."""
+"""Globals that functions of a trusted library set: state of the library, not constants."""
 
 import dis
 import types
@@ -13,7 +13,7 @@ rebound: dict[int, tuple[dict, frozenset[str]]] = {}  # by the id of a module's 
 
 
 def is_rebound(names: dict, name: str) -> bool:
-    """Whether a function of a module sets this global of it."""
+    """Whether a function of a module sets one of its globals."""
     entry = rebound.get(id(names))
     if entry is None:
         codes = codes_of([*names.values()], names)
@@ -37,7 +37,7 @@ def codes_of(values, names: dict) -> Iterator[types.CodeType]:
 
 
 def stored(code: types.CodeType) -> Iterator[str]:
-    """The globals that a function sets, and those inside it."""
+    """The globals that a function or its nested functions set."""
     units = code.co_code
     if STORE_GLOBAL in units[::2]:
         high = 0

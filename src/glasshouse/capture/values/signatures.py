@@ -1,16 +1,16 @@
-"""Signatures of functions, and the read-only mapping that has their parameters."""
+"""Signatures of functions, and the read-only mapping of their parameters."""
 
 import inspect
 import types
 
 from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var, constant
 
-REPLACED = {"__wrapped__", "__signature__"}  # attributes by which a function tells of another one
+REPLACED = {"__wrapped__", "__signature__"}  # attributes that refer to another signature
 
 
 def on_signature(t, fn, args, kwargs, then):
-    """inspect.signature of a plain function, or of a method that is one: a constant as long as its
-    code and defaults stay."""
+    """inspect.signature of a plain function or method: a constant while its code and defaults stay
+    the same."""
     target = function_of(args[0]) if len(args) == 1 and not kwargs else None
     f = None if target is None else target.value
     plain = type(f) is types.FunctionType and not target.is_new
@@ -24,7 +24,7 @@ def on_signature(t, fn, args, kwargs, then):
 
 
 def function_of(var: Var) -> Var | None:
-    """The function of a method that was bound here; another value as it is."""
+    """The function of a method that was bound here; another value unchanged."""
     if type(var.value) is not types.MethodType:
         return var
     inner = var.origin.parts[1] if var.is_made("method") else None
@@ -32,7 +32,7 @@ def function_of(var: Var) -> Var | None:
 
 
 def is_of_signature(var: Var) -> bool:
-    """Whether a value is a signature, or a parameter of one, that is the same in each call."""
+    """Whether a value is a constant signature, or a parameter of one."""
     return type(var.value) in (inspect.Signature, inspect.Parameter) and var.origin is None
 
 
@@ -46,6 +46,6 @@ def signature_part(t, var: Var, name: str) -> Var:
 
 
 def without_proxy(var: Var) -> Var:
-    """The dict under a read-only mapping that was made here; another value as it is."""
+    """The dict under a read-only mapping that was made here; another value unchanged."""
     is_ours = type(var.value) is types.MappingProxyType and var.is_made("call")
     return var.origin.parts[1][0] if is_ours else var

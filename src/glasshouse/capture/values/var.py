@@ -44,7 +44,7 @@ class ValueSource:
 
 
 def varying_name(source: ValueSource) -> str:
-    """The name by which it is noted that another object is found at a source in each call."""
+    """The name in `varying` for a source with another object in each call."""
     return f"each {source.text}"
 
 
@@ -60,7 +60,7 @@ def stored_item(values: dict, key):
     return dict.__getitem__(values, key)
 
 
-# Kind of a step: (how it is written, what takes it).
+# Kind of a step: (its text, a function that takes it).
 STEPS = {
     "dict": ("{}.__dict__", lambda x, _: attribute_of_c(x, "__dict__")),
     "get": ("{}[{}]", stored_item),
@@ -73,7 +73,7 @@ STEPS = {
 
 
 class Recipe:
-    """A recipe for something new: `kind` and what it is made of.
+    """A recipe for something new: `kind` and its parts.
 
     Kinds: list, tuple, dict, set (from `items` of the Var), object (a class), call (a function with
     Var arguments), function, cell."""
@@ -96,9 +96,9 @@ class SymbolicNumber:
 class Var:
     """A value and its origin.
 
-    `items` is what is known of its inside: a list of Vars (list, tuple), {key: (key Var, Var)}
+    `items` has what is known of its contents: a list of Vars (list, tuple), {key: (key Var, Var)}
     (dict, set), {name: Var} (attributes of an object, None for a deleted one), a Var (cell). `log`
-    lists what was written to something that is not new, for later calls to write as well."""
+    lists the writes to something that is not new, which later calls repeat."""
 
     __slots__ = ("value", "origin", "items", "log")
 
@@ -126,7 +126,7 @@ class NewNumber(Var):
 
 
 def computed(value, operands) -> Var:
-    """A Var of what a computation gives of operands that are the same in each call."""
+    """A Var of the result of a computation on constant operands."""
     number = type(value) in (int, float, complex) and not any(value is x for x in operands)
     is_new = number and not (type(value) is int and is_small(value))
     return NewNumber(value) if is_new else constant(value)
@@ -172,12 +172,12 @@ def is_new_container(var: Var) -> bool:
 
 
 class Break(Exception):
-    """The graph ends here: `fn(*args, **kwargs)` is called by Python, and what follows is captured
-    on its own. With `fn` None the instruction itself runs in Python, and all after it."""
+    """The end of the graph: Python calls `fn(*args, **kwargs)`, and the rest is captured
+    separately. With `fn` None the instruction itself and all after it run in Python."""
 
-    # How the instruction goes on with the result, where that is not a push onto the stack: jump is
-    # ((target, items dropped) if true, the same if false), loop the end of a loop whose next item
-    # is asked for, discard means no result; with `then` an operation waits for it.
+    # The use of the result, if it is not pushed onto the stack: jump is ((target, items dropped) if
+    # true, the same if false), loop the end of a loop that needs its next item, discard means no
+    # result. With `then` an operation waits for it.
     jump: tuple | None = None
     loop: int | None = None
     discard = continuation_fixed = False
@@ -189,7 +189,7 @@ class Break(Exception):
         self.args_, self.kwargs = args, kwargs or {}
 
     def fix_continuation(self) -> None:
-        """The instruction itself says how it goes on with the result."""
+        """Note that the instruction itself decides the use of the result."""
         self.then, self.continuation_fixed = None, True
 
 
@@ -203,7 +203,7 @@ def without_result(then):
 
 
 def pending(method):
-    """A method whose last argument `then` gets the result: a Break within it remembers that."""
+    """Decorate a method whose argument `then` gets the result: a Break inside notes `then`."""
     code = method.__code__
     place = code.co_varnames[: code.co_argcount].index("then")
     usual = method.__defaults__[-1] if method.__defaults__ else None
@@ -229,7 +229,7 @@ def pending(method):
 
 
 class UserError(Exception):
-    """The user's program raised `error`."""
+    """An error of the user's program."""
 
     def __init__(self, error: BaseException):
         super().__init__(error)
@@ -237,7 +237,7 @@ class UserError(Exception):
 
 
 class CannotRebuild(Exception):
-    """Something new that a later call cannot make again; `site` is where it came from."""
+    """Something new that a later call cannot make again; `site` is its origin."""
 
     def __init__(self, what: str, site=None):
         super().__init__(what)
