@@ -71,18 +71,18 @@ def held_gradients(outputs, leaves, gradients=None, retain_graph=None) -> tuple:
     """A backward pass that adds nothing to `.grad` of these leaves and calls none of their hooks:
     their gradients, None for one that none reaches. Other leaves have theirs added."""
     outputs, walk = as_tuple(outputs), Walk(retain_graph, False)
-    held = {x.tape_entry: None for x in leaves}
+    leaf_gradients = {x.tape_entry: None for x in leaves}
 
     def arrive(node, slots) -> bool:
-        if node in held:
-            held[node] = slots[0]
+        if node in leaf_gradients:
+            leaf_gradients[node] = slots[0]
         elif isinstance(node, Leaf):
             node.accumulate(slots[0])
         return True
 
-    with without_hooks(held):
+    with without_hooks(leaf_gradients):
         pull("backward", outputs, gradients, walk, arrive)
-    return tuple(held.values())
+    return tuple(leaf_gradients.values())
 
 
 told_early: weakref.WeakSet = weakref.WeakSet()  # leaves with hooks for afterwards

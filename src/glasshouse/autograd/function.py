@@ -11,16 +11,16 @@ class Context:
 
     def __init__(self, needs_input_grad):
         self.needs_input_grad = needs_input_grad
-        self.kept: tuple = ()
+        self.saved: tuple = ()
 
     def save_for_backward(self, *tensors) -> None:
         """Keep tensors (inputs or results of forward) for `saved_tensors` in backward."""
-        self.kept = tensors
+        self.saved = tensors
 
     @property
     def saved_tensors(self) -> tuple:
         """The tensors that forward saved."""
-        return self.kept
+        return self.saved
 
 
 class FunctionEntry(TapeEntry):
@@ -29,7 +29,7 @@ class FunctionEntry(TapeEntry):
     __slots__ = ("function", "ctx", "specs", "out_specs", "out_data")
 
     def pull(self, cotangents, create_graph: bool):
-        self.ctx.kept = tuple(map(self.relink, self.ctx.kept))
+        self.ctx.saved = tuple(map(self.relink, self.ctx.saved))
         from_user = self.function.backward(self.ctx, *self.lifted(cotangents))
         grads = from_user if isinstance(from_user, tuple) else (from_user,)
         name = self.function.__name__

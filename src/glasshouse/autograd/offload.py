@@ -19,11 +19,11 @@ class Parked:
 
     def move(self, host) -> None:
         """Put the value into memory of the host; the device's is free when nobody else has it."""
-        own = self.tensor
+        tensor = self.tensor
         array = np.array(
-            own.backend.to_numpy(own.payload)
+            tensor.backend.to_numpy(tensor.payload)
         )  # a copy: some backends share their memory
-        self.tensor = box(host.from_numpy(array), own.spec, host)
+        self.tensor = box(host.from_numpy(array), tensor.spec, host)
 
 
 @contextmanager

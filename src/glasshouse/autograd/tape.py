@@ -44,7 +44,7 @@ class Leaf:
 
     def hooks_at(self, slot) -> list:
         """Its hooks for a slot, or for what stands in the place of one."""
-        return [hook for own, hook in (self.grad_hooks or {}).values() if own == slot]
+        return [hook for hook_slot, hook in (self.grad_hooks or {}).values() if hook_slot == slot]
 
 
 class TapeEntry:
@@ -102,8 +102,8 @@ class CallEntry(TapeEntry):
         """(results, operands) as values again; the specs of those that were not kept."""
         results = enumerate(zip(self.saved_out, self.call.outs, strict=True))
         y = [self.revive(data, spec, (self, i), create_graph) for i, (data, spec) in results]
-        kept = zip(self.saved, self.call.specs, self.parents, strict=True)
-        return y, [self.revive(data, spec, parent, create_graph) for data, spec, parent in kept]
+        triples = zip(self.saved, self.call.specs, self.parents, strict=True)
+        return y, [self.revive(data, spec, parent, create_graph) for data, spec, parent in triples]
 
     def revive(self, data, spec: Spec, place, create_graph: bool):
         """A saved payload as a value again; its spec alone if it was not kept."""
@@ -171,7 +171,7 @@ class Packed:
         return backend.from_numpy(tensor.backend.to_numpy(tensor.payload))
 
 
-def packed(tensors, kept) -> tuple:
+def packed(tensors, payloads) -> tuple:
     """Saved operands or results of an entry, packed by the hooks in force; leaves, the parameters,
     stay as they are."""
     pack, unpack = state.saved_hooks
@@ -180,7 +180,7 @@ def packed(tensors, kept) -> tuple:
             data
             if data is None or isinstance(x.tape_entry, Leaf)
             else Packed(pack(box(x.payload, x.spec, x.backend), x.tape_entry), unpack)
-            for x, data in zip(tensors, kept, strict=True)
+            for x, data in zip(tensors, payloads, strict=True)
         ]
     )
 
@@ -225,7 +225,7 @@ class Walk:
         slots[slot] = slots[slot] + cotangent if slot in slots else cotangent
 
     def run(self, arrive, seeds=()) -> None:
-        """Visit every entry; `arrive(entry, slots)` sees the sums, and says whether to go on."""
+        """Visit every entry; `arrive(entry, slots)` sees the sums, and says whether to continue."""
         for place, cotangent in seeds:
             self.seed(place, cotangent)
         while self.heap:
@@ -296,7 +296,7 @@ def attach(entry, outputs, mode) -> None:
 
 @contextmanager
 def recording(tape, enabled: bool):
-    """Inside, one tape (None for the base tape) records or not; the others go on as they were."""
+    """Inside, one tape (None for the base tape) records or not; the others stay as they were."""
     yield from switched([state if tape is None else tape], enabled)
 
 
@@ -393,7 +393,7 @@ class TapeMode(Level):
             and primitive.vjp is not None
             and any(arg.tape_entry is not None for arg in args if arg.mode is self)
         ):
-            own = [arg if arg.mode is self else self.constant(arg) for arg in args]
-            call = call_of(primitive, [arg.spec for arg in own], attrs)
-            record(call, own, lifted, mode=self)
+            operands = [arg if arg.mode is self else self.constant(arg) for arg in args]
+            call = call_of(primitive, [arg.spec for arg in operands], attrs)
+            record(call, operands, lifted, mode=self)
         return lifted

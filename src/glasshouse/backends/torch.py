@@ -46,7 +46,7 @@ class TorchBackend(TensorBackend):
     def kernel(self, name: str):
         """The method for a card, with narrow unsigned integers widened and gaps filled."""
         card, reference = primitives[name], self.fallback(name)
-        own = getattr(self, name, reference)
+        method = getattr(self, name, reference)
         moves = card.kind in ("movement", "create", "random") or name == "cast"
 
         def run(*data, **attrs):
@@ -56,7 +56,7 @@ class TorchBackend(TensorBackend):
             operands = [x.to(torch.int64) if wide and x.dtype in NARROW else x for x in data]
             try:
                 with torch.no_grad():
-                    out = own(*operands, **attrs)
+                    out = method(*operands, **attrs)
             except CAUSES:
                 raise
             except RuntimeError:  # the call is right, for its card took it: PyTorch lacks it
@@ -116,8 +116,8 @@ class TorchBackend(TensorBackend):
             c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
             k0, k1 = (k0 + int(INCREMENTS[0])) & WORD, (k1 + int(INCREMENTS[1])) & WORD
         lead = torch.broadcast_shapes(*(c.shape for c in (c0, c1, c2, c3)))
-        drawn = torch.stack([c.expand(lead) for c in (c0, c1, c2, c3)], dim=-1)
-        flat = drawn.reshape((*key.shape[:-1], 4 * count))[..., : math.prod(shape)]
+        blocks = torch.stack([c.expand(lead) for c in (c0, c1, c2, c3)], dim=-1)
+        flat = blocks.reshape((*key.shape[:-1], 4 * count))[..., : math.prod(shape)]
         return flat.reshape((*key.shape[:-1], *shape)).to(torch.uint32)
 
     def div(self, x, y):
@@ -176,9 +176,9 @@ class TorchBackend(TensorBackend):
         order = torch.arange(places.numel(), device=x.device)
         last = torch.full((x.shape[axis],), -1, device=x.device)
         last.scatter_reduce_(0, places, order, "amax")
-        written = (last >= 0).nonzero().reshape(-1)
+        targets = (last >= 0).nonzero().reshape(-1)
         out = x.clone(memory_format=torch.contiguous_format)
-        return out.index_copy_(axis, written, rows.index_select(axis, last[written]))
+        return out.index_copy_(axis, targets, rows.index_select(axis, last[targets]))
 
     def conv(self, x, w, *, stride, padding, dilation, groups):
         x, even = even_padding(x, padding)

@@ -19,7 +19,7 @@ PACKAGE = str(Path(__file__).parents[1])  # what lies below it is ours, not the 
 
 
 class Explained(Exception):
-    """An error made of its message's parts, `ShapeError(where, expected, got, fix)`, or of all."""
+    """An error from its message's parts, `ShapeError(where, expected, got, fix)`, or of all."""
 
     def __init__(self, where: str, expected=None, got=None, fix: str = "", **named):
         whole = f"{where}: expected {expected}; got {got}. {fix}".rstrip()
@@ -79,7 +79,7 @@ class CheckpointError(Explained, RuntimeError):
 
 
 class WorkerError(Explained, RuntimeError):
-    """A process that reads data died, failed without an error of its own, or took too long."""
+    """A process that reads data died, failed without an error, or took too long."""
 
 
 class CollectiveError(Explained, RuntimeError):

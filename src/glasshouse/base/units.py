@@ -19,7 +19,7 @@ NUMBER = re.compile(r"(\d+\.?\d*|\.\d+)\s*([A-Za-z]*|%)", re.ASCII)
 
 
 class ByteCount(int):
-    """A number of bytes, made of a whole number or of a text such as "1.5GiB" or "800MB".
+    """A number of bytes, from a whole number or a text such as "1.5GiB" or "800MB".
 
     Units: KB, MB, GB and TB are powers of 1000; KiB, MiB, GiB and TiB powers of 1024.
     Raises: ValueError for another text, and for less than 0

@@ -1,6 +1,6 @@
 """How fast six models train here, and in PyTorch where it is installed.
 
-Each framework and mode has a process of its own, since two OpenMP runtimes in one would disturb
+Each framework and mode has its own process, since two OpenMP runtimes in one would disturb
 each other. Processes take steps in turn, so that a slow moment of the machine hits all alike; no
 more than two models are in memory at once."""
 
@@ -213,8 +213,8 @@ def bench_twins(
     with progress("measuring the machine's limits"):
         limits = measure_limits(frameworks, dtype, smoke)
     records: list[dict] = []
-    wanted = list(dict.fromkeys(models)) or list(CASES)
-    for model in wanted:
+    names = list(dict.fromkeys(models)) or list(CASES)
+    for model in names:
         console.print(f"[dim]{model} …[/]")
         records += measure_model(
             model,
@@ -232,6 +232,6 @@ def bench_twins(
         picture = chart or json_path.with_suffix(".png")
         saved = f", {picture}" if save_chart(records, picture) else ""
         console.print(f"saved: {json_path}{saved}", soft_wrap=True)
-    if len(our_steps(records)) < len(wanted):
-        missing = ", ".join(m for m in wanted if m not in our_steps(records))
+    if len(our_steps(records)) < len(names):
+        missing = ", ".join(m for m in names if m not in our_steps(records))
         raise BackendError("bench", "all models to train", f"none of {missing}", "See above.")

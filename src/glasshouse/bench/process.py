@@ -122,7 +122,7 @@ class BenchmarkRun:
 
 @contextlib.contextmanager
 def tolerant(console: Console, model: str):
-    """Inside, the failure of a process ends the work; it is printed, and other runs go on."""
+    """Inside, the failure of a process ends the work; it is printed, and other runs continue."""
     try:
         yield
     except BackendError as error:

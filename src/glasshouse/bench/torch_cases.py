@@ -232,8 +232,8 @@ class TorchModel:
         self.case = TORCH_CASES[model]
         self.autocast = torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16")
         layout = torch.channels_last if mode == "channels_last" else torch.contiguous_format
-        made, self.inputs, self.labels = self.case.make(smoke)
-        self.model = made.train(not inference).to(memory_format=layout)
+        new_model, self.inputs, self.labels = self.case.make(smoke)
+        self.model = new_model.train(not inference).to(memory_format=layout)
         if mode == "channels_last":
             self.inputs["x"] = self.inputs["x"].contiguous(memory_format=layout)
         if self.case.computes_loss and not inference:
@@ -254,8 +254,8 @@ class TorchModel:
         self.optimizer.zero_grad()
         with self.autocast:
             outputs = self.call(**self.inputs)
-            own = self.case.computes_loss
-            loss = outputs.loss if own else cross_entropy(outputs, self.labels)
+            has_loss = self.case.computes_loss
+            loss = outputs.loss if has_loss else cross_entropy(outputs, self.labels)
         loss.backward()
         self.optimizer.step()
         return loss.detach()

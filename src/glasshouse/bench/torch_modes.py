@@ -1,6 +1,6 @@
 """`glasshouse bench --torch`: models that others wrote, compiled by us, beside PyTorch's own modes.
 
-Each mode has a process of its own, with empty caches of compiled code. Ours steps in turn with one
+Each mode has its own process, with empty caches of compiled code. Ours steps in turn with one
 other mode; a further process of ours then starts from the disk cache that the first one filled."""
 
 import importlib.util
@@ -36,7 +36,7 @@ class TorchRun(BenchmarkRun):
 
 
 def fresh_caches(folder: str) -> dict[str, str]:
-    """The environment of a process whose compiled code goes to a folder of its own."""
+    """The environment of a process whose compiled code goes to a separate folder."""
     return {"GH_CACHE": f"{folder}/ours", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
 
 
@@ -155,9 +155,9 @@ def bench_torch(
     for mode in modes:
         check_known("bench --torch", "modes for --against", mode, (*PYTORCH_MODES, CAPTURED))
     records: list[dict] = []
-    wanted = list(dict.fromkeys(models)) or list(TORCH_CASES)
+    names = list(dict.fromkeys(models)) or list(TORCH_CASES)
     times = steps or (2 if smoke else 5)
-    for model in wanted:
+    for model in names:
         console.print(f"[dim]{model} …[/]")
         records += measure_torch_model(model, modes_of(model, modes), times, options, console)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -166,6 +166,6 @@ def bench_torch(
         show_records(console, records, smoke)
         console.print(f"saved: {path}", soft_wrap=True)
     measured = {r["model"] for r in records}
-    if len(measured) < len(wanted):
-        missing = ", ".join(model for model in wanted if model not in measured)
+    if len(measured) < len(names):
+        missing = ", ".join(model for model in names if model not in measured)
         raise BackendError("bench --torch", "all models to run", f"none of {missing}", "See above.")

@@ -37,7 +37,7 @@ class ByteCountType(click.ParamType):
 def cache(most_bytes: int | None, clear: bool) -> None:
     """Show, prune or clear the folder of compiled code.
 
-    What was used longest ago is pruned first. Programs that run go on; what they need again later
+    What was used longest ago is pruned first. Running Programs continue; what they need again later
     is compiled again."""
     if clear and most_bytes is not None:
         raise click.UsageError("Give --to SIZE or --clear, not both.")

@@ -20,7 +20,7 @@ PIPED_COLUMNS = 80  # where neither a terminal nor COLUMNS says how wide lines m
 
 
 class Command(click.Command):
-    """A command whose wrong options are told with its own usage, not the group's."""
+    """A command whose errors about options show its own usage, not the group's."""
 
     def parse_args(self, ctx, args):
         try:

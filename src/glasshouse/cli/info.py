@@ -98,9 +98,9 @@ def backend_states() -> dict[str, str]:
         except Exception as error:  # a plug-in may fail in any way; the reason is what is shown
             states[name] = f"not usable: {error}"
             continue
-        own = sum(callable(getattr(backend, card, None)) for card in primitives)
+        kernel_count = sum(callable(getattr(backend, card, None)) for card in primitives)
         about = (type(backend).__doc__ or "").partition(";")[0].partition(".\n")[0].strip(". ")
-        note = f"kernels for {own} of {len(primitives)} cards" if own else about
+        note = f"kernels for {kernel_count} of {len(primitives)} cards" if kernel_count else about
         states[name] = f"{backend.device}, {note[:1].lower()}{note[1:]}"
     states[backends.current().name] += "  (current)"
     return states

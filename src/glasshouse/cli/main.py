@@ -122,13 +122,13 @@ def train_digits(backend, out, resume, ranks, **options):
 
     Takes seconds on a laptop. Each epoch ends with a checkpoint; the same seed gives the same
     numbers, also when a run was stopped and resumed."""
-    given = {name: value for name, value in options.items() if value is not None}
+    settings = {name: value for name, value in options.items() if value is not None}
     backend = backend or flags.backend
     try:
         if ranks == 1:
-            train(given, Path(out), resume, backend, console())
+            train(settings, Path(out), resume, backend, console())
         else:
-            train_on_ranks(ranks, given, Path(out), resume, backend, console())
+            train_on_ranks(ranks, settings, Path(out), resume, backend, console())
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 

@@ -183,8 +183,8 @@ def show(prof, depth: int, report, against, trace, hta: bool, json_path) -> None
         echo(lambda: prof.functions().table())
     if prof.trace.with_memory:
         echo(lambda: prof.memory().table(10))
-    for number, told in enumerate(advice(prof.trace), 1):
-        echo(lambda number=number, told=told: f"{number}. {told}\n")
+    for number, tip in enumerate(advice(prof.trace), 1):
+        echo(lambda number=number, tip=tip: f"{number}. {tip}\n")
     if report:
         click.echo(f"report: {prof.report(report, against)}")
     if trace:

@@ -78,12 +78,12 @@ def show_programs(console: Console, programs: list[Program]) -> None:
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
     for heading in ("program", "primitives", "steps", *kinds, "arena bytes"):
         table.add_column(heading, justify="right", min_width=len(max(heading.split(), key=len)))
-    for number, (program, own) in enumerate(zip(programs, counts, strict=True)):
+    for number, (program, row) in enumerate(zip(programs, counts, strict=True)):
         table.add_row(
             str(number),
             str(len(program.recorded.nodes)),
             str(program.count),
-            *(str(own[kind]) for kind in kinds),
+            *(str(row[kind]) for kind in kinds),
             f"{program.arena_bytes:,}",
         )
     console.print(table)

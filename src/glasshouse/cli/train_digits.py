@@ -154,8 +154,8 @@ class TrainingRun:
 
     def parts(self) -> dict:
         """Objects that resume where they were, by their names in a checkpoint."""
-        own = {"model": self.model, "optimizer": self.optimizer, "scheduler": self.schedule}
-        return {**own, "random_state": gh.random.default_generator()}
+        objects = {"model": self.model, "optimizer": self.optimizer, "scheduler": self.schedule}
+        return {**objects, "random_state": gh.random.default_generator()}
 
     @classmethod
     def restore(cls, out: Path) -> "TrainingRun":
@@ -176,24 +176,24 @@ def of_all_ranks(*metrics) -> tuple:
     return tuple(metric.synced(distributed.all_gather_object).value() for metric in metrics)
 
 
-def resume_run(given: dict, out: Path) -> TrainingRun:
+def resume_run(settings: dict, out: Path) -> TrainingRun:
     """The run whose checkpoint lies in `out`, with the number of epochs given now."""
     run = TrainingRun.restore(out)
     planned = asdict(run.recipe)
-    for name, value in given.items():
+    for name, value in settings.items():
         if name != "epochs" and value != planned[name]:
             option = name.replace("_", "-")
             expected = f"--{option} {planned[name]}, as in the run that lies in {out}"
             fix = "Leave the option out, or start a run with another --out."
             raise OptionError("train digits", expected, value, fix)
-    run.recipe = TrainingRecipe(**{**planned, **given})
+    run.recipe = TrainingRecipe(**{**planned, **settings})
     return run
 
 
-def train(given: dict, out: Path, resume: bool, backend: str, console: Console) -> TrainingRun:
+def train(settings: dict, out: Path, resume: bool, backend: str, console: Console) -> TrainingRun:
     """Train as the command line asks, and show how it goes; the finished run."""
     with gh.backends.use(backend):
-        run = resume_run(given, out) if resume else TrainingRun(TrainingRecipe(**given))
+        run = resume_run(settings, out) if resume else TrainingRun(TrainingRecipe(**settings))
         check_shares(run)
         if not resume:
             run.save(out)
@@ -210,11 +210,11 @@ def train(given: dict, out: Path, resume: bool, backend: str, console: Console) 
 
 
 def train_on_ranks(
-    ranks: int, given: dict, out: Path, resume: bool, backend: str, console: Console
+    ranks: int, settings: dict, out: Path, resume: bool, backend: str, console: Console
 ) -> None:
     """Train on so many processes of this machine; the first one shows how it goes and saves."""
     try:
-        distributed.spawn(train_on_rank, ranks, given, out, resume, backend, console.width)
+        distributed.spawn(train_on_rank, ranks, settings, out, resume, backend, console.width)
     except CollectiveError as error:
         if isinstance(error.__cause__, Explained):
             raise error.__cause__ from None
@@ -227,10 +227,10 @@ def train_on_ranks(
         raise
 
 
-def train_on_rank(given: dict, out: Path, resume: bool, backend: str, width: int) -> None:
+def train_on_rank(settings: dict, out: Path, resume: bool, backend: str, width: int) -> None:
     """Train in one of the processes; only the first one prints."""
     shown = Console(highlight=False, width=width, quiet=distributed.rank() > 0)
-    train(given, out, resume, backend, shown)
+    train(settings, out, resume, backend, shown)
 
 
 def check_shares(run: TrainingRun) -> None:
@@ -255,9 +255,9 @@ def train_to_end(console: Console, run: TrainingRun, out: Path) -> None:
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal or console.quiet
     ) as bar:
-        done = len(run.history)
-        task = bar.add_task("steps", total=epochs * steps, completed=done * steps, loss=0.0)
-        for _ in range(done, epochs):
+        finished = len(run.history)
+        task = bar.add_task("steps", total=epochs * steps, completed=finished * steps, loss=0.0)
+        for _ in range(finished, epochs):
             entry = run.epoch(lambda loss: bar.update(task, advance=1, loss=loss))
             run.save(out)
             bar.console.print(row(entry))

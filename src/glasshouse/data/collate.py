@@ -62,7 +62,7 @@ class BatchArrays:
 
     def tensors(self, tree):
         """`tree` with its numeric arrays as tensors: on the memory of those that `empty` made, in
-        memory of their own for others."""
+        separate memory for others."""
         return tree_map(self.tensor, tree)
 
     def tensor(self, leaf):

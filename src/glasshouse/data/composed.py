@@ -18,6 +18,6 @@ class Composed:
             self.epoch = check_integer("set_epoch", "epoch", epoch, 0)
 
     def __repr__(self):
-        own = [(name, getattr(self, name)) for name in self.shown]
-        options = [f"{k}={getattr(v, '__name__', v)!s}" for k, v in own]
+        pairs = [(name, getattr(self, name)) for name in self.shown]
+        options = [f"{k}={getattr(v, '__name__', v)!s}" for k, v in pairs]
         return f"{type(self).__name__}({', '.join([*map(repr, self.sources), *options])})"

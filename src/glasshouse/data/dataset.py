@@ -62,7 +62,7 @@ class Dataset(Composed):
         return MapDataset(self, fn, seed)
 
     def transform(self, *fns, seed: int | None = None, **named) -> "TransformDataset":
-        """Each field of a sample through a function of its own; None keeps it."""
+        """Each field of a sample through its own function; None keeps it."""
         return TransformDataset(self, *fns, seed=seed, **named)
 
     def shuffle(self, seed: int = 0) -> "ShuffleDataset":

@@ -26,8 +26,8 @@ def reads_batches(source) -> bool:
     """Whether `source.read_batch(indices, empty)` gives what its samples collated give."""
     if not is_defined_with(type(source), "read_batch", "__getitem__"):
         return False
-    own = getattr(source, "can_read_batches", True)
-    return own and all(map(reads_batches, getattr(source, "sources", ())))
+    can_read = getattr(source, "can_read_batches", True)
+    return can_read and all(map(reads_batches, getattr(source, "sources", ())))
 
 
 def read_samples(source, indices) -> list:

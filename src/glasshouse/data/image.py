@@ -210,8 +210,8 @@ class RandomResizedCrop(ImageTransform):
         rows, columns = self.size
         full = image.size
         if self.draft and hasattr(image, "draft"):
-            wanted = math.ceil(full[0] * columns / width), math.ceil(full[1] * rows / height)
-            image.draft(None, wanted)
+            draft_size = math.ceil(full[0] * columns / width), math.ceil(full[1] * rows / height)
+            image.draft(None, draft_size)
         if image.size == full:
             part = image.crop((left, top, left + width, top + height))
             return in_colour(part).resize((columns, rows), self.filter)

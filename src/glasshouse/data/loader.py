@@ -27,7 +27,7 @@ WHERE = "DataLoader"
 
 
 def told_waiting(batches):
-    """The same batches; watchers are told how long each was waited for."""
+    """The same batches; watchers receive the time that each was waited for."""
     while True:
         begin_ns = perf_counter_ns()
         batch = next(batches, NO_BATCH)
@@ -44,7 +44,7 @@ class DataLoader:
     Which samples come, in which order, depends on the seed and the epoch, not on the workers:
     `num_workers` processes (with `threads`, threads) read ahead, `prefetch_factor` batches each.
     Batches come from processes in shared memory, which is used again when a batch is forgotten.
-    `state_dict` holds how far the loop has come; the first loop after `load_state_dict` goes on
+    `state_dict` holds how far the loop has come; the first loop after `load_state_dict` continues
     from there. A data set that can only be iterated over is read by each worker, which chooses its
     part by `get_worker_info()`. `pin_memory` changes nothing.
 
@@ -109,12 +109,12 @@ class DataLoader:
     # -- options ---------------------------------------------------------------------------------
 
     def set_order(self, batch_size, sampler, batch_sampler) -> None:
-        given = {
+        options = {
             "shuffle": self.shuffle,
             "sampler": sampler is not None,
             "batch_sampler": batch_sampler is not None,
         }
-        names = [name for name, is_given in given.items() if is_given]
+        names = [name for name, is_given in options.items() if is_given]
         if self.iterable and names:
             exclude(names[0], "a data set without indices", "Shuffle the data set itself.")
         if len(names) > 1:
@@ -190,7 +190,7 @@ class DataLoader:
         self.continues = False
         set_epoch_of(self.dataset, self.epoch)
         if self.iterable:
-            return self.count_in_turn(self.epoch, list(self.given), list(self.states), self.turn)
+            return self.count_in_turn(self.epoch, list(self.reads), list(self.states), self.turn)
         batches = told_waiting(self.read(self.plan(self.position), self.position, self.epoch))
         return self.count(batches, self.epoch, self.position)
 
@@ -198,7 +198,7 @@ class DataLoader:
         """Go to the beginning of `epoch`."""
         streams = max(1, self.num_workers)
         self.epoch, self.position, self.turn = epoch, 0, 0
-        self.given, self.states = [0] * streams, [None] * streams
+        self.reads, self.states = [0] * streams, [None] * streams
         self.sampler_state: dict = {}
 
     def count(self, batches, epoch: int, start: int):
@@ -208,15 +208,15 @@ class DataLoader:
         self.restart(epoch + 1)
         self.continues = True
 
-    def count_in_turn(self, epoch: int, given: list[int], states: list, turn: int):
-        streams = len(given)
-        start = sum(given) + 1
-        batches = self.read_stream(epoch, given, states, turn)
+    def count_in_turn(self, epoch: int, counts: list[int], states: list, turn: int):
+        streams = len(counts)
+        start = sum(counts) + 1
+        batches = self.read_stream(epoch, counts, states, turn)
         for position, (worker, batch, state) in enumerate(told_waiting(batches), start):
-            given[worker] += 1
+            counts[worker] += 1
             states[worker] = state
             self.epoch, self.position, self.turn = epoch, position, (worker + 1) % streams
-            self.given, self.states = list(given), list(states)
+            self.reads, self.states = list(counts), list(states)
             yield batch
         self.restart(epoch + 1)
         self.continues = True
@@ -234,9 +234,9 @@ class DataLoader:
     def read_here(self, indices):
         return self.fetch.tensors(indices)
 
-    def read_stream(self, epoch: int, given: list[int], states: list, turn: int):
+    def read_stream(self, epoch: int, counts: list[int], states: list, turn: int):
         """Yield (worker, batch, state) of a data set that is only iterated over."""
-        starts = starts_of(given, states, self.batch_size or 1)
+        starts = starts_of(counts, states, self.batch_size or 1)
         if self.num_workers == 0:
             fetch = self.make_fetch()
             fetch.begin(epoch, *starts[0])
@@ -245,7 +245,7 @@ class DataLoader:
             return
         with self.workers() as pool:
             pool.begin(self.seed, epoch, starts)
-            yield from read_in_turn(pool, self.batch_size, list(given), turn, self.timeout_s)
+            yield from read_in_turn(pool, self.batch_size, list(counts), turn, self.timeout_s)
 
     @contextmanager
     def workers(self):
@@ -299,7 +299,7 @@ class DataLoader:
         if self.sampler_state:
             state["sampler"] = self.sampler_state
         if self.iterable:
-            state |= {"given": list(self.given), "states": list(self.states), "turn": self.turn}
+            state |= {"given": list(self.reads), "states": list(self.states), "turn": self.turn}
         return state
 
     def load_state_dict(self, state: dict) -> None:
@@ -316,8 +316,8 @@ class DataLoader:
         seed = check_integer(WHERE, "seed", state["seed"])
         epoch = check_integer(WHERE, "epoch", state["epoch"], 0)
         position = check_integer(WHERE, "position", state["position"], 0)
-        if self.iterable and len(state["given"]) != len(self.given):
-            expected = f"a state of {len(self.given)} readers"
+        if self.iterable and len(state["given"]) != len(self.reads):
+            expected = f"a state of {len(self.reads)} readers"
             fix = "Use the num_workers that the state was taken with."
             raise CheckpointError(WHERE, expected, f"one of {len(state['given'])}", fix)
         if not self.iterable and position > len(self):
@@ -330,7 +330,7 @@ class DataLoader:
             self.sampler.seed = seed
         self.sampler_state = state.get("sampler", {})
         if self.iterable:
-            self.given, self.states, self.turn = (state[x] for x in ("given", "states", "turn"))
+            self.reads, self.states, self.turn = (state[x] for x in ("given", "states", "turn"))
 
     def __repr__(self):
         shown = ("batch_size", "shuffle", "drop_last", "num_workers", "seed")

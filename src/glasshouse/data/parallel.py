@@ -30,12 +30,12 @@ def read_ordered(pool: WorkerPool, plan, start: int, timeout_s: float | None, in
         yield batch
 
 
-def read_in_turn(pool: WorkerPool, size, given: list[int], turn: int, timeout_s: float | None):
+def read_in_turn(pool: WorkerPool, size, counts: list[int], turn: int, timeout_s: float | None):
     """Yield (worker, batch, state): a batch from each worker in turn, from worker `turn` on, until
-    all have ended. `given` counts the batches that each has given already."""
+    all have ended. `counts` counts the batches that each has given already."""
     numbers = count()
     turns = deque([*range(turn, pool.count), *range(turn)])
-    positions = [count(start) for start in given]
+    positions = [count(start) for start in counts]
     queues: dict[int, deque[int]] = {worker: deque() for worker in turns}
 
     def ask(worker: int) -> None:
@@ -57,6 +57,6 @@ def read_in_turn(pool: WorkerPool, size, given: list[int], turn: int, timeout_s:
         yield worker, batch, state
 
 
-def starts_of(given: list[int], states: list[Any], batch_size: int) -> list[tuple[int, Any]]:
-    """Where each worker's data set goes on: after so many samples, or from its own state."""
-    return [(done * batch_size, state) for done, state in zip(given, states, strict=True)]
+def starts_of(counts: list[int], states: list[Any], batch_size: int) -> list[tuple[int, Any]]:
+    """Where each worker's data set continues: after so many samples, or from its own state."""
+    return [(batches * batch_size, state) for batches, state in zip(counts, states, strict=True)]

@@ -127,13 +127,13 @@ class RandomSampler(SeededSampler):
         self.replacement = replacement
         if num_samples is not None:
             check_integer("RandomSampler", "num_samples", num_samples, 1)
-        self.asked = num_samples
+        self.sample_count = num_samples
         self.set_seed(seed, generator)
 
     @property
     def num_samples(self) -> int:
         """How many indices an epoch has."""
-        return len(self.data_source) if self.asked is None else self.asked
+        return len(self.data_source) if self.sample_count is None else self.sample_count
 
     def order(self):
         count = len(self.data_source)
@@ -354,13 +354,13 @@ class BucketBatchSampler(SeededSampler):
         self.window = check_integer(where, "window", window, 1)
         self.shuffle, self.drop_last = bool(shuffle), bool(drop_last)
         self.set_seed(seed, None)
-        self.made: tuple[int, list] = (-1, [])
+        self.epoch_batches: tuple[int, list] = (-1, [])
 
     def batches(self) -> list[list[int]]:
         """All batches of this epoch."""
-        if self.made[0] != self.epoch:
-            self.made = self.epoch, self.make_batches()
-        return self.made[1]
+        if self.epoch_batches[0] != self.epoch:
+            self.epoch_batches = self.epoch, self.make_batches()
+        return self.epoch_batches[1]
 
     def make_batches(self) -> list[list[int]]:
         count = len(self.lengths)

@@ -104,11 +104,11 @@ def grouped(shard):
     for member in shard:
         if not member.isfile():
             continue
-        own = key_of(member.name)[0]
-        if members and own != key:
+        new_key = key_of(member.name)[0]
+        if members and new_key != key:
             yield members
             members = []
-        key = own
+        key = new_key
         members.append(member)
     if members:
         yield members

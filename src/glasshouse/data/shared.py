@@ -95,14 +95,14 @@ class BlockWriter:
 
     def __init__(self):
         self.block: Block | None = None
-        self.used = 0
+        self.used_bytes = 0
         self.offsets: dict[int, tuple[np.ndarray, int]] = {}
         self.last: tuple[Any, bytes] = (None, b"")
 
     def begin(self, block: Block) -> None:
         """Start writing `block` from its beginning."""
         block.reserve(1)  # there is memory for an empty array too
-        self.block, self.used = block, 0
+        self.block, self.used_bytes = block, 0
         self.offsets.clear()
 
     def empty(self, shape, dtype) -> np.ndarray:
@@ -110,14 +110,14 @@ class BlockWriter:
         dtype = np.dtype(dtype)
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         array = self.bytes(nbytes).view(dtype).reshape(shape)
-        self.offsets[id(array)] = array, self.used - nbytes
+        self.offsets[id(array)] = array, self.used_bytes - nbytes
         return array
 
     def bytes(self, nbytes: int) -> np.ndarray:
-        start = self.used + -self.used % ALIGNMENT
-        self.used = start + nbytes
-        self.block.reserve(self.used)
-        return self.block.lease()[start : self.used]
+        start = self.used_bytes + -self.used_bytes % ALIGNMENT
+        self.used_bytes = start + nbytes
+        self.block.reserve(self.used_bytes)
+        return self.block.lease()[start : self.used_bytes]
 
     def write(self, batch, as_tensors: bool, state=None) -> tuple[int, int]:
         """(offset, size) of the batch's description, after its arrays."""
@@ -131,7 +131,7 @@ class BlockWriter:
 
     def write_bytes(self, data: bytes) -> tuple[int, int]:
         self.bytes(len(data))[:] = np.frombuffer(data, np.uint8)
-        return self.used - len(data), len(data)
+        return self.used_bytes - len(data), len(data)
 
     def place(self, leaf, as_tensors: bool):
         is_tensor = isinstance(leaf, Value)

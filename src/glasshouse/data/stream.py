@@ -2,7 +2,7 @@
 
     TarShards(paths).shuffle(1000, seed=0).map(decode).batch(64)
 
-`read_from(start)` begins at the sample `start`: a loop goes on there after a stop. Pieces skip as
+`read_from(start)` begins at the sample `start`: a loop continues there after a stop. Pieces skip as
 far down as they can, so a map does not run on what is left out."""
 
 from itertools import chain, islice, repeat, takewhile
@@ -161,7 +161,7 @@ class FilterStream(IterableDataset):
 class ShuffleStream(IterableDataset):
     """The source's samples in random order: each is drawn from the next `buffer_size`. The order is
     one of (seed, epoch, worker). Decode after it: the buffer then holds little, and a loop that
-    goes on in the middle decodes nothing twice.
+    continues in the middle decodes nothing twice.
 
     Raises: OptionError if buffer_size is below 1.
     Example:

@@ -10,7 +10,7 @@ from glasshouse.data.dataset import Dataset
 from glasshouse.data.fetch import check_source
 from glasshouse.data.index import check_index, check_indices
 from glasshouse.data.stream import IterableDataset
-from glasshouse.data.text import taken
+from glasshouse.data.text import take_entries
 from glasshouse.data.worker import get_worker_info
 
 READERS = {
@@ -122,7 +122,7 @@ def is_plain(column) -> bool:
 
 def taken_of(column, indices: np.ndarray, empty):
     if isinstance(column, np.ndarray):
-        return taken(column, indices, empty)
+        return take_entries(column, indices, empty)
     return column.take(indices).to_pylist()
 
 

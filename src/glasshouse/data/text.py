@@ -141,13 +141,13 @@ class ColumnDataset(Dataset):
     def read_batch(self, indices: np.ndarray, empty=np.empty):
         """The samples at `indices`, stacked."""
         indices = check_indices("ColumnDataset", indices, len(self))
-        return {name: taken(column, indices, empty) for name, column in self.columns.items()}
+        return {name: take_entries(column, indices, empty) for name, column in self.columns.items()}
 
     def __repr__(self):
         return f"ColumnDataset({', '.join(self.columns)}: {len(self)} rows)"
 
 
-def taken(column, indices: np.ndarray, empty):
+def take_entries(column, indices: np.ndarray, empty):
     """The entries of a column at indices that are in range."""
     if not isinstance(column, np.ndarray):
         return [column[index] for index in indices.tolist()]

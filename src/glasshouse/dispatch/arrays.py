@@ -56,9 +56,9 @@ def to_array(x, where: str, dtype: DType | None = None) -> np.ndarray:
             expected = "nested lists of equal lengths"
             got = "a ragged list"
             raise ShapeError(where, expected, got, "Pad the rows to one length.") from None
-        wanted = "numbers or a numeric array" if dtype is None else f"numbers that fit {dtype.name}"
+        form = "numbers or a numeric array" if dtype is None else f"numbers that fit {dtype.name}"
         fix = "Convert it to numbers first." if dtype is None else "Choose another dtype."
-        raise DTypeError(where, wanted, f"{type_name(x)} {str(x)[:40]!r}", fix) from None
+        raise DTypeError(where, form, f"{type_name(x)} {str(x)[:40]!r}", fix) from None
     if array.dtype.num != native.num or not array.dtype.isnative:  # e.g. big-endian, ulonglong
         array = array.astype(native)
     return array

@@ -56,7 +56,7 @@ class Kernels(dict):
 
 
 class TensorBackend:
-    """Computes primitives on payloads of its own kind.
+    """Computes primitives on its own kind of payload.
     A subclass gives `to_numpy`, `from_numpy` and a method per primitive, named as its card and
     called with payloads and the card's attrs. A card without a method runs on its NumPy reference;
     `fallbacks` counts those runs and lists them, and `strict` makes one an error."""
@@ -132,7 +132,7 @@ class TensorBackend:
     def refuse(self, fallback: Fallback, fix: str):
         """Raises: BackendError, in any case"""
         at = f", called at {fallback.line}" if fallback.line else ""
-        expected = f"{fallback.wanted}{at}"
+        expected = f"{fallback.expected}{at}"
         got = f"none, and strict is set: {fallback.reason}"
         raise BackendError(self.name, expected, got, f"{fix}, or unset strict (GH_STRICT).")
 

@@ -1,8 +1,8 @@
 """Binding: every primitive call goes through `bind`, past the modes, to tape and backend.
 
-`bind` hands the call to the topmost mode with that mode taken off the stack, so whatever the mode
-calls goes on downwards; `below` is `bind` itself. With no mode left, `run` looks up the call, lets
-the current backend compute, and has the autograd tape record a call with a tracked operand."""
+`bind` hands the call to the topmost mode with that mode taken off the stack, so the mode's
+own calls continue downwards; `below` is `bind` itself. With no mode left, `run` looks up the call,
+lets the current backend compute, and has the autograd tape record a call with a tracked operand."""
 
 import itertools
 import threading
@@ -19,7 +19,7 @@ thread_numbers = itertools.count()
 
 
 class Watchers(NamedTuple):
-    """Who is told of what a thread does, see dispatch/watch.py."""
+    """Watchers of what a thread does, see dispatch/watch.py."""
 
     all: list
     timed: list  # those of them that want to know when a call began

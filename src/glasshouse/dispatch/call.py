@@ -124,10 +124,10 @@ class Call:
 
     def kept(self, needs: tuple[bool, ...]) -> tuple[bool, tuple[bool, ...]]:
         """(keep the result?, keep each operand?) for a backward to the operands in `needs`."""
-        kept = self.reads.get(needs)
-        if kept is None:
-            kept = self.reads[needs] = self.primitive.kept(needs)
-        return kept
+        choice = self.reads.get(needs)
+        if choice is None:
+            choice = self.reads[needs] = self.primitive.kept(needs)
+        return choice
 
     def compute(self, *operands):
         """The result(s) as arrays: by the user's function, or by the card's reference."""
@@ -207,7 +207,7 @@ def drop_unused_calls() -> None:
 def call_of(primitive, specs, attrs: dict, out=None, host=None) -> Call:
     """The one call of `primitive` on operands of `specs` with `attrs`, computed by `host` if given.
     `out`, the specs of its results, is inferred if it is not given. Attrs that cannot be hashed
-    make a call of their own each time.
+    make a new call each time.
 
     Example:
         >>> x = Spec((2, 3), gh.float32)

@@ -18,7 +18,7 @@ class Fallback(NamedTuple):
     line: str = ""
 
     @property
-    def wanted(self) -> str:
+    def expected(self) -> str:
         return "a Program" if self.card == WHOLE else f"a kernel for {self.card!r}"
 
     def __str__(self):

@@ -74,7 +74,7 @@ class PythonReplay:
         return
 
     @staticmethod
-    def mark_needed(pending: list, wanted):
+    def mark_needed(pending: list, roots):
         return
 
     @staticmethod

@@ -77,5 +77,5 @@ def operator_text(sign: str, of_booleans: str = "") -> KernelText:
 
 def function_text(name: str, cost: int = 1, exact: bool = False, operands: int = 1) -> KernelText:
     """The text of a call of `gh_<name>_<suffix>` of native/gh_math.h."""
-    given = ", ".join(f"{{{x}}}" for x in OPERANDS[:operands])
-    return KernelText(f"gh_{name}_{{suffix}}({given})", cost, exact)
+    arguments = ", ".join(f"{{{x}}}" for x in OPERANDS[:operands])
+    return KernelText(f"gh_{name}_{{suffix}}({arguments})", cost, exact)

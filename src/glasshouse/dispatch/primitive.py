@@ -74,18 +74,18 @@ class ErrorSample:
     dtype: str = "float32"
 
 
-def operands(given) -> tuple:
-    return tuple(Arr(x) if isinstance(x, tuple) else x for x in given)
+def operands(values) -> tuple:
+    return tuple(Arr(x) if isinstance(x, tuple) else x for x in values)
 
 
-def sample(*given, **attrs) -> Sample:
+def sample(*values, **attrs) -> Sample:
     """A sample of these operands (shapes, or operands as they are) and attrs."""
-    return Sample(operands(given), attrs)
+    return Sample(operands(values), attrs)
 
 
-def refusal(error: type, text: str, *given, on: str = "float32", **attrs) -> ErrorSample:
+def refusal(error: type, text: str, *values, on: str = "float32", **attrs) -> ErrorSample:
     """A sample that a card refuses, with the error and a part of its text; `on`: in which dtype."""
-    return ErrorSample(operands(given), attrs, error, text, on)
+    return ErrorSample(operands(values), attrs, error, text, on)
 
 
 class Rule:
@@ -130,7 +130,7 @@ class Primitive:
     batch   (batched, *operands, **attrs) -> result(s) with the batch axis in front
     flops   (*specs, **attrs) -> count, a multiply-add being 2;  bytes: read plus written
     exact_flops    the same without work on padding, where that differs
-    parts          (*specs, **attrs) -> [(call, how often, is it again)], what it is made of
+    parts          (*specs, **attrs) -> [(call, how often, is it again)], its parts
     complex_flops  real operations in place of each one on complex operands
     kernel         how fused kernels write an element; a card without is a step of the host
     composition    (*operands, **attrs) -> result(s) of other cards: what Programs have instead"""

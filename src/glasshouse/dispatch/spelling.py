@@ -30,21 +30,21 @@ def named_as_here(where: str, own_names: dict[str, str], named: dict) -> dict:
     if "out" in named:
         fix = "Write y = …, or y.copy_(…) to keep the handle."
         raise OptionError(where, "no argument out: results are new tensors", "out=…", fix)
-    given = dict(named)
+    arguments = dict(named)
     for name in named.keys() & own_names.keys():
-        own = own_names[name]
-        if own in named:
-            got = f"{name}={named[name]!r} and {own}={named[own]!r}"
-            raise OptionError(where, f"{own}, or {name} as PyTorch calls it", got, "Give one.")
-        given[own] = given.pop(name)
-    return given
+        own_name = own_names[name]
+        if own_name in named:
+            got = f"{name}={named[name]!r} and {own_name}={named[own_name]!r}"
+            raise OptionError(where, f"{own_name}, or {name} as PyTorch calls it", got, "Give one.")
+        arguments[own_name] = arguments.pop(name)
+    return arguments
 
 
 def takes_names_of_pytorch(fn):
     """`fn`, which takes its arguments also under the names that PyTorch has for them."""
     parameters = inspect.signature(fn).parameters
     own_names = {
-        name: next(own for own in names if own in parameters)
+        name: next(own_name for own_name in names if own_name in parameters)
         for name, names in OTHER_NAMES.items()
         if name not in parameters and not parameters.keys().isdisjoint(names)
     }

@@ -260,7 +260,7 @@ def zeros(spec):
 
 
 def as_value(x, dtype: DType | None = None, where: str = "asarray"):
-    """`x` as a Value: unchanged if it is one, else a constant made of a scalar, array or list. The
+    """`x` as a Value: unchanged if it is one, else a constant from a scalar, array or list. The
     memory of an array is copied here, so that writing to it later changes no value.
 
     Raises: DTypeError for tensors of other libraries and for what is not numeric.
@@ -312,13 +312,13 @@ def share(x, where: str, dtype: DType | None = None):
 
 
 def unshared(x: Value):
-    """`x`, or the same with memory of its own if it stands on an array of the user's."""
+    """`x`, or a copy if it shares the memory of the user's array."""
     if x.mode is not None or not shared_arrays.has(x.payload):
         return x
     backend: Any = x.backend
-    own = box(backend.from_numpy(backend.to_numpy(x.payload).copy()), x.spec, backend)
-    own.tape_entry, own.slot = x.tape_entry, x.slot
-    return own
+    copy = box(backend.from_numpy(backend.to_numpy(x.payload).copy()), x.spec, backend)
+    copy.tape_entry, copy.slot = x.tape_entry, x.slot
+    return copy
 
 
 def join(where: str, items: list[Value]):
@@ -355,13 +355,13 @@ def section(x: Value, axis: int, start: int, stop: int, step: int = 1):
 
 def broadcast_to(x: Value, shape: Shape, where: str = "broadcast_to"):
     """`x` repeated along new leading axes and axes of size 1 to `shape`, or ShapeError raised."""
-    own = x.spec.shape
-    if own == shape:
+    old_shape = x.spec.shape
+    if old_shape == shape:
         return x
-    if broadcast_shapes(where, own, shape) != shape:
+    if broadcast_shapes(where, old_shape, shape) != shape:
         fix = "Only axes of size 1 can be repeated."
-        raise ShapeError(where, f"a shape that broadcasts to {shape}", own, fix)
-    x = reshape(x, (1,) * (len(shape) - len(own)) + own)
+        raise ShapeError(where, f"a shape that broadcasts to {shape}", old_shape, fix)
+    x = reshape(x, (1,) * (len(shape) - len(old_shape)) + old_shape)
     if x.spec.shape == shape:
         return x
     return bind(primitives["expand"], (x,), {"shape": shape})

@@ -1,6 +1,6 @@
-"""Watching: who is told of each primitive call, each module, pass and Program run.
+"""Watchers: receivers of each primitive call, each module, pass and Program run.
 
-A watcher changes nothing. With none, nothing is told and no clock is read. `watch` has a watcher
+A watcher changes nothing. Without one nothing is sent and no clock is read. `watch` has a watcher
 told by all threads. Each thread tells those in `state.watchers`: the list of all threads, but that
 it may have one of its own for a while (`also_told`, `unwatched`), which leaves other threads as
 they are."""
@@ -74,9 +74,9 @@ class Watcher:
 
     `replayed` says what native/replay.c does in place of `op` for calls that it replays: an object
     of `hooks.events` writes an event, (thread, counts) counts them in the thread of that
-    number, `counts` having [number] by (call, origin). None: `op` is told of them too."""
+    number, `counts` having [number] by (call, origin). None: `op` receives them too."""
 
-    wants_begin = True  # False: `op` is told no time; nor is it told of pulls and Program runs
+    wants_begin = True  # False: `op` gets no time, and no pulls and Program runs
     replayed: Any = None
     # Libraries tell it `library_memory(kind, address, nbytes, tag, spec)`: what they hand out
     # ("alloc") and take back ("free"), and what was there before ("existed"), with its shape.
@@ -130,7 +130,7 @@ class Tally:
     counted, for that is next to free. It is given what a run counts, which may be pickled."""
 
     def __init__(self, counts: list | bytes):
-        self.given: Any = counts
+        self.call_counts: Any = counts
         self.runs = defaultdict(int)  # type: ignore[var-annotated]
         tallies.add(self)
         for since in tuple(kept.values()):
@@ -139,9 +139,9 @@ class Tally:
     @property
     def counts(self) -> list:
         """Calls that a run counts: [(call, origin)]."""
-        if isinstance(self.given, bytes):
-            self.given = pickle.loads(self.given)
-        return self.given
+        if isinstance(self.call_counts, bytes):
+            self.call_counts = pickle.loads(self.call_counts)
+        return self.call_counts
 
 
 tallies = Living()
@@ -155,9 +155,9 @@ def tell(what: str, *args) -> None:
 
 
 @contextmanager
-def told(own: list, own_timers: list) -> Iterator[None]:
-    """Inside, this thread tells only these watchers, of which `own_timers` want times."""
-    before, state.watchers = state.watchers, Watchers(own, own_timers)
+def told(watchers_inside: list, timers_inside: list) -> Iterator[None]:
+    """Inside, this thread tells only these watchers, of which `timers_inside` want times."""
+    before, state.watchers = state.watchers, Watchers(watchers_inside, timers_inside)
     try:
         yield
     finally:
@@ -209,13 +209,13 @@ class OpCallback(Watcher, AbstractContextManager):
     """Calls `fn` with every `every`-th call; ends with `remove()`, or as a context."""
 
     def __init__(self, fn: Callable, every: int):
-        self.fn, self.every, self.left = fn, every, every
+        self.fn, self.every, self.remaining = fn, every, every
         self.watch()
 
     def op(self, call, result, begin_ns):
-        self.left -= 1
-        if not self.left:
-            self.left = self.every
+        self.remaining -= 1
+        if not self.remaining:
+            self.remaining = self.every
             self.fn(OpCall(call, begin_ns, perf_counter_ns()))
 
     remove = Watcher.unwatch

@@ -61,8 +61,8 @@ class FitAnswer:
         return self.fits
 
     def __str__(self):
-        left = self.device_bytes - self.peak_bytes
-        rest = f"{scaled(left, 'B')} are left" if self.fits else f"{scaled(-left, 'B')} too much"
+        spare = self.device_bytes - self.peak_bytes
+        rest = f"{scaled(spare, 'B')} are left" if self.fits else f"{scaled(-spare, 'B')} too much"
         kinds = [[k, scaled(n, "B"), percent(n, self.peak_bytes)] for k, n in self.by_kind.items()]
         page = (
             f"{'fits' if self.fits else 'does not fit'}: a step takes "

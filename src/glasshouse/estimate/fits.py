@@ -72,8 +72,8 @@ def fits(
     options = {"machine": MachineProfile.load(machine), "autocast": autocast}
     subject = subject_of(model, optimizer, batch, loss, convention, options)
     costs = subject.costs(StepVariant())
-    wanted = costs.peak_bytes > device_bytes if changes is None else changes
-    proposed = list(changes_of(subject, device_bytes, ranks)) if wanted else []
+    needs_changes = costs.peak_bytes > device_bytes if changes is None else changes
+    proposed = list(changes_of(subject, device_bytes, ranks)) if needs_changes else []
     return FitAnswer(*costs[:2], device_bytes, proposed, subject.words(), costs.analysis)
 
 
@@ -139,15 +139,15 @@ class ChangeAnalysis:
         self.subject, self.device_bytes = subject, device_bytes
 
     def change(self, name: str, how: str, variant: StepVariant) -> StepChange:
-        """The change to a variant. A model need not be able to make it: then the reason is told."""
+        """The change to a variant. Where a model cannot make it, the result has the reason."""
         try:
             costs = self.subject.costs(variant)
         except Exception as error:
             problem = f"not possible: {error}".splitlines()[0]
             return StepChange(name, how, None, {}, False, problem=problem)
-        return self.told(name, how, costs)
+        return self.change_of(name, how, costs)
 
-    def told(self, name: str, how: str, costs: VariantCosts) -> StepChange:
+    def change_of(self, name: str, how: str, costs: VariantCosts) -> StepChange:
         """A change whose costs are known."""
         fitting = costs.peak_bytes <= self.device_bytes
         return StepChange(name, how, costs.peak_bytes, costs.by_kind, fitting, costs.is_about)

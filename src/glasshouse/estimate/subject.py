@@ -179,8 +179,8 @@ def bare_copy(model: Module, optimizer, dtype: str | None) -> tuple:
     memo: dict[int, Any] = {}
     for x in (*model.parameters(), *model.buffers()):
         spec = narrowed(x.spec, dtype) if dtype else x.spec
-        made = type(x).__new__(type(x), zeros(spec.shape, spec.dtype))
-        memo[id(x)] = made.requires_grad_(x.requires_grad)
+        new = type(x).__new__(type(x), zeros(spec.shape, spec.dtype))
+        memo[id(x)] = new.requires_grad_(x.requires_grad)
     copied = deepcopy(model, memo)
     if makes_optimizer(optimizer):
         return copied, optimizer(copied.parameters())

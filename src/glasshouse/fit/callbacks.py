@@ -14,7 +14,7 @@ from glasshouse.ops.checks import check_integer, check_option, check_path, check
 
 class Callback:
     """Called with the run by `gh.fit`; subclasses define what they need. What they have to know
-    again when a run goes on later is their `state_dict`.
+    again when a run continues later is their `state_dict`.
 
     Example:
         >>> class Losses(Callback):

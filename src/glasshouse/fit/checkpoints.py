@@ -17,8 +17,8 @@ class Checkpoint(Callback):
     default the validation loss, or else the loss) is the best so far. With `keep` those that are
     made every `every` steps stay, as step-00000100.safetensors.
 
-    The state is held at once and written by a thread while the training goes on, one at a time; a
-    file appears when it is whole. `gh.fit(resume=folder)` goes on, and
+    The state is held at once and written by a thread while the training continues, one at a time; a
+    file appears when it is whole. `gh.fit(resume=folder)` continues, and
     `interop.load_checkpoint(path, model=model)` loads the model alone.
 
     Raises: OptionError for options out of range, or a `monitor` that no row has; CheckpointError
@@ -51,8 +51,8 @@ class Checkpoint(Callback):
 
     def on_step(self, run) -> None:
         if self.every is not None and run.steps % self.every == 0:
-            kept = [f"step-{run.steps:08d}.safetensors"] if self.keep else []
-            self.save(run, [LAST, *kept])
+            extra = [f"step-{run.steps:08d}.safetensors"] if self.keep else []
+            self.save(run, [LAST, *extra])
 
     def on_epoch(self, run) -> None:
         self.save(run, [LAST, BEST] if self.best.improves(run) else [LAST])

@@ -65,7 +65,7 @@ class NetworkEstimator(BaseEstimator):
 
     @contextmanager
     def own_draws(self):
-        """Inside, gh.random gives this estimator's numbers; outside, it goes on as before."""
+        """Inside, gh.random gives this estimator's numbers; outside, it continues as before."""
         generator = random.default_generator()
         before = generator.state()
         generator.set_state(self.draws_)

@@ -37,7 +37,7 @@ def fit(
 
     `resume` is a file of `Checkpoint`, also one made in the middle of an epoch, or its folder,
     which may be empty yet; one that does not exist is refused, unless a `Checkpoint` of this run
-    makes it. The run goes on with the bits of one that was never stopped, if
+    makes it. The run continues with the bits of one that was never stopped, if
     all is built as it was then, the data is a DataLoader (other data is read again up to that
     place), and random numbers are gh.random's.
 

@@ -106,11 +106,11 @@ def metrics_by_name(metrics) -> dict:
     """Metrics as a dict; those of a list are named by their classes."""
     named = metrics or {}
     if not isinstance(metrics, dict):
-        given = [metrics] if isinstance(metrics, Metric) else named
-        given = check_several("fit", given, "metrics by name, or a list of them", METRICS)
-        named = {type(metric).__name__.lower(): metric for metric in given}
-        if len(named) < len(given):
-            got = [type(metric).__name__ for metric in given]
+        several = [metrics] if isinstance(metrics, Metric) else named
+        several = check_several("fit", several, "metrics by name, or a list of them", METRICS)
+        named = {type(metric).__name__.lower(): metric for metric in several}
+        if len(named) < len(several):
+            got = [type(metric).__name__ for metric in several]
             raise OptionError("fit", "metrics of different classes", got, "Give a dict by name.")
     for name, metric in named.items():
         check_type("fit", metric, Metric, f"metric {name!r} to be a Metric", METRICS)
@@ -245,11 +245,11 @@ class FitRun:
 
     def check_state(self, state: dict) -> None:
         """Raise CheckpointError if `state` belongs to other metrics or callbacks."""
-        own = self.state_dict()
+        current = self.state_dict()
         for name, of in (("metrics", meter_names), ("callbacks", callback_names)):
-            if of(own) != of(state):
+            if of(current) != of(state):
                 fix = "Resume with those that the run began with."
-                raise CheckpointError("fit", f"the {name} {of(state)}", of(own), fix)
+                raise CheckpointError("fit", f"the {name} {of(state)}", of(current), fix)
 
     def load_state_dict(self, state: dict) -> None:
         """Go on from what `state_dict` returned."""
@@ -258,8 +258,8 @@ class FitRun:
         self.scaler.load_state_dict(state["scaler"])
         for name, meter in state["meters"].items() if process.rank == 0 else ():
             self.meters.metrics[name].load_state_dict(meter)
-        for callback, (_, kept) in zip(self.callbacks, state["callbacks"], strict=True):
-            callback.load_state_dict(kept)
+        for callback, (_, saved_state) in zip(self.callbacks, state["callbacks"], strict=True):
+            callback.load_state_dict(saved_state)
         for name, loader in state["loaders"].items():
             getattr(self, name).load_state_dict(loader)
 
@@ -306,11 +306,11 @@ class FitRun:
             raise GradError("fit", "a loss that is a number", got, fix)
 
     def hold(self) -> dict:
-        """The state of the whole run now, which goes on: what `save_checkpoint` takes."""
+        """The state of the whole run now, for `save_checkpoint`; the run continues."""
         objects = {"model": self.model, "optimizer": self.optimizer, "scheduler": self.schedule}
-        kept = {name: HeldState(x) for name, x in objects.items() if x is not None}
+        states = {name: HeldState(x) for name, x in objects.items() if x is not None}
         return {
-            **kept,
+            **states,
             "random_state": random.default_generator().state(),
             "epoch": len(self.history),
             "metrics": {"fit": HeldState(self).state},
@@ -318,7 +318,7 @@ class FitRun:
 
 
 class HeldState:
-    """The state of an object as it was, for a thread to write while the object goes on."""
+    """The state of an object as it was, for a thread to write while the object changes."""
 
     def __init__(self, x):
         self.state = tree_map(detached, x.state_dict())
@@ -350,19 +350,19 @@ def check_batches(name: str, data):
 
 def check_owner(model, optimizer) -> None:
     """The optimizer has a parameter of the model at least."""
-    own = {id(p) for p in model.parameters()}
-    if own and own.isdisjoint(id(p) for group in optimizer.param_groups for p in group["params"]):
+    ids = {id(p) for p in model.parameters()}
+    if ids and ids.isdisjoint(id(p) for group in optimizer.param_groups for p in group["params"]):
         fix = "Make it with model.parameters()."
         raise OptionError("fit", "an optimizer of the model's parameters", "one of others", fix)
 
 
 def in_order(callbacks) -> list:
     """The callbacks, those that save the others' state last."""
-    given = [callbacks] if isinstance(callbacks, Callback) else callbacks
-    given = check_several("fit", given, "a list of callbacks", "Pass e.g. [Progress()].")
-    for callback in given:
+    several = [callbacks] if isinstance(callbacks, Callback) else callbacks
+    several = check_several("fit", several, "a list of callbacks", "Pass e.g. [Progress()].")
+    for callback in several:
         check_type("fit", callback, Callback, "callbacks", "Subclass gh's Callback.")
-    return sorted(given, key=lambda callback: callback.goes_last)
+    return sorted(several, key=lambda callback: callback.goes_last)
 
 
 def checked_schedule(schedule, optimizer):

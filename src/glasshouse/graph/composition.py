@@ -1,4 +1,4 @@
-"""Cards that say how they are composed of others: in a graph, the others stand in their place."""
+"""Cards that are composed of others: a graph has the others in their place."""
 
 import warnings
 from collections.abc import Callable

@@ -53,12 +53,12 @@ class Graph:
 
     def drop_unneeded(self) -> None:
         """Without the nodes that no output needs. What is emitted from now on is new."""
-        kept = needed_nodes(self)
-        if len(kept) == len(self.nodes):
+        needed = needed_nodes(self)
+        if len(needed) == len(self.nodes):
             return
-        self.stored = {i for i, node in enumerate(kept) if node.number in self.stored}
-        self.nodes, self.by_key, self.simplest = kept, {}, set()
-        for number, node in enumerate(kept):
+        self.stored = {i for i, node in enumerate(needed) if node.number in self.stored}
+        self.nodes, self.by_key, self.simplest = needed, {}, set()
+        for number, node in enumerate(needed):
             node.number = number
 
     def inputs(self) -> list[Node]:
@@ -110,13 +110,13 @@ def needed_nodes(graph: Graph) -> list[Node]:
     needed = bytearray(len(graph.nodes))
     for node in graph.outputs:
         needed[node.number] = True
-    kept = []
+    results = []
     for node in reversed(graph.nodes):
         if needed[node.number] or node.call.is_collective:
             for x in node.inputs:
                 needed[x.number] = True
-            kept.append(node)
-    return kept[::-1]
+            results.append(node)
+    return results[::-1]
 
 
 def transform(graph: Graph, rule) -> Graph:

@@ -68,9 +68,9 @@ class Recorder(threading.local):
         return describe(pending)
 
 
-def with_ancestors(wanted, limit: float = float("inf")) -> list[Node]:
-    """Nodes that wait and that `wanted` need, in topological order; none for more than `limit`."""
-    order, visited, stack = [], set(), [(node, False) for node in wanted]
+def with_ancestors(roots, limit: float = float("inf")) -> list[Node]:
+    """Nodes that wait and that `roots` need, in topological order; none for more than `limit`."""
+    order, visited, stack = [], set(), [(node, False) for node in roots]
     while stack:
         node, expanded = stack.pop()
         if expanded:
@@ -89,16 +89,16 @@ def may_refuse(node: Node) -> bool:
     return node.op in INDEXED and node.inputs[1].spec.size > 0
 
 
-def describe(pending: list[Node], wanted=()) -> Recording | None:
-    """The recording of the nodes in `pending` that are referred to from outside, or `wanted`, with
+def describe(pending: list[Node], roots=()) -> Recording | None:
+    """The recording of the nodes in `pending` that are referred to from outside, or `roots`, with
     its collectives."""
-    needed = hooks.mark_needed(pending, wanted)
+    needed = hooks.mark_needed(pending, roots)
     if needed is None:
         uses, stray = count_uses(pending)
         if stray:  # recorded by another thread, or in a list that another thread took
             pending = with_ancestors([*pending, *stray])
             uses, _ = count_uses(pending)
-        needed = mark_needed(pending, uses, wanted)
+        needed = mark_needed(pending, uses, roots)
     return encode(pending, needed) if any(needed) else None
 
 
@@ -118,11 +118,11 @@ def count_uses(pending: list[Node]) -> tuple[list[int], list[Node]]:
     return uses, stray
 
 
-def mark_needed(pending: list[Node], uses: list[int], wanted) -> list[int]:
+def mark_needed(pending: list[Node], uses: list[int], roots) -> list[int]:
     """Per node 2 if it is referred to from outside, 1 if another needs it or it is a collective,
     else 0."""
     needed = [0] * len(pending)
-    for node in wanted:
+    for node in roots:
         if node.value is None:
             needed[node.number] = 2
     for i in range(len(pending) - 1, -1, -1):

@@ -21,12 +21,12 @@ MOST_LEVELS = 60  # of those within each other
 
 def simplify(graph: Graph) -> Graph:
     """The graph with all rules applied, common subexpressions and dead nodes removed."""
-    done = graph.simplest
-    if len(done) == len(graph.nodes):
+    simple = graph.simplest
+    if len(simple) == len(graph.nodes):
         return graph
 
     def rule(new: Graph, node: Node, inputs):
-        if node.number in done:
+        if node.number in simple:
             return new.emit_call(node.call, inputs)
         return simplest(new, node, inputs)
 
@@ -115,9 +115,9 @@ def add_to_sums(graph: Graph) -> Graph:
 
     def rule(new: Graph, node: Node, inputs):
         if node.op == "add" and node.host is None:
-            for x, made, other in zip(node.inputs, inputs, reversed(inputs), strict=True):
-                if is_addend(x) and made.op == "scatter_add":
-                    return new.emit_call(made.call, (other, *made.inputs[1:]))
+            for x, new_input, other in zip(node.inputs, inputs, reversed(inputs), strict=True):
+                if is_addend(x) and new_input.op == "scatter_add":
+                    return new.emit_call(new_input.call, (other, *new_input.inputs[1:]))
         return new.emit_call(node.call, inputs)
 
     new = transform(graph, rule)

@@ -77,8 +77,8 @@ def axes_before(x: Node, axes: set[int]) -> tuple[int, ...] | None:
     y = x.inputs[0]
     if is_permuted(y):
         order = y.attrs["axes"]
-        left = [i for axis, i in enumerate(order) if axis not in before]
-        before = sorted(order[axis] for axis in before) if left == sorted(left) else []
+        others = [i for axis, i in enumerate(order) if axis not in before]
+        before = sorted(order[axis] for axis in before) if others == sorted(others) else []
     return tuple(before) or None
 
 

@@ -76,12 +76,12 @@ def load_checkpoint(path, *, model=None, optimizer=None, scheduler=None, random_
 
 def stateful(where: str, **objects) -> dict:
     """Those that are given; each has a `state_dict`."""
-    given = {name: x for name, x in objects.items() if x is not None}
-    for name, x in given.items():
+    present = {name: x for name, x in objects.items() if x is not None}
+    for name, x in present.items():
         if not hasattr(x, "state_dict"):
             fix = "Pass the object, not its state."
             raise DTypeError(where, f"{name} with a state_dict()", type_name(x), fix)
-    return given
+    return present
 
 
 def load_all(path, targets: dict, tree: dict) -> None:
@@ -89,13 +89,13 @@ def load_all(path, targets: dict, tree: dict) -> None:
         if tree.get(name) is None:
             fix = f"Leave {name} out."
             raise CheckpointError("load_checkpoint", f"the {name} in {path}", "none", fix)
-    done = []
+    undo_list = []
     for name, (read, write) in targets.items():
-        done.append((write, tree_map(detached, read())))
+        undo_list.append((write, tree_map(detached, read())))
         try:
             write(tree[name])
         except Exception as error:
-            for undo, before in reversed(done):
+            for undo, before in reversed(undo_list):
                 undo(before)
             expected = f"a {name} that fits {path}"
             fix = "Build the objects as they were when it was saved."
@@ -103,7 +103,7 @@ def load_all(path, targets: dict, tree: dict) -> None:
 
 
 def detached(leaf):
-    """A handle of its own on a tensor, which keeps its value when the original is changed."""
+    """A new handle on a tensor, which keeps its value when the original is changed."""
     return leaf.detach() if isinstance(leaf, Value) else leaf
 
 

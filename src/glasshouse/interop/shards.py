@@ -147,7 +147,7 @@ def save_shards(folder, tensors: Mapping, shard_bytes="5GB") -> list[str]:
     """Write named tensors to `folder`, in files of at most `shard_bytes` with an index, as Hugging
     Face's libraries read them; the names of the files. What fits into one file is model.safetensors
     without an index. The index is written last, so that a kill leaves no index of files that are
-    not there. A tensor that is larger than a file gets one of its own.
+    not there. A tensor that is larger than a file gets its own.
 
     Dtypes: all; complex128 is stored as pairs of float64.
     Raises: OptionError for a size that is none, DTypeError for what are no tensors by name,

@@ -48,18 +48,18 @@ def from_torch(x, *, copy: bool | None = None):
 
 
 def state_dict_to_torch(state) -> dict:
-    """A model's or optimizer's state dict with PyTorch tensors, each with memory of its own."""
+    """A model's or optimizer's state dict with PyTorch tensors, each in its own memory."""
     return tree_map(lambda leaf: to_torch(leaf) if isinstance(leaf, Value) else leaf, state)
 
 
 def state_dict_from_torch(state) -> dict:
-    """A state dict with tensors made from PyTorch's, each with memory of its own."""
+    """A state dict with tensors copied from PyTorch's, each in its own memory."""
     torch = import_torch()
     fix = "Pass model.state_dict()."
     check_type("state_dict_from_torch", state, Mapping, "a state dict", fix)
     plain = {key: dict(value) if isinstance(value, dict) else value for key, value in state.items()}
 
-    def taken(leaf):
+    def as_ours(leaf):
         return from_torch(leaf) if isinstance(leaf, torch.Tensor) else leaf
 
-    return tree_map(taken, plain)
+    return tree_map(as_ours, plain)

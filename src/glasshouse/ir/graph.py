@@ -43,8 +43,8 @@ class IRGraph:
         """
         if op not in OPS:
             raise OptionError("create_node", f"one of {', '.join(OPS)}", repr(op), suggest(op, OPS))
-        wanted = name or target_name(target)
-        node = IRNode(self, self.free_name(wanted), op, target, tuple(args), kwargs or {})
+        base = name or target_name(target)
+        node = IRNode(self, self.free_name(base), op, target, tuple(args), kwargs or {})
         if self.place is None:
             self.nodes.append(node)
         else:
@@ -52,8 +52,8 @@ class IRGraph:
             self.place += 1
         return node
 
-    def free_name(self, wanted: str) -> str:
-        stem = re.sub(r"\W+", "_", wanted).strip("_") or "value"
+    def free_name(self, base: str) -> str:
+        stem = re.sub(r"\W+", "_", base).strip("_") or "value"
         if stem[0].isdigit() or keyword.iskeyword(stem) or hasattr(builtins, stem):
             stem = f"{stem}_" if not stem[0].isdigit() else f"_{stem}"
         count = self.counts.get(stem, 0)
@@ -125,7 +125,7 @@ class IRGraph:
         return copies[node]
 
     def copy(self) -> "IRGraph":
-        """A graph like this one, with nodes of its own."""
+        """A copy of this graph, with its own nodes."""
         new, copies = IRGraph(), dict[IRNode, Any]()
         for node in self.nodes:
             new.copy_node(node, copies)

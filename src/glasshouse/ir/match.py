@@ -20,10 +20,10 @@ def find_matches(graph: IRGraph, pattern: IRGraph) -> list[Match]:
     nothing is written in place between its nodes."""
     result = pattern.nodes[-1].args[0]
     matches: list[Match] = []
-    taken: set[IRNode] = set()
+    used_nodes: set[IRNode] = set()
     for node in graph.nodes:
         match = Match(node, {}, {})
-        if fits(result, node, match) and not taken & set(match.nodes.values()):
+        if fits(result, node, match) and not used_nodes & set(match.nodes.values()):
             matched = set(match.nodes.values())
             begin = min(map(graph.nodes.index, matched), default=0)
             between = graph.nodes[begin : graph.nodes.index(node)]
@@ -31,7 +31,7 @@ def find_matches(graph: IRGraph, pattern: IRGraph) -> list[Match]:
                 n.writes and n not in matched for n in between
             ):
                 matches.append(match)
-                taken |= matched
+                used_nodes |= matched
     return matches
 
 

@@ -1,4 +1,4 @@
-"""A node of the graph of a program, and what its operands are made of."""
+"""A node of a program's graph, and the structure of its operands."""
 
 import operator
 from collections.abc import Callable

@@ -26,7 +26,7 @@ class PythonCode:
     def __init__(self, graph):
         self.names: dict[str, Any] = {}
         inputs = [n for n in graph.nodes if n.op == "placeholder"]
-        self.taken = {*graph.names, *(n.target for n in inputs), *keyword.kwlist}
+        self.reserved_names = {*graph.names, *(n.target for n in inputs), *keyword.kwlist}
         body = [f"{n.name} = {n.target}" for n in inputs if n.name != n.target.strip("*")]
         nodes = [n for n in graph.nodes if n.op != "placeholder"]
         for label, run in groupby(nodes, lambda node: node.meta.get("checkpoint")):
@@ -95,10 +95,10 @@ class PythonCode:
         ends = ["" if end is None else self.text_of(end) for end in (x.start, x.stop, x.step)]
         return ":".join(ends if x.step is not None else ends[:2])
 
-    def global_name(self, wanted: str, x) -> str:
+    def global_name(self, base: str, x) -> str:
         """The name of a global that is `x`."""
-        name = re.sub(r"\W+", "_", wanted).strip("_")
-        while name in self.taken or self.names.setdefault(name, x) is not x:
+        name = re.sub(r"\W+", "_", base).strip("_")
+        while name in self.reserved_names or self.names.setdefault(name, x) is not x:
             name += "_"
         return name
 
@@ -109,7 +109,7 @@ class PythonCode:
         name = getattr(fn, "__name__", getattr(fn, "name", ""))
         for short, home in SHORT.items():
             module = sys.modules.get(home)
-            if short not in self.taken and getattr(module, str(name), None) is fn:
+            if short not in self.reserved_names and getattr(module, str(name), None) is fn:
                 return f"{self.global_name(short, module)}.{name}"
         return self.global_name(getattr(fn, "__qualname__", type(fn).__name__), fn)
 

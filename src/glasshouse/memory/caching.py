@@ -71,7 +71,7 @@ class CachingManager(MemoryManager):
     Requests up to `small_bytes` are rounded to one of `classes` sizes in each doubling and cut from
     slabs of `slab_bytes`. Larger ones, where rounding would waste megabytes, are cut from segments
     of SEGMENT_BYTES, so that what is freed side by side is one block; of a segment, only what was
-    ever handed out counts. What is larger than `split_limit` gets a mapping of its own, is never
+    ever handed out counts. What is larger than `split_limit` gets its own mapping, is never
     split, and serves a request only up to `reuse_limit` times smaller than itself."""
 
     name = "caching"
@@ -100,24 +100,24 @@ class CachingManager(MemoryManager):
         step = ROUND
         if pool is self.small:
             step = max(ROUND, (1 << (nbytes - 1).bit_length()) // (2 * self.classes))
-        wanted = -(-nbytes // step) * step
-        block = pool.best(wanted)
-        if block is not None and self.serves(block, wanted):
+        block_bytes = -(-nbytes // step) * step
+        block = pool.best(block_bytes)
+        if block is not None and self.serves(block, block_bytes):
             pool.remove(block)
-            self.count_use(block, wanted)
+            self.count_use(block, block_bytes)
         else:
-            block = self.new_block(pool, wanted)
-        if block.nbytes > wanted and self.may_split(block):
-            self.split(block, wanted)
+            block = self.new_block(pool, block_bytes)
+        if block.nbytes > block_bytes and self.may_split(block):
+            self.split(block, block_bytes)
         return block.address, block.nbytes, block
 
-    def count_use(self, block: MemoryBlock, wanted: int) -> None:
+    def count_use(self, block: MemoryBlock, block_bytes: int) -> None:
         """Count what a block of the cache gives, and what it takes of a segment's fresh end."""
         mapping = block.mapping
-        grown = block.address + wanted - mapping.address - mapping.taken
+        grown = block.address + block_bytes - mapping.address - mapping.used_bytes
         if grown <= 0:
             self.counts.cache_hits += 1
-            self.counts.splits += block.nbytes > wanted and self.may_split(block)
+            self.counts.splits += block.nbytes > block_bytes and self.may_split(block)
             return
         self.trim(grown)
         try:
@@ -125,18 +125,18 @@ class CachingManager(MemoryManager):
         except OutOfMemoryError:
             block.pool.add(block)
             raise
-        mapping.taken += grown
+        mapping.used_bytes += grown
 
-    def new_block(self, pool: FreeBlocks, wanted: int) -> MemoryBlock:
+    def new_block(self, pool: FreeBlocks, block_bytes: int) -> MemoryBlock:
         """A block that is a whole mapping."""
         if pool is self.small:
-            size = taken = max(wanted, self.slab_bytes)
+            size = mapped_bytes = max(block_bytes, self.slab_bytes)
         else:
-            is_cut = wanted <= min(self.split_limit, SEGMENT_BYTES)
-            size, taken = SEGMENT_BYTES if is_cut else wanted, wanted
-            self.trim(wanted)
-        mapping = self.map(taken, partial(mapping_of, size))
-        mapping.taken, mapping.is_segment = taken, size > taken
+            is_cut = block_bytes <= min(self.split_limit, SEGMENT_BYTES)
+            size, mapped_bytes = SEGMENT_BYTES if is_cut else block_bytes, block_bytes
+            self.trim(block_bytes)
+        mapping = self.map(mapped_bytes, partial(mapping_of, size))
+        mapping.used_bytes, mapping.is_segment = mapped_bytes, size > mapped_bytes
         if not self.simulated:
             size = mapping.nbytes
         return MemoryBlock(mapping, mapping.address, size, pool)
@@ -144,27 +144,27 @@ class CachingManager(MemoryManager):
     def take_for_a_run(self, nbytes):
         """Arenas of different Programs, which run in turn, may lie in the largest one's block: it
         is whole again at the end of the run."""
-        wanted = -(-nbytes // ROUND) * ROUND
-        block = self.large.best(wanted)
-        if nbytes <= self.small_bytes or block is None or self.serves(block, wanted):
+        block_bytes = -(-nbytes // ROUND) * ROUND
+        block = self.large.best(block_bytes)
+        if nbytes <= self.small_bytes or block is None or self.serves(block, block_bytes):
             return self.take(nbytes)
         self.large.remove(block)
         self.counts.cache_hits += 1
-        return block.address, wanted, block
+        return block.address, block_bytes, block
 
     def may_split(self, block: MemoryBlock) -> bool:
         is_cut = block.pool is self.small or block.mapping.is_segment
         return is_cut or block.nbytes <= self.split_limit
 
-    def serves(self, block: MemoryBlock, wanted: int) -> bool:
-        return self.may_split(block) or block.nbytes <= self.reuse_limit * wanted
+    def serves(self, block: MemoryBlock, block_bytes: int) -> bool:
+        return self.may_split(block) or block.nbytes <= self.reuse_limit * block_bytes
 
-    def split(self, block: MemoryBlock, wanted: int) -> None:
-        rest = MemoryBlock(block.mapping, block.address + wanted, block.nbytes - wanted, block.pool)
+    def split(self, block: MemoryBlock, nbytes: int) -> None:
+        rest = MemoryBlock(block.mapping, block.address + nbytes, block.nbytes - nbytes, block.pool)
         rest.before, rest.after = block, block.after
         if block.after is not None:
             block.after.before = rest
-        block.after, block.nbytes = rest, wanted
+        block.after, block.nbytes = rest, nbytes
         block.pool.add(rest)
 
     def give_back(self, block: MemoryBlock) -> None:
@@ -185,17 +185,17 @@ class CachingManager(MemoryManager):
         if after.after is not None:
             after.after.before = block
 
-    def trim(self, wanted: int) -> None:
+    def trim(self, block_bytes: int) -> None:
         """Before more is mapped, return free mappings and ends of segments, the largest first,
         where there would be a tenth more than was ever in use at once: what a former phase needed
         shall not stay beside what this one maps. Less is kept, since the system clears what it
         gives again. The same is true of what the C library keeps."""
-        if wanted > self.small_bytes and not self.simulated:
+        if block_bytes > self.small_bytes and not self.simulated:
             trim_heap()
         counts = self.counts
-        most = SPARE * max(counts.peak_allocated_bytes, counts.allocated_bytes + wanted)
+        most = SPARE * max(counts.peak_allocated_bytes, counts.allocated_bytes + block_bytes)
         last = [block for *_, block in self.large.blocks if block.is_last]
-        while last and counts.reserved_bytes + wanted > most:
+        while last and counts.reserved_bytes + block_bytes > most:
             self.unmap(last.pop())
 
     def release_cached(self) -> None:
@@ -210,10 +210,10 @@ class CachingManager(MemoryManager):
             return
         block.pool.remove(block)
         block.mapping.close()
-        self.unmapped(block.mapping.taken)
+        self.unmapped(block.mapping.used_bytes)
 
     def largest_free(self) -> int:
         blocks = [block for pool in (self.small, self.large) for *_, block in pool.blocks]
-        ends = [block.mapping.address + block.mapping.taken for block in blocks]
+        ends = [block.mapping.address + block.mapping.used_bytes for block in blocks]
         sizes = (min(x.nbytes, end - x.address) for x, end in zip(blocks, ends, strict=True))
         return max(0, *sizes) if blocks else 0

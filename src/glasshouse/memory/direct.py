@@ -1,4 +1,4 @@
-"""Memory straight from the system: every buffer is a mapping of its own."""
+"""Memory straight from the system: every buffer is a separate mapping."""
 
 import ctypes
 import mmap
@@ -27,22 +27,22 @@ def trim_heap() -> None:
 class Mapping:
     """Anonymous memory, of which the first `taken` bytes were handed out."""
 
-    __slots__ = ("map", "address", "nbytes", "taken", "is_segment")
+    __slots__ = ("map", "address", "nbytes", "used_bytes", "is_segment")
 
     def __init__(self, nbytes: int):
         self.map = mmap.mmap(-1, nbytes, **PRIVATE)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
-        self.nbytes = self.taken = nbytes
+        self.nbytes = self.used_bytes = nbytes
         self.is_segment = False
 
     def cut(self, nbytes: int) -> int:
         """Return to the system what lies past the first `nbytes`; how much that was."""
         begin = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
-        returned = self.taken - begin
+        returned = self.used_bytes - begin
         if returned <= 0 or not hasattr(mmap, "MADV_DONTNEED"):
             return 0
         self.map.madvise(mmap.MADV_DONTNEED, begin, self.nbytes - begin)
-        self.taken = begin
+        self.used_bytes = begin
         return returned
 
     def close(self) -> None:

@@ -379,13 +379,13 @@ class Pretended:
     following = count(1 << 50, 1 << 44)
 
     def __init__(self, nbytes: int):
-        self.nbytes = self.taken = nbytes
+        self.nbytes = self.used_bytes = nbytes
         self.is_segment = False
         self.address = next(self.following)
 
     def cut(self, nbytes: int) -> int:
         """Pretend to return what lies past the first `nbytes`; how much that was."""
-        returned, self.taken = max(0, self.taken - nbytes), min(self.taken, nbytes)
+        returned, self.used_bytes = max(0, self.used_bytes - nbytes), min(self.used_bytes, nbytes)
         return returned
 
     def close(self) -> None:

@@ -61,13 +61,13 @@ def live_by(events: list[MemoryEvent], by: str) -> dict[str, np.ndarray]:
     """Bytes in use after each event, by a part of the tags; "other" is the rest of what is
     allocated: small groups, rounding, and what was there before the first event."""
     groups: dict[str, np.ndarray] = {}
-    held: dict[int, tuple[str, int]] = {}
+    live: dict[int, tuple[str, int]] = {}
     for i, event in enumerate(events):
         if event.kind == "alloc":
             name, change = getattr(event.tag, by) or f"no {by}", event.nbytes
-            held[event.address] = name, -change
-        elif event.kind == "free" and event.address in held:
-            name, change = held.pop(event.address)
+            live[event.address] = name, -change
+        elif event.kind == "free" and event.address in live:
+            name, change = live.pop(event.address)
         else:
             continue
         groups.setdefault(name, np.zeros(len(events)))[i] = change

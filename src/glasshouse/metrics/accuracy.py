@@ -64,10 +64,10 @@ class TopK(Metric):
 def rank_of(scores: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """How many classes come before the true one: higher scores, and equal ones of lower number."""
     scores = scores.astype(np.float64)
-    own = scores[np.arange(len(targets)), targets][:, None]  # (M, 1)
+    target_scores = scores[np.arange(len(targets)), targets][:, None]  # (M, 1)
     earlier = np.arange(scores.shape[1]) < targets[:, None]
-    rank = ((scores > own) | ((scores == own) & earlier)).sum(axis=1)
-    return np.where(np.isnan(own[:, 0]), scores.shape[1], rank)
+    rank = ((scores > target_scores) | ((scores == target_scores) & earlier)).sum(axis=1)
+    return np.where(np.isnan(target_scores[:, 0]), scores.shape[1], rank)
 
 
 class Accuracy(TopK):

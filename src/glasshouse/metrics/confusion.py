@@ -46,9 +46,9 @@ class ConfusionMatrix(Metric):
         targets = to_labels(where, "targets", targets)
         predicted = to_numbers(where, "predicted", predicted)
         if predicted.shape != targets.shape:
-            wanted = (*targets.shape[:1], self.num_classes, *targets.shape[1:])
-            if predicted.shape != wanted:
-                expected = f"classes {targets.shape} or scores {wanted}"
+            scores_shape = (*targets.shape[:1], self.num_classes, *targets.shape[1:])
+            if predicted.shape != scores_shape:
+                expected = f"classes {targets.shape} or scores {scores_shape}"
                 fix = "Give one prediction for each target."
                 raise ShapeError(where, expected, predicted.shape, fix)
             predicted = predicted.argmax(axis=1)

@@ -11,7 +11,7 @@ from glasshouse.ops.checks import check_integer, check_option
 
 class ScoreCurve(Metric):
     """Scores and labels of all samples, for metrics of their order. Scores (N,) are of class 1, and
-    labels 0 or 1; of scores (N, C) each class is told from the others, and `average` is "macro",
+    labels 0 or 1; scores (N, C) compare each class with the others, and `average` is "macro",
     "weighted" (by how many samples a class has) or None."""
 
     gathered = {"scores": [], "labels": []}

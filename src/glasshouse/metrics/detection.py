@@ -8,7 +8,7 @@ from glasshouse.base.errors import DTypeError, OptionError, ShapeError, type_nam
 from glasshouse.metrics.metric import Metric, to_labels, to_numbers
 from glasshouse.ops.checks import check_integer, check_several
 
-NAMES = ("boxes", "labels")  # what is given of each image
+NAMES = ("boxes", "labels")  # fields of each image
 RECALLS = np.linspace(0, 1, 101)
 AREAS = {
     "all": (0, 1e10),
@@ -74,8 +74,8 @@ class MeanAveragePrecision(Metric):
 
     def __init__(self, iou_thresholds=None, max_detections: int = 100):
         where = "MeanAveragePrecision"
-        given = np.linspace(0.5, 0.95, 10) if iou_thresholds is None else iou_thresholds
-        self.thresholds = np.asarray(given, np.float64)
+        thresholds = np.linspace(0.5, 0.95, 10) if iou_thresholds is None else iou_thresholds
+        self.thresholds = np.asarray(thresholds, np.float64)
         if self.thresholds.ndim != 1 or not ((self.thresholds > 0) & (self.thresholds <= 1)).all():
             fix = "Use e.g. [0.5, 0.75]."
             raise OptionError(where, "iou_thresholds in (0, 1]", repr(iou_thresholds), fix)
@@ -106,18 +106,18 @@ class MeanAveragePrecision(Metric):
         self.images += len(rows)
 
     @staticmethod
-    def prediction_rows(where: str, image: int, given: dict) -> np.ndarray:
+    def prediction_rows(where: str, image: int, prediction: dict) -> np.ndarray:
         """(N, 7): image, label, score, box."""
-        boxes = to_boxes(where, "boxes", given["boxes"])
-        return columns(where, image, boxes, label=given["labels"], score=given["scores"])
+        boxes = to_boxes(where, "boxes", prediction["boxes"])
+        return columns(where, image, boxes, label=prediction["labels"], score=prediction["scores"])
 
     @staticmethod
-    def target_rows(where: str, image: int, given: dict) -> np.ndarray:
+    def target_rows(where: str, image: int, target: dict) -> np.ndarray:
         """(M, 8): image, label, crowd, area, box."""
-        boxes = to_boxes(where, "boxes", given["boxes"])
-        crowd = given.get("crowd", np.zeros(len(boxes)))
-        area = given.get("area", areas(boxes))
-        return columns(where, image, boxes, label=given["labels"], crowd=crowd, area=area)
+        boxes = to_boxes(where, "boxes", target["boxes"])
+        crowd = target.get("crowd", np.zeros(len(boxes)))
+        area = target.get("area", areas(boxes))
+        return columns(where, image, boxes, label=target["labels"], crowd=crowd, area=area)
 
     def merge(self, state: dict) -> None:
         """Take in the `state()` of another such metric, of other images."""
@@ -161,40 +161,40 @@ class MeanAveragePrecision(Metric):
 
     def class_at(self, predicted, targets, area) -> tuple[np.ndarray, np.ndarray]:
         """(average precision, highest recall) of a class by threshold; nan without targets."""
-        scores, hits, ignored, wanted = [], [], [], 0
+        scores, hits, ignored, target_count = [], [], [], 0
         for image in np.unique([*predicted[:, 0], *targets[:, 0]]):
             rows = predicted[predicted[:, 0] == image]
             rows = rows[np.argsort(-rows[:, 2], kind="stable")][: self.max_detections]
-            own = targets[targets[:, 0] == image]
-            outside = (own[:, 3] < area[0]) | (own[:, 3] > area[1])
-            ignore = (own[:, 2] > 0) | outside
+            image_targets = targets[targets[:, 0] == image]
+            outside = (image_targets[:, 3] < area[0]) | (image_targets[:, 3] > area[1])
+            ignore = (image_targets[:, 2] > 0) | outside
             order = np.argsort(ignore, kind="stable")
-            own, ignore = own[order], ignore[order]
-            hit, left_out = self.matched(rows, own, ignore)
+            image_targets, ignore = image_targets[order], ignore[order]
+            hit, left_out = self.matched(rows, image_targets, ignore)
             sizes = areas(rows[:, 3:])
             left_out |= ~hit & ((sizes < area[0]) | (sizes > area[1]))
             scores.append(rows[:, 2])
             hits.append(hit)
             ignored.append(left_out)
-            wanted += int((~ignore).sum())
-        if not wanted:
+            target_count += int((~ignore).sum())
+        if not target_count:
             nothing = np.full(len(self.thresholds), math.nan)
             return nothing, nothing
         order = np.argsort(-np.concatenate(scores), kind="stable")
         counts = ~np.concatenate(ignored, axis=1)[:, order]
         hit = np.concatenate(hits, axis=1)[:, order]
         true, false = np.cumsum(hit & counts, axis=1), np.cumsum(~hit & counts, axis=1)
-        return interpolated(true, false, wanted)
+        return interpolated(true, false, target_count)
 
-    def matched(self, rows, own, ignore) -> tuple[np.ndarray, np.ndarray]:
+    def matched(self, rows, targets, ignore) -> tuple[np.ndarray, np.ndarray]:
         """(whether each prediction has a target, whether that does not count), by threshold."""
-        overlap = box_iou(rows[:, 3:], own[:, 4:], own[:, 2])
+        overlap = box_iou(rows[:, 3:], targets[:, 4:], targets[:, 2])
         hit = np.zeros((len(self.thresholds), len(rows)), bool)
         left_out = hit.copy()
         for level, threshold in enumerate(self.thresholds):
-            free = np.ones(len(own), bool)
+            free = np.ones(len(targets), bool)
             for i in range(len(rows)):
-                fits = (overlap[i] >= min(threshold, 1 - 1e-10)) & (free | (own[:, 2] > 0))
+                fits = (overlap[i] >= min(threshold, 1 - 1e-10)) & (free | (targets[:, 2] > 0))
                 if (fits & ~ignore).any():
                     fits &= ~ignore
                 if not fits.any():
@@ -216,21 +216,21 @@ def check_names(where: str, images: list, names: tuple[str, ...]) -> None:
 
 def columns(where: str, image: int, boxes: np.ndarray, label, **others) -> np.ndarray:
     """Image, label, other numbers and box of each row."""
-    given = {"labels": to_labels(where, "labels", label)}
-    given |= {name: to_numbers(where, name, x).astype(np.float64) for name, x in others.items()}
-    for name, array in given.items():
+    fields = {"labels": to_labels(where, "labels", label)}
+    fields |= {name: to_numbers(where, name, x).astype(np.float64) for name, x in others.items()}
+    for name, array in fields.items():
         if array.shape != boxes.shape[:1]:
             expected = f"{name} of {boxes.shape[:1]}"
             raise ShapeError(where, expected, array.shape, "Give one for each box.")
     first = np.full(len(boxes), image, np.float64)
-    return np.concatenate([np.stack([first, *given.values()], axis=1), boxes], axis=1)
+    return np.concatenate([np.stack([first, *fields.values()], axis=1), boxes], axis=1)
 
 
-def interpolated(true, false, wanted: int) -> tuple[np.ndarray, np.ndarray]:
+def interpolated(true, false, target_count: int) -> tuple[np.ndarray, np.ndarray]:
     """(mean precision at 101 recalls, the highest recall) for each row of counts."""
     average, highest = [], []
     for tp, fp in zip(true, false, strict=True):
-        recall = tp / wanted
+        recall = tp / target_count
         precision = tp / np.maximum(tp + fp, 1)
         envelope = np.maximum.accumulate(precision[::-1])[::-1]
         at = np.searchsorted(recall, RECALLS, side="left")

@@ -53,13 +53,13 @@ def count_edits(predicted: list, target: list) -> tuple[int, int, int]:
     """(insertions, deletions, substitutions) of a shortest way from `predicted` to `target`."""
     # row[j]: (edits, insertions, deletions, substitutions) from predicted[:i] to target[:j]
     row = [(j, j, 0, 0) for j in range(len(target) + 1)]
-    for i, given in enumerate(predicted, 1):
+    for i, guess in enumerate(predicted, 1):
         diagonal, row[0] = row[0], (i, 0, i, 0)
-        for j, wanted in enumerate(target, 1):
+        for j, token in enumerate(target, 1):
             above, left = row[j], row[j - 1]
-            best = min(diagonal[0] + (given != wanted), above[0] + 1, left[0] + 1)
-            if best == diagonal[0] + (given != wanted):
-                step = (best, *diagonal[1:3], diagonal[3] + (given != wanted))
+            best = min(diagonal[0] + (guess != token), above[0] + 1, left[0] + 1)
+            if best == diagonal[0] + (guess != token):
+                step = (best, *diagonal[1:3], diagonal[3] + (guess != token))
             elif best == above[0] + 1:
                 step = (best, above[1], above[2] + 1, above[3])
             else:

@@ -123,9 +123,9 @@ def to_numbers(where: str, name: str, x) -> np.ndarray:
     return array
 
 
-def check_lengths(where: str, **given: np.ndarray) -> None:
+def check_lengths(where: str, **arrays: np.ndarray) -> None:
     """The arrays have one shape."""
-    shapes = {name: array.shape for name, array in given.items()}
+    shapes = {name: array.shape for name, array in arrays.items()}
     if len(set(shapes.values())) > 1:
         names, got = " and ".join(shapes), " and ".join(map(str, shapes.values()))
         raise ShapeError(where, f"{names} of one shape", got, "Pass one for each sample.")

@@ -25,7 +25,7 @@ class PeakMemory(Metric):
     gathered = {"resident_bytes": 0, "managed_bytes": 0}
 
     def reset(self) -> None:
-        """Begin a new peak of the memory manager; that of the process stays."""
+        """Begin a new peak of the memory manager; the process's peak stays."""
         super().reset()
         reset_peak()
 

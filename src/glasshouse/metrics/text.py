@@ -13,8 +13,8 @@ from glasshouse.ops.checks import check_option, check_several
 LARGEST = math.log(sys.float_info.max)
 
 
-def checked_text(where: str, **given) -> None:
-    for name, text in given.items():
+def checked_text(where: str, **texts) -> None:
+    for name, text in texts.items():
         if not isinstance(text, str):
             raise DTypeError(where, f"{name} to be a string", type_name(text), "Decode it.")
 
@@ -57,8 +57,8 @@ class WordErrorRate(EditDistance):
 
         Raises: DTypeError for what is no string, ShapeError for lists of different lengths.
         """
-        for text, own in text_pairs("WordErrorRate.update", predicted, target):
-            super().update(text.split(), own.split())
+        for text, reference in text_pairs("WordErrorRate.update", predicted, target):
+            super().update(text.split(), reference.split())
 
 
 class CharErrorRate(EditDistance):
@@ -69,8 +69,8 @@ class CharErrorRate(EditDistance):
 
         Raises: DTypeError for what is no string, ShapeError for lists of different lengths.
         """
-        for text, own in text_pairs("CharErrorRate.update", predicted, target):
-            super().update(text, own)
+        for text, reference in text_pairs("CharErrorRate.update", predicted, target):
+            super().update(text, reference)
 
 
 class Perplexity(Metric):
@@ -109,8 +109,8 @@ class Perplexity(Metric):
             raise IndexOutOfRangeError(where, expected, outside[0], "Set ignore_index.")
         top = scores.max(axis=-1, keepdims=True)
         total = np.log(np.exp(scores - top).sum(axis=-1)) + top[..., 0]
-        own = np.take_along_axis(scores, targets[..., None], axis=-1)[..., 0]
-        self.surprise += float((total - own).sum())
+        target_scores = np.take_along_axis(scores, targets[..., None], axis=-1)[..., 0]
+        self.surprise += float((total - target_scores).sum())
         self.tokens += targets.size
 
     def value(self) -> float:
@@ -157,10 +157,10 @@ class BLEU(Metric):
 
         Raises: DTypeError for what is no string, ShapeError for lists of different lengths.
         """
-        for text, own in [
+        for text, references in [
             checked_pair(*pair) for pair in pairs_of("BLEU.update", predicted, targets)
         ]:
-            score = self.scorer.corpus_score([text], [[target] for target in own])
+            score = self.scorer.corpus_score([text], [[target] for target in references])
             self.counts = self.counts + np.asarray(score.counts)
             self.totals = self.totals + np.asarray(score.totals)
             self.predicted_length += score.sys_len
@@ -171,9 +171,9 @@ class BLEU(Metric):
         if not self.target_length:
             return math.nan
         lengths = self.predicted_length, self.target_length
-        given = self.counts.tolist(), self.totals.tolist(), *lengths
+        statistics = self.counts.tolist(), self.totals.tolist(), *lengths
         method = self.scorer.smooth_method
-        return self.scorer.compute_bleu(*given, smooth_method=method).score
+        return self.scorer.compute_bleu(*statistics, smooth_method=method).score
 
 
 def checked_pair(predicted, targets) -> tuple[str, list]:

@@ -74,7 +74,7 @@ class Timer(Metric):
 
 class Throughput(Timer):
     """Items per second: the sum of the updates over the time since it was made or reset.
-    `stop` and `start` leave out time, e.g. that of an evaluation.
+    `stop` and `start` leave out time, e.g. an evaluation's.
 
     Units: items per second.
     Example:

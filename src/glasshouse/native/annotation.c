@@ -1,4 +1,4 @@
-/* Annotations made fast: the way of a class's instances through `with` while nobody is told of them.
+/* Annotations made fast: the way of a class's instances through `with` while nobody watches them.
    What is not plain goes the way of the slow clear twin (profile/annotation.py): another argument than
    one str, a watcher that listens, a region that began while one did. */
 #define PY_SSIZE_T_CLEAN

@@ -274,7 +274,7 @@ static void reduce_all(const Group *g, const Call *c, const char **from, int64_t
   }
 }
 
-/* -- collectives: what is told and heard in a step, and how many steps there are ----------------- */
+/* -- collectives: what a step sends and receives, and how many steps there are ------------------- */
 
 static int64_t pieces(int64_t nbytes, int64_t piece) {
   return nbytes <= piece ? 1 : (nbytes + piece - 1) / piece;

@@ -62,7 +62,7 @@ typedef struct {
 static PyObject *str_shape, *str_dtype, *str_getattribute;
 
 /* Whether an error, if there is one, means no more than that something does not hold; it is cleared
-   then. Others (KeyboardInterrupt, SystemExit) go on to the caller. */
+   then. Others (KeyboardInterrupt, SystemExit) reach the caller. */
 static int forgive(void) {
     if (!PyErr_Occurred()) return 1;
     if (!PyErr_ExceptionMatches(PyExc_Exception)) return 0;

@@ -261,7 +261,7 @@ static int count_replayed(PyObject *counter, PyObject *node) {
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* Tell a watcher of the call that was just made; `result` is made for the first that is told. */
+/* Tell a watcher of the call that was just made; `result` is made for the first one. */
 static int tell_one(Replay *r, PyObject *watcher, PyObject **result, PyObject *begin_ns) {
     PyObject *node = r->nodes[r->made], *entry = r->entries[r->made];
     if (!*result) {
@@ -325,7 +325,7 @@ static void end_replay(Replay *r) {
     }
 }
 
-/* Whether capture traces: then scalars and constants are recorded in ways of its own. */
+/* Whether capture traces: then scalars and constants are recorded in capture's own ways. */
 static int is_traced(void) {
     return now(here.state_dict, s_values_hidden) != Py_False || now(here.recorder_dict, s_varying) != Py_False ||
            now(here.recorder_dict, s_imported) != Py_None;
@@ -580,7 +580,7 @@ static PyObject *replay_function(Request *q, PyObject *made) {
     return results;
 }
 
-/* Whether watchers have to be told by Python, call by call. */
+/* Whether Python must tell watchers, call by call. */
 static int is_told_by_python(PyObject *made) {
     PyObject *watchers = FIELD(now(here.state_dict, s_watchers), Watchers_all);
     return FIELD(made, ReplayedFunction_has_several) == Py_True && PyList_GET_SIZE(watchers) > 0;

@@ -4,7 +4,7 @@
    offset in the arena, the number (16 bits) of an input or output and an offset in it, the number
    of a scalar, the error flag, or a size, which is itself the argument. A kernel takes them; with
    `extra`, the function is a target's, which takes that as well and returns 0 where all is well. A
-   step without a function stops the run: it is the host's. The caller does it, and goes on after
+   step without a function stops the run: it is the host's. The caller does it, and continues after
    it. A target's function that returns LATER leaves the rest of its step to the caller too. */
 #include <stddef.h>
 #include <stdint.h>

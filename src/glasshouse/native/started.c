@@ -1,6 +1,6 @@
 /* Collectives in their order, of which several may be under way; after collectives.c, in one file.
 
-   Who waits for a call works on it himself, and on those before it. While nobody waits, calls go on
+   A caller that waits for a call works on it, and on those before it. While nobody waits, calls go on
    beside other work: small ones when another is started or has ended, as far as they can at that
    moment; large ones by a thread, which lets go of them after the piece at hand when somebody waits.
    Once the world has failed nothing is begun, and who raises the error has all calls forgotten. */
@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
-enum { LATER = 2 };        /* of a step of a Program: the host goes on with it */
+enum { LATER = 2 };        /* of a step of a Program: the host continues with it */
 enum { LARGE = 1 << 16 };  /* bytes that take longer to copy than a thread takes to wake up */
 enum { TRIES = 1000, PAUSE_NS = 50000 };
 

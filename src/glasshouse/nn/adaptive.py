@@ -33,7 +33,7 @@ def picked(x: Value, index: Value) -> Value:
 
 class AdaptiveLogSoftmaxWithLoss(Module):
     """Log-probabilities of many classes, which are sorted by falling frequency. A head scores those
-    below the first cutoff, and one entry for each later cluster; a tail of its own, with
+    below the first cutoff, and one entry for each later cluster; its own tail, with
     in_features // div_value^(i + 1) features, scores a cluster's classes. All tails are computed
     for all rows, so that a captured step does not depend on the targets.
 
@@ -108,8 +108,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             inside = (target >= low) & (target < high)
             place = choose(inside, self.shortlist_size + i, place)
             scores = log_softmax(self.tail[i](x), dim=-1)
-            own = picked(scores, clip(target - low, 0, high - low - 1))
-            output = output + choose(inside, own, 0)
+            label_scores = picked(scores, clip(target - low, 0, high - low - 1))
+            output = output + choose(inside, label_scores, 0)
         output = output + picked(head, place)
         return ASMoutput(output, -reduce.mean(output))
 
@@ -178,9 +178,9 @@ class LinearCrossEntropyOptions:
             return min(self.batch_chunk_size, batch)
         if self.chunking_method is None:
             return batch
-        wanted = math.ceil(batch / math.ceil(classes / in_features))
+        row_count = math.ceil(batch / math.ceil(classes / in_features))
         factor = int(self.chunking_method.partition(":")[2] or 1)
-        return max(1, min((1 << (wanted - 1).bit_length()) // factor, batch))
+        return max(1, min((1 << (row_count - 1).bit_length()) // factor, batch))
 
 
 class LinearCrossEntropyLoss(Module):

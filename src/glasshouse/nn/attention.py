@@ -47,8 +47,8 @@ class MultiheadAttention(Module):
         self.kdim, self.vdim = kdim or embed_dim, vdim or embed_dim
         self.dropout, self.batch_first, self.add_zero_attn = dropout, batch_first, add_zero_attn
 
-        def add(wanted: bool, name: str, *shape):
-            add_parameters(self, device, dtype, **{name: shape if wanted else None})
+        def add(is_needed: bool, name: str, *shape):
+            add_parameters(self, device, dtype, **{name: shape if is_needed else None})
 
         packed = self.kdim == self.vdim == embed_dim
         widths = {"q": embed_dim, "k": self.kdim, "v": self.vdim}

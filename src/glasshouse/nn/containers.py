@@ -162,11 +162,11 @@ def described(p) -> str:
 def of_members(method, doc: str | None = None):
     """A method of dict as a method of ModuleDict and ParameterDict, on their members."""
 
-    def own(self, *args):
+    def on_members(self, *args):
         return method(self._members(), *args)
 
-    own.__doc__ = doc
-    return own
+    on_members.__doc__ = doc
+    return on_members
 
 
 class NamedMembers(Module):

@@ -52,9 +52,9 @@ class KVCache(Module):
         Raises: ShapeError for other sizes; IndexOutOfRangeError for more than max_length positions,
             where lengths are read.
         """
-        wanted = (self.batch_size, self.num_heads, self.features)
+        fixed_sizes = (self.batch_size, self.num_heads, self.features)
         for x in (key, value):
-            fits = x.ndim == 4 and (*x.shape[:2], x.shape[3]) == wanted
+            fits = x.ndim == 4 and (*x.shape[:2], x.shape[3]) == fixed_sizes
             if not fits or x.shape[2] > self.max_length:
                 raise ShapeError(
                     "KVCache.update",

@@ -121,8 +121,8 @@ class Resizing(Layer):
         super().__init__(options)
 
     def extra_repr(self) -> str:
-        asked = "size" if self.scale_factor is None else "scale_factor"
-        return f"{asked}={getattr(self, asked)}, mode={self.mode!r}"
+        option = "size" if self.scale_factor is None else "scale_factor"
+        return f"{option}={getattr(self, option)}, mode={self.mode!r}"
 
 
 class Upsample(
@@ -160,7 +160,7 @@ class UpsamplingBilinear2d(
     """
 
     mode = "bilinear"
-    passed = ("size", "scale_factor", "mode", "align_corners")
+    argument_names = ("size", "scale_factor", "mode", "align_corners")
     align_corners = True
 
 

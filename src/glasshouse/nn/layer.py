@@ -12,7 +12,7 @@ class Layer(Module):
 
     function = staticmethod(lambda input: input)
     options: tuple[str, ...] = ()
-    passed: tuple[str, ...] = ()  # to the function: its options, and `training` if it takes that
+    argument_names: tuple[str, ...] = ()  # options of the function, and `training` if it takes it
     shown: tuple[str, ...] | None = None  # options in the repr; all of them unless given
     tensors: tuple[str, ...] = ()  # options that are buffers
 
@@ -22,7 +22,7 @@ class Layer(Module):
             (self.register_buffer if name in self.tensors else self.__setattr__)(name, value)
 
     def chosen(self) -> dict:
-        return {name: getattr(self, name) for name in self.passed}
+        return {name: getattr(self, name) for name in self.argument_names}
 
     def forward(self, input):
         return self.function(input, **self.chosen())
@@ -58,8 +58,8 @@ def layer(name: str, function, options: str | None = None, base=Layer, **members
         bound.apply_defaults()
         base.__init__(self, bound.arguments)
 
-    own = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
-    __init__.__signature__ = Signature([own, *parameters])
+    self_parameter = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
+    __init__.__signature__ = Signature([self_parameter, *parameters])
     summary = (function.__doc__ or "").strip().partition("\n")[0]
     about = {
         "__doc__": f"`functional.{function.__name__}` as a layer: {summary}",
@@ -68,7 +68,7 @@ def layer(name: str, function, options: str | None = None, base=Layer, **members
         "function": staticmethod(function),
         "options": tuple(accepted.parameters),
     }
-    about["passed"] = about["options"] + ("training",) * ("training" in declared)
+    about["argument_names"] = about["options"] + ("training",) * ("training" in declared)
     return type(name, (base,), about | members)
 
 

@@ -51,14 +51,14 @@ class LazyLayer(Module):
     size_name = ""  # the attribute and first argument of `becomes` that is not said
 
     def __init__(self, *args, **named):
-        given = self.bound(args, named)
+        options = self.bound(args, named)
         generator = random.default_generator()
         before = generator.state()
         # One feature, or as many as there are groups, fits any options: those are what is kept.
-        template = self.becomes(given.get("groups", 1), **given)
+        template = self.becomes(options.get("groups", 1), **options)
         generator.set_state(before)
         self.__dict__.update(template.__dict__)
-        self.__dict__["given"] = given
+        self.__dict__["layer_options"] = options
         setattr(self, self.size_name, 0)
         kinds = (UninitializedParameter, UninitializedBuffer)
         for members, kind in zip((self._parameters, self._buffers), kinds, strict=True):
@@ -70,11 +70,11 @@ class LazyLayer(Module):
     def bound(cls, args, named) -> dict:
         """The arguments of `becomes` but for its first one, by name."""
         try:
-            given = inspect.signature(cls).bind(*args, **named)
+            arguments = inspect.signature(cls).bind(*args, **named)
         except TypeError as error:
             raise TypeError(f"{cls.__name__}: {error}") from None
-        given.apply_defaults()
-        return given.arguments
+        arguments.apply_defaults()
+        return arguments.arguments
 
     def has_uninitialized_params(self) -> bool:
         """Whether there are tensors without a shape."""
@@ -87,7 +87,7 @@ class LazyLayer(Module):
         setattr(self, self.size_name, size)
         if not self.has_uninitialized_params():
             return
-        fresh = self.becomes(size, **self.given)
+        fresh = self.becomes(size, **self.layer_options)
         values = fresh._parameters | fresh._buffers
         with no_grad():
             for name, x in (self._parameters | self._buffers).items():
@@ -106,7 +106,7 @@ class LazyLayer(Module):
 
     def forward(self, *args, **named):
         self.initialize_parameters(*args[:1], **{n: x for n, x in named.items() if n == "input"})
-        self.__dict__.pop("given")
+        self.__dict__.pop("layer_options")
         self.__class__ = self.becomes
         return self.forward(*args, **named)
 

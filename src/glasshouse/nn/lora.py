@@ -199,9 +199,9 @@ def load_state_dict(model: Module, state) -> None:
 
     Raises: CheckpointError for missing, unexpected or misshapen tensors.
     """
-    own = state_dict(model)
-    if own.keys() != dict(state).keys():
-        missing, unexpected = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
+    now = state_dict(model)
+    if now.keys() != dict(state).keys():
+        missing, unexpected = (sorted(now.keys() - state.keys()), sorted(state.keys() - now.keys()))
         expected = "the names of this model's adapters"
         got = f"missing {missing}, unexpected {unexpected}"
         fix = "Attach adapters to the same layers first."

@@ -190,8 +190,8 @@ class ASGLoss(Loss):
         self.transitions = Parameter(zeros((num_classes, num_classes)))
 
     def forward(self, input, targets, input_lengths, target_lengths):
-        given = (input, targets, input_lengths, target_lengths, self.transitions)
-        return functional.asg_loss(*given, self.reduction)
+        operands = (input, targets, input_lengths, target_lengths, self.transitions)
+        return functional.asg_loss(*operands, self.reduction)
 
     def path(self, input, input_lengths):
         """The labels of the highest score and the score; see `functional.asg_path`."""
@@ -199,8 +199,8 @@ class ASGLoss(Loss):
 
     def align(self, input, targets, input_lengths, target_lengths):
         """The best labels that read as the targets; see `functional.asg_align`."""
-        given = (input, targets, input_lengths, target_lengths)
-        return functional.asg_align(*given, self.transitions)
+        operands = (input, targets, input_lengths, target_lengths)
+        return functional.asg_align(*operands, self.transitions)
 
 
 class RNNTLoss(loss("RNNTLoss", functional.rnnt_loss, "blank reduction fused_log_softmax")):

@@ -29,9 +29,9 @@ class Parameter(Tensor):
 
     def __new__(cls, data=None, requires_grad=None):
         tensor = Tensor.__new__(cls, data)
-        wanted = tensor.dtype.is_inexact if requires_grad is None else requires_grad
+        needs_grad = tensor.dtype.is_inexact if requires_grad is None else requires_grad
         tensor.tape_entry = None
-        return tensor.requires_grad_(wanted)
+        return tensor.requires_grad_(needs_grad)
 
     def __repr__(self):
         return f"Parameter containing:\n{super().__repr__()}"
@@ -364,8 +364,8 @@ class Module(Hooked, Stateful):
         Raises: DTypeError for a dtype that is not inexact, DeviceError for a device that there is
             not; the module is unchanged then.
         """
-        given = [target for target in targets if target is not None]
-        dtype, device = named_targets(given, dtype, device)
+        destinations = [target for target in targets if target is not None]
+        dtype, device = named_targets(destinations, dtype, device)
         if dtype is not None and not dtype.is_inexact:
             expected = "a floating or complex dtype"
             fix = "Convert single tensors with tensor.to."
@@ -464,7 +464,7 @@ def swapped(module: Module, tensors: dict):
 
 
 def functional_call(module: Module, tensors: dict, args=(), kwargs=None):
-    """module(*args, **kwargs), computed with `tensors` (dotted name → tensor) in place of its own.
+    """module(*args, **kwargs), computed with `tensors` (dotted name → tensor) instead of its own.
     A parameter shared under several names is replaced under all of them. With it gh.grad, vmap …
     see a model as a function of its parameters.
 

@@ -59,10 +59,10 @@ class RNNBase(Module):
                 shapes = [(gates, size), (gates, out)]
                 shapes += [(gates,), (gates,)] if bias else []
                 names = [f"{n}_l{layer}{end}" for n in HIDDEN[: len(shapes)]]
-                given = dict(zip(names, shapes, strict=True))
+                named_shapes = dict(zip(names, shapes, strict=True))
                 if proj_size:
-                    given[f"weight_hr_l{layer}{end}"] = (proj_size, hidden_size)
-                add_parameters(self, device, dtype, **given)
+                    named_shapes[f"weight_hr_l{layer}{end}"] = (proj_size, hidden_size)
+                add_parameters(self, device, dtype, **named_shapes)
         self.reset_parameters()
 
     @property
@@ -142,13 +142,13 @@ class RNNBase(Module):
         sizes = [self.output_size] + [self.hidden_size] * (self.mode == "LSTM")
         if hx is None:
             return tuple(zeros((count, batch, n), dtype=x.dtype) for n in sizes)
-        given = hx if isinstance(hx, (tuple, list)) else (hx,)
+        states = hx if isinstance(hx, (tuple, list)) else (hx,)
         shapes = [(count, n) if is_single else (count, batch, n) for n in sizes]
-        if [getattr(s, "shape", None) for s in given] != shapes:
-            name, got = type(self).__name__, [getattr(s, "shape", s) for s in given]
+        if [getattr(s, "shape", None) for s in states] != shapes:
+            name, got = type(self).__name__, [getattr(s, "shape", s) for s in states]
             expected = f"initial state{'s' * (len(shapes) > 1)} {' and '.join(map(str, shapes))}"
             raise ShapeError(name, expected, f"{got}", "Give (h_0, c_0) to an LSTM, h_0 to others.")
-        return tuple(reshape(s, (count, batch, n)) for s, n in zip(given, sizes, strict=True))
+        return tuple(reshape(s, (count, batch, n)) for s, n in zip(states, sizes, strict=True))
 
     def run(self, x: Value, state: tuple, running=None):
         """(outputs, last states) over (T, B, I)."""
@@ -260,14 +260,14 @@ class RNNCellBase(Module):
             expected = f"an input (B, {self.input_size}) or ({self.input_size},)"
             raise ShapeError(name, expected, x.shape, "Reshape it, or change input_size.")
         shape = (*x.shape[:-1], self.hidden_size)
-        given = hx if isinstance(hx, (tuple, list)) else (hx,)
+        states = hx if isinstance(hx, (tuple, list)) else (hx,)
         if hx is None:
-            given = [zeros(shape, dtype=x.dtype) for _ in range(self.states)]
-        if [getattr(s, "shape", None) for s in given] != [shape] * self.states:
-            got = [getattr(s, "shape", s) for s in given]
+            states = [zeros(shape, dtype=x.dtype) for _ in range(self.states)]
+        if [getattr(s, "shape", None) for s in states] != [shape] * self.states:
+            got = [getattr(s, "shape", s) for s in states]
             expected = f"{self.states} state{'s' * (self.states > 1)} {shape}"
             raise ShapeError(name, expected, f"{got}", "Give (h, c) to an LSTMCell, h to others.")
-        rows = [reshape(s, (1, s.shape[0])) if s.ndim == 1 else s for s in (x, *given)]
+        rows = [reshape(s, (1, s.shape[0])) if s.ndim == 1 else s for s in (x, *states)]
         gates = linear(rows[0], self.weight_ih, self.bias_ih)
         weights = Weights(self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
         state = next_state(self.mode, tuple(rows[1:]), gates, weights)

@@ -66,8 +66,8 @@ class ThresholdReLU(Module):
 def scaled_to_norm(input, axes, p=2.0, eps=1e-12, value=1.0):
     """value · x / max(‖x‖ₚ, eps), the norm over one axis or several."""
     x = check_floating("Normalize", input)
-    given = axes if isinstance(axes, (tuple, list)) else (axes,)
-    axes = tuple(check_axis("Normalize", axis, x.ndim) for axis in given)
+    axis_tuple = axes if isinstance(axes, (tuple, list)) else (axes,)
+    axes = tuple(check_axis("Normalize", axis, x.ndim) for axis in axis_tuple)
     return x / norm(x, p, axes, eps) * value
 
 

@@ -152,13 +152,13 @@ class Conformer(Module):
             steps = f"T up to {self.pos_context}" if self.pos_context else "T"
             fix = "Cut it, or raise pos_context."
             raise ShapeError("Conformer", f"an input (N, {steps}, {self.model_dim})", x.shape, fix)
-        kept = 1.0
+        gate = 1.0
         if self.training and self.layer_dropout:
-            kept = cast(random.bernoulli(1 - self.layer_dropout, ()), x.dtype)
-        x = x + self.ff1(x) * (0.5 * kept)
-        x = x + self.attention(x, padding_mask) * kept
-        x = x + self.convolution(x) * kept
-        x = x + self.ff2(x) * (0.5 * kept)
+            gate = cast(random.bernoulli(1 - self.layer_dropout, ()), x.dtype)
+        x = x + self.ff1(x) * (0.5 * gate)
+        x = x + self.attention(x, padding_mask) * gate
+        x = x + self.convolution(x) * gate
+        x = x + self.ff2(x) * (0.5 * gate)
         return self.norm(x)
 
     def attention(self, x: Value, padding_mask) -> Value:

@@ -89,36 +89,36 @@ class Stateful:
             unexpected names.
         """
         where, fix = f"{type(self).__name__}.load_state_dict", "Pass what state_dict() returned."
-        given = dict(check_type(where, state_dict, Mapping, "tensors by name", fix))
+        tensors = dict(check_type(where, state_dict, Mapping, "tensors by name", fix))
         modules = list(self.named_modules(remove_duplicate=False))
-        missing, unexpected, wrong = self._call_load_pre_hooks(modules, given, strict)
-        own, owners = {}, {}
+        missing, unexpected, wrong = self._call_load_pre_hooks(modules, tensors, strict)
+        current, owners = {}, {}
         for path, module in modules:
             for name, x in module._own_state(prefix_of(path)):
-                own[name], owners[name] = x, module
+                current[name], owners[name] = x, module
         extra = {prefix_of(path) + EXTRA: m for path, m in modules if has_extra_state(m)}
-        expected = [*own, *extra]
-        missing += [name for name in expected if name not in given]
-        unexpected += [name for name in given if name not in own and name not in extra]
+        expected = [*current, *extra]
+        missing += [name for name in expected if name not in tensors]
+        unexpected += [name for name in tensors if name not in current and name not in extra]
         loaded: dict = {}
-        for name, x in own.items():
-            if name in given:
-                check_loaded(name, x, given[name], loaded, wrong, assign)
+        for name, x in current.items():
+            if name in tensors:
+                check_loaded(name, x, tensors[name], loaded, wrong, assign)
         if wrong or (strict and (missing or unexpected)):
             raise load_error(where, missing, unexpected, wrong, strict)
         with no_grad():
             for name, value in loaded.items():
-                put(owners[name], last_part(name), own[name], value, assign)
+                put(owners[name], last_part(name), current[name], value, assign)
         for name, module in extra.items():
-            if name in given:
-                module.set_extra_state(given[name])
+            if name in tensors:
+                module.set_extra_state(tensors[name])
         keys = IncompatibleKeys(missing, unexpected)
         for _, module in reversed(modules):
             for hook in module._hooks("_load_state_dict_post_hooks"):
                 hook(module, keys)
         return keys
 
-    def _call_load_pre_hooks(self, modules, given: dict, strict: bool):
+    def _call_load_pre_hooks(self, modules, tensors: dict, strict: bool):
         """(missing, unexpected, wrong) as the hooks before loading leave them."""
         missing: list = []
         unexpected: list = []
@@ -126,7 +126,7 @@ class Stateful:
         for path, module in modules:
             for hook in module._hooks("_load_state_dict_pre_hooks"):
                 prefix = prefix_of(path)
-                hook(module, given, prefix, {}, strict, missing, unexpected, wrong)
+                hook(module, tensors, prefix, {}, strict, missing, unexpected, wrong)
         return missing, unexpected, wrong
 
 
@@ -142,34 +142,34 @@ def last_part(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def check_loaded(name: str, own, given, loaded: dict, wrong: list, assign: bool) -> None:
+def check_loaded(name: str, target, source, loaded: dict, wrong: list, assign: bool) -> None:
     try:
-        value = given if isinstance(given, Value) else adopted(given)
+        value = source if isinstance(source, Value) else adopted(source)
         if isinstance(value, Uninitialized):
-            if not isinstance(own, Uninitialized):
-                wrong.append(f"{name} without a shape, not {own.shape}")
-        elif not isinstance(own, Uninitialized) and value.shape != own.shape:
-            wrong.append(f"{name} of shape {value.shape}, not {own.shape}")
+            if not isinstance(target, Uninitialized):
+                wrong.append(f"{name} without a shape, not {target.shape}")
+        elif not isinstance(target, Uninitialized) and value.shape != target.shape:
+            wrong.append(f"{name} of shape {value.shape}, not {target.shape}")
         else:
-            loaded[name] = value.detach() if assign else cast(value.detach(), own.dtype)
+            loaded[name] = value.detach() if assign else cast(value.detach(), target.dtype)
     except (TypeError, ValueError) as error:
         wrong.append(f"{name} ({error})")
 
 
-def put(module, name: str, own, value, assign: bool) -> None:
+def put(module, name: str, target, value, assign: bool) -> None:
     """Write a value into a module's tensor, or put it in its place."""
     if not assign:
-        own.copy_(value)
+        target.copy_(value)
     elif name in module._parameters:
-        module._parameters[name] = type(own)(value, own.requires_grad)
+        module._parameters[name] = type(target)(value, target.requires_grad)
     else:
         module._buffers[name] = value
 
 
-def adopted(given) -> Value:
-    if hasattr(given, "__dlpack__") and not hasattr(given, "__array_interface__"):
-        given = from_dlpack(given)
-    return asarray(given, copy=True)
+def adopted(source) -> Value:
+    if hasattr(source, "__dlpack__") and not hasattr(source, "__array_interface__"):
+        source = from_dlpack(source)
+    return asarray(source, copy=True)
 
 
 def load_error(where: str, missing, unexpected, wrong, strict: bool) -> CheckpointError:

@@ -61,5 +61,5 @@ def digest_of(name: str, dtype, shape: tuple[int, ...], option, asked: Asked | N
     """A number, of 63 bits, that is the same on all ranks for the same call of a transport's
     method, and hardly for another. What was asked for says the shape where it is known: a
     Program and a card's reference give transports other shapes of as many elements."""
-    said = (name, dtype.name, prod(shape), option, asked or shape)
-    return int.from_bytes(blake2b(repr(said).encode(), digest_size=8).digest(), "little") >> 1
+    parts = (name, dtype.name, prod(shape), option, asked or shape)
+    return int.from_bytes(blake2b(repr(parts).encode(), digest_size=8).digest(), "little") >> 1

@@ -231,32 +231,32 @@ class BodyTracer(Level):
         needed = self.needed(outputs, inputs) - set(inputs)
         calls = [traced for traced in self.calls if not needed.isdisjoint(traced.results)]
         position = {number: i for i, number in enumerate(inputs)}
-        written, at = [], len(inputs)
+        body_calls, at = [], len(inputs)
         for traced in calls:
-            written.append((traced.call, tuple(position[i] for i in traced.operands)))
+            body_calls.append((traced.call, tuple(position[i] for i in traced.operands)))
             for number in traced.results:
                 position.setdefault(number, at)
                 at += 1
         results = tuple(position[i] for i in outputs)
         recomputed = tuple(i for i, traced in enumerate(calls) if traced.is_again)
-        return Body.of(tuple(self.specs[i] for i in inputs), tuple(written), results, recomputed)
+        return Body.of(tuple(self.specs[i] for i in inputs), tuple(body_calls), results, recomputed)
 
-    def needed(self, outputs: Sequence[int], given: Sequence[int] = ()) -> set[int]:
+    def needed(self, outputs: Sequence[int], inputs: Sequence[int] = ()) -> set[int]:
         """The numbers that some need, those that are given not followed."""
-        needed, ends = set(outputs), set(given)
+        needed, ends = set(outputs), set(inputs)
         for traced in reversed(self.calls):
             if not needed.difference(ends).isdisjoint(traced.results):
                 needed.update(traced.operands)
         return needed
 
-    def roots(self, outputs: Sequence[int], given: Sequence[int] = ()) -> list[int]:
+    def roots(self, outputs: Sequence[int], inputs: Sequence[int] = ()) -> list[int]:
         """The inputs, captured ones included, that some numbers need, unless they are given."""
-        needed = self.needed(outputs, given)
-        return sorted(i for i in needed if i not in self.maker and i not in given)
+        needed = self.needed(outputs, inputs)
+        return sorted(i for i in needed if i not in self.maker and i not in inputs)
 
 
 def is_looped(modes) -> bool:
-    """Whether all levels that hide contents are loops: vmap has rules of its own."""
+    """Whether all levels that hide contents are loops: vmap has its own rules."""
     hiding = [mode for mode in modes if isinstance(mode, Level) and mode.hides]
     return all(isinstance(mode, BodyTracer) for mode in hiding)
 

@@ -260,7 +260,7 @@ def all_reduce(x, *, group, reduce, replicated):
 
     Why: no other card reads what another process has.
 
-    `replicated`: all ranks go on alike with the result."""
+    `replicated`: all ranks continue alike with the result."""
     if group.size == 1:
         return np.array(x)
     out = np.empty_like(packed(x))
@@ -294,7 +294,7 @@ def all_gather(x, *, group, axis, replicated):
 
     Why: as a sum of padded parts it would move the whole from each rank to each.
 
-    `replicated`: all ranks go on alike with the result."""
+    `replicated`: all ranks continue alike with the result."""
     if group.size == 1:
         return np.array(x)
     parts = np.empty((group.size, *x.shape), x.dtype)
@@ -478,7 +478,7 @@ def part_of(x, axis: int, index: int, count: int):
     return section(x, axis, index * size, (index + 1) * size)
 
 
-def partners(pairs, own: int) -> tuple[int | None, int | None]:
+def partners(pairs, rank: int) -> tuple[int | None, int | None]:
     """Whom a rank sends to and receives from."""
-    to = next((b for a, b in pairs if a == own), None)
-    return to, next((a for a, b in pairs if b == own), None)
+    to = next((b for a, b in pairs if a == rank), None)
+    return to, next((a for a, b in pairs if b == rank), None)

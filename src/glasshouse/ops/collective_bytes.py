@@ -35,8 +35,8 @@ def of_all_reduce(nbytes: int, size: int, rank: int, root: int, itemsize: int) -
     if nbytes <= SMALL_BYTES:
         return (size - 1) * nbytes
     begin, end = part(nbytes // itemsize, size, rank)
-    own = (end - begin) * itemsize
-    return nbytes - own + (size - 1) * own
+    part_bytes = (end - begin) * itemsize
+    return nbytes - part_bytes + (size - 1) * part_bytes
 
 
 def to_all(nbytes: int, size: int, *_) -> int:

@@ -66,8 +66,8 @@ def kept_updates(g, indices, axis: int, size: int):
     """The rows of g that `indices` name, with zeros for updates that were overwritten."""
     rows = gather(g, indices, axis=axis)
     order = reshape(iota(size=indices.size, dtype=int64), shape=indices.shape)
-    written = scatter_set(full((size,), 0, int64), indices, order, axis=0)
-    stays = gather(written, indices, axis=0) == order  # no later index names the place again
+    last_update = scatter_set(full((size,), 0, int64), indices, order, axis=0)
+    stays = gather(last_update, indices, axis=0) == order  # no later index names the place again
     stays = reshape(stays, shape=(*indices.shape, *(1,) * (rows.ndim - axis - indices.ndim)))
     return where(broadcast_to(stays, rows.shape), rows, zeros(rows))
 

@@ -26,10 +26,10 @@ class LoopShape(NamedTuple):
     carries: int
     length: int
 
-    def parts(self, given) -> tuple[list, list, list]:
+    def parts(self, xs) -> tuple[list, list, list]:
         """(constants, carried, one for each step)."""
         middle = self.consts + self.carries
-        return list(given[: self.consts]), list(given[self.consts : middle]), list(given[middle:])
+        return (list(xs[: self.consts]), list(xs[self.consts : middle]), list(xs[middle:]))
 
 
 class Forward(NamedTuple):
@@ -48,7 +48,7 @@ class Stacked(NamedTuple):
 
 class Late(NamedTuple):
     """A sum over steps that is computed after the loop: of `Stacked` values, of the products of
-    two, or what a linear `call` makes of such sums."""
+    two, or the result of a linear `call` on such sums."""
 
     call: Call | None
     operands: tuple[Any, ...]
@@ -108,7 +108,7 @@ class Pull:
         moving = [need or i - shape.consts in self.active for i, need in enumerate(needs)]
         self.moving = dependent(body, moving)
         specs = body.out_specs()
-        given = [
+        places = [
             i
             for i, spec in enumerate(specs)
             if (i in self.active if i < shape.carries else present[i])
@@ -116,14 +116,14 @@ class Pull:
             and body.outputs[i] in self.moving
         ]
         count = len(body.inputs)
-        asked = [*body.inputs, *(specs[i] for i in given)]
+        input_specs = [*body.inputs, *(specs[i] for i in places)]
         self.tracer, inputs, (self.values, pulled) = traced(
-            lambda *values: self.run(values[:count], dict(zip(given, values[count:], strict=True))),
-            asked,
+            lambda *xs: self.run(xs[:count], dict(zip(places, xs[count:], strict=True))),
+            input_specs,
             is_closed=True,
         )
         self.inputs = [x.payload for x in inputs[:count]]
-        self.given = {i: x.payload for i, x in zip(given, inputs[count:], strict=True)}
+        self.incoming_numbers = {i: x.payload for i, x in zip(places, inputs[count:], strict=True)}
         self.pulled = {i: self.tracer.number_of(x) for i, x in pulled.items()}
 
     def run(self, inputs, cotangents: dict[int, Any]):
@@ -185,20 +185,20 @@ def forward_of(body: Body, shape: LoopShape, needs: tuple[bool, ...], recompute:
     carried, and all else is computed again."""
     pull = Pull(body, shape, needs, (True,) * len(body.outputs))
     tracer = pull.tracer
-    backward = reached(tracer, pull.given.values())
+    backward = reached(tracer, pull.incoming_numbers.values())
     _, carried, _ = shape.parts(pull.inputs)
     free = set(pull.inputs) - set(carried) | set(tracer.captured)
-    kept: list[int] = []
+    saved: list[int] = []
     for number in read_by(tracer, backward, pull.pulled.values()):
-        bounds = boundary(tracer, number, free, set(kept), recompute)
-        extra = [i for i in bounds if i not in kept]
-        if number in free or number in kept or not extra:
+        bounds = boundary(tracer, number, free, set(saved), recompute)
+        extra = [i for i in bounds if i not in saved]
+        if number in free or number in saved or not extra:
             continue
         cheaper = sum(tracer.specs[i].nbytes for i in extra) <= tracer.specs[number].nbytes
-        kept += extra if cheaper or recompute else [number]
+        saved += extra if cheaper or recompute else [number]
     outputs = [pull.tracer.number_of(pull.values[at]) for at in body.outputs]
-    made = tracer.body(pull.inputs, [*outputs, *kept])
-    return Forward(Body.of(made.inputs, made.calls, made.outputs, body.recomputed), len(kept))
+    whole = tracer.body(pull.inputs, [*outputs, *saved])
+    return Forward(Body.of(whole.inputs, whole.calls, whole.outputs, body.recomputed), len(saved))
 
 
 def reached(tracer: BodyTracer, begin) -> set[int]:
@@ -219,7 +219,7 @@ def read_by(tracer: BodyTracer, backward: set[int], outputs) -> list[int]:
     return sorted(read)
 
 
-def boundary(tracer: BodyTracer, number: int, free, kept, recompute: bool) -> list[int]:
+def boundary(tracer: BodyTracer, number: int, free, residuals, recompute: bool) -> list[int]:
     """The values that are not free from which a value is cheaply computed: itself, if need be."""
     bounds, stack, visited = dict[int, None](), [number], set[int]()
     while stack:
@@ -228,7 +228,7 @@ def boundary(tracer: BodyTracer, number: int, free, kept, recompute: bool) -> li
             continue
         visited.add(at)
         maker = tracer.maker.get(at)
-        if at in kept or maker is None or not (recompute or is_cheap(maker.call)):
+        if at in residuals or maker is None or not (recompute or is_cheap(maker.call)):
             bounds[at] = None
         else:
             stack += maker.operands
@@ -255,10 +255,10 @@ class BackwardBuilder:
         self.tracer = pull.tracer
         self.consts, _, xs = shape.parts(pull.inputs)
         first_x = shape.consts + shape.carries
-        kept = [pull.values[at] for at in forward.body.outputs[results:]]
+        residuals = [pull.values[at] for at in forward.body.outputs[results:]]
         self.sources = {
-            **{n: ("cotangent", i) for i, n in pull.given.items() if i >= shape.carries},
-            **{self.tracer.number_of(x): ("residual", i) for i, x in enumerate(kept, results)},
+            **{n: ("cotangent", i) for i, n in pull.incoming_numbers.items() if i >= shape.carries},
+            **{self.tracer.number_of(x): ("residual", i) for i, x in enumerate(residuals, results)},
             **{n: ("x", i) for i, n in enumerate(xs, first_x)},
         }
         self.pulled = {i: n for i, n in pull.pulled.items() if i >= first_x and needs[i]}
@@ -266,9 +266,9 @@ class BackwardBuilder:
 
     def build(self) -> Backward:
         shape, pull, tracer = self.shape, self.pull, self.tracer
-        wanted = [i for i in range(shape.consts) if self.needs[i] and i in pull.pulled]
-        late = {i: self.late(pull.pulled[i], tracer.specs[i].nbytes) for i in wanted}
-        summed = tuple(i for i in wanted if late[i] is None)
+        const_places = [i for i in range(shape.consts) if self.needs[i] and i in pull.pulled]
+        late = {i: self.late(pull.pulled[i], tracer.specs[i].nbytes) for i in const_places}
+        summed = tuple(i for i in const_places if late[i] is None)
         sums = [tracer.input(tracer.specs[i]) for i in summed]
         totals = [self.added(x, pull.pulled[i]) for x, i in zip(sums, summed, strict=True)]
         incoming = [self.incoming(i) for i in pull.active]
@@ -276,8 +276,8 @@ class BackwardBuilder:
         fixed = [*self.consts, *incoming, *(x.payload for x in sums)]
         roots = tracer.roots(outputs, [*fixed, *self.sources])
         assert not roots, f"scan: what is read backwards is kept; got {roots}"
-        used = tracer.needed(outputs, [*fixed, *self.sources])
-        reads = tuple(number for number in self.sources if number in used)
+        needed = tracer.needed(outputs, [*fixed, *self.sources])
+        reads = tuple(number for number in self.sources if number in needed)
         return Backward(
             tracer.body([*fixed, *reads], outputs),
             tuple(pull.active),
@@ -291,7 +291,7 @@ class BackwardBuilder:
 
     def incoming(self, i: int) -> int:
         """The number of the cotangent of a carried value that comes from the step after."""
-        number = self.pull.given.get(i)
+        number = self.pull.incoming_numbers.get(i)
         if number is None:
             number = self.tracer.number(self.tracer.specs[self.shape.consts + i])
         return number

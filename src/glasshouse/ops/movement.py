@@ -174,9 +174,9 @@ def infer_slice(x: Spec, *, starts, stops, steps) -> Spec:
     return Spec(tuple(sizes), x.dtype)
 
 
-def widths_around(shape, kept, starts, steps) -> tuple:
-    """The widths of the pad that puts a slice of sizes `kept` back to its place in `shape`."""
-    spans = [n + max(n - 1, 0) * (step - 1) for n, step in zip(kept, steps, strict=True)]
+def widths_around(shape, sizes, starts, steps) -> tuple:
+    """The widths of the pad that puts a slice of sizes `sizes` back to its place in `shape`."""
+    spans = [n + max(n - 1, 0) * (step - 1) for n, step in zip(sizes, steps, strict=True)]
     axes = zip(shape, spans, starts, steps, strict=True)
     return tuple((start, size - start - span, step - 1) for size, span, start, step in axes)
 

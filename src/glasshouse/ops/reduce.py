@@ -36,8 +36,8 @@ def check_reduced(name: str, x: Spec, axes, dtypes: str, nonempty: bool = False)
 
 def spread(g, shape, axes):
     """`g` repeated along the reduced `axes`, back to `shape`."""
-    kept = tuple(1 if i in axes else size for i, size in enumerate(shape))
-    return broadcast_to(reshape(g, kept), shape)
+    kept_shape = tuple(1 if i in axes else size for i, size in enumerate(shape))
+    return broadcast_to(reshape(g, kept_shape), shape)
 
 
 def reduction(name, doc, *, dtypes="numeric", nonempty=False, traits=(), **fields):
@@ -142,15 +142,15 @@ def scan_doubling(x, axis: int):
 
 def products_of_others(x, axes):
     """At each position, the product over `axes` of all other elements; right where some are 0."""
-    kept = tuple(i for i in range(x.ndim) if i not in axes)
-    moved = bind(primitives["permute"], (x,), {"axes": (*kept, *axes)})
-    flat = reshape(moved, (*moved.shape[: len(kept)], math.prod(x.shape[axis] for axis in axes)))
+    others = tuple(i for i in range(x.ndim) if i not in axes)
+    moved = bind(primitives["permute"], (x,), {"axes": (*others, *axes)})
+    flat = reshape(moved, (*moved.shape[: len(others)], math.prod(x.shape[axis] for axis in axes)))
     last = flat.ndim - 1
     flip = primitives["flip"]
     before = shifted(scan_prod(flat, last), 1, last, 1)
     reverse = bind(flip, (flat,), {"axes": (last,)})
     after = bind(flip, (shifted(scan_prod(reverse, last), 1, last, 1),), {"axes": (last,)})
-    inverse = tuple(sorted(range(x.ndim), key=(*kept, *axes).__getitem__))
+    inverse = tuple(sorted(range(x.ndim), key=(*others, *axes).__getitem__))
     return bind(primitives["permute"], (reshape(before * after, moved.shape),), {"axes": inverse})
 
 

@@ -18,8 +18,8 @@ from glasshouse.ops.index import move_axes
 from glasshouse.ops.tangents import push
 
 
-def infer_scan(*given: Spec, body: Body, shape: linearise.LoopShape, **_):
-    consts, init, xs = shape.parts(given)
+def infer_scan(*operands: Spec, body: Body, shape: linearise.LoopShape, **_):
+    consts, init, xs = shape.parts(operands)
     for x in xs:
         if x.ndim == 0 or x.shape[0] != shape.length:
             expected = f"values for {shape.length} steps along axis 0"
@@ -40,8 +40,8 @@ def infer_scan(*given: Spec, body: Body, shape: linearise.LoopShape, **_):
     return (*outs[: shape.carries], *stacked)
 
 
-def compute_scan(*given, body: Body, shape: linearise.LoopShape, reverse: bool, **_):
-    consts, carried, xs = shape.parts(given)
+def compute_scan(*operands, body: Body, shape: linearise.LoopShape, reverse: bool, **_):
+    consts, carried, xs = shape.parts(operands)
     specs = body.out_specs()[shape.carries :]
     stacks = [np.empty((shape.length, *spec.shape), spec.dtype.np) for spec in specs]
     for t in reversed(range(shape.length)) if reverse else range(shape.length):
@@ -104,7 +104,7 @@ def pull_scan(needs, cotangents, y, *operands, body, shape, reverse, recompute, 
         number: source_of(where, operands, y, cotangents) for number, where in back.sources.items()
     }
     consts, init, _ = shape.parts(operands)
-    given = [
+    inputs = [
         *consts,
         *(zeros(init[i]) if cotangents[i] is None else cotangents[i] for i in back.active),
         *(zeros(consts[i]) for i in back.summed),
@@ -112,7 +112,7 @@ def pull_scan(needs, cotangents, y, *operands, body, shape, reverse, recompute, 
     ]
     carried = len(back.active) + len(back.summed)
     backwards = linearise.LoopShape(shape.consts, carried, shape.length)
-    results = loop(given, back.body, backwards, not reverse)
+    results = loop(inputs, back.body, backwards, not reverse)
     stacks.update(zip(back.stacks, results[carried:], strict=True))
     pulled = dict(zip(back.summed, results[len(back.active) : carried], strict=True))
     pulled.update((i, linearise.work_out(late, stacks)) for i, late in back.late.items())
@@ -146,9 +146,9 @@ def push_scan(tangents, y, *operands, body, shape, reverse, recompute, **_):
     const_ts, x_ts = ([t for t in ts if t is not None] for ts in (const_ts, x_ts))
     inexact = [(x, t) for x, t in zip(init, init_ts, strict=True) if x.dtype.is_inexact]
     carried = [zeros(x) if t is None else t for x, t in inexact]
-    given = [*consts, *const_ts, *init, *carried, *xs, *x_ts]
+    inputs = [*consts, *const_ts, *init, *carried, *xs, *x_ts]
     sizes = linearise.LoopShape(len(consts) + len(const_ts), len(init) + len(carried), shape.length)
-    results = loop(given, moved.body, sizes, reverse, recompute)
+    results = loop(inputs, moved.body, sizes, reverse, recompute)
     tangent: list = [None] * len(body.outputs)
     for number, value in zip(moved.outputs, results[len(init) :], strict=True):
         tangent[number] = value
@@ -184,22 +184,22 @@ def tangent_body(body: Body, shape: linearise.LoopShape, moving: tuple[int, ...]
     is_tangent = [False] * len(consts) + [True] * len(const_ts) + [False] * len(init)
     is_tangent += [True] * len(inexact) + [False] * len(xs) + [True] * len(x_ts)
     specs = body.out_specs()
-    wanted = [i for i, s in enumerate(specs) if s.dtype.is_inexact]
+    places = [i for i, s in enumerate(specs) if s.dtype.is_inexact]
 
     def step(*values):
         primals = {i: x for i, x, t in zip(order, values, is_tangent, strict=True) if not t}
         tangents = {i: x for i, x, t in zip(order, values, is_tangent, strict=True) if t}
         results, moved = push_all(body, [primals[i] for i in range(len(primals))], tangents)
-        carried = [moved.get(body.outputs[i]) for i in wanted]
-        filled = [zeros(specs[i]) if x is None else x for i, x in zip(wanted, carried, strict=True)]
-        own = len([i for i in wanted if i < shape.carries])
-        return [*results[: shape.carries], *filled[:own]], filled[own:]
+        carried = [moved.get(body.outputs[i]) for i in places]
+        filled = [zeros(specs[i]) if x is None else x for i, x in zip(places, carried, strict=True)]
+        carries = len([i for i in places if i < shape.carries])
+        return [*results[: shape.carries], *filled[:carries]], filled[carries:]
 
     tracer, inputs, (carried, stacked) = traced(
         step, [body.inputs[i] for i in order], is_closed=True
     )
     outputs = [tracer.number_of(x) for x in (*carried, *stacked)]
-    return Tangents(tracer.body([x.payload for x in inputs], outputs), tuple(wanted))
+    return Tangents(tracer.body([x.payload for x in inputs], outputs), tuple(places))
 
 
 def push_all(body: Body, inputs, tangents: dict[int, Any]):
@@ -230,13 +230,13 @@ def batch_scan(batched, *operands, body, shape, reverse, recompute, **_):
     size = next(x.shape[0] for x, b in zip(operands, batched, strict=True) if b)
     inside, has_axis = batched_body(body, shape, tuple(batched), size)
     _, init, xs = shape.parts(batched)
-    consts, carried, given = shape.parts(operands)
+    consts, carried, rows = shape.parts(operands)
     carried = [
-        broadcast_to(x, (size, *x.shape)) if wanted and not b else x
-        for x, b, wanted in zip(carried, init, has_axis, strict=False)
+        broadcast_to(x, (size, *x.shape)) if is_needed and not b else x
+        for x, b, is_needed in zip(carried, init, has_axis, strict=False)
     ]
-    given = [move_axes(x, (0,), (1,)) if b else x for x, b in zip(given, xs, strict=True)]
-    results = loop([*consts, *carried, *given], inside, shape, reverse, recompute)
+    rows = [move_axes(x, (0,), (1,)) if b else x for x, b in zip(rows, xs, strict=True)]
+    results = loop([*consts, *carried, *rows], inside, shape, reverse, recompute)
     stacks = zip(results[shape.carries :], has_axis[shape.carries :], strict=True)
     results[shape.carries :] = [move_axes(x, (1,), (0,)) if b else x for x, b in stacks]
     return tuple(
@@ -269,20 +269,20 @@ def batched_body(
     inputs = zip(body.inputs, has_axis, strict=False)
     specs = [Spec((size, *x.shape), x.dtype) if b else x for x, b in inputs]
     _, carried, _ = shape.parts(has_axis[: len(specs)])
-    wanted = [*carried, *(has_axis[i] for i in body.outputs[shape.carries :])]
+    out_flags = [*carried, *(has_axis[i] for i in body.outputs[shape.carries :])]
 
     def step(*inputs):
         values = list(inputs)
         for call, places in body.calls:
             operands = tuple(values[i] for i in places)
-            own = tuple(has_axis[i] for i in places)
+            flags = tuple(has_axis[i] for i in places)
             card = call.primitive
             if card is DETACH:
                 result = operands[0].detach()
             else:
                 result = (
-                    card.batch(own, *operands, **call.attrs)
-                    if True in own
+                    card.batch(flags, *operands, **call.attrs)
+                    if True in flags
                     else card(*operands, **call.attrs)
                 )
             values.extend(result if card.num_outputs != 1 else (result,))
@@ -290,12 +290,12 @@ def batched_body(
             broadcast_to(values[i], (size, *values[i].shape))
             if b and not has_axis[i]
             else values[i]
-            for i, b in zip(body.outputs, wanted, strict=True)
+            for i, b in zip(body.outputs, out_flags, strict=True)
         ]
 
     tracer, inputs, outputs = traced(step, specs, is_closed=True)
     numbers = [tracer.number_of(x) for x in outputs]
-    return tracer.body([x.payload for x in inputs], numbers), tuple(wanted)
+    return tracer.body([x.payload for x in inputs], numbers), tuple(out_flags)
 
 
 # -- the card ----------------------------------------------------------------------------------
@@ -340,11 +340,11 @@ FORWARDS: dict[str, Any] = SAMPLE | {"reverse": False}
         refusal(ShapeError, "operands", (3, 3), (2, 2), (4, 2, 3), **FORWARDS),
     ],
 )
-def scan(*given, body, shape, reverse, **_):
+def scan(*operands, body, shape, reverse, **_):
     """One step done again and again: operands are constants of all steps, values carried from one
     step to the next, and values per step; results are what is carried at the end, and what the
     steps give, stacked.
 
     Why: a loop of any length is one call, whose code does not grow with it. Its last `residuals`
     results are kept for a backward pass."""
-    return compute_scan(*given, body=body, shape=shape, reverse=reverse)
+    return compute_scan(*operands, body=body, shape=shape, reverse=reverse)

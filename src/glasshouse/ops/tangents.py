@@ -10,8 +10,8 @@ def push(primitive, primals, tangents, y, attrs):
     if primitive.pushforward is not None:
         has_any = any(t is not None for t in tangents)
         return primitive.pushforward(tangents, y, *primals, **attrs) if has_any else None
-    given = [(i, t) for i, t in enumerate(tangents) if t is not None and primitive.jvp is not None]
-    parts = [contribution(primitive, i, t, y, primals, attrs) for i, t in given]
+    moving = [(i, t) for i, t in enumerate(tangents) if t is not None and primitive.jvp is not None]
+    parts = [contribution(primitive, i, t, y, primals, attrs) for i, t in moving]
     parts = [part for part in parts if part is not None]
     return functools.reduce(add_tangents, parts) if parts else None
 

@@ -219,15 +219,15 @@ class RAdam(MomentRule):
     def change(self, grad, state, group):
         beta1, beta2 = group["betas"]
         step, mean, square = self.moments(grad, state, group)
-        rate, kept = float(group["lr"]) / (1 - beta1**step), beta2**step
+        rate, decay = float(group["lr"]) / (1 - beta1**step), beta2**step
         longest = 2 / (1 - beta2) - 1
         if longest <= 5:
             return mean * -rate
         # Numbers decide between both steps, not a branch: a captured step stays one.
-        length = longest - 2 * step * kept / (1 - kept)
+        length = longest - 2 * step * decay / (1 - decay)
         is_known = min(1, max(0, math.ceil(length - 5)))
         ratio = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
-        rectification = is_known * math.sqrt(max(0.0, ratio) * (1 - kept))
+        rectification = is_known * math.sqrt(max(0.0, ratio) * (1 - decay))
         adapted = rectification / (sqrt(square) + group["eps"])
         return mean * ((adapted + (1 - is_known)) * -rate)
 

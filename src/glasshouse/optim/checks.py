@@ -21,9 +21,9 @@ def list_groups(where: str, params) -> list[dict]:
             fix = "Write {'params': [...], 'lr': ...}."
             raise OptionError(where, expected, describe_dict(entry), fix)
     owned = [entry["params"] for entry in entries]
-    owned = [[own] if isinstance(own, Tensor) else list(own) for own in owned]
+    owned = [[x] if isinstance(x, Tensor) else list(x) for x in owned]
     pairs = zip(entries, owned, strict=True)
-    return [{**entry, **split_names(where, own)} for entry, own in pairs]
+    return [{**entry, **split_names(where, group)} for entry, group in pairs]
 
 
 def split_names(where: str, params: list) -> dict:

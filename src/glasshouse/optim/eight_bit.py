@@ -114,21 +114,21 @@ class EightBitState(Optimizer):
         if state:
             self.state[p] = state
         super().update(p, grad, group)
-        kept = dict(self.state.get(p, ()))
-        for name, x in tuple(kept.items()):
+        entries = dict(self.state.get(p, ()))
+        for name, x in tuple(entries.items()):
             if isinstance(x, Tensor) and x.shape == p.shape:
-                kept[name], kept[f"{name}_scale"] = encode(x, self.is_signed(name))
-        if kept:
-            self.state[p] = kept
+                entries[name], entries[f"{name}_scale"] = encode(x, self.is_signed(name))
+        if entries:
+            self.state[p] = entries
 
     def with_scales(self, shapes: dict, shape) -> dict:
         """The shapes of a state of which entries of the parameter's shape are in 8 bits."""
         if math.prod(shape) < SMALLEST:
             return shapes
         blocks = blocks_of(shape)
-        own = {name: (blocks, BLOCK) if s == shape else s for name, s in shapes.items()}
+        codes = {name: (blocks, BLOCK) if s == shape else s for name, s in shapes.items()}
         scales = {f"{name}_scale": (blocks, 1) for name, s in shapes.items() if s == shape}
-        return {**own, **scales}
+        return {**codes, **scales}
 
     def state_shapes(self, shape):
         return self.with_scales(super().state_shapes(shape), shape)
@@ -136,15 +136,15 @@ class EightBitState(Optimizer):
     def optional_shapes(self, shape):
         return self.with_scales(super().optional_shapes(shape), shape)
 
-    def checked_entry(self, number, p, name, given, wanted):
-        value = super().checked_entry(number, p, name, given, wanted)
-        if wanted != (blocks_of(p.shape), BLOCK) or p.size < SMALLEST:
+    def checked_entry(self, number, p, name, entry, shape):
+        value = super().checked_entry(number, p, name, entry, shape)
+        if shape != (blocks_of(p.shape), BLOCK) or p.size < SMALLEST:
             return value
-        if np.asarray(given).dtype != np.uint8:
+        if np.asarray(entry).dtype != np.uint8:
             expected = f"{name!r} of parameter {number} as uint8 codes"
             fix = "Load it into the optimizer it came from."
-            raise CheckpointError(self.where, expected, np.asarray(given).dtype.name, fix)
-        return asarray(given).detach()
+            raise CheckpointError(self.where, expected, np.asarray(entry).dtype.name, fix)
+        return asarray(entry).detach()
 
 
 class SGD8bit(EightBitState, SGD):

@@ -104,8 +104,8 @@ class GradScaler:
         """The scale and its history; empty if not enabled."""
         if not self.enabled:
             return {}
-        kept = {name: getattr(self, name) for name in KEPT}
-        return {"scale": self.factor, **kept, "_growth_tracker": self.good_steps}
+        settings = {name: getattr(self, name) for name in KEPT}
+        return {"scale": self.factor, **settings, "_growth_tracker": self.good_steps}
 
     def load_state_dict(self, state: dict) -> None:
         """Go on from what `state_dict` returned; nothing happens if not enabled.

@@ -1,4 +1,4 @@
-"""Groups of parameters with rates of their own."""
+"""Groups of parameters, each with its own rate."""
 
 from glasshouse.base.errors import OptionError
 from glasshouse.nn.module import Module
@@ -7,7 +7,7 @@ from glasshouse.ops.checks import check_range, check_type
 
 def layerwise_groups(model, lr: float, decay: float, layer_of=None, **options) -> list[dict]:
     """Parameter groups of a model, whose rate falls from the last layer to the first: that of layer
-    l of L is lr * decay^(L - 1 - l). A layer is a module with parameters of its own, in the order
+    l of L is lr * decay^(L - 1 - l). A layer is a module with its own parameters, in the order
     of `model.named_parameters()`, or what `layer_of(name)` says, an integer from 0.
 
     Raises: OptionError for lr or decay out of range, or a layer that is no integer from 0.

@@ -23,9 +23,9 @@ def squares(x, p=None):
 
 def trust_ratio(p, update):
     """||p|| / ||update||, and 1 where one of them is 0."""
-    own, other = length(p, p), length(update, p)
-    is_positive = (own > 0) & (other > 0)
-    return where(is_positive, own / where(is_positive, other, 1.0), 1.0)
+    p_norm, other = length(p, p), length(update, p)
+    is_positive = (p_norm > 0) & (other > 0)
+    return where(is_positive, p_norm / where(is_positive, other, 1.0), 1.0)
 
 
 class LARS(Optimizer):
@@ -61,10 +61,10 @@ class LARS(Optimizer):
 
     def change_at(self, p, grad, state, group):
         decay = group["weight_decay"]
-        own, other = length(p, p), length(grad, p)
-        is_positive = (own > 0) & (other > 0)
-        below = where(is_positive, other + own * decay + group["eps"], 1.0)
-        ratio = where(is_positive, own / below * group["trust_coefficient"], 1.0)
+        p_norm, other = length(p, p), length(grad, p)
+        is_positive = (p_norm > 0) & (other > 0)
+        below = where(is_positive, other + p_norm * decay + group["eps"], 1.0)
+        ratio = where(is_positive, p_norm / below * group["trust_coefficient"], 1.0)
         step = (grad + p * decay) * (ratio * float(group["lr"]))
         if group["momentum"]:
             before = state.get("momentum_buffer")

@@ -292,9 +292,9 @@ class LBFGS(Optimizer):
         change, step = grad - state["prev_flat_grad"], state["d"] * state["t"]
         curvature = dot(change, step)
         if curvature > LEAST_CURVATURE:
-            kept = self.param_groups[0]["history_size"] - 1
+            older = self.param_groups[0]["history_size"] - 1
             for name, new in (("old_dirs", change), ("old_stps", step), ("ro", 1 / curvature)):
-                state[name] = [*(state[name][-kept:] if kept else ()), new]
+                state[name] = [*(state[name][-older:] if older else ()), new]
             state["H_diag"] = curvature / dot(change, change)
         changes, steps, inverses = state["old_dirs"], state["old_stps"], state["ro"]
         q, weights = -grad, []

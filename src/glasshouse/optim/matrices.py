@@ -184,10 +184,10 @@ def steps_at_once(x, coefficients, count: int):
     """`count` steps of Newton-Schulz, with one product of x and its transpose for all."""
     a, b, c = coefficients
     gram, whole = x @ x.mT, None
-    for left in reversed(range(count)):
+    for remaining in reversed(range(count)):
         factor = Factor.of(widened(gram) * b + widened(gram @ gram) * c, a, x.dtype)
         whole = factor if whole is None else factor.after(whole)
-        if left:
+        if remaining:
             gram = factor.times(factor.times(gram))
     return whole.times(x)
 

@@ -95,8 +95,8 @@ class Optimizer(OptimizerHooks):
         if unknown:
             name = sorted(map(str, unknown))[0]
             raise OptionError(self.where, "an option", repr(name), suggest(name, self.defaults))
-        used = {id(p) for p in self.parameters()}
-        checks.check_params(self.where, group["params"], used, self.takes_complex)
+        param_ids = {id(p) for p in self.parameters()}
+        checks.check_params(self.where, group["params"], param_ids, self.takes_complex)
         if not self.by_parts:
             checks.check_whole(self.where, group["params"])
         options = {**self.defaults, **group}
@@ -104,7 +104,7 @@ class Optimizer(OptimizerHooks):
         self.param_groups.append(options)
 
     def check_options(self, options: dict) -> None:
-        """Raise OptionError if an option is outside its range; Python numbers are made of them."""
+        """Raise OptionError if an option is outside its range; make Python numbers of them."""
         for name in CHOICES.keys() & options.keys():
             check_option(self.where, name, options[name], CHOICES[name])
         for name, (low, high) in self.ranges.items():
@@ -134,8 +134,8 @@ class Optimizer(OptimizerHooks):
         """
         if not self.hooks:
             return self.advance(closure)
-        given = (self,) if closure is None else (self, closure)
-        args, kwargs = self.arguments_of_step(given, {})
+        call_args = (self,) if closure is None else (self, closure)
+        args, kwargs = self.arguments_of_step(call_args, {})
         loss = self.advance(*args[1:], **kwargs)
         for hook in self.hooks_of("step_post"):
             hook(self, args, kwargs)
@@ -236,14 +236,14 @@ class Optimizer(OptimizerHooks):
             fix = "Build the optimizer with the groups it was saved with."
             raise CheckpointError(self.where, f"parameter groups of sizes {sizes}", saved, fix)
         pairs = zip(self.param_groups, state_dict["param_groups"], strict=True)
-        groups = [{**own, **group, "params": own["params"]} for own, group in pairs]
+        groups = [{**current, **group, "params": current["params"]} for current, group in pairs]
         for options in groups:
             self.check_options(options)
         return groups
 
     @property
     def owns_state(self) -> bool:
-        """Whether it has a `step` of its own, as programs of PyTorch do, that keeps in `self.state`
+        """Whether it has its own `step`, as programs of PyTorch do, that keeps in `self.state`
         whatever it likes, which is saved and loaded as it is."""
         declares = self.buffers or self.optional or self.numbers
         return type(self).step is not Optimizer.step and not declares
@@ -277,22 +277,22 @@ class Optimizer(OptimizerHooks):
             out[name] = kind(value) if name in numbers else value
         return out
 
-    def checked_entry(self, number: int, p: Tensor, name: str, given, wanted: tuple):
+    def checked_entry(self, number: int, p: Tensor, name: str, entry, shape: tuple):
         """One tensor or number of a parameter's saved state."""
-        array = np.asarray(given)
+        array = np.asarray(entry)
         if p.dtype.is_complex and array.dtype.kind == "c":
             array = np.stack([array.real, array.imag], axis=-1)
-            given = array
-        if array.shape != wanted or (name == "step" and not array >= 0):
+            entry = array
+        if array.shape != shape or (name == "step" and not array >= 0):
             raise CheckpointError(
                 self.where,
-                f"{name!r} of parameter {number} to have shape {wanted}, and a step to be >= 0",
+                f"{name!r} of parameter {number} to have shape {shape}, and a step to be >= 0",
                 array if array.shape == () else f"shape {array.shape}",
                 "Load it into an optimizer of the same model.",
             )
-        if wanted == () and (name == "step" or name in self.numbers):
+        if shape == () and (name == "step" or name in self.numbers):
             return array
-        return asarray(given, dtype=real_dtype(p.dtype)).detach()
+        return asarray(entry, dtype=real_dtype(p.dtype)).detach()
 
     def parameters(self) -> list[Tensor]:
         """All parameters, group after group; their position is their number in the state."""

@@ -57,9 +57,9 @@ class SGD(Optimizer):
     def change(self, grad, state, group):
         momentum = group["momentum"]
         if momentum:
-            buffer, kept = state.get("momentum_buffer"), 1 - group["dampening"]
+            buffer, share = state.get("momentum_buffer"), 1 - group["dampening"]
             if buffer is not None:
-                buffer = buffer * momentum + (grad if kept == 1 else grad * kept)
+                buffer = buffer * momentum + (grad if share == 1 else grad * share)
             buffer = state["momentum_buffer"] = grad if buffer is None else buffer
             grad = grad + buffer * momentum if group["nesterov"] else buffer
         return grad * -float(group["lr"])
@@ -189,7 +189,7 @@ class Adadelta(Optimizer):
 
 
 class Rprop(Optimizer):
-    """Steps of a size of their own for each element, by the sign of the gradient alone. The size
+    """Steps whose size each element has for itself, by the sign of the gradient alone. The size
     grows by the second of `etas` where the sign stayed, and shrinks by the first where it changed;
     there, the element rests for a step.
 

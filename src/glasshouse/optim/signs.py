@@ -128,7 +128,7 @@ class Sophia(Optimizer):
             if estimate is None:
                 continue
             state = dict(self.state.get(p, ()))
-            given = asarray(estimate, dtype=p.dtype).detach()
-            state["hessian"] = blend(state.get("hessian"), given, 1 - group["betas"][1])
-            state.setdefault("exp_avg", given * 0)
+            hessian = asarray(estimate, dtype=p.dtype).detach()
+            state["hessian"] = blend(state.get("hessian"), hessian, 1 - group["betas"][1])
+            state.setdefault("exp_avg", hessian * 0)
             self.state[p] = state

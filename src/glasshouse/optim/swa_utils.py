@@ -97,7 +97,7 @@ class AveragedModel(Module):
         averages, values = list(self.module.parameters()), list(model.parameters())
         buffers = list(zip(self.module.buffers(), model.buffers(), strict=True))
         if self.use_buffers:
-            averages += [own for own, _ in buffers]
+            averages += [average for average, _ in buffers]
             values += [other for _, other in buffers]
         if len(averages) != len(values):
             expected = f"a model with {len(averages)} tensors to average"
@@ -110,8 +110,8 @@ class AveragedModel(Module):
                 copies = []
                 update = self.multi_avg_fn or for_all(self.avg_fn or get_swa_avg_fn())
                 update(averages, [value.detach() for value in values], count)
-            for own, other in itertools.chain(copies, () if self.use_buffers else buffers):
-                own.in_place("update_parameters", other.detach())
+            for average, other in itertools.chain(copies, () if self.use_buffers else buffers):
+                average.in_place("update_parameters", other.detach())
             self.n_averaged += 1
         backends.current().evaluate()
 
@@ -123,7 +123,7 @@ def update_bn(loader, model, device=None) -> None:
     norms = [module for module in model.modules() if isinstance(module, BatchNorm)]
     if not norms:
         return
-    kept, was_training = [norm.momentum for norm in norms], model.training
+    momenta, was_training = [norm.momentum for norm in norms], model.training
     for norm in norms:
         norm.reset_running_stats()
         norm.momentum = None
@@ -134,6 +134,6 @@ def update_bn(loader, model, device=None) -> None:
                 x = batch[0] if isinstance(batch, (list, tuple)) else batch
                 model(x if device is None else x.to(device))
     finally:
-        for norm, momentum in zip(norms, kept, strict=True):
+        for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
         model.train(was_training)

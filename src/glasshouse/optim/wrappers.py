@@ -51,16 +51,16 @@ class OptimizerWrapper(Optimizer):
         return self.passed_through("state_dict_post", state)
 
     def load_state_dict(self, state_dict):
-        own, given = self.own_state(), state_dict
-        given = given.get(self.where) if isinstance(given, dict) else None
-        if not isinstance(given, dict) or own.keys() != given.keys():
-            expected = f"{self.where!r} with {sorted(own)}"
+        current, saved_state = self.own_state(), state_dict
+        saved_state = saved_state.get(self.where) if isinstance(saved_state, dict) else None
+        if not isinstance(saved_state, dict) or current.keys() != saved_state.keys():
+            expected = f"{self.where!r} with {sorted(current)}"
             fix = "Pass what state_dict() of the same wrapper returned."
-            raise CheckpointError(self.where, expected, describe_dict(given), fix)
+            raise CheckpointError(self.where, expected, describe_dict(saved_state), fix)
         before = self.inner.state_dict()
         self.inner.load_state_dict({k: v for k, v in state_dict.items() if k != self.where})
         try:
-            self.load_own_state(given)
+            self.load_own_state(saved_state)
         except Exception:
             self.inner.load_state_dict(before)
             raise

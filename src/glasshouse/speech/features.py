@@ -1,5 +1,5 @@
 """Features of sound as functions: frames, spectra, mel bands, cepstra, deltas, resampling. All are
-made of array functions, so gradients go through to the waveform."""
+composed of array functions, so gradients go through to the waveform."""
 
 import math
 from numbers import Real
@@ -75,7 +75,7 @@ def spectrogram(
     normalized: bool = False,
 ):
     """|rfft(frame · window)|^power for overlapping frames, n_fft // 2 samples apart unless told;
-    the complex spectrum for power None. A window shorter than a frame stands in its middle.
+    the complex spectrum for power None. A window shorter than a frame is centred in it.
     `center` pads the waveform so that frame t is around sample t · hop_length; `normalized` divides
     by the window's norm.
 
@@ -267,8 +267,8 @@ def resample(waveform, orig_freq: int, new_freq: int, width: int = 6, rolloff: f
         (50,)
     """
     where = "resample"
-    given = {"orig_freq": orig_freq, "new_freq": new_freq, "width": width}
-    old, new, width = (check_integer(where, name, n, 1) for name, n in given.items())
+    options = {"orig_freq": orig_freq, "new_freq": new_freq, "width": width}
+    old, new, width = (check_integer(where, name, n, 1) for name, n in options.items())
     if not 0 < rolloff <= 1:
         raise OptionError(where, "rolloff in (0, 1]", repr(rolloff), "Use e.g. 0.99.")
     x = samples(where, waveform)

@@ -44,12 +44,12 @@ def axes_and_sizes(where: str, x: Value, s, axes) -> tuple[tuple[int, ...], tupl
     if axes is None:
         axes = range(x.ndim) if s is None else range(x.ndim - len(s), x.ndim)
     axes = tuple(check_axis(where, axis, x.ndim) for axis in axes)
-    given = (None,) * len(axes) if s is None else tuple(s)
-    if len(given) != len(axes) or len(set(axes)) != len(axes):
+    size_list = (None,) * len(axes) if s is None else tuple(s)
+    if len(size_list) != len(axes) or len(set(axes)) != len(axes):
         got = f"s={s}, axes={axes}"
         raise OptionError(where, "distinct axes, and a size for each", got, "Give as many of both.")
     # PyTorch's -1 means the size that is there
-    pairs = zip(given, axes, strict=True)
+    pairs = zip(size_list, axes, strict=True)
     sizes = (x.shape[axis] if n is None or n == -1 else n for n, axis in pairs)
     return axes, tuple(check_integer(where, "a size", n, least=1) for n in sizes)
 
@@ -136,8 +136,8 @@ def documented(call, name: str, compute, about: str, shapes: str, example=()):
     refused = "DTypeError for complex numbers, " * (compute is of_real)
     source = "PyTorch" if name.endswith(("2", "hfftn")) else "standard"
     if example:
-        given, result = example
-        example = f"Example:\n    >>> {name}({given}).tolist()\n    {result}\n"
+        argument, result = example
+        example = f"Example:\n    >>> {name}({argument}).tolist()\n    {result}\n"
     parts = {"about": about, "shapes": shapes, "dtypes": DTYPES[compute], "refused": refused}
     call.__doc__ = DOC.format(**parts, source=source, example=example or "")
     return takes_names_of_pytorch(call)

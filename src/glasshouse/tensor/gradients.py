@@ -138,8 +138,8 @@ def over_ranks(numbers: list, shardings: list, combine, reduction: str):
         groups = () if sharding is None else tuple(sharding.groups)
         by_groups.setdefault(groups, []).append(number)
     totals = []
-    for groups, own in by_groups.items():
-        totals.append(reduced_over(groups, reduce(combine, own), reduction))
+    for groups, terms in by_groups.items():
+        totals.append(reduced_over(groups, reduce(combine, terms), reduction))
     return reduce(combine, totals)
 
 

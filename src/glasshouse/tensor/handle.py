@@ -129,8 +129,8 @@ class Tensor(Value):
         return self.tape_entry is not None
 
     @requires_grad.setter
-    def requires_grad(self, wanted: bool) -> None:
-        self.requires_grad_(wanted)
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
 
     def requires_grad_(self, wanted: bool = True):
         """This tensor, from now on a leaf that collects its gradient (or, if False, no longer).
@@ -190,7 +190,7 @@ class Tensor(Value):
 
     def has_hook(self, fn) -> bool:
         """Whether `fn` is called when this tensor's gradient is known."""
-        return any(own == fn for _, own in (self.tape_entry.grad_hooks or {}).values())
+        return any(hook == fn for _, hook in (self.tape_entry.grad_hooks or {}).values())
 
     def retain_grad(self) -> None:
         """Have backward store this tensor's gradient in `.grad` although it is no leaf."""

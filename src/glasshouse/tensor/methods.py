@@ -100,9 +100,9 @@ def transpose(self, *axes):
 def expand(self, *shape):
     """The tensor broadcast to the sizes; -1 keeps the size of an axis."""
     shape = sizes(shape)
-    own = (None,) * (len(shape) - self.ndim) + self.shape
-    wanted = tuple(o if s == -1 else s for s, o in zip(shape, own, strict=True))
-    return manipulate.broadcast_to(self, wanted)
+    old_sizes = (None,) * (len(shape) - self.ndim) + self.shape
+    new_sizes = tuple(o if s == -1 else s for s, o in zip(shape, old_sizes, strict=True))
+    return manipulate.broadcast_to(self, new_sizes)
 
 
 def array_namespace(self, /, *, api_version=None):
@@ -195,7 +195,7 @@ def fill_diagonal_(self, fill_value, wrap: bool = False):
     return self.write("fill_diagonal_", flat.reshape(self.shape))
 
 
-def drawn(name: str, draw, about: str):
+def drawing_method(name: str, draw, about: str):
     """The method that fills a tensor with random numbers: draw(shape, …, dtype, generator)."""
 
     def write(self, *args, generator=None, **named):
@@ -378,7 +378,7 @@ def functions_as_methods() -> dict:
         for name in names.split()
     }
     everywhere = {**vars(reduce), **vars(manipulate), **vars(elementwise), **methods}
-    return methods | {name: everywhere[own] for name, own in SYNONYMS.items()} | OWN
+    return methods | {name: everywhere[original] for name, original in SYNONYMS.items()} | OWN
 
 
 def complete(cls) -> None:
@@ -394,7 +394,7 @@ def complete(cls) -> None:
     ):
         functions[f"new_{name}"] = new_of_size(name, make)
     for name, (draw, about) in DRAWS.items():
-        functions[f"{name}_"] = drawn(name, draw, about)
+        functions[f"{name}_"] = drawing_method(name, draw, about)
     for name, function in functions.items():
         setattr(cls, name, function)
     writing.add_writing_methods(functions)

@@ -39,8 +39,8 @@ class set_print_options(having):
         fields = PrintOptions.__dataclass_fields__
         for name, value in options.items():
             check_known("set_print_options", "a known option", name, fields)
-            given = isinstance(value, int) and value >= 0
-            if not given and (name, value) != ("line_width", None):
+            is_count = isinstance(value, int) and value >= 0
+            if not is_count and (name, value) != ("line_width", None):
                 expected = f"{name} as an integer of 0 or more"
                 raise OptionError("set_print_options", expected, repr(value), "Pass an int.")
         super().__init__(

@@ -199,17 +199,17 @@ def uniform(shape=(), low=0.0, high=1.0, dtype=float32, generator=None) -> Value
         True
     """
     dtype, shape = check_floating("uniform", dtype), check_shape("uniform", shape)
-    drawn = unit(shape, dtype, generator)
+    samples = unit(shape, dtype, generator)
     if not (isinstance(low, (int, float)) and isinstance(high, (int, float))):
-        return cast(drawn * (high - low) + low, dtype)
+        return cast(samples * (high - low) + low, dtype)
     if not low <= high:
         raise OptionError("uniform", "low <= high", f"{low} and {high}", "Swap them.")
     if (low, high) != (0, 1):
-        drawn = drawn * (high - low) + low
-    elif drawn.dtype is dtype:
-        return drawn
+        samples = samples * (high - low) + low
+    elif samples.dtype is dtype:
+        return samples
     largest = np.nextafter(np.asarray(high).astype(dtype.np), np.asarray(low).astype(dtype.np))
-    return cards.minimum(cast(drawn, dtype), full(shape, largest.item(), dtype))
+    return cards.minimum(cast(samples, dtype), full(shape, largest.item(), dtype))
 
 
 def normal(shape=(), mean=0.0, std=1.0, dtype=float32, generator=None) -> Value:
@@ -224,10 +224,10 @@ def normal(shape=(), mean=0.0, std=1.0, dtype=float32, generator=None) -> Value:
     pair = unit((2, (size + 1) // 2), dtype, generator)
     radius = cards.sqrt(cards.log(1.0 - getitem(pair, 0)) * -2.0)  # 1 - u lies in (0, 1]
     angle = getitem(pair, 1) * (2 * math.pi)
-    drawn = concatenate(radius * cards.cos(angle), radius * cards.sin(angle), axis=0)
-    drawn = reshape(getitem(drawn, slice(0, size)), shape)
-    drawn = drawn if type(std) is float and std == 1.0 else drawn * std
-    return cast(drawn if type(mean) is float and mean == 0.0 else drawn + mean, dtype)
+    samples = concatenate(radius * cards.cos(angle), radius * cards.sin(angle), axis=0)
+    samples = reshape(getitem(samples, slice(0, size)), shape)
+    samples = samples if type(std) is float and std == 1.0 else samples * std
+    return cast(samples if type(mean) is float and mean == 0.0 else samples + mean, dtype)
 
 
 def truncated_normal(
@@ -241,9 +241,9 @@ def truncated_normal(
     if not low < high:
         raise OptionError("truncated_normal", "low < high", f"{low} and {high}", "Swap.")
     a, b = (math.erf((limit - mean) / (std * math.sqrt(2))) for limit in (low, high))
-    drawn = erfinv(unit(shape, float64, generator) * (b - a) + a) * (std * math.sqrt(2)) + mean
-    drawn = cards.minimum(cards.maximum(drawn, drawn * 0 + low), drawn * 0 + high)
-    return cast(drawn, dtype)
+    samples = erfinv(unit(shape, float64, generator) * (b - a) + a) * (std * math.sqrt(2)) + mean
+    samples = cards.minimum(cards.maximum(samples, samples * 0 + low), samples * 0 + high)
+    return cast(samples, dtype)
 
 
 def erfinv(y: Value) -> Value:
@@ -277,12 +277,12 @@ def randint(low, high=None, shape=(), dtype=default_int, generator=None) -> Valu
     if not info.min <= low < high <= info.max + 1:
         fix = "Widen the range or the dtype."
         raise OptionError("randint", f"low < high within {dtype.name}", f"{low} and {high}", fix)
-    drawn = below(high - low, shape, generator)
+    offsets = below(high - low, shape, generator)
     if dtype is uint64:
-        return cast(drawn, dtype) + low
-    if drawn.dtype is default_int:
-        return cast(drawn + low, dtype)
-    return bitcast(drawn ^ 2**63, dtype=default_int) + (low + 2**63)  # drawn - 2**63 fits int64
+        return cast(offsets, dtype) + low
+    if offsets.dtype is default_int:
+        return cast(offsets + low, dtype)
+    return bitcast(offsets ^ 2**63, dtype=default_int) + (low + 2**63)  # offsets - 2**63 fits int64
 
 
 def below(span: int, shape, generator) -> Value:
@@ -292,12 +292,12 @@ def below(span: int, shape, generator) -> Value:
         return long_bits(shape, generator) % span
     draw = longer_bits if span > 2**63 else long_bits
     mask = 2 ** (span - 1).bit_length() - 1
-    drawn = draw(shape, generator) & mask
+    bits = draw(shape, generator) & mask
     if span == mask + 1:
-        return drawn
+        return bits
     for _ in range(40):
-        drawn = where(drawn < span, drawn, draw(shape, generator) & mask)
-    return drawn % span
+        bits = where(bits < span, bits, draw(shape, generator) & mask)
+    return bits % span
 
 
 def bernoulli(p=0.5, shape=None, generator=None) -> Value:

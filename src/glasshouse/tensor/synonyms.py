@@ -92,9 +92,9 @@ def to_dlpack(x):
 def own_functions() -> dict:
     """Every further name, and its function."""
     functions = {
-        name: getattr(module, own)
+        name: getattr(module, original)
         for module, names in FUNCTIONS.items()
-        for name, own in names.items()
+        for name, original in names.items()
     }
     copies = {"expand_copy": Tensor.expand, "view_copy": Tensor.view}
     methods = {name: getattr(Tensor, name) for name in METHODS if hasattr(Tensor, name)}

@@ -144,7 +144,7 @@ def forward_columns(fn, primals, pattern, several: bool):
         (derivative,) = pattern.from_columns(vmap(lambda unit: push(unit)[0], out_axes=-1), x)
         return unflatten(treedef, [derivative])
     by_columns = push
-    for k in reversed(range(len(leaves))):  # each tensor has a level of its own
+    for k in reversed(range(len(leaves))):  # each tensor has its own level
         others = [None] * len(leaves)
         in_axes, out_axes = ((*others[:k], axis, *others[k + 1 :]) for axis in (0, -1))
         by_columns = vmap(by_columns, in_axes, out_axes)

@@ -28,10 +28,10 @@ def scan(fn, init, xs=None, length: int | None = None, reverse: bool = False, re
     init_leaves, init_def = flatten(init)
     x_leaves, x_def = flatten(() if xs is None else xs)
     carried = [as_value(x, where="scan") for x in init_leaves]
-    given = [as_value(x, where="scan") for x in x_leaves]
-    steps = number_of_steps(given, length)
+    rows = [as_value(x, where="scan") for x in x_leaves]
+    steps = number_of_steps(rows, length)
     specs = [x.spec for x in carried]
-    specs += [type(x.spec)(x.shape[1:], x.dtype) for x in given]
+    specs += [type(x.spec)(x.shape[1:], x.dtype) for x in rows]
     trees = {}
 
     def step(*values):
@@ -50,13 +50,13 @@ def scan(fn, init, xs=None, length: int | None = None, reverse: bool = False, re
 
     tracer, inputs, outputs = traced(step, specs)
     numbers = [tracer.number_of(x) for x in outputs]
-    own = [x.payload for x in inputs]
+    inner = [x.payload for x in inputs]
     if tracer.step is not None:
-        own.append(tracer.step)
-        given.append(iota(size=steps, dtype=uint32))
-    consts = tracer.roots(numbers, own)
-    body = tracer.body([*consts, *own], numbers)
-    operands = [*(tracer.captured[i] for i in consts), *carried, *given]
+        inner.append(tracer.step)
+        rows.append(iota(size=steps, dtype=uint32))
+    consts = tracer.roots(numbers, inner)
+    body = tracer.body([*consts, *inner], numbers)
+    operands = [*(tracer.captured[i] for i in consts), *carried, *rows]
     shape = LoopShape(len(consts), len(carried), steps)
     check_carry(body.out_specs(), carried)
     results = loop(operands, body, shape, reverse, recompute)

@@ -57,15 +57,15 @@ def colours(matrix: np.ndarray) -> np.ndarray:
     """A number for each column; columns with one number have no row in common. Each column takes
     the first number that it may, those with many rows first."""
     numbers = np.zeros(matrix.shape[1], np.int64)
-    taken = np.zeros((0, len(matrix)), bool)  # the rows of each number
+    rows_of_colour = np.zeros((0, len(matrix)), bool)  # the rows of each number
     for column in np.argsort(-matrix.sum(0), kind="stable"):
         rows = matrix[:, column]
-        free = np.flatnonzero(~taken[:, rows].any(1))
+        free = np.flatnonzero(~rows_of_colour[:, rows].any(1))
         if not free.size:
-            taken = np.concatenate([taken, np.zeros((1, len(matrix)), bool)])
-            free = [len(taken) - 1]
+            rows_of_colour = np.concatenate([rows_of_colour, np.zeros((1, len(matrix)), bool)])
+            free = [len(rows_of_colour) - 1]
         numbers[column] = free[0]
-        taken[free[0]] |= rows
+        rows_of_colour[free[0]] |= rows
     return numbers
 
 

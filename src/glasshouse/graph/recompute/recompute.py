@@ -63,28 +63,28 @@ def choose_dropped(
     the requested modules can make again."""
     if not request and all(nbytes_of(node) < FREE_BYTES for node in nodes):
         return DropChoice(set(), set(), set())
-    remade, kept, between = requested_values(nodes, request)
+    remade, saved, between = requested_values(nodes, request)
     light = {n.number for n in nodes if is_light(n, request.elementwise)}
     search = DropSearch(graph, nodes, users, request, light)
     search.run()
-    dropped = search.leaves_of.keys() - kept | remade
-    return DropChoice(dropped, search.kept - remade | kept, light | between)
+    dropped = search.leaves_of.keys() - saved | remade
+    return DropChoice(dropped, search.kept - remade | saved, light | between)
 
 
 class DropSearch:
     """Looks for forward values that can be made again for the backward pass.
 
     light       numbers of light products and convolutions
-    asked       numbers of the values in the requested modules
+    requested   numbers of the values in the requested modules
     read        numbers of what the backward pass reads, through views too
-    leaves_of   by the number of a dropped value, the kept ones that it is made of
+    leaves_of   by the number of a dropped value, the kept ones that it is made from
     kept        numbers of all of those"""
 
     def __init__(self, graph: Graph, nodes, users, request: RecomputeRequest, light: set[int]):
         self.nodes, self.users, self.light = nodes, users, light
         self.outputs = {node.number for node in graph.outputs}
         paths = tuple(work.module for work in request.elementwise)
-        self.asked = {n.number for n in nodes if is_within(n.origin.module, paths)}
+        self.requested = {n.number for n in nodes if is_within(n.origin.module, paths)}
         self.read = {n.number for n in nodes if any(map(is_backward, users.get(n.number, ())))}
         for node in reversed(nodes):  # who reads a view reads what it is a view of
             is_forward_view = not is_backward(node) and is_cheap(node) and is_view(node)
@@ -100,10 +100,10 @@ class DropSearch:
         for node in sorted(candidates, key=lambda n: -nbytes_of(n)):
             if node.number in self.kept:
                 continue
-            asked = node.number in self.asked
-            own_home = homes[node.number] if asked else None
+            is_requested = node.number in self.requested
+            own_home = homes[node.number] if is_requested else None
             elsewhere = (number for number, home in homes.items() if home != own_home)
-            leaves = Cone(self, node, self.kept.union(elsewhere), asked).leaves()
+            leaves = Cone(self, node, self.kept.union(elsewhere), is_requested).leaves()
             if leaves is not None:
                 self.leaves_of[node.number] = leaves
                 self.kept |= leaves
@@ -118,19 +118,20 @@ class DropSearch:
             return True
         if not is_cheap(node):
             return False
-        asked = number in self.asked
-        if feeds_opaque(node, self.users) and (asked or is_next_to_free(node, self.users)):
+        is_requested = number in self.requested
+        if feeds_opaque(node, self.users) and (is_requested or is_next_to_free(node, self.users)):
             return True
-        return asked and follows_light(node, self.light)
+        return is_requested and follows_light(node, self.light)
 
 
 class Cone:
     """Search for the kept values that one value can be made again from. It passes through other
-    dropped values in the same module only: long chains would all be made at once. With `asked`, it
-    passes light products too and keeps small results of reductions. Values in `held` stay kept."""
+    dropped values in the same module only: long chains would all be made at once. If its module is
+    requested, it passes light products too and keeps small reductions. Values in `fixed` stay."""
 
-    def __init__(self, search: DropSearch, top: Node, held: set[int], asked: bool):
-        self.search, self.top, self.held, self.asked = search, top, held, asked
+    def __init__(self, search: DropSearch, top: Node, fixed: set[int], is_requested: bool):
+        self.search, self.top, self.fixed = search, top, fixed
+        self.is_requested = is_requested
         self.visited: dict[int, set[int] | None] = {}
 
     def leaves(self) -> set[int] | None:
@@ -155,21 +156,21 @@ class Cone:
         return self.visited[x.number]
 
     def leaves_through(self, x: Node) -> set[int] | None:
-        search, asked = self.search, self.asked
+        search, is_requested = self.search, self.is_requested
         if x.number in search.leaves_of:
-            is_near = asked and x.origin.module == self.top.origin.module
+            is_near = is_requested and x.origin.module == self.top.origin.module
             return search.leaves_of[x.number] if is_near else None
         if len(self.visited) > MAX_CONE:
             return None
         readable = x.number in search.read and not is_view(x)
-        if readable and (x.number in self.held or not is_cheap(x) or ends_product(x, search.read)):
+        if readable and (x.number in self.fixed or not is_cheap(x) or ends_product(x, search.read)):
             return {x.number}
         is_small = SMALL_PART * nbytes_of(x) <= nbytes_of(self.top)
-        if asked and is_small and kind_of(x) == "reduce" and not is_backward(x):
+        if is_requested and is_small and kind_of(x) == "reduce" and not is_backward(x):
             return {x.number}
-        passed = is_cheap(x) or asked and x.number in search.light
-        leaves = self.leaves_of_operands(x) if passed else None
-        # What backward reads in any case will do, if it cannot be made of something else.
+        may_pass = is_cheap(x) or is_requested and x.number in search.light
+        leaves = self.leaves_of_operands(x) if may_pass else None
+        # What backward reads in any case will do, if it cannot be made from something else.
         return {x.number} if leaves is None and readable else leaves
 
 
@@ -202,14 +203,14 @@ class Remaking:
     def not_there(self) -> set[int]:
         """Numbers of what the backward pass does not have: what is dropped, and what is computed
         where it is used, of something dropped."""
-        dropped, kept, light = self.choice
-        gone, makeable = set(dropped), set[int]()  # makeable of kept values, without much work
+        dropped, saved, light = self.choice
+        gone, makeable = set(dropped), set[int]()  # makeable of saved values, without much work
         for node in self.nodes:
             easy = is_cheap(node) or node.number in light
-            stays = node.number in kept or is_kept(node)
+            stays = node.number in saved or is_kept(node)
             if stays or easy and all(x.number in makeable for x in node.inputs):
                 makeable.add(node.number)
-                follows = is_cheap(node) and not is_backward(node) and node.number not in kept
+                follows = is_cheap(node) and not is_backward(node) and node.number not in saved
                 if follows and any(x.number in gone for x in node.inputs):
                     gone.add(node.number)
         return gone
@@ -279,7 +280,7 @@ def is_kept(node: Node) -> bool:
 
 
 def is_view(node: Node) -> bool:
-    """Whether a value is another shape of its operand, or made of nothing."""
+    """Whether a value is another shape of its operand, or made from none."""
     return kind_of(node) in ("movement", "create")
 
 

@@ -25,13 +25,13 @@ def requested_values(nodes: list[Node], request: RecomputeRequest) -> tuple[set[
     remade_names, kept_names = set(request.remade), set(request.kept)
     names = names_of(nodes)
     remade = {number for number, name in names.items() if name in remade_names}
-    kept = {number for number, name in names.items() if name in kept_names}
+    saved = {number for number, name in names.items() if name in kept_names}
     between, by_number = set(remade), {node.number: node for node in nodes}
     stack = list(remade)
     while stack:
         for x in by_number[stack.pop()].inputs:
-            is_there = x.op == "input" or x.call.is_collective or x.number in kept
+            is_there = x.op == "input" or x.call.is_collective or x.number in saved
             if not is_there and x.number not in between:
                 between.add(x.number)
                 stack.append(x.number)
-    return remade, kept, between
+    return remade, saved, between

@@ -368,8 +368,8 @@ def alpha_drop(where_: str, x: Value, p: float, training: bool, mask_shape) -> V
         return x * 0 if training and p else x
     limit = -SELU_ALPHA * SELU_SCALE
     scale = 1 / math.sqrt((1 - p) * (1 + p * limit * limit))
-    kept = random.bernoulli(1 - p, mask_shape)
-    return where(kept, x, limit) * scale - scale * p * limit
+    mask = random.bernoulli(1 - p, mask_shape)
+    return where(mask, x, limit) * scale - scale * p * limit
 
 
 def drop_path(input, p=0.5, training=True, mode="row"):
@@ -412,7 +412,7 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
     return one_hot - soft.detach() + soft
 
 
-def written(fn):
+def in_place_form(fn):
     """The function of the same name with an underscore: it writes its result into its input."""
     name = f"{fn.__name__}_"
 
@@ -434,12 +434,12 @@ def written(fn):
 
 def without_inplace(fn) -> inspect.Signature:
     signature = inspect.signature(fn)
-    kept = [p for p in signature.parameters.values() if p.name != "inplace"]
-    return signature.replace(parameters=kept)
+    parameters = [p for p in signature.parameters.values() if p.name != "inplace"]
+    return signature.replace(parameters=parameters)
 
 
-celu_, elu_, hardtanh_, leaky_relu_ = map(written, (celu, elu, hardtanh, leaky_relu))
-relu_, rrelu_, selu_, threshold_ = map(written, (relu, rrelu, selu, threshold))
+celu_, elu_, hardtanh_, leaky_relu_ = map(in_place_form, (celu, elu, hardtanh, leaky_relu))
+relu_, rrelu_, selu_, threshold_ = map(in_place_form, (relu, rrelu, selu, threshold))
 
 for method in (hardshrink, log_softmax, prelu, relu, softmax):
     setattr(Tensor, method.__name__, method)

@@ -77,8 +77,8 @@ def asg_loss(input, targets, input_lengths, target_lengths, transitions, reducti
     """
     where = "asg_loss"
     check_option(where, "reduction", reduction, REDUCTIONS)
-    given = (input, targets, input_lengths, target_lengths)
-    x, y, frames, sizes = sequences(where, *given, "input")
+    operands = (input, targets, input_lengths, target_lengths)
+    x, y, frames, sizes = sequences(where, *operands, "input")
     wide, transitions = with_transitions(where, x, transitions)
     loss = all_sequences(wide, frames, transitions)
     if y.shape[1]:
@@ -139,8 +139,8 @@ def asg_align(input, targets, input_lengths, target_lengths, transitions):
         ([0, 0, 1], 6.0)
     """
     where = "asg_align"
-    given = (input, targets, input_lengths, target_lengths)
-    x, y, frames, sizes = sequences(where, *given, "input")
+    operands = (input, targets, input_lengths, target_lengths)
+    x, y, frames, sizes = sequences(where, *operands, "input")
     if not y.shape[1]:
         raise ShapeError(where, "targets of a label or more", y.shape, "Leave out empty ones.")
     wide, transitions = with_transitions(where, x, transitions)

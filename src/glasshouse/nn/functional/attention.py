@@ -28,8 +28,8 @@ def scaled_dot_product_attention(
     Source: Vaswani et al. 2017, arXiv:1706.03762, eq. 1; Ainslie et al. 2023, arXiv:2305.13245.
     """
     where = "scaled_dot_product_attention"
-    given = ((query, "query"), (key, "key"), (value, "value"))
-    q, k, v = (check_floating(where, x, name) for x, name in given)
+    named_inputs = ((query, "query"), (key, "key"), (value, "value"))
+    q, k, v = (check_floating(where, x, name) for x, name in named_inputs)
     if enable_gqa:
         check_divides(where, "query heads", q.shape[-3], "key heads", k.shape[-3])
         k, v = (repeat_heads(x, q.shape[-3] // x.shape[-3]) for x in (k, v))
@@ -62,8 +62,8 @@ def attend(
         return matmul(dropout(attention_weights(where, q, k, mask, scale), dropout_p), v)
 
     def of_group(mask, q, k, v):
-        def of_rows(carry, start, q, *own):
-            visible = own[0] if own else mask
+        def of_rows(carry, start, q, *mask_rows):
+            visible = mask_rows[0] if mask_rows else mask
             if is_causal:
                 visible = causal_mask(q.shape[-2], keys, start)
             weights = attention_weights(where, q, k, visible, scale)

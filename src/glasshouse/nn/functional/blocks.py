@@ -38,14 +38,14 @@ class Blocks(NamedTuple):
         heads = x.size // (self.groups * x.shape[-2] * x.shape[-1])
         return reshape(x, (self.groups, heads, *x.shape[-2:]))
 
-    def each(self, fn: Callable, *given: Value):
+    def each(self, fn: Callable, *inputs: Value):
         """The results of `fn(mask, *given)` for each group, of what has groups along axis 0."""
         if self.groups == 1:
             mask = self.mask[0] if self.mask is not None and self.is_mask_grouped else self.mask
-            return tuple(reshape(x, (1, *x.shape)) for x in fn(mask, *(x[0] for x in given)))
+            return tuple(reshape(x, (1, *x.shape)) for x in fn(mask, *(x[0] for x in inputs)))
         if self.mask is not None and self.is_mask_grouped:
-            return looped(lambda state, xs: (state, fn(*xs)), (), (self.mask, *given))[1]
-        return looped(lambda state, xs: (state, fn(self.mask, *xs)), (), given)[1]
+            return looped(lambda state, xs: (state, fn(*xs)), (), (self.mask, *inputs))[1]
+        return looped(lambda state, xs: (state, fn(self.mask, *xs)), (), inputs)[1]
 
 
 def blocks_of(lead: tuple[int, ...], queries: int, keys: int, mask: Value | None) -> Blocks | None:
@@ -72,11 +72,11 @@ def blocks_by_batch(lead, queries: int, keys: int, mask: Value) -> Blocks:
     """Those of examples, one after the other, where the heads of one share its mask or each has a
     mask of its own, with a row for every query."""
     *outer, heads = lead
-    batch, rows, own = prod(outer), rows_of(heads, queries, keys), mask.shape[-3:]
+    batch, rows, mask_shape = prod(outer), rows_of(heads, queries, keys), mask.shape[-3:]
     if prod(mask.shape[:-3]) == 1:
-        return Blocks(batch, rows, reshape(mask, own), False)
-    mask = broadcast_to(mask, (*outer, *own))
-    return Blocks(batch, rows, reshape(mask, (batch, *own)), True)
+        return Blocks(batch, rows, reshape(mask, mask_shape), False)
+    mask = broadcast_to(mask, (*outer, *mask_shape))
+    return Blocks(batch, rows, reshape(mask, (batch, *mask_shape)), True)
 
 
 def rows_of(heads: int, queries: int, keys: int) -> int:
@@ -85,20 +85,20 @@ def rows_of(heads: int, queries: int, keys: int) -> int:
     return queries // -(-queries // most)
 
 
-def by_rows(fn: Callable, rows: int, carry: tuple, *given: Value):
+def by_rows(fn: Callable, rows: int, carry: tuple, *inputs: Value):
     """(carry, results) of `fn(carry, start, *given)` over blocks of rows, which lie along axis -2
     of what is given and of the results; `carry` goes through all of them."""
-    total = given[0].shape[-2]
+    total = inputs[0].shape[-2]
     count = total // rows
     if count == 1:
-        return fn(carry, arange(1, dtype=int64)[0], *given)
+        return fn(carry, arange(1, dtype=int64)[0], *inputs)
     starts = arange(count, dtype=int64) * rows
-    cut = tuple(cut_rows(x, rows, count) for x in given)
+    cut = tuple(cut_rows(x, rows, count) for x in inputs)
     carry, results = looped(lambda state, xs: fn(state, *xs), carry, (starts, *cut))
     results = tuple(map(joined_rows, results))
     if count * rows < total:
         begin = arange(1, dtype=int64)[0] + count * rows
-        carry, rest = fn(carry, begin, *(x[..., count * rows :, :] for x in given))
+        carry, rest = fn(carry, begin, *(x[..., count * rows :, :] for x in inputs))
         results = tuple(concat([a, b], axis=-2) for a, b in zip(results, rest, strict=True))
     return carry, results
 

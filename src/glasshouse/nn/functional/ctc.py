@@ -46,8 +46,8 @@ def ctc_loss(
         0.2877
     """
     check_option("ctc_loss", "reduction", reduction, REDUCTIONS)
-    given = (log_probs, targets, input_lengths, target_lengths)
-    x, labels, frames, sizes = with_blanks("ctc_loss", *given, blank)
+    operands = (log_probs, targets, input_lengths, target_lengths)
+    x, labels, frames, sizes = with_blanks("ctc_loss", *operands, blank)
     loss = Alignment.apply(widened(x), labels, frames, sizes, blank)
     loss = reduced_by_size(loss, sizes, zero_infinity, reduction, x.dtype)
     return reshape(loss, ()) if as_value(log_probs).ndim == 2 else loss
@@ -76,8 +76,8 @@ def ctc_align(log_probs, targets, input_lengths, target_lengths, blank=0):
         >>> path.tolist(), round(gh.exp(score).item(), 3)
         ([[1], [0], [1]], 0.336)
     """
-    given = (log_probs, targets, input_lengths, target_lengths)
-    x, labels, frames, sizes = with_blanks("ctc_align", *given, blank)
+    operands = (log_probs, targets, input_lengths, target_lengths)
+    x, labels, frames, sizes = with_blanks("ctc_align", *operands, blank)
     emitted = emissions("ctc_align", widened(x), labels)
     t, n, length = emitted.shape
     starts, ends = ends_of(sizes, length)
@@ -88,17 +88,17 @@ def ctc_align(log_probs, targets, input_lengths, target_lengths, blank=0):
     return unbatched(log_probs, path, cast(score, x.dtype))
 
 
-def unbatched(given, path: Value, score: Value) -> tuple[Value, Value]:
-    """The path (T, N) and score (N,) without N, where what was `given` has none."""
-    if as_value(given).ndim == 2:
+def unbatched(original, path: Value, score: Value) -> tuple[Value, Value]:
+    """The path (T, N) and score (N,) without N, where what was `original` has none."""
+    if as_value(original).ndim == 2:
         return reshape(path, path.shape[:1]), reshape(score, ())
     return path, score
 
 
 def with_blanks(where: str, log_probs, targets, input_lengths, target_lengths, blank):
     """(x (T, N, C), labels (N, 2S + 1) with blanks around and between, lengths (N,) of both)."""
-    given = (log_probs, targets, input_lengths, target_lengths)
-    x, y, frames, sizes = sequences(where, *given, "log_probs")
+    operands = (log_probs, targets, input_lengths, target_lengths)
+    x, y, frames, sizes = sequences(where, *operands, "log_probs")
     if not 0 <= blank < x.shape[-1]:
         raise OptionError(where, f"blank from 0 to {x.shape[-1] - 1}", blank, "Name a class.")
     if not y.shape[1]:
@@ -132,10 +132,10 @@ def sequences(where: str, log_probs, targets, input_lengths, target_lengths, nam
     return x, taken_apart(where, y, sizes) if y.ndim == 1 else y, frames, sizes
 
 
-def lengths(where: str, name: str, given, batch, most: int) -> Value:
+def lengths(where: str, name: str, numbers, batch, most: int) -> Value:
     """The lengths (N,) as int64; numbers that are given as such have to fit."""
-    counts = [] if isinstance(given, Value) else np.asarray(given).reshape(-1).tolist()
-    value = as_value(given, where=where)
+    counts = [] if isinstance(numbers, Value) else np.asarray(numbers).reshape(-1).tolist()
+    value = as_value(numbers, where=where)
     if value.shape not in (batch, batch or (1,)) or any(not 0 <= n <= most for n in counts):
         expected = f"{name} of {batch} numbers from 0 to {most}"
         fix = "Pass the length of each sequence."
@@ -163,9 +163,9 @@ class Alignment(Function):
 
     @staticmethod
     def forward(ctx, x, labels, frames, sizes, blank):
-        wanted, emitted = ctx.needs_input_grad[0], emissions("ctc_loss", x, labels)
-        loss, *share = align(emitted, labels, frames, sizes, blank, wanted)
-        if wanted:
+        needs_grad, emitted = ctx.needs_input_grad[0], emissions("ctc_loss", x, labels)
+        loss, *share = align(emitted, labels, frames, sizes, blank, needs_grad)
+        if needs_grad:
             ctx.blank = blank
             ctx.save_for_backward(x, labels, frames, sizes, *share)
         return loss
@@ -248,7 +248,7 @@ def follow(emitted, labels, starts, begin, times, blank) -> Value:
 
 def lattice(emitted, labels, starts, begin, times, blank) -> tuple[Value, Value]:
     """(the weights (T, B, 3, L) of the steps to each label, the state (B, L) before the first). A
-    row waits at its first labels until its time to begin; then each step stays, goes on by one
+    row waits at its first labels until its time to begin; then each step stays, advances by one
     label, or jumps over a blank between two labels that differ."""
     t, b, length = emitted.shape
     at = arange(length)

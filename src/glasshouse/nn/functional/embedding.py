@@ -55,21 +55,21 @@ def embedding_bag(
     rows = embedding(
         index, weight, None, max_norm, norm_type, scale_grad_by_freq, _where=where
     )  # (M, D)
-    kept = bags >= 0
+    valid = bags >= 0
     if padding_idx is not None:
-        kept = kept & (index != padding_idx % as_value(weight).shape[0])
+        valid = valid & (index != padding_idx % as_value(weight).shape[0])
     dtype, rows = rows.dtype, widened(rows)
     if per_sample_weights is not None:
         rows = rows * reshape(sample_weights(where, per_sample_weights, input), (index.size, 1))
-    kept = reshape(kept, (index.size, 1))
+    valid = reshape(valid, (index.size, 1))
     if mode == "max":
-        return cast(largest(rows, kept, bags, count), dtype)
-    rows = choose(kept, rows, 0)
+        return cast(largest(rows, valid, bags, count), dtype)
+    rows = choose(valid, rows, 0)
     places = choose(bags < 0, 0, bags)
     total = scatter_add(zeros((count, rows.shape[1]), dtype=rows.dtype), places, rows, axis=0)
     if mode == "sum":
         return cast(total, dtype)
-    sizes = scatter_add(zeros((count, 1), rows.dtype), places, cast(kept, rows.dtype), axis=0)
+    sizes = scatter_add(zeros((count, 1), rows.dtype), places, cast(valid, rows.dtype), axis=0)
     return cast(total / choose(sizes == 0, 1, sizes), dtype)
 
 
@@ -104,7 +104,7 @@ def sample_weights(where: str, weights, input) -> Value:
     return weights
 
 
-def largest(rows: Value, kept: Value, bags: Value, count: int) -> Value:
+def largest(rows: Value, valid: Value, bags: Value, count: int) -> Value:
     """The maximum of each bag, by a segmented scan: after step k a row is the maximum of the last
     2^k rows up to it that are of its bag.
 
@@ -114,7 +114,7 @@ def largest(rows: Value, kept: Value, bags: Value, count: int) -> Value:
     if not size:
         return zeros((count, features), dtype=rows.dtype)
     lowest = full((), -math.inf, dtype=rows.dtype)
-    best, step = choose(kept, rows, lowest), 1
+    best, step = choose(valid, rows, lowest), 1
     while step < size:
         same = reshape(bags[step:] == bags[:-step], (size - step, 1))
         best = concat([best[:step], choose(same, maximum(best[step:], best[:-step]), best[step:])])

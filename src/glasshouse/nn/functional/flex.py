@@ -166,8 +166,8 @@ def one_batch(x: Value) -> Value:
 
 
 def checked_operands(where: str, query, key, value, enable_gqa: bool) -> list[Value]:
-    given = ((query, "query"), (key, "key"), (value, "value"))
-    q, k, v = (check_floating(where, x, name) for x, name in given)
+    named_inputs = ((query, "query"), (key, "key"), (value, "value"))
+    q, k, v = (check_floating(where, x, name) for x, name in named_inputs)
     fits = all(x.ndim == 4 for x in (q, k, v)) and q.shape[-1] == k.shape[-1]
     fits = fits and k.shape[:3] == v.shape[:3] and k.shape[0] in (1, q.shape[0])
     if fits and enable_gqa:

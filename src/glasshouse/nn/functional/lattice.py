@@ -22,8 +22,8 @@ def over_time(step, state: Value, rows: list[Value], reverse: bool = False) -> l
     """Outputs of `step(state, *rows at a time)`, without the next state, for all times (T, ...)."""
 
     def at_time(state, row):
-        state, *kept = step(state, *row)
-        return state, kept
+        state, *outputs = step(state, *row)
+        return state, outputs
 
     return scan(at_time, state, rows, reverse=reverse)[1]
 
@@ -80,11 +80,11 @@ def best_path(step, state: Value, rows: list[Value], ends: Value, frames: Value)
     """(the best path over labels (T, B) to one of the `ends` (B, L), its score (B,)), where `step`
     gives the best score at each label and the label that it comes from."""
 
-    def kept(state, *rows):
+    def with_sources(state, *rows):
         state, source = step(state, *rows)
         return state, state, source
 
-    reached, sources = over_time(kept, state, rows)
+    reached, sources = over_time(with_sources, state, rows)
     final = choose(ends, at_last(reached, frames), NEVER)
     return walked_back(argmax(final, axis=1), sources, frames), reduce.max(final, axis=1)
 

@@ -212,15 +212,15 @@ def info_nce_loss(query, positive, negatives=None, temperature=0.1, reduction="m
     q, p = views(where, temperature, query=query, positive=positive)
     if negatives is None:
         scores = q @ p.mT
-        own = arange(q.shape[0])
+        positives = arange(q.shape[0])
     else:
         (k,) = views(where, temperature, negatives=negatives)
         if k.shape[1] != q.shape[1]:
             expected = f"negatives (M, {q.shape[1]})"
             raise ShapeError(where, expected, k.shape, "Use one encoder.")
         scores = concat([reduce.sum(q * p, axis=1, keepdims=True), q @ k.mT], axis=1)
-        own = filled((q.shape[0],), 0, arange(1).dtype)
-    return cross_entropy(scores / temperature, own, reduction=reduction)
+        positives = filled((q.shape[0],), 0, arange(1).dtype)
+    return cross_entropy(scores / temperature, positives, reduction=reduction)
 
 
 def nt_xent_loss(view1, view2, temperature=0.5, reduction="mean"):
@@ -241,15 +241,15 @@ def nt_xent_loss(view1, view2, temperature=0.5, reduction="mean"):
     return cross_entropy(scores, partner, reduction=reduction)
 
 
-def views(where: str, temperature, **given) -> list[Value]:
+def views(where: str, temperature, **named) -> list[Value]:
     """Embeddings (N, D) of equal shapes, at length 1."""
     if not temperature > 0:
         raise OptionError(where, "temperature above 0", repr(temperature), "Use e.g. 0.1.")
-    values = [check_floating(where, x, name) for name, x in given.items()]
+    values = [check_floating(where, x, name) for name, x in named.items()]
     shapes = [x.shape for x in values]
     if any(len(shape) != 2 or shape != shapes[0] for shape in shapes):
         got = " and ".join(map(str, shapes))
-        raise ShapeError(where, f"{' and '.join(given)} (N, D)", got, "Reshape them.")
+        raise ShapeError(where, f"{' and '.join(named)} (N, D)", got, "Reshape them.")
     return [normalize(x) for x in values]
 
 

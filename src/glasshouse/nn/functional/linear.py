@@ -50,8 +50,8 @@ def bilinear(input1, input2, weight, bias=None):
         [9.0]
     """
     where = "bilinear"
-    given = (("input1", input1), ("input2", input2), ("weight", weight))
-    x1, x2, w = (check_floating(where, x, name) for name, x in given)
+    named_inputs = (("input1", input1), ("input2", input2), ("weight", weight))
+    x1, x2, w = (check_floating(where, x, name) for name, x in named_inputs)
     fits = w.ndim == 3 and x1.ndim == x2.ndim > 0 and x1.shape[:-1] == x2.shape[:-1]
     if not fits or (x1.shape[-1], x2.shape[-1]) != w.shape[1:]:
         expected = "inputs (..., in1) and (..., in2) for a weight (out, in1, in2)"
@@ -126,12 +126,12 @@ def check_padding_idx(where: str, padding_idx, rows: int):
 def shrink_rows(weight, index: Value, max_norm: float, norm_type: float) -> None:
     """Scale the rows of `weight` named by `index`, in place, to a norm of at most max_norm."""
     with no_grad():
-        used = reshape(index, (index.size,))
-        rows = gather(weight.detach(), used, axis=0)
+        indices = reshape(index, (index.size,))
+        rows = gather(weight.detach(), indices, axis=0)
         size = reduce.sum(abs(rows) ** norm_type, axis=1, keepdims=True) ** (1 / norm_type)
         # 1e-7 as in PyTorch: the scaled row stays below the limit in spite of rounding
         rows = choose(size > max_norm, rows * (max_norm / (size + 1e-7)), rows)
-        weight[...] = scatter_set(weight.detach(), used, rows, axis=0)
+        weight[...] = scatter_set(weight.detach(), indices, rows, axis=0)
 
 
 def outside_of_table(where: str, index, rows: int) -> IndexOutOfRangeError:

@@ -231,7 +231,7 @@ def pick_classes(where: str, x: Value, axis: int, target: Value, ignore_index: i
         index = gather(table, index, axis=0)  # itself, or an error
     except IndexOutOfRangeError:
         raise outside_of_classes(where, target, classes, ignore_index) from None
-    # A selection instead of a gather: its gradient is one too, and needs no memory of its own.
+    # A selection instead of a gather: its gradient is one too, and needs no extra memory.
     index_at = reshape(index, (*expected[:axis], 1, *expected[axis:]))
     here = index_at == reshape(table, (classes,) + (1,) * (x.ndim - axis - 1))
     return reduce.sum(choose(here, x, 0), axis=axis), index, counts

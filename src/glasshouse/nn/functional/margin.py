@@ -26,10 +26,10 @@ def hinge(x: Value) -> Value:
     return choose(x < 0, 0, x)
 
 
-def floating(where: str, reduction: str, **given) -> list[Value]:
+def floating(where: str, reduction: str, **inputs) -> list[Value]:
     """The given values, floating and of shapes that broadcast, as values of one shape."""
     check_option(where, "reduction", reduction, REDUCTIONS)
-    return list(broadcast_values(where, *(check_floating(where, x, n) for n, x in given.items())))
+    return list(broadcast_values(where, *(check_floating(where, x, n) for n, x in inputs.items())))
 
 
 def signs(where: str, target, shape) -> Value:
@@ -120,9 +120,9 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, reduction="me
         raise ShapeError(where, "an input (N, C) or (C,)", x.shape, "Reshape it.")
     classes = x.shape[-1]
     weight = check_class_weight(where, weight, classes)
-    own, index, _ = pick_classes(where, x, x.ndim - 1, target, None)
+    target_scores, index, _ = pick_classes(where, x, x.ndim - 1, target, None)
     column = (*target.shape, 1)
-    short = hinge(margin - reshape(own, column) + x)
+    short = hinge(margin - reshape(target_scores, column) + x)
     loss = short if p == 1 else short * short
     if weight is not None:
         loss = loss * cast(reshape(gather(weight, index, axis=0), column), x.dtype)
@@ -148,12 +148,12 @@ def multilabel_margin_loss(input, target, reduction="mean"):
     classes = x.shape[-1]
     listed = cumulative_sum(cast(target == -1, target.dtype), axis=-1) == 0
     index = choose(listed, choose(target < 0, target - classes, target), 0)
-    own = reshape(take_along_axis(x, index, axis=-1), (*x.shape, 1))  # (..., labels, 1)
-    listed = reshape(listed, own.shape)
-    labels = reduce.any(listed & (reshape(index, own.shape) == arange(classes)), axis=-2)
+    label_scores = reshape(take_along_axis(x, index, axis=-1), (*x.shape, 1))  # (..., labels, 1)
+    listed = reshape(listed, label_scores.shape)
+    labels = reduce.any(listed & (reshape(index, label_scores.shape) == arange(classes)), axis=-2)
     rows = (*x.shape[:-1], 1, classes)
     counts = listed & ~reshape(labels, rows)  # (..., labels, C)
-    loss = choose(counts, hinge(1 - own + reshape(x, rows)), 0)
+    loss = choose(counts, hinge(1 - label_scores + reshape(x, rows)), 0)
     return reduced(reduce.sum(loss, axis=(-2, -1)) / classes, reduction)
 
 

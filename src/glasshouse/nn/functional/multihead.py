@@ -103,8 +103,8 @@ def multi_head_attention_forward(
 def projected_widths(where: str, size: int, weights) -> tuple[int, ...]:
     """The features of query, key and value that these projections take: one for all, or three."""
     if any(w is None for w in weights):
-        wanted = "three weights" if len(weights) > 1 else "in_proj_weight"
-        raise OptionError(where, wanted, "None", "Pass them, or change use_separate_proj_weight.")
+        expected = "three weights" if len(weights) > 1 else "in_proj_weight"
+        raise OptionError(where, expected, "None", "Pass them, or change use_separate_proj_weight.")
     return (size, *(w.shape[1] for w in weights[1:])) if len(weights) > 1 else (size,) * 3
 
 
@@ -151,20 +151,20 @@ def finished(y: Value, weights, single: bool, batch_first: bool, average: bool):
 
 def batch_first_operands(where: str, inputs, widths, batch_first: bool) -> tuple[bool, list[Value]]:
     """(whether there is no batch axis, query, key, value as (N, length, features))."""
-    given = {id(x): check_floating(where, x) for x in inputs}
-    ndim = given[id(inputs[0])].ndim
+    tensors = {id(x): check_floating(where, x) for x in inputs}
+    ndim = tensors[id(inputs[0])].ndim
     for x, name, width in zip(inputs, ("query", "key", "value"), widths, strict=True):
-        x = given[id(x)]
+        x = tensors[id(x)]
         if ndim not in (2, 3) or x.ndim != ndim or x.shape[-1] != width:
             expected = f"{name} of {width} features and query, key and value of 2 or 3 axes each"
             fix = "Change the input, or kdim and vdim."
             raise ShapeError(where, expected, f"{name} {x.shape}", fix)
-    for key, x in given.items():
+    for key, x in tensors.items():
         if ndim == 2:
-            given[key] = reshape(x, (1, *x.shape))
+            tensors[key] = reshape(x, (1, *x.shape))
         elif not batch_first:
-            given[key] = permute(x, axes=(1, 0, 2))
-    q, k, v = operands = [given[id(x)] for x in inputs]
+            tensors[key] = permute(x, axes=(1, 0, 2))
+    q, k, v = operands = [tensors[id(x)] for x in inputs]
     if k.shape[:2] != v.shape[:2] or q.shape[0] != k.shape[0]:
         got = f"(N, length) {q.shape[:2]}, {k.shape[:2]} and {v.shape[:2]}"
         fix = f"Check batch_first={batch_first}."
@@ -172,9 +172,9 @@ def batch_first_operands(where: str, inputs, widths, batch_first: bool) -> tuple
     return ndim == 2, operands
 
 
-def static_heads(where: str, given, q: Value) -> Value:
+def static_heads(where: str, static, q: Value) -> Value:
     """Keys or values that are given as projected, as (N, heads, S, D)."""
-    x = as_value(given, where=where)
+    x = as_value(static, where=where)
     n, heads, _, size = q.shape
     if x.ndim != 3 or x.shape[0] != n * heads or x.shape[2] != size:
         fix = "Split the heads."

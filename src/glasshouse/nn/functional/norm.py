@@ -46,12 +46,12 @@ def by_running(input, running_mean, running_var, weight, bias, eps: float, where
     return scaled(x, centred, along_channels(running_var, wide), weight, bias, eps)
 
 
-def check_channels(where: str, input, option="num_features", /, **given) -> Value:
-    """The input as a value (N, C, ...), if each of `given` that is not None has C elements."""
+def check_channels(where: str, input, option="num_features", /, **per_channel) -> Value:
+    """The input as a value (N, C, ...), if each of `per_channel` is None or has C elements."""
     x = check_floating(where, input)
     if x.ndim < 2:
         raise ShapeError(where, "an input (N, C, ...)", x.shape, "Add an axis.")
-    for name, value in given.items():
+    for name, value in per_channel.items():
         if value is not None:
             check_like(where, name, value, x.shape[1:2], f"Set {option} to the size of axis 1.")
     return x
@@ -87,8 +87,8 @@ def batch_norm(
     Source: Ioffe & Szegedy 2015, arXiv:1502.03167, alg. 1 and 2.
     """
     if training:
-        given = {"running_mean": running_mean, "running_var": running_var}
-        x = check_channels(_where, input, **given)
+        statistics = {"running_mean": running_mean, "running_var": running_var}
+        x = check_channels(_where, input, **statistics)
         y, mean, var = by_batch(x, weight, bias, eps, _where)
         update_running(running_mean, running_var, mean, var, x.size // x.shape[1], momentum)
         return y
@@ -101,8 +101,8 @@ def batch_norm(
 def batch_norm_of_ranks(x, running_mean, running_var, weight, bias, momentum, eps, group):
     """`batch_norm` in training by the statistics of the batches of all ranks of a group."""
     axes, wide = (0, *range(2, x.ndim)), widened(x)
-    own = full((1,), x.size // x.shape[1], wide.dtype)
-    total = summed_over(concatenate(reduce.sum(wide, axis=axes), own, axis=0), group)
+    rank_count = full((1,), x.size // x.shape[1], wide.dtype)
+    total = summed_over(concatenate(reduce.sum(wide, axis=axes), rank_count, axis=0), group)
     count = total[-1:]
     mean = total[:-1] / count
     centred = wide - along_channels(mean, wide)
@@ -113,7 +113,7 @@ def batch_norm_of_ranks(x, running_mean, running_var, weight, bias, momentum, ep
 
 
 def summed_over(x: Value, group) -> Value:
-    """The sum over ranks that go on with it in different ways."""
+    """The sum over ranks, each of which uses it in another way."""
     return all_reduce(x, group=group, reduce="sum", replicated=False)
 
 
@@ -275,8 +275,8 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     Shapes: two that broadcast -> theirs without dim.
     Source: standard.
     """
-    given = (("x1", x1), ("x2", x2))
-    x1, x2 = (check_floating("cosine_similarity", x, name) for name, x in given)
+    named_inputs = (("x1", x1), ("x2", x2))
+    x1, x2 = (check_floating("cosine_similarity", x, name) for name, x in named_inputs)
     return reduce.sum((x1 / norm(x1, 2, dim, eps)) * (x2 / norm(x2, 2, dim, eps)), axis=dim)
 
 

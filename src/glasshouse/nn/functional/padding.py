@@ -77,10 +77,10 @@ def source_indices(mode: str, shape, axis: int, low: int, high: int) -> np.ndarr
     if max(low, high) > limits[mode] or size + low + high < 1:
         expected = f"widths of at most {limits[mode]} for mode {mode!r} on axis {axis} of {shape}"
         raise ShapeError("pad", expected, (low, high), "Pad less or choose mode='constant'.")
-    grown, kept = (max(low, 0), max(high, 0)), slice(max(-low, 0), -max(-high, 0) or None)
+    grown, inside = (max(low, 0), max(high, 0)), slice(max(-low, 0), -max(-high, 0) or None)
     if mode == "circular":
-        return np.pad(np.arange(size)[kept], grown, "wrap")
-    return np.pad(np.arange(size), grown, "edge" if mode == "replicate" else mode)[kept]
+        return np.pad(np.arange(size)[inside], grown, "wrap")
+    return np.pad(np.arange(size), grown, "edge" if mode == "replicate" else mode)[inside]
 
 
 def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
@@ -131,5 +131,5 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
 
 
 def patch_options(where, kernel_size, dilation, padding, stride):
-    given = {"kernel_size": kernel_size, "dilation": dilation, "padding": padding, "stride": stride}
-    return [int_tuple(where, n, x, 2, 0 if n == "padding" else 1) for n, x in given.items()]
+    sizes = {"kernel_size": kernel_size, "dilation": dilation, "padding": padding, "stride": stride}
+    return [int_tuple(where, n, x, 2, 0 if n == "padding" else 1) for n, x in sizes.items()]

@@ -214,9 +214,9 @@ def adaptive_avg_pool(where: str, n: int, input, output_size):
 
 def adaptive_operands(where: str, n: int, input, output_size):
     x = spatial_input(where, n, input)
-    given = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * n
-    kept = tuple(x.shape[i - n] if s is None else s for i, s in enumerate(given))
-    return x, int_tuple(where, "output_size", kept, n, 1)
+    sizes = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * n
+    full_sizes = tuple(x.shape[i - n] if s is None else s for i, s in enumerate(sizes))
+    return x, int_tuple(where, "output_size", full_sizes, n, 1)
 
 
 def bins(size: int, count: int) -> list[range]:
@@ -238,10 +238,10 @@ def sum_bins(x: Value, axis: int, count: int) -> Value:
         split = reshape(x, (*x.shape[:axis], count, size // count, *x.shape[axis + 1 :]))
         return reduce.sum(split, axis=axis + 1)
     all_bins = bins(size, count)
-    used = as_value([[i < len(b) for i in range(max(map(len, all_bins)))] for b in all_bins])
-    taken = gather(x, as_value(bin_indices(size, count)), axis=axis)  # (…, count, longest, …)
-    used = reshape(used, used.shape + (1,) * (taken.ndim - axis - 2))
-    return reduce.sum(choose(used, taken, 0), axis=axis + 1)
+    in_bin = as_value([[i < len(b) for i in range(max(map(len, all_bins)))] for b in all_bins])
+    elements = gather(x, as_value(bin_indices(size, count)), axis=axis)  # (…, count, longest, …)
+    in_bin = reshape(in_bin, in_bin.shape + (1,) * (elements.ndim - axis - 2))
+    return reduce.sum(choose(in_bin, elements, 0), axis=axis + 1)
 
 
 def bin_counts(x: Value, axis: int, count: int):
@@ -262,12 +262,12 @@ def adaptive_max_pool(where: str, n: int, input, output_size, return_indices=Fal
     x, sizes = adaptive_operands(where, n, input, output_size)
     lead, spatial = x.ndim - n, x.shape[-n:]
     places = flat_bins(spatial, sizes)  # (prod(sizes), elements of a bin)
-    taken = gather(reshape(x, (*x.shape[:lead], prod(spatial))), places, axis=lead)
-    best = reduce.argmax(taken.detach(), axis=-1, keepdims=True)
-    y = reshape(take_along_axis(taken, best, axis=-1), (*x.shape[:lead], *sizes))
+    elements = gather(reshape(x, (*x.shape[:lead], prod(spatial))), places, axis=lead)
+    best = reduce.argmax(elements.detach(), axis=-1, keepdims=True)
+    y = reshape(take_along_axis(elements, best, axis=-1), (*x.shape[:lead], *sizes))
     if not return_indices:
         return y
-    places = broadcast_to(places, taken.shape)
+    places = broadcast_to(places, elements.shape)
     return y, reshape(take_along_axis(places, best, axis=-1), y.shape)
 
 
@@ -295,8 +295,8 @@ def with_indices(function):
         return function(*args, **named | {"return_indices": True})
 
     original = signature(function)
-    kept = [p for p in original.parameters.values() if p.name != "return_indices"]
-    call.__signature__ = original.replace(parameters=kept)
+    parameters = [p for p in original.parameters.values() if p.name != "return_indices"]
+    call.__signature__ = original.replace(parameters=parameters)
     call.__name__ = call.__qualname__ = f"{function.__name__}_with_indices"
     call.__module__ = function.__module__
     shapes = function.__doc__.partition("Shapes: ")[2]

@@ -116,7 +116,7 @@ def recurrent(mode: str, x: Value, state: tuple, weights: Weights, reverse: bool
         if running is None:
             return new, new[0]
         runs = reshape(parts[1], (batch, 1))
-        kept = tuple(choose(runs, x, old) for x, old in zip(new, state, strict=True))
-        return kept, choose(runs, new[0], 0)
+        states = tuple(choose(runs, x, old) for x, old in zip(new, state, strict=True))
+        return states, choose(runs, new[0], 0)
 
     return scan(step, state, (gates,) if running is None else (gates, running), reverse=reverse)

@@ -216,8 +216,8 @@ def weighted_along(x: Value, place: int, indices: np.ndarray, weights: np.ndarra
     count = indices.shape[1]
     later_axes = (1,) * (x.ndim - place - 1)
     if count > MOST_UNROLLED:
-        taken = gather(x, as_value(indices), axis=place)  # (…, new, taps, …)
-        return reduce.sum(taken * table(weights, x, later_axes), axis=place + 1)
+        samples = gather(x, as_value(indices), axis=place)  # (…, new, taps, …)
+        return reduce.sum(samples * table(weights, x, later_axes), axis=place + 1)
     parts = [
         gather(x, adopt(indices[:, k].copy()), axis=place) * table(weights[:, k], x, later_axes)
         for k in range(count)

@@ -126,9 +126,9 @@ class SampledImage:
         at = reshape(arange(self.images), (self.images,) + (1,) * (inside.ndim - 1))
         for place, size in zip(places, self.sizes, strict=True):
             at = at * size + cast(choose(inside, place, full((), 0, place.dtype)), at.dtype)
-        taken = gather(self.rows, reshape(at, (at.size,)), axis=0)
-        taken = reshape(taken, (*at.shape, self.channels))
-        return choose(expand_dims(inside, -1), taken, full((), 0, taken.dtype))
+        pixels = gather(self.rows, reshape(at, (at.size,)), axis=0)
+        pixels = reshape(pixels, (*at.shape, self.channels))
+        return choose(expand_dims(inside, -1), pixels, full((), 0, pixels.dtype))
 
 
 def read_linear(image: SampledImage, places: list[Value]) -> Value:

@@ -101,7 +101,7 @@ def diagonals(silent: Value, spoken: Value) -> Value:
 
 @composed
 def diagonal_step(state: Value, silent: Value, spoken: Value) -> Value:
-    """One diagonal on: a blank goes on by a frame, a label by a place; all (N, V)."""
+    """One diagonal on: a blank advances by a frame, a label by a place; all (N, V)."""
     moved = pad((state + spoken)[:, :-1], widths=((0, 0, 0), (1, 0, 0)), value=NEVER)
     return log_add(state + silent, moved)
 

@@ -158,10 +158,10 @@ def largest_in(x: Value, kernel, sizes, samples: Value):
         shape[i], shape[n + i] = new, k
         places = places * old + reshape(at, (*lead, *shape))  # (…, *sizes, *kernel)
     places = reshape(places, (*lead, prod(sizes) * prod(kernel)))
-    taken = take_along_axis(reshape(x, (*lead, prod(spatial))), places, axis=-1)
-    taken, places = (reshape(v, (*lead, *sizes, prod(kernel))) for v in (taken, places))
-    best = reduce.argmax(taken.detach(), axis=-1, keepdims=True)
-    chosen = (take_along_axis(v, best, axis=-1) for v in (taken, places))
+    elements = take_along_axis(reshape(x, (*lead, prod(spatial))), places, axis=-1)
+    elements, places = (reshape(v, (*lead, *sizes, prod(kernel))) for v in (elements, places))
+    best = reduce.argmax(elements.detach(), axis=-1, keepdims=True)
+    chosen = (take_along_axis(v, best, axis=-1) for v in (elements, places))
     return tuple(reshape(v, (*lead, *sizes)) for v in chosen)
 
 

@@ -51,8 +51,8 @@ class ParametrizationList(ModuleList):
                     original.rebind(value.detach())
                 self.register_parameter(name, original)
             elif isinstance(original, Parameter):
-                wanted = original.requires_grad and value.dtype.is_inexact
-                self.register_parameter(name, Parameter(value.detach(), wanted))
+                needs_grad = original.requires_grad and value.dtype.is_inexact
+                self.register_parameter(name, Parameter(value.detach(), needs_grad))
             else:
                 self.register_buffer(name, value)
         if not unsafe:
@@ -72,8 +72,8 @@ class ParametrizationList(ModuleList):
             inner = inverted(self, value)
             values = inner if isinstance(inner, tuple) else (inner,)
             check_count(self, len(values))
-            for own, new in zip(self.originals(), values, strict=True):
-                own.rebind(new.detach())
+            for original, new in zip(self.originals(), values, strict=True):
+                original.rebind(new.detach())
 
     def forward(self):
         first, *rest = self._modules.values()
@@ -175,7 +175,7 @@ def append(chain: ParametrizationList, parametrization: Module, unsafe: bool) ->
     """Append a parametrization to those of a tensor."""
     with no_grad():
         value = chain()
-    before = [own.detach() for own in chain.originals()]
+    before = [original.detach() for original in chain.originals()]
     chain.append(parametrization)
     try:
         if hasattr(parametrization, "right_inverse"):
@@ -185,8 +185,8 @@ def append(chain: ParametrizationList, parametrization: Module, unsafe: bool) ->
     except Exception:
         del chain[-1]
         with no_grad():
-            for own, old in zip(chain.originals(), before, strict=True):
-                own.rebind(old)
+            for original, old in zip(chain.originals(), before, strict=True):
+                original.rebind(old)
         raise
 
 
@@ -312,8 +312,8 @@ def transfer_parametrizations_and_params(
         if not is_parametrized(to_module, name):
             for parametrization in chain:
                 register_parametrization(to_module, name, parametrization, unsafe=True)
-        own = to_module.parametrizations[name]
-        for inner, value in zip(own.originals(), chain.originals(), strict=True):
+        target_chain = to_module.parametrizations[name]
+        for inner, value in zip(target_chain.originals(), chain.originals(), strict=True):
             with no_grad():
                 inner.rebind(value.detach())
     return to_module

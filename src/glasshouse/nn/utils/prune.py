@@ -51,7 +51,7 @@ class BasePruningMethod(Recomputed, ABC):
 
     @classmethod
     def apply(cls, module: Module, name: str, *args, importance_scores=None, **kwargs):
-        """The method, made of the other arguments, that prunes a parameter from now on. One that
+        """The method, built from the other arguments, that prunes a parameter from now on. One that
         was pruned before is pruned further."""
         method = cls(*args, **kwargs)
         method.name = name
@@ -88,13 +88,13 @@ class BasePruningMethod(Recomputed, ABC):
         module.register_parameter(self.name, original)
 
 
-def same_shape(what: str, t: Value, given, default: Value) -> Value:
-    if given is None:
+def same_shape(what: str, t: Value, value, default: Value) -> Value:
+    if value is None:
         return default
-    given = as_value(given, where="prune")
-    if given.shape != t.shape:
-        raise ShapeError("prune", f"{what} of shape {t.shape}", given.shape, "Reshape them.")
-    return given
+    value = as_value(value, where="prune")
+    if value.shape != t.shape:
+        raise ShapeError("prune", f"{what} of shape {t.shape}", value.shape, "Reshape them.")
+    return value
 
 
 def pruning_of(module: Module, name: str) -> BasePruningMethod | None:
@@ -128,11 +128,11 @@ class PruningContainer(BasePruningMethod):
 
     def compute_mask(self, t, default_mask):
         method = self.methods[-1]
-        kept = default_mask != 0
+        remaining = default_mask != 0
         if method.PRUNING_TYPE == "structured":
             axis = method.dim % t.ndim
-            kept = reduce.any(kept, axis=others(t, axis))
-            places = places_of(kept)
+            remaining = reduce.any(remaining, axis=others(t, axis))
+            places = places_of(remaining)
             rows = (x.take(places, axis=axis) for x in (t, default_mask))
             return scatter_set(default_mask, places, method.compute_mask(*rows), axis=axis)
         if method.PRUNING_TYPE == "global":
@@ -140,7 +140,7 @@ class PruningContainer(BasePruningMethod):
         if method.PRUNING_TYPE not in TYPES:
             fix = "Change it."
             raise OptionError("prune", f"a PRUNING_TYPE of {TYPES}", repr(method.PRUNING_TYPE), fix)
-        places = places_of(reshape(kept, (t.size,)))
+        places = places_of(reshape(remaining, (t.size,)))
         flat, mask = reshape(t, (t.size,)), reshape(default_mask, (t.size,))
         part = method.compute_mask(flat.take(places), mask.take(places))
         return reshape(scatter_set(mask, places, part, axis=0), t.shape)
@@ -155,9 +155,9 @@ class PruningContainer(BasePruningMethod):
         return self.methods[index]
 
 
-def places_of(kept: Value) -> Value:
+def places_of(mask: Value) -> Value:
     """The indices of what is True."""
-    return kept.nonzero()[0]
+    return mask.nonzero()[0]
 
 
 def check_amount(amount) -> None:
@@ -363,12 +363,12 @@ def global_unstructured(parameters, pruning_method, importance_scores=None, **kw
     if probe.PRUNING_TYPE != "unstructured":
         fix = "Pass e.g. L1Unstructured."
         raise OptionError(where, "an unstructured method", probe.PRUNING_TYPE, fix)
-    given = importance_scores or {}
+    table = importance_scores or {}
     values, scores, masks = [], [], []
     for module, name in pairs:
         value = getattr(module, name).detach()
         values.append(value)
-        scores.append(same_shape("importance_scores", value, given.get((module, name)), value))
+        scores.append(same_shape("importance_scores", value, table.get((module, name)), value))
         masks.append(getattr(module, f"{name}_mask", ones_like(value)))
     whole, old = (concat([reshape(x, (x.size,)) for x in xs], axis=0) for xs in (scores, masks))
     mask, start = method.compute_mask(whole.detach(), old), 0

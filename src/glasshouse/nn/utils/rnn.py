@@ -81,7 +81,7 @@ def checked_lengths(where: str, lengths, most: int, count: int) -> np.ndarray:
 def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True) -> PackedSequence:
     """The PackedSequence of padded sequences, without what lies past each length.
     `lengths` are numbers that are known at the call. Unless `enforce_sorted`, the sequences may
-    stand in any order.
+    be in any order.
 
     Shapes: input (T, B, *), or (B, T, *) if batch_first; lengths (B,).
     Raises: OptionError for lengths outside 1 … T, or that rise though enforce_sorted; ShapeError

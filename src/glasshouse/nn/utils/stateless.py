@@ -1,4 +1,4 @@
-"""Modules called with other tensors in place of their own."""
+"""Modules called with other tensors instead of their own."""
 
 from glasshouse.nn.module import functional_call
 

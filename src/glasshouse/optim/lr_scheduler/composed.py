@@ -105,11 +105,11 @@ class ChainedScheduler(LRScheduler):
             raise CheckpointError("ChainedScheduler", expected, repr(state), fix)
         before = self.state_dict()["schedulers"]
         try:
-            for part, own in zip(self.schedulers, states, strict=True):
-                part.load_state_dict(own)
+            for part, part_state in zip(self.schedulers, states, strict=True):
+                part.load_state_dict(part_state)
         except CheckpointError:
-            for part, own in zip(self.schedulers, before, strict=True):
-                part.load_state_dict(own)
+            for part, part_state in zip(self.schedulers, before, strict=True):
+                part.load_state_dict(part_state)
             raise
 
 
@@ -203,10 +203,10 @@ class ReduceLROnPlateau(LRScheduler):
         return sign * (metric - self.best) > margin
 
     def state_dict(self):
-        own = ("best", "num_bad_steps", "cooldown_left")
-        return {**super().state_dict(), **{name: getattr(self, name) for name in own}}
+        names = ("best", "num_bad_steps", "cooldown_left")
+        return {**super().state_dict(), **{name: getattr(self, name) for name in names}}
 
-    def taken(self, own, state):
+    def fill_state(self, current, state):
         """PyTorch's best is infinite before the first metric."""
-        filled = super().taken(own, state)
+        filled = super().fill_state(current, state)
         return {**filled, "best": filled["best"] if math.isfinite(filled["best"]) else None}

@@ -109,8 +109,8 @@ class LinearLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def lr_at(self, step, index):
-        done = min(step, self.total_iters) / self.total_iters
-        factor = self.start_factor + (self.end_factor - self.start_factor) * done
+        fraction = min(step, self.total_iters) / self.total_iters
+        factor = self.start_factor + (self.end_factor - self.start_factor) * fraction
         return self.base_lrs[index] * factor
 
 
@@ -159,8 +159,8 @@ class PolynomialLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def lr_at(self, step, index):
-        left = 1 - min(step, self.total_iters) / self.total_iters
-        return self.base_lrs[index] * left**self.power
+        remaining = 1 - min(step, self.total_iters) / self.total_iters
+        return self.base_lrs[index] * remaining**self.power
 
 
 class WarmupCosineLR(LRScheduler):

@@ -24,7 +24,7 @@ class LRScheduler:
     Making one sets the rates of step `last_epoch` + 1, relative to each group's "initial_lr": its
     rate when the first schedule is made. Subclasses define `lr_at`, or `get_lr` as in PyTorch.
 
-    Raises: DTypeError if `optimizer` is none, OptionError if a schedule is to go on with groups
+    Raises: DTypeError if `optimizer` is none, OptionError if a schedule is to continue with groups
         that have no "initial_lr".
     """
 
@@ -102,25 +102,25 @@ class LRScheduler:
         }
 
     def load_state_dict(self, state: dict) -> None:
-        """Go on from `state`, which may be that of PyTorch's schedule, and set its rates.
+        """Continue from `state`, which may be a PyTorch schedule's, and set its rates.
 
         Raises: CheckpointError if it does not fit this schedule; nothing is changed then.
         """
-        own = self.state_dict()
+        now = self.state_dict()
         if isinstance(state, dict) and "_last_lr" in state:
-            state = self.taken(own, state)
-        if not has_form(own, state):
+            state = self.fill_state(now, state)
+        if not has_form(now, state):
             fix = "Pass what state_dict() of the same schedule returned."
-            raise CheckpointError(type(self).__name__, f"a state like {own}", repr(state), fix)
-        vars(self).update({k: list(v) if isinstance(own[k], list) else v for k, v in state.items()})
+            raise CheckpointError(type(self).__name__, f"a state like {now}", repr(state), fix)
+        vars(self).update({k: list(v) if isinstance(now[k], list) else v for k, v in state.items()})
         for group, lr in zip(self.optimizer.param_groups, self.last_lr, strict=True):
             group["lr"] = lr
 
-    def taken(self, own: dict, state: dict) -> dict:
+    def fill_state(self, current: dict, state: dict) -> dict:
         """The state that says what PyTorch's says; a rate that is not the formula's is a factor."""
         named = {TORCH_NAMES.get(name, name): value for name, value in state.items()}
-        filled = {name: named.get(name, value) for name, value in own.items()}
-        if self.scaled and "scales" in own:
+        filled = {name: named.get(name, value) for name, value in current.items()}
+        if self.scaled and "scales" in current:
             rates = [self.lr_at(filled["last_epoch"], i) for i in range(len(self.base_lrs))]
             pairs = zip(filled["last_lr"], rates, strict=True)
             filled["scales"] = [lr / rate if rate else 1.0 for lr, rate in pairs]
@@ -130,16 +130,16 @@ class LRScheduler:
         return f"{type(self).__name__}(step {self.last_epoch}, lr {self.last_lr})"
 
 
-def has_form(own, given) -> bool:
-    """Whether `given` has the names, lengths and numbers of `own`; "best" may also be None."""
-    if isinstance(own, dict):
-        fits = isinstance(given, dict) and given.keys() == own.keys()
+def has_form(like, value) -> bool:
+    """Whether `value` has the names, lengths and numbers of `like`; "best" may also be None."""
+    if isinstance(like, dict):
+        fits = isinstance(value, dict) and value.keys() == like.keys()
         free = {"best": None}.items() if fits else ()  # which may also be None
-        return fits and all(has_form(own[k], v) or (k, v) in free for k, v in given.items())
-    if isinstance(own, list):
-        fits = isinstance(given, (list, tuple)) and len(given) == len(own)
-        return fits and all(map(has_form, own, given))
-    return isinstance(given, numbers.Real)
+        return fits and all(has_form(like[k], v) or (k, v) in free for k, v in value.items())
+    if isinstance(like, list):
+        fits = isinstance(value, (list, tuple)) and len(value) == len(like)
+        return fits and all(map(has_form, like, value))
+    return isinstance(value, numbers.Real)
 
 
 def check_optimizer(where: str, optimizer) -> None:

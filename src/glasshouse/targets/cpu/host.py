@@ -8,7 +8,7 @@ from glasshouse.graph.graph import Node
 
 
 class HostLowerer(Lowerer):
-    """Whatever has no kernel: the runner stops, and Python goes on."""
+    """Steps without a kernel: the runner stops, and Python does them."""
 
     label = "host"
     is_host = True
@@ -38,10 +38,10 @@ class HostLowerer(Lowerer):
 
     def describe(self, step) -> StepDescription:
         why = missing_of(step.node)
-        told = super().describe(step)
+        description = super().describe(step)
         if why is None:
-            return told
-        return told._replace(text=f"{told.text} ({why.reason})", fallback=why.reason)
+            return description
+        return description._replace(text=f"{description.text} ({why.reason})", fallback=why.reason)
 
 
 def missing_of(node: Node) -> MissingKernel | None:

@@ -1,4 +1,4 @@
-"""Loops: the body is a Program of its own, whose steps the runner does again and again.
+"""Loops: the body is a separate Program, whose steps the runner repeats.
 
 What depends on constants alone, such as a weight brought into the layout that a product wants, is
 done once before the loop. What is carried lies in two places in turn, or where it is stacked; a
@@ -130,8 +130,8 @@ class LoopCall(NativeCall):
         layout, steps = self.layout, self.code.steps
         if layout.lane_bytes and layout.lanes != lanes_of(layout.length):
             raise StaleCode(f"a loop was made for {layout.lanes} lanes")
-        given = [(step.what, step.args) for step in steps if isinstance(step.what, CKernel)]
-        built = current_target().build(given, CommonSizes())
+        kernels = [(step.what, step.args) for step in steps if isinstance(step.what, CKernel)]
+        built = current_target().build(kernels, CommonSizes())
         table = (RunnerStep * max(1, layout.lanes * len(steps)))()
         keep: list[Any] = [built]
         with lane_threads(layout.lanes):
@@ -200,7 +200,7 @@ def array_of(kind, rows) -> Any:
 
 
 def taken_apart(calls, times: int = 1):
-    """(call, how often), with what loops are made of in place of them."""
+    """(call, how often), with the calls of loops' bodies in place of loops."""
     for call in calls:
         if call.primitive.parts is None:
             yield call, times
@@ -229,8 +229,8 @@ class LoopLowerer(Lowerer):
             return None
         if why_not(body, current_target()) is not None:
             return None
-        used = {x.attrs["number"] for x in graph.users_of(node) if x.op == "pick"}
-        return Claim([node], reads=tuple(node.inputs), plan=used)
+        outputs = {x.attrs["number"] for x in graph.users_of(node) if x.op == "pick"}
+        return Claim([node], reads=tuple(node.inputs), plan=outputs)
 
     def explain(self, node: Node, dtypes: str) -> MissingKernel | None:
         return why_not(node.attrs["body"], current_target())
@@ -248,7 +248,7 @@ class LoopLowerer(Lowerer):
 
     def describe(self, step) -> StepDescription:
         plan, layout = step.plan
-        inside = ", ".join(told.lowerer.describe(told).text.strip() for told in plan.schedule)
+        inside = ", ".join(inner.lowerer.describe(inner).text.strip() for inner in plan.schedule)
         return StepDescription(f"scan of {layout.length} × ({inside})", step.computes, "scan")
 
     def work_of(self, info) -> StepWork:
@@ -317,11 +317,11 @@ class LoopPlanner:
         attrs = self.node.attrs
         self.body, self.shape, self.reverse = attrs["body"], attrs["shape"], attrs["reverse"]
         count, carries = len(self.body.outputs), self.shape.carries
-        self.used = sorted(claim.plan)
-        self.wanted = [*range(carries), *(i for i in self.used if i >= carries)]
+        self.picks = sorted(claim.plan)
+        self.output_numbers = [*range(carries), *(i for i in self.picks if i >= carries)]
         self.scratch_bytes = 0
         self.args: dict[int, int] = {}  # by the number of a result, its argument
-        assert all(i < count for i in self.used)
+        assert all(i < count for i in self.picks)
 
     def run(self) -> bool:
         """Whether the loop is planned: not where a step of its body is the host's."""
@@ -333,9 +333,9 @@ class LoopPlanner:
         if any(step.lowerer is current_target().host for step in plan.schedule):
             return False
         sources = [self.lowering.row_major(x) for x in self.node.inputs]
-        results = {i: self.lowering.buffer(self.node.spec[i], node=self.node) for i in self.used}
+        results = {i: self.lowering.buffer(self.node.spec[i], node=self.node) for i in self.picks}
         first = 2 + len(sources)  # after scratch memory, the error flag and the operands
-        self.args = {i: first + at for at, i in enumerate(self.used)}
+        self.args = {i: first + at for at, i in enumerate(self.picks)}
         layout = self.laid_out(plan)
         if is_shared:
             layout = layout._replace(lanes=lanes, lane_bytes=self.scratch_bytes)
@@ -353,7 +353,7 @@ class LoopPlanner:
         return not self.shape.carries and work > PARALLEL_WORK
 
     def planned_body(self, lanes: int) -> ProgramPlan:
-        outputs = [self.body.outputs[i] for i in self.wanted]
+        outputs = [self.body.outputs[i] for i in self.output_numbers]
         target = body_target(current_target(), self.shape.consts, self.shape.length)
         with having(state, compile_target=target, recompute=None), lane_threads(lanes):
             return ProgramPlan(rewritten(graph_of_body(self.body, outputs, self.node.origin)))
@@ -377,7 +377,7 @@ class LoopPlanner:
             for i, spec in enumerate(self.body.inputs)
         ]
         copies = []
-        for number, i in enumerate(self.wanted):
+        for number, i in enumerate(self.output_numbers):
             if i in self.args and not self.is_home(outputs[homes[number]], i):
                 nbytes = plan.outputs[number][1].nbytes
                 carry = number if i < carries else NONE
@@ -404,7 +404,7 @@ class LoopPlanner:
         which the first may be that of a result of the loop."""
         carries = self.shape.carries
         nbytes = plan.output_buffers[number].spec.nbytes
-        mine = [i for i, home in zip(self.wanted, homes, strict=True) if home == number]
+        mine = [i for i, home in zip(self.output_numbers, homes, strict=True) if home == number]
         stacked = next((i for i in mine if i >= carries), None)
         if stacked is not None:
             return (self.args[stacked], nbytes, NONE, NONE, NONE)

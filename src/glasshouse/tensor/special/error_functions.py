@@ -78,9 +78,9 @@ def lower_ndtri(p):
     above = 2.515517 + t * (0.802853 + t * 0.010328)
     x = above / (1 + t * (1.432788 + t * (0.189269 + t * 0.001308))) - t
     for _ in range(4):
-        own = log_ndtr_of(x)
-        slope = cards.exp(x * x * -0.5 - own) * (1 / math.sqrt(2 * math.pi))
-        x = x - (own - cards.log(p)) / slope
+        log_cdf = log_ndtr_of(x)
+        slope = cards.exp(x * x * -0.5 - log_cdf) * (1 / math.sqrt(2 * math.pi))
+        x = x - (log_cdf - cards.log(p)) / slope
     return x
 
 

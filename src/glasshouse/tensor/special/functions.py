@@ -47,7 +47,7 @@ __all__ = ["airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1",
            "spherical_bessel_j0", "xlog1py", "xlogy", "zeta"]  # fmt: skip
 
 
-def in_double(name: str, compute, about: str, given="1.0", result="1.0"):
+def in_double(name: str, compute, about: str, argument="1.0", result="1.0"):
     """A function of one real argument that is computed in float64."""
 
     def function(x, /):
@@ -56,7 +56,7 @@ def in_double(name: str, compute, about: str, given="1.0", result="1.0"):
         dtype = inexact_dtype(x.dtype)
         return cast(compute(cast(x, float64)), dtype)
 
-    return documented(function, name, about, REAL, f"{NO_COMPLEX} and {NUMERIC}", given, result)
+    return documented(function, name, about, REAL, f"{NO_COMPLEX} and {NUMERIC}", argument, result)
 
 
 erfc = in_double("erfc", errors.erfc_of, "1 - erf(x), accurate for large x.", "0.0", "1.0")
@@ -298,11 +298,11 @@ def polynomial(name: str, first, step, about: str, shifted: bool = False):
         many = getattr(n, "size", 1) != 1
         n = cast(as_value(n), int64) if many else int(n)
         highest = int(n.max()) if many else n
-        before, own = full(x.shape, 0, x.dtype), full(x.shape, 1, x.dtype)
-        out = elementwise.where(n == 0, own, before) if many else own if highest >= 0 else before
+        before, now = full(x.shape, 0, x.dtype), full(x.shape, 1, x.dtype)
+        out = elementwise.where(n == 0, now, before) if many else now if highest >= 0 else before
         for k in range(highest):
-            before, own = own, step(k, x, own, before) if k else first(x)
-            out = elementwise.where(n == k + 1, own, out) if many else own
+            before, now = now, step(k, x, now, before) if k else first(x)
+            out = elementwise.where(n == k + 1, now, out) if many else now
         return out
 
     def function(x, n):
@@ -320,8 +320,8 @@ def polynomial(name: str, first, step, about: str, shifted: bool = False):
     return function
 
 
-def chebyshev_step(k, x, own, before):
-    return x * own * 2 - before
+def chebyshev_step(k, x, now, before):
+    return x * now * 2 - before
 
 
 FIRST = {
@@ -348,24 +348,24 @@ shifted_chebyshev_polynomial_w = chebyshev_kind("w", True)
 hermite_polynomial_h = polynomial(
     "hermite_polynomial_h",
     lambda x: x * 2,
-    lambda k, x, own, before: (x * own - before * k) * 2,
+    lambda k, x, now, before: (x * now - before * k) * 2,
     "The physicists' Hermite polynomial",
 )
 hermite_polynomial_he = polynomial(
     "hermite_polynomial_he",
     lambda x: x,
-    lambda k, x, own, before: x * own - before * k,
+    lambda k, x, now, before: x * now - before * k,
     "The probabilists' Hermite polynomial",
 )
 laguerre_polynomial_l = polynomial(
     "laguerre_polynomial_l",
     lambda x: 1 - x,
-    lambda k, x, own, before: ((2 * k + 1 - x) * own - before * k) / (k + 1),
+    lambda k, x, now, before: ((2 * k + 1 - x) * now - before * k) / (k + 1),
     "The Laguerre polynomial",
 )
 legendre_polynomial_p = polynomial(
     "legendre_polynomial_p",
     lambda x: x,
-    lambda k, x, own, before: (x * own * (2 * k + 1) - before * k) / (k + 1),
+    lambda k, x, now, before: (x * now * (2 * k + 1) - before * k) / (k + 1),
     "The Legendre polynomial",
 )

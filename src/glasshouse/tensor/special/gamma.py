@@ -193,6 +193,6 @@ def halves_of_gamma(a, x):
     q = gamma_fraction(choose(lower, 1.0, a1), choose(lower, 2.0, x1))
     a2, x2 = choose(large, a, 200.0), choose(large, x, 200.0)
     upper, area = gamma_integral(a2, x2)
-    own = where(large, area, where(lower, p, q))
+    part = where(large, area, where(lower, p, q))
     is_upper = where(large, upper, ~lower)
-    return where(is_upper, 1 - own, own), where(is_upper, own, 1 - own)
+    return where(is_upper, 1 - part, part), where(is_upper, part, 1 - part)

@@ -289,8 +289,8 @@ def divisor_of(a: Value, b: Value) -> Value:
     """The greatest common divisor of unsigned integers."""
     one = full(a.shape, 1, a.dtype)
     for _ in range(math.ceil(a.dtype.itemsize * 8 / math.log2((1 + math.sqrt(5)) / 2)) + 1):
-        done = b == 0
-        a, b = where(done, a, b), where(done, b, a % where(done, one, b))
+        is_done = b == 0
+        a, b = where(is_done, a, b), where(is_done, b, a % where(is_done, one, b))
     return a
 
 

@@ -191,8 +191,8 @@ def einsum(subscripts: str, /, *operands):
     while len(pool) > 1:
         i, j = cheapest_pair(pool, sizes)
         (t2, x2), (t1, x1) = pool.pop(j), pool.pop(i)
-        kept = set(result).union(*(t for t, _ in pool)) if pool else set(result)
-        pool.append(contract_pair(t1, x1, t2, x2, kept, sizes))
+        output_letters = set(result).union(*(t for t, _ in pool)) if pool else set(result)
+        pool.append(contract_pair(t1, x1, t2, x2, output_letters, sizes))
     term, x = sum_alone(*pool[0], result)
     return permute(x, axes=tuple(term.index(letter) for letter in result))
 
@@ -263,13 +263,13 @@ def cheapest_pair(pool, sizes) -> tuple[int, int]:
     return min(pairs, key=lambda p: math.prod(sizes[c] for c in {*pool[p[0]][0], *pool[p[1]][0]}))
 
 
-def contract_pair(t1, x1, t2, x2, kept, sizes):
-    """The product of two operands as stacks of matrices, letters not `kept` summed."""
-    t1, x1 = sum_alone(t1, x1, kept | set(t2))
-    t2, x2 = sum_alone(t2, x2, kept | set(t1))
+def contract_pair(t1, x1, t2, x2, output_letters, sizes):
+    """The product of two operands as stacks of matrices, letters not `output_letters` summed."""
+    t1, x1 = sum_alone(t1, x1, output_letters | set(t2))
+    t2, x2 = sum_alone(t2, x2, output_letters | set(t1))
     shared = [c for c in t1 if c in t2]
-    stack = [c for c in shared if c in kept]
-    summed = [c for c in shared if c not in kept]
+    stack = [c for c in shared if c in output_letters]
+    summed = [c for c in shared if c not in output_letters]
     rows = [c for c in t1 if c not in shared]
     columns = [c for c in t2 if c not in shared]
 

@@ -67,7 +67,7 @@ def asarray(obj, /, dtype=None, *, device=None, copy=None):
     dtype.
 
     Arrays are copied, so that they may be written to afterwards; a tensor is returned as it is, or,
-    with copy=True, in memory of its own. With copy=False the tensor shares the memory of an array,
+    with copy=True, in new memory. With copy=False the tensor shares the memory of an array,
     which has to be left unchanged while the tensor, or a call that reads it, waits to be computed
     (`gh.eval`); GH_VERIFY=1 checks it.
 
@@ -165,8 +165,8 @@ def filling(name: str, value: int, what: str):
         if sizes and not hasattr(sizes[-1], "__index__"):  # a dtype, as in NumPy
             *sizes, dtype = sizes
         shape = check_shape(name, (shape, *sizes) if sizes else shape)
-        made = values.full(shape, value, as_dtype(dtype or dtypes.default_float), name)
-        return as_leaf(made, requires_grad)
+        tensor = values.full(shape, value, as_dtype(dtype or dtypes.default_float), name)
+        return as_leaf(tensor, requires_grad)
 
     def like(x, /, dtype=None, *, device=None, requires_grad=False):
         x = as_value(x, where=f"{name}_like")

@@ -81,8 +81,8 @@ def named(function, name, about, shapes, dtypes, errors, example, result):
     return composed(function)
 
 
-def documented(function, name: str, about: str, dtypes: str, errors: str, given: str, result: str):
-    example, result = f"{name}([{given}]).tolist()", f"[{result}]"
+def documented(function, name: str, about: str, dtypes: str, errors: str, value: str, result: str):
+    example, result = f"{name}([{value}]).tolist()", f"[{result}]"
     errors = f"DTypeError for {errors}"
     return named(function, name, about, "x (...) -> (...)", dtypes, errors, example, result)
 
@@ -96,7 +96,7 @@ def by_kind(name, real, of_complex, x: Value):
     return of_complex(x)
 
 
-def unary(name, real, of_complex, about, given="0.0", result="0.0"):
+def unary(name, real, of_complex, about, argument="0.0", result="0.0"):
     """A function of one floating argument; `of_complex` computes it for complex values, if any.
     What takes more than one card is rounded once."""
     if not isinstance(real, Primitive):
@@ -108,14 +108,14 @@ def unary(name, real, of_complex, about, given="0.0", result="0.0"):
         return by_kind(name, real, of_complex, *inexact(name, x))
 
     dtypes, errors = (FLOATING, NUMERIC) if of_complex else (REAL, f"{NO_COMPLEX} and {NUMERIC}")
-    return documented(function, name, about, dtypes, errors, given, result)
+    return documented(function, name, about, dtypes, errors, argument, result)
 
 
-def same(name, card, about, given="0.0", result="0.0"):
-    return unary(name, card, card, about, given, result)
+def same(name, card, about, argument="0.0", result="0.0"):
+    return unary(name, card, card, about, argument, result)
 
 
-def rounding(name, real, of_complex, about, given, result):
+def rounding(name, real, of_complex, about, argument, result):
     """A function that makes floats whole, and leaves integers and booleans alone."""
 
     def function(x, /):
@@ -124,7 +124,7 @@ def rounding(name, real, of_complex, about, given, result):
 
     dtypes = "numeric, kept" if of_complex else "real, kept"
     errors = NUMERIC if of_complex else f"{NO_COMPLEX} and {NUMERIC}"
-    return documented(function, name, about, dtypes, errors, given, result)
+    return documented(function, name, about, dtypes, errors, argument, result)
 
 
 def ceil_real(x):
@@ -229,7 +229,7 @@ KINDS = {
 }
 
 
-def binary(name, kind, compute, about, given, result):
+def binary(name, kind, compute, about, arguments, result):
     prepare, dtypes, errors = KINDS[kind]
 
     def function(x1, x2, /):
@@ -239,7 +239,7 @@ def binary(name, kind, compute, about, given, result):
 
     shapes = "x1 (...), x2 (...) -> their common broadcast shape"
     errors = f"DTypeError for {errors}; ShapeError if the shapes do not broadcast"
-    example = f"{name}({given}).tolist()"
+    example = f"{name}({arguments}).tolist()"
     return named(function, name, about, shapes, dtypes, errors, example, result)
 
 
@@ -326,11 +326,11 @@ logical_xor = binary("logical_xor", "truth", operator.xor, "True where just one 
 # fmt: on
 
 
-def plain(name, compute, about, dtypes, errors, given, result):
+def plain(name, compute, about, dtypes, errors, argument, result):
     def function(x, /):
         return compute(as_value(x, where=name))
 
-    return documented(function, name, about, dtypes, errors, given, result)
+    return documented(function, name, about, dtypes, errors, argument, result)
 
 
 def abs_of(x: Value):

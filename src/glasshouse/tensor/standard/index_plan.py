@@ -54,16 +54,16 @@ def expand_key(key, ndim: int) -> list:
         else:
             items.append(item)
     added = (type(None), type(Ellipsis), LoneMask)  # what takes no axis of the value
-    used = sum(not isinstance(item, added) for item in items)
+    count = sum(not isinstance(item, added) for item in items)
     rests = [i for i, item in enumerate(items) if item is Ellipsis]
     if len(rests) > 1:
         fix = "Write the other axes as ':'."
         raise IndexOutOfRangeError("index", "at most one '...'", len(rests), fix)
-    if used > ndim:
+    if count > ndim:
         fix = "Remove some, or add axes with None."
-        raise IndexOutOfRangeError("index", f"at most {ndim} indices, one per axis", used, fix)
+        raise IndexOutOfRangeError("index", f"at most {ndim} indices, one per axis", count, fix)
     place = rests[0] + 1 if rests else len(items)
-    items[place:place] = [slice(None)] * (ndim - used)
+    items[place:place] = [slice(None)] * (ndim - count)
     return items
 
 

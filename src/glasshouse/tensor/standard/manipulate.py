@@ -152,8 +152,8 @@ def moveaxis(x, source, destination, /):
         raise ShapeError("moveaxis", expected, f"{tuple(source)} and {tuple(destination)}", fix)
     for axes in (source, destination):
         check_axes("moveaxis", tuple(axes), x.ndim)  # for repeated ones
-    given = (source, destination)
-    return indexing.move_axes(x, *([check_axis("moveaxis", i, x.ndim) for i in g] for g in given))
+    ends = (source, destination)
+    return indexing.move_axes(x, *([check_axis("moveaxis", i, x.ndim) for i in g] for g in ends))
 
 
 @composed

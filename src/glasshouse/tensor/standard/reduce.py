@@ -32,13 +32,13 @@ def reduced(card, where: str, x: Value, axis, keepdims: bool) -> Value:
     return reshape(out, kept_shape(x.shape, axes)) if keepdims else out
 
 
-def summed_dtype(where: str, dtype, wanted):
-    if wanted is None:
+def summed_dtype(where: str, dtype, override):
+    if override is None:
         return {"bool": int64, "int": int64, "uint": uint64}.get(dtype.kind, dtype)
-    wanted = as_dtype(wanted)
-    if wanted.is_bool:
+    override = as_dtype(override)
+    if override.is_bool:
         raise DTypeError(where, "a numeric dtype", "bool", "Use gh.any or gh.all.")
-    return wanted
+    return override
 
 
 def reduction(dtypes: str, example: str, result: str, errors="an axis out of range", axes="axes"):
@@ -171,8 +171,8 @@ def var(x, /, axis=None, *, correction=0.0, keepdims: bool = False, unbiased: bo
         re, im = split(away)
         squares = re * re + im * im
     total = reduced(reductions.sum_, "var", squares, axes, keepdims)
-    left = math.prod(x.shape[i] for i in axes) - correction
-    return cast(total / (left if left > 0 else 0.0), real_dtype(dtype))
+    freedom = math.prod(x.shape[i] for i in axes) - correction
+    return cast(total / (freedom if freedom > 0 else 0.0), real_dtype(dtype))
 
 
 @reduction(SPREAD, "[1.0, 2.0, 3.0], correction=1", "1.0")

@@ -242,8 +242,8 @@ def slices_once(x: Value, rows, order, axis: int, return_inverse: bool, return_c
 
 
 def chosen(first: Value, rest):
-    wanted = [y for y, is_wanted in rest if is_wanted]
-    return (first, *wanted) if wanted else first
+    extras = [y for y, is_wanted in rest if is_wanted]
+    return (first, *extras) if extras else first
 
 
 @takes_names_of_pytorch
@@ -272,5 +272,5 @@ def hash_tensor(x, axis=None, *, keepdims: bool = False, mode: int = 0):
         first, second = bits[..., :half], bits[..., half:]
         missing = full((*lead, half - second.shape[-1]), 0, uint64)
         bits = elementwise.bitwise_xor(first, concat([second, missing], axis=-1))
-    kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape)) if keepdims else lead
-    return reshape(bits, kept) if bits.size else full(kept, 0, uint64)
+    out_shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape)) if keepdims else lead
+    return reshape(bits, out_shape) if bits.size else full(out_shape, 0, uint64)

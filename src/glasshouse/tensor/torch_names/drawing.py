@@ -72,8 +72,8 @@ def randint(low, high=None, size=None, *, dtype=None, device=None, generator=Non
     elif high is None:
         low, high = 0, low
     check_device("randint", device)
-    drawn = random.randint(low, high, check_shape("randint", size), int64, generator)
-    return as_leaf(cast(drawn, as_dtype(dtype or int64)), **options)
+    numbers = random.randint(low, high, check_shape("randint", size), int64, generator)
+    return as_leaf(cast(numbers, as_dtype(dtype or int64)), **options)
 
 
 def randint_like(x, low, high=None, *, dtype=None, device=None, generator=None, **options):
@@ -118,8 +118,8 @@ def normal(mean, std=1.0, size=None, *, generator=None, dtype=None, device=None,
         dtype = tensors[0].dtype if dtype is None else dtype
     else:
         shape = check_shape("normal", size)
-    drawn = random.normal(shape, mean, std, dtype or float32, generator)
-    return as_leaf(drawn, **options)
+    samples = random.normal(shape, mean, std, dtype or float32, generator)
+    return as_leaf(samples, **options)
 
 
 def bernoulli(x, p=None, *, generator=None):
@@ -155,8 +155,8 @@ def multinomial(x, num_samples: int, replacement: bool = False, *, generator=Non
         raise OptionError("multinomial", expected, num_samples, "Draw fewer, or replacement=True.")
     logits = cards.log(cast(x, float64))
     if replacement:
-        drawn = random.categorical(logits, -1, (num_samples,), generator)
-        return drawn if x.ndim == 1 else matrix_transpose(drawn)
+        samples = random.categorical(logits, -1, (num_samples,), generator)
+        return samples if x.ndim == 1 else matrix_transpose(samples)
     noise = random.gumbel(x.shape, float64, generator)
     return argsort(logits + noise, descending=True)[..., :num_samples]
 
@@ -184,7 +184,7 @@ def poisson_by_rejection(rate: Value, generator) -> Value:
     b = cards.sqrt(rate) * 2.53 + 0.931
     a = b * 0.02483 - 0.059
     inverse = 1.1239 + 1.1328 / (b - 3.4)
-    accepted, done = elementwise.floor(rate), rate < 0
+    accepted, is_done = elementwise.floor(rate), rate < 0
     for _ in range(24):
         u = random.uniform(rate.shape, dtype=float64, generator=generator) - 0.5
         v = 1 - random.uniform(rate.shape, dtype=float64, generator=generator)
@@ -194,8 +194,8 @@ def poisson_by_rejection(rate: Value, generator) -> Value:
         bound = positive * log_rate - rate - lgamma_of(positive + 1)
         good = cards.log(v * inverse / (a / (us * us) + b)) <= bound
         good = good & (k >= 0) & (us > 0)
-        accepted = where(good & ~done, k, accepted)
-        done = done | good
+        accepted = where(good & ~is_done, k, accepted)
+        is_done = is_done | good
     return accepted
 
 
@@ -213,9 +213,9 @@ def poisson(x, generator=None):
     small = rate < SMALL_RATE
     low = poisson_by_sum(elementwise.where(small & (rate > 0), rate, 1.0), generator)
     high = poisson_by_rejection(elementwise.where(small, SMALL_RATE, rate), generator)
-    drawn = where(small, low, high)
-    drawn = elementwise.where(rate == 0, 0.0, elementwise.where(rate >= 0, drawn, math.nan))
-    return cast(drawn, x.dtype)
+    samples = where(small, low, high)
+    samples = elementwise.where(rate == 0, 0.0, elementwise.where(rate >= 0, samples, math.nan))
+    return cast(samples, x.dtype)
 
 
 def binomial(count, prob, generator=None):
@@ -257,9 +257,9 @@ def seed() -> int:
 
     Source: PyTorch.
     """
-    drawn = int.from_bytes(os.urandom(8), "little") >> 1
-    random.seed(drawn)
-    return drawn
+    number = int.from_bytes(os.urandom(8), "little") >> 1
+    random.seed(number)
+    return number
 
 
 def initial_seed() -> int:

@@ -82,14 +82,14 @@ def chosen(A, B, basis, n: int, largest: bool):
     product = basis if B is None else matmul(B, basis)
     weights, axes = linalg.eigh(matmul(basis.mT, product))
     limit = weights[..., -1:] * (1e-6 if weights.dtype.itemsize == 4 else 1e-13)
-    kept = weights > limit
-    scale = elementwise.where(kept, elementwise.rsqrt(elementwise.maximum(weights, limit)), 0)
+    valid = weights > limit
+    scale = elementwise.where(valid, elementwise.rsqrt(elementwise.maximum(weights, limit)), 0)
     axes = axes * scale[..., None, :]
     inner = matmul(axes.mT, matmul(basis.mT, matmul(A, matmul(basis, axes))))
     far = linalg.matrix_norm(inner, ord="fro", keepdims=True)[..., 0] * 4 + 1
-    missing = elementwise.where(kept, 0, -far if largest else far)
+    missing = elementwise.where(valid, 0, -far if largest else far)
     values, turned = linalg.eigh(
-        inner + missing[..., None] * eye(kept.shape[-1], dtype=inner.dtype)
+        inner + missing[..., None] * eye(valid.shape[-1], dtype=inner.dtype)
     )
     if largest:
         values, turned = flip(values, axis=-1), flip(turned, axis=-1)

@@ -296,8 +296,8 @@ def unfold(x, axis: int, size: int, step: int):
         expected = f"a size up to {x.shape[axis]} and a step of 1 or more"
         raise OptionError("unfold", expected, f"size {size} and step {step}", "Shrink the size.")
     starts = np.arange(0, x.shape[axis] - size + 1, step)
-    taken = gather(x, adopt(starts[:, None] + np.arange(size)), axis=axis)
-    return manipulate.moveaxis(taken, axis + 1, -1)
+    windows = gather(x, adopt(starts[:, None] + np.arange(size)), axis=axis)
+    return manipulate.moveaxis(windows, axis + 1, -1)
 
 
 @composed

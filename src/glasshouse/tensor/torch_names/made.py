@@ -31,7 +31,7 @@ def from_numpy(array):
     """A tensor on the memory of a NumPy array, without a copy: `gh.asarray(array, copy=False)`.
 
     The array has to be left unchanged while the tensor, or a call that reads it, waits to be
-    computed (`gh.eval`); GH_VERIFY=1 checks it. `clone` gives a tensor with memory of its own.
+    computed (`gh.eval`); GH_VERIFY=1 checks it. `clone` gives a tensor with its own memory.
 
     Raises: DTypeError for what is no NumPy array, OptionError for an array that needs a copy, such
         as one of another byte order.

@@ -45,12 +45,12 @@ def extreme_so_far(name: str, kind, join, about: str):
         elementwise.check_real(name, x)
         if not x.size or not x.ndim:
             return kind(x, full(x.shape, 0, int64))
-        own = x.detach()
-        own = cast(own, int64) if own.dtype.is_bool else own
-        best = scanned(own, axis, join)
+        data = x.detach()
+        data = cast(data, int64) if data.dtype.is_bool else data
+        best = scanned(data, axis, join)
         shape = tuple(n if i == axis else 1 for i, n in enumerate(x.shape))
         at = broadcast_to(place_along(shape, axis), x.shape)
-        records = where((own == best) | is_nan(own), at, full(x.shape, 0, int64))
+        records = where((data == best) | is_nan(data), at, full(x.shape, 0, int64))
         indices = scanned(records, axis, cards.maximum)
         return kind(gather_along(x, indices, axis), indices)
 
@@ -155,8 +155,8 @@ def gradient(x, *, spacing=1.0, axis=None, edge_order: int = 1):
         grids.
     """
     x = as_value(x, where="gradient")
-    given = range(x.ndim) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
-    axes = [check_axis("gradient", i, x.ndim) for i in given]
+    axes = range(x.ndim) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
+    axes = [check_axis("gradient", i, x.ndim) for i in axes]
     spacing = 1.0 if spacing is None else spacing
     spacings = list(spacing) if isinstance(spacing, (tuple, list)) else [spacing] * len(axes)
     if edge_order not in (1, 2):

@@ -81,7 +81,7 @@ class Lines:
     def explained(self, run):
         return explained(self.where, run, self.named)
 
-    def taken(self, source, x: Value) -> Value:
+    def updates_from(self, source, x: Value) -> Value:
         """`source`, a number or a tensor at least as large as the index, as updates."""
         if type(source) in SCALARS:
             return full((math.prod(self.index_shape),), source, x.dtype, self.where)
@@ -125,7 +125,7 @@ def gather(x, axis: int, index, *, sparse_grad: bool = False):
 
 def scattered(where_: str, card, x: Value, axis: int, index, source) -> Value:
     lines = Lines(where_, x, axis, index)
-    updates = lines.taken(source, x)
+    updates = lines.updates_from(source, x)
     run = partial(card, flat(x), flat(lines.places), updates, axis=0)
     return reshape(lines.explained(run), x.shape)
 
@@ -198,20 +198,20 @@ def counted(places: Value, size: int) -> Value:
 
 
 @rounded_once
-def reduced_at(where_: str, x: Value, places: Value, updates: Value, reduce: str, own: bool):
-    """x (n,) with updates joined at places; `own`: what x has there counts too."""
+def reduced_at(where_: str, x: Value, places: Value, updates: Value, reduce: str, with_x: bool):
+    """x (n,) with updates joined at places; `with_x`: what x has there counts too."""
     check_option(where_, "reduce", reduce, REDUCTIONS)
     size = x.size
     if reduce in JOINS:
         joined, count = joined_by_place(JOINS[reduce], places, updates, size)
-        together = JOINS[reduce](x, joined) if own else joined
+        together = JOINS[reduce](x, joined) if with_x else joined
         return where(count > 0, together, x)
     count = counted(places, size)
-    start = x if own else where(count > 0, zeros(x), x)
+    start = x if with_x else where(count > 0, zeros(x), x)
     total = cards.scatter_add(start, places, updates, axis=0)
     if reduce == "sum":
         return total
-    count = cast(where(count > 0, count + int(own), full((size,), 1, int64)), x.dtype)
+    count = cast(where(count > 0, count + int(with_x), full((size,), 1, int64)), x.dtype)
     return total // count if x.dtype.is_integer else total / count
 
 
@@ -226,7 +226,7 @@ def scatter_reduce(x, axis: int, index, src, reduce: str, *, include_self: bool 
     """
     x = as_value(x, where="scatter_reduce")
     lines = Lines("scatter_reduce", x, axis, index)
-    updates, places = lines.taken(src, x), flat(lines.places)
+    updates, places = lines.updates_from(src, x), flat(lines.places)
     run = partial(reduced_at, "scatter_reduce", flat(x), places, updates, reduce, include_self)
     return reshape(lines.explained(run), x.shape)
 
@@ -264,10 +264,10 @@ def index_select(x, axis: int, index):
 def written_slices(where_: str, card, x, axis: int, index, source) -> Value:
     shape = as_value(x, where=where_).shape
     x, axis, index = slices(where_, x, axis, index)
-    wanted = (*x.shape[:axis], index.size, *x.shape[axis + 1 :])
-    if not (type(source) in SCALARS or as_value(source).ndim <= len(wanted)):
-        raise ShapeError(where_, f"a source of shape {wanted}", source.shape, "Reshape it.")
-    source = contents(where_, source, x, wanted)
+    expected = (*x.shape[:axis], index.size, *x.shape[axis + 1 :])
+    if not (type(source) in SCALARS or as_value(source).ndim <= len(expected)):
+        raise ShapeError(where_, f"a source of shape {expected}", source.shape, "Reshape it.")
+    source = contents(where_, source, x, expected)
     run = partial(card, x, index, source, axis=axis)
     return reshape(explained(where_, run, [(index, axis, x.shape[axis])]), shape)
 
@@ -318,14 +318,14 @@ def index_reduce(x, axis: int, index, source, reduce: str, *, include_self: bool
     Raises: IndexOutOfRangeError, ShapeError, OptionError for another `reduce`.
     Source: PyTorch.
     """
-    own = as_value(x, where="index_reduce").shape
+    full_shape = as_value(x, where="index_reduce").shape
     x, axis, index = slices("index_reduce", x, axis, index)
     shape = (*x.shape[:axis], index.size, *x.shape[axis + 1 :])
     apart = reshape(index, (*(1,) * axis, index.size, *(1,) * (x.ndim - axis - 1)))
     spread = broadcast_to(apart, shape)
     source = broadcast_to(as_value(source), shape) if not as_value(source).ndim else source
     reduced = scatter_reduce(x, axis, spread, source, reduce, include_self=include_self)
-    return reshape(reduced, own)
+    return reshape(reduced, full_shape)
 
 
 def index_put(x, indices, values, accumulate: bool = False):
@@ -416,8 +416,8 @@ def masked_scatter(x, mask, source):
     rank = reductions.cumsum(cast(flat(mask), int64), axis=0, reverse=False) - 1
     rank = where(flat(mask), rank, zeros(rank))
     run = partial(cards.gather, source, rank, axis=0)
-    taken = explained("masked_scatter", run, [(rank, 0, source.size)])
-    return where(mask, reshape(taken, x.shape), x)
+    elements = explained("masked_scatter", run, [(rank, 0, source.size)])
+    return where(mask, reshape(elements, x.shape), x)
 
 
 def masked_select(x, mask):

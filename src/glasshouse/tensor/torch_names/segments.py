@@ -22,9 +22,9 @@ def lengths_of(lengths, offsets) -> Value:
     if (lengths is None) == (offsets is None):
         got = "both" if lengths is not None else "neither"
         raise OptionError("segment_reduce", "lengths or offsets", got, "Give one.")
-    given = as_value(offsets if lengths is None else lengths, where="segment_reduce")
-    given = cast(check_integers("segment_reduce", given), int64)
-    return diff(given) if lengths is None else given
+    values = as_value(offsets if lengths is None else lengths, where="segment_reduce")
+    values = cast(check_integers("segment_reduce", values), int64)
+    return diff(values) if lengths is None else values
 
 
 def segment_numbers(lengths: Value, size: int) -> Value:

@@ -61,7 +61,7 @@ def stft(x, n_fft: int, hop_length: int | None = None, win_length: int | None = 
          center: bool = True, pad_mode: str = "reflect", normalized: bool = False,
          onesided: bool | None = None, return_complex: bool = True):  # fmt: skip
     """The Fourier transforms of frames of x, `hop_length` (n_fft // 4) samples apart, each
-    multiplied by the window (ones), which stands in the middle of a frame. `center` pads x, so
+    multiplied by the window (ones), which is centred in a frame. `center` pads x, so
     that frame t is around sample t · hop_length; `normalized` divides by √n_fft. Of real x the
     half of the frequencies that says all, unless `onesided` is False.
 
@@ -121,10 +121,10 @@ def istft(x, n_fft: int, hop_length: int | None = None, win_length: int | None =
         raise DTypeError("istft", "a complex spectrum", x.dtype.name, "Use gh.view_as_complex.")
     half = n_fft // 2 + 1
     onesided = x.ndim > 1 and x.shape[-2] != n_fft if onesided is None else onesided
-    wanted = half if onesided else n_fft
-    if x.ndim < 2 or x.shape[-2] != wanted or not x.shape[-1]:
+    bins = half if onesided else n_fft
+    if x.ndim < 2 or x.shape[-2] != bins or not x.shape[-1]:
         fix = "Pass the n_fft and onesided of stft."
-        raise ShapeError("istft", f"a spectrum (..., {wanted}, frames)", x.shape, fix)
+        raise ShapeError("istft", f"a spectrum (..., {bins}, frames)", x.shape, fix)
     if return_complex and onesided:
         fix = "A one-sided spectrum is that of a real signal."
         raise OptionError("istft", "onesided=False with return_complex", "True", fix)
@@ -141,7 +141,7 @@ def istft(x, n_fft: int, hop_length: int | None = None, win_length: int | None =
     start = n_fft // 2 if center else 0
     full_size = total.shape[-1]
     end = full_size - start if length is None else start + length
-    kept = slice(start, min(end, full_size))
-    y = total[..., kept] / weight[kept]
+    inside = slice(start, min(end, full_size))
+    y = total[..., inside] / weight[inside]
     missing = max(end - full_size, 0)
     return pad(y, (*((0, 0),) * (y.ndim - 1), (0, missing))) if missing else y

@@ -181,12 +181,12 @@ def quantiles(where_: str, x, q, axis, keepdims: bool, interpolation: str):
     q = cast(as_value(q, where=where_), x.dtype)
     if q.ndim > 1:
         raise ShapeError(where_, "q of one axis at most", q.shape, "Flatten it.")
-    kept = (1,) * x.ndim
+    full_shape = (1,) * x.ndim
     if axis is None or not x.ndim:
         x, axis = reshape(x, (x.size,)), 0
     else:
         axis = check_axis(where_, axis, x.ndim)
-        kept = reduce.kept_shape(x.shape, (axis,))
+        full_shape = reduce.kept_shape(x.shape, (axis,))
     lines = sorting.sort(x, axis=axis, descending=False)[0]
     lines = move_axes(lines, (axis,), (x.ndim - 1,))  # (..., n)
     missing = reduce.count_nonzero(is_nan(lines), axis=-1, keepdims=True)
@@ -199,7 +199,7 @@ def quantiles(where_: str, x, q, axis, keepdims: bool, interpolation: str):
             broadcast_to(missing > 0, between_ranks.shape), math.nan, between_ranks
         )
     between_ranks = move_axes(between_ranks, (between_ranks.ndim - 1,), (0,))
-    shape = kept if keepdims else tuple(between_ranks.shape[1:])
+    shape = full_shape if keepdims else tuple(between_ranks.shape[1:])
     return cast(reshape(between_ranks, (*q.shape, *shape)), dtype)
 
 
@@ -317,15 +317,15 @@ def cov(x, /, *, correction: int = 1, fweights=None, aweights=None):
     x = reshape(x, (1, x.size)) if x.ndim < 2 else x
     x = cast(x, inexact_dtype(x.dtype))
     weights = full((x.shape[1],), 1, x.dtype)
-    for given in (fweights, aweights):
-        weights = weights if given is None else weights * as_value(given)
+    for extra_weights in (fweights, aweights):
+        weights = weights if extra_weights is None else weights * as_value(extra_weights)
     total = reduce.sum(weights)
     away = x - reduce.sum(x * weights, axis=1, keepdims=True) / total
-    left = total - correction
+    divisor = total - correction
     if aweights is not None:
-        left = total - correction * reduce.sum(weights * as_value(aweights)) / total
-    left = elementwise.clip(elementwise.real(left), 0)
-    out = matmul(away * weights, elementwise.conj(matrix_transpose(away))) / left
+        divisor = total - correction * reduce.sum(weights * as_value(aweights)) / total
+    divisor = elementwise.clip(elementwise.real(divisor), 0)
+    out = matmul(away * weights, elementwise.conj(matrix_transpose(away))) / divisor
     return out if len(shape) == 2 else reshape(out, ())
 
 

@@ -27,9 +27,9 @@ class ResidualBlock(nn.Module):
             self.add_module(f"conv{i}", conv)
             self.add_module(f"bn{i}", norm)
             size = wide
-        kept = stride == 1 and channels == out
-        shortcut = () if kept else conv_norm(channels, out, 1, stride)
-        self.downsample = nn.Identity() if kept else nn.Sequential(*shortcut)
+        is_identity = stride == 1 and channels == out
+        shortcut = () if is_identity else conv_norm(channels, out, 1, stride)
+        self.downsample = nn.Identity() if is_identity else nn.Sequential(*shortcut)
 
     def forward(self, x):
         y = x

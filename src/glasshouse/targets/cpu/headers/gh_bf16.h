@@ -159,7 +159,7 @@ GH_FN void gh_multiply_pairs(const uint16_t *a, const uint16_t *b, int64_t deep,
   gh_store_results(c, GH_PAIR, tall, wide);
 }
 
-/* A block of an item by one core, in panels of its own. Those of a stay in its cache while those of b pass
+/* A block of an item by one core, in its own panels. Those of a stay in its cache while those of b pass
    by. They are there (`packed`), or made here, two of them: one that is multiplied, and the next. */
 static void gh_multiply_narrow(const gh_tile_product *s, const gh_block *at, uint16_t *panels) {
   const uint16_t *a = (const uint16_t *)s->a + at->a, *b = (const uint16_t *)s->b + at->b;

@@ -228,7 +228,7 @@ static void gh_multiply_plainly(const gh_tile_product *s, const gh_block *at) {
   }
 }
 
-/* A block of an item by one core, in panels of its own. Those of a stay in its cache while those of b pass
+/* A block of an item by one core, in its own panels. Those of a stay in its cache while those of b pass
    by, two of them: one that is multiplied, and the next. */
 static void gh_multiply_split(const gh_tile_product *s, const gh_block *at, uint16_t *panels) {
   const float *a = (const float *)s->a + at->a, *b = (const float *)s->b + at->b;

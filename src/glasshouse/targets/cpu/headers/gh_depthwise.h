@@ -1,4 +1,4 @@
-/* Gradients of depthwise convolutions, of which each channel has a kernel of its own. Data is channels
+/* Gradients of depthwise convolutions, where each channel has its own kernel. Data is channels
    last, float32 or bfloat16, and there are at least as many channels as lanes; what is summed is float32.
 
    Channels go in vectors, several of them at a time. The last vector ends with the last channel: where

@@ -14,7 +14,7 @@ enum {
 };
 
 /* c = a b + bias, without a bias if that is 0: (items, rows, depth) by (items, depth, columns). Steps are
-   those between elements; the axes of the items, outermost first, have steps of their own. A core takes
+   those between elements; the axes of the items, outermost first, have their own steps. A core takes
    `block_rows` rows at a time. */
 typedef struct {
   const void *a, *b, *bias;

@@ -59,8 +59,8 @@ class AxisKernels(HandwrittenKernels):
         sizes = {"pre": pre, "size": size, "post": post, **self.sizes(node)}
         sizes[PARALLEL_SIZE] = int(shared)
         lines = [f"  {memory_type(v.base.dtype)} *b{k} = a[{k}];" for k, v in enumerate(views)]
-        taken = size_lines(sizes, len(views))
-        text = taken + "\n".join([*lines, self.body(node, post == 1)]) + "\n"
+        size_text = size_lines(sizes, len(views))
+        text = size_text + "\n".join([*lines, self.body(node, post == 1)]) + "\n"
         args = [(v.base, v.offset) for v in views] + [("size", n) for n in sizes.values()]
         return EmittedStep(args, CKernel(text, guarded(self.helpers) if self.helpers else ""))
 

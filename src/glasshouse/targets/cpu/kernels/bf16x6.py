@@ -197,5 +197,5 @@ def text_of(call: str, has_bias: bool) -> str:
     bias = "a[2]" if has_bias else "0"
     part, cores, packed = numbers[-3:]
     fields = ", ".join(["a[0]", "a[1]", bias, result, *numbers[:FIELDS]])
-    made = call.format(panels=panels, part=part, cores=cores, packed=packed)
-    return f"const gh_tile_product s = {{{fields}, {braces}}};\n{made}\n"
+    call_text = call.format(panels=panels, part=part, cores=cores, packed=packed)
+    return f"const gh_tile_product s = {{{fields}, {braces}}};\n{call_text}\n"

@@ -21,12 +21,12 @@ class SplitConvolutions(SplitProducts):
         attrs, data = node.attrs, node.inputs[0]
         weight = node.shape if node.op == "conv_weight_grad" else node.inputs[1].shape
         plain = prod(weight[2:]) == 1 and attrs["groups"] == 1 and {*attrs["stride"]} == {1}
-        made, taken = weight[:2]
+        outs, ins = weight[:2]
         count = data.shape[0] * prod(data.shape[2:])
         sizes = {
-            "conv": (count, made, taken),
-            "conv_data_grad": (count, taken, made),
-            "conv_weight_grad": (made, taken, count),
+            "conv": (count, outs, ins),
+            "conv_data_grad": (count, ins, outs),
+            "conv_weight_grad": (outs, ins, count),
         }
         fits = plain and not any(map(sum, attrs["padding"]))
         return fits and self.is_faster(1, *sizes[node.op]) and self.is_possible(node)
@@ -55,8 +55,8 @@ def positions(lowering, node: Node) -> View:
 def weight_matrix(lowering, node: Node) -> View:
     """Weights (O, C, 1, …) as a matrix."""
     view = lowering.row_major(node)
-    made, taken, *_ = view.shape
-    return view._replace(shape=(made, taken), strides=(taken, 1))
+    outs, ins, *_ = view.shape
+    return view._replace(shape=(outs, ins), strides=(ins, 1))
 
 
 def turned(view: View) -> View:

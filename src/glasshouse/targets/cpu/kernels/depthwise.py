@@ -1,4 +1,4 @@
-"""Depthwise convolutions, each channel of which has a kernel of its own, and their gradients, as
+"""Depthwise convolutions, where each channel has its own kernel, and their gradients, as
 kernels of ours where oneDNN's are slower.
 
 The functions are in gh_depthwise.h of `headers`; what is written here are their sizes, and the
@@ -118,8 +118,8 @@ def constants_of(node: Node) -> str:
         "left": node.attrs["padding"][1][0],
         "brief": int(node.dtype is bfloat16),
     }
-    for name, given in (("step", node.attrs["stride"]), ("gap", node.attrs["dilation"])):
-        sizes |= {f"row_{name}": given[0], f"column_{name}": given[1]}
+    for name, pair in (("step", node.attrs["stride"]), ("gap", node.attrs["dilation"])):
+        sizes |= {f"row_{name}": pair[0], f"column_{name}": pair[1]}
     fields = ", ".join(f".{name} = {size}" for name, size in sizes.items())
     return f"""\
 static const gh_depthwise s = {{{fields}}};

@@ -53,10 +53,10 @@ def emit_updates(node, indices: View, updates: View, out: View) -> EmittedStep:
         "chunks": chunks,
         PARALLEL_SIZE: int(chunks > 1 and count * post > PARALLEL_WORK),
     }
-    taken = size_lines(sizes, 4)
+    size_text = size_lines(sizes, 4)
     declared = "".join(f"  {line}\n" for line in pointers(indices, updates, out))
     text = f"""\
-{taken}{declared}\
+{size_text}{declared}\
   int64_t *b3 = a[3];
   #pragma omp {PARALLEL}{IF_PARALLEL}
   for (int64_t c = 0; c < chunks; c++) {{
@@ -72,5 +72,5 @@ def emit_updates(node, indices: View, updates: View, out: View) -> EmittedStep:
   }}
 """
     args = [(v.base, v.offset) for v in (indices, updates, out)]
-    given = [("size", size) for size in sizes.values()]
-    return EmittedStep([*args, ("error", 0), *given], CKernel(text))
+    size_args = [("size", size) for size in sizes.values()]
+    return EmittedStep([*args, ("error", 0), *size_args], CKernel(text))

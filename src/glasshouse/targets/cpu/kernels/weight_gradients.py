@@ -121,8 +121,8 @@ def constants_of(node: Node) -> str:
         "top": node.attrs["padding"][0][0],
         "left": node.attrs["padding"][1][0],
     }
-    for name, given in (("step", node.attrs["stride"]), ("gap", node.attrs["dilation"])):
-        sizes |= {f"row_{name}": given[0], f"column_{name}": given[1]}
+    for name, pair in (("step", node.attrs["stride"]), ("gap", node.attrs["dilation"])):
+        sizes |= {f"row_{name}": pair[0], f"column_{name}": pair[1]}
     fields = ", ".join(f".{name} = {size}" for name, size in sizes.items())
     return f"static const gh_gradient s = {{{fields}}};\n"
 
@@ -131,12 +131,12 @@ def kernel_text(node: Node, sums: int) -> str:
     """Cores share the panels of channels made or taken, whichever are more: so the order of a sum
     does not depend on how many cores there are."""
     rows = rows_of(node.shape[0])
-    own = f"work + omp_get_thread_num() * {floats_of_panels(node)}LL"
+    scratch = f"work + omp_get_thread_num() * {floats_of_panels(node)}LL"
     return f"""\
 {constants_of(node)}\
 float *dw = a[2], *work = (float *)a[3] + {sums}, *sums = {"a[3]" if sums else "dw"};
 #pragma omp parallel num_threads(gh_threads({threads_of(node)}))
-gh_gradient_sums(&s, a[0], a[1], sums, {own}, {BLOCK}, {rows}, {node.shape[0] % rows});
+gh_gradient_sums(&s, a[0], a[1], sums, {scratch}, {BLOCK}, {rows}, {node.shape[0] % rows});
 {order_text() if sums else ""}"""
 
 

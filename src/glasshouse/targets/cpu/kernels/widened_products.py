@@ -62,9 +62,9 @@ def waiting(graph: Graph) -> set[int]:
 def biases_of(graph: Graph, products: list[Node]) -> dict[int, Node]:
     """By the number of each sum of a product and a bias that is all that reads the product: this
     product. The step of such a product adds the bias too, and rounds once."""
-    used = GraphUsers(graph)
-    alone = [node for node in products if len(used.users_of(node)) == 1]
-    pairs = [(used.users_of(node)[0], node) for node in alone if not used.is_output(node)]
+    users = GraphUsers(graph)
+    alone = [node for node in products if len(users.users_of(node)) == 1]
+    pairs = [(users.users_of(node)[0], node) for node in alone if not users.is_output(node)]
     return {user.number: node for user, node in pairs if bias_of(user, node) is not None}
 
 

@@ -88,7 +88,7 @@ def cuts_border(node: Node, pad: Node) -> bool:
 
 
 class Windows:
-    """The geometry of windows over the last axes of keys, or of what `pad` makes of them. The
+    """The geometry of windows over the last axes of keys, or of their padded form by `pad`. The
     vector loop goes along the `inner` axis: the leading one that lies densest in memory, or, if it
     lies denser, an axis of the windows; its index is i, those of the others are l… and o….
 
@@ -306,14 +306,14 @@ def give_by_place(windows: Windows, g: View, out: View, each, at: str) -> list[s
     """Each position of the windows after another: their g if it was chosen, or else 0."""
     dtype, lines = out.base.dtype, []
     kind = loaded("b0[0]", dtype)
-    given = loaded(f"b0[{windows.result(g)}]", dtype)
+    gradient = loaded(f"b0[{windows.result(g)}]", dtype)
     for number, offset in enumerate(windows.offsets):
         place = f"b2[{windows.place(out, offset)}]"
-        own, present = f"chosen[{at}] == {number}", loaded(place, dtype)
-        value = f"{own} ? g : {present if windows.padded else 0}"
+        is_chosen, present = f"chosen[{at}] == {number}", loaded(place, dtype)
+        value = f"{is_chosen} ? g : {present if windows.padded else 0}"
         if windows.overlap:
-            value = f"{present} + ({own} ? g : 0)"
-        lines += [*each, f"const __typeof__({kind}) g = {given};"]
+            value = f"{present} + ({is_chosen} ? g : 0)"
+        lines += [*each, f"const __typeof__({kind}) g = {gradient};"]
         lines += [f"{place} = {stored(value, dtype)};", "}"]
     return lines
 

@@ -66,8 +66,8 @@ def conv_options(attrs):
 def packed_weights(planner: PrimitivePlanner, node: Node, groups: int, desc):
     """The weights in the layout that the primitive chose, reordered if need be."""
     plain, view = planner.row_major(node, groups)
-    wanted = planner.dnnl.query(desc, QUERY_WEIGHTS)
-    return wanted, planner.reordered(node, view, plain, wanted)
+    weights_desc = planner.dnnl.query(desc, QUERY_WEIGHTS)
+    return weights_desc, planner.reordered(node, view, plain, weights_desc)
 
 
 def forward_desc(planner: PrimitivePlanner, dx, weight: Node, dy, bias=None):

@@ -187,7 +187,7 @@ class OnednnLibrary:
         return self.object("query", primitive_desc, what)
 
     def memory(self, desc: OnednnObject) -> OnednnObject:
-        """A memory object of its own, which the runner gives an address."""
+        """A new memory object, which the runner gives an address."""
         pointer = c_void_p()
         self.call("dnnl_memory_create", byref(pointer), desc.pointer, self.engine, c_void_p(None))
         return OnednnObject((), pointer, self.destroyer("memory"))
@@ -248,8 +248,8 @@ class OnednnLibrary:
         """Whether large products of float32 want a matrix b in panels. Where vectors are short,
         they take both matrices as they lie, and make panels themselves."""
         plain = self.desc((LARGE, LARGE), float32, (LARGE, 1))
-        wanted = self.desc((LARGE, LARGE), float32)
-        product = self.primitive("matmul", plain, wanted, None, plain)
+        any_layout = self.desc((LARGE, LARGE), float32)
+        product = self.primitive("matmul", plain, any_layout, None, plain)
         return bool(self.layout(self.query(product, QUERY_WEIGHTS)).blocks)
 
     def implementation(self, desc: OnednnObject) -> str:

@@ -114,17 +114,17 @@ class PrimitivePlanner:
     ) -> None:
         """A step for a primitive descriptor; reads and writes are (argument, descriptor, view)."""
         dnnl, lowering, scratch, args = self.dnnl, self.lowering, [], [*reads, *writes]
-        wanted = dnnl.query(desc, QUERY_SCRATCHPAD)
-        nbytes = dnnl.size(wanted)
+        scratch_desc = dnnl.query(desc, QUERY_SCRATCHPAD)
+        nbytes = dnnl.size(scratch_desc)
         if nbytes:
             buffer = lowering.buffer(Spec((nbytes,), uint8))
             scratch.append(buffer)
-            args.append((SCRATCHPAD, wanted, buffer.view()))
+            args.append((SCRATCHPAD, scratch_desc, buffer.view()))
         name = dnnl.implementation(desc)
         if name.startswith("ref") and prod(self.node.spec.shape) > 64:
             raise Unavailable(f"{label}: only {name}")
-        given = [arg[:2] for arg in args]
-        call = OnednnCall(desc, given, nbytes, name, dnnl.chosen_layouts(given))
+        call_args = [arg[:2] for arg in args]
+        call = OnednnCall(desc, call_args, nbytes, name, dnnl.chosen_layouts(call_args))
         lowering.add_step(
             self.lowerer,
             self.node,
@@ -154,15 +154,15 @@ class PrimitivePlanner:
         """The tiles of a change of layout; None where that turns none."""
         return tiles_between(self.dnnl.layout(source_desc), self.dnnl.layout(target_desc))
 
-    def reordered(self, node: Node, source: View, source_desc, wanted, worth_keeping=True) -> View:
+    def reordered(self, node: Node, source: View, source_desc, layout, worth_keeping=True) -> View:
         """An operand, the value of `node`, in the layout that a primitive chose; where it lies if
         that is the one."""
-        if self.dnnl.equal(source_desc, wanted):
+        if self.dnnl.equal(source_desc, layout):
             return source
-        target = self.scratch_view(wanted)
+        target = self.scratch_view(layout)
         # For whom it works is the operand's node: its path names it.
         PrimitivePlanner(self.lowerer, self.lowering, [node]).add_reorder(
-            source, source_desc, target, wanted, worth_keeping
+            source, source_desc, target, layout, worth_keeping
         )
         return target
 
@@ -195,5 +195,5 @@ class PrimitivePlanner:
 
 
 def weight_shape(shape, groups: int):
-    """(O, C/g, *K) as oneDNN wants it: with the groups as an axis of their own."""
+    """(O, C/g, *K) as oneDNN wants it: with the groups as a separate axis."""
     return shape if groups == 1 else (groups, shape[0] // groups, *shape[1:])

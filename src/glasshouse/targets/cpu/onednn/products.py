@@ -54,15 +54,15 @@ def add_matmul(planner: PrimitivePlanner, first, second, bias: View | None) -> N
     bias_desc, read = planner.bias(bias, shape)
     is_fixed = is_constant(b)
     chooses = dnnl.chooses_panels and (is_reordered(a, b) or is_fixed)
-    wanted = dnnl.desc(b.shape, b.base.dtype) if chooses else b_desc
-    desc = dnnl.primitive("matmul", a_desc, wanted, bias_desc, dc)
+    weights_desc = dnnl.desc(b.shape, b.base.dtype) if chooses else b_desc
+    desc = dnnl.primitive("matmul", a_desc, weights_desc, bias_desc, dc)
     if chooses:
-        wanted = dnnl.query(desc, QUERY_WEIGHTS)
-        own = (
+        weights_desc = dnnl.query(desc, QUERY_WEIGHTS)
+        worth_keeping = (
             is_fixed or b.base.place != "input"
         )  # a parameter kept in two layouts would take twice the memory
-        b = in_layout(planner, b, b_desc, wanted, own)
-    reads = [(SRC, a_desc, a), (WEIGHTS, wanted, b), *read]
+        b = in_layout(planner, b, b_desc, weights_desc, worth_keeping)
+    reads = [(SRC, a_desc, a), (WEIGHTS, weights_desc, b), *read]
     planner.add_step(desc, reads, [(DST, dc, target.view())], "matmul")
     planner.hand_out(target)
 
@@ -79,12 +79,12 @@ def in_rows(planner: PrimitivePlanner, node: Node, a: View):
     return planner.dnnl.desc(view.shape, view.base.dtype, view.strides), view
 
 
-def in_layout(planner: PrimitivePlanner, b: View, b_desc, wanted, worth_keeping: bool) -> View:
+def in_layout(planner: PrimitivePlanner, b: View, b_desc, target_desc, worth_keeping: bool) -> View:
     """A matrix b in the layout that oneDNN wants."""
-    node, panel = planner.node.inputs[1], panel_of(planner.dnnl.layout(wanted))
+    node, panel = planner.node.inputs[1], panel_of(planner.dnnl.layout(target_desc))
     if panel and is_read_across(b):
         return TRANSPOSES.add(planner.lowering, node, b, panel, worth_keeping)
-    return planner.reordered(node, b, b_desc, wanted, worth_keeping)
+    return planner.reordered(node, b, b_desc, target_desc, worth_keeping)
 
 
 def is_read_across(view: View) -> bool:

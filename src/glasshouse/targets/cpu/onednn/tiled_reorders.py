@@ -60,10 +60,10 @@ class TiledReorder(NamedTuple):
     def emit(self) -> EmittedStep:
         sizes = self.tiles._asdict()
         sizes[PARALLEL_SIZE] = int(self.tiles.elements > PARALLEL_WORK)
-        taken = size_lines(sizes, len(self.views))
+        size_text = size_lines(sizes, len(self.views))
         args = [(view.base, view.offset) for view in self.views]
-        given = [("size", size) for size in sizes.values()]
-        return EmittedStep([*args, *given], CKernel(taken + TEXT, HEADER))
+        size_args = [("size", size) for size in sizes.values()]
+        return EmittedStep([*args, *size_args], CKernel(size_text + TEXT, HEADER))
 
 
 def tiles_between(before: MemoryLayout, after: MemoryLayout) -> Tiles | None:
@@ -110,4 +110,4 @@ def block_of_rows(layout: MemoryLayout) -> int:
 def lies_in(layout: MemoryLayout, strides) -> bool:
     """Whether axes of more than one position have these strides."""
     axes = zip(layout.shape, layout.strides, strides, strict=True)
-    return all(size == 1 or given == step for size, given, step in axes)
+    return all(size == 1 or stride == step for size, stride, step in axes)

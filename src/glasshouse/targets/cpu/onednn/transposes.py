@@ -61,8 +61,8 @@ class Transposes(HandwrittenKernels):
         planned = step.plan
         args = [(view.base, view.offset) for view in planned.views]
         args += [("size", size) for size in planned.sizes.values()]
-        taken = size_lines(planned.sizes, len(planned.views))
-        return EmittedStep(args, CKernel(taken + text_of(planned.panel > 0), HEADER))
+        size_text = size_lines(planned.sizes, len(planned.views))
+        return EmittedStep(args, CKernel(size_text + text_of(planned.panel > 0), HEADER))
 
     def describe(self, step) -> StepDescription:
         return StepDescription(f"{self.label} of {step.node.op}", [], "transpose")

@@ -24,7 +24,7 @@ class PlannedKernel(NamedTuple):
 
 
 class HandwrittenKernels(Lowerer):
-    """Kernels whose time is that of their operations, at a rate of their own."""
+    """Kernels whose time is that of their operations, at the kernel's own rate."""
 
     label = "template"
 
