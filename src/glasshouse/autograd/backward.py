@@ -107,8 +107,8 @@ def leaves_visited_early(outputs):
 
 
 def oldest_uses(outputs) -> tuple[dict, float]:
-    """({leaf: the number of the oldest entry that uses it}, that of the oldest entry of which it is
-    not known what it uses)."""
+    """({leaf: the number of the oldest entry that uses it}, that of the oldest entry whose uses
+    are unknown)."""
     oldest: dict = {}
     floor = float("inf")
     stack = [y.tape_entry for y in outputs if isinstance(y, Value) and y.tape_entry is not None]

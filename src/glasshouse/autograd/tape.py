@@ -19,7 +19,7 @@ from glasshouse.dispatch.hooks import Tape
 __all__ = ["enable_grad", "is_grad_enabled", "no_grad", "saved_tensors_hooks", "set_grad_enabled"]
 
 sequence = itertools.count()
-# In the place of a slot: the hook is called when `.grad` has been added to; at the end of the pass.
+# Keys in place of a slot: hooks called when `.grad` has been added to; at the end of the pass.
 AFTERWARDS, AT_END = None, -1
 
 
@@ -43,7 +43,7 @@ class Leaf:
                 hook(tensor)
 
     def hooks_at(self, slot) -> list:
-        """Its hooks for a slot, or for what stands in the place of one."""
+        """The leaf's hooks for a slot, or for a key in place of one."""
         return [hook for hook_slot, hook in (self.grad_hooks or {}).values() if hook_slot == slot]
 
 
@@ -64,7 +64,7 @@ class CallEntry(TapeEntry):
 
     @property
     def out_specs(self) -> tuple:
-        """Of the results."""
+        """Specs of the results."""
         return self.call.outs
 
     def pull(self, cotangents, create_graph: bool, useful=None):
@@ -188,7 +188,7 @@ def packed(tensors, payloads) -> tuple:
 @contextmanager
 def saved_tensors_hooks(pack, unpack):
     """Context: what is saved for backward passes goes through `pack(tensor)` as it is saved, and
-    what that gave through `unpack` when it is read. `unpack` returns a tensor of equal value.
+    that result through `unpack` when it is read. `unpack` returns a tensor of equal value.
 
     Example:
         >>> import glasshouse as gh

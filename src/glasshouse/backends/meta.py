@@ -86,7 +86,7 @@ class MetaBackend(RecordingBackend):
 
     def reset(self) -> None:
         """Forget what would have run, and begin with no memory in use."""
-        self.recorder = Recorder()  # of its own: what others recorded is to be computed
+        self.recorder = Recorder()  # a new one: what others recorded is to be computed
         self.manager = memory.current().simulate()
         self.entries: dict[tuple, program.ProgramEntry] = {}
         self.captured: dict = {}  # Programs of captured graphs, by the graph

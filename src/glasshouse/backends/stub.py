@@ -1,4 +1,4 @@
-"""The backend that computes nothing: a payload is the spec of what would be there.
+"""The backend that computes nothing: a payload is the spec of the array that would be there.
 
 A whole program runs on it (forward, backward, optimizer) in no time and no memory, as long as it
 asks for no contents. It is also the backend to copy: fill in the methods, then add one method per

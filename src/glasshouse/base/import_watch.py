@@ -1,4 +1,4 @@
-"""Being told when a module is imported, without importing it."""
+"""Notice when a module is imported, without importing it."""
 
 import importlib.abc
 import importlib.util
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class ImportWatch(importlib.abc.MetaPathFinder):
-    """Finds one module as others do, and tells when it has run."""
+    """Finds one module as others do, and calls back when it has run."""
 
     def __init__(self, name: str, tell: Callable):
         self.name, self.tell = name, tell
@@ -29,14 +29,14 @@ class ImportWatch(importlib.abc.MetaPathFinder):
         return spec
 
     def end(self) -> None:
-        """Look no longer."""
+        """Stop watching."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
 
 def when_imported(name: str, tell: Callable) -> Callable[[], None]:
     """Have `tell(module)` called as soon as a module has been imported: now, where it is there.
-    Comes back: a function that takes this back."""
+    Returns a function that undoes this."""
     if name in sys.modules:
         tell(sys.modules[name])
         return lambda: None

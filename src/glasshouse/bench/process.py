@@ -1,4 +1,4 @@
-"""A process of `glasshouse bench`, and what is measured of the model that it runs."""
+"""A process of `glasshouse bench`, and the measurements of the model that it runs."""
 
 import contextlib
 import json
@@ -73,7 +73,7 @@ class Worker:
 
 @dataclass
 class BenchmarkRun:
-    """One model in one framework and mode: its process and what was measured."""
+    """One model in one framework and mode: its process and its measurements."""
 
     worker: Worker
     model: str

@@ -21,7 +21,7 @@ NEEDED = ("torch", "torchvision", "transformers")
 
 
 class TorchRun(BenchmarkRun):
-    """One PyTorch model in one mode: its process and what was measured."""
+    """One PyTorch model in one mode: its process and its measurements."""
 
     def __init__(self, worker: Worker, model: str, mode: str, options: dict):
         super().__init__(worker, model, FRAMEWORK, mode, options["dtype"], options["smoke"])

@@ -7,7 +7,7 @@ from rich.text import Text
 SERIES = (("train", "training"), ("test", "held out"))
 MARKERS = ("braille", "•")
 STYLES = {r"[\u2801-\u28ff]+": "blue", "•+": "yellow"}  # of the two markers in the terminal
-COLORS = ("#2a78b5", "#d9622b")  # in the picture; told apart by any kind of colour vision
+COLORS = ("#2a78b5", "#d9622b")  # in the picture; distinct in any kind of colour vision
 
 
 def column(history: list[dict], name: str) -> list[float]:

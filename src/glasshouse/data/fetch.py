@@ -65,7 +65,7 @@ class MapFetch:
         return batch
 
     def tensors(self, argument):
-        """The batch with tensors for arrays, where no `collate` of the user's has made it."""
+        """The batch with tensors for arrays, unless the user's `collate` made it."""
         arrays, begin_ns = BatchArrays(), perf_counter_ns()
         batch = self(argument, arrays.empty)
         tell("region", READING, begin_ns)

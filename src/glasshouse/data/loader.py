@@ -303,7 +303,7 @@ class DataLoader:
         return state
 
     def load_state_dict(self, state: dict) -> None:
-        """Go on where `state` was taken.
+        """Continue where `state` was taken.
 
         Raises: CheckpointError if it is not a loader's state, lies beyond the epoch's end, or was
             taken with another number of workers of a data set that is only iterated over.

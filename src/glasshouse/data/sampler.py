@@ -403,6 +403,6 @@ def check_sized(where: str, source):
 
 
 def set_epoch_of(source, epoch: int) -> None:
-    """Tell the epoch to a data set or sampler that wants to know it."""
+    """Pass the epoch to a data set or sampler that takes it."""
     if hasattr(source, "set_epoch"):
         source.set_epoch(epoch)

@@ -90,7 +90,7 @@ pseudo_primitives = {"input": INPUT, "pick": PICK}
 
 
 def find_pseudo_primitive(name: str) -> PseudoPrimitive:
-    """The one of this name."""
+    """The PseudoPrimitive of this name."""
     return pseudo_primitives[name]
 
 
@@ -174,8 +174,8 @@ def work_out_cost(call: Call) -> Cost:
     )
 
 
-calls: dict[tuple, Call] = {}  # all calls by what tells them from others
-MOST_CALLS = 1 << 14  # then those that nobody refers to go, and there may be twice as many as stay
+calls: dict[tuple, Call] = {}  # all calls, by their keys
+MOST_CALLS = 1 << 14  # then calls without references go, and the limit is twice the rest
 
 
 class CallLimit:

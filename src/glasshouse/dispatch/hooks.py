@@ -1,4 +1,4 @@
-"""The places where lower storeys call upper ones without importing them: six, all here.
+"""Hooks: the six places where lower storeys call upper ones without importing them.
 
 | hook | set by | called by |
 | --- | --- | --- |
@@ -36,7 +36,7 @@ class Hooks:
     run: Callable  # run(primitive, args, attrs) -> the result, with no mode left
     compose: Callable  # compose((fn, scalars, name), args, named), see dispatch/compose.py
     pull: Callable  # pull(entry, cotangents, create_graph) -> [(parent, cotangent)] | None
-    mark_needed: Callable  # mark_needed(pending, wanted) -> which nodes are needed | None
+    mark_needed: Callable  # mark_needed(pending, roots) -> which nodes are needed | None
     release: Callable  # release(nodes): computed, they let go of their operands
     events: Any  # the class of what writes a profile's events of replayed calls | None
 

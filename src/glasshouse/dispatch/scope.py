@@ -98,7 +98,7 @@ def scope_of(module, parent: Scope | None, kind: type[Scope] = Scope) -> Scope:
 
 
 def forget(ref, key: int, _) -> None:
-    """A module is gone: its scope too."""
+    """Drop the scope of a module that is gone."""
     scope = ref()
     siblings = scope.parent.inner if scope and scope.parent else outermost
     if scope is not None and siblings.get(key) is scope:

@@ -1,4 +1,4 @@
-"""Arrays of users' that tensors share, and whether they were left unchanged.
+"""Users' arrays that tensors share, and checks that they stay unchanged.
 
 A tensor shares the memory of an array where the user asks for it (`gh.from_numpy`, `copy=False`).
 A call that reads it later than it was made would see what was written in between; under GH_VERIFY
@@ -24,18 +24,18 @@ class SharedArray(NamedTuple):
 
 
 def checksum(array: np.ndarray) -> int:
-    """A number that another contents of the array has hardly ever."""
+    """A checksum of the array: other contents hardly ever have the same."""
     return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 class SharedArrays:
-    """The arrays of users' by the payloads that stand on them, while these live."""
+    """Users' arrays, by the payloads that share their memory, while these live."""
 
     def __init__(self):
         self.by_payload: dict[int, SharedArray] = {}
 
     def add(self, payload, array: np.ndarray, where: str) -> None:
-        """Note that a payload, which is not the array itself, stands on its memory."""
+        """Note that a payload, which is not the array itself, shares its memory."""
         looks = flags.verify
         entry = SharedArray(
             array, where, user_line() if looks else "", checksum(array) if looks else None
@@ -45,7 +45,7 @@ class SharedArrays:
         weakref.finalize(payload, self.by_payload.pop, key, None).atexit = False
 
     def has(self, payload) -> bool:
-        """Whether a payload stands on memory of the user's."""
+        """Whether a payload shares the memory of a user's array."""
         return id(payload) in self.by_payload
 
     def check(self, call: str, payloads) -> None:

@@ -16,18 +16,18 @@ from glasshouse.base.errors import OptionError, check_least, type_name
 from glasshouse.base.interrupts import Living
 from glasshouse.dispatch.bind import Watchers, state, timers, watchers
 
-WAITING = "data"  # the region in which a loop waits for its next batch
-READING = "read samples"  # that in which a loader reads a batch in this process
-TRANSFORMING = "transform"  # that in which the fields of a sample are transformed
-COLLATING = "collate"  # that in which samples become a batch
-CONVERTING = "copy to tensors"  # that in which the arrays of a batch become tensors
-COMPILING = "compile"  # that in which a Program is made
-CAPTURING = "TorchDynamo"  # that in which TorchDynamo traces Python and has its graph compiled
-TRACING = "capture"  # that in which `gh.optimize` follows Python and has its graph compiled
-CAPTURED = "captured graph"  # that in which one runs which makes some calls as they are
-COMPILED = "compiled graph"  # that in which the forward pass of a compiled region runs
-RECEIVING = "receive"  # that in which a stage of a pipeline waits for what another one gives it
-LOOKING = "profiler"  # that in which something is worked out for watchers, and the program stands
+WAITING = "data"  # region in which a loop waits for its next batch
+READING = "read samples"  # region in which a loader reads a batch in this process
+TRANSFORMING = "transform"  # region in which the fields of a sample are transformed
+COLLATING = "collate"  # region in which samples become a batch
+CONVERTING = "copy to tensors"  # region in which the arrays of a batch become tensors
+COMPILING = "compile"  # region in which a Program is made
+CAPTURING = "TorchDynamo"  # region in which TorchDynamo traces Python and has its graph compiled
+TRACING = "capture"  # region in which `gh.optimize` follows Python and has its graph compiled
+CAPTURED = "captured graph"  # region in which such a graph runs, which makes some calls as they are
+COMPILED = "compiled graph"  # region in which the forward pass of a compiled region runs
+RECEIVING = "receive"  # region in which a stage of a pipeline waits for what another one gives it
+LOOKING = "profiler"  # region in which watchers work, and the program waits
 
 
 class DeviceTimes(NamedTuple):
@@ -83,7 +83,7 @@ class Watcher:
     wants_allocations = False
     # Whether a library shall note what its operators call; how to read that, in the end.
     wants_inner_operators, read_inner_operators = False, None
-    unwatched_threads: Any = ()  # names of those whose calls of a library nobody can tell
+    unwatched_threads: Any = ()  # names of threads whose calls of a library no watcher sees
 
     def watch(self) -> None:
         watchers.append(self)
@@ -112,7 +112,7 @@ class Watcher:
         """The cotangents of one call on the tape were pulled back."""
 
     def sent(self, group, nbytes: int) -> None:
-        """This rank gives another one of a group so many bytes, by no primitive."""
+        """This rank sends bytes to another one of a group, outside of primitives."""
 
     def message(self, message: "MessageTimes") -> None:
         """Receive a message to or from another rank, outside of Programs."""
@@ -126,7 +126,7 @@ def ignore_call(call, result, begin_ns: int) -> None:
 
 
 class Tally:
-    """How often each thread ran a captured Program, whose calls are not told one by one: always
+    """How often each thread ran a captured Program, whose calls watchers do not get: always
     counted, for that is next to free. It is given what a run counts, which may be pickled."""
 
     def __init__(self, counts: list | bytes):
@@ -149,14 +149,14 @@ kept: dict[int, dict[Tally, int]] = {}  # by id: those that a counter holds on t
 
 
 def tell(what: str, *args) -> None:
-    """Tell this thread's watchers."""
+    """Call the method `what` of this thread's watchers."""
     for watcher in tuple(state.watchers.all):
         getattr(watcher, what)(*args)
 
 
 @contextmanager
 def told(watchers_inside: list, timers_inside: list) -> Iterator[None]:
-    """Inside, this thread tells only these watchers, of which `timers_inside` want times."""
+    """Inside, only these watchers see this thread; those in `timers_inside` want times."""
     before, state.watchers = state.watchers, Watchers(watchers_inside, timers_inside)
     try:
         yield
@@ -165,12 +165,12 @@ def told(watchers_inside: list, timers_inside: list) -> Iterator[None]:
 
 
 def unwatched():
-    """A context in which this thread tells nobody."""
+    """A context in which no watcher sees this thread."""
     return told([], [])
 
 
 def also_told(watcher: Watcher):
-    """A context in which this thread tells one more watcher, who wants no times."""
+    """A context in which one more watcher sees this thread, without times."""
     return told([*state.watchers.all, watcher], state.watchers.timed)
 
 
@@ -187,7 +187,7 @@ class OpCall(NamedTuple):
 
     @property
     def specs(self) -> tuple:
-        """Of the operands."""
+        """Specs of the operands."""
         return self.call.specs
 
     @property

@@ -1,4 +1,4 @@
-"""The step that `fits` is asked about, and how it is analysed when something of it is changed."""
+"""The step that `fits` analyses, and its analysis when something in it is changed."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -29,7 +29,7 @@ STEPS = 2  # that are analysed: the second finds the optimizer's state
 
 @dataclass(frozen=True)
 class StepVariant:
-    """How a step differs from the one that was asked about.
+    """How a step differs from the original one.
 
     batch        examples of a micro-batch; None: as asked
     checkpoints  whether each block computes again in the backward pass
@@ -85,7 +85,7 @@ class StepSubject:
         raise NotImplementedError
 
     def micro_batches(self, variant: StepVariant) -> int:
-        """How many batches add up their gradients: two tell the memory of any more."""
+        """How many batches add up their gradients: two show the memory of any more."""
         return 1 if variant.batch is None else 2
 
     def inputs_of(self, variant: StepVariant) -> Any:

@@ -42,7 +42,7 @@ class Callback:
         return {}
 
     def load_state_dict(self, state: dict) -> None:
-        """Go on from what `state_dict` returned."""
+        """Continue from what `state_dict` returned."""
         vars(self).update(state)
 
 

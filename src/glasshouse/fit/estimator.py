@@ -108,7 +108,7 @@ class NetworkEstimator(BaseEstimator):
 
 
 class Classifier(ClassifierMixin, NetworkEstimator):
-    """A network that tells classes apart, as an estimator of scikit-learn.
+    """A network that predicts classes, as an estimator of scikit-learn.
 
     `module(features, classes)` makes the network, whose outputs are scores; a hidden layer of 64
     unless given. `loss(scores, class numbers)` is the cross entropy unless given, and
@@ -179,7 +179,7 @@ class Classifier(ClassifierMixin, NetworkEstimator):
 
 
 class Regressor(RegressorMixin, NetworkEstimator):
-    """A network that gives numbers, as an estimator of scikit-learn.
+    """A network that predicts numbers, as an estimator of scikit-learn.
 
     As `Classifier`, with the mean squared error as loss. Targets (samples,) or (samples, outputs)
     are scaled to mean 0 and variance 1, as they are in the first fit, and predictions back.

@@ -206,7 +206,7 @@ class FitRun:
             yield tuple(inputs), check_type("fit", target, Value, "a tensor as target", fix)
 
     def step_schedule(self, every: str) -> None:
-        """Move the schedule on if it goes by such."""
+        """Step the schedule if it steps once for each `every`."""
         if self.schedule is None or self.schedule_every != every:
             return
         if isinstance(self.schedule, ReduceLROnPlateau):
@@ -252,7 +252,7 @@ class FitRun:
                 raise CheckpointError("fit", f"the {name} {of(state)}", of(current), fix)
 
     def load_state_dict(self, state: dict) -> None:
-        """Go on from what `state_dict` returned."""
+        """Continue from what `state_dict` returned."""
         self.history = History(state["history"])
         self.steps, self.place, self.seconds = state["steps"], state["place"], state["seconds"]
         self.scaler.load_state_dict(state["scaler"])

@@ -194,7 +194,7 @@ def donated_leaves(nodes: list[Node], leaves: list[Node]) -> list[int]:
 
 
 def references(node: Node) -> tuple[int, int]:
-    """How many refer to a node's array, and to the memory that it is a view of."""
+    """Reference counts of a node's array, and of the memory that it is a view of."""
     array = node.value
     return sys.getrefcount(array), sys.getrefcount(array.base)
 

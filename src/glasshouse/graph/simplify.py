@@ -53,7 +53,7 @@ def simplest(graph: Graph, node: Node, inputs) -> Node:
     return graph.emit_call(call, inputs)
 
 
-# -- what results tell ------------------------------------------------------------------------
+# -- what results show ------------------------------------------------------------------------
 
 
 def relu_operand(node: Node) -> Node | None:
@@ -69,8 +69,8 @@ def relu_operand(node: Node) -> Node | None:
 
 
 def reuse_results(graph: Graph) -> Graph:
-    """Later users read a result that is in memory anyway, not what it was made of: a relu's shows
-    where it was not positive; that of a softmax e / t times t is e. Backward needs no more."""
+    """Have later users read a result that is in memory anyway, not its operands. A relu's shows
+    where x was not positive; a softmax's, e / t, times t is e. Backward needs no more."""
     if not any(relu_operand(node) is not None or is_softmax(node) for node in graph.nodes):
         return graph
     renewed: dict[int, Node] = {}  # nodes of the old graph, made from results in the new one
@@ -219,7 +219,7 @@ def concatenate_rule(graph, node, inputs):
 
 def stack_of_reshapes(graph, node, inputs, axis):
     """Reshaped values side by side along an axis that their reshapes leave alone, as a reshape of
-    the values side by side: what may take a copy of each takes at most one of all."""
+    the values side by side: one copy of all at most, instead of a copy of each."""
     if any(x.op != "reshape" or x.host is not None for x in inputs):
         return None
     cuts = [cut_at_axis(x.inputs[0].shape, x.shape, axis) for x in inputs]
@@ -292,7 +292,7 @@ OPPOSITE = {"add": "sub", "sub": "add"}
 
 
 def arithmetic_rule(graph, node, inputs):
-    """Without the constant that changes nothing; with a negative term, the opposite of its own."""
+    """Drop a constant that changes nothing; with a negative term, use the opposite operation."""
     (x, y), op, is_bool = inputs, node.op, node.dtype.is_bool
     # x + (-0.0) is x; x + 0.0 turns only -0.0 into 0.0, which sums do anyway.
     neutral = 0 if op in OPPOSITE else 1

@@ -12,7 +12,7 @@ MADE_ELSEWHERE = ("input", "pick", "reshape", "permute", "expand", "slice", "mat
 
 
 def sum_at_origin(graph: Graph) -> Graph:
-    """Sums of columns of a matrix for products are those of what the matrix is a reshape of."""
+    """Sum columns of a matrix for products over the value that the matrix is a reshape of."""
     users = users_of(graph.nodes)
     axes_of = {}
     for node in graph.nodes:
@@ -64,7 +64,7 @@ def is_permuted(y: Node) -> bool:
 
 def axes_before(x: Node, axes: set[int]) -> tuple[int, ...] | None:
     """The axes of the origin that make up the summed ones; None where they are not whole, where
-    those left change their order, or where rows are summed, along which others may go on."""
+    those left change their order, or where rows are summed, along which others may continue."""
     if len(x.shape) - 1 in axes:
         return None
     before: list[int] = []

@@ -75,7 +75,7 @@ def load_checkpoint(path, *, model=None, optimizer=None, scheduler=None, random_
 
 
 def stateful(where: str, **objects) -> dict:
-    """Those that are given; each has a `state_dict`."""
+    """The objects that are not None; each has a `state_dict`."""
     present = {name: x for name, x in objects.items() if x is not None}
     for name, x in present.items():
         if not hasattr(x, "state_dict"):

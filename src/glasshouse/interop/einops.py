@@ -14,7 +14,7 @@ from glasshouse.tensor import (
 
 
 def register_einops() -> None:
-    """Tell einops how our tensors are reshaped and reduced; from then on its functions take them.
+    """Show einops how to reshape and reduce our tensors; from then on its functions take them.
 
     Raises: ImportError without einops.
     Source: Rogozhnikov 2022, Einops: clear and reliable tensor manipulations with Einstein-like

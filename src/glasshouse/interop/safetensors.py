@@ -81,7 +81,7 @@ def checksum(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> str:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Put `data` at `path` in one step, after it has reached the disk."""
+    """Write `data` to `path` in one step, after it has reached the disk."""
     temporary = path.parent / f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp"
     try:
         remove_leftovers(path)

@@ -1,4 +1,4 @@
-"""The graph of a program: what tracing and capture produce, what people read and rewrite.
+"""The graph of a program, which tracing and capture produce, and people read and rewrite.
 
 A node is a placeholder (an argument), get_attr (a parameter, buffer or constant of the module),
 call_function, call_method, call_module, or output. Its `args` and `kwargs` may nest other nodes in

@@ -85,7 +85,7 @@ def encode(node: IRNode) -> tuple:
 
 
 class Named(str):
-    """The name of a node, where the node stood."""
+    """The name of a node, in place of the node."""
 
 
 def rebuild(fields: dict, rows: list[tuple]) -> GraphModule:

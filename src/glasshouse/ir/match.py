@@ -8,7 +8,7 @@ from glasshouse.ir.node import IRNode, map_nodes
 
 class Match(NamedTuple):
     """One place where a pattern fits: `anchor` computes its result; `nodes` maps pattern nodes to
-    nodes of the graph, `placeholders` its arguments to what stands there."""
+    nodes of the graph, `placeholders` its arguments to their values there."""
 
     anchor: IRNode
     nodes: dict[IRNode, IRNode]
@@ -36,7 +36,7 @@ def find_matches(graph: IRGraph, pattern: IRGraph) -> list[Match]:
 
 
 def fits(pattern, x, match: Match) -> bool:
-    """Whether an operand of the pattern fits one of the graph; notes what stands for what."""
+    """Whether an operand of the pattern fits one of the graph; notes the pairs."""
     if not isinstance(pattern, IRNode):
         if isinstance(pattern, (list, tuple)):
             same = type(x) is type(pattern) and len(x) == len(pattern)

@@ -82,7 +82,7 @@ def gather(kind: type, x: Any, into: list) -> None:
 
 
 class IRNode:
-    """One step: `op`, `target` (a name, function or path), operands; `users` are who reads it.
+    """One step: `op`, `target` (a name, function or path), operands; `users` are its readers.
 
     `meta` is for what is known of it: "spec", "module" (path), "line" (file:line), "checkpoint"."""
 
@@ -125,7 +125,7 @@ class IRNode:
         return list(dict.fromkeys(all_of(IRNode, (self._args, self._kwargs))))
 
     def replace_all_uses_with(self, other: "IRNode") -> list["IRNode"]:
-        """Have every user read `other` instead; returns who they were."""
+        """Have every user read `other` instead; returns the users."""
         users = [user for user in self.users if user is not other]
         for user in users:
             user.replace_input_with(self, other)

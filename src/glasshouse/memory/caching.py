@@ -12,7 +12,7 @@ from glasshouse.base import OutOfMemoryError
 from glasshouse.memory.direct import Mapping, trim_heap
 from glasshouse.memory.manager import MemoryManager, register
 
-SPARE = 1.1  # of what was ever in use at once, beyond which free memory is returned
+SPARE = 1.1  # times the peak in use: free memory beyond it is returned
 ROUND = 512  # bytes: eight cache lines, so that few sizes differ by less than a block is worth
 SEGMENT_BYTES = 1 << 30  # of addresses, which cost nothing until they are first written to
 

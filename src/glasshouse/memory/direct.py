@@ -25,7 +25,7 @@ def trim_heap() -> None:
 
 
 class Mapping:
-    """Anonymous memory, of which the first `taken` bytes were handed out."""
+    """Anonymous memory, of which the first `used_bytes` were handed out."""
 
     __slots__ = ("map", "address", "nbytes", "used_bytes", "is_segment")
 
@@ -36,7 +36,7 @@ class Mapping:
         self.is_segment = False
 
     def cut(self, nbytes: int) -> int:
-        """Return to the system what lies past the first `nbytes`; how much that was."""
+        """Return to the system what lies past the first `nbytes`; returns the bytes."""
         begin = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
         returned = self.used_bytes - begin
         if returned <= 0 or not hasattr(mmap, "MADV_DONTNEED"):

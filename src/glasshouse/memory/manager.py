@@ -170,8 +170,8 @@ class MemoryManager:
         self.live: dict[int, tuple[int, Tag]] = {}
         self.leases: dict[int, Lease] = {}
         self.listeners: list[Callable[[MemoryEvent], None]] = []
-        self.events: deque[MemoryEvent] = deque()  # that the listeners have still to be told
-        self.teller = 0  # the thread that tells them
+        self.events: deque[MemoryEvent] = deque()  # events that listeners have not received yet
+        self.teller = 0  # the thread that sends them
         # Of buffers that died. Only `append` runs when one does, perhaps while this very thread is
         # inside the manager; in Python code that runs then an interrupt would be lost.
         self.ended: deque[Lease] = deque()
@@ -288,8 +288,8 @@ class MemoryManager:
 
     def subscribe(self, fn: Callable[[MemoryEvent], None]) -> Subscription:
         """Call `fn(event)` at every event until the returned handle's `remove()`. Events come one
-        at a time and in order, when the manager is done: `fn` may ask it anything. That a buffer
-        died is told when the manager is next asked for something."""
+        at a time and in order, when the manager is done: `fn` may ask it anything. The event
+        of a buffer that died comes with the manager's next call."""
         self.catch_up()
         self.listeners.append(fn)
         return Subscription(self, fn)
@@ -346,7 +346,7 @@ class MemoryManager:
             self.events.append(event)
 
     def tell(self, patience: float = float("inf")) -> None:
-        """Tell the listeners, unless another thread does: it is waited for beyond `patience`."""
+        """Send events to listeners. Wait for another thread that does, beyond `patience` events."""
         me = threading.get_ident()
         while self.events and self.teller != me:
             if not self.telling.acquire(blocking=len(self.events) > patience):
@@ -384,7 +384,7 @@ class Pretended:
         self.address = next(self.following)
 
     def cut(self, nbytes: int) -> int:
-        """Pretend to return what lies past the first `nbytes`; how much that was."""
+        """Pretend to return what lies past the first `nbytes`; returns the bytes."""
         returned, self.used_bytes = max(0, self.used_bytes - nbytes), min(self.used_bytes, nbytes)
         return returned
 

@@ -11,7 +11,7 @@ from glasshouse.base.errors import OptionError, check_known, optional
 from glasshouse.memory.manager import MemoryEvent, Tag, current
 
 FIELDS = (*MemoryEvent._fields[:6], *Tag._fields, "manager")
-COLOURS = 8  # groups in a picture that the eye still tells apart; the rest is drawn as one
+COLOURS = 8  # groups that the eye can distinguish in a picture; the rest is drawn as one
 
 
 def row_of(event: MemoryEvent) -> dict:

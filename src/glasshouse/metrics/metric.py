@@ -1,4 +1,4 @@
-"""The base of all metrics, the checks of what they are given; running means, variances, counts."""
+"""The base of all metrics, the checks of their arguments; running means, variances, counts."""
 
 import math
 import numbers
@@ -73,7 +73,7 @@ class Metric:
         return {name: plain(value) for name, value in self.state().items()}
 
     def load_state_dict(self, state: dict) -> None:
-        """Go on from `state`.
+        """Continue from `state`.
 
         Raises: CheckpointError if it is not the state of such a metric; nothing is changed then.
         """

@@ -205,7 +205,7 @@ _, FractionalMaxPool2d, FractionalMaxPool3d = by_axes(FractionalMaxPool)
 
 
 class MaxUnpool(Module):
-    """`functional.max_unpool{n}d` as a layer: what undoes a MaxPool{n}d but for lost elements.
+    """`functional.max_unpool{n}d` as a layer: undoes a MaxPool{n}d, but for lost elements.
 
     Shapes: (N, C, {s}) and indices of the same shape -> (N, C, {t}).
     Raises: ShapeError for indices of another shape; OptionError for an output_size that is a stride

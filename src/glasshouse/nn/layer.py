@@ -73,7 +73,7 @@ def layer(name: str, function, options: str | None = None, base=Layer, **members
 
 
 def by_axes(base: type) -> list[type]:
-    """The classes `base`1d, 2d and 3d. In the docstring of `base`, which becomes theirs, stand {n}
+    """The classes `base`1d, 2d and 3d. The docstring of `base`, which becomes theirs, has {n}
     for the number of spatial axes, {s} for their names and {t} for those of the result."""
     about = base.__doc__ or ""
     return [

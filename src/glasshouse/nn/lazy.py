@@ -1,4 +1,4 @@
-"""Layers that wait for their first input: its size need not be said."""
+"""Layers that wait for their first input: its size need not be given."""
 
 import inspect
 
@@ -48,7 +48,7 @@ class LazyLayer(Module):
     the module into a `becomes`."""
 
     becomes: type = Module
-    size_name = ""  # the attribute and first argument of `becomes` that is not said
+    size_name = ""  # the attribute and first argument of `becomes` that the input gives
 
     def __init__(self, *args, **named):
         options = self.bound(args, named)

@@ -33,7 +33,7 @@ class Loss(Layer):
 
 
 class LossOfTwo(Loss):
-    """A loss of two inputs and what is wanted of them."""
+    """A loss of two inputs and a target."""
 
     def forward(self, input1, input2, target):
         return self.function(input1, input2, target, **self.chosen())
@@ -47,7 +47,7 @@ class LossOfViews(Loss):
 
 
 class LossOfThree(Loss):
-    """A loss of an anchor, what should lie near it, and what should not."""
+    """A loss of an anchor, a positive that should lie near it, and a negative."""
 
     def forward(self, anchor, positive, negative):
         return self.function(anchor, positive, negative, **self.chosen())

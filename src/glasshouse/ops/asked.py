@@ -1,4 +1,4 @@
-"""Collectives as ranks call them: what all ranks of a group have to say alike.
+"""Collectives as ranks call them, and the parts on which all ranks of a group must agree.
 
 A transport sees arrays that were cut, packed and joined for it. So who calls it says what was asked
 for, axes and all, and transports compare that: `asking` notes it for the calls that a thread makes
@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 
 class Asked(NamedTuple):
-    """A call of a collective: its name, the dtype and shape of the operand, and all else by which
-    calls differ, in words: "sum", "root 1", "axis 1"."""
+    """A call of a collective: its name, the dtype and shape of the operand, and the options of
+    the call in words: "sum", "root 1", "axis 1"."""
 
     name: str
     dtype: str
@@ -35,7 +35,7 @@ current = Current()
 
 
 class asking:
-    """Context: calls of transports within are for this one."""
+    """Context: calls of transports inside are for this request."""
 
     def __init__(self, asked: Asked | None):
         self.asked = asked
@@ -59,7 +59,7 @@ def asked_of(name: str, dtype, shape, attrs: dict) -> Asked:
 @lru_cache(1 << 12)
 def digest_of(name: str, dtype, shape: tuple[int, ...], option, asked: Asked | None) -> int:
     """A number, of 63 bits, that is the same on all ranks for the same call of a transport's
-    method, and hardly for another. What was asked for says the shape where it is known: a
+    method, and hardly for another. The request has the shape where it is known: a
     Program and a card's reference give transports other shapes of as many elements."""
     parts = (name, dtype.name, prod(shape), option, asked or shape)
     return int.from_bytes(blake2b(repr(parts).encode(), digest_size=8).digest(), "little") >> 1

@@ -50,11 +50,11 @@ class Body:
         return Body.of, (self.inputs, self.calls, self.outputs, self.recomputed)
 
     def specs(self) -> list[Spec]:
-        """Of every value, by position."""
+        """Specs of every value, by position."""
         return [*self.inputs, *(spec for call, _ in self.calls for spec in call.outs)]
 
     def out_specs(self) -> list[Spec]:
-        """Of the results."""
+        """Specs of the results."""
         specs = self.specs()
         return [specs[at] for at in self.outputs]
 
@@ -148,7 +148,7 @@ class BodyTracer(Level):
         return self.value(self.number(spec))
 
     def number_of(self, value) -> int:
-        """Of a value of this level, or one from outside."""
+        """The number of a value of this level, or one from outside."""
         if value.mode is self:
             return value.payload
         number = self.numbers.get(id(value))
@@ -242,7 +242,7 @@ class BodyTracer(Level):
         return Body.of(tuple(self.specs[i] for i in inputs), tuple(body_calls), results, recomputed)
 
     def needed(self, outputs: Sequence[int], inputs: Sequence[int] = ()) -> set[int]:
-        """The numbers that some need, those that are given not followed."""
+        """The numbers that `outputs` need, without following `inputs`."""
         needed, ends = set(outputs), set(inputs)
         for traced in reversed(self.calls):
             if not needed.difference(ends).isdisjoint(traced.results):
@@ -250,7 +250,7 @@ class BodyTracer(Level):
         return needed
 
     def roots(self, outputs: Sequence[int], inputs: Sequence[int] = ()) -> list[int]:
-        """The inputs, captured ones included, that some numbers need, unless they are given."""
+        """The inputs, captured ones included, that `outputs` need, but for `inputs`."""
         needed = self.needed(outputs, inputs)
         return sorted(i for i in needed if i not in self.maker and i not in inputs)
 
@@ -263,8 +263,8 @@ def is_looped(modes) -> bool:
 
 def traced(fn, specs: Sequence[Spec], is_closed: bool = False):
     """(tracer, values that stand for inputs of these specs, what `fn` gave for them). Modes that
-    only change which cards are called, such as autocast, go on inside; none if it `is_closed`, for
-    what it calls are cards."""
+    only change which cards are called, such as autocast, stay in force inside; none if it
+    `is_closed`, for then `fn` calls cards."""
     tracer = BodyTracer(is_closed)
     inputs = [tracer.input(spec) for spec in specs]
     ways = tuple(mode for mode in state.modes if mode.key is not None and not is_closed)

@@ -65,7 +65,7 @@ class ProcessGroup(NamedTuple):
 
 
 class Process:
-    """Which rank this process is, and what moves data for the groups that it is in."""
+    """The rank of this process, and the transports of the groups that it is in."""
 
     def __init__(self):
         self.rank, self.size = 0, 1

@@ -202,7 +202,7 @@ def forward_of(body: Body, shape: LoopShape, needs: tuple[bool, ...], recompute:
 
 
 def reached(tracer: BodyTracer, begin) -> set[int]:
-    """The numbers that depend on some."""
+    """The numbers that depend on those in `begin`."""
     numbers = set(begin)
     for call in tracer.calls:
         if not numbers.isdisjoint(call.operands):
@@ -297,7 +297,7 @@ class BackwardBuilder:
         return number
 
     def outgoing(self, i: int) -> int:
-        """That of the one which goes to the step before."""
+        """The number of the cotangent of a carried value that goes to the step before."""
         number = self.pull.pulled.get(self.shape.consts + i)
         if number is None:
             spec = self.tracer.specs[self.shape.consts + i]
@@ -312,7 +312,7 @@ class BackwardBuilder:
 
     def late(self, number: int, nbytes: int) -> Late | None:
         """How the sum of a number's values over all steps is computed after the loop; None where
-        that would take many more than so many bytes."""
+        that would take many more than `nbytes`."""
         if self.is_there(number):
             return Late(None, (Stacked(number),))
         maker = self.tracer.maker.get(number)

@@ -1,4 +1,4 @@
-"""Loops: one step, written down once, done again and again on values carried along.
+"""Loops: one step, recorded once and repeated on values carried along.
 
 Its derivatives are loops too: forward mode carries tangents beside the values, reverse mode goes
 from the last step to the first (`linearise.py`), a batch is one more axis of the step's own
@@ -341,7 +341,7 @@ FORWARDS: dict[str, Any] = SAMPLE | {"reverse": False}
     ],
 )
 def scan(*operands, body, shape, reverse, **_):
-    """One step done again and again: operands are constants of all steps, values carried from one
+    """One step, repeated: operands are constants of all steps, values carried from one
     step to the next, and values per step; results are what is carried at the end, and what the
     steps give, stacked.
 

@@ -6,7 +6,7 @@ from glasshouse.dispatch.primitive import LINEAR
 
 
 def push(primitive, primals, tangents, y, attrs):
-    """The tangent(s) of a call's result(s), of those of its operands; None stands for zero."""
+    """The tangent(s) of a call's result(s), from its operands' tangents; None stands for zero."""
     if primitive.pushforward is not None:
         has_any = any(t is not None for t in tangents)
         return primitive.pushforward(tangents, y, *primals, **attrs) if has_any else None

@@ -108,7 +108,7 @@ class GradScaler:
         return {"scale": self.factor, **settings, "_growth_tracker": self.good_steps}
 
     def load_state_dict(self, state: dict) -> None:
-        """Go on from what `state_dict` returned; nothing happens if not enabled.
+        """Continue from what `state_dict` returned; nothing happens if not enabled.
 
         Raises: CheckpointError if it is no such state.
         """

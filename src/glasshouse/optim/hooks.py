@@ -1,4 +1,4 @@
-"""Functions of the user's that an optimizer calls around its steps, saving and loading."""
+"""User functions that an optimizer calls around its steps, saving and loading."""
 
 from collections import OrderedDict
 

@@ -197,7 +197,7 @@ class Optimizer(OptimizerHooks):
         return {n: bitcast(x, dtype=p.dtype) if is_parts[n] else x for n, x in entry.items()}
 
     def load_state_dict(self, state_dict: dict) -> None:
-        """Go on from `state_dict`, whose groups must have as many parameters as ours.
+        """Continue from `state_dict`, whose groups must have as many parameters as ours.
 
         Raises: CheckpointError if it does not fit, OptionError for an option out of range; nothing
             is changed then.

@@ -43,7 +43,7 @@ class OptimizerWrapper(Optimizer):
         return {"count": self.count}
 
     def load_own_state(self, state: dict) -> None:
-        """Go on from what `own_state` gave."""
+        """Continue from what `own_state` gave."""
         self.count = check_integer(self.where, "count", state["count"])
 
     def state_dict(self):

@@ -66,7 +66,7 @@ def get_total_norm(tensors, norm_type: float = 2.0, error_if_nonfinite: bool = F
 
 
 def clip_grads_with_norm_(parameters, max_norm: float, total_norm, foreach=None) -> None:
-    """Scale the gradients down in place if their norm, which is given, is above max_norm.
+    """Scale the gradients down in place if their norm, an argument, is above max_norm.
 
         g = g * min(1, max_norm / (total_norm + 1e-6))
 

@@ -83,7 +83,7 @@ class Tensor(Value):
         tensor.rebind(value.detach() if isinstance(data, Tensor) else value)
         return tensor
 
-    # -- what it is ------------------------------------------------------------------------
+    # -- properties ------------------------------------------------------------------------
     @property
     def device(self) -> str:
         """Where the payload lies: "cpu", "cuda" …"""
@@ -445,7 +445,7 @@ class Hook(AbstractContextManager):
 
 
 def add_hook(tensor: Tensor, slot, fn) -> Hook:
-    """Have a tensor's place on the tape call `fn` for a slot, or for what stands in place of one:
+    """Have a tensor's place on the tape call `fn` for a slot, or for a key in place of one:
     `fn()` for AT_END, at the end of each backward pass that adds to `.grad`, once though several
     leaves have it."""
     if tensor.tape_entry.grad_hooks is None:

@@ -170,8 +170,8 @@ def view_bytes(x, dtype):
 
 
 def map_with(self, *others_and_function):
-    """This tensor, each element replaced by what a Python function gives of it (of it and those of
-    other tensors). The tensors are read at once."""
+    """This tensor, each element replaced by a Python function of it (and of those of other
+    tensors). The tensors are read at once."""
     *others, function = others_and_function
     lists = [x.reshape(-1).tolist() for x in (self, *others)]
     mapped = [function(*values) for values in zip(*lists, strict=True)]

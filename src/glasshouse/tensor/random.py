@@ -120,7 +120,7 @@ class Generator:
             return {"seed": self.seed, "key": list(self.key_words), "draws": self.draws}
 
     def set_state(self, state: dict) -> None:
-        """Go on from a saved `state()`.
+        """Continue from a saved `state()`.
 
         Raises: OptionError, changing nothing, if it is none.
         """

@@ -1,4 +1,4 @@
-"""PyTorch's names for functions that have another one here, and methods of tensors as functions."""
+"""PyTorch's names for functions with other names here, and methods of tensors as functions."""
 
 from glasshouse.base.dtype import default_float, promote
 from glasshouse.dispatch.value import Value

@@ -33,7 +33,7 @@ def method(name: str, function, doc: str):
 
 
 def in_place(name: str, compute):
-    """The method that binds a tensor to what `compute` gives of it, of its own shape and dtype."""
+    """The method that binds a tensor to `compute` of it, in its own shape and dtype."""
 
     def write(self, *args, **named):
         return self.in_place(f"{name}_", compute(self, *args, **named))
@@ -42,7 +42,7 @@ def in_place(name: str, compute):
 
 
 def rebinding(name: str, compute):
-    """The method that binds a tensor to what `compute` gives of it, whatever its shape."""
+    """The method that binds a tensor to `compute` of it, whatever its shape."""
 
     def write(self, *args, **named):
         return self.write(f"{name}_", compute(self, *args, **named))

@@ -73,7 +73,7 @@ def checkpoint(fn):
     def region(*args, **kwargs):
         tape, alone = tape_in_force()
         if not (alone and (state if tape is None else tape).records):
-            with having(state, region=next(regions)):  # its number, for who traces
+            with having(state, region=next(regions)):  # its number, for tracers
                 return fn(*args, **kwargs)
         leaves, treedef = flatten((args, kwargs))
         leaves = [x.copy() if isinstance(x, np.ndarray) else x for x in leaves]

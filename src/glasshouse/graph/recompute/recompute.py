@@ -23,7 +23,7 @@ SMALL_BYTES = 1 << 16  # smaller values are kept
 FREE_BYTES = 1 << 20  # from this size on a value is dropped unasked, …
 FREE_FLOPS = 300  # … if its products take this many FLOPs a byte: the pass over it is lost in them
 LIGHT_FLOPS = 100  # products up to this many FLOPs for a byte of their result are light
-SMALL_PART = 8  # what a reduction makes may be kept instead, if it is this many times smaller
+SMALL_PART = 8  # a reduction's result may be kept instead, if it is this many times smaller
 MAX_CONE = 48  # nodes that one value may take to make again
 
 
@@ -216,13 +216,13 @@ class Remaking:
         return gone
 
     def available(self, x: Node) -> Node | None:
-        """The new node of what is kept, or was made again before."""
+        """The new node of a value that is kept, or was made again before."""
         if x.number in self.choice.kept or is_kept(x):
             return self.copies[x.number]
         return self.remade.get(x.number)
 
     def remake(self, x: Node) -> Node | None:
-        """The new node of a dropped value, made again of kept ones."""
+        """The new node of a dropped value, made again from kept ones."""
         stack = [x]
         while stack:
             y = stack[-1]
@@ -238,7 +238,7 @@ class Remaking:
         return self.available(x)
 
 
-# -- what is asked of single nodes -----------------------------------------------------------------
+# -- tests of single nodes -------------------------------------------------------------------------
 
 
 def kind_of(node: Node) -> str:
@@ -289,11 +289,11 @@ def ends_product(node: Node, read: set[int]) -> bool:
     return any(not is_cheap(x) and x.number not in read and not is_kept(x) for x in node.inputs)
 
 
-# -- what is asked of a node and those around it ---------------------------------------------------
+# -- tests of a node and those around it -----------------------------------------------------------
 
 
 def readers(node: Node, users: dict[int, list[Node]]) -> Iterator[Node]:
-    """Who reads a value, perhaps through views."""
+    """Nodes that read a value, perhaps through views."""
     stack = list(users.get(node.number, ()))
     while stack:
         user = stack.pop()
@@ -343,8 +343,8 @@ def waits_for_region(node: Node, users) -> bool:
 
 
 def holds_dropped(node: Node, users: dict[int, list[Node]], dropped: set[int]) -> bool:
-    """Whether an elementwise value that is kept is made of a dropped one and of others as large, a
-    sum of two branches: unless it is stored itself, all of them have to stay for it."""
+    """Whether a kept elementwise value is made from a dropped one and others as large, as a sum of
+    two branches is: unless it is stored itself, all of them have to stay for it."""
     if not is_cheap(node) or is_view(node):
         return False
     stack, bases = list(node.inputs), set()

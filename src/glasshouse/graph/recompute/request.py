@@ -69,5 +69,5 @@ NOTHING = RecomputeRequest()
 
 def requesting(request: RecomputeRequest) -> having:
     """Until the end of the context, this thread's backward passes compute what `request` asks for,
-    besides what they did."""
+    besides their own work."""
     return having(state, recompute=((state.recompute or NOTHING) | request) or None)

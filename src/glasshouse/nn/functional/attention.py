@@ -46,8 +46,8 @@ def scaled_dot_product_attention(
 def attend(
     where: str, q: Value, k: Value, v: Value, mask, scale=None, dropout_p=0.0, is_causal=False
 ) -> Value:
-    """Attention without its weights. Where there are many scores, a block of heads and queries is
-    done after the other, and computed again in the backward pass: (L, S) scores never exist at
+    """Attention without its weights. Where there are many scores, blocks of heads and queries are
+    done one after the other, and computed again in the backward pass: (L, S) scores never exist at
     once.
     """
     mask = None if mask is None else as_value(mask, where=where)

@@ -16,7 +16,7 @@ from glasshouse.tensor import arange, concat, permute_dims
 from glasshouse.transforms.scan import scan
 
 WHOLE = 1 << 20  # scores up to which all is done at once: 4 MiB of float32
-BLOCK = 1 << 19  # scores of a block, about: with what is made of them they fit a core's cache
+BLOCK = 1 << 19  # scores of a block, about: with their results they fit a core's cache
 FEWEST_ROWS = 32  # of a block
 
 
@@ -39,7 +39,7 @@ class Blocks(NamedTuple):
         return reshape(x, (self.groups, heads, *x.shape[-2:]))
 
     def each(self, fn: Callable, *inputs: Value):
-        """The results of `fn(mask, *given)` for each group, of what has groups along axis 0."""
+        """The results of `fn(mask, *inputs)` for each group; inputs have groups along axis 0."""
         if self.groups == 1:
             mask = self.mask[0] if self.mask is not None and self.is_mask_grouped else self.mask
             return tuple(reshape(x, (1, *x.shape)) for x in fn(mask, *(x[0] for x in inputs)))
@@ -69,8 +69,8 @@ def blocks_of(lead: tuple[int, ...], queries: int, keys: int, mask: Value | None
 
 
 def blocks_by_batch(lead, queries: int, keys: int, mask: Value) -> Blocks:
-    """Those of examples, one after the other, where the heads of one share its mask or each has a
-    mask of its own, with a row for every query."""
+    """Those of examples, one after the other, where the heads of one share its mask or each has
+    its own mask, with a row for every query."""
     *outer, heads = lead
     batch, rows, mask_shape = prod(outer), rows_of(heads, queries, keys), mask.shape[-3:]
     if prod(mask.shape[:-3]) == 1:
@@ -86,8 +86,8 @@ def rows_of(heads: int, queries: int, keys: int) -> int:
 
 
 def by_rows(fn: Callable, rows: int, carry: tuple, *inputs: Value):
-    """(carry, results) of `fn(carry, start, *given)` over blocks of rows, which lie along axis -2
-    of what is given and of the results; `carry` goes through all of them."""
+    """(carry, results) of `fn(carry, start, *inputs)` over blocks of rows, which lie along axis -2
+    of the inputs and of the results; `carry` goes through all of them."""
     total = inputs[0].shape[-2]
     count = total // rows
     if count == 1:

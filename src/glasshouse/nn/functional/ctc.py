@@ -89,7 +89,7 @@ def ctc_align(log_probs, targets, input_lengths, target_lengths, blank=0):
 
 
 def unbatched(original, path: Value, score: Value) -> tuple[Value, Value]:
-    """The path (T, N) and score (N,) without N, where what was `original` has none."""
+    """The path (T, N) and score (N,) without N, where `original` has none."""
     if as_value(original).ndim == 2:
         return reshape(path, path.shape[:1]), reshape(score, ())
     return path, score

@@ -138,7 +138,7 @@ def attend_in_heads(
 
 
 def finished(y: Value, weights, single: bool, batch_first: bool, average: bool):
-    """Result and weights with the axes that they are to have."""
+    """Result and weights in the layout of the caller."""
     if single:
         y = reshape(y, y.shape[1:])
     elif not batch_first:

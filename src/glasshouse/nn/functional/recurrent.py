@@ -47,7 +47,7 @@ def elman_step(activation: Callable):
 
 
 def lstm_cell(gates: Value, c: Value) -> tuple:
-    """(h', c', its gates i, f, g, o) of an LSTM whose gates, before their functions, stand in this
+    """(h', c', its gates i, f, g, o) of an LSTM whose gates, before their functions, are in this
     order: c' = σ(f) c + σ(i) tanh(g), h' = σ(o) tanh(c')."""
     i, f, g, o = split(gates, 4)
     i, f, g, o = sigmoid(i), sigmoid(f), tanh(g), sigmoid(o)
@@ -56,8 +56,8 @@ def lstm_cell(gates: Value, c: Value) -> tuple:
 
 
 def gru_cell(of_input: Value, of_state: Value, h: Value) -> tuple:
-    """(h', what makes it: r, z, n, hₙ) of a GRU, whose gates r, z, n stand in this order in what
-    input and state give to them: n = tanh(xₙ + σ(r) hₙ), h' = (1 - σ(z)) n + σ(z) h."""
+    """(h', what makes it: r, z, n, hₙ) of a GRU, whose gates r, z, n are in this order in the
+    parts from input and state: n = tanh(xₙ + σ(r) hₙ), h' = (1 - σ(z)) n + σ(z) h."""
     r, z, n = split(of_input, 3)
     own_r, own_z, own_n = split(of_state, 3)
     r, z = sigmoid(r + own_r), sigmoid(z + own_z)

@@ -23,7 +23,7 @@ from glasshouse.tensor.standard import reduce
 NEAREST = ("nearest", "nearest-exact")
 SPATIAL_AXES = {"linear": (1,), "bilinear": (2,), "trilinear": (3,), "bicubic": (2,)}
 MODES = (*NEAREST, "area", *SPATIAL_AXES)
-FILTERED = ("bilinear", "bicubic")  # what antialias can be asked of
+FILTERED = ("bilinear", "bicubic")  # modes that antialias can go with
 CUBIC = -0.75  # the slope of the cubic kernel at 1 …
 CUBIC_ANTIALIAS = -0.5  # … and of the one that antialiases: both as PyTorch has them
 MOST_UNROLLED = 4  # taps that are added one by one; more are a reduction
@@ -165,7 +165,7 @@ def taken_along(x: Value, place: int, axis: Axis, places: np.ndarray) -> Value:
 
 
 def taps(axis: Axis, cubic: bool, align_corners: bool, antialias: bool):
-    """(indices, weights) of the elements that each place of the result is made of."""
+    """(indices, weights) of the elements that each place of the result sums."""
     if antialias:
         return filter_taps(axis, cubic, align_corners)
     place = axis.places(align_corners)

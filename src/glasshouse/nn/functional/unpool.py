@@ -1,4 +1,4 @@
-"""Pooling by powers, over random windows, and what puts pooled elements back in their places."""
+"""Pooling by powers, over random windows, and the inverse that puts pooled elements back."""
 
 from math import prod
 from numbers import Real

@@ -62,7 +62,7 @@ class WeightNorm(Module):
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
-    """`module` with a weight of a length and a direction of their own, one for each index of `dim`
+    """`module` with a weight of separate lengths and directions, one for each index of `dim`
     (None: one in all).
 
         weight = g · v / ‖v‖

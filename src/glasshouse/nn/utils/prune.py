@@ -18,7 +18,7 @@ TYPES = ("global", "structured", "unstructured")
 
 
 class BasePruningMethod(Recomputed, ABC):
-    """A way of choosing what is pruned. A subclass has `PRUNING_TYPE`, "unstructured" (single
+    """A way to choose the elements to prune. A subclass has `PRUNING_TYPE`, "unstructured" (single
     elements), "structured" (whole indices of an axis) or "global", and `compute_mask`.
 
     Pruning a parameter keeps it as `name`_orig beside the buffer `name`_mask; before each forward
@@ -104,7 +104,7 @@ def pruning_of(module: Module, name: str) -> BasePruningMethod | None:
 
 
 class PruningContainer(BasePruningMethod):
-    """Methods that prune a parameter one after the other, each what the ones before left."""
+    """Methods that prune a parameter one after the other, each the elements still left."""
 
     def __init__(self, *args):
         self.methods: tuple = ()
@@ -156,7 +156,7 @@ class PruningContainer(BasePruningMethod):
 
 
 def places_of(mask: Value) -> Value:
-    """The indices of what is True."""
+    """The indices of the True elements."""
     return mask.nonzero()[0]
 
 
@@ -196,7 +196,7 @@ class RandomUnstructured(BasePruningMethod):
         self.amount = amount
 
     def scores(self, t: Value) -> Value:
-        """How important each element is; what has least is pruned."""
+        """The importance of each element; the least important are pruned."""
         return random.uniform(t.shape)
 
     def compute_mask(self, t, default_mask):
@@ -272,7 +272,7 @@ def norms_of_slices(t: Value, axis: int, order: str) -> Value:
 
 
 class CustomFromMask(BasePruningMethod):
-    """Prunes what a given mask has as 0."""
+    """Prunes the elements where a given mask is 0."""
 
     PRUNING_TYPE = "global"
 
@@ -379,7 +379,7 @@ def global_unstructured(parameters, pruning_method, importance_scores=None, **kw
 
 
 def custom_from_mask(module: Module, name: str, mask) -> Module:
-    """`module` with what `mask` has as 0 of the parameter `name` pruned.
+    """`module` with the parameter `name` pruned where `mask` is 0.
 
     Raises: OptionError for an unknown name; ShapeError for a mask of another shape.
     """

@@ -1,4 +1,4 @@
-"""Weights that a hook computes before each forward, of parameters with other names: weight and
+"""Weights that a hook computes before each forward, from parameters with other names: weight and
 spectral norm as older programs have them. New ones use `parametrizations`."""
 
 from glasshouse.autograd import no_grad
@@ -56,7 +56,7 @@ def check_parameter(where: str, module: Module, name: str) -> Parameter:
 
 
 def restore(module: Module, name: str, value, *gone: str) -> Module:
-    """`module` with the parameter `name` of this value, and without the tensors it was made of."""
+    """`module` with this value as parameter `name`, without the tensors it was computed from."""
     for other in gone:
         delattr(module, other)
     module.__dict__.pop(name, None)

@@ -1,4 +1,4 @@
-"""Schedules made of others, and one that follows a metric."""
+"""Schedules composed of others, and one that follows a metric."""
 
 import math
 from bisect import bisect_right
@@ -114,7 +114,7 @@ class ChainedScheduler(LRScheduler):
 
 
 def check_parts(where: str, schedulers, optimizer) -> list[LRScheduler]:
-    """Schedules that others are made of: of the same optimizer, and of the step alone."""
+    """Check the parts of a schedule: of the same optimizer, and of the step alone."""
     parts = list(schedulers)
     for part in parts:
         if not isinstance(part, LRScheduler) or isinstance(part, ReduceLROnPlateau):

@@ -110,7 +110,7 @@ class LoopLayout(NamedTuple):
 
 @dataclass(frozen=True)
 class LoopCall(NativeCall):
-    """A step that runs the steps of a body again and again."""
+    """A step that repeats the steps of a body."""
 
     code: ProgramCode
     layout: LoopLayout
@@ -162,8 +162,8 @@ class LoopCall(NativeCall):
 
 
 def fill_entry(entry: RunnerStep, step, addresses) -> tuple:
-    """Tell the runner of a step of a body; returns what must stay alive. A kernel takes the next of
-    the addresses."""
+    """Describe a step of a body to the runner; returns what must stay alive. A kernel takes the
+    next of the addresses."""
     args = array_of(ctypes.c_int64, step.args)
     entry.count, entry.args = len(step.args), ctypes.addressof(args)
     if isinstance(step.what, CKernel):
@@ -400,7 +400,7 @@ class LoopPlanner:
         return self.args[i] == (arg if i < self.shape.carries and stack == NONE else stack)
 
     def output(self, plan: ProgramPlan, number: int, homes) -> tuple[int, int, int, int, int]:
-        """Where an output of the body lies: in a stack, or in one or two places of its own, of
+        """Where an output of the body lies: in a stack, or in one or two separate places, of
         which the first may be that of a result of the loop."""
         carries = self.shape.carries
         nbytes = plan.output_buffers[number].spec.nbytes

@@ -115,7 +115,7 @@ def order_and_rows(pivots: np.ndarray):
 
 
 def ldl_solve(LD, pivots, B, /, *, hermitian: bool = False):
-    """The y with A @ y = B, of what ldl_factor gives of A. The pivots are read at once.
+    """The y with A @ y = B, from ldl_factor's result for A. The pivots are read at once.
 
     Shapes: (..., n, n), (..., n), (..., n, k) -> (..., n, k).
     Raises: LinAlgError for a singular D, ShapeError.

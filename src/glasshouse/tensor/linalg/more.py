@@ -250,7 +250,7 @@ def order_of(swaps: Value, count: int | None = None) -> Value:
 
 
 def lu_solve(LU, pivots, B, /, *, left: bool = True, adjoint: bool = False):
-    """The y with A @ y = B (y @ A = B unless `left`), of what lu_factor gives of A; with `adjoint`
+    """The y with A @ y = B (y @ A = B unless `left`), from lu_factor's result for A; with `adjoint`
     of A's conjugate transpose.
 
     Shapes: (..., n, n), (..., n), (..., n, k) -> (..., n, k).

@@ -279,7 +279,7 @@ def get_rng_state() -> dict:
 
 
 def set_rng_state(state: dict) -> None:
-    """Go on from what get_rng_state gave.
+    """Continue from what get_rng_state returned.
 
     Raises: OptionError if it is no such state.
     Source: PyTorch.

@@ -151,7 +151,7 @@ def lu(x, pivot: bool = True, get_infos: bool = False):
 
 
 def lu_solve(b, LU, pivots):
-    """The y with A @ y = b, of what lu_factor gives of A.
+    """The y with A @ y = b, from lu_factor's result for A.
 
     Shapes: (..., n, k), (..., n, n), (..., n) -> (..., n, k).
     Raises: ShapeError.
@@ -161,7 +161,7 @@ def lu_solve(b, LU, pivots):
 
 
 def lu_unpack(LU, pivots, unpack_data: bool = True, unpack_pivots: bool = True) -> LUUnpackResult:
-    """P, L and U with A = P @ L @ U, of what lu_factor gives of A.
+    """P, L and U with A = P @ L @ U, from lu_factor's result for A.
 
     Shapes: (..., m, n), (..., k) -> (..., m, m), (..., m, k), (..., k, n); k = min(m, n).
     Source: PyTorch.

@@ -17,7 +17,7 @@ NEUTRAL = {"sum": 0, "mean": 0, "prod": 1, "max": -math.inf, "min": math.inf}
 
 
 def lengths_of(lengths, offsets) -> Value:
-    """The lengths of the segments, of which one is given: them, or where segments begin and the
+    """The lengths of the segments, from `lengths` or from `offsets`, where segments begin and the
     last ends."""
     if (lengths is None) == (offsets is None):
         got = "both" if lengths is not None else "neither"

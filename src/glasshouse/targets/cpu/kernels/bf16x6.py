@@ -167,7 +167,7 @@ def may_use_tiles() -> bool:
 
 @functools.cache
 def has_tiles() -> bool:
-    """Whether that is so, and the compiler knows the unit."""
+    """Whether `may_use_tiles`, and the compiler knows the unit."""
     try:
         return may_use_tiles() and "__AMX_BF16__" in toolchain.macros()
     except toolchain.CompileError:

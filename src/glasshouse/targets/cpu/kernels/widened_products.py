@@ -45,8 +45,8 @@ def widened_products(graph: Graph) -> Graph:
 
 
 def waiting(graph: Graph) -> set[int]:
-    """Numbers of the rounded products of the forward pass that the backward pass reads, perhaps as
-    what is made of them where it is read. They are to have memory: else the wide ones would."""
+    """Numbers of the rounded products of the forward pass that the backward pass reads, directly or
+    through values computed where they are read. They get memory: else the wide ones would."""
     read = {x.number for node in graph.nodes if is_backward(node) for x in node.inputs}
     numbers = set()
     for node in reversed(graph.nodes):
@@ -60,8 +60,8 @@ def waiting(graph: Graph) -> set[int]:
 
 
 def biases_of(graph: Graph, products: list[Node]) -> dict[int, Node]:
-    """By the number of each sum of a product and a bias that is all that reads the product: this
-    product. The step of such a product adds the bias too, and rounds once."""
+    """Products by the number of the sum with a bias that alone reads each. The step of such a
+    product adds the bias too, and rounds once."""
     users = GraphUsers(graph)
     alone = [node for node in products if len(users.users_of(node)) == 1]
     pairs = [(users.users_of(node)[0], node) for node in alone if not users.is_output(node)]

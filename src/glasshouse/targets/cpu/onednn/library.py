@@ -1,4 +1,4 @@
-"""oneDNN through its C API: the library, what it makes, and calls of its primitives.
+"""oneDNN through its C API: the library, its objects, and calls of its primitives.
 
 Numbers here are those of oneDNN's public headers (dnnl_types.h, version 3).
 
@@ -28,11 +28,11 @@ FORWARD_TRAINING, CONVOLUTION_DIRECT, FORMAT_ANY, CPU = 64, 1, 1, 1
 SRC, DST, WEIGHTS, BIAS, SCRATCHPAD = 1, 17, 33, 41, 80
 DIFF_SRC, DIFF_DST, DIFF_WEIGHTS = 129, 145, 161
 QUERY_WEIGHTS, QUERY_DIFF_WEIGHTS, QUERY_SCRATCHPAD, QUERY_NAME = 131, 132, 136, 8
-# What a memory descriptor is asked for.
+# Queries of a memory descriptor.
 QUERY_STRIDES, QUERY_NDIM, QUERY_SHAPE, QUERY_DTYPE, QUERY_PADDED_SHAPE = 14, 256, 257, 258, 260
 QUERY_BLOCKS, QUERY_BLOCK_SIZES, QUERY_BLOCK_AXES = 263, 264, 265
 CACHED_PRIMITIVES = 64  # that oneDNN keeps when no Program uses them
-# What objects are, by a part of the name of what makes them.
+# Kinds of objects, by a part of the name of the function that makes them.
 DESTROYED = (
     ("primitive_desc_create", "primitive_desc"),
     ("memory_desc_create", "memory_desc"),
@@ -231,7 +231,7 @@ class OnednnLibrary:
     @functools.cached_property
     def dtypes(self) -> frozenset[str]:
         """The names of the dtypes that it computes on this processor with instructions made for
-        them: a small product tells."""
+        them: a small product shows it."""
         return frozenset(name for name in DTYPES if self.computes(name))
 
     def computes(self, name: str) -> bool:

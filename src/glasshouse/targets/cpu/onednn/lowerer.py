@@ -160,7 +160,7 @@ class PrimitivePlanner:
         if self.dnnl.equal(source_desc, layout):
             return source
         target = self.scratch_view(layout)
-        # For whom it works is the operand's node: its path names it.
+        # The step belongs to the operand's node, whose path names it.
         PrimitivePlanner(self.lowerer, self.lowering, [node]).add_reorder(
             source, source_desc, target, layout, worth_keeping
         )

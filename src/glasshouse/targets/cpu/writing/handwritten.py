@@ -16,7 +16,7 @@ FUSED = '__attribute__((optimize("fp-contract=fast"))) '
 
 
 class PlannedKernel(NamedTuple):
-    """The text of a kernel, the views of its pointers, and what it is called."""
+    """The text of a kernel, the views of its pointers, and its name."""
 
     text: str
     views: list[View]
