@@ -9,4 +9,4 @@ class LazyBackend(RecordingBackend):
 
     name = "lazy"
     keeps_programs = True
-    target = CPU  # what Programs are compiled for where no other target is in use
+    target = CPU  # the target where no other one is in use

@@ -74,7 +74,7 @@ class MetaBackend(RecordingBackend):
     """Records and plans. `runs` lists what would have run; `manager` is the simulated manager."""
 
     name = "meta"
-    target = CPU  # what would be compiled for where no other target is in use
+    target = CPU  # the target where no other one is in use
     computes = False
     keeps_programs = True
     program_class = MetaProgram

@@ -15,7 +15,7 @@ __all__ = ["AxisError", "BackendError", "CaptureError", "CheckpointError", "Coll
            "OptionError", "OutOfMemoryError", "ShapeError", "SharedMemoryError", "TransformError",
            "WorkerError"]  # fmt: skip
 
-PACKAGE = str(Path(__file__).parents[1])  # what lies below it is ours, not the user's
+PACKAGE = str(Path(__file__).parents[1])  # files below it are ours, not the user's
 
 
 class Explained(Exception):

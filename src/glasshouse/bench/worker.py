@@ -217,7 +217,7 @@ def peak_bytes() -> int:
     peak = read_fields("/proc/self/status").get("VmHWM")
     if peak is not None:
         return int(peak.split()[0]) * 1024
-    import resource  # which not every system has
+    import resource  # not on every system
 
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -240,7 +240,7 @@ def end_workers(owner: int, processes, connections, blocks, selector) -> None:
         for process in late:
             process.join(GRACE_S)
     for process in processes:
-        if not process.is_alive():  # what hangs in the kernel is not waited for
+        if not process.is_alive():  # do not wait for a process that hangs in the kernel
             process.close()
     processes.clear()
     for block in blocks:

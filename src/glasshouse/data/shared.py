@@ -173,7 +173,7 @@ class BlockReader:
             self.last = data, pickle.loads(data)
         treedef, places, state = self.last[1]
         if not all(isinstance(place, ArrayPlace) for place in places):
-            self.last = b"", None  # what travels as it is belongs to one batch
+            self.last = b"", None  # pickled leaves belong to one batch
         return treedef, places, state
 
 

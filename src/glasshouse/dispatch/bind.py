@@ -22,7 +22,7 @@ class Watchers(NamedTuple):
     """Watchers of what a thread does, see dispatch/watch.py."""
 
     all: list
-    timed: list  # those of them that want to know when a call began
+    timed: list  # watchers among them that want to know when a call began
 
 
 watchers: list = []  # of all threads
@@ -35,12 +35,12 @@ class State(threading.local):
     def __init__(self):
         self.modes: tuple = ()
         self.backend = None
-        self.compile_target: Any = None  # what Programs are compiled for; None: the default
+        self.compile_target: Any = None  # the target of Programs; None: the default
         self.records = True
         self.scope: Any = None  # the running module's Scope
         self.phase = "forward"
         self.function = ""  # the composed function that runs, which the user called
-        self.recompute: Any = None  # what backward makes again: a RecomputeRequest of `graph`
+        self.recompute: Any = None  # for backward: a RecomputeRequest of `graph`
         self.region: Any = None  # of a checkpoint: its number
         self.region_contexts: tuple = ()  # of a checkpoint's second run, by its function
         self.saved_hooks: Any = None  # (pack(tensor, entry), unpack) of what the tape saves

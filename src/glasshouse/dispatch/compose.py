@@ -10,7 +10,7 @@ import sys
 from glasshouse.dispatch.hooks import hooks
 from glasshouse.dispatch.spelling import takes_names_of_pytorch
 
-packages: dict[str, set[str]] = {}  # those around the modules of composed functions, by their name
+packages: dict[str, set[str]] = {}  # packages around the modules of composed functions, by module
 
 
 def packages_around(module: str) -> list[str]:

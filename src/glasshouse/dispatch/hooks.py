@@ -21,7 +21,7 @@ class Tape(NamedTuple):
 
     record: Callable  # record(call, args, result)
     entry: type  # of a recorded call, whose slots replay fills
-    numbers: Any  # what numbers the entries
+    numbers: Any  # the counter that numbers entries
 
 
 class Hooks:
@@ -54,7 +54,7 @@ class PythonReplay:
     """Replays nothing and has Python do all: the slow clear twin of native/replay.c."""
 
     run: Callable  # set by dispatch/bind.py, as is
-    state: Any  # what a thread has in force
+    state: Any  # the State of threads
     events = None
 
     @staticmethod

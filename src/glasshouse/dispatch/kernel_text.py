@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from glasshouse.base import DType, all_dtypes, check_known
 
-OPERANDS = "xyz"  # what a text calls the first operands; all of them are {0}, {1}, …
+OPERANDS = "xyz"  # names of the first operands in a text; all of them are {0}, {1}, …
 KINDS = frozenset(d.kind for d in all_dtypes) | frozenset(d.name for d in all_dtypes)
 
 

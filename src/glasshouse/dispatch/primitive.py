@@ -189,7 +189,7 @@ class Primitive:
 
 
 primitives: dict[str, Primitive] = {}
-# What graphs and expressions call what is no card.
+# Names in graphs and expressions for calls without a card.
 RESERVED = frozenset(("input", "pick", "load", "scalar", "reduced", "random", "program"))
 
 

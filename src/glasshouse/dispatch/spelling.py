@@ -5,7 +5,7 @@ import inspect
 
 from glasshouse.base.errors import OptionError
 
-# What PyTorch calls an argument, and what it may be called here.
+# PyTorch's name of an argument, and the names that it may have here.
 OTHER_NAMES = {
     "dim": ("axis", "axes"),
     "dims": ("axes", "axis"),

@@ -1,9 +1,8 @@
 """Watchers: receivers of each primitive call, each module, pass and Program run.
 
-A watcher changes nothing. Without one nothing is sent and no clock is read. `watch` has a watcher
-told by all threads. Each thread tells those in `state.watchers`: the list of all threads, but that
-it may have one of its own for a while (`also_told`, `unwatched`), which leaves other threads as
-they are."""
+A watcher changes nothing. Without one nothing is sent and no clock is read. `watch` adds a watcher
+for all threads. Each thread calls those in `state.watchers`: the list for all threads, or for a
+while its own list (`also_told`, `unwatched`), which leaves other threads as they are."""
 
 import pickle
 from collections import defaultdict

@@ -187,7 +187,7 @@ class Progress(Callback):
 def batches_of(run) -> int | None:
     try:
         return len(run.data)
-    except TypeError:  # what is only iterated over need not know
+    except TypeError:  # data that is only iterated over may have no length
         return None
 
 

@@ -491,7 +491,7 @@ RULES = {
 RULES |= dict.fromkeys(("add", "sub", "mul", "div"), arithmetic_rule)
 RULES |= dict.fromkeys(COLLECTIVES, collective_rule)
 
-# What the compiler does to a graph, in order: name and function.
+# The compiler's passes over a graph, in order: name and function.
 PASSES = (
     ("simplify", simplify),
     ("reuse_results", reuse_results),

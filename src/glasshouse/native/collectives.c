@@ -31,8 +31,8 @@ enum { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BROADCAST, BARRIER, M
 enum { SUM, MEAN, MAX, MIN };
 enum { SLOT = 1 << 20, PIECE = 1 << 18, BLOCK = 1024, YIELDS = 64, STREAMED = 1 << 15, SLEEP_NS = 20000000 };
 
-/* What a rank calls: the same on all ranks of the group, or nothing is moved. `digest` is of what was
-   asked for, shape and axes and all. */
+/* A rank's call: the same on all ranks of the group, or nothing is moved. `digest` is of the whole
+   request, with shape and axes. */
 typedef struct {
   int64_t number, kind, dtype, argument, count, digest;
 } Header;
@@ -464,7 +464,7 @@ static void send_piece(Group *g, Call *c) {
   c->step++;
 }
 
-/* What comes next from the peer must be what the call is for; if not, `header` tells what it is. */
+/* The next piece from the peer must belong to the call; if not, `header` says what it is. */
 static int receive_piece(Group *g, Call *c, Header *header) {
   Channel *from = channel_of(g, c, 0);
   const uint64_t place = atomic_load(&from->read) & 1;

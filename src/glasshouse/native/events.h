@@ -53,7 +53,7 @@ static void clear_about(void) {
     all_about.used = 0;
 }
 
-/* What events say of a call, asked for if need be; NULL with an error. */
+/* The text of a call in events, fetched if need be; NULL with an error. */
 static About *about_call(Events *e, PyObject *call, PyObject *origin) {
     size_t at = ((size_t)call >> 4) * 31 + ((size_t)origin >> 4) * 17;
     About *place = &all_about.places[at % (2 * MOST_ABOUT)];

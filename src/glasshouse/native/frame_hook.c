@@ -376,8 +376,8 @@ enum { ON, RUN_ONLY, OFF };
 static _Thread_local int mode = ON;
 static _Thread_local PyObject *callback; /* of the frame hook */
 
-/* What a replacement, or `miss`, gives where all that is left to do is a call of a resume function:
-   whoever called the dispatcher's C does it. So a loop with breaks in it takes no more of the stack
+/* Result of a replacement, or of `miss`, where only a call of a resume function is left to do: the
+   caller of the dispatcher's C does it. So a loop with breaks in it takes no more of the stack
    with each round, and a traceback has one frame for one function. */
 typedef struct { PyObject_VAR_HEAD PyObject *items[1]; } TailCall; /* the function, its arguments */
 static void tail_dealloc(TailCall *t) {
@@ -606,7 +606,7 @@ static int reached; /* whether a frame of the stub came by */
 static _PyFrameEvalFunction before; /* who had the hook: called for every frame that we do not take */
 static _Thread_local _PyInterpreterFrame *passed; /* the frame that `before` has from us */
 
-/* Who had the hook may in turn call us: the second time is the last. */
+/* The former owner of the hook may in turn call us: the second time is the last. */
 static PyObject *evaluate(PyThreadState *ts, _PyInterpreterFrame *f, int throwflag) {
     _PyInterpreterFrame *outer = passed;
     if (!before || before == hook || outer == f) return _PyEval_EvalFrameDefault(ts, f, throwflag);
@@ -684,7 +684,7 @@ static PyObject *set_hook(PyObject *m, PyObject *cb) {
         }
     }
     PyObject *old = callback ? callback : Py_NewRef(Py_None), *now = cb == Py_None ? NULL : Py_NewRef(cb);
-    /* Who came after us calls us: then we stay where we are, and pass every frame on. */
+    /* A later owner calls us: then we stay where we are, and pass every frame on. */
     if (callback && !now && --threads_on == 0 && _PyInterpreterState_GetEvalFrameFunc(in) == hook)
         _PyInterpreterState_SetEvalFrameFunc(in, before ? before : _PyEval_EvalFrameDefault);
     callback = now;
@@ -713,7 +713,7 @@ static PyObject *call_handling(PyObject *m, PyObject *a) {
         PyErr_Format(PyExc_TypeError, "call_handling: expected an exception, got %.100s", Py_TYPE(error)->tp_name);
         return NULL;
     }
-    /* What this generator or thread itself handles: what its caller handles is not to become its own. */
+    /* Exceptions that this generator or thread handles itself: its caller's must not become its own. */
     _PyErr_StackItem *item = PyThreadState_Get()->exc_info;
     PyObject *before_it = item->exc_value;
     item->exc_value = error == Py_None ? NULL : Py_NewRef(error);

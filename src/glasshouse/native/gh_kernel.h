@@ -1,4 +1,4 @@
-/* What every emitted kernel includes: types, our own mathematics, and what only kernels need. */
+/* Included in every emitted kernel: types, our own mathematics, and helpers of kernels alone. */
 #ifndef GH_KERNEL_H
 #define GH_KERNEL_H
 

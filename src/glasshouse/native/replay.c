@@ -331,7 +331,7 @@ static int is_traced(void) {
            now(here.recorder_dict, s_imported) != Py_None;
 }
 
-/* What the rules of a call are given: its cotangent, its result, its operands, as payloads; and, as a
+/* Arguments of the rules of a call: its cotangent, its result, its operands, as payloads; and, as a
    number, which operands are tracked and which payloads are one. NULL without an error where a payload
    is none of ours: what the tape saved is packed. */
 static PyObject *given_to_rules(PyObject *entry, PyObject *g, PyObject **key) {
@@ -508,7 +508,7 @@ static int add_argument(Request *r, PyObject *x) {
     return is_plain(x) ? add_item(r, new(x)) : 0;
 }
 
-/* What else a key has: the modes, if a key can hold them, and whether the tape records. */
+/* Further parts of a key: the modes, if a key can hold them, and whether the tape records. */
 static int add_state(Request *r) {
     PyObject *modes = now(here.state_dict, s_modes);
     if (is_traced() || PyTuple_GET_SIZE(modes) > 1) return 0;
@@ -784,7 +784,7 @@ static PyObject *set_limits(PyObject *self, PyObject *args) {
 
 static PyMethodDef functions[] = {
     {"set_limits", set_limits, METH_VARARGS, "From where on a recording is cut."},
-    {"setup", (PyCFunction)(void (*)(void))setup, METH_VARARGS | METH_KEYWORDS, "What this works on."},
+    {"setup", (PyCFunction)(void (*)(void))setup, METH_VARARGS | METH_KEYWORDS, "Set the objects that replay works on."},
     {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL, "One call, with no mode left."},
     {"pull", (PyCFunction)(void (*)(void))pull, METH_FASTCALL, "The cotangents of one call."},
     {"compose", (PyCFunction)(void (*)(void))compose, METH_FASTCALL, "A composed function."},

@@ -22,7 +22,7 @@ REGISTRATIONS = ("parameter", "buffer", "module")
 global_hooks: dict[str, OrderedDict] = {
     kind: OrderedDict() for kind in (*CALL_KINDS, *REGISTRATIONS)
 }
-call_hooks = OrderedDict()  # those of `global_hooks` that calls of modules have to look for
+call_hooks = OrderedDict()  # hooks in `global_hooks` that calls of modules look for
 
 
 class CallHook(NamedTuple):

@@ -37,8 +37,8 @@ current = Current()
 class asking:
     """Context: calls of transports inside are for this request."""
 
-    def __init__(self, asked: Asked | None):
-        self.asked = asked
+    def __init__(self, request: Asked | None):
+        self.asked = request
 
     def __enter__(self):
         self.before, current.asked = current.asked, self.asked
@@ -57,9 +57,9 @@ def asked_of(name: str, dtype, shape, attrs: dict) -> Asked:
 
 
 @lru_cache(1 << 12)
-def digest_of(name: str, dtype, shape: tuple[int, ...], option, asked: Asked | None) -> int:
+def digest_of(name: str, dtype, shape: tuple[int, ...], option, request: Asked | None) -> int:
     """A number, of 63 bits, that is the same on all ranks for the same call of a transport's
     method, and hardly for another. The request has the shape where it is known: a
     Program and a card's reference give transports other shapes of as many elements."""
-    parts = (name, dtype.name, prod(shape), option, asked or shape)
+    parts = (name, dtype.name, prod(shape), option, request or shape)
     return int.from_bytes(blake2b(repr(parts).encode(), digest_size=8).digest(), "little") >> 1

@@ -104,8 +104,8 @@ def packed(x) -> np.ndarray:
     return np.ascontiguousarray(x).reshape(np.shape(x))
 
 
-def as_asked(name: str, x, group: ProcessGroup, **attrs) -> asking:
-    """Context: a transport's calls within are for this call of a card."""
+def requesting(name: str, x, group: ProcessGroup, **attrs) -> asking:
+    """Context: a transport's calls inside are for this call of a card."""
     return asking(asked_of(name, x.dtype, x.shape, {"group": group, **attrs}))
 
 
@@ -264,7 +264,7 @@ def all_reduce(x, *, group, reduce, replicated):
     if group.size == 1:
         return np.array(x)
     out = np.empty_like(packed(x))
-    with as_asked("all_reduce", x, group, reduce=reduce):
+    with requesting("all_reduce", x, group, reduce=reduce):
         process.transport(group).all_reduce(packed(x), out, reduce)
     return out
 
@@ -298,7 +298,7 @@ def all_gather(x, *, group, axis, replicated):
     if group.size == 1:
         return np.array(x)
     parts = np.empty((group.size, *x.shape), x.dtype)
-    with as_asked("all_gather", x, group, axis=axis):
+    with requesting("all_gather", x, group, axis=axis):
         process.transport(group).all_gather(packed(x), parts)
     return np.concatenate(list(parts), axis) if axis else parts.reshape(-1, *x.shape[1:])
 
@@ -328,7 +328,7 @@ def reduce_scatter(x, *, group, axis):
         return np.array(x)
     parts = packed(np.stack(np.split(x, group.size, axis)))
     out = np.empty(parts.shape[1:], x.dtype)
-    with as_asked("reduce_scatter", x, group, axis=axis):
+    with requesting("reduce_scatter", x, group, axis=axis):
         process.transport(group).reduce_scatter(parts, out, "sum")
     return out
 
@@ -364,7 +364,7 @@ def all_to_all(x, *, group, split, concat):
         return np.array(x)
     parts = packed(np.stack(np.split(x, group.size, split)))
     out = np.empty_like(parts)
-    with as_asked("all_to_all", x, group, split=split, concat=concat):
+    with requesting("all_to_all", x, group, split=split, concat=concat):
         process.transport(group).all_to_all(parts, out)
     return np.concatenate(list(out), concat)
 
@@ -386,7 +386,7 @@ def broadcast(x, *, group, root):
     Why: as a sum with zeros it would not keep infinities, NaN and negative zeros apart."""
     out = np.array(packed(x))
     if group.size > 1:
-        with as_asked("broadcast", x, group, root=root):
+        with requesting("broadcast", x, group, root=root):
             process.transport(group).broadcast(out, root)
     return out
 
@@ -420,7 +420,7 @@ def collective_permute(x, *, group, pairs):
     if group.size == 1:
         return np.array(x) if pairs else out
     to, source = partners(pairs, group.rank)
-    with as_asked("collective_permute", x, group):
+    with requesting("collective_permute", x, group):
         process.transport(group).send_receive(packed(x), to, out, source)
     return out
 

@@ -76,7 +76,7 @@ SENT["shared_files"] = SENT["local"] | {
     "reduce_scatter": to_all,
     "all_to_all": to_all,
 }
-SENT["mpi"] = SENT["local"]  # what has to be sent; the ways that MPI takes are its own
+SENT["mpi"] = SENT["local"]  # the bytes to send; MPI chooses its own ways
 
 
 def sent_bytes(

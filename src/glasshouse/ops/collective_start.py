@@ -36,18 +36,18 @@ def asked_by(call) -> Asked:
     return asked_of(call.name, call.specs[0].dtype, call.specs[0].shape, call.attrs)
 
 
-def start(call, asked: Asked, source: np.ndarray, out: np.ndarray):
+def start(call, request: Asked, source: np.ndarray, out: np.ndarray):
     """Begin a call; `wait()` of what comes back returns when the result is there. Not for
     `collective_permute`, whose ranks meet two by two."""
     transport, name, *args = asked_of_transport(call, source, out)
-    with asking(asked):
+    with asking(request):
         return transport.start(name, *args)
 
 
-def complete(call, asked: Asked, source: np.ndarray, out: np.ndarray) -> None:
+def complete(call, request: Asked, source: np.ndarray, out: np.ndarray) -> None:
     """Do a call, to its end."""
     transport, name, *args = asked_of_transport(call, source, out)
-    with asking(asked):
+    with asking(request):
         getattr(transport, name)(*args)
 
 

@@ -74,7 +74,7 @@ def spectrogram(
     pad_mode: str = "reflect",
     normalized: bool = False,
 ):
-    """|rfft(frame · window)|^power for overlapping frames, n_fft // 2 samples apart unless told;
+    """|rfft(frame · window)|^power for overlapping frames, n_fft // 2 samples apart by default;
     the complex spectrum for power None. A window shorter than a frame is centred in it.
     `center` pads the waveform so that frame t is around sample t · hop_length; `normalized` divides
     by the window's norm.

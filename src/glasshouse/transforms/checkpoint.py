@@ -37,7 +37,7 @@ class RegionEntry(TapeEntry):
     """The tape's entry of one checkpointed call: it runs the region a second time when pulled."""
 
     __slots__ = ("rerun", "out_specs")
-    reaches_everything = True  # what the region closed over is known only after running it again
+    reaches_everything = True  # captured values are known only after running it again
 
     def pull(self, cotangents, create_graph: bool):
         """Cotangents for the operands, and for whatever tracked values the region closed over."""

@@ -170,7 +170,7 @@ class Cone:
             return {x.number}
         may_pass = is_cheap(x) or is_requested and x.number in search.light
         leaves = self.leaves_of_operands(x) if may_pass else None
-        # What backward reads in any case will do, if it cannot be made from something else.
+        # A value that backward reads anyway will do, if it cannot be made from another.
         return {x.number} if leaves is None and readable else leaves
 
 

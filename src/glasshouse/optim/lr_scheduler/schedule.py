@@ -134,7 +134,7 @@ def has_form(like, value) -> bool:
     """Whether `value` has the names, lengths and numbers of `like`; "best" may also be None."""
     if isinstance(like, dict):
         fits = isinstance(value, dict) and value.keys() == like.keys()
-        free = {"best": None}.items() if fits else ()  # which may also be None
+        free = {"best": None}.items() if fits else ()  # entries that may also be None
         return fits and all(has_form(like[k], v) or (k, v) in free for k, v in value.items())
     if isinstance(like, list):
         fits = isinstance(value, (list, tuple)) and len(value) == len(like)

@@ -246,7 +246,7 @@ def incomplete(name: str, part: int, about: str):
         a, x = cast(a, float64), cast(x, float64)
         inside = (a > 0) & (x > 0) & (a < math.inf) & (x < math.inf)
         part_inside = gamma.halves_of_gamma(choose(inside, a, 1.0), choose(inside, x, 1.0))[part]
-        none = part == 0  # what P is for x = 0, or a infinite
+        none = part == 0  # P is 0 for x = 0, or an infinite a
         at_zero, at_end = (0.0, 1.0) if none else (1.0, 0.0)
         edge = choose((x == 0) | (a == math.inf), at_zero, full(x.shape, at_end, float64))
         edge = choose((a < 0) | (x < 0) | is_nan(a) | is_nan(x), math.nan, edge)

@@ -212,7 +212,7 @@ def floats(where: str, *xs: Value) -> list[Value]:
     return [cast(x, inexact_dtype(x.dtype)) for x in xs]
 
 
-# What a function of two arguments does with them first, its dtypes, and what it refuses.
+# Functions of two arguments by kind: the first conversion, the dtypes, the errors.
 PROMOTED = "those of x1 and x2 promoted to each other"
 KINDS = {
     "numeric": (None, PROMOTED, NUMERIC),

@@ -53,7 +53,7 @@ def expand_key(key, ndim: int) -> list:
             items.extend(mask_indices(item))
         else:
             items.append(item)
-    added = (type(None), type(Ellipsis), LoneMask)  # what takes no axis of the value
+    added = (type(None), type(Ellipsis), LoneMask)  # items that take no axis of the value
     count = sum(not isinstance(item, added) for item in items)
     rests = [i for i, item in enumerate(items) if item is Ellipsis]
     if len(rests) > 1:

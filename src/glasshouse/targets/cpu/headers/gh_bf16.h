@@ -127,7 +127,7 @@ GH_FN void gh_fetch(gh_fetcher *f, int most) {
     __builtin_prefetch(f->results, 1, 3);
 }
 
-/* What runs beside products: the unit takes long for them. */
+/* Work that runs beside products: the unit takes long for them. */
 typedef struct {
   gh_rounder before;
   gh_pair_maker next;

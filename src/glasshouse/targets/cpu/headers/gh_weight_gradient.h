@@ -15,7 +15,7 @@ typedef struct {
   int64_t row_step, column_step, row_gap, column_gap;
 } gh_gradient;
 
-/* What is fetched while products are computed: from `at` to `end`, a line of the cache at a time. */
+/* Memory to fetch while products are computed: from `at` to `end`, a line of the cache at a time. */
 typedef struct { const char *at, *end; } gh_ahead;
 
 /* Panel `to` of `rows` channels of `count` positions, from `g` on. */
@@ -72,7 +72,7 @@ GH_FN void gh_gradient_product(const float *a, const float *b, float *to, int64_
     }
 }
 
-/* What a thread computes: panels of rows from `row` to `row_end`, and of columns, the weights of a kernel
+/* A thread's share: panels of rows from `row` to `row_end`, and of columns, the weights of a kernel
    one after the other. */
 typedef struct { int64_t row, row_end, column, column_end; } gh_share;
 

@@ -78,7 +78,7 @@ class OnednnLowerer(Lowerer):
         """Whether oneDNN has a fast way, whose steps are added then."""
         try:
             self.plan_primitive(planner, planner.node, bias)
-        except Unavailable:  # what was laid out for it stays: others read it there too
+        except Unavailable:  # its laid-out operands stay: others read them there too
             return False
         return True
 
