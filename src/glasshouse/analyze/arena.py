@@ -31,8 +31,8 @@ def occupancy(plan) -> tuple[list[int], dict]:
 def arena_rows(plan, nbytes: int) -> list[MemoryRow]:
     """Rows for the contents of an arena at its peak, by kind, module and name. They sum to
     `nbytes`."""
-    used, spans = occupancy(plan)
-    fullest = max(range(len(used)), key=used.__getitem__, default=-1)
+    used_bytes, spans = occupancy(plan)
+    fullest = max(range(len(used_bytes)), key=used_bytes.__getitem__, default=-1)
     infos, sums = plan.step_infos(), Counter()
     for buffer, (first, last) in spans.items():
         if not first <= fullest <= last:

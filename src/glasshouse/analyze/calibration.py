@@ -162,8 +162,8 @@ class SyntheticStep(TrainingStep):
     counts_host = True
 
     def __init__(self, model, loss: Callable, optimizer: type, *inputs):
-        own = optimizer(model.parameters(), lr=1e-3)
-        super().__init__(model, loss, own, inputs, None)
+        instance = optimizer(model.parameters(), lr=1e-3)
+        super().__init__(model, loss, instance, inputs, None)
         self.inputs, self.work = inputs, HostWork()
         self.times: list[int] = []
         self.kernel_times: list[int] = []
@@ -233,13 +233,13 @@ def costs_that_explain(works: list[HostWork], times_ns: list[float]) -> list[flo
     proportion to them."""
     times = np.array(times_ns)
     counts = np.array(works, float) / times[:, None]
-    costs, kept = np.zeros(counts.shape[1]), np.ones(counts.shape[1], bool)
-    while kept.any():
+    costs, active = np.zeros(counts.shape[1]), np.ones(counts.shape[1], bool)
+    while active.any():
         costs[:] = 0
-        costs[kept] = np.linalg.lstsq(counts[:, kept], np.ones(len(times)))[0]
+        costs[active] = np.linalg.lstsq(counts[:, active], np.ones(len(times)))[0]
         if (costs >= 0).all():
             break
-        kept &= costs > 0
+        active &= costs > 0
     return costs.tolist()
 
 

@@ -84,16 +84,16 @@ class Compared:
     @cached_property
     def totals(self) -> list[Line]:
         """Totals of the step."""
-        told, trace = self.prediction, self.trace
+        prediction, trace = self.prediction, self.trace
         flops = sum(row.flops * row.runs for row in self.rows) / self.steps
         totals = [
-            Line("time in kernels", told.kernel_ns, trace.kernel_ns / self.steps),
-            Line("FLOPs of kernels", sum(k.flops for k in told.kernels), flops, "FLOP"),
-            Line("time of a step", told.predicted_ns, self.loop.median_ns),
+            Line("time in kernels", prediction.kernel_ns, trace.kernel_ns / self.steps),
+            Line("FLOPs of kernels", sum(k.flops for k in prediction.kernels), flops, "FLOP"),
+            Line("time of a step", prediction.predicted_ns, self.loop.median_ns),
         ]
         if trace.with_memory:
             peak = MemoryTimeline(self.recording).peak_bytes
-            totals.append(Line("peak bytes", told.peak_bytes, peak, "B"))
+            totals.append(Line("peak bytes", prediction.peak_bytes, peak, "B"))
         return totals
 
     @cached_property
@@ -111,16 +111,16 @@ class Compared:
 
     def lines_of_operators(self, rows: list[KernelRow]) -> list[KernelLine]:
         """Operators by what they are called in which module and pass."""
-        told = [cost for cost in self.prediction.kernels if cost.kind == "operator"]
-        named = grouped(told, rows, lambda x: (x.name, x.module, x.phase))
+        costs = [cost for cost in self.prediction.kernels if cost.kind == "operator"]
+        named = grouped(costs, rows, lambda x: (x.name, x.module, x.phase))
         return [self.line_of(*sides) for sides in named]
 
     def lines_of_programs(self, rows: list[KernelRow]) -> list[KernelLine]:
         """Programs whose steps compute the same belong together: one by one, in the order in which
         they ran, where both sides have as many; else all of them."""
-        told = [cost for cost in self.prediction.kernels if cost.kind != "operator"]
+        program_costs = [cost for cost in self.prediction.kernels if cost.kind != "operator"]
         lines = []
-        for sides in grouped(programs_in(told), programs_in(rows), what_is_computed):
+        for sides in grouped(programs_in(program_costs), programs_in(rows), what_is_computed):
             pairs = [sides]
             if len(sides[0]) == len(sides[1]):
                 pairs = [([a], [b]) for a, b in zip(*sides, strict=True)]

@@ -120,7 +120,7 @@ class CostTable:
         """A table for a web page."""
         head = "".join(f"<th>{f.name}</th>" for f in fields(NodeCost))
         cells = ([f"<td>{html.escape(str(v))}</td>" for v in vars(row).values()] for row in self)
-        body = "".join(f"<tr>{''.join(own)}</tr>" for own in cells)
+        body = "".join(f"<tr>{''.join(texts)}</tr>" for texts in cells)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 

@@ -37,8 +37,8 @@ class OwnGraph(ProfiledGraph, Interpreter):
         super().__init__(module)
         self.is_colossal, self.profiler = is_colossal, NodeProfiler(self, machine)
         self.unknown: list[str] = []  # nodes of which no more is known than a shape
-        own = (*module.parameters(), *module.buffers())
-        self.own = {id(x.payload) for x in own}
+        members = (*module.parameters(), *module.buffers())
+        self.member_ids = {id(x.payload) for x in members}
 
     @staticmethod
     def argument_names(module: GraphModule) -> list[str]:
@@ -89,7 +89,11 @@ class OwnGraph(ProfiledGraph, Interpreter):
         for place in places:
             for data in (*place.saved, *place.saved_out) if hasattr(place, "saved") else ():
                 root = storage(data)
-                if root is not None and id(data) not in self.own and id(root) not in self.own:
+                if (
+                    root is not None
+                    and id(data) not in self.member_ids
+                    and id(root) not in self.member_ids
+                ):
                     save(id(root), root.spec.nbytes)
         return value
 
@@ -105,8 +109,8 @@ class OwnGraph(ProfiledGraph, Interpreter):
             inputs = [x for x in reached if x is not None]
             seeds = [full(x.shape, 0, x.dtype) for x in outputs]
             pull_back(WHERE, outputs, inputs, seeds, True, False)
-            own = {id(x) for x in operands if not isinstance(x, Parameter)}
-            gradients = sum(x.nbytes for x in inputs if id(x) in own)
+            ids = {id(x) for x in operands if not isinstance(x, Parameter)}
+            gradients = sum(x.nbytes for x in inputs if id(x) in ids)
         if self.is_colossal:
             return sum(x.nbytes for x in operands if not isinstance(x, Parameter))
         return gradients

@@ -140,9 +140,9 @@ class MachineProfile:
         if str(path) in BUILT_IN:
             return BUILT_IN[str(path)]
         if not Path(path).is_file():
-            expected, given = f"a file or one of {', '.join(BUILT_IN)}", str(path)
-            fix = f"{suggest(given, BUILT_IN)} Write one with `glasshouse calibrate`."
-            raise OptionError("machine", expected, repr(given), fix)
+            expected, name = f"a file or one of {', '.join(BUILT_IN)}", str(path)
+            fix = f"{suggest(name, BUILT_IN)} Write one with `glasshouse calibrate`."
+            raise OptionError("machine", expected, repr(name), fix)
         return cls(**json.loads(Path(path).read_text()))
 
 
@@ -332,14 +332,14 @@ def pool_rate(full) -> float:
     def channels_dense(x):  # as beside convolutions
         return permute_dims(x, (0, 3, 1, 2))
 
-    def chosen():
+    def select():
         return [window_select(channels_dense(x), channels_dense(x), **size) for x in images]
 
-    def given():
+    def scatter():
         pairs = zip(grads, images, strict=True)
         return [window_scatter(channels_dense(g), channels_dense(x), **size) for g, x in pairs]
 
-    windows = [measured(make, "window") for make in (chosen, given)]
+    windows = [measured(make, "window") for make in (select, scatter)]
     return 1e9 * sum(w.flops for w in windows) / sum(w.ns for w in windows)
 
 
@@ -436,8 +436,8 @@ def conv_timings(full, layer: ConvLayer, is_depthwise: bool) -> Iterator[Measure
     count = copies(4 * (math.prod(shape) + math.prod(of_results)))
     xs = [full(*shape) for _ in range(count)]
     gs = [full(*of_results) for _ in range(count)]
-    taken = 1 if is_depthwise else channels
-    w = full(channels, taken, kernel, kernel, scale=2 / (taken * kernel**2))
+    group_channels = 1 if is_depthwise else channels
+    w = full(channels, group_channels, kernel, kernel, scale=2 / (group_channels * kernel**2))
     for card, pairs, more in (
         (conv, [(x, w) for x in xs], {}),
         (conv_data_grad, [(g, w) for g in gs], {"shape": xs[0].shape[2:]}),

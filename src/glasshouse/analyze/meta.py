@@ -125,36 +125,38 @@ def without_storage(model, optimizer, backend):
     members = {t for m in modules for t in (*m._parameters.values(), *m._buffers.values())} - {None}
     contents = contents_of([vars(m) for m in modules])
     parts = (x.values() if isinstance(x, dict) else x for x, _ in contents)
-    tensors = members | {t for own in parts for t in own if isinstance(t, Value) and not t.mode}
-    held = {t: [getattr(t, name) for name in HELD] for t in tensors}
+    tensors = members | {
+        t for values in parts for t in values if isinstance(t, Value) and not t.mode
+    }
+    saved_fields = {t: [getattr(t, name) for name in HELD] for t in tensors}
     generator = random.default_generator()
     seed = generator.state()
-    own = getattr(optimizer, "state", None)
-    kept = {p: dict(entry) for p, entry in own.items()} if own is not None else {}
+    entries = getattr(optimizer, "state", None)
+    saved_state = {p: dict(entry) for p, entry in entries.items()} if entries is not None else {}
     groups = [dict(group) for group in getattr(optimizer, "param_groups", ())]
     room = []  # for attributes
     try:
-        for t in held:
+        for t in saved_fields:
             if t in members or t.backend.name == "meta":
                 t.payload, t.backend = backend.leaf(t.spec, is_owned(t)), backend
             elif is_owned(t):
                 room.append(backend.leaf(t.spec))
             if t.grad is not None:
                 t.grad = placed(t.grad.spec, backend, owned=True)
-        for p, entry in kept.items():
-            own[p] = map_nodes(entry, lambda x: placed(x.spec, backend, is_owned(x)), Value)
+        for p, entry in saved_state.items():
+            entries[p] = map_nodes(entry, lambda x: placed(x.spec, backend, is_owned(x)), Value)
         yield
     finally:
         for x, before in contents:
             if not isinstance(x, tuple):
                 x.clear()
                 (x.extend if isinstance(x, (list, deque)) else x.update)(before)
-        for t, values in held.items():
+        for t, values in saved_fields.items():
             for name, part in zip(HELD, values, strict=True):
                 setattr(t, name, part)
         generator.set_state(seed)
-        if own is not None:
-            own.clear()
-            own.update(kept)
+        if entries is not None:
+            entries.clear()
+            entries.update(saved_state)
         for group, before in zip(getattr(optimizer, "param_groups", ()), groups, strict=True):
             group.update(before)

@@ -74,7 +74,7 @@ class NodeProfiler:
         self.saved: dict[Hashable, int] = {}  # bytes by storage
         self.saved_by: dict[Any, dict[Hashable, int]] = {}  # those of a node's backward pass
         self.new_bytes: dict[Any, dict[Hashable, int]] = {}
-        self.held: list = []  # values, so that storages stay theirs
+        self.alive: list = []  # values, so that storages stay theirs
 
     def run(self, node, compute: Callable, operands: list) -> Any:
         """The value of a node, cut off from those before it."""
@@ -92,7 +92,7 @@ class NodeProfiler:
 
         with graph.counter() as forward:
             value = graph.run_saving(compute, node, operands, save)
-        self.held.append(value)
+        self.alive.append(value)
         results = graph.tensors_in(value)
         self.new_bytes[node] = graph.new_storages(results, operands, self.saved)
         with graph.counter() as backward:

@@ -34,8 +34,8 @@ class OwnSource(StepSource):
                 rows = arena_rows(run.plan, nbytes)
             else:
                 between = "activations" if tag.phase == "forward" else "other results"
-                made = Owner(between, tag.module, tag.primitive)  # Programs hand activations on
-                kind, module, name = self.owners.get(address, made)
+                default = Owner(between, tag.module, tag.primitive)  # Programs hand activations on
+                kind, module, name = self.owners.get(address, default)
                 rows = [MemoryRow(kind, module, nbytes, name)]
             for row in rows:
                 sums[row.kind, row.module, row.name] += row.nbytes
@@ -49,8 +49,8 @@ class OwnSource(StepSource):
             outside = run.allocated_bytes - run.plan.arena_bytes
             infos = run.plan.step_infos()
             inside = occupancy(run.plan)[0] or [0] * len(infos)  # references have no arena
-            for i, (info, used) in enumerate(zip(infos, inside, strict=True)):
-                moments.append(Moment(number, i, info.name, outside + used))
+            for i, (info, used_bytes) in enumerate(zip(infos, inside, strict=True)):
+                moments.append(Moment(number, i, info.name, outside + used_bytes))
         return moments
 
     def host_ns(self, analysis: StepAnalysis) -> float:

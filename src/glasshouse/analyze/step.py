@@ -115,12 +115,12 @@ class TrainingStep:
             work = self.count_host(optimizer, inputs, steps) if self.counts_host else HostWork()
         source, sent = OwnSource(owners), counter.sent_bytes()
         first = max((run.reference_runs for run in runs), default=0) if is_auto else 0
-        made = StepAnalysis(
+        result = StepAnalysis(
             source, runs, peaks, counter, machine, outside, sent, first, host_work=work
         )
         if sent:  # what a rank sends is known while it is part of its world
-            made.kernels, made.communication_ns  # noqa: B018
-        return made
+            result.kernels, result.communication_ns  # noqa: B018
+        return result
 
     def count_host(self, optimizer, inputs, steps: int) -> HostWork:
         """Count Python's work in a steady step, run after these: the first step creates the
@@ -144,14 +144,14 @@ class TrainingStep:
             "buffers": model.buffers(),
             "inputs": all_of(Value, inputs),
         }
-        return {kind: bytes_outside(own) for kind, own in kinds.items()}
+        return {kind: bytes_outside(tensors) for kind, tensors in kinds.items()}
 
     def made_outside(self, optimizer) -> dict[str, int]:
         """Bytes of gradients and of what the optimizer keeps that are not the manager's."""
         entries = getattr(optimizer, "state", {}).values()
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-        kept = [x for entry in entries for x in entry.values() if isinstance(x, Value)]
-        return {"gradients": bytes_outside(gradients), "optimizer state": bytes_outside(kept)}
+        state = [x for entry in entries for x in entry.values() if isinstance(x, Value)]
+        return {"gradients": bytes_outside(gradients), "optimizer state": bytes_outside(state)}
 
     def owners(self, optimizer) -> dict[int, Owner]:
         """Whose the memory is that the model, its output and the optimizer hold, by address."""
@@ -236,10 +236,10 @@ def step(
     if not isinstance(micro_batches, int) or micro_batches < 1:
         fix = "One is a step without accumulation."
         raise OptionError("step", "1 micro-batch or more", repr(micro_batches), fix)
-    own = step_maker("step", model, convention)(model, loss, optimizer, inputs, autocast)
-    own.holds_output, own.micro_batches = holds_output, micro_batches
-    own.counts_host = True
-    return own.analyse(steps, profile)
+    maker = step_maker("step", model, convention)(model, loss, optimizer, inputs, autocast)
+    maker.holds_output, maker.micro_batches = holds_output, micro_batches
+    maker.counts_host = True
+    return maker.analyse(steps, profile)
 
 
 def makes_optimizer(x) -> bool:

@@ -73,7 +73,7 @@ def record_step(analysis: StepAnalysis, tape: list) -> StepRecord:
     events, allocated, run_plans = read_tape(tape[: len(tape) - tape[::-1].index("step")])
     plans = list(dict.fromkeys(run_plans))
     lives = [sorted(lives_of(p.schedule), key=lambda x: x.buffers[0].number) for p in plans]
-    buffers = [life.buffers[0] for own in lives for life in own]
+    buffers = [life.buffers[0] for plan_lives in lives for life in plan_lives]
     work = [info.work for run in analysis.runs for info in run.plan.step_infos()]
     numbers = [*allocated, *(buffer.spec.nbytes for buffer in buffers)]
     loose = [False] * len(allocated) + [buffer.node is None for buffer in buffers]
@@ -85,7 +85,10 @@ def record_step(analysis: StepAnalysis, tape: list) -> StepRecord:
     shape = StepShape(
         tuple(events),
         tuple(map(plans.index, run_plans)),
-        tuple(tuple((x.buffers[0].number, x.first, x.last) for x in own) for own in lives),
+        tuple(
+            tuple((x.buffers[0].number, x.first, x.last) for x in plan_lives)
+            for plan_lives in lives
+        ),
         tuple(what for what, _ in work),
         places_of(analysis.runs),
     )
@@ -119,7 +122,7 @@ def costs_of(record: StepRecord, machine: MachineProfile) -> Costs:
     shape = record.shape
     numbers = iter(np.rint(record.numbers).astype(np.int64).tolist())
     sizes = {place: next(numbers) for kind, place in shape.events if kind == "alloc"}
-    arenas = [arena_of(own, tuple(islice(numbers, len(own)))) for own in shape.lives]
+    arenas = [arena_of(lives, tuple(islice(numbers, len(lives)))) for lives in shape.lives]
     of_runs = iter([arenas[i] for i in shape.plans])
     sizes |= {place: next(of_runs) for kind, place in shape.events if kind == "arena"}
     ns = 0.0
@@ -142,15 +145,15 @@ def life_of(nbytes: int, number: int, first: int, last: int) -> Life:
 
 def peaks_of(events, sizes: dict[int, int]) -> list[int]:
     """The peak of each step, of a manager that does this."""
-    manager, held, peaks = memory.current().simulate(), {}, []
+    manager, blocks, peaks = memory.current().simulate(), {}, []
     for kind, place in events:
         if kind == "step":
             peaks.append(manager.counts.peak_allocated_bytes)
             manager.reset_peak()
         elif kind == "free":
-            del held[place]
+            del blocks[place]
         else:
-            held[place] = manager.alloc(sizes[place])
+            blocks[place] = manager.alloc(sizes[place])
     return peaks
 
 

@@ -87,7 +87,7 @@ class Tracer(Mode):
         self.model, self.graph, self.is_leaf = model, graph, is_leaf
         self.with_regions = with_regions
         self.nodes: dict[int, IRNode] = {}  # by the id of the payload
-        self.kept: list = []  # payloads, so that ids stay theirs
+        self.payloads: list = []  # payloads, so that ids stay theirs
         self.began = {name: tensor.payload for name, tensor in members_of(model)}
         self.paths = {id(data): name for name, data in self.began.items()}
         self.handles = {id(tensor): name for name, tensor in members_of(model)}
@@ -98,7 +98,7 @@ class Tracer(Mode):
 
     def know(self, value, node: IRNode) -> None:
         self.nodes[id(value.payload)] = node
-        self.kept.append(value.payload)
+        self.payloads.append(value.payload)
 
     def describe(self, node: IRNode, out) -> None:
         specs = [x.spec for x in all_of(Value, out)]
@@ -183,12 +183,12 @@ class Tracer(Mode):
             raise OptionError("symbolic_trace", expected, type_name(x), "Return its tensors.")
         return with_parts(x, self.result_of)
 
-    def argument(self, target: str, given) -> Any:
+    def argument(self, target: str, specs) -> Any:
         """Tensors for the Specs of an argument; what has none is as given, and no placeholder."""
-        if not all_of(Spec, given):
-            return given
+        if not all_of(Spec, specs):
+            return specs
         node = self.graph.placeholder(target)
-        value = map_nodes(given, lambda spec: placed(spec, state.backend), Spec)
+        value = map_nodes(specs, lambda spec: placed(spec, state.backend), Spec)
         self.give_out(node, value)
         self.inputs += [(self.nodes[id(x.payload)], x, x.payload) for x in all_of(Value, value)]
         return value
@@ -309,11 +309,11 @@ def symbolic_trace(
         fix = "Wrap the function in one."
         raise OptionError("symbolic_trace", "a Module", type_name(model), fix)
     concrete = concrete_args or {}
-    given = [meta_args] if is_spec(meta_args) else meta_args
-    if not isinstance(given, (dict, list, tuple, type(None))) or not isinstance(concrete, dict):
+    arguments = [meta_args] if is_spec(meta_args) else meta_args
+    if not isinstance(arguments, (dict, list, tuple, type(None))) or not isinstance(concrete, dict):
         expected = "meta_args as a dict by name or a sequence, and concrete_args as a dict"
-        raise OptionError("symbolic_trace", expected, type_name(given), "Write {'x': tensor}.")
-    bound = arguments_of(model, given, concrete)
+        raise OptionError("symbolic_trace", expected, type_name(arguments), "Write {'x': tensor}.")
+    bound = arguments_of(model, arguments, concrete)
     graph, backend = IRGraph(), meta_backend()
     # 0 is not False: nothing is recorded, though no no_grad of the model's says so.
     with having(state, backend=backend, records=0), without_storage(model, None, backend):
@@ -339,8 +339,8 @@ def trace_of_torch(model, meta_args, concrete_args, is_leaf, is_split: bool):
     if is_split:
         expected = "neither bias_addition_split nor primitives for a torch.nn.Module"
         raise OptionError("symbolic_trace", expected, "one", "Leave it out.")
-    own = None if is_leaf is our_layers else is_leaf
-    return offered("torch", "traced")(model, meta_args, concrete_args, own)
+    leaf_test = None if is_leaf is our_layers else is_leaf
+    return offered("torch", "traced")(model, meta_args, concrete_args, leaf_test)
 
 
 def split_biases(module: GraphModule) -> GraphModule:

@@ -51,9 +51,9 @@ class UpdatePlace(NamedTuple):
 
 def is_separable(optimizer) -> bool:
     """Whether an optimizer updates each parameter by itself."""
-    kind, own = type(optimizer), ("step", "advance", "update", "zero_grad")
-    kept = (getattr(kind, name) is getattr(Optimizer, name) for name in own)
-    return isinstance(optimizer, Optimizer) and all(kept)
+    kind, names = type(optimizer), ("step", "advance", "update", "zero_grad")
+    same = (getattr(kind, name) is getattr(Optimizer, name) for name in names)
+    return isinstance(optimizer, Optimizer) and all(same)
 
 
 def units_of(places) -> list[tuple[int, ...]]:
@@ -80,12 +80,12 @@ def kinds_of(optimizer: Optimizer, places, units) -> list[tuple]:
 @contextmanager
 def alone(optimizer: Optimizer, params: list):
     """Inside, an optimizer of these parameters only, without storage; yields the backend."""
-    backend, holder, own = meta_backend(), Module(), set(map(id, params))
+    backend, holder, ids = meta_backend(), Module(), set(map(id, params))
     holder._parameters.update({str(i): p for i, p in enumerate(params)})
     storage = without_storage(holder, optimizer, backend)
     with storage, having(state, backend=backend), flags.override(compile="always"):
         for group in optimizer.param_groups:
-            group["params"] = [p for p in group["params"] if id(p) in own]
+            group["params"] = [p for p in group["params"] if id(p) in ids]
         yield backend
 
 
@@ -118,13 +118,15 @@ def least_middle_most(sizes) -> list[int]:
 def interpolate(updates: dict[int, Update], units: dict[int, list[int]]) -> bool:
     """Give the updates of all units of a kind, by size, from those that are there, in proportion;
     whether those that are there lie on the line through the least and the largest."""
-    own = {size: updates[numbers[0]] for size, numbers in units.items() if numbers[0] in updates}
-    least, most = own[min(own)], own[max(own)]
-    on_line = len({(len(u.allocated), len(u.work)) for u in own.values()}) == 1
+    by_size = {
+        size: updates[numbers[0]] for size, numbers in units.items() if numbers[0] in updates
+    }
+    least, most = by_size[min(by_size)], by_size[max(by_size)]
+    on_line = len({(len(u.allocated), len(u.work)) for u in by_size.values()}) == 1
     for size, numbers in units.items():
-        update = own.get(size)
+        update = by_size.get(size)
         if on_line:
-            part = (size - min(own)) / max(1, max(own) - min(own))
+            part = (size - min(by_size)) / max(1, max(by_size) - min(by_size))
             expected = least.between(most, part)
             on_line = update is None or update[1:] == expected[1:]
             update = update or expected
@@ -139,7 +141,7 @@ def analyse_units(optimizer: Optimizer, units, steps: int) -> list[list[Update]]
     with alone(optimizer, [p for params, _ in units for p in params]) as backend:
         backend.manager.subscribe(events.append)
         for _ in range(steps):
-            kept = [address_of(params[0].grad) for params, _ in units]
+            addresses = [address_of(params[0].grad) for params, _ in units]
             events.clear()
             optimizer.zero_grad()
             backend.manager.catch_up()
@@ -158,15 +160,15 @@ def analyse_units(optimizer: Optimizer, units, steps: int) -> list[list[Update]]
             parts = parts_of(backend.runs, results, ids)
             if parts is None:
                 return None
-            pairs = zip(kept, parts, strict=True)
+            pairs = zip(addresses, parts, strict=True)
             updates.append([Update(address in freed, *part) for address, part in pairs])
     return updates
 
 
 def payloads_of(optimizer: Optimizer) -> list[set[int]]:
     """Of each parameter, with its gradient and state."""
-    held = ((p, p.grad, *optimizer.state.get(p, {}).values()) for p in optimizer.parameters())
-    return [{id(x.payload) for x in own if isinstance(x, Value)} for own in held]
+    rows = ((p, p.grad, *optimizer.state.get(p, {}).values()) for p in optimizer.parameters())
+    return [{id(x.payload) for x in values if isinstance(x, Value)} for values in rows]
 
 
 def gradient_of(leaf: Value, backend, how: str) -> Value:
@@ -189,18 +191,18 @@ def parts_of(runs, counts: dict[int, int], units) -> list[tuple] | None:
     has the number of results by parameter."""
     if len(runs) != 1:
         return None
-    plan, donated, parts, taken = runs[0].plan, runs[0].donated, [], set()
+    plan, donated, parts, claimed = runs[0].plan, runs[0].donated, [], set()
     updated = iter([b for b, _ in plan.outputs if is_updated(b)])
     results = {p: list(islice(updated, count)) for p, count in counts.items()}
     writers, infos = writers_of(plan), plan.step_infos()
     for unit in units:
-        own = list(dict.fromkeys(b for p in unit for b in results[p]))
-        steps = sorted({writers[b] for b in own})
+        buffers = list(dict.fromkeys(b for p in unit for b in results[p]))
+        steps = sorted({writers[b] for b in buffers})
         fused = all(isinstance(plan.schedule[i], FusedKernel) for i in steps)
-        if taken.intersection(steps) or not fused:
+        if claimed.intersection(steps) or not fused:
             return None
-        taken.update(steps)
-        sizes = tuple(b.spec.nbytes for b in own if plan.source_of(b, donated) is None)
+        claimed.update(steps)
+        sizes = tuple(b.spec.nbytes for b in buffers if plan.source_of(b, donated) is None)
         parts.append((sizes, tuple(n for i in steps for n in (infos[i].bytes, infos[i].flops))))
     return parts if next(updated, None) is None else None
 
@@ -260,10 +262,10 @@ def with_update(record, plain: Optimizer, other: Optimizer, steps: int, cache: d
     starts = len(rest) - 1 - sum(len(what) + 1 for what in work)
     at = starts + np.cumsum([0, *(len(what) + 1 for what in work)])
     for unit, old, new in zip(units, before[-1], after[-1], strict=True):
-        own = sorted({places[i].step for i in unit})
-        if not 2 * len(own) == len(old.work) == len(new.work):
+        unit_steps = sorted({places[i].step for i in unit})
+        if not 2 * len(unit_steps) == len(old.work) == len(new.work):
             return None
-        rest[np.add.outer(at[own], (0, 1)).ravel()] += np.subtract(new.work, old.work)
+        rest[np.add.outer(at[unit_steps], (0, 1)).ravel()] += np.subtract(new.work, old.work)
     numbers = [nbytes for kind, _, nbytes in events if kind == "alloc"]
     loose = np.zeros(len(numbers) + len(rest), bool)
     shape = record.shape._replace(events=tuple((kind, key) for kind, key, _ in events))
@@ -289,8 +291,8 @@ def events_with(events, sizes, frees: list[int], updates, state: list[int]) -> I
         if kind == "step":
             step, freed = step + 1, 0
         elif kind == "free" and at in last_arena:
-            for i, own in enumerate(updates[step] if last_arena[at] else ()):
-                for j, n in enumerate(own.allocated):
+            for i, update in enumerate(updates[step] if last_arena[at] else ()):
+                for j, n in enumerate(update.allocated):
                     if n >= SMALL_BYTES:
                         yield "alloc", ("update", step, i, j), n
         elif kind == "free" and step and freed < len(frees):

@@ -60,10 +60,10 @@ def step_costs(
 def threads_of_a_rank(size: int, transport: str) -> Iterator[None]:
     """Inside, kernels are planned for the threads that each of so many ranks has: what oneDNN works
     in depends on them."""
-    told = {} if transport == "mpi" else threads_of_ranks(size)
-    if not told:
+    variables = {} if transport == "mpi" else threads_of_ranks(size)
+    if not variables:
         yield
         return
-    threads = int(told["OMP_NUM_THREADS"])
+    threads = int(variables["OMP_NUM_THREADS"])
     with threads_used(threads), target_for(threads):
         yield

@@ -35,9 +35,9 @@ class Annotation:
     def take_begin_ns(self) -> int:
         """When the region that ends now began, if recorded: the last of this thread's."""
         with lock:
-            own = [entry for entry in self.begun if entry[0] == get_ident()] or self.begun
-            self.begun = tuple(entry for entry in self.begun if entry is not own[-1])
-        return own[-1][1] if own else perf_counter_ns()
+            entries = [entry for entry in self.begun if entry[0] == get_ident()] or self.begun
+            self.begun = tuple(entry for entry in self.begun if entry is not entries[-1])
+        return entries[-1][1] if entries else perf_counter_ns()
 
     def __call__(self, fn):
         """The function with each of its calls annotated, or each run of its generators."""

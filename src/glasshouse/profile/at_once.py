@@ -38,10 +38,10 @@ class SingleCall:
         self.sources: dict = {}
         self.lines: dict[int, str] = {}
         moved = call.cost.bytes if call is not None else 0
-        written = min(moved, sum(out.nbytes for out in call.outs)) if call is not None else 0
+        written_bytes = min(moved, sum(out.nbytes for out in call.outs)) if call is not None else 0
         sources = [SourceCall(call, origin)] if call is not None else []
         kind = OperatorStep() if kind is None else kind
-        self.info = StepInfo(name, kind, sources, origin, moved - written, written, 0)
+        self.info = StepInfo(name, kind, sources, origin, moved - written_bytes, written_bytes, 0)
 
     def step_infos(self) -> list[StepInfo]:
         return [self.info]

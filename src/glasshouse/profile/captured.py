@@ -12,7 +12,7 @@ def capture_ns(capture) -> int:
 
 def capture_data() -> list[dict]:
     """Functions that are captured now: their graphs, breaks and recompiles."""
-    used = [c for c in captures if c.entries or c.breaks]
+    active = [c for c in captures if c.entries or c.breaks]
     return [
         {
             "name": c.name,
@@ -24,5 +24,5 @@ def capture_data() -> list[dict]:
             "capture_ns": capture_ns(c),
             "compile_ns": sum(e.compile_ns for e in c.entries),
         }
-        for c in sorted(used, key=lambda c: c.name)
+        for c in sorted(active, key=lambda c: c.name)
     ]

@@ -85,8 +85,8 @@ class Comparison:
         if not all(len(s) for s in steps):
             raise OptionError("compare", "runs with a step or more", "none", "Call prof.step().")
         rng = np.random.default_rng(0)
-        drawn = [rng.choice(s, (SAMPLES, len(s))) if len(s) > 1 else s[:, None] for s in steps]
-        medians = [np.median(s, axis=1) for s in drawn]
+        samples = [rng.choice(s, (SAMPLES, len(s))) if len(s) > 1 else s[:, None] for s in steps]
+        medians = [np.median(s, axis=1) for s in samples]
         self.before_ns, self.after_ns = (float(np.median(s)) for s in steps)
         self.ratio = self.after_ns / self.before_ns
         edges = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]

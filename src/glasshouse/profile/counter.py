@@ -207,9 +207,11 @@ class FlopCounter(Watcher):
 
     def uncounted(self, view: str = "matrix") -> dict[str, int]:
         """Calls of the primitives that count nothing in this view."""
-        done = self.by("primitive", view, "executed")
+        executed = self.by("primitive", view, "executed")
         return {
-            name: n for name, n in self.by("primitive", view, "calls").items() if name not in done
+            name: n
+            for name, n in self.by("primitive", view, "calls").items()
+            if name not in executed
         }
 
     def uncalled(self) -> list[str]:
@@ -284,10 +286,12 @@ def counting(counts: dict, thread: int):
 
 
 def line(rows, name: str, where: dict, phases, total: int) -> list[str]:
-    own = [r for r in rows if fits(r, where)]
+    matches = [r for r in rows if fits(r, where)]
     columns = (*COLUMNS, "bytes", "calls")
-    model, algorithmic, executed, moved, calls = (sum(getattr(r, c) for r in own) for c in columns)
-    by_phase = [scaled(sum(r.executed for r in own if r.phase == p)) for p in phases]
+    model, algorithmic, executed, moved, calls = (
+        sum(getattr(r, c) for r in matches) for c in columns
+    )
+    by_phase = [scaled(sum(r.executed for r in matches if r.phase == p)) for p in phases]
     return [
         name,
         scaled(model),

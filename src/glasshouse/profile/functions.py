@@ -88,8 +88,8 @@ class PythonFunctions(list):
             for name, ran in zip(FIELDS, (steps.begin, steps.end, steps.thread), strict=True)
         )
         times = nested_within(spans, begins, ends, threads)
-        own = slice(len(calls))
-        return times.begins[own], times.ends[own], times.own_ns[own]
+        of_calls = slice(len(calls))
+        return times.begins[of_calls], times.ends[of_calls], times.own_ns[of_calls]
 
     @cached_property
     def operators(self) -> np.ndarray:
@@ -100,8 +100,10 @@ class PythonFunctions(list):
         threads = np.concatenate([ops["thread"], [run.thread for run in trace.program_runs]])
         counts = np.zeros(len(calls), np.int64)
         for thread in np.unique(calls["thread"]).tolist():
-            own, inside = np.sort(times[threads == thread]), calls["thread"] == thread
-            first, last = (np.searchsorted(own, calls[name][inside]) for name in ("begin", "end"))
+            starts, inside = np.sort(times[threads == thread]), calls["thread"] == thread
+            first, last = (
+                np.searchsorted(starts, calls[name][inside]) for name in ("begin", "end")
+            )
             counts[inside] = last - first
         return counts
 

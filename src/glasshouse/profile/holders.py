@@ -63,7 +63,9 @@ class Holders:
             kind = type(x)
             if kind not in kinds:
                 methods = {name for c in kind.__mro__ for name in vars(c)}
-                kinds[kind] = next((own for name, own in objects.items() if name in methods), None)
+                kinds[kind] = next(
+                    (matches for name, matches in objects.items() if name in methods), None
+                )
             if kinds[kind] is not None:
                 kinds[kind].append(x)
         inner = {id(x) for model in objects[MODEL] for x in parts_of(model).values()}
@@ -87,7 +89,7 @@ class Holders:
             self.finds -= 1
             self.find()
         blocks: dict[int, HeldTensor] = {}
-        for tensor, tag in self.held():
+        for tensor, tag in self.held_tensors():
             addresses, spec = place_of(tensor)
             for address in addresses:
                 blocks.setdefault(address, HeldTensor(tag, spec))
@@ -97,7 +99,7 @@ class Holders:
                 self.calls.setdefault(payload.event, HeldTensor(tag, spec))
         self.blocks.append((rows, blocks))
 
-    def held(self) -> Iterator[tuple[Any, Tag]]:
+    def held_tensors(self) -> Iterator[tuple[Any, Tag]]:
         """Each tensor that is held, and as whose."""
         paths: dict[int, str] = {}
         for model in living(self.models):
@@ -115,8 +117,8 @@ class Holders:
         numbers = np.array(sorted(self.calls), np.int64)
         for run in runs:
             for place in np.flatnonzero(np.isin(run.events, numbers)).tolist():
-                held = self.calls[int(run.events[place])]
-                self.places.setdefault((id(run.program), place), held)
+                tensor = self.calls[int(run.events[place])]
+                self.places.setdefault((id(run.program), place), tensor)
 
     def name_block(self, address: int, first: int, last: int, at: int) -> HeldTensor | None:
         """Return the tensor that a block held at the row `at`, if the block lived from the row

@@ -78,16 +78,16 @@ class MemoryTimeline:
         Program at which most of it is in use."""
         tensors: list[PeakTensor] = []
         outputs, results = OutputsOfRuns(self.trace), ResultsOfCalls(self.trace)
-        for nbytes, tag, row, held in held_after(self.trace, self.at):
+        for nbytes, tag, row, owner in held_after(self.trace, self.at):
             run = self.run_at_peak(nbytes) if tag == ARENA_TAG else None
             if run is not None:
                 tensors += arena_tensors(self.trace, run, nbytes)
                 continue
-            made = (outputs.tensor(row) or results.tensor(row)) if row >= 0 else None
-            made = made or PeakTensor(tag, "", nbytes, "", False)
-            if held is not None:
-                made = made._replace(tag=held.tag, spec=held.spec)
-            tensors.append(made)
+            tensor = (outputs.tensor(row) or results.tensor(row)) if row >= 0 else None
+            tensor = tensor or PeakTensor(tag, "", nbytes, "", False)
+            if owner is not None:
+                tensor = tensor._replace(tag=owner.tag, spec=owner.spec)
+            tensors.append(tensor)
         return sorted(tensors, key=lambda t: -t.nbytes)
 
     def kinds(self) -> dict[str, int]:
@@ -103,11 +103,11 @@ class MemoryTimeline:
         the arena's values in place of the arena, from the begin of each step on, and at its end."""
         curves = []
         for run in self.trace.program_runs:
-            used = np.array([sum(sizes.values()) for sizes in sizes_in_arena(run.program)])
-            if not run.program.arena_bytes or len(used) != len(run.ends_ns):
+            used_bytes = np.array([sum(sizes.values()) for sizes in sizes_in_arena(run.program)])
+            if not run.program.arena_bytes or len(used_bytes) != len(run.ends_ns):
                 continue
             at = np.searchsorted(self.time_ns, run.ends_ns - self.trace.begin_ns, "right") - 1
-            nbytes = np.maximum(0, self.allocated[at] - run.program.arena_bytes + used)
+            nbytes = np.maximum(0, self.allocated[at] - run.program.arena_bytes + used_bytes)
             times = np.append(run.begins_ns, run.ends_ns[-1]) - self.trace.begin_ns
             curves.append((times, np.append(nbytes, nbytes[-1])))
         return curves
@@ -173,8 +173,8 @@ class OutputsOfRuns:
         if output is None:
             return None
         program, number = output
-        tensor, held = self.values[id(program)][number], self.held.get((id(program), number))
-        return tensor if held is None else tensor._replace(tag=held.tag, spec=held.spec)
+        tensor, owner = self.values[id(program)][number], self.owners.get((id(program), number))
+        return tensor if owner is None else tensor._replace(tag=owner.tag, spec=owner.spec)
 
     def output(self, row: int) -> tuple[Any, int] | None:
         """The Program and the number of the output that an event's block was for."""
@@ -203,24 +203,24 @@ class OutputsOfRuns:
         return self.numbers[id(program)]
 
     @cached_property
-    def held(self) -> dict[tuple[int, int], HeldTensor]:
+    def owners(self) -> dict[tuple[int, int], HeldTensor]:
         """As what models and optimizers hold outputs, by Program and number. One run tells of all:
         what another one made may have been let go before anybody looked."""
-        held: dict[tuple[int, int], HeldTensor] = {}
+        owners: dict[tuple[int, int], HeldTensor] = {}
         rows = self.trace.memory
-        made: dict[int, int] = {}  # by address, the row of the block that is there
+        alive: dict[int, int] = {}  # by address, the row of the block that is there
         until = 0
         for count, blocks in self.trace.holders.blocks:
             for i in range(until, count):
                 if rows["kind"][i] == ALLOC:
-                    made[int(rows["address"][i])] = i
+                    alive[int(rows["address"][i])] = i
                 elif rows["kind"][i] == FREE:
-                    made.pop(int(rows["address"][i]), None)
+                    alive.pop(int(rows["address"][i]), None)
             until = count
-            for address in blocks.keys() & made.keys():
-                if output := self.output(made[address]):
-                    held[id(output[0]), output[1]] = blocks[address]
-        return held
+            for address in blocks.keys() & alive.keys():
+                if output := self.output(alive[address]):
+                    owners[id(output[0]), output[1]] = blocks[address]
+        return owners
 
 
 class ResultsOfCalls:
@@ -262,7 +262,7 @@ class HeldBlock(NamedTuple):
     nbytes: int
     tag: Tag
     row: int
-    held: HeldTensor | None = None
+    owner: HeldTensor | None = None
 
 
 def held_after(trace: Trace, count: int) -> list[HeldBlock]:
@@ -279,7 +279,7 @@ def held_after(trace: Trace, count: int) -> list[HeldBlock]:
         ends.setdefault(int(later["address"][i]), count + i)
     return [
         block._replace(
-            held=trace.holders.name_block(
+            owner=trace.holders.name_block(
                 address, block.row, ends.get(address, len(trace.memory)), count
             )
         )
@@ -290,8 +290,8 @@ def held_after(trace: Trace, count: int) -> list[HeldBlock]:
 def alive_after(trace: Trace, count: int) -> list[Alive]:
     """The owners of what is held after some events, the largest first."""
     sums = Sums()
-    for nbytes, tag, _, held in held_after(trace, count):
-        sums.add(held.tag if held is not None else tag, nbytes, 1)
+    for nbytes, tag, _, owner in held_after(trace, count):
+        sums.add(owner.tag if owner is not None else tag, nbytes, 1)
     alive = [Alive(tag, nbytes, blocks) for tag, (nbytes, blocks) in sums.items()]
     return sorted(alive, key=lambda a: -a.nbytes)
 
@@ -322,7 +322,9 @@ def arena_tensors(trace: Trace, run: RecordedRun, nbytes: int) -> list[PeakTenso
 def tensor_of(trace: Trace, program, info: StepInfo, value: StoredValue, in_arena=False):
     """A value of a Program as it is told of at the peak."""
     origin = value.origin
-    held = trace.holders.places.get((id(program), origin.place))
-    tag = Tag(name_of_value(info, value), origin.module, origin.phase) if held is None else held.tag
+    owner = trace.holders.places.get((id(program), origin.place))
+    tag = (
+        Tag(name_of_value(info, value), origin.module, origin.phase) if owner is None else owner.tag
+    )
     line = trace.line(trace.number_of[id(program)], origin.place)
     return PeakTensor(tag, value.spec, value.nbytes, line, in_arena)

@@ -45,9 +45,9 @@ class BlockLives(list):
             if tensor is not None:
                 tag, spec, line = tensor.tag, tensor.spec, tensor.line
             stack = self.stack_of(first)
-        held = trace.holders.name_block(address, first, last, last)
-        if held is not None:
-            tag, spec = held.tag, held.spec
+        owner = trace.holders.name_block(address, first, last, last)
+        if owner is not None:
+            tag, spec = owner.tag, owner.spec
         line = line or (stack[0].partition("):")[0].replace("(", ":") if stack else "")
         return BlockLife(begin_ns, end_ns, nbytes, tag, spec, line, stack)
 
@@ -89,7 +89,7 @@ def lives_of_blocks(trace: Trace) -> list[tuple[int, int, int, int, Tag]]:
         if kind == ALLOC:
             alive[address] = i, nbytes, trace.tags[tag]
         elif kind == FREE and address in alive:
-            first, own, tag_of_it = alive.pop(address)
-            lives.append((first, i, address, own, tag_of_it))
+            first, size, tag_of_it = alive.pop(address)
+            lives.append((first, i, address, size, tag_of_it))
     count = len(rows)
     return lives + [(first, count, address, n, tag) for address, (first, n, tag) in alive.items()]

@@ -62,5 +62,8 @@ def grouped(sources: list[Node]) -> list[tuple[str, list[Node]]]:
         else:
             key = label, i
         groups.setdefault(key, []).append(s)
-    alone = {key for key, own in groups.items() if len(own) == 1 and len(key) == 3}
-    return [(label_of(own[0]) if key in alone else key[0], own) for key, own in groups.items()]
+    alone = {key for key, members in groups.items() if len(members) == 1 and len(key) == 3}
+    return [
+        (label_of(members[0]) if key in alone else key[0], members)
+        for key, members in groups.items()
+    ]

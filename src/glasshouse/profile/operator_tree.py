@@ -72,8 +72,10 @@ class OperatorTree(list):
         trace, inner = self.trace, self.trace.inner_operators
         names = ["" if name.startswith(ENGINE) else name for name in trace.inner_names]
         number = self.numbered(names)[inner["what"]]
-        kept = number != self.numbers[""]
-        return TimedNames(number[kept], *(inner[name][kept] for name in ("begin", "end", "thread")))
+        is_named = number != self.numbers[""]
+        return TimedNames(
+            number[is_named], *(inner[name][is_named] for name in ("begin", "end", "thread"))
+        )
 
     def event_times(self) -> TimedNames:
         """Passes, nodes of the tape and operators."""
@@ -82,9 +84,9 @@ class OperatorTree(list):
         if len(trace.inner_operators):  # in place of nodes and operators of that thread
             whats, inverse = np.unique(events["what"][trace.is_op], return_inverse=True)
             theirs = [bool(library_of(recorded.calls[what])) for what in whats.tolist()]
-            told = events["kind"] == PULL
-            told[trace.is_op] = np.array(theirs, bool)[inverse.ravel()]
-            chosen &= ~(told & (events["thread"] == 0))
+            is_theirs = events["kind"] == PULL
+            is_theirs[trace.is_op] = np.array(theirs, bool)[inverse.ravel()]
+            chosen &= ~(is_theirs & (events["thread"] == 0))
         events = events[chosen]
         first, group = groups_of(events["kind"], events["what"])
         names = self.numbered(trace.name_of(events[i]) for i in first.tolist())
@@ -98,12 +100,14 @@ class OperatorTree(list):
         names = self.numbered(f"program {trace.number_of[id(run.program)]}" for run in runs)
         rows = [(run.first_ns or run.begin_ns, run.end_ns, run.thread) for run in runs]
         yield TimedNames(names, *np.array(rows, np.int64).reshape(-1, 3).T)
-        own = np.flatnonzero((steps.device < 0) & (steps.run >= 0))
-        first, group = groups_of(steps.program[own], steps.step[own])
-        infos = [trace.info(int(steps.program[i]), int(steps.step[i])) for i in own[first]]
+        host_steps = np.flatnonzero((steps.device < 0) & (steps.run >= 0))
+        first, group = groups_of(steps.program[host_steps], steps.step[host_steps])
+        infos = [trace.info(int(steps.program[i]), int(steps.step[i])) for i in host_steps[first]]
         names = self.numbered(f"{info.kind} {name_of_step(info)}" for info in infos)
-        number = names[group] if len(own) else np.zeros(0, np.int64)
-        yield TimedNames(number, steps.begin[own], steps.end[own], steps.thread[own])
+        number = names[group] if len(host_steps) else np.zeros(0, np.int64)
+        yield TimedNames(
+            number, steps.begin[host_steps], steps.end[host_steps], steps.thread[host_steps]
+        )
 
     def made_rows(self) -> list[TreeRow]:
         """The rows in order."""
@@ -115,10 +119,10 @@ class OperatorTree(list):
         is_first = is_outer & (own_node | (places != np.append(inner, -1)[times.around]))
         count, scale = len(keys), self.breakdown.scale
         total = np.bincount(places[is_first], lengths[is_first], count) * scale
-        own = np.bincount(places[is_outer], times.own_ns[is_outer], count) * scale
+        own_ns = np.bincount(places[is_outer], times.own_ns[is_outer], count) * scale
         began = is_first & spans.contain(timed.begin)
         calls = np.bincount(places[began], minlength=count) / len(spans.begins)
-        return ordered_rows(keys, list(self.numbers), total, own, calls)
+        return ordered_rows(keys, list(self.numbers), total, own_ns, calls)
 
     def places_in_tree(self, around: np.ndarray, is_some: np.ndarray):
         """For each span: the node that its time belongs to, that which those within it lie in, and
@@ -136,13 +140,13 @@ class OperatorTree(list):
             is_same = (name[level] == names_of[outer]) & (outer >= 0)
             label = np.where(is_mode, recording, name[level])
             first, group = groups_of(outer, label)
-            own = [
+            node_numbers = [
                 nodes.setdefault((int(outer[i]), int(label[i])), len(nodes))
                 if not is_same[i]
                 else int(outer[i])
                 for i in first.tolist()
             ]
-            places[level] = np.array(own, np.int64)[group] if len(level) else 0
+            places[level] = np.array(node_numbers, np.int64)[group] if len(level) else 0
             inner[level] = np.where(is_mode, outer, places[level])
         return places, inner, name == mode, list(nodes)
 
@@ -197,7 +201,7 @@ def depths(around: np.ndarray) -> np.ndarray:
     return depth
 
 
-def ordered_rows(keys, names: list[str], total, own, calls) -> list[TreeRow]:
+def ordered_rows(keys, names: list[str], total, own_ns, calls) -> list[TreeRow]:
     """The rows of the nodes (node around, name), each followed by those within it."""
     within: dict[int, list[int]] = {}
     for node, (outer, _) in enumerate(keys):
@@ -206,7 +210,7 @@ def ordered_rows(keys, names: list[str], total, own, calls) -> list[TreeRow]:
     waiting = [(node, 0, -1) for node in sorted(within.get(-1, []), key=lambda n: total[n])]
     while waiting:
         node, depth, parent = waiting.pop()
-        numbers = (float(x[node]) for x in (total, own, calls))
+        numbers = (float(x[node]) for x in (total, own_ns, calls))
         inside = sorted(within.get(node, []), key=lambda n: total[n])
         waiting += [(child, depth + 1, len(rows)) for child in inside]
         rows.append(TreeRow(names[keys[node][1]], depth, parent, *numbers))

@@ -173,8 +173,8 @@ class EventRecorder(Watcher):
             self.subscription = self.manager.subscribe(self.allocation)
         self.op = writer_of_calls(self)
         if hooks.events is not None and not self.with_stack:
-            own = (self.table, self.numbers, self.threads, self.first)
-            self.replayed = hooks.events(*own, about)
+            tables = (self.table, self.numbers, self.threads, self.first)
+            self.replayed = hooks.events(*tables, about)
         self.watch()
         if self.with_functions:
             self.watch_of_functions.begin()
@@ -196,7 +196,7 @@ class EventRecorder(Watcher):
             self.holders.find()
             self.holders.look(self.count_memory())
         self.holders.place_calls(self.runs)
-        self.runs = [run._replace(events=self.own(run.events)) for run in self.runs]
+        self.runs = [run._replace(events=self.local_numbers(run.events)) for run in self.runs]
         self.fallbacks = self.backend.fallbacks.since(self.fallbacks)
 
     def note_inner_operators(self, times: np.ndarray, names: list[str]) -> None:
@@ -258,11 +258,11 @@ class EventRecorder(Watcher):
         thread = self.threads[state.thread]
         times = (run.begin_ns, ends, run.end_ns)
         stack = self.stacks[self.stack_key(1)]
-        own = events, thread, run.first_ns, run.device, stack, run.transfers
-        self.runs.append(RecordedRun(run.program, *times, *own))
+        context = events, thread, run.first_ns, run.device, stack, run.transfers
+        self.runs.append(RecordedRun(run.program, *times, *context))
         self.look_at_holders()
 
-    def own(self, events: np.ndarray) -> np.ndarray:
+    def local_numbers(self, events: np.ndarray) -> np.ndarray:
         """Numbers of events in this recording; -1 for those of others."""
         inside = (events >= self.first) & (events < self.first + self.room)
         return np.where(inside, events - self.first, -1).astype(np.int32)
@@ -365,11 +365,11 @@ def writer_of_calls(recorder: EventRecorder):
             if first is not result:
                 mark_parts(result, event)
         key = call, now["scope"], now["phase"], now["thread"]
-        own = fields.get(key)
-        if own is None:
+        field = fields.get(key)
+        if field is None:
             what, rest = about(call, origin_of(now["scope"], now["phase"]))
-            own = fields[key] = what, rest | recorder.threads[now["thread"]] << 32
-        what, rest = own
+            field = fields[key] = what, rest | recorder.threads[now["thread"]] << 32
+        what, rest = field
         stack = stacks[stack_of(1)] if stack_of is not None else 0
         PACK_CALL(buffer, i * SIZE, begin_ns, perf_counter_ns(), what, seq, rest | kind | stack)
 
@@ -384,11 +384,11 @@ class Stacks(dict):
         super().__init__()
         self.stacks: list[list[tuple]] = [[]]
         self.numbers: dict[tuple, int] = {}
-        self.kept: list[list[tuple]] = []
+        self.alive: list[list[tuple]] = []
 
     def __missing__(self, key):
-        self.kept.append(running(2))  # without this function and the recorder's
-        stack = of_caller(self.kept[-1])
+        self.alive.append(running(2))  # without this function and the recorder's
+        stack = of_caller(self.alive[-1])
         parts = tuple(x for code, at in stack for x in (id(code), at))
         number = self.numbers.setdefault(parts, len(self.stacks))
         if number == len(self.stacks):
@@ -403,8 +403,8 @@ def of_caller(stack: list[tuple]) -> list[tuple]:
     ends = [i for i, (code, _) in enumerate(stack) if code in inside]
     if ends:
         return stack[ends[-1] + 1 :]
-    own = next((i for i, (c, _) in enumerate(stack) if c.co_filename != BIND), len(stack))
-    return stack[own:]
+    first = next((i for i, (c, _) in enumerate(stack) if c.co_filename != BIND), len(stack))
+    return stack[first:]
 
 
 def running(skip: int) -> list[tuple]:

@@ -81,10 +81,10 @@ def steps_of(runs: list[RecordedRun], numbers: dict[int, int]) -> Steps:
     host = np.full((4, total), -1, np.int64)  # device, stream, launch, launched
     for first, run in zip(firsts.tolist(), runs, strict=True):
         if run.device is not None:
-            own = slice(first, first + len(run.ends_ns))
-            begins[own] = run.begins_ns
+            span = slice(first, first + len(run.ends_ns))
+            begins[span] = run.begins_ns
             for column, value in zip(host, run.device[:4], strict=True):
-                column[own] = value
+                column[span] = value
 
     def of_runs(values) -> np.ndarray:
         return np.repeat(np.array(list(values), np.int64), counts)
@@ -117,12 +117,12 @@ def times_of_steps(steps: Steps) -> dict[tuple[int, int], tuple[int, int]]:
 def with_calls_at_once(steps: Steps, runs: list, calls: CallsAtOnce, events, first: int) -> Steps:
     """All steps in the order in which their runs began, with calls that were computed at once
     among them; their Programs are numbered from `first` on."""
-    count, own = len(calls.event), events[calls.event]
+    count, call_events = len(calls.event), events[calls.event]
     none, zeros = np.full(count, -1, np.int64), np.zeros(count, np.int64)
-    times = own["begin"], own["end"], own["thread"].astype(np.int64)
+    times = call_events["begin"], call_events["end"], call_events["thread"].astype(np.int64)
     single = Steps(first + calls.program, zeros, none, *times, *[none] * 4, calls.event)
     began = np.array([run.begin_ns for run in runs], np.int64)[steps.run]
-    order = np.argsort(np.concatenate((began, own["begin"])), kind="stable")
+    order = np.argsort(np.concatenate((began, call_events["begin"])), kind="stable")
     return Steps(*(np.concatenate(x)[order] for x in zip(steps, single, strict=True)))
 
 

@@ -48,8 +48,8 @@ SORT_KEYS = {
     "count": "calls",
     "cpu_time": "host_ns_average",
     **{
-        f"{own}{device}_time_total": "kernel_ns"
-        for own in ("", "self_")
+        f"{prefix}{device}_time_total": "kernel_ns"
+        for prefix in ("", "self_")
         for device in ("cuda", "device")
     },
     "cuda_time": "kernel_ns_average",
@@ -108,12 +108,12 @@ class EventAverages(list):
 
     def others(self, rows: list[EventAverage], wall: int) -> list[str]:
         """Several groups as one row. Host times lie in each other: only their own add up."""
-        own, kernel = sum(r.self_host_ns for r in rows), sum(r.kernel_ns for r in rows)
+        host_ns, kernel = sum(r.self_host_ns for r in rows), sum(r.kernel_ns for r in rows)
         flops, moved = sum(r.flops for r in rows), sum(r.bytes for r in rows)
         return [
             f"others ({len(rows)})",
-            milliseconds(own),
-            percent(own, wall),
+            milliseconds(host_ns),
+            percent(host_ns, wall),
             "",
             milliseconds(kernel),
             percent(kernel, wall),
@@ -351,7 +351,7 @@ def kind_table(rows: list[KernelRow], total: int) -> str:
     for r in rows:
         by_kind.setdefault(r.kind, []).append(r)
     ordered_kinds = sorted(by_kind.items(), key=lambda x: -sum(r.time_ns for r in x[1]))
-    lines = [[kind, *summed(own, total)] for kind, own in [*ordered_kinds, ("all", rows)]]
+    lines = [[kind, *summed(group, total)] for kind, group in [*ordered_kinds, ("all", rows)]]
     headings = ["kind", "steps", "time", "%", "runs", "FLOPs", "bytes", "rate", "bandwidth"]
     return table(headings, lines) + "\n"
 
@@ -396,7 +396,7 @@ class ModuleTree:
         self.trace = trace
 
     @cached_property
-    def own(self) -> dict[tuple[str, str], list[float]]:
+    def own_sums(self) -> dict[tuple[str, str], list[float]]:
         """[kernel ns, host ns, FLOPs, bytes, exact FLOPs, calls] of each module itself, by pass."""
         trace, sums = self.trace, Sums()
 
@@ -431,7 +431,7 @@ class ModuleTree:
     def rows(self, depth: int | None = None) -> list[ModuleRow]:
         """Each module with all below it: a row for all passes, then one for each."""
         sums = Sums()
-        for (module, phase), (*values, calls) in self.own.items():
+        for (module, phase), (*values, calls) in self.own_sums.items():
             for path in prefixes(module, depth):
                 for part in ("", phase):
                     sums.add((path, part), *values, calls * (path == module))

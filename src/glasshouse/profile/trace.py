@@ -350,11 +350,11 @@ class Trace:
     @cached_property
     def last_events(self) -> list[np.ndarray]:
         last = {id(run.program): run.events for run in self.runs}
-        own = [last[id(program)] for program in self.programs_of_runs]
+        of_programs = [last[id(program)] for program in self.programs_of_runs]
         calls = self.calls_at_once
         latest = np.zeros(len(calls.programs), np.int64)
         np.maximum.at(latest, calls.program, calls.event)
-        return own + list(latest[:, None])
+        return of_programs + list(latest[:, None])
 
     @cached_property
     def ranks(self) -> list[int]:

@@ -390,7 +390,7 @@ def test_time_of_a_link_is_what_the_next_block_leaves():
             link = HostLink(
                 analysis, paths, "Sequential", replace(OWN_MEMORY, host_bytes_per_s=rate)
             )
-            moving = 1e9 * link.held["1"] / rate
+            moving = 1e9 * link.block_bytes["1"] / rate
             next_ns = [
                 sum(
                     k.ns
@@ -405,7 +405,7 @@ def test_time_of_a_link_is_what_the_next_block_leaves():
         everything = link.peak_bytes(set(paths[:-1]))
         assert everything < link.peak_bytes({"0"}) < link.peak_bytes(set()) == analysis.peak_bytes
         # What is never away: what block 4 holds while block 5 runs, and block 5's own.
-        assert analysis.peak_bytes - everything <= sum(link.held[p] for p in paths[:-1])
+        assert analysis.peak_bytes - everything <= sum(link.block_bytes[p] for p in paths[:-1])
 
 
 @pytest.mark.parametrize("backend", ["numpy", "lazy"])

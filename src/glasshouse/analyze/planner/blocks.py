@@ -141,8 +141,8 @@ def checkpointed(module: Module):
         try:
             return forward(*args, **kwargs)
         finally:
-            for m, own in buffers:
-                m._buffers.update(own)
+            for m, saved in buffers:
+                m._buffers.update(saved)
             for b, payload, spec in contents:
                 b.payload, b.spec = payload, spec
 

@@ -83,13 +83,13 @@ class Course:
 
     def __init__(self, analysis: StepAnalysis, paths: list[str], root: str):
         run = max(analysis.runs, key=lambda run: run.allocated_bytes)
-        self.used, self.spans = occupancy(run.plan)
+        self.used_bytes, self.spans = occupancy(run.plan)
         self.paths = {f"{root}.{path}" if path else root: path for path in paths}
         self.owners: list[str | None] = []
         forward_steps: dict[str, list[int]] = {path: [] for path in paths}
         backward_steps: dict[str, list[int]] = {path: [] for path in paths}
         has_turned, owner_of = False, cache(self.owner_of)
-        for step, info in enumerate(run.plan.step_infos() if self.used else ()):
+        for step, info in enumerate(run.plan.step_infos() if self.used_bytes else ()):
             origin = info.origins[-1]
             has_turned = has_turned or origin.phase == "backward"
             owner = owner_of(origin.module)
@@ -102,7 +102,7 @@ class Course:
             if steps and backward_steps[path]
         }
         self.order = sorted(self.passes, key=lambda path: self.passes[path].first)
-        self.turn = min((own.back for own in self.passes.values()), default=-1)
+        self.turn = min((block.back for block in self.passes.values()), default=-1)
 
     def owner_of(self, module: str) -> str | None:
         """The path of the block that a module of the analysis is in."""
@@ -110,41 +110,46 @@ class Course:
 
     def held_bytes(self) -> tuple[dict[str | None, int], int]:
         """Of what waits between the passes: bytes by the block that made it, and of all else."""
-        held: dict[str | None, int] = {}
+        block_bytes: dict[str | None, int] = {}
         for buffer, (first, last) in self.spans.items():
             if first < self.turn <= last:
                 owner = self.owners[first]
-                held[owner] = held.get(owner, 0) + aligned_bytes(buffer)
-        return held, held.pop(None, 0)
+                block_bytes[owner] = block_bytes.get(owner, 0) + aligned_bytes(buffer)
+        return block_bytes, block_bytes.pop(None, 0)
 
-    def used_beside(self, held: dict[str | None, int], rest: int) -> dict[str | int, int]:
+    def used_beside(self, block_bytes: dict[str | None, int], rest: int) -> dict[str | int, int]:
         """The most that is in use beside what blocks hold and the rest: by block while it runs,
         and while none runs, by how many hold something."""
-        held_changes, count_changes = [0] * (len(self.used) + 1), [0] * (len(self.used) + 1)
+        held_changes, count_changes = (
+            [0] * (len(self.used_bytes) + 1),
+            [0] * (len(self.used_bytes) + 1),
+        )
         for path in self.order:
-            own = self.passes[path]
-            for changes, amount in ((held_changes, held.get(path, 0)), (count_changes, 1)):
-                changes[own.last + 1] += amount
-                changes[own.back] -= amount
+            passes = self.passes[path]
+            for changes, amount in ((held_changes, block_bytes.get(path, 0)), (count_changes, 1)):
+                changes[passes.last + 1] += amount
+                changes[passes.back] -= amount
         holding = zip(accumulate(held_changes), accumulate(count_changes), strict=True)
         most: dict[str | int, int] = {}
-        for used, owner, (held_now, count) in zip(self.used, self.owners, holding, strict=False):
+        for used_bytes, owner, (held_now, count) in zip(
+            self.used_bytes, self.owners, holding, strict=False
+        ):
             key = owner if owner in self.passes else count
-            most[key] = max(most.get(key, 0), used - held_now - rest)
+            most[key] = max(most.get(key, 0), used_bytes - held_now - rest)
         return most
 
 
 def chain_of(analysis: StepAnalysis, paths: list[str], root: str) -> Chain:
     """The chain of an analysis; `paths` are those of the blocks in the model `root`."""
     course = Course(analysis, paths, root)
-    held, rest = course.held_bytes()
-    most = course.used_beside(held, rest)
+    block_bytes, rest = course.held_bytes()
+    most = course.used_beside(block_bytes, rest)
     ns: dict[str | None, float] = {}
     for kernel in analysis.kernels:
         path = course.owner_of(kernel.module)
         ns[path] = ns.get(path, 0.0) + kernel.ns
     stages = {
-        path: Stage(held.get(path, 0), most.get(path, 0), ns.pop(path, 0.0))
+        path: Stage(block_bytes.get(path, 0), most.get(path, 0), ns.pop(path, 0.0))
         for path in course.order
     }
     around = [most.get(count, 0) for count in range(len(course.order) + 1)]
@@ -174,15 +179,17 @@ def cheapest(options: list[list[Option]], around: list[int], room: int) -> list 
 
     Source: the dynamic program over (bytes held, time), of which the best of each stay.
     """
-    longest_ns = max((option.stage.ns for own in options for option in own), default=0.0)
+    longest_ns = max(
+        (option.stage.ns for block_options in options for option in block_options), default=0.0
+    )
     ns_per_step = longest_ns / TIME_STEPS or 1.0
     fronts: list[list[Partial]] = [[] for _ in range(len(options) + 1)]
     fronts[0].append((0, 0, ()))
-    for at, own in enumerate(options):
+    for at, block_options in enumerate(options):
         for time, held_bytes, chosen in best_of(fronts[at]):
             if held_bytes + around[at] > room:
                 continue
-            for what, stage, span in own:
+            for what, stage, span in block_options:
                 if held_bytes + stage.used_bytes <= room:
                     longer = time + round(stage.ns / ns_per_step)
                     more_bytes = held_bytes + stage.held_bytes

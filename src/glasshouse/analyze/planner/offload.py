@@ -20,7 +20,7 @@ class HostLink:
     ):
         self.analysis, self.machine = analysis, machine
         self.course = Course(analysis, paths, root)
-        self.held, _ = self.course.held_bytes()
+        self.block_bytes, _ = self.course.held_bytes()
         self.pass_ns: dict[tuple[str | None, bool], float] = {}  # by block; whether forward
         for kernel in analysis.kernels:
             key = self.course.owner_of(kernel.module), kernel.phase == "forward"
@@ -33,14 +33,14 @@ class HostLink:
 
     def extra_ns(self, path: str) -> float:
         """Return by how many ns the moves outlast the compute of the next block, both ways."""
-        moving_ns = 1e9 * self.held.get(path, 0) / self.machine.host_bytes_per_s
+        moving_ns = 1e9 * self.block_bytes.get(path, 0) / self.machine.host_bytes_per_s
         next_path = self.next_block(path)
         passes = [self.pass_ns.get((next_path, is_forward), 0.0) for is_forward in (True, False)]
         return sum(max(0.0, moving_ns - ns) for ns in passes)
 
     def stage(self, path: str, plain: Stage) -> Stage | None:
         """A block that is offloaded, which holds nothing; None where it waits for no other."""
-        if self.next_block(path) is None or not self.held.get(path):
+        if self.next_block(path) is None or not self.block_bytes.get(path):
             return None
         used_bytes = plain.used_bytes + plain.held_bytes
         return Stage(0, used_bytes, plain.ns + self.extra_ns(path))
@@ -49,7 +49,7 @@ class HostLink:
         """The most that is in use in a step in which these blocks are offloaded: what they hold is
         away from when the next block has run forward until it runs backward."""
         course = self.course
-        change = [0] * (len(course.used) + 1)
+        change = [0] * (len(course.used_bytes) + 1)
         for buffer, (first, last) in course.spans.items():
             path = course.owners[first]
             if path in offloaded and first < course.turn <= last:
@@ -57,5 +57,8 @@ class HostLink:
                 if later.last + 1 < later.back <= last:
                     change[max(first, later.last) + 1] += aligned_bytes(buffer)
                     change[later.back] -= aligned_bytes(buffer)
-        left = [used - away for used, away in zip(course.used, accumulate(change), strict=False)]
-        return self.analysis.peak_bytes - max(course.used, default=0) + max(left, default=0)
+        totals = [
+            used_bytes - away
+            for used_bytes, away in zip(course.used_bytes, accumulate(change), strict=False)
+        ]
+        return self.analysis.peak_bytes - max(course.used_bytes, default=0) + max(totals, default=0)

@@ -216,18 +216,20 @@ class Planner:
         blocks, parts = self.chains[0].stages, dict[str, list[str]]()
         for path in blocks:
             parts.setdefault(path.rpartition(".")[0], []).append(path)
-        parts = {group: own for group, own in parts.items() if 1 < len(own) < len(blocks)}
+        parts = {group: paths for group, paths in parts.items() if 1 < len(paths) < len(blocks)}
         if not parts:
             return {}
         nested = [RematBlock(path) for path in (*parts, *self.paths)]
         chain = chain_of(self.analyse([*self.ways[1], *nested]), list(parts), self.root)
         groups = {}
         for group, stage in chain.stages.items():
-            own = parts[group]
-            plain = Stage(sum(blocks[p].held_bytes for p in own), 0, sum(blocks[p].ns for p in own))
+            paths = parts[group]
+            plain = Stage(
+                sum(blocks[p].held_bytes for p in paths), 0, sum(blocks[p].ns for p in paths)
+            )
             container = with_estimates(RematBlock(group), plain, stage)
-            nested = [container, *map(RematBlock, own)]
-            groups[own[0]] = Option((nested, stage.ns), stage, len(own))
+            nested = [container, *map(RematBlock, paths)]
+            groups[paths[0]] = Option((nested, stage.ns), stage, len(paths))
         return groups
 
     # -- choices by the estimates --------------------------------------------------------------
@@ -260,7 +262,10 @@ class Planner:
         chosen = cheapest(options, base.around, self.room(base, budget))
         if chosen is None:
             return None
-        blocks = [*self.ways[number], *(block for own, _ in chosen for block in own)]
+        blocks = [
+            *self.ways[number],
+            *(block for option_blocks, _ in chosen for block in option_blocks),
+        ]
         return StepChoice(blocks, budget, sum(ns for _, ns in chosen) + base.other.ns)
 
     def seems_to_fit(self, number: int, budget: int) -> bool:

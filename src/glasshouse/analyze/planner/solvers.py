@@ -110,11 +110,11 @@ def refined(values: list[SolverValue], choice: ValueChoice, room: int) -> ValueC
 
 def without_needless(values: list[SolverValue], kept, remade) -> ValueChoice:
     """The choice without what nobody needs: the backward pass, or a value that is made again."""
-    wanted = {i for i, v in enumerate(values) if v.reads is not None}
+    needed = {i for i, v in enumerate(values) if v.reads is not None}
     for i in range(len(values) - 1, -1, -1):
-        if i in wanted and i in remade:
-            wanted.update(values[i].parents)
-    return choice_of(values, wanted & set(kept), wanted & set(remade))
+        if i in needed and i in remade:
+            needed.update(values[i].parents)
+    return choice_of(values, needed & set(kept), needed & set(remade))
 
 
 def cut_at(values: list[SolverValue], price: float) -> ValueChoice:
@@ -253,7 +253,9 @@ class IntegerProgram:
         for i, v in enumerate(values):
             for parent in (i, *v.parents):
                 self.add([(1, 2 * i + 1), (-1, 2 * parent)], 0)
-        self.add([term for i in range(len(values)) for term in self.kept(i)], room / self.scale)
+        self.add(
+            [term for i in range(len(values)) for term in self.bytes_terms(i)], room / self.scale
+        )
         self.count = 2 * len(values)
         for time, room_then in limits:
             self.limit_at(time, room_then)
@@ -263,7 +265,7 @@ class IntegerProgram:
         self.entries += [(factor, len(self.most), variable) for factor, variable in terms]
         self.most.append(most)
 
-    def kept(self, i: int) -> list[tuple[float, int]]:
+    def bytes_terms(self, i: int) -> list[tuple[float, int]]:
         """Terms for the bytes of a value that is kept: there, and not made again."""
         share = (self.values[i].nbytes or 0) / self.scale
         return [(share, 2 * i), (-share, 2 * i + 1)] if share else []
@@ -280,7 +282,7 @@ class IntegerProgram:
                     self.add([(1, 2 * i + 1), (-1, made_by_then + i)], 0)
                 if time <= last:
                     share = (v.nbytes or 0) / self.scale
-                    terms += [*self.kept(i), (share, made_by_then + i)]
+                    terms += [*self.bytes_terms(i), (share, made_by_then + i)]
             for parent in v.parents:  # made by then, if it is made again at all
                 row = [(1, made_by_then + i), (1, 2 * parent + 1), (-1, made_by_then + parent)]
                 self.add(row, 1)

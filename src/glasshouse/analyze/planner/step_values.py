@@ -36,7 +36,7 @@ class StepValues:
     def __init__(self, analysis: StepAnalysis, root: str, machine: MachineProfile, solver: str):
         self.run = max(analysis.runs, key=lambda run: run.allocated_bytes)
         self.root, self.machine, self.solver = root, machine, solver
-        self.used, self.spans = occupancy(self.run.plan)
+        self.used_bytes, self.spans = occupancy(self.run.plan)
         nodes = needed_nodes(self.run.plan.graph)
         self.names = names_of(nodes)
         self.nodes = [n for n in nodes if n.number in self.names and (is_view(n) or not is_kept(n))]
@@ -111,7 +111,7 @@ class StepValues:
         limits = []
         for time in times:
             alive_bytes = sum(value.nbytes for value in waiting if time <= value.last_read)
-            limits.append((time, arena_room - self.used[int(time)] + alive_bytes))
+            limits.append((time, arena_room - self.used_bytes[int(time)] + alive_bytes))
         return solvers.exact(self.values, room, limits)
 
     def least(self) -> solvers.ValueChoice:
@@ -125,8 +125,8 @@ class StepValues:
             for i in choice.remade
             if self.nodes[i].number in self.waiting
         ]
-        kept = {p for i in choice.remade for p in self.values[i].parents if p in choice.kept}
-        return [*remade, *(self.block(i, Means.KEEP, 0, 0.0) for i in sorted(kept))]
+        parents = {p for i in choice.remade for p in self.values[i].parents if p in choice.kept}
+        return [*remade, *(self.block(i, Means.KEEP, 0, 0.0) for i in sorted(parents))]
 
     def ns_with_behind(self, i: int, choice: solvers.ValueChoice) -> float:
         """The ns of a value that is made again, and of what lies in no memory before it."""

@@ -260,15 +260,15 @@ def prune_entries(folder: Path, most_bytes: int) -> list[CacheEntry]:
     """Remove the entries that were used longest ago until at most `most_bytes` are left; returns
     what was removed. Programs that run go on: a library in memory does not need its file."""
     entries = list_entries(folder)
-    left = sum(entry.nbytes for entry in entries)
+    total = sum(entry.nbytes for entry in entries)
     removed = []
     for entry in entries:
-        if left <= most_bytes:
+        if total <= most_bytes:
             break
         with suppress(OSError):
             entry.path.unlink(missing_ok=True)
             removed.append(entry)
-            left -= entry.nbytes
+            total -= entry.nbytes
     if removed:
         remove_dead_links(folder)
     return removed

@@ -299,16 +299,16 @@ def build(path: Path, source: str, more: tuple[str, ...]) -> ctypes.CDLL:
             "-lm",
         ]
         try:
-            done = run(call, TIMEOUT_S)
+            result = run(call, TIMEOUT_S)
         except subprocess.TimeoutExpired:
             raise CompileError(f"{command[0]} took longer than {TIMEOUT_S} s") from None
-        if done.returncode == -signal.SIGINT:  # as we are, by the same key
+        if result.returncode == -signal.SIGINT:  # as we are, by the same key
             raise KeyboardInterrupt
-        if done.returncode != 0:
-            if os.strerror(errno.ENOSPC) in done.stderr or is_full(folder):
+        if result.returncode != 0:
+            if os.strerror(errno.ENOSPC) in result.stderr or is_full(folder):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
-            said = done.stderr[:MOST_SAID]
-            raise CompilerFailed(f"{command[0]} failed ({done.returncode}): {said}", said)
+            message = result.stderr[:MOST_SAID]
+            raise CompilerFailed(f"{command[0]} failed ({result.returncode}): {message}", message)
         place_entry(out, path)
     shared_library = load_library(path)
     if shared_library is None:

@@ -79,10 +79,10 @@ def rounded(value: str, dtype: DType) -> str:
 
 def bitcast_text(value: str, source: DType, target: DType) -> str:
     """The bits of a value, as it is stored, as a value of another dtype."""
-    c, kept = C_TYPES[target.name], stored(value, source)
+    c, bits = C_TYPES[target.name], stored(value, source)
     if {source.kind, target.kind} <= {"int", "uint"}:  # a loop with gh_bitcast stays scalar
-        return loaded(f"(({c}){kept})", target)
-    return loaded(f"gh_bitcast({C_TYPES[source.name]}, {c}, {kept})", target)
+        return loaded(f"(({c}){bits})", target)
+    return loaded(f"gh_bitcast({C_TYPES[source.name]}, {c}, {bits})", target)
 
 
 # -- cards ------------------------------------------------------------------------------------

@@ -39,8 +39,8 @@ def emit(kernel: FusedKernel) -> EmittedStep:
         template = KernelEmitter(kernel, pattern).emit()
         add_template(pattern, template)
     elif flags.verify:
-        written = KernelEmitter(kernel, pattern).emit()
-        assert pattern.filled(written) == pattern.filled(template), "emit: another text"
+        fresh = KernelEmitter(kernel, pattern).emit()
+        assert pattern.filled(fresh) == pattern.filled(template), "emit: another text"
     return pattern.filled(template)
 
 
@@ -172,9 +172,9 @@ class KernelEmitter(ExprWriter):
             first = " + ".join([*self.terms((*self.kept, *self.summed), expr.view), lo])
             count = hi if lo == "0" else f"{hi} - {lo}"
             keys = [self.names[a.number] for a in expr.args]
-            drawn = ", ".join([first, count, *keys, f"room{number}"])
+            arguments = ", ".join([first, count, *keys, f"room{number}"])
             self.put(f"uint32_t room{number}[GH_WORDS({count})];")
-            self.put(f"const uint32_t *words{number} = gh_random_row({drawn});")
+            self.put(f"const uint32_t *words{number} = gh_random_row({arguments});")
             self.names[number] = f"words{number}[{at}]"
             self.scopes[-1].append(number)
 
@@ -196,8 +196,8 @@ class KernelEmitter(ExprWriter):
             stop = {e.number for e in walk(exprs) if e.number in earlier and e.cost > SCRATCH_COST}
             for expr in walk(exprs, lambda e, stop=stop: e.number in stop, include=True):
                 fits = inner * expr.dtype.itemsize <= SCRATCH_BYTES
-                wanted = expr.number in stop and expr.number not in self.scratch
-                if wanted and fits and self.is_inner(expr):
+                is_needed = expr.number in stop and expr.number not in self.scratch
+                if is_needed and fits and self.is_inner(expr):
                     name = self.scratch[expr.number] = f"kept{expr.number}"
                     self.put(f"{compute_type(expr.dtype)} {name}[{count}];")
             earlier |= {e.number for e in walk(exprs)}

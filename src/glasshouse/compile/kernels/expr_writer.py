@@ -125,8 +125,8 @@ class ExprWriter(KernelWriter):
     def scalar_text(self, k: int, dtype: DType) -> str:
         """A scalar argument as a local constant of its dtype."""
         c, whole = compute_type(dtype), "uint64_t" if dtype.kind == "uint" else "int64_t"
-        given = f"*({'double' if dtype.is_floating else whole} *)a[{k}]"
-        return f"const {c} b{k} = {rounded(f'({c}){given}', dtype)};"
+        argument = f"*({'double' if dtype.is_floating else whole} *)a[{k}]"
+        return f"const {c} b{k} = {rounded(f'({c}){argument}', dtype)};"
 
 
 def call_of_expr(expr: Expr) -> CardCall:

@@ -46,18 +46,18 @@ class CommonSizes:
         self.of_texts: dict[tuple[CKernel, str], set[int]] = {}
 
     def constants(
-        self, kernels: list[CKernel], given: list[dict[str, int]]
+        self, kernels: list[CKernel], all_sizes: list[dict[str, int]]
     ) -> list[dict[str, int]]:
         """Of the sizes that a further Program gives its kernels those that it has in common with
         all before. Both are asked, for a number may be in all of them by chance, and a text may be
         the first of its kind."""
-        values = {size for sizes in given for size in sizes.values()}
+        values = {size for sizes in all_sizes for size in sizes.values()}
         self.values = values if self.values is None else self.values & values
-        own: dict[tuple[CKernel, str], set[int]] = {}
-        for kernel, sizes in zip(kernels, given, strict=True):
+        by_text: dict[tuple[CKernel, str], set[int]] = {}
+        for kernel, sizes in zip(kernels, all_sizes, strict=True):
             for name, size in sizes.items():
-                own.setdefault((kernel, name), set()).add(size)
-        for place, sizes_there in own.items():
+                by_text.setdefault((kernel, name), set()).add(size)
+        for place, sizes_there in by_text.items():
             self.of_texts[place] = self.of_texts.get(place, sizes_there) & sizes_there
         common, texts = self.values, self.of_texts
         return [
@@ -66,7 +66,7 @@ class CommonSizes:
                 for name, size in sizes.items()
                 if size in common and size in texts[kernel, name]
             }
-            for kernel, sizes in zip(kernels, given, strict=True)
+            for kernel, sizes in zip(kernels, all_sizes, strict=True)
         ]
 
 
@@ -99,28 +99,28 @@ def compile_kernels(
     Raises: CompileError
     """
     texts = [kernel for kernel, _ in steps]
-    given = [sizes_of(kernel, args) for kernel, args in steps]
-    constants = common.constants(texts, given)
-    asked = list(map(forms_of, texts, given, constants))
-    compiled = [loaded_form(forms, dialect) for forms in asked]
+    all_sizes = [sizes_of(kernel, args) for kernel, args in steps]
+    constants = common.constants(texts, all_sizes)
+    all_forms = list(map(forms_of, texts, all_sizes, constants))
+    compiled = [loaded_form(forms, dialect) for forms in all_forms]
     chosen: dict[int, CKernel] = {}  # by step, where no form was loaded under its text
     kernels: dict[CKernel, CompiledKernel] = {}
     missing: dict[CKernel, None] = {}
-    for i, forms in enumerate(asked):
+    for i, forms in enumerate(all_forms):
         if compiled[i] is None:
-            written = [fixed(kernel, sizes) for kernel, sizes in forms[:2]]
-            form = next((text for text in written if text in kernels or text in missing), None)
-            ready = find_kernel(written, dialect) if form is None else None
+            fixed_forms = [fixed(kernel, sizes) for kernel, sizes in forms[:2]]
+            form = next((text for text in fixed_forms if text in kernels or text in missing), None)
+            ready = find_kernel(fixed_forms, dialect) if form is None else None
             if ready is not None:
                 kernels[ready.kernel] = ready
             elif form is None:
-                missing[written[-1]] = None
-            chosen[i] = form or (written[-1] if ready is None else ready.kernel)
+                missing[fixed_forms[-1]] = None
+            chosen[i] = form or (fixed_forms[-1] if ready is None else ready.kernel)
     for ready in build_kernels(list(missing), dialect) if missing else ():
         kernels[ready.kernel] = loaded_kernels.setdefault((ready.kernel, dialect), ready)
     for i, text in chosen.items():
         compiled[i] = kernels[text]
-        for kernel, sizes in asked[i][:2]:
+        for kernel, sizes in all_forms[i][:2]:
             if fixed(kernel, sizes) == text:
                 loaded_forms[kernel, sizes, dialect] = kernels[text]
     return [kernel for kernel in compiled if kernel is not None]
@@ -151,8 +151,8 @@ def best_form(kernel: CKernel, sizes: dict[str, int]) -> tuple[CKernel, Constant
 
 def is_general(compiled: CompiledKernel, kernel: CKernel, args) -> bool:
     """Whether what a step runs takes sizes as arguments that would make it faster as constants."""
-    left = {name for name, _ in size_places(compiled.kernel)}
-    return not left.isdisjoint(names_that_matter(sizes_of(kernel, args)))
+    arguments = {name for name, _ in size_places(compiled.kernel)}
+    return not arguments.isdisjoint(names_that_matter(sizes_of(kernel, args)))
 
 
 def names_that_matter(sizes: dict[str, int]) -> list[str]:

@@ -114,8 +114,8 @@ def sweeps_of(kernel: FusedKernel) -> list[list[Root]]:
         for expr in parts_of([root.expr]):
             if expr.number in level:
                 continue
-            own = level_of_result.get(expr.value, -1) + 1 if expr.op == "reduced" else 0
-            level[expr.number] = max([own, *(level[a.number] for a in expr.args)])
+            depth = level_of_result.get(expr.value, -1) + 1 if expr.op == "reduced" else 0
+            level[expr.number] = max([depth, *(level[a.number] for a in expr.args)])
         at = level[root.expr.number]
         if root.reduce is not None:
             level_of_result[root.number] = at

@@ -50,8 +50,8 @@ def join(schedule: list, kernel: FusedKernel) -> bool:
         later = schedule[place + 1 :]
         made_later = set().union(*(step.writes() for step in later)) if later else set()
         if reads & made_later:  # the kernel cannot run where the other stands: can that wait?
-            written = other.writes()
-            if any(written & step.reads() for step in later):
+            writes = other.writes()
+            if any(writes & step.reads() for step in later):
                 continue
             schedule.append(schedule.pop(place))
         other.roots.extend(kernel.roots)
@@ -67,12 +67,12 @@ def may_merge(other: FusedKernel, kernel: FusedKernel, reads: set[PlannedBuffer]
         return False
     if len(other.roots) + len(kernel.roots) > MAX_ROOTS or is_early(other, kernel):
         return False
-    written, others = other.writes(), other.reads()
-    if len(others | written | reads | kernel.writes()) > MAX_BUFFERS:
+    writes, others = other.writes(), other.reads()
+    if len(others | writes | reads | kernel.writes()) > MAX_BUFFERS:
         return False
     shared = share_an_operand(others, reads, prod(kernel.domain))
-    used = written & reads
-    fits = reads_in_place(other, kernel, used) if used else shared
+    common = writes & reads
+    fits = reads_in_place(other, kernel, common) if common else shared
     return fits and keeps_rows(other, kernel) and lie_alike(other, kernel)
 
 
@@ -102,14 +102,14 @@ def keeps_rows(other: FusedKernel, kernel: FusedKernel) -> bool:
     return reduced.isdisjoint(merged.reads()) or reduces_rows(merged)
 
 
-def reads_in_place(other: FusedKernel, kernel: FusedKernel, used: set[PlannedBuffer]) -> bool:
+def reads_in_place(other: FusedKernel, kernel: FusedKernel, buffers: set[PlannedBuffer]) -> bool:
     """Whether the kernel reads each of the other's results only at the position that makes it."""
     stores = {root.store.base: root for root in other.roots}
-    for view in (view for root in kernel.roots for view in root.expr.loads if view.base in used):
+    for view in (view for root in kernel.roots for view in root.expr.loads if view.base in buffers):
         producer = stores[view.base]
         if producer.reduce and not reduces_rows(other) or not same_place(view, producer.store):
             return False
-    return used.isdisjoint(gathered_from(kernel))
+    return buffers.isdisjoint(gathered_from(kernel))
 
 
 def gathered_from(kernel: FusedKernel) -> set[PlannedBuffer]:
@@ -132,29 +132,31 @@ def reduces_rows(kernel: FusedKernel) -> bool:
 
 def drop_unread(schedule: list, lowering: Lowering) -> list:
     needed = {view.base for view in lowering.outputs}
-    kept = []
+    steps = []
     for step in reversed(schedule):
         if isinstance(step, FusedKernel):
-            live, wanted = [], set(needed)
+            live, live_buffers = [], set(needed)
             for root in reversed(step.roots):
-                if root.store.base in wanted:
+                if root.store.base in live_buffers:
                     live.append(root)
-                    wanted |= {v.base for v in root.expr.loads}
+                    live_buffers |= {v.base for v in root.expr.loads}
             step.roots = live[::-1]
             if not live:
                 continue
         elif not needed.intersection(step.results) and not step.node.call.is_collective:
             continue
         needed |= step.reads()
-        kept.append(step)
-    return kept[::-1]
+        steps.append(step)
+    return steps[::-1]
 
 
 def mark_local(schedule: list, lowering: Lowering) -> None:
     outside = {view.base for view in lowering.outputs}
     for step in schedule:
-        own = {root.store.base for root in step.roots} if isinstance(step, FusedKernel) else set()
-        outside |= step.reads() - own
+        stores = (
+            {root.store.base for root in step.roots} if isinstance(step, FusedKernel) else set()
+        )
+        outside |= step.reads() - stores
     for step in schedule:
         if isinstance(step, FusedKernel) and step.mergeable:
             for root in step.roots:
@@ -181,6 +183,6 @@ def with_locals(expr: Expr, locals_of: dict[PlannedBuffer, Expr], exprs: Exprs) 
         else:
             args = [rewritten[a.number] for a in e.args]
             same = all(a is b for a, b in zip(args, e.args, strict=True))
-            made = e if same else exprs.make(e.op, args, e.dtype, e.view, e.value)
-            rewritten[e.number] = made
+            new = e if same else exprs.make(e.op, args, e.dtype, e.view, e.value)
+            rewritten[e.number] = new
     return rewritten[expr.number]

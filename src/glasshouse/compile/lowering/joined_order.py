@@ -43,17 +43,17 @@ def order_of_chain(shape, chain: list[Node]) -> tuple[int, ...]:
 
 def neighbours_merged(groups, shape):
     """Groups (axes, size) of the sizes of a shape; None where it takes one apart."""
-    left, merged = list(groups), []
+    remaining, merged = list(groups), []
     for size in shape:
         axes: tuple[int, ...] = ()
         reached = 1
         while reached < size:
-            more, n = left.pop(0)
+            more, n = remaining.pop(0)
             axes, reached = axes + more, reached * n
         if reached != size:
             return None
         merged.append((axes, size))
-    rest = tuple(axis for axes, _ in left for axis in axes)  # of size 1
-    if prod(size for _, size in left) != 1:
+    rest = tuple(axis for axes, _ in remaining for axis in axes)  # of size 1
+    if prod(size for _, size in remaining) != 1:
         return None
     return [*merged, (rest, 1)] if rest else merged

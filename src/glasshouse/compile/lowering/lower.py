@@ -56,7 +56,7 @@ class Lowering:
             node.number for i, node in enumerate(graph.outputs) if i not in target.free_outputs
         }
         self.claims = claim_nodes(graph, target.lowerers)
-        self.wanted = self.operands_in_memory() | graph.stored
+        self.in_memory = self.operands_in_memory() | graph.stored
         self.is_summed = self.summed_later()
         self.outputs: list[View] = []
         self.results: dict[int, list[PlannedBuffer]] = {}  # of nodes with several results
@@ -64,14 +64,14 @@ class Lowering:
 
     def operands_in_memory(self) -> set[int]:
         """Nodes that a step other than a fused kernel reads, perhaps through movement."""
-        wanted: set[int] = set()
+        numbers: set[int] = set()
         for claim in self.claims.values():
             if claim.lowerer is not self.target.fused:
                 for x in claim.reads or ():
                     while x.op in MOVEMENT and x.host is None:
                         x = x.inputs[0]
-                    wanted.add(x.number)
-        return wanted
+                    numbers.add(x.number)
+        return numbers
 
     def summed_later(self) -> set[int]:
         """Nodes that reductions read, themselves or what is computed of them element by element."""
@@ -174,15 +174,17 @@ class Lowering:
         """Operands that all lie in memory as those do that are not row by row, which suits a step,
         of a convolution say. Kernels that sum what is read across memory read it again for each
         sum, each element in a line of its own."""
-        last, wanted = innermost(None, node.shape), None
+        last, target_order = innermost(None, node.shape), None
         orders = [order_of(x, node.shape) for x in operands]
         along = [None if order is None else innermost(order, node.shape) for order in orders]
         for order, axis in zip(orders, along, strict=True):
-            wanted = order if wanted is None and axis not in (None, last) else wanted
-        if wanted is None:
+            target_order = (
+                order if target_order is None and axis not in (None, last) else target_order
+            )
+        if target_order is None:
             return operands
         pairs = zip(node.inputs, operands, along, strict=True)
-        return [self.copied(x, wanted) if axis == last else expr for x, expr, axis in pairs]
+        return [self.copied(x, target_order) if axis == last else expr for x, expr, axis in pairs]
 
     def copied(self, node: Node, order) -> Expr:
         """A value stored in an order by a kernel of its own, which reads across memory just once;
@@ -332,7 +334,7 @@ class Lowering:
         """Whether the value is stored, rather than computed again by each user."""
         if not expr.args:
             return False
-        if node.number in self.wanted or node.number in self.is_output:
+        if node.number in self.in_memory or node.number in self.is_output:
             return True
         if expr.cost > MAX_COST or len(expr.loads) > MAX_LOADS or expr.size > MAX_SIZE:
             return True
@@ -468,8 +470,8 @@ def is_fusable(node: Node) -> bool:
 def reduced_order(order, axes):
     if order is None:
         return None
-    kept = [i for i in range(len(order)) if i not in axes]
-    return tuple(kept.index(i) for i in order if i not in axes)
+    others = [i for i in range(len(order)) if i not in axes]
+    return tuple(others.index(i) for i in order if i not in axes)
 
 
 def kept_view(view: View, domain, axes) -> View:

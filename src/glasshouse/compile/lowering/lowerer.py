@@ -67,9 +67,9 @@ class Claim:
     def __post_init__(self):
         self.results = self.results or [self.last]
         if self.reads is None:
-            own = {node.number for node in self.nodes}
+            numbers = {node.number for node in self.nodes}
             operands = (x for node in self.nodes for x in node.inputs)
-            self.reads = tuple(x for x in operands if x.number not in own)
+            self.reads = tuple(x for x in operands if x.number not in numbers)
 
 
 class StepDescription(NamedTuple):
@@ -126,28 +126,28 @@ def identity_of(definition, settings: str) -> str | None:
     of this package, the digest of its file; None where it has no file."""
     try:
         path = Path(inspect.getfile(definition))
-        own = "" if path.is_relative_to(PACKAGE) else digest(path.read_bytes())
-        return f"{definition.__qualname__} {settings} {own}"
+        file_digest = "" if path.is_relative_to(PACKAGE) else digest(path.read_bytes())
+        return f"{definition.__qualname__} {settings} {file_digest}"
     except (OSError, TypeError, AttributeError):
         return None
 
 
 def claim_nodes(graph: Graph, lowerers) -> dict[int, Claim]:
     """Claims of the lowerers by the number of each node; an earlier lowerer has the first pick."""
-    used = GraphUsers(graph)
+    users = GraphUsers(graph)
     by_op: dict[str, list[Node]] = {}
     for node in graph.nodes:
         if node.op not in ("input", "pick"):
             by_op.setdefault(node.op, []).append(node)
-    left = [node for node in graph.nodes if node.op not in ("input", "pick")]
+    candidates = [node for node in graph.nodes if node.op not in ("input", "pick")]
     claims: dict[int, Claim] = {}
     for lowerer in lowerers:
         ops = lowerer.ops
-        nodes = left if ops is None else [n for op in ops for n in by_op.get(op, ())]
+        nodes = candidates if ops is None else [n for op in ops for n in by_op.get(op, ())]
         for node in nodes:
             if node.number not in claims:
-                claim = lowerer.claims(used, node)
-                if claim is not None and is_possible(lowerer, claim, claims, used):
+                claim = lowerer.claims(users, node)
+                if claim is not None and is_possible(lowerer, claim, claims, users):
                     claim.lowerer = lowerer
                     claims.update((n.number, claim) for n in claim.nodes)
     return claims
@@ -160,22 +160,22 @@ def graph_of_node(node: Node) -> Graph:
     return graph
 
 
-def is_possible(lowerer, claim: Claim, claims: dict[int, Claim], used: GraphUsers) -> bool:
+def is_possible(lowerer, claim: Claim, claims: dict[int, Claim], users: GraphUsers) -> bool:
     """Whether nobody else claimed a node, and none is read from outside before the last.
 
     Raises: BackendError for nodes in another order
     """
     if len(claim.nodes) == 1:
         return True
-    own = {node.number for node in claim.nodes}
-    if max(own) != claim.last.number or not own.issuperset(n.number for n in claim.results):
+    numbers = {node.number for node in claim.nodes}
+    if max(numbers) != claim.last.number or not numbers.issuperset(n.number for n in claim.results):
         expected = "a claim that ends with its last node and has its results among its nodes"
         fix = "Sort nodes by their number."
         raise BackendError(f"{lowerer.label}: claims", expected, f"{claim.nodes}", fix)
-    if not own.isdisjoint(claims):
+    if not numbers.isdisjoint(claims):
         return False
-    readers = (user.number for node in claim.nodes for user in used.users_of(node))
-    return all(number in own or number > claim.last.number for number in readers)
+    readers = (user.number for node in claim.nodes for user in users.users_of(node))
+    return all(number in numbers or number > claim.last.number for number in readers)
 
 
 def remaining_nodes(claim: Claim, used_outside: set[int]) -> list[Node]:

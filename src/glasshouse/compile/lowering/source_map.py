@@ -82,31 +82,33 @@ class StepInfo(NamedTuple):
 
 def step_infos(program) -> list[StepInfo]:
     """The steps of a Program, in order."""
-    told = [step.lowerer.describe(step) for step in program.schedule]
-    homes = homes_of(program.schedule, told)
-    own: list[list[Node]] = [[] for _ in program.schedule]
+    descriptions = [step.lowerer.describe(step) for step in program.schedule]
+    homes = homes_of(program.schedule, descriptions)
+    nodes_by_step: list[list[Node]] = [[] for _ in program.schedule]
     for stored in homes.values():
         for i, node in stored:
-            own[i].append(node)
+            nodes_by_step[i].append(node)
     first: dict[Any, int] = {}
     infos = []
     arena, outputs = (buffers_by_step(program.schedule, p) for p in ("arena", "output"))
     for i, step in enumerate(program.schedule):
-        nodes = computed_in(own[i], homes)
-        kernel, group = program.sources.get(i), told[i].group
-        name = name_of(nodes) or told[i].name
+        nodes = computed_in(nodes_by_step[i], homes)
+        kernel, group = program.sources.get(i), descriptions[i].group
+        name = name_of(nodes) or descriptions[i].name
         infos.append(
             StepInfo(
-                f"{name} {group.name} {about_bytes(told[i].given_bytes)}" if group else name,
+                f"{name} {group.name} {about_bytes(descriptions[i].given_bytes)}"
+                if group
+                else name,
                 step.lowerer,
                 [source_of(node) for node in nodes],
-                origin_of(program.schedule, i, own),
+                origin_of(program.schedule, i, nodes_by_step),
                 sum(bytes_of(views) for views in views_of(step).values()),
                 sum(buffer.spec.nbytes for buffer in step.writes()),
                 first.setdefault(kernel, i) if kernel else i,
                 group=group.ranks if group else (),
-                saved_flops=told[i].saved_flops,
-                fallback=told[i].fallback,
+                saved_flops=descriptions[i].saved_flops,
+                fallback=descriptions[i].fallback,
                 arena=stored_values(program.schedule[i], nodes, arena[i]),
                 outputs=stored_values(program.schedule[i], nodes, outputs[i]),
             )
@@ -172,35 +174,35 @@ def name_of(nodes: list[Node]) -> str:
     return " + ".join(names)
 
 
-def origin_of(schedule, i: int, own) -> Origin:
+def origin_of(schedule, i: int, nodes_by_step) -> Origin:
     """For whom a step works: its own nodes, else the first step that reads what it writes."""
     node = schedule[i].node
-    if own[i]:
-        return own[i][0].origin
+    if nodes_by_step[i]:
+        return nodes_by_step[i][0].origin
     if node is not None and node.op in primitives:
         return node.origin
-    written = schedule[i].writes()
+    writes = schedule[i].writes()
     for later in range(i + 1, len(schedule)):
-        if written & schedule[later].reads():
-            for node in own[later]:
+        if writes & schedule[later].reads():
+            for node in nodes_by_step[later]:
                 return node.origin
     return Origin()
 
 
-def homes_of(schedule, told: list[StepDescription]) -> dict[int, list[tuple[int, Node]]]:
+def homes_of(schedule, descriptions: list[StepDescription]) -> dict[int, list[tuple[int, Node]]]:
     """By node: the steps that store it; what only copies into place stores nothing."""
     homes: dict[int, list[tuple[int, Node]]] = {}
     opaque = {step.node.number for step in schedule if step.node is not None}
-    for i, (step, description) in enumerate(zip(schedule, told, strict=True)):
+    for i, (step, description) in enumerate(zip(schedule, descriptions, strict=True)):
         for node in description.nodes:
             if node.op in primitives and (step.node is not None or node.number not in opaque):
                 homes.setdefault(node.number, []).append((i, node))
     return homes
 
 
-def computed_in(own: list[Node], homes) -> list[Node]:
+def computed_in(nodes: list[Node], homes) -> list[Node]:
     """The nodes that a step computes: what it stores, and what it needs that is stored nowhere."""
-    computed, stack = {node.number: node for node in own}, list(own)
+    computed, stack = {node.number: node for node in nodes}, list(nodes)
     while stack:
         for x in stack.pop().inputs:
             if x.number not in computed and x.number not in homes and x.op in primitives:
@@ -262,8 +264,14 @@ def info_of(source: Node, number: int) -> StepInfo:
     call = source.call
     if call.primitive is PICK:
         return StepInfo("pick", REFERENCE, [], NOWHERE, 0, 0, number)
-    read, written = (sum(spec.nbytes for spec in specs) for specs in (call.specs, call.outs))
+    read_bytes, written_bytes = (
+        sum(spec.nbytes for spec in specs) for specs in (call.specs, call.outs)
+    )
     if call.is_collective and "group" in call.attrs:
         ranks, where = call.attrs["group"].ranks, source.origin
-        return StepInfo(call.name, COLLECTIVE, [source], where, read, written, number, group=ranks)
-    return StepInfo(call.name, REFERENCE, [source], source.origin, read, written, number)
+        return StepInfo(
+            call.name, COLLECTIVE, [source], where, read_bytes, written_bytes, number, group=ranks
+        )
+    return StepInfo(
+        call.name, REFERENCE, [source], source.origin, read_bytes, written_bytes, number
+    )

@@ -49,9 +49,9 @@ class Target:
 
     def variant(self) -> Any:
         """Key that tells the target's Programs apart in this process, beside their recording."""
-        own = (self.name, self.dialect, self.passes, *self.lowerers, *self.settings())
-        asked = (self.stable_inputs, self.free_outputs, self.written_leaves)
-        return (*own, *asked, self.lends_outputs, self.sets_apart)
+        base = (self.name, self.dialect, self.passes, *self.lowerers, *self.settings())
+        options = (self.stable_inputs, self.free_outputs, self.written_leaves)
+        return (*base, *options, self.lends_outputs, self.sets_apart)
 
     def settings(self) -> tuple:
         """Settings that flags choose; none by default."""
@@ -65,14 +65,14 @@ class Target:
         if None in parts:
             return None
         use = self.lends_outputs, self.sets_apart
-        own = (self.name, self.dialect, os.cpu_count(), self.settings(), *use)
+        base = (self.name, self.dialect, os.cpu_count(), self.settings(), *use)
         if self.stable_inputs:
             parts.append(f"stable inputs {sorted(self.stable_inputs)}")
         if self.free_outputs:
             parts.append(f"free outputs {sorted(self.free_outputs)}")
         if self.written_leaves:
             parts.append(f"written leaves {sorted(self.written_leaves)}")
-        return "\n".join([repr(own), toolchain.identity(), *map(str, parts)])
+        return "\n".join([repr(base), toolchain.identity(), *map(str, parts)])
 
     def with_lowerer(self, lowerer: Lowerer) -> "Target":
         """This target with a lowerer in front of its own; the same one each time."""

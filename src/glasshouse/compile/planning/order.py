@@ -8,11 +8,13 @@ def free_early(schedule: list[Step]) -> list[Step]:
     """The steps with those moved forward that are the last to read a large value in between, and
     whose own results lie in outputs, for which there is memory anyway: such as the product that
     gives a weight its gradient."""
-    kept = successors_of(schedule)
+    successors = successors_of(schedule)
     ordered = list(schedule)
     for step in schedule:
         results = step.results if isinstance(step, LoweredStep) else step.writes()
-        if not step.lowerer.is_host and all(b.place == "output" or b in kept for b in results):
+        if not step.lowerer.is_host and all(
+            b.place == "output" or b in successors for b in results
+        ):
             move_forward(ordered, ordered.index(step))
     return ordered
 
@@ -108,5 +110,5 @@ def first_place(
 def must_wait(other: Step, reads: set[PlannedBuffer], writes: set[PlannedBuffer]) -> bool:
     """Whether a step and another that reads and writes these buffers have to keep their order,
     whichever comes first."""
-    written = other.writes()
-    return not (written.isdisjoint(reads | writes) and writes.isdisjoint(other.reads()))
+    other_writes = other.writes()
+    return not (other_writes.isdisjoint(reads | writes) and writes.isdisjoint(other.reads()))

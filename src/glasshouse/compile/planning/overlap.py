@@ -132,8 +132,10 @@ class Overlap:
                 needed.append(other.begin)
         last = min(needed)
         for buffer in operands - results:
-            own = last_before(self.touches.all.get(buffer, []), end) + 1  # there until then anyway
-            begin = max(begin, own)
+            earliest = (
+                last_before(self.touches.all.get(buffer, []), end) + 1
+            )  # there until then anyway
+            begin = max(begin, earliest)
             if buffer.place == "arena" and begin < last:
                 full = np.flatnonzero(self.live[begin:last] + buffer.spec.nbytes > self.limit)
                 last = begin + int(full[0]) if len(full) else last
@@ -146,8 +148,8 @@ def in_turn(starts: list[LoweredStep], waits: list[LoweredStep]) -> list[Lowered
     ordered: list[LoweredStep] = []
     to_come = {id(start.node) for start in starts}
     for start in starts:
-        used = start.reads() | start.writes()
-        ended = [w for w in waits if id(w.node) not in to_come and w.writes() & used]
+        buffers = start.reads() | start.writes()
+        ended = [w for w in waits if id(w.node) not in to_come and w.writes() & buffers]
         waits = [wait for wait in waits if wait not in ended]
         ordered += [*ended, start]
         to_come.remove(id(start.node))

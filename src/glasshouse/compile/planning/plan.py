@@ -55,8 +55,8 @@ class ProgramPlan:
         pairs = zip(self.lowering.outputs, graph.outputs, strict=True)
         self.outputs = [(view.base, node.spec) for view, node in pairs]
         numbered = {b.at: b for b, _ in self.outputs if b.place == "output"}
-        given = [numbered[i] for i in range(len(numbered))]
-        self.output_buffers = [*given, *self.apart, *self.kept]
+        buffers = [numbered[i] for i in range(len(numbered))]
+        self.output_buffers = [*buffers, *self.apart, *self.kept]
         places = [buffer.at for buffer, _ in self.outputs]
         self.owns = [places.count(at) == 1 for at in places]  # whose memory no other output shares
         self.infos: list[StepInfo] | None = None
@@ -69,8 +69,8 @@ class ProgramPlan:
         if self.target.lends_outputs:
             others = free_early(others)
         self.schedule = [*made_first, *overlapped(others)]
-        own = {self.lowering.outputs[i].base: leaf for i, leaf in self.target.written_leaves}
-        reuse_inputs(self.schedule, own)
+        leaves = {self.lowering.outputs[i].base: leaf for i, leaf in self.target.written_leaves}
+        reuse_inputs(self.schedule, leaves)
         if self.target.sets_apart and not self.kept:
             self.apart = set_apart(self.schedule, len(outputs))
             outputs = [x for x in outputs if x.spec.nbytes < APART_BYTES]  # others come late
@@ -148,12 +148,12 @@ def describe_c(sources: dict[int, CKernel], sizes: dict[int, dict[str, int]]) ->
     """The C of every kernel by its step, equal ones once, with the sizes that steps give them."""
     kernels: dict[CKernel, dict[str, list[int]]] = {}
     for i, kernel in sources.items():
-        given = ", ".join(f"{name} = {n}" for name, n in sizes[i].items())
-        kernels.setdefault(kernel, {}).setdefault(given, []).append(i)
+        size_text = ", ".join(f"{name} = {n}" for name, n in sizes[i].items())
+        kernels.setdefault(kernel, {}).setdefault(size_text, []).append(i)
     shown = []
     for kernel, steps in kernels.items():
-        for given, numbers in steps.items():
+        for size_text, numbers in steps.items():
             named = f"steps {', '.join(map(str, numbers))}"
-            shown.append(f"/* {named}{f': {given}' if given else ''} */\n")
+            shown.append(f"/* {named}{f': {size_text}' if size_text else ''} */\n")
         shown.append(kernel.named(f"kernel{min(map(min, steps.values()))}") + "\n")
     return "".join(shown).rstrip("\n") + "\n"

@@ -29,14 +29,14 @@ def aligned_bytes(buffer: PlannedBuffer) -> int:
     return -(-max(1, buffer.spec.nbytes) // ALIGNMENT) * ALIGNMENT
 
 
-def place_outputs(lowering: Lowering, kept=()) -> list[PlannedBuffer]:
-    """Number the buffers that are handed out, then those that are `kept` from run to run."""
+def place_outputs(lowering: Lowering, stable=()) -> list[PlannedBuffer]:
+    """Number the buffers that are handed out, then those that are `stable` from run to run."""
     outputs: list[PlannedBuffer] = []
     for view in lowering.outputs:
         if view.base.place == "arena":
             view.base.place, view.base.at = "output", len(outputs)
             outputs.append(view.base)
-    for number, buffer in enumerate(kept, len(outputs)):
+    for number, buffer in enumerate(stable, len(outputs)):
         buffer.place, buffer.at = "output", number
     return outputs
 
@@ -87,40 +87,40 @@ def place_of(view: View) -> tuple:
     return (base.place, base.at, *view._replace(base=None))
 
 
-def reuse_inputs(schedule, own: dict[PlannedBuffer, int]) -> None:
+def reuse_inputs(schedule, leaves: dict[PlannedBuffer, int]) -> None:
     """Name for outputs an input to donate: one that only their kernel reads, place by place. The
-    input for those in `own` is given by its number; no other output takes it."""
-    kept = set(own.values())
+    input for those in `leaves` is given by its number; no other output takes it."""
+    leaf_numbers = set(leaves.values())
     last_read = last_reads(schedule)
     inputs = set(last_read)
-    taken: set[int] = set()
+    donated: set[int] = set()
     for i, kernel, root in single_pass_roots(schedule):
         if root.store.base.place == "output":
             target = root.store.base
-            wanted = {own[target]} if target in own else inputs - kept
-            source = replaceable(kernel, root, "input", wanted)
+            candidates = {leaves[target]} if target in leaves else inputs - leaf_numbers
+            source = replaceable(kernel, root, "input", candidates)
             if source is None or source.spec != target.spec:
                 continue
-            if last_read[source.at] == i and source.at not in taken:
+            if last_read[source.at] == i and source.at not in donated:
                 target.source = source
-                taken.add(source.at)
-    reuse_read_inputs(schedule, own, kept | taken)
+                donated.add(source.at)
+    reuse_read_inputs(schedule, leaves, leaf_numbers | donated)
 
 
-def reuse_read_inputs(schedule, own, taken: set[int]) -> None:
+def reuse_read_inputs(schedule, leaves, donated: set[int]) -> None:
     """Name for other results of an optimizer, such as parameters that ranks gather, an input as
     large that nothing reads any more; the first that was recorded, as what is replaced is."""
     last_read = last_reads(schedule)
     inputs = {b.at: b for step in schedule for b in step.reads() if b.place == "input"}
     for target, i in first_writes(schedule).items():
         updates = target.node is not None and target.node.origin.phase == "optimizer"
-        if not updates or target.place != "output" or target.source is not None or target in own:
+        if not updates or target.place != "output" or target.source is not None or target in leaves:
             continue
-        fits = (at for at in sorted(inputs.keys() - taken) if is_as_large(inputs[at], target))
+        fits = (at for at in sorted(inputs.keys() - donated) if is_as_large(inputs[at], target))
         at = next((at for at in fits if last_read[at] < i), None)
         if at is not None:
             target.source = inputs[at]
-            taken.add(at)
+            donated.add(at)
 
 
 def last_reads(schedule) -> dict[int, int]:
@@ -189,15 +189,15 @@ def lives_of(schedule) -> list[Life]:
 
 def follow_operands(kernel: FusedKernel, i: int, lives, last_use) -> None:
     """Let results of step `i` take the place of operands that end here."""
-    taken: set[PlannedBuffer] = set()
+    sources: set[PlannedBuffer] = set()
     for root in kernel.roots:
         target = root.store.base
         if target.place == "arena" and target not in lives:
             source = replaceable(kernel, root, "arena")
-            if source is None or source in taken or source not in lives:
+            if source is None or source in sources or source not in lives:
                 continue
             if last_use[source] == i:
-                taken.add(source)
+                sources.add(source)
                 lives[target] = lives[source]
                 lives[target].buffers.append(target)
 
@@ -231,35 +231,35 @@ def place_all(lives: list[Life]) -> int:
 def lent_outputs(lives: list[Life], schedule, outputs: list[PlannedBuffer]) -> list[Life]:
     """The lives for which the arena has to have room: of those that are there when it is fullest,
     again and again, the largest that fits lies in an output that is not yet written."""
-    written = first_writes(schedule)
+    first_write = first_writes(schedule)
     lenders = sorted(
         (b for b in outputs if b.source is None and b.spec.nbytes >= LENT_BYTES),
         key=lambda b: b.spec.nbytes,
     )
     successors = successors_of(schedule)
-    left, guests = list(lives), dict[PlannedBuffer, list[Life]]()
+    rest, guests = list(lives), dict[PlannedBuffer, list[Life]]()
     on_host = host_buffers(schedule)
 
     def fits(life: Life, output: PlannedBuffer) -> bool:
-        end = written[output] - (successors.get(life.buffers[-1]) is not output)
+        end = first_write[output] - (successors.get(life.buffers[-1]) is not output)
         others = guests.get(output, ())
         apart = all(life.last < x.first or x.last < life.first for x in others)
         return life.nbytes <= aligned_bytes(output) and life.last <= end and apart
 
     while True:
-        for life in sorted(alive_at_peak(left), key=lambda x: -x.nbytes):
+        for life in sorted(alive_at_peak(rest), key=lambda x: -x.nbytes):
             if life.nbytes < LENT_BYTES or not on_host.isdisjoint(life.buffers):
                 continue
-            own = [x for x in lenders if x is successors.get(life.buffers[-1])]
-            lender = next((x for x in (*own, *lenders) if fits(life, x)), None)
+            preferred = [x for x in lenders if x is successors.get(life.buffers[-1])]
+            lender = next((x for x in (*preferred, *lenders) if fits(life, x)), None)
             if lender is not None:
                 guests.setdefault(lender, []).append(life)
-                left.remove(life)
+                rest.remove(life)
                 for buffer in life.buffers:
                     buffer.host = lender
                 break
         else:
-            return left
+            return rest
 
 
 def first_writes(schedule) -> dict[PlannedBuffer, int]:
@@ -273,11 +273,11 @@ def first_writes(schedule) -> dict[PlannedBuffer, int]:
 
 def successors_of(schedule) -> dict[PlannedBuffer, PlannedBuffer]:
     """The outputs that a kernel may store over an operand that nobody reads any more."""
-    last_use, written = last_uses(schedule), first_writes(schedule)
+    last_use, first_write = last_uses(schedule), first_writes(schedule)
     successors: dict[PlannedBuffer, PlannedBuffer] = {}
     for i, kernel, root in single_pass_roots(schedule):
         target = root.store.base
-        if target.place != "output" or written[target] != i:
+        if target.place != "output" or first_write[target] != i:
             continue
         source = replaceable(kernel, root, "arena")
         if source is not None and last_use[source] == i:

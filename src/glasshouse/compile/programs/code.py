@@ -71,9 +71,9 @@ def assemble(plan: ProgramPlan) -> ProgramCode:
     plan.sources = sources
     plan.sizes = {i: sizes_of(kernel, steps[i].args) for i, kernel in sources.items()}
     infos = packed(plan.step_infos())
-    kept = plan.kept_steps, len(plan.kept)
-    given = output_specs_of(plan), outputs_of(plan), plan.owns
-    return ProgramCode(steps, *given, plan.arena_bytes, infos, *kept, *uses_of(plan))
+    kept_counts = plan.kept_steps, len(plan.kept)
+    outputs = output_specs_of(plan), outputs_of(plan), plan.owns
+    return ProgramCode(steps, *outputs, plan.arena_bytes, infos, *kept_counts, *uses_of(plan))
 
 
 def uses_of(plan: ProgramPlan) -> tuple[dict[int, int], dict[int, int], dict[int, int]]:

@@ -156,8 +156,8 @@ class Program:
 
         Raises: CompileError; StaleCode where what it would run on differs from when it was made.
         """
-        given = [(kernel, steps[i].args) for i, kernel in self.sources.items()]
-        built = self.target.build(given, common)
+        pairs = [(kernel, steps[i].args) for i, kernel in self.sources.items()]
+        built = self.target.build(pairs, common)
         kernels = dict(zip(self.sources, built, strict=True))
         self.general = {
             i: kernel
@@ -184,9 +184,9 @@ class Program:
         """Compile kernels for its own sizes where it ran those that serve other sizes too. The
         results stay the same, bit for bit."""
         general, self.general = self.general, {}
-        given = [(kernel, list(self.args[i])) for i, kernel in general.items()]
+        pairs = [(kernel, list(self.args[i])) for i, kernel in general.items()]
         try:
-            built = self.target.build(given, CommonSizes())
+            built = self.target.build(pairs, CommonSizes())
         except CompileError:
             return  # what it has goes on
         for i, compiled in zip(general, built, strict=True):

@@ -38,8 +38,8 @@ def find_faults(graph: Graph) -> list[CardCall]:
     calls = {call_of_node(n): None for n in graph.nodes if n.op not in BUILT_IN and is_written(n)}
     faulty, helpers = [], ""
     for call in calls:
-        own = kernel_of(call.card).helpers.strip()
-        more = helpers if own in helpers else f"{helpers}{own}\n"
+        text = kernel_of(call.card).helpers.strip()
+        more = helpers if text in helpers else f"{helpers}{text}\n"
         try:
             toolchain.compile_one(probe(call, more), ("-Werror=implicit-function-declaration",))
         except DiskFull:
@@ -64,8 +64,8 @@ def explained(error: CompileError, graph: Graph) -> CompileError:
         if name_of(fixed(*forms_of(kernel, sizes, sizes)[0]), dialect) in error.output:
             failed.append(i)
     infos = plan.step_infos() if failed else []
-    told = ", ".join(f"kernel {i}, {infos[i].name}" for i in failed)
-    return CompilerFailed(f"{told}: {error}", error.output) if told else error
+    names = ", ".join(f"kernel {i}, {infos[i].name}" for i in failed)
+    return CompilerFailed(f"{names}: {error}", error.output) if names else error
 
 
 def probe(call: CardCall, helpers: str) -> str:
@@ -75,11 +75,11 @@ def probe(call: CardCall, helpers: str) -> str:
     """
     names = [*OPERANDS, *(f"x{i}" for i in range(len(OPERANDS), len(call.operands)))]
     names = names[: len(call.operands)]
-    given = zip(map(compute_type, call.operands), names, strict=True)
+    pairs = zip(map(compute_type, call.operands), names, strict=True)
     return (
         f'{PRELUDE}#line 1 "helpers of {call.card}"\n{helpers}\n'
         f'#line 1 "kernel text of {call.card}"\n'
-        f"{compute_type(call.result)} probe({', '.join(f'{c} {name}' for c, name in given)}) "
+        f"{compute_type(call.result)} probe({', '.join(f'{c} {name}' for c, name in pairs)}) "
         f"{{ return {text_of_call(call, names)}; }}\n"
     )
 

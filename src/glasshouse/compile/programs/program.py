@@ -55,7 +55,7 @@ trim = getattr(ctypes.CDLL(None), "malloc_trim", bool)  # of glibc: gives free p
 class ProgramEntry:
     """Cache entry of a structure: about how long its references took, and its Program."""
 
-    __slots__ = ("spent_s", "program", "failed", "references", "used", "key_bytes", "missing")
+    __slots__ = ("spent_s", "program", "failed", "references", "last_use", "key_bytes", "missing")
 
     def __init__(self, key_bytes: int = 0):
         self.spent_s = 0.0
@@ -63,7 +63,7 @@ class ProgramEntry:
         self.missing: list[tuple] | None = None  # calls without a kernel, once references ran
         self.program: Program | None = None
         self.references: ReferenceSteps | None = None  # made when a run without Program is watched
-        self.used, self.key_bytes = 0, key_bytes
+        self.last_use, self.key_bytes = 0, key_bytes
 
     @property
     def nbytes(self) -> int:
@@ -101,7 +101,7 @@ def entry_of(recording: Recording) -> ProgramEntry:
     if state.recompute or variant:
         key = (key, state.recompute, variant)
     entry = programs.get(key) or add_entry(key, KEY_BYTES * len(recording.key))
-    entry.used = next(uses)
+    entry.last_use = next(uses)
     return entry
 
 
@@ -121,7 +121,7 @@ def evict_programs(kept_entry: ProgramEntry) -> None:
     excess = sum(entry.nbytes for _, entry in entries) - flags.program_bytes
     if not flags.program_bytes or excess <= 0:
         return
-    for key, entry in sorted(entries, key=lambda pair: pair[1].used):
+    for key, entry in sorted(entries, key=lambda pair: pair[1].last_use):
         if excess <= 0:
             break
         if entry is not kept_entry and programs.pop(key, None) is not None:
@@ -159,7 +159,7 @@ def compiled_graph(graph: Graph) -> Program:
 
 def lacks_program(entry: ProgramEntry) -> bool:
     """Whether a Program is to be made: there is none, or none that kept its plan to be shown."""
-    return entry.program is None or (kept.plans and entry.program.plan is None)
+    return entry.program is None or (keeping.plans and entry.program.plan is None)
 
 
 def structure_of(recording: Recording) -> str:
@@ -372,7 +372,7 @@ def make_anew(recording: Recording, key: str, common: CommonSizes) -> Program:
         show("c", describe_c(plan.sources, plan.sizes))
     if not (data := store.packed(code) if key and code.is_portable else b""):
         program = Program(code, common)
-        if kept.plans:
+        if keeping.plans:
             program.plan, program.recorded = plan, recorded
         return program
     del recorded, plan, code
@@ -409,23 +409,23 @@ def find_stored(key: str, structure: str) -> Program | None:
 
 def is_shown() -> bool:
     """Whether Programs are made again, so as to be shown or checked on the way."""
-    return kept.plans or flags.debug >= 3 or bool(flags.verify)
+    return keeping.plans or flags.debug >= 3 or bool(flags.verify)
 
 
-class Kept(threading.local):
+class PlanKeeping(threading.local):
     """Whether Programs keep what they were made from, to be shown."""
 
     plans = False
 
 
-kept = Kept()
+keeping = PlanKeeping()
 
 
 @contextmanager
 def plans_kept():
     """Inside, Programs are compiled again and keep their plans and recorded graphs."""
-    before, kept.plans = kept.plans, True
+    before, keeping.plans = keeping.plans, True
     try:
         yield
     finally:
-        kept.plans = before
+        keeping.plans = before

@@ -166,9 +166,9 @@ class CallCollector(Watcher):
 
     wants_begin = False
 
-    def __init__(self, backend, given):
+    def __init__(self, backend, payloads):
         self.backend, self.collected = backend, []  # [(payload, entry on the tape)]
-        self.places = {id(x): -1 - i for i, x in enumerate(given) if x is not None}
+        self.places = {id(x): -1 - i for i, x in enumerate(payloads) if x is not None}
         self.entries: dict[tuple[int, int], int] = {}  # places of entries on the tape, by slot
         self.pending, self.begin = backend.recorder.pending, len(backend.recorder.pending)
         self.can_be_replayed, self.has_several = True, False
@@ -228,8 +228,8 @@ class CallCollector(Watcher):
 
         Raises: KeyError, AttributeError
         """
-        for i, given in enumerate(tensors):
-            if x is given:
+        for i, tensor in enumerate(tensors):
+            if x is tensor:
                 return -1 - i, False
         place = self.places[id(x.payload)]
         is_tracked = x.tape_entry is not None
@@ -239,10 +239,10 @@ class CallCollector(Watcher):
         return place, is_tracked
 
 
-def collect_pull(entry, cotangent, given, key) -> list:
+def collect_pull(entry, cotangent, payloads, key) -> list:
     """[(parent, cotangent)] by the card's rules, whose calls are replayed from now on; where they
     cannot be (a rule makes a constant, or has a value computed), an empty entry says so."""
-    collector = CallCollector(entry.backend, given)
+    collector = CallCollector(entry.backend, payloads)
     with also_told(collector):
         pulled = entry.pull([cotangent], False)
     entry.call.pulls[key] = replayed_pull(entry, cotangent, pulled, collector) or ()
@@ -252,27 +252,29 @@ def collect_pull(entry, cotangent, given, key) -> list:
 def replayed_pull(entry, cotangent, pulled, collector: CallCollector) -> ReplayedPull | None:
     """Record the rules of a call to replay them; None if that is not possible."""
     by_parent = {id(parent): cotangent for parent, cotangent in pulled}
-    given = [(i, by_parent[id(x)]) for i, x in enumerate(entry.parents) if x and id(x) in by_parent]
+    cotangents = [
+        (i, by_parent[id(x)]) for i, x in enumerate(entry.parents) if x and id(x) in by_parent
+    ]
     if not collector.is_whole() or collector.has_several:
         return None
     try:
         calls = collector.calls()
-        places = tuple(collector.places[id(x.payload)] for _, x in given)
+        places = tuple(collector.places[id(x.payload)] for _, x in cotangents)
     except KeyError:
         return None
-    numbers = {id(x): i for i, (_, x) in reversed([*enumerate(given)])} | {id(cotangent): -1}
-    same_as = tuple(numbers[id(x)] for _, x in given)
-    specs = tuple(x.spec for _, x in given)
-    return ReplayedPull(calls, places, tuple(i for i, _ in given), specs, same_as)
+    numbers = {id(x): i for i, (_, x) in reversed([*enumerate(cotangents)])} | {id(cotangent): -1}
+    same_as = tuple(numbers[id(x)] for _, x in cotangents)
+    specs = tuple(x.spec for _, x in cotangents)
+    return ReplayedPull(calls, places, tuple(i for i, _ in cotangents), specs, same_as)
 
 
 def collect_function(fn, args, named, backend, key, tensors, scalar):
     """fn(*args, **named), for the first time with such arguments."""
-    given = [x.payload for x in tensors]
-    collector = CallCollector(backend, given)
+    payloads = [x.payload for x in tensors]
+    collector = CallCollector(backend, payloads)
     with also_told(collector):
         result = fn(*args, **named)
-    is_pure = all(x.payload is data for x, data in zip(tensors, given))
+    is_pure = all(x.payload is data for x, data in zip(tensors, payloads))
     replayed = replayed_function(collector, tensors, scalar, result) if is_pure else None
     keep_replay(backend.replays, key, replayed)
     return result

@@ -57,7 +57,7 @@ def described(recording: Recording) -> list[str]:
             number = numbers[call] = len(numbers)
             if call.host is not None:
                 raise Unwritten
-            attrs = ", ".join(f"{k}={written(v)}" for k, v in call.attrs.items())
+            attrs = ", ".join(f"{k}={static_text(v)}" for k, v in call.attrs.items())
             lines.append(f"{call.name}({attrs}){written_card(node)}")
         operands = [x.number if x.value is None else leaf[id(x)] for x in node.inputs]
         origin = node.origin
@@ -79,13 +79,13 @@ def written_card(node) -> str:
     return f" -> {node.spec} {card.kernel} {sorted(card.traits)}"
 
 
-def written(value) -> str:
+def static_text(value) -> str:
     """A static argument.
 
     Raises: Unwritten
     """
     if isinstance(value, (tuple, list)):
-        return f"({', '.join(map(written, value))})"
+        return f"({', '.join(map(static_text, value))})"
     if isinstance(value, Body):
         return written_body(value)
     if isinstance(value, (bool, int, float, complex, str, bytes, DType, np.generic, type(None))):
@@ -101,7 +101,7 @@ def written_body(body: Body) -> str:
     if any(call.host or call.name not in (*BUILT_IN, *pseudo_primitives) for call, _ in body.calls):
         raise Unwritten
     lines = [
-        f"{call.name}({', '.join(f'{k}={written(v)}' for k, v in call.attrs.items())}) {places}"
+        f"{call.name}({', '.join(f'{k}={static_text(v)}' for k, v in call.attrs.items())}) {places}"
         for call, places in body.calls
     ]
     return "\n".join([repr(body.inputs), *lines, repr(body.outputs)])

@@ -53,8 +53,8 @@ class Dialect:
         if self.openmp:
             return kernel
         lines = kernel.text.splitlines(keepends=True)
-        kept = (line for line in lines if not line.lstrip().startswith("#pragma omp"))
-        return kernel._replace(text="".join(kept))
+        rest = (line for line in lines if not line.lstrip().startswith("#pragma omp"))
+        return kernel._replace(text="".join(rest))
 
     def file_of(self, functions) -> str:
         """A C file with these functions."""

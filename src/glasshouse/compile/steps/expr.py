@@ -66,8 +66,8 @@ class Exprs:
     def make(self, op: str, args=(), dtype: DType = int64, view=None, value=None) -> Expr:
         """The expression; `args` are expressions over the same domain."""
         where = None if view is None else (id(view.base), *view[1:])
-        written = None if value is None else repr(value)
-        key = (op, dtype.name, where, written, *[a.number for a in args])
+        text = None if value is None else repr(value)
+        key = (op, dtype.name, where, text, *[a.number for a in args])
         expr = self.by_key.get(key)
         if expr is None:
             expr = self.by_key[key] = Expr()

@@ -22,16 +22,16 @@ def kept_steps_first(schedule: list[Step], lowering, stable_inputs: frozenset[in
         reads, writes = step.reads(), step.writes()
         inputs = {b for b in reads if b.place == "input"}
         fixed = all(b in stable or b in inputs and b.at in stable_inputs for b in reads)
-        own = all(writers[b] == 1 and b not in handed_out for b in writes)
+        is_private = all(writers[b] == 1 and b not in handed_out for b in writes)
         worth = step.worth_keeping and not step.lowerer.is_host
-        if reads and fixed and own and worth:
+        if reads and fixed and is_private and worth:
             first.append(step)
             stable |= writes
             made_of |= inputs
     there = set(map(id, first))
     others = [step for step in schedule if id(step) not in there]
     read = {buffer for step in others for buffer in step.reads()}
-    kept = sorted((b for b in stable if b in read), key=lambda b: b.number)
-    if sum(b.spec.nbytes for b in kept) > MOST_GROWTH * sum(b.spec.nbytes for b in made_of):
+    results = sorted((b for b in stable if b in read), key=lambda b: b.number)
+    if sum(b.spec.nbytes for b in results) > MOST_GROWTH * sum(b.spec.nbytes for b in made_of):
         return schedule, 0, []
-    return [*first, *others], len(first), kept
+    return [*first, *others], len(first), results

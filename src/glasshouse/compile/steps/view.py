@@ -36,7 +36,7 @@ def same_strides(view: View, strides) -> bool:
 
 
 def permuted(view: View, axes) -> View:
-    shape, strides = (tuple(given[i] for i in axes) for given in (view.shape, view.strides))
+    shape, strides = (tuple(field[i] for i in axes) for field in (view.shape, view.strides))
     return view._replace(shape=shape, strides=strides)
 
 

@@ -60,8 +60,8 @@ def assembled(
             high = tuple(min(a + n, b + m) for a, n, b, m in ends)
             if any(a >= b for a, b in zip(low, high, strict=True)):
                 continue
-            wanted, there = within(box.offset, low, high), within(source.offset, low, high)
-            out[(*local, ...)][(*wanted, ...)] = read(source)[there]
+            target, there = within(box.offset, low, high), within(source.offset, low, high)
+            out[(*local, ...)][(*target, ...)] = read(source)[there]
             covered += math.prod(b - a for a, b in zip(low, high, strict=True))
         if covered != box.size:
             expected = f"{box.size} elements of {box.key} from {list(box.offset)} on"
@@ -74,17 +74,17 @@ def within(offset, low, high) -> Slices:
     return tuple(slice(a - o, b - o) for o, a, b in zip(offset, low, high, strict=True))
 
 
-def writers_of(held: list[list[Box]]) -> list[list[Box]]:
+def writers_of(boxes_by_rank: list[list[Box]]) -> list[list[Box]]:
     """Which rank writes which boxes, of what each holds: each box once, by the rank that has the
     fewest bytes to write of those that hold it."""
     holders: dict[Box, list[int]] = {}
-    for rank, boxes in enumerate(held):
+    for rank, boxes in enumerate(boxes_by_rank):
         for box in boxes:
             holders.setdefault(box, []).append(rank)
-    written: list[list[Box]] = [[] for _ in held]
-    sizes = [0] * len(held)
+    shares: list[list[Box]] = [[] for _ in boxes_by_rank]
+    sizes = [0] * len(boxes_by_rank)
     for box, ranks in sorted(holders.items(), key=lambda item: (-item[0].size, item[0].name)):
         rank = min(ranks, key=lambda rank: (sizes[rank], rank))
-        written[rank].append(box)
+        shares[rank].append(box)
         sizes[rank] += box.size
-    return written
+    return shares

@@ -88,14 +88,14 @@ def save_checkpoint(
     check_integer(WHERE, "keep", keep, 1)
     if folder in under_way:
         under_way.pop(folder).wait()
-    state, own = held_now(model, optimizer, more)
+    state, extra = held_now(model, optimizer, more)
     steps = step, next_step(folder) if step is None else check_integer(WHERE, "step", step, 0)
-    told = all_gather_object((steps, uuid.uuid4().hex, list(state.boxes()), state.rest))
-    if len({given for (given, _), *_ in told}) > 1:
-        given = [given for (given, _), *_ in told]
-        raise CheckpointError(WHERE, "one step on all ranks", given, "Call it at the same place.")
-    writing = Writing(folder, told)
-    saving = under_way[folder] = Saving(lambda: writing.write(state, own, keep))
+    rank_states = all_gather_object((steps, uuid.uuid4().hex, list(state.boxes()), state.rest))
+    if len({number for (number, _), *_ in rank_states}) > 1:
+        numbers = [number for (number, _), *_ in rank_states]
+        raise CheckpointError(WHERE, "one step on all ranks", numbers, "Call it at the same place.")
+    writing = Writing(folder, rank_states)
+    saving = under_way[folder] = Saving(lambda: writing.write(state, extra, keep))
     return saving
 
 
@@ -107,10 +107,10 @@ def held_now(model, optimizer, more: dict) -> tuple[Tensors, dict]:
     for part in parts:
         for ours, added in zip(state, part, strict=True):
             ours.update(added)
-    own = {name: state_of(x) for name, x in more.items()}
-    values, own = tree_map(detached, (state.values, own))
-    eval(*(x for x in flatten((values, own))[0] if isinstance(x, Value)))
-    return Tensors(values, state.shardings, state.rest), own
+    extra = {name: state_of(x) for name, x in more.items()}
+    values, extra = tree_map(detached, (state.values, extra))
+    eval(*(x for x in flatten((values, extra))[0] if isinstance(x, Value)))
+    return Tensors(values, state.shardings, state.rest), extra
 
 
 def state_of(x):
@@ -124,27 +124,27 @@ def state_of(x):
 class Writing:
     """One checkpoint as all ranks agreed on it: `told` is what each holds."""
 
-    def __init__(self, folder: Path, told: list):
+    def __init__(self, folder: Path, rank_states: list):
         self.folder = folder
-        (_, self.step), self.token, *_ = told[0]
-        self.written = writers_of([boxes for *_, boxes, _ in told])
-        self.rest = {key: x for *_, rest in reversed(told) for key, x in rest.items()}
+        (_, self.step), self.token, *_ = rank_states[0]
+        self.shares = writers_of([boxes for *_, boxes, _ in rank_states])
+        self.rest = {key: x for *_, rest in reversed(rank_states) for key, x in rest.items()}
         self.rank, self.size = process.rank, process.size
         self.temporary = folder / f".{name_of(self.step)}.{self.token}"
 
-    def write(self, state: Tensors, own: dict, keep: int) -> Path:
+    def write(self, state: Tensors, extra: dict, keep: int) -> Path:
         """Write this rank's file; the first rank then completes the checkpoint."""
         self.temporary.mkdir(parents=True, exist_ok=True)
         places = state.boxes()
         arrays = {}
-        for box in self.written[self.rank]:
+        for box in self.shares[self.rank]:
             key, local = places[box]
             arrays[box.name] = np.ascontiguousarray(state.values[key].numpy()[local])
-        more = json.dumps(encode(own, "more", arrays), allow_nan=False)
+        more = json.dumps(encode(extra, "more", arrays), allow_nan=False)
         checks = {name: check_of(to_array(name, x)) for name, x in arrays.items()}
         checks["more"] = zlib.crc32(more.encode())
-        told = {"token": self.token, "boxes": self.written[self.rank], "crc32": checks}
-        metadata = {FORMAT: json.dumps(told), "more": more}
+        header = {"token": self.token, "boxes": self.shares[self.rank], "crc32": checks}
+        metadata = {FORMAT: json.dumps(header), "more": more}
         save_safetensors(self.temporary / file_of(self.rank), arrays, metadata)
         if self.rank == 0:
             self.complete(keep)
@@ -157,7 +157,7 @@ class Writing:
             path = self.temporary / file_of(rank)
             self.wait_for(path.exists, f"rank {rank}", "its file")
         files = {
-            file_of(rank): [list(box) for box in boxes] for rank, boxes in enumerate(self.written)
+            file_of(rank): [list(box) for box in boxes] for rank, boxes in enumerate(self.shares)
         }
         index = {"format": FORMAT, "version": VERSION, "token": self.token, "step": self.step}
         text = json.dumps({**index, "files": files, "rest": self.rest}, allow_nan=False)

@@ -90,8 +90,8 @@ def optimizer_state(optimizer, model) -> Tensors:
     for i, group in enumerate(saved["param_groups"]):
         options = {k: x for k, x in group.items() if k not in ("params", "param_names")}
         state.rest[f"group.{i}"] = plain(options, f"group.{i}")
-    own = {k: x for k, x in saved.items() if k not in ("state", "param_groups")}
-    state.rest["wrapper"] = plain(own, "wrapper")
+    wrapper = {k: x for k, x in saved.items() if k not in ("state", "param_groups")}
+    state.rest["wrapper"] = plain(wrapper, "wrapper")
     return state
 
 
@@ -114,20 +114,20 @@ def parameter_names(optimizer, model) -> list[str]:
 
 def state_dict_of(optimizer, model, values: dict, rest: dict) -> dict:
     """Return the argument of `optimizer.load_state_dict`, from the state by names."""
-    names, own = parameter_names(optimizer, model), optimizer.state_dict()
+    names, current = parameter_names(optimizer, model), optimizer.state_dict()
     number = {name: i for i, name in enumerate(names)}
     state: dict[int, dict] = {}
-    given = {**values, **{k: decode(x, {}) for k, x in rest.items()}}
-    for key, x in given.items():
+    saved = {**values, **{k: decode(x, {}) for k, x in rest.items()}}
+    for key, x in saved.items():
         kind, _, path = key.partition(".")
         name, _, part = path.rpartition(".")
         if kind == "optimizer" and name in number:
             state.setdefault(number[name], {})[part] = x
     groups = []
-    for i, group in enumerate(own["param_groups"]):
-        if f"group.{i}" not in given:
+    for i, group in enumerate(current["param_groups"]):
+        if f"group.{i}" not in saved:
             got = f"none for group {i}"
             fix = "Build the optimizer with the groups it was saved with."
             raise CheckpointError("load_checkpoint", "options of each group", got, fix)
-        groups.append({**given[f"group.{i}"], "params": group["params"]})
-    return {**given.get("wrapper", {}), "state": state, "param_groups": groups}
+        groups.append({**saved[f"group.{i}"], "params": group["params"]})
+    return {**saved.get("wrapper", {}), "state": state, "param_groups": groups}

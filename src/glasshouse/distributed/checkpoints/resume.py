@@ -58,23 +58,23 @@ def load_checkpoint(folder, model=None, optimizer=None, *, step: int | None = No
     if optimizer is not None:
         targets["optimizer"] = optimizer.state_dict, optimizer.load_state_dict
         tree["optimizer"] = reading.optimizer_state(optimizer, model)
-    own = reading.more()
+    extra = reading.more()
     for name, x in more.items():
-        if name not in own:
-            raise CheckpointError(WHERE, f"{name!r} in {path}", "none", suggest(name, own))
+        if name not in extra:
+            raise CheckpointError(WHERE, f"{name!r} in {path}", "none", suggest(name, extra))
         plain = hasattr(x, "load_state_dict")
         targets[name] = (x.state_dict, x.load_state_dict) if plain else (x.state, x.set_state)
-    load_all(path, targets, {**own, **tree})
-    return {"step": reading.index["step"], **own}
+    load_all(path, targets, {**extra, **tree})
+    return {"step": reading.index["step"], **extra}
 
 
 def chosen(folder: Path, step: int | None) -> Path | CheckpointError:
     """The checkpoint of a step, or the newest; an error is raised on all ranks."""
     steps = steps_in(folder)
     by_number = {int(path.name.partition("-")[2]): path for path in steps}
-    wanted = max(by_number, default=None) if step is None else step
-    if wanted in by_number:
-        return by_number[wanted]
+    number = max(by_number, default=None) if step is None else step
+    if number in by_number:
+        return by_number[number]
     expected = f"a whole checkpoint in {folder}" if step is None else f"step {step} in {folder}"
     fix = "Check the folder; what a killed run left half-written does not count."
     return CheckpointError(WHERE, expected, f"steps {list(by_number)}", fix)
@@ -104,14 +104,14 @@ class Reading:
         if name not in self.files:
             file = MappedTensors(self.path / name)
             try:
-                told = json.loads(file.metadata[FORMAT])
+                header = json.loads(file.metadata[FORMAT])
             except (KeyError, ValueError):
-                told = {}
-            if told.get("token") != self.index["token"]:
+                header = {}
+            if header.get("token") != self.index["token"]:
                 fix = "Put the file back that was written with it."
                 expected = f"{self.path / name} to be of this checkpoint"
                 raise CheckpointError(WHERE, expected, "one of another", fix)
-            self.files[name] = file, told
+            self.files[name] = file, header
         return self.files[name]
 
     def read(self, box: Box) -> np.ndarray:
@@ -123,12 +123,12 @@ class Reading:
 
         Raises: CheckpointError where it is missing or damaged
         """
-        file, told = self.file(file_name)
+        file, header = self.file(file_name)
         if name not in file.places:
             raise self.damaged(file_name, name, "none")
         array = file.read(name)
         if (file_name, name) not in self.checked:
-            if told["crc32"].get(name) != check_of(array):
+            if header["crc32"].get(name) != check_of(array):
                 raise self.damaged(file_name, name)
             self.checked.add((file_name, name))
         return array
@@ -160,9 +160,9 @@ class Reading:
         loaded |= {k: decode(self.index["rest"].get(k), {}) for k in state.rest}
         return {key.removeprefix("model."): x for key, x in loaded.items()}
 
-    def check_names(self, kind: str, wanted: set[str]) -> None:
+    def check_names(self, kind: str, names: set[str]) -> None:
         """Refuse tensors that no rank's model has."""
-        everywhere = set().union(*all_gather_object(wanted))
+        everywhere = set().union(*all_gather_object(names))
         saved = {k for k in (*self.saved, *self.index["rest"]) if k.startswith(kind)}
         if strangers := sorted(saved - everywhere):
             fix = "Build the model that was saved."
@@ -171,12 +171,14 @@ class Reading:
     def optimizer_state(self, optimizer, model) -> dict:
         """Return the argument of `optimizer.load_state_dict`."""
         placed = getattr(optimizer, "state_sharding", sharding_of)
-        own = dict(zip(parameter_names(optimizer, model), optimizer.parameters(), strict=True))
+        parameters = dict(
+            zip(parameter_names(optimizer, model), optimizer.parameters(), strict=True)
+        )
         values = {}
         for key, saved in self.saved.items():
             name, _, _ = key.removeprefix("optimizer.").rpartition(".")
-            if key.startswith("optimizer.") and name in own:
-                sharding = placed(own[name])
+            if key.startswith("optimizer.") and name in parameters:
+                sharding = placed(parameters[name])
                 if saved[0].whole != tuple(sharding.shape):
                     sharding = Sharding(saved[0].whole, {})
                 values[key] = self.tensor(key, sharding, sharding.local_shape(), saved[0].dtype)
@@ -187,8 +189,8 @@ class Reading:
         """Values saved beside model and optimizer, by the rank of this number or the first."""
         name = file_of(process.rank)
         name = name if name in self.index["files"] else file_of(0)
-        file, told = self.file(name)
-        if told["crc32"].get("more") != zlib.crc32(file.metadata["more"].encode()):
+        file, header = self.file(name)
+        if header["crc32"].get("more") != zlib.crc32(file.metadata["more"].encode()):
             raise self.damaged(name, "what was saved as more")
         paths = [path for path in file.places if path.startswith("more.")]
         arrays = {path: np.array(self.read_from(name, path)) for path in paths}
@@ -201,9 +203,9 @@ def index_of(path: Path) -> dict:
     Raises: CheckpointError
     """
     try:
-        told = json.loads(path.read_bytes())
-        text = told["index"]
-        index = json.loads(text) if zlib.crc32(text.encode()) == told["crc32"] else None
+        document = json.loads(path.read_bytes())
+        text = document["index"]
+        index = json.loads(text) if zlib.crc32(text.encode()) == document["crc32"] else None
     except OSError as error:
         raise CheckpointError(WHERE, f"a readable {path}", error, "Check the path.") from error
     except (ValueError, KeyError, TypeError, AttributeError):

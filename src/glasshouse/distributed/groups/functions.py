@@ -106,14 +106,14 @@ def barrier(group: ProcessGroup | None = None) -> None:
         process.transport(group).barrier()
 
 
-def heard(told: Tensor, own: list) -> list:
-    """Return a collective's result as a list, to decide by; ahead of time, `own`: the result where
-    all ranks are like this one."""
+def heard(result: Tensor, expected: list) -> list:
+    """Return a collective's result as a list, to decide by; ahead of time, `expected`, its result
+    where all ranks are like this one."""
     backend = backends.current()
     if backend.computes:
-        return told.tolist()
+        return result.tolist()
     backend.evaluate()  # as reading it does
-    return own
+    return expected
 
 
 def counted(x: Tensor, axis: int) -> int:

@@ -99,20 +99,20 @@ def init(
         raise CollectiveError("distributed.init", "a process without a world", process.world, fix)
     transport, rank, size, rendezvous = place_of(transport, rank, size, rendezvous)
     timeout_s = flags.timeout_s if timeout_s is None else timeout_s
-    own = identity(transport=transport, **{"number of ranks": size})
+    our_identity = identity(transport=transport, **{"number of ranks": size})
     folder = ""
     if rendezvous:
         store = open_store(rendezvous)
-        join(store, rank, size, timeout_s, own)
+        join(store, rank, size, timeout_s, our_identity)
         folder = folder_for(transport, store, timeout_s)
     process.rank, process.size = rank, size
     world = process.world
     try:
-        made = transports[transport](world, rank, folder, timeout_s)
+        collectives = transports[transport](world, rank, folder, timeout_s)
         if not rendezvous:
-            check_alike(gathered_objects(made, own))
-        process.transports[world.ranks] = made if wrap is None else wrap(made)
-        made.barrier()
+            check_alike(gathered_objects(collectives, our_identity))
+        process.transports[world.ranks] = collectives if wrap is None else wrap(collectives)
+        collectives.barrier()
         process.met_at_ns = time_ns()
     except BaseException:
         process.__init__()
@@ -166,8 +166,8 @@ def group(ranks: Iterable[int], name: str = "") -> ProcessGroup:
     if not numbers or len({*numbers}) != len(numbers) or not {*numbers} <= {*range(process.size)}:
         expected = f"ranks from 0 to {process.size - 1}, each once"
         raise OptionError("distributed.group", expected, list(numbers), "Name others.")
-    made = ProcessGroup(numbers, name or "+".join(map(str, numbers)))
+    new_group = ProcessGroup(numbers, name or "+".join(map(str, numbers)))
     if len(numbers) > 1 and process.rank in numbers and numbers not in process.transports:
         everyone = process.transports[process.world.ranks]
-        process.transports[numbers] = everyone.subgroup(made)
-    return made
+        process.transports[numbers] = everyone.subgroup(new_group)
+    return new_group

@@ -56,9 +56,9 @@ class DeviceMesh:
             along = [places.index(name) for name in names]
             rows = np.moveaxis(self.ranks, along, range(-len(along), 0))
             for row in rows.reshape(-1, self.size(*names)):
-                made = membership.group(map(int, row), "+".join(names))
-                if process.rank in made.ranks:
-                    self.groups[names] = made
+                row_group = membership.group(map(int, row), "+".join(names))
+                if process.rank in row_group.ranks:
+                    self.groups[names] = row_group
         return self.groups[names]
 
     __getitem__ = group

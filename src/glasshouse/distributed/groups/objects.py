@@ -11,11 +11,11 @@ from glasshouse.tensor.standard.creation import eval as compute_all
 
 def gathered_objects(transport: Collectives, x) -> list:
     """The x of each rank of the transport's group."""
-    told = np.frombuffer(pickle.dumps(x), np.uint8)
+    data = np.frombuffer(pickle.dumps(x), np.uint8)
     sizes = np.empty(transport.size, np.int64)
-    transport.all_gather(np.array(told.size, np.int64), sizes)
+    transport.all_gather(np.array(data.size, np.int64), sizes)
     padded = np.zeros(sizes.max(), np.uint8)
-    padded[: told.size] = told
+    padded[: data.size] = data
     heard = np.empty((transport.size, padded.size), np.uint8)
     transport.all_gather(padded, heard)
     return [pickle.loads(part[:size]) for part, size in zip(heard, sizes, strict=True)]
@@ -33,14 +33,14 @@ def all_gather_object(x, group: ProcessGroup | None = None) -> list:
 def broadcast_object(x=None, root: int = 0, group: ProcessGroup | None = None):
     """Return the `x` of the group's rank `root` on every rank; the others may leave it out."""
     group = group or process.world
-    own = x if group.size == 1 or group.rank == root else None
+    value = x if group.size == 1 or group.rank == root else None
     if group.size == 1:
-        return pickle.loads(pickle.dumps(own))
+        return pickle.loads(pickle.dumps(value))
     compute_all()
     transport = process.transport(group)
-    told = np.frombuffer(pickle.dumps(own), np.uint8).copy()
-    size = np.array(told.size, np.int64)
+    data = np.frombuffer(pickle.dumps(value), np.uint8).copy()
+    size = np.array(data.size, np.int64)
     transport.broadcast(size, root)
-    buffer = told if group.rank == root else np.empty(int(size), np.uint8)
+    buffer = data if group.rank == root else np.empty(int(size), np.uint8)
     transport.broadcast(buffer, root)
     return pickle.loads(buffer)

@@ -22,14 +22,14 @@ def identity(**more) -> dict:
 
 def check_alike(identities: list[dict]) -> None:
     """Raises: CollectiveError that names what differs, and on which ranks"""
-    for name, wanted in identities[0].items():
+    for name, expected in identities[0].items():
         values = [each.get(name) for each in identities]
-        different = [rank for rank, value in enumerate(values) if value != wanted]
+        different = [rank for rank, value in enumerate(values) if value != expected]
         if different:
             raise CollectiveError(
                 "distributed.init",
                 f"the same {name} on all ranks",
-                f"{wanted} on rank 0, {values[different[0]]} on rank {different[0]}"
+                f"{expected} on rank 0, {values[different[0]]} on rank {different[0]}"
                 + (f" (and others: {different[1:]})" if different[1:] else ""),
                 "Start all ranks alike, by the same Python.",
             )
@@ -40,22 +40,22 @@ def join(store: Store, rank: int, size: int, timeout_s: float, alike: dict) -> N
 
     Raises: CollectiveError where a rank is there twice, does not come, or differs
     """
-    own = {"process": os.getpid(), "host": socket.gethostname(), "alike": alike}
-    if not store.set(f"rank {rank}", json.dumps(own).encode()):
+    entry = {"process": os.getpid(), "host": socket.gethostname(), "alike": alike}
+    if not store.set(f"rank {rank}", json.dumps(entry).encode()):
         other = json.loads(store.get(f"rank {rank}", timeout_s) or b"{}")
-        if other != own:
+        if other != entry:
             raise CollectiveError(
                 "distributed.init",
                 f"one process with rank {rank}",
-                f"process {own['process']} on {own['host']} beside process {other['process']} "
+                f"process {entry['process']} on {entry['host']} beside process {other['process']} "
                 f"on {other['host']}",
                 "Give each its own GH_RANK, or let `glasshouse launch` do it.",
             )
     end = time.monotonic() + timeout_s
-    told = [store.get(f"rank {i}", max(end - time.monotonic(), 0)) for i in range(size)]
-    missing = [i for i, value in enumerate(told) if value is None]
+    entries = [store.get(f"rank {i}", max(end - time.monotonic(), 0)) for i in range(size)]
+    missing = [i for i, value in enumerate(entries) if value is None]
     if missing:
         expected = f"all {size} ranks within {timeout_s:g} s"
         fix = "See what these ranks print."
         raise CollectiveError("distributed.init", expected, f"no sign of ranks {missing}", fix)
-    check_alike([json.loads(value)["alike"] for value in told if value])
+    check_alike([json.loads(value)["alike"] for value in entries if value])

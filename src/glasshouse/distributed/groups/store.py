@@ -67,10 +67,10 @@ class FolderStore(Store):
             try:
                 return self.path(key).read_bytes()
             except FileNotFoundError:
-                left = end - time.monotonic()
-                if left <= 0:
+                remaining_s = end - time.monotonic()
+                if remaining_s <= 0:
                     return None
-            time.sleep(min(pause, left))
+            time.sleep(min(pause, remaining_s))
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
     def find_folder(self, timeout_s):

@@ -59,13 +59,13 @@ def kill(pid: int, number: int = signal.SIGKILL) -> None:
 
 
 def main(folder: str) -> None:
-    left = set()
+    alive = set()
     for line in sys.stdin:
         number = int(line)
-        left.add(number)
+        alive.add(number)
         if number < 0:
-            left -= {number, -number}
-    for pid in left:
+            alive -= {number, -number}
+    for pid in alive:
         kill(pid)
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -39,8 +39,8 @@ def spawn(fn: Callable, size: int, *args, transport: str | None = None, timeout_
         with variables(threads_of_ranks(size)):
             for rank in range(size):
                 receiver, sender = context.Pipe(duplex=False)
-                told = (task, sender, transport, {**place, "rank": rank})
-                worker = context.Process(target=run_rank, args=told, name=f"rank {rank}")
+                rank_args = (task, sender, transport, {**place, "rank": rank})
+                worker = context.Process(target=run_rank, args=rank_args, name=f"rank {rank}")
                 worker.start()
                 sender.close()
                 guard.add(worker.pid)
@@ -72,12 +72,12 @@ def gather_answers(workers: list, receivers: list[Connection]) -> tuple[dict, li
     results, failures, end = {}, [], None
     missing = set(range(len(workers)))
     while missing:
-        left = None if end is None else end - time.monotonic()
-        if left is not None and left <= 0:
+        remaining_s = None if end is None else end - time.monotonic()
+        if remaining_s is not None and remaining_s <= 0:
             break
         watched = {receivers[rank]: rank for rank in missing}
         watched |= {workers[rank].sentinel: rank for rank in missing}
-        for rank in {watched[ready] for ready in wait(list(watched), left)}:
+        for rank in {watched[ready] for ready in wait(list(watched), remaining_s)}:
             missing.discard(rank)
             answer = answer_of(rank, workers[rank], receivers[rank])
             if isinstance(answer, RankFailure):

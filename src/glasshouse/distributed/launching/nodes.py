@@ -38,16 +38,16 @@ class NodeLink(ExitStack):
         self.callback(self.leave)
 
     def tell(self, failure: RankFailure) -> None:
-        told = {**asdict(failure), "error": None}
-        self.quietly(lambda: self.store.set("failure", json.dumps(told).encode()))
+        fields = {**asdict(failure), "error": None}
+        self.quietly(lambda: self.store.set("failure", json.dumps(fields).encode()))
 
     def hear(self) -> RankFailure | None:
         """The first failure on any node, asked for now and then."""
         if time.monotonic() < self.asked_at + ASK_S:
             return None
         self.asked_at = time.monotonic()
-        told = self.quietly(lambda: self.store.get("failure", 0))
-        return RankFailure(**json.loads(told)) if told else None
+        text = self.quietly(lambda: self.store.get("failure", 0))
+        return RankFailure(**json.loads(text)) if text else None
 
     def quietly(self, call):
         """Return a call's result; None where the first node has left already."""
@@ -61,5 +61,5 @@ class NodeLink(ExitStack):
         if self.node.number == 0:
             end = time.monotonic() + LEAVING_S
             for number in range(self.node.count):
-                left = max(end - time.monotonic(), 0)
-                self.quietly(lambda n=number, s=left: self.store.get(f"end of node {n}", s))
+                remaining_s = max(end - time.monotonic(), 0)
+                self.quietly(lambda n=number, s=remaining_s: self.store.get(f"end of node {n}", s))

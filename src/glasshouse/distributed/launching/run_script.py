@@ -51,12 +51,12 @@ def report(rank: int, kind, error: BaseException, trace) -> None:
     if issubclass(kind, KeyboardInterrupt):
         return
     text = "".join(traceback.format_exception(kind, error, trace)).rstrip()
-    told = {
+    fields = {
         "summary": f"{kind.__name__}: {error}",
         "traceback": text,
         "consequence": isinstance(error, CollectiveError),
     }
-    if not open_store(flags.rendezvous).set(f"failure of rank {rank}", json.dumps(told).encode()):
+    if not open_store(flags.rendezvous).set(f"failure of rank {rank}", json.dumps(fields).encode()):
         print(text, file=sys.stderr)
 
 

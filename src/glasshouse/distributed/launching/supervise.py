@@ -134,8 +134,8 @@ class Attempt:
             settings["timeout_s"] = self.plan.timeout_s
         if self.plan.transport:
             settings["transport"] = self.plan.transport
-        told = flags.as_variables(rendezvous=self.place, restart=self.restart, **settings)
-        return {**threads_of_ranks(self.size), "PYTHONUNBUFFERED": "1", **told}
+        flag_variables = flags.as_variables(rendezvous=self.place, restart=self.restart, **settings)
+        return {**threads_of_ranks(self.size), "PYTHONUNBUFFERED": "1", **flag_variables}
 
     def start_ranks(self) -> None:
         for rank in range(self.first_rank, self.first_rank + self.size):
@@ -200,16 +200,16 @@ class Attempt:
                 continue
             self.codes[rank] = code
             if self.kill_at == float("inf"):  # else it was asked to end
-                self.failures += self.told(rank) or [failure_by_end(rank, code)]
+                self.failures += self.reported_failures(rank) or [failure_by_end(rank, code)]
                 self.ask_at = min(self.ask_at, time.monotonic() + GRACE_S)
                 if self.link is not None:
                     self.link.tell(self.failures[0])
 
-    def told(self, rank: int) -> list[RankFailure]:
+    def reported_failures(self, rank: int) -> list[RankFailure]:
         """The errors that a rank told before it ended, or any rank where MPI started them."""
         ranks = range(self.size) if rank == MPIEXEC else [rank]
-        told = {each: self.store.get(f"failure of rank {each}", 0) for each in ranks}
-        return [RankFailure(each, **json.loads(text)) for each, text in told.items() if text]
+        texts = {each: self.store.get(f"failure of rank {each}", 0) for each in ranks}
+        return [RankFailure(each, **json.loads(text)) for each, text in texts.items() if text]
 
     def end_others(self) -> None:
         """Pass on signals that came. After a failure ask the others to end. Then kill them."""

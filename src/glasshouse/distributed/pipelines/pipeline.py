@@ -66,8 +66,10 @@ def pipeline(
     beside = mesh.group(*((data,) if isinstance(data, str) else data)) if data else None
     check_integer(WHERE, "microbatches", microbatches, 1)
     stages = group.size * check_integer(WHERE, "stages_per_rank", stages_per_rank, 1)
-    given = specs_in(WHERE, example)
-    specs = parts_of([given] if isinstance(given, Spec) else list(given), microbatches)
+    example_specs = specs_in(WHERE, example)
+    specs = parts_of(
+        [example_specs] if isinstance(example_specs, Spec) else list(example_specs), microbatches
+    )
     if split == "balanced":
         split = balanced(symbolic_trace(model, specs), stages)
     elif isinstance(split, str):
@@ -95,14 +97,14 @@ def parts_of(specs: list[Spec], count: int) -> list[Spec]:
 class StagePlan:
     """The stages of a model for microbatches of some shapes, and what computes this rank's own."""
 
-    def __init__(self, model: Module, specs: list[Spec], split: list[str], own):
+    def __init__(self, model: Module, specs: list[Spec], split: list[str], numbers):
         traced = symbolic_trace(model, specs)
         self.traced, self.stages = traced, cut(traced, split)
-        self.modules = {i: self.stages[i].module_of(traced) for i in own}
+        self.modules = {i: self.stages[i].module_of(traced) for i in numbers}
         out = traced.graph.nodes[-1].args[0]
         self.result = getattr(out, "meta", {}).get("spec")  # of the whole model
 
-    def held(self, stages) -> Module:
+    def part_for(self, stages) -> Module:
         """The members that stages read, under their names in the undivided model."""
         return part_of(self.traced, [name for i in stages for name in self.stages[i].members()])
 
@@ -118,9 +120,9 @@ class Pipeline(Module):
         weakref.finalize(self, self.links.close)
         self.group, self.data, self.split, self.schedule = group, data, split, schedule
         self.reducer: CoalescingReducer | None = None
-        self.own = range(group.rank, schedule.stages, group.size)
+        self.stage_numbers = range(group.rank, schedule.stages, group.size)
         plan = self.plan(specs)
-        part = plan.held(self.own)
+        part = plan.part_for(self.stage_numbers)
         for kind in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
             self.__dict__[kind].update(part.__dict__[kind])
         self.__dict__["training"] = model.training
@@ -134,7 +136,7 @@ class Pipeline(Module):
         """The stages for microbatches like these."""
         key = (*specs, self.undivided.training)
         if key not in self.plans:
-            self.plans[key] = StagePlan(self.undivided, specs, self.split, self.own)
+            self.plans[key] = StagePlan(self.undivided, specs, self.split, self.stage_numbers)
         return self.plans[key]
 
     def find_shared(self, plan: StagePlan) -> dict:
@@ -143,7 +145,7 @@ class Pipeline(Module):
         holders: dict[int, list[int]] = {}
         for rank, number in enumerate(self.group.ranks):
             stages = range(rank, self.schedule.stages, self.group.size)
-            for p in plan.held(stages).parameters():
+            for p in plan.part_for(stages).parameters():
                 holders.setdefault(id(p), []).append(number)
         mine = {id(p): p for p in self.parameters()}
         shared = {}
@@ -214,15 +216,15 @@ class Pipeline(Module):
         counted = [p for p in self.parameters() if p.grad is not None and first.get(p, True)]
         with no_grad():
             shardings = [p.grad.sharding or p.sharding for p in counted]
-            own = total_norm([p.grad for p in counted], 2.0, shardings) if counted else zeros(())
-            total = all_reduce(own * own, group=self.group, replicated=True) ** 0.5
+            norm = total_norm([p.grad for p in counted], 2.0, shardings) if counted else zeros(())
+            total = all_reduce(norm * norm, group=self.group, replicated=True) ** 0.5
         clip_grads_with_norm_(self.parameters(), max_norm, total)
         return total
 
     def spread(self, run: PipelineRun) -> Tensor:
         """The loss that the last stage has, on every rank; its mean over `data`."""
-        own = zeros(()) if run.total is None else cast(run.total, zeros(()).dtype)
-        shared = broadcast(own, self.last_rank, group=self.group)
+        loss = zeros(()) if run.total is None else cast(run.total, zeros(()).dtype)
+        shared = broadcast(loss, self.last_rank, group=self.group)
         return shared if self.data is None else all_reduce(shared, "mean", group=self.data)
 
     @property
@@ -244,21 +246,23 @@ class Pipeline(Module):
         with no_grad():
             run.go(forwards_only(self.group.size, self.schedule.stages, count)[self.group.rank])
             rows, *rest = plan.result.shape
-            own = concat([run.scores[i] for i in range(count)]) if run.scores else None
-            own = zeros((rows * count, *rest), dtype=plan.result.dtype) if own is None else own
-            return broadcast(own, self.last_rank, group=self.group)
+            result = concat([run.scores[i] for i in range(count)]) if run.scores else None
+            result = (
+                zeros((rows * count, *rest), dtype=plan.result.dtype) if result is None else result
+            )
+            return broadcast(result, self.last_rank, group=self.group)
 
     def extra_repr(self) -> str:
-        own = ", ".join(map(str, self.own))
-        return f"stages {own} of {self.schedule.stages}, {self.schedule.name}"
+        stages = ", ".join(map(str, self.stage_numbers))
+        return f"stages {stages} of {self.schedule.stages}, {self.schedule.name}"
 
 
 class PipelineStep(TrainingStep):
     """A pipeline's step with its optimizer's, without storage: what this rank does of it."""
 
     def forward(self, inputs):
-        given, target = inputs
-        return self.model.step(given, target, self.loss)
+        data, target = inputs
+        return self.model.step(data, target, self.loss)
 
     def backward(self, loss):
         """Nothing is left to do."""

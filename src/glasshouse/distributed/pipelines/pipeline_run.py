@@ -140,8 +140,8 @@ class PipelineRun:
         """Of what a stage passes on: its results, or the cotangents of what it was given."""
         kind, stage, _ = result
         if kind == FORWARD:
-            return self.plan.stages[stage].passed
-        return [s for s in self.plan.stages[stage].received if s.dtype.is_inexact]
+            return self.plan.stages[stage].output_specs
+        return [s for s in self.plan.stages[stage].input_specs if s.dtype.is_inexact]
 
     def take(self, result: Result | None) -> list:
         """The tensors that another stage gave."""
@@ -152,14 +152,14 @@ class PipelineRun:
     def forward(self, action: Action) -> None:
         """A microbatch through a stage."""
         stage, number = self.plan.stages[action.stage], action.microbatch
-        given = [x.detach() for x in self.take(action.operand(len(self.plan.stages)))]
+        operands = [x.detach() for x in self.take(action.operand(len(self.plan.stages)))]
         if is_grad_enabled():
-            for x in given:
+            for x in operands:
                 x.requires_grad_(x.dtype.is_inexact)
-        own = [self.parts[number][i] for i in stage.arguments]
-        out = self.plan.modules[action.stage](*own, *given)
+        arguments = [self.parts[number][i] for i in stage.arguments]
+        out = self.plan.modules[action.stage](*arguments, *operands)
         if action.reader(len(self.plan.stages)) is not None:
-            check_passed(action, stage.passed, out)
+            check_outputs(action, stage.output_specs, out)
             self.here[action.result] = list(out)
         elif self.loss is None:
             self.scores[number] = out
@@ -167,30 +167,30 @@ class PipelineRun:
             loss = self.loss(out, self.targets[number]) / len(self.parts)
             self.total = loss.detach() if self.total is None else self.total + loss.detach()
             out = (loss,)
-        self.alive[action.result[1:]] = given, [*out] if self.loss is not None else []
+        self.alive[action.result[1:]] = operands, [*out] if self.loss is not None else []
         eval()
 
     def backward(self, action: Action) -> None:
         """A microbatch's cotangents back through a stage; adds to the parameters' gradients."""
-        given, out = self.alive.pop(action.result[1:])
-        wanted = action.operand(len(self.plan.stages))
+        operands, out = self.alive.pop(action.result[1:])
+        source = action.operand(len(self.plan.stages))
         tracked = [x for x in out if x.dtype.is_inexact]
-        cotangents = self.take(wanted) if wanted else [None] * len(tracked)
+        cotangents = self.take(source) if source else [None] * len(tracked)
         pairs = zip(tracked, cotangents, strict=True)
         pairs = [(x, g) for x, g in pairs if x.tape_entry is not None]
         if pairs:
             backward(*map(list, zip(*pairs, strict=True)))
-        moved = [x for x in given if x.dtype.is_inexact]
+        moved = [x for x in operands if x.dtype.is_inexact]
         if action.reader(len(self.plan.stages)) is not None:
             self.here[action.result] = [x * 0 if x.grad is None else x.grad for x in moved]
         eval()
 
 
-def check_passed(action: Action, specs: list[Spec], out) -> None:
+def check_outputs(action: Action, specs: list[Spec], out) -> None:
     """Raise unless a stage gives what the next one waits for."""
-    given = [x.spec for x in out]
-    if given != specs:
+    results = [x.spec for x in out]
+    if results != specs:
         expected = f"stage {action.stage} to give {', '.join(map(str, specs))}"
         fix = "Let what it passes on not depend on values."
-        got = f"{', '.join(map(str, given))} for microbatch {action.microbatch}"
+        got = f"{', '.join(map(str, results))} for microbatch {action.microbatch}"
         raise ShapeError("pipeline", expected, got, fix)

@@ -96,8 +96,8 @@ def interleaved(rank: int, ranks: int, chunks: int, microbatches: int) -> list[A
 def in_turn(forwards: list, backwards: list, ahead: int) -> list[Action]:
     """`ahead` forwards, then a forward and a backward in turn."""
     pairs = zip(forwards[ahead:], backwards, strict=False)
-    done = len(forwards) - ahead
-    return [*forwards[:ahead], *(action for pair in pairs for action in pair), *backwards[done:]]
+    count = len(forwards) - ahead
+    return [*forwards[:ahead], *(action for pair in pairs for action in pair), *backwards[count:]]
 
 
 schedules: dict[str, Callable[[int, int, int, int], list[Action]]] = {
@@ -164,9 +164,9 @@ def transfers_of(rank: int, orders: list[list[Action]], stages: int, sent: dict)
     coming = {peer: list(sent.get((peer, rank), ())) for peer in range(ranks)}
     for i, action in enumerate(order):
         for needy in order[i : i + 2]:
-            wanted = needy.operand(stages)
-            peer = peer_of(wanted and wanted[1], ranks, rank)
-            while peer is not None and wanted in coming[peer]:
+            operand = needy.operand(stages)
+            peer = peer_of(operand and operand[1], ranks, rank)
+            while peer is not None and operand in coming[peer]:
                 of, stage, microbatch = coming[peer].pop(0)
                 actions.append(Action(RECEIVE, stage, microbatch, of, peer))
         actions.append(action)

@@ -66,19 +66,19 @@ class ScheduleSimulation:
         self.now = [0.0] * len(actions)
         self.arrived: list[dict[tuple, float]] = [{} for _ in actions]  # results, and since when
         self.sent: dict[tuple[int, int], list[tuple]] = {}  # by channel (from, to), with arrival
-        self.asked: dict[tuple[int, int], list[tuple]] = {}  # what receives wait for, in order
+        self.receives: dict[tuple[int, int], list[tuple]] = {}  # what receives wait for, in order
         self.run(actions)
         self.check(actions, microbatches)
 
     def run(self, actions: list[list[Action]]) -> None:
         """Go through all lists, as far as they go."""
-        self.left = [list(reversed(own)) for own in actions]
+        self.rest = [list(reversed(order)) for order in actions]
         moved = True
         while moved:
             moved = False
-            for rank, left in enumerate(self.left):
-                while left and self.advance(rank, left[-1]):
-                    left.pop()
+            for rank, rest in enumerate(self.rest):
+                while rest and self.advance(rank, rest[-1]):
+                    rest.pop()
                     moved = True
 
     def advance(self, rank: int, action: Action) -> bool:
@@ -88,7 +88,7 @@ class ScheduleSimulation:
             self.sent.setdefault((rank, action.peer), []).append(arrival)
             return True
         if action.kind == RECEIVE:
-            self.asked.setdefault((action.peer, rank), []).append(action.result)
+            self.receives.setdefault((action.peer, rank), []).append(action.result)
             return True
         self.arrive(rank)
         needed = [action.operand(self.stages)] if action.operand(self.stages) else []
@@ -103,34 +103,36 @@ class ScheduleSimulation:
 
     def arrive(self, rank: int) -> None:
         """Note what was sent to a rank and asked for; it must come in the order it is asked for."""
-        for (peer, to), asked in self.asked.items():
+        for (peer, to), receives in self.receives.items():
             arrivals = self.sent.get((peer, to), ()) if to == rank else ()
-            for wanted, (result, at) in zip(asked, arrivals, strict=False):
-                if wanted != result:
-                    expected = f"{told(wanted)} to come from rank {peer} on rank {rank}"
+            for needed, (result, at) in zip(receives, arrivals, strict=False):
+                if needed != result:
+                    expected = f"{words_of(needed)} to come from rank {peer} on rank {rank}"
                     fix = "Receive in the order of sending."
-                    raise OptionError("schedule", expected, told(result), fix)
+                    raise OptionError("schedule", expected, words_of(result), fix)
                 self.arrived[rank][result] = at
 
     def check(self, actions: list[list[Action]], microbatches: int) -> None:
         """Raise unless all lists have ended, with all of the work done once."""
-        if any(self.left):
-            waits = (f"rank {r} in {left[-1]}" for r, left in enumerate(self.left) if left)
+        if any(self.rest):
+            waits = (f"rank {r} in {rest[-1]}" for r, rest in enumerate(self.rest) if rest)
             fix = "Change the order in which they compute."
             raise OptionError("schedule", "ranks that get to their end", "; ".join(waits), fix)
-        done = Counter(span.action.result for spans in self.spans for span in spans)
+        counts = Counter(span.action.result for spans in self.spans for span in spans)
         whole = [
             (kind, stage, i)
             for kind in (FORWARD, BACKWARD)
             for stage in range(self.stages)
             for i in range(microbatches)
         ]
-        for result in (*whole, *done):
-            if done[result] != 1 or result not in whole:
+        for result in (*whole, *counts):
+            if counts[result] != 1 or result not in whole:
                 expected = f"each of {microbatches} microbatches once in {self.stages} stages"
-                got = f"{told(result)} {done[result]} times"
+                got = f"{words_of(result)} {counts[result]} times"
                 raise OptionError("schedule", expected, got, "Complete the lists.")
-        lost = [k for k, own in self.sent.items() if len(own) != len(self.asked.get(k, ()))]
+        lost = [
+            k for k, results in self.sent.items() if len(results) != len(self.receives.get(k, ()))
+        ]
         if lost:
             got = f"another number from rank {lost[0][0]} to rank {lost[0][1]}"
             raise OptionError("schedule", "a receive for each send", got, "Complete the lists.")
@@ -178,5 +180,5 @@ class ScheduleSimulation:
         return " ".join(cells).rstrip()
 
 
-def told(result: tuple) -> str:
+def words_of(result: tuple) -> str:
     return str(Action(*result))

@@ -18,9 +18,9 @@ class PipelineStage(NamedTuple):
     before, its graph, and what it passes on."""
 
     arguments: list[int]
-    received: list[Spec]
+    input_specs: list[Spec]
     graph: IRGraph
-    passed: list[Spec]
+    output_specs: list[Spec]
 
     def module_of(self, model: Module) -> GraphModule:
         """Build the stage's module, with only the members of the traced model that it names."""
@@ -76,8 +76,8 @@ def cut(module: GraphModule, starts: Sequence[str] | int) -> list[PipelineStage]
     stage_of: dict[IRNode, int] = {}
     for at, node in enumerate(nodes):
         stage = sum(place <= at for place in places)
-        made = [stage_of[n] for n in node.all_input_nodes if n.op not in FREE]
-        stage_of[node] = max(made, default=0) if node.writes else stage
+        producers = [stage_of[n] for n in node.all_input_nodes if n.op not in FREE]
+        stage_of[node] = max(producers, default=0) if node.writes else stage
     return [stage_at(nodes, stage_of, i, len(places) + 1) for i in range(len(places) + 1)]
 
 
@@ -112,15 +112,15 @@ def place_of(module: GraphModule, name: str) -> int:
 def stage_at(nodes: list[IRNode], stage_of: dict, number: int, count: int) -> PipelineStage:
     """One stage as a graph of its own."""
     before, after = crossing(nodes, stage_of, number), crossing(nodes, stage_of, number + 1)
-    own = [n for n in nodes if stage_of[n] == number and n.op not in (*FREE, "output")]
+    body = [n for n in nodes if stage_of[n] == number and n.op not in (*FREE, "output")]
     last = number == count - 1
-    readers = [*own, *((n for n in nodes if n.op == "output") if last else ())]
+    readers = [*body, *((n for n in nodes if n.op == "output") if last else ())]
     read = {n for reader in readers for n in reader.all_input_nodes if n.op in FREE}
     graph, copies = IRGraph(), dict[IRNode, Any]()
     arguments = [n for n in nodes if n.op == "placeholder" and n in read]
     for node in (*arguments, *before):
         copies[node] = graph.placeholder(node.name)
-    for node in (*(n for n in nodes if n.op == "get_attr" and n in read), *own):
+    for node in (*(n for n in nodes if n.op == "get_attr" and n in read), *body):
         graph.copy_node(node, copies)
     result = nodes[-1].args[0] if last else tuple(after)
     graph.create_node("output", "output", (map_nodes(result, copies.__getitem__),), name="out")
@@ -180,8 +180,8 @@ def cut_places(module: GraphModule) -> dict[int, str]:
     start = min((at for at, node in enumerate(nodes) if node.op not in FREE), default=0)
     crossing_at: dict[int, int] = {}
     for at in first.values():
-        made = (n for n in nodes[:at] if n.op not in FREE)
-        crossing_at[at] = sum(last[n] >= at for n in made)
+        producers = (n for n in nodes[:at] if n.op not in FREE)
+        crossing_at[at] = sum(last[n] >= at for n in producers)
     crossing_at.pop(start, None)
     fewest = min(crossing_at.values(), default=0)
     names = {at: name for name, at in reversed(first.items())}  # the outermost of a place

@@ -128,13 +128,13 @@ class RankRows:
     def __iter__(self):
         for batch in self.batches:
             parts = batch if isinstance(batch, tuple | list) else (batch,)
-            own = [
+            rows = [
                 x[rows_of(len(x), process.rank, process.size)]
                 if isinstance(x, Value | np.ndarray) and x.ndim
                 else x
                 for x in parts
             ]
-            yield own[0] if parts is not batch else tuple(own)
+            yield rows[0] if parts is not batch else tuple(rows)
 
     def __len__(self):
         return len(self.batches)

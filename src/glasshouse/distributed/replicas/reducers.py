@@ -66,11 +66,11 @@ class Reducer(abc.ABC):
         """Make the gradients of these parameters the mean over all ranks, by one collective; ranks
         without one count as 0."""
         flat = joined([zeros(p.shape, p.dtype) if p.grad is None else p.grad for p in parameters])
-        own = flat.dtype
+        dtype = flat.dtype
         flat = flat if self.sent_as is None else astype(flat, self.sent_as)
         group = self.group_for(parameters)
         total = collective.all_reduce(flat, group=group, reduce="sum", replicated=True)
-        mean = astype(total, own) * (1 / self.group.size)
+        mean = astype(total, dtype) * (1 / self.group.size)
         for p, gradient in zip(parameters, split_like(mean, parameters), strict=True):
             p.grad = gradient
 
@@ -87,9 +87,9 @@ class InlineReducer(Reducer):
         self.reduced.add(parameter)
 
     def finish(self, used):
-        done, self.reduced = self.reduced, set()
+        reduced, self.reduced = self.reduced, set()
         for p in used:
-            if p not in done:
+            if p not in reduced:
                 self.reduce([p])
 
 
@@ -132,9 +132,9 @@ class OverlappedReducer(Reducer):
             self.under_way += 1
 
     def finish(self, used):
-        wanted = set(used)
+        members = set(used)
         for bucket in self.buckets[self.under_way :]:
-            if present := [p for p in bucket if p in wanted]:
+            if present := [p for p in bucket if p in members]:
                 self.reduce(present)
         for p in self.late:  # the mean of a mean and what came later is that of their sum
             self.reduce([p])
@@ -148,8 +148,8 @@ class OverlappedReducer(Reducer):
         order = sorted(
             range(len(self.parameters)), key=lambda i: came.get(self.parameters[i], len(came))
         )
-        told = broadcast(asarray(order, dtype="int32"), 0, group=self.group)
-        ordered = [self.parameters[i] for i in heard(told, order)]
+        result = broadcast(asarray(order, dtype="int32"), 0, group=self.group)
+        ordered = [self.parameters[i] for i in heard(result, order)]
         self.buckets, self.is_ordered = buckets_of(ordered, self.bucket_bytes), True
 
 

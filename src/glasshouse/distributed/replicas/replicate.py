@@ -55,7 +55,7 @@ class Replica:
         """Backward has ended, or all backward passes that are to be reduced together."""
         if self.syncs:
             with no_grad():
-                self.reducer.finish(self.used())
+                self.reducer.finish(self.used_parameters())
 
     def finish_in_python(self) -> None:
         """`finish` where ranks ask each other something."""
@@ -67,13 +67,13 @@ class Replica:
 
     finish_in_python.__gh_disabled__ = "ranks ask each other which gradients there are"
 
-    def used(self) -> list[Tensor]:
+    def used_parameters(self) -> list[Tensor]:
         """The parameters that have a gradient here, or on any rank where that is to be found."""
         parameters = self.reducer.parameters
         has = [p.grad is not None for p in parameters]
         if self.find_unused:
             has = heard(all_reduce(asarray(has), "max", group=self.reducer.group), has)
-        return [p for p, wanted in zip(parameters, has, strict=True) if wanted]
+        return [p for p, is_used in zip(parameters, has, strict=True) if is_used]
 
 
 def replicate(
@@ -115,9 +115,9 @@ def replicate(
     share(module, group)
     names = {p: name for name, p in module.named_parameters() if p.requires_grad}
     sent_as = None if compress is None else as_dtype(compress)
-    made = kind(list(names), group, bucket_bytes=bucket_bytes, sent_as=sent_as)
-    made.names = names
-    module.__dict__[ATTRIBUTE] = Replica(made, find_unused)
+    new_reducer = kind(list(names), group, bucket_bytes=bucket_bytes, sent_as=sent_as)
+    new_reducer.names = names
+    module.__dict__[ATTRIBUTE] = Replica(new_reducer, find_unused)
     return module
 
 
@@ -158,16 +158,16 @@ def check_same(module: Module, group: ProcessGroup) -> None:
     state = module.state_dict().items()
     lines = [f"{name} {x.spec}{', frozen' * (name in frozen)}" for name, x in state]
     digest = zlib.crc32("\n".join(lines).encode())
-    told = all_gather(asarray([digest], dtype="int64"), group=group)
-    told = heard(told, [digest] * group.size)
-    if all(other == told[0] for other in told):
+    digests = all_gather(asarray([digest], dtype="int64"), group=group)
+    digests = heard(digests, [digest] * group.size)
+    if all(other == digests[0] for other in digests):
         return
     all_lines = all_gather_object(lines, group)
     rows = list(zip_longest(*all_lines, fillvalue="none"))
     at = next(i for i, row in enumerate(rows) if len({*row}) > 1)
     shown = (f"rank {rank}: {x}" for rank, x in zip(group.ranks, rows[at], strict=True))
     expected = f"the parameters and buffers of rank {group.ranks[0]} on each rank"
-    got = f"as number {at} of {[len(own) for own in all_lines]}: {'; '.join(shown)}"
+    got = f"as number {at} of {[len(rank_lines) for rank_lines in all_lines]}: {'; '.join(shown)}"
     raise OptionError("replicate", expected, got, "Build the same model on every rank.")
 
 

@@ -29,7 +29,7 @@ def entered(x: Tensor, layout: Layout) -> Tensor:
     return collective.copy_to_ranks(x, group=layout.group)
 
 
-def left(y: Tensor, layout: Layout) -> Tensor:
+def reduced_output(y: Tensor, layout: Layout) -> Tensor:
     """The result, of summands that ranks have."""
     if isinstance(layout.output, Shard):
         axis = counted(layout.output.axis, y)

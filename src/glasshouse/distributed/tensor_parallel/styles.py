@@ -26,8 +26,8 @@ from glasshouse.distributed.tensor_parallel.layout import (
     check_layout,
     entered,
     joined_parts,
-    left,
     own_part_of,
+    reduced_output,
 )
 from glasshouse.distributed.tensor_parallel.patterns import matching
 from glasshouse.distributed.tensor_parallel.vocabulary import (
@@ -61,7 +61,7 @@ class RowLinear(Linear):
         x = input
         if isinstance(self.layout.input, Replicate):
             x = own_part_of(x, -1, self.layout.group)
-        y = left(linear(x, self.weight, None, _where="Linear"), self.layout)
+        y = reduced_output(linear(x, self.weight, None, _where="Linear"), self.layout)
         return y if self.bias is None else y + self.bias
 
 

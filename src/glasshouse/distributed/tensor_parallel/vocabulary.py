@@ -2,7 +2,7 @@
 
 from glasshouse.base.errors import IndexOutOfRangeError, OptionError, ShapeError
 from glasshouse.dispatch.value import as_value, cast
-from glasshouse.distributed.tensor_parallel.layout import left
+from glasshouse.distributed.tensor_parallel.layout import reduced_output
 from glasshouse.nn import CrossEntropyLoss, Embedding
 from glasshouse.nn.functional.linear import embedding, outside_of_table
 from glasshouse.nn.functional.loss import outside_of_classes
@@ -40,8 +40,8 @@ class VocabularyEmbedding(Embedding):
             rows = embedding(local, self.weight, padding, _where="Embedding")
         except IndexOutOfRangeError:
             raise outside_of_table("Embedding", index, group.size * size) from None
-        own = choose(reshape(inside, (*index.shape, 1)), rows, 0.0)
-        return left(own, self.layout)
+        part = choose(reshape(inside, (*index.shape, 1)), rows, 0.0)
+        return reduced_output(part, self.layout)
 
 
 def cross_entropy(
@@ -71,8 +71,8 @@ def cross_entropy(
         raise ShapeError(where, "scores (N, C, ...) and a target (N, ...)", got, fix)
     top = reduce.max(scores, axis=1, keepdims=True).detach()
     top = collective.all_reduce(top, group=group, reduce="max", replicated=True)
-    own = reduce.sum(exp(scores - top), axis=1)
-    total = collective.all_reduce(own, group=group, reduce="sum", replicated=True)
+    part_sums = reduce.sum(exp(scores - top), axis=1)
+    total = collective.all_reduce(part_sums, group=group, reduce="sum", replicated=True)
     counts, size = target != ignore_index, scores.shape[1]
     inside, local = own_index(choose(counts, target, 0), size, group)
     try:

@@ -18,10 +18,10 @@ def call_text(name: str, array: np.ndarray, option, group: ProcessGroup) -> str:
 def call_words(name: str, array: np.ndarray, option, group: ProcessGroup) -> str:
     """A call of a transport's method as errors name it: by what was asked for."""
     words = {"broadcast": f"root {option}", "send": f"tag {option}"}
-    own = Asked(name, array.dtype.name, array.shape, words.get(name, option or ""))
-    text = str(current.asked or own)
+    call = Asked(name, array.dtype.name, array.shape, words.get(name, option or ""))
+    text = str(current.asked or call)
     if current.asked is not None and current.asked.name != name:
-        text = f"{current.asked}, by {own}"
+        text = f"{current.asked}, by {call}"
     return f"{'barrier' if name == 'barrier' else text} of group {group.name}"
 
 
@@ -30,14 +30,14 @@ def in_bytes(text: str) -> np.ndarray:
     return np.frombuffer(text.encode()[:TEXT_BYTES].ljust(TEXT_BYTES, b"\0"), np.uint8).copy()
 
 
-def in_words(told: np.ndarray) -> str:
+def in_words(data: np.ndarray) -> str:
     """The text of what `in_bytes` gave."""
-    return told.tobytes().rstrip(b"\0").decode(errors="ignore")
+    return data.tobytes().rstrip(b"\0").decode(errors="ignore")
 
 
-def disagreement(where: str, group: ProcessGroup, told) -> CollectiveError:
+def disagreement(where: str, group: ProcessGroup, data) -> CollectiveError:
     """The error of ranks that call different things, of the texts of all in bytes."""
-    texts = zip(group.ranks, map(in_words, told), strict=True)
+    texts = zip(group.ranks, map(in_words, data), strict=True)
     return CollectiveError(
         where,
         f"the same call on all ranks of group {group.name}",

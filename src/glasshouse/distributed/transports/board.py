@@ -73,9 +73,9 @@ class Board:
         self.memory = share(folder, "board", nbytes, rank, everyone, timeout_s)
         self.failed = np.frombuffer(self.memory, np.int32, 1)
         self.records = np.frombuffer(self.memory, RECORD, size, HEAD_BYTES)
-        self.own = self.records[rank]
-        self.own["process"], self.own["born"] = self.owner, process_state(self.owner)[1]
-        self.own["state"] = HERE
+        self.record = self.records[rank]
+        self.record["process"], self.record["born"] = self.owner, process_state(self.owner)[1]
+        self.record["state"] = HERE
         self.wait_for("state", range(size), timeout_s)
         # Processes of other namespaces cannot be seen: then only the limit tells that one died.
         self.is_seen = [self.lives(r) for r in everyone]
@@ -93,7 +93,7 @@ class Board:
 
     def ask(self, answer: bool, timeout_s: float) -> list[bool]:
         """The answers of all ranks to a question, which is asked once."""
-        self.own["answer"] = 1 + answer
+        self.record["answer"] = 1 + answer
         self.wait_for("answer", range(self.size), timeout_s)
         return [bool(record["answer"] - 1) for record in self.records]
 
@@ -120,27 +120,27 @@ class Board:
 
     def leave(self, reason: str = "") -> None:
         """Tell the others that this rank takes part no longer."""
-        if os.getpid() == self.owner and self.own["state"] == HERE:
+        if os.getpid() == self.owner and self.record["state"] == HERE:
             error = sys.exc_info()[1] or getattr(sys, "last_value", None)
-            said = f"{type(error).__name__}: {error}" if error is not None else ""
-            self.own["reason"] = (reason or said).encode()[: RECORD["reason"].itemsize]
-            self.own["state"] = LEFT
+            summary = f"{type(error).__name__}: {error}" if error is not None else ""
+            self.record["reason"] = (reason or summary).encode()[: RECORD["reason"].itemsize]
+            self.record["state"] = LEFT
 
     # -- what ranks wait in ----------------------------------------------------------------------
 
     @contextlib.contextmanager
     def waits_in(self, text: str):
         """Within, this rank is known to wait; if that fails it stays known, for the others."""
-        own = threading.get_ident()
-        self.waiting[own] = text
+        thread = threading.get_ident()
+        self.waiting[thread] = text
         self.tell()
         yield
-        self.waiting.pop(own, None)
+        self.waiting.pop(thread, None)
         self.tell()
 
     def tell(self) -> None:
-        told = "; and ".join(self.waiting.values())
-        self.own["waits"] = told.encode()[: RECORD["waits"].itemsize]
+        text = "; and ".join(self.waiting.values())
+        self.record["waits"] = text.encode()[: RECORD["waits"].itemsize]
 
     def wait_of(self, rank: int) -> str:
         return self.records[rank]["waits"].decode(errors="ignore")
@@ -165,13 +165,13 @@ class Board:
 
     def blocks(self, lagging: Iterable[int]) -> None:
         """This rank's only thread has looked, and still waits for these ranks."""
-        if not self.own["awaits"]:
-            self.own["wait"] += 1
-        self.own["awaits"] = sum(1 << rank for rank in lagging if rank < MOST_RANKS)
-        self.own["looks"] += 1
+        if not self.record["awaits"]:
+            self.record["wait"] += 1
+        self.record["awaits"] = sum(1 << rank for rank in lagging if rank < MOST_RANKS)
+        self.record["looks"] += 1
 
     def goes_on(self) -> None:
-        self.own["awaits"] = 0
+        self.record["awaits"] = 0
 
     def knot(self) -> dict[int, tuple[int, int, int]]:
         """The ranks that this one waits for, those that they wait for, and so on: (wait, for whom,
@@ -192,10 +192,10 @@ class Board:
     def fail(self, error: CollectiveError) -> CollectiveError:
         """The failure of the world: this error, or the one before it."""
         if not self.failed[0]:
-            self.own["failure"] = str(error).encode()[: RECORD["failure"].itemsize]
+            self.record["failure"] = str(error).encode()[: RECORD["failure"].itemsize]
             self.failed[0] = 1 + self.rank
         return self.failure()
 
     def failure(self) -> CollectiveError:
-        told = self.records[self.failed[0] - 1]["failure"]
-        return CollectiveError(told.decode(errors="ignore"))
+        text = self.records[self.failed[0] - 1]["failure"]
+        return CollectiveError(text.decode(errors="ignore"))

@@ -125,8 +125,8 @@ def after_started(method: Callable) -> Callable:
     @functools.wraps(method)
     def call(self, *args, **named):
         last = self.last
-        own = None if self.channel is None else self.channel.thread
-        if last is not None and threading.current_thread() is not own:
+        worker = None if self.channel is None else self.channel.thread
+        if last is not None and threading.current_thread() is not worker:
             last.done.wait()
         return method(self, *args, **named)
 

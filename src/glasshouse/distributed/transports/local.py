@@ -118,8 +118,10 @@ class Local(Collectives):
 
     def works_in_c(self):
         """Unless a method has been replaced, or what `start` began is under way and comes first."""
-        own = all(getattr(getattr(self, n), "__func__", None) is getattr(Local, n) for n in IN_C)
-        return own and self.may_work_in_c and (self.last is None or self.last.is_done())
+        is_ours = all(
+            getattr(getattr(self, n), "__func__", None) is getattr(Local, n) for n in IN_C
+        )
+        return is_ours and self.may_work_in_c and (self.last is None or self.last.is_done())
 
     def call_in_c(self, call, asked: Asked) -> "CallInC | None":
         """A call of a card, along its first axis, for a Program to make each time it runs, in which
@@ -144,8 +146,8 @@ class Local(Collectives):
             place, numbers = ctypes.byref(self.direct), (KIND[kind], dtype, argument, source.size)
             code = self.library.gh_call(place, *numbers, digest, item_bytes, id(source), id(out))
             if code != DONE:
-                told = asked or source.shape
-                self.finish(self.direct, lambda: self.text_of(self.direct.header, told))
+                cause = asked or source.shape
+                self.finish(self.direct, lambda: self.text_of(self.direct.header, cause))
 
     def all_reduce(self, source, out, reduce="sum"):
         check_known("all_reduce", "a reduction", reduce, HOW)
@@ -212,9 +214,9 @@ class Local(Collectives):
             while True:
                 places = ctypes.byref(call), ctypes.byref(header)
                 if call.step == 0 and self.early.get(key):
-                    told, array = self.early[key].pop(0)
-                    if bytes(told) != bytes(call.header):
-                        raise self.unlike(told, call, out)
+                    early_header, array = self.early[key].pop(0)
+                    if bytes(early_header) != bytes(call.header):
+                        raise self.unlike(early_header, call, out)
                     out[...] = array.reshape(out.shape)
                     return DONE
                 code = self.library.gh_receive(self.place, *places)
@@ -235,28 +237,28 @@ class Local(Collectives):
 
     # -- waits that get long ---------------------------------------------------------------------
 
-    def text_of(self, header: Header, told: Asked | tuple) -> str:
+    def text_of(self, header: Header, cause: Asked | tuple) -> str:
         """A call as errors name it, with the user's line: by what was asked for, or the shape."""
         text = str(header)
-        if isinstance(told, tuple) and not isinstance(told, Asked):
-            text = text.replace(f"{header.count} elements", f"shape {told}")
-        elif told.name == KINDS[header.kind]:
-            text = f"{told}{header.place}"
+        if isinstance(cause, tuple) and not isinstance(cause, Asked):
+            text = text.replace(f"{header.count} elements", f"shape {cause}")
+        elif cause.name == KINDS[header.kind]:
+            text = f"{cause}{header.place}"
         else:
-            text = f"{told}, by {text}"
+            text = f"{cause}, by {text}"
         return f"{text} of group {self.group.name}{place_of_call()}"
 
-    def finish(self, own: StartedCall, text: Callable) -> None:
+    def finish(self, target: StartedCall, text: Callable) -> None:
         """Go on with what is under way, to the end of a call. Others may come before it.
 
         Raises: CollectiveError where that does not come
         """
         try:
-            while not own.is_done:
+            while not target.is_done:
                 first = self.started.get(self.library.gh_first(self.queue))
-                call, told = (own, text) if first is None else (first.started, first.text)
+                call, label = (target, text) if first is None else (first.started, first.text)
                 go_on = functools.partial(self.library.gh_wait, ctypes.byref(call))
-                self.complete(UNDER_WAY, go_on, call.call, told)
+                self.complete(UNDER_WAY, go_on, call.call, label)
         except BaseException:
             self.library.gh_forget(self.queue)
             raise
@@ -281,8 +283,8 @@ class Local(Collectives):
             what = f"rank {self.board.rank} was interrupted in {where}"
             fix = f"See what rank {self.board.rank} prints."
             expected = "all ranks to end what they call"
-            said = f"{what} by {type(error).__name__}"
-            self.board.fail(CollectiveError(where, expected, said, fix))
+            got = f"{what} by {type(error).__name__}"
+            self.board.fail(CollectiveError(where, expected, got, fix))
             raise
 
     def wait(self, code: int, go_on: Callable[[], int], call: CollectiveCall, where: str) -> None:
@@ -343,10 +345,14 @@ class Local(Collectives):
         got = ", ".join(ends) or f"{names} not there"
         expected = f"all ranks to take part within {self.timeout_s:g} s"
         last = dict(zip(self.group.ranks, self.look()[1], strict=True))
-        told = [self.board.report()]
-        told += [f"rank {rank} last called {last[rank]}" for rank in lagging if last[rank].number]
+        details = [self.board.report()]
+        details += [
+            f"rank {rank} last called {last[rank]}" for rank in lagging if last[rank].number
+        ]
         fix = f"See what {names} did, and printed."
-        return self.board.fail(CollectiveError(where, expected, f"{got} ({'; '.join(told)})", fix))
+        return self.board.fail(
+            CollectiveError(where, expected, f"{got} ({'; '.join(details)})", fix)
+        )
 
     def disagreement(self, where: str) -> CollectiveError:
         """The error of ranks that call different things, as soon as all of them say what."""

@@ -66,7 +66,7 @@ class Mpi(Collectives):
     ):
         super().__init__(group, rank)
         self.timeout_s, self.lost, self.board = timeout_s, [], board
-        self.told, self.heard = np.empty(1, np.int64), np.empty(self.size, np.int64)
+        self.digest, self.digests = np.empty(1, np.int64), np.empty(self.size, np.int64)
         self.MPI = begin_mpi(timeout_s)
         self.threads = self.MPI.Query_thread() == self.MPI.THREAD_MULTIPLE
         self.comm = self.MPI.COMM_WORLD if within is None else within
@@ -117,9 +117,9 @@ class Mpi(Collectives):
         where = f"{name} on rank {process.rank}{place_of_call()}"
         got = f"a call of group {self.group.name} that is not done"
         if self.board is not None:
-            asked = f": {current.asked}" if current.asked else ""
-            said = self.board.report(f"waits in {where} of group {self.group.name}{asked}")
-            got = f"{got} ({said})"
+            suffix = f": {current.asked}" if current.asked else ""
+            report = self.board.report(f"waits in {where} of group {self.group.name}{suffix}")
+            got = f"{got} ({report})"
         return CollectiveError(
             where,
             f"all ranks of {self.group} within {self.timeout_s:g} s",
@@ -132,10 +132,10 @@ class Mpi(Collectives):
 
         Raises: CollectiveError on all ranks where it is not the same call
         """
-        told, heard = self.told, self.heard
-        told[0] = digest_of(name, array.dtype, array.shape, option, current.asked)
-        self.finish(name, self.comm.Iallgather(told, heard), buffers=(told, heard))
-        if (heard != told[0]).any():
+        digest, digests = self.digest, self.digests
+        digest[0] = digest_of(name, array.dtype, array.shape, option, current.asked)
+        self.finish(name, self.comm.Iallgather(digest, digests), buffers=(digest, digests))
+        if (digests != digest[0]).any():
             text = call_text(name, array, option, self.group)
             texts = np.empty((self.size, TEXT_BYTES), np.uint8)
             self.move(name, self.comm.Iallgather, in_bytes(text), texts)
@@ -150,11 +150,11 @@ class Mpi(Collectives):
 
     def move(self, name: str, call, source: np.ndarray, out: np.ndarray) -> None:
         """A collective that moves bytes as they are."""
-        told, heard = bytes_of(source), bytes_of(out)
-        if source is out or np.may_share_memory(told, heard):
-            told = told.copy()
-        buffers = [told, self.MPI.BYTE], [heard, self.MPI.BYTE]
-        self.finish(name, call(*buffers), nbytes=heard.nbytes, buffers=buffers)
+        source_bytes, out_bytes = bytes_of(source), bytes_of(out)
+        if source is out or np.may_share_memory(source_bytes, out_bytes):
+            source_bytes = source_bytes.copy()
+        buffers = [source_bytes, self.MPI.BYTE], [out_bytes, self.MPI.BYTE]
+        self.finish(name, call(*buffers), nbytes=out_bytes.nbytes, buffers=buffers)
 
     def count(self, name: str, nbytes: int, **about) -> None:
         self.sent_bytes += sent_bytes(name, nbytes, self.size, self.rank, **about)
@@ -178,8 +178,8 @@ class Mpi(Collectives):
             self.all_reduce_in_parts(source, out, reduce)
             return
         source, out = numbers(source), numbers(out)
-        told = self.MPI.IN_PLACE if np.may_share_memory(source, out) else source
-        request = self.comm.Iallreduce(told, out, self.operation(reduce))
+        operand = self.MPI.IN_PLACE if np.may_share_memory(source, out) else source
+        request = self.comm.Iallreduce(operand, out, self.operation(reduce))
         self.finish("all_reduce", request, nbytes=2 * out.nbytes, buffers=(source, out))
         if reduce == "mean":
             divide(out, self.size)
@@ -212,9 +212,9 @@ class Mpi(Collectives):
     def broadcast(self, buffer, root=0):
         self.agree("broadcast", buffer, root)
         self.count("broadcast", buffer.nbytes, root=root)
-        told = bytes_of(buffer)
-        request = self.comm.Ibcast([told, self.MPI.BYTE], root)
-        self.finish("broadcast", request, nbytes=told.nbytes, buffers=(told,))
+        data = bytes_of(buffer)
+        request = self.comm.Ibcast([data, self.MPI.BYTE], root)
+        self.finish("broadcast", request, nbytes=data.nbytes, buffers=(data,))
 
     def barrier(self):
         self.agree("barrier", NOTHING)  # which all have to come to
@@ -293,9 +293,9 @@ class Mpi(Collectives):
 
     def subgroup(self, group):
         """A communicator; making it has no time limit of MPI's, so all meet before."""
-        own = [self.group.ranks.index(rank) for rank in group.ranks]
-        self.meet_each(own)
-        comm = self.comm.Create_group(self.comm.Get_group().Incl(own))
+        places = [self.group.ranks.index(rank) for rank in group.ranks]
+        self.meet_each(places)
+        comm = self.comm.Create_group(self.comm.Get_group().Incl(places))
         return Mpi(group, group.rank, "", self.timeout_s, within=comm, board=self.board)
 
     def meet_each(self, ranks) -> None:

@@ -26,9 +26,9 @@ class MpiBoard:
         """Tell all others why the call of this rank fails; the first time."""
         if self.has_told:
             return
-        self.has_told, told = True, in_bytes(text)
+        self.has_told, data = True, in_bytes(text)
         others = (rank for rank in range(self.comm.size) if rank != self.comm.rank)
-        self.sent = [(self.comm.Isend([told, self.MPI.BYTE], rank), told) for rank in others]
+        self.sent = [(self.comm.Isend([data, self.MPI.BYTE], rank), data) for rank in others]
 
     def listen(self) -> dict[int, str]:
         """Receive the others' messages; return all so far, by rank."""
@@ -45,9 +45,9 @@ class MpiBoard:
         end = time.monotonic() + ANSWER_S
         while len(self.listen()) < self.comm.size - 1 and time.monotonic() < end:
             time.sleep(PAUSE_S)
-        said = [
+        reports = [
             f"rank {rank} {self.heard.get(rank, 'waits in nothing that is known')}"
             for rank in range(self.comm.size)
             if rank != self.comm.rank
         ]
-        return "; ".join(said)
+        return "; ".join(reports)

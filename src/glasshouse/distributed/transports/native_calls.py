@@ -81,8 +81,8 @@ class StartedCall(ctypes.Structure):
     @property
     def header(self) -> Header:
         """Header of the call; without its number while it has not begun."""
-        told = Header(0, self.kind, self.dtype, self.argument, self.count, self.digest)
-        return self.call.header if self.begin_ns else told
+        draft = Header(0, self.kind, self.dtype, self.argument, self.count, self.digest)
+        return self.call.header if self.begin_ns else draft
 
 
 @functools.cache

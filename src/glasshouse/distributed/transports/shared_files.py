@@ -68,25 +68,25 @@ class SharedFiles(Collectives):
 
         Raises: CollectiveError on all ranks where it is not the same call
         """
-        told = self.digests[self.calls % 2]
-        told[self.rank] = digest_of(name, array.dtype, array.shape, option, current.asked)
+        digests = self.digests[self.calls % 2]
+        digests[self.rank] = digest_of(name, array.dtype, array.shape, option, current.asked)
         self.calls += 1
         self.meet()
-        if (told != told[0]).any():
+        if (digests != digests[0]).any():
             text = call_text(name, array, option, self.group)
-            own, texts = in_bytes(text), np.empty((self.size, TEXT_BYTES), np.uint8)
-            self.exchange(own, texts)
+            data, texts = in_bytes(text), np.empty((self.size, TEXT_BYTES), np.uint8)
+            self.exchange(data, texts)
             raise disagreement(text, self.group, texts)
 
-    def exchange(self, told: np.ndarray, heard: np.ndarray, tells: bool = True) -> None:
+    def exchange(self, source: np.ndarray, out: np.ndarray, tells: bool = True) -> None:
         """`heard[i]` becomes what rank i tells; of a rank that does not tell it is anything."""
-        for begin in range(0, max(told.size, 1), SLOT_BYTES):
-            piece = told[begin : begin + SLOT_BYTES]
+        for begin in range(0, max(source.size, 1), SLOT_BYTES):
+            piece = source[begin : begin + SLOT_BYTES]
             if tells:
                 self.slots[self.rank, : piece.size] = piece
                 self.sent_bytes += piece.size * (self.size - 1)
             self.meet()
-            heard[:, begin : begin + SLOT_BYTES] = self.slots[:, : piece.size]
+            out[:, begin : begin + SLOT_BYTES] = self.slots[:, : piece.size]
             self.meet()
 
     def of_all(self, source: np.ndarray) -> np.ndarray:
@@ -127,8 +127,8 @@ class SharedFiles(Collectives):
             folder = Path(self.folder, "-".join(map(str, (*self.group.ranks, "from", *ranks))))
             folder.mkdir(exist_ok=True)
             pair = ProcessGroup(ranks, "pair")
-            own = 0 if self.rank == a else 1
-            self.boxes[a, b] = SharedFiles(pair, own, str(folder), self.timeout_s)
+            number = 0 if self.rank == a else 1
+            self.boxes[a, b] = SharedFiles(pair, number, str(folder), self.timeout_s)
         return self.boxes[a, b]
 
     def send(self, source, to, tag=0):

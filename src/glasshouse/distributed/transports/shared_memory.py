@@ -22,11 +22,11 @@ def share(
     Raises: CollectiveError where some do not come within the limit
     """
     whole, end = nbytes + mmap.PAGESIZE, time.monotonic() + timeout_s
-    told = Path(folder, name)
+    path = Path(folder, name)
     if rank:
-        memory = opened(told, whole, end)
+        memory = opened(path, whole, end)
     else:
-        memory, descriptor = made(told, whole)
+        memory, descriptor = create(path, whole)
     if memory is None:
         raise absent(name, [ranks[0]], timeout_s)
     memory[nbytes + rank] = 1
@@ -36,8 +36,8 @@ def share(
         if time.monotonic() > end:
             break
         time.sleep(POLL_S)
-    told.unlink(missing_ok=True)
-    told.with_suffix(".memory").unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
+    path.with_suffix(".memory").unlink(missing_ok=True)
     os.close(descriptor)
     if missing:
         raise absent(name, missing, timeout_s)
@@ -51,26 +51,26 @@ def absent(name: str, missing: list[int], timeout_s: float) -> CollectiveError:
     return CollectiveError(f"distributed {name}", expected, f"no sign of rank {shown}", fix)
 
 
-def made(told: Path, nbytes: int) -> tuple[mmap.mmap, int]:
-    """New memory and its descriptor; `told` says how it is opened."""
+def create(path: Path, nbytes: int) -> tuple[mmap.mmap, int]:
+    """New memory and its descriptor; `path` says how it is opened."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("glasshouse")
         address = f"/proc/{os.getpid()}/fd/{descriptor}"
     else:
-        address = str(told.with_suffix(".memory"))
+        address = str(path.with_suffix(".memory"))
         descriptor = os.open(address, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     os.ftruncate(descriptor, nbytes)
-    draft = told.with_suffix(".draft")
+    draft = path.with_suffix(".draft")
     draft.write_text(address)
-    draft.rename(told)
+    draft.rename(path)
     return mmap.mmap(descriptor, nbytes), descriptor
 
 
-def opened(told: Path, nbytes: int, end: float) -> mmap.mmap | None:
-    """The memory that `told` names, as soon as it does; None where it does not in time."""
+def opened(path: Path, nbytes: int, end: float) -> mmap.mmap | None:
+    """The memory that `path` names, as soon as it does; None where it does not in time."""
     while time.monotonic() < end:
         try:
-            descriptor = os.open(told.read_text(), os.O_RDWR)
+            descriptor = os.open(path.read_text(), os.O_RDWR)
         except (FileNotFoundError, ProcessLookupError):  # not yet, or left by a rank that died
             time.sleep(POLL_S)
             continue

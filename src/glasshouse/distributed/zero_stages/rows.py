@@ -61,12 +61,12 @@ def mean_rows(
 ) -> list[Tensor]:
     """This rank's rows of the means of tensors of these shapes, which `flat_of` joined, over the
     ranks of `group`, which share them out, and those `beside`, which have the same rows."""
-    own = flat.dtype
+    dtype = flat.dtype
     flat = flat if sent_as is None else flat.to(dtype=sent_as)
     total = collective.reduce_scatter(flat, group=group, axis=0)
     if beside.size > 1:
         total = collective.all_reduce(total, group=beside, reduce="sum", replicated=True)
-    total = total.to(dtype=own) * (1 / (group.size * beside.size))
+    total = total.to(dtype=dtype) * (1 / (group.size * beside.size))
     out, at = [], 0
     for shape in shapes:
         block = block_of(shape, group.size)

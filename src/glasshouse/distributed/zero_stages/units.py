@@ -113,7 +113,7 @@ class Trail:
             self.earlier[p] = p.grad
         p.grad = whole
 
-    def kept(self, p: Tensor) -> Tensor | None:
+    def pop_whole(self, p: Tensor) -> Tensor | None:
         """The whole gradient that was kept of a parameter, if any, which is to be reduced now."""
         if p.grad is None or p.grad.shape == p.shape:
             return None
@@ -185,11 +185,14 @@ class Unit:
 
     def mean_rows(self, number: int, flat: Tensor | None, group: ProcessGroup) -> list[Tensor]:
         """This rank's rows of the mean gradients of a bucket, with what was kept of them."""
-        shapes, kept = self.shapes[number], [self.trail.kept(p) for p in self.buckets[number]]
-        if flat is None or any(whole is not None for whole in kept):
-            pairs = zip(self.buckets[number], shapes, kept, strict=True)
-            own = [zeros(shape, p.dtype) if x is None else x for p, shape, x in pairs]
-            before = flat_of(own, group.size)
+        shapes, wholes = (
+            self.shapes[number],
+            [self.trail.pop_whole(p) for p in self.buckets[number]],
+        )
+        if flat is None or any(whole is not None for whole in wholes):
+            pairs = zip(self.buckets[number], shapes, wholes, strict=True)
+            gradients = [zeros(shape, p.dtype) if x is None else x for p, shape, x in pairs]
+            before = flat_of(gradients, group.size)
             flat = before if flat is None else before + flat
         return mean_rows(flat, shapes, group, self.beside)
 
@@ -204,7 +207,7 @@ class Unit:
                 run_hooks(p.tape_entry, slots)
                 p.tape_entry.accumulate(slots[p.slot])
 
-    def taken(self) -> list[Tensor]:
+    def take_flats(self) -> list[Tensor]:
         """Take the flats that were gathered before, or gather them now."""
         flats, self.ready = self.ready, None
         if flats is None or (state.records and flats[0].tape_entry is None):
@@ -219,11 +222,11 @@ class Unit:
         trail = self.trail
         if self.is_first:
             trail.begin()
-        flats = self.taken()
+        flats = self.take_flats()
         if trail.last is not None:
             trail.last.following = self
         if self.following is not None:
-            self.following.ready = self.following.taken()
+            self.following.ready = self.following.take_flats()
         gathering = Gathering(self, trail.gathering)
         trail.last, trail.gathering = self, gathering
         self.open(flats, gathering)
@@ -281,7 +284,7 @@ class Unit:
         if not isinstance(module, Module):
             return True
         tables = {id(m._parameters) for m in module.modules()}
-        return any(id(table) in tables for own in self.places.values() for table, _ in own)
+        return any(id(table) in tables for places in self.places.values() for table, _ in places)
 
 
 def leave_uncaptured(module: Module) -> None:

@@ -143,13 +143,13 @@ class Evidence:
         count = len(first)
         counts = np.bincount(inverse, minlength=count)
         kernel = np.bincount(inverse, trace.kernel_ns_of_events[places], count)
-        own = np.bincount(inverse, self.own_ns[places], count)
+        call_ns = np.bincount(inverse, self.own_ns[places], count)
         tracked = np.bincount(inverse, events["seq"] >= 0, count) > 0
         groups = []
         for i, at in enumerate(first.tolist()):
             place = int(places[at])
             e, call = trace.events[place], recorded.calls[int(trace.events[place]["what"])]
-            numbers = int(counts[i]), float(kernel[i]), float(own[i])
+            numbers = int(counts[i]), float(kernel[i]), float(call_ns[i])
             at_once = plain.events[place]["kind"] == COMPUTED
             where = trace.scopes[e["scope"]], trace.phases[e["phase"]], self.line_at(place)
             kinds = bool(at_once), bool(tracked[i]), (0, place), bool(self.is_in_graph[place])
@@ -235,8 +235,8 @@ class Evidence:
     @cached_property
     def recording_ns(self) -> np.ndarray:
         """The cost of recording each item, which lies in the gap before it."""
-        own = np.append(self.plain.cost_ns, 0)[self.items[:, 2]]  # 0 of what is no call
-        return np.minimum(own, self.recorded_gaps)
+        costs = np.append(self.plain.cost_ns, 0)[self.items[:, 2]]  # 0 of what is no call
+        return np.minimum(costs, self.recorded_gaps)
 
     @cached_property
     def gaps(self) -> np.ndarray:
@@ -248,8 +248,8 @@ class Evidence:
         """Usual ns of a call, or of the Python in front of it, while nothing else runs."""
         is_call = self.items[:, 2] >= 0
         calls = self.items[is_call]
-        taken = np.concatenate((self.gaps[is_call], calls[:, 1] - calls[:, 0]))
-        return float(np.percentile(taken, USUAL)) if len(taken) else 0.0
+        times = np.concatenate((self.gaps[is_call], calls[:, 1] - calls[:, 0]))
+        return float(np.percentile(times, USUAL)) if len(times) else 0.0
 
     @cached_property
     def is_pause(self) -> np.ndarray:
@@ -259,12 +259,12 @@ class Evidence:
     @cached_property
     def own_ns(self) -> np.ndarray:
         """By event: a call itself, and the Python in front of it, but for pauses."""
-        own = np.zeros(len(self.plain.events))
+        times = np.zeros(len(self.plain.events))
         is_call = self.items[:, 2] >= 0
         gaps = np.where(self.is_pause, 0, self.gaps)
         spent = self.items[:, 1] - self.items[:, 0] + gaps
-        own[self.items[is_call, 2]] = spent[is_call]
-        return own
+        times[self.items[is_call, 2]] = spent[is_call]
+        return times
 
     @cached_property
     def pauses(self) -> list[Pause]:
@@ -280,7 +280,7 @@ class Evidence:
         before = np.where(crossed, 0, numbers[places - 1])
         firsts, group = groups_of(before, numbers[places], crossed)
         sizes = np.bincount(group, minlength=len(firsts))
-        own = np.split(gaps[np.argsort(group, kind="stable")], np.cumsum(sizes)[:-1])
+        gaps_by_group = np.split(gaps[np.argsort(group, kind="stable")], np.cumsum(sizes)[:-1])
         pauses = [
             Pause(
                 lines[before[i]],
@@ -289,7 +289,7 @@ class Evidence:
                 len(ns),
                 bool(crossed[i]),
             )
-            for i, ns in zip(firsts.tolist(), own)
+            for i, ns in zip(firsts.tolist(), gaps_by_group)
             if 2 * len(ns) >= self.loop_steps
         ]
         return sorted(pauses, key=lambda p: -p.ns)
@@ -305,10 +305,10 @@ class Evidence:
         stacks[is_run] = of_runs[runs[is_run]]
         numbers = recorded.Numbers({"": 0})
         distinct, place = np.unique(stacks, return_inverse=True)
-        own = np.array(
+        line_numbers = np.array(
             [numbers[self.line_of_stack(stack)] for stack in distinct.tolist()], np.int64
         )
-        return own[place.ravel()], list(numbers)
+        return line_numbers[place.ravel()], list(numbers)
 
     @cached_property
     def is_captured(self) -> bool:

@@ -70,8 +70,8 @@ class Advice(NamedTuple):
 
     def as_dict(self) -> dict:
         """All of it, as JSON can hold it."""
-        own = {name: getattr(self, name) for name in ("share", "code", "gain", "text")}
-        return self._asdict() | own
+        derived = {name: getattr(self, name) for name in ("share", "code", "gain", "text")}
+        return self._asdict() | derived
 
     def __str__(self):
         return self.text

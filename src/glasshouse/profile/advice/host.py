@@ -70,12 +70,12 @@ LEFT = 10  # the part of avoidable Python that is taken to stay
 
 def loops_of(e: Evidence) -> dict[str, list[CallGroup]]:
     """Calls that a line makes again and again in a step, by line."""
-    own: dict[str, list[CallGroup]] = defaultdict(list)
+    loops: dict[str, list[CallGroup]] = defaultdict(list)
     for g in e.groups:
         often = g.count >= REPEATS * e.loop_steps and g.phase != "optimizer"
         if often and g.call.primitive.kind != "create" and (g.at_once or g.own_ns):
-            own[g.line].append(g)
-    return own
+            loops[g.line].append(g)
+    return loops
 
 
 def time_of(g: CallGroup) -> float:
@@ -155,15 +155,18 @@ def graph_breaks(e: Evidence) -> Iterator[Advice]:
     stacks = {run.stack for run in e.plain.program_runs}
     places = {place for stack in stacks for place in places_of(e, stack)}
     for c in e.trace.captures:
-        own = c["breaks"]
-        begins = {c["place"], *(place_of_line(line) for line, *_ in own)}  # resume functions' too
-        if not own or not begins & places:
+        breaks = c["breaks"]
+        begins = {
+            c["place"],
+            *(place_of_line(line) for line, *_ in breaks),
+        }  # resume functions' too
+        if not breaks or not begins & places:
             continue
-        line, reason, hint = own[0]
+        line, reason, hint = breaks[0]
         runs = len(e.plain.program_runs) / e.loop_steps
         cost = max(0, e.ns("Python") - sum(p.ns for p in e.pauses))
-        parts = len(own) + 1
-        more = f" and {len(own) - 1} more" if len(own) > 1 else ""
+        parts = len(breaks) + 1
+        more = f" and {len(breaks) - 1} more" if len(breaks) > 1 else ""
         yield Advice(
             "graph break",
             f"{c['name']} breaks at {reason}{more}",
@@ -232,12 +235,12 @@ def cost_of_sizes(e: Evidence, numbers: set[int], part: float) -> float:
 
 def host_steps(e: Evidence) -> Iterator[Advice]:
     """Steps that stop the native runner for Python, but for collectives."""
-    own: dict[tuple, list] = defaultdict(list)
+    groups: dict[tuple, list] = defaultdict(list)
     for r in e.rows:
         info = e.trace.info(r.program, r.step)
         if info.step_kind.is_host and not info.group and not is_double(info):
-            own[r.name, r.line, info.fallback].append(r)
-    for (name, line, why), rows in own.items():
+            groups[r.name, r.line, info.fallback].append(r)
+    for (name, line, why), rows in groups.items():
         cost = sum(r.time_ns for r in rows)
         ideal = sum(r.runs * e.ideal_ns(r.flops, r.bytes) for r in rows)
         r = rows[0]

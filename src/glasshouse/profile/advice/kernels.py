@@ -78,7 +78,11 @@ def casts(e: Evidence) -> Iterator[Advice]:
             names = g.call.specs[0].dtype.name, g.call.outs[0].dtype.name
             by_pass.setdefault(g.phase, {}).setdefault(names, []).append(g)
     groups = [
-        g for own in by_pass.values() for (a, b), gs in own.items() if (b, a) in own for g in gs
+        g
+        for by_dtypes in by_pass.values()
+        for (a, b), gs in by_dtypes.items()
+        if (b, a) in by_dtypes
+        for g in gs
     ]
     if not groups:
         return
@@ -104,7 +108,7 @@ def copies(e: Evidence) -> Iterator[Advice]:
     groups = [g for g in e.groups if g.name in CLONES and g.phase != "optimizer"]
     moved = [g for g in groups if g.call.attrs.get("memory_format") is not None]
     plain = [g for g in groups if g.call.attrs.get("memory_format") is None]
-    for cause, own, why, change in (
+    for cause, members, why, change in (
         (
             "reorders",
             moved,
@@ -119,9 +123,9 @@ def copies(e: Evidence) -> Iterator[Advice]:
             "Leave out clone() and copy_() where neither copy is written to afterwards.",
         ),
     ):
-        if own:
-            cost, worst = sum(map(cost_of, own)), largest(own)
-            count = sum(g.count for g in own) / e.loop_steps
+        if members:
+            cost, worst = sum(map(cost_of, members)), largest(members)
+            count = sum(g.count for g in members) / e.loop_steps
             where = f"{count:,.0f} a step, the costliest {worst.where}"
             yield Advice(cause, where, worst.line, cost, cost, why, change, "all of it", e.wall_ns)
 
@@ -132,20 +136,20 @@ def odd_channels(e: Evidence) -> Iterator[Advice]:
     groups = sorted(filter(fills_badly, e.groups), key=lambda g: -g.kernel_ns)
     if sum(g.kernel_ns for g in groups) < WASTE / 2 * e.wall_ns:
         return
-    gain, told = 0.0, []
+    gain, slow = 0.0, []
     for g in groups[:MEASURED]:
         now, other, channels = beside_neighbours(g)
         if now > (1 + WASTE) * other:
             gain += g.kernel_ns * (1 - other / now)
-            told.append((g, now, other, channels))
-    if not told:
+            slow.append((g, now, other, channels))
+    if not slow:
         return
-    g, now, other, (ins, outs) = told[0]
+    g, now, other, (ins, outs) = slow[0]
     yield Advice(
         "odd channel counts",
         f"{g.where}: {' to '.join(map(str, channels_of(g)))} channels",
         g.line,
-        sum(x[0].kernel_ns for x in told),
+        sum(x[0].kernel_ns for x in slow),
         gain,
         f"Kernels take {BLOCK} channels at once, and others where some are left over: measured "
         f"just now, {ins} to {outs} channels take {other / now:.2f} times as long a FLOP.",
@@ -289,18 +293,18 @@ def unfused(e: Evidence) -> Iterator[Advice]:
             and a.call.outs[0].shape == b.call.outs[0].shape
         ):
             chains[a.phase, a.call.outs[0].shape] += [a, b]
-    own = list({id(g): g for gs in chains.values() for g in gs}.values())
-    if not own or not trace.wall_ns:
+    members = list({id(g): g for gs in chains.values() for g in gs}.values())
+    if not members or not trace.wall_ns:
         return
-    cost = sum(map(cost_of, own))
-    moved = sum(g.call.cost.bytes * g.count for g in own)
-    count = sum(g.count for g in own) / e.loop_steps
+    cost = sum(map(cost_of, members))
+    moved = sum(g.call.cost.bytes * g.count for g in members)
+    count = sum(g.count for g in members) / e.loop_steps
     needed = sum(2 * gs[0].call.outs[0].nbytes * min(g.count for g in gs) for gs in chains.values())
     gain = cost * max(0.0, 1 - needed / moved)
     yield Advice(
         "unfused operators",
-        f"{count:,.0f} operators a step on elements, the costliest {largest(own).where}",
-        largest(own).line,
+        f"{count:,.0f} operators a step on elements, the costliest {largest(members).where}",
+        largest(members).line,
         cost,
         gain,
         "Each reads its operands from memory and writes its result there, for one operation.",

@@ -73,11 +73,13 @@ def unused_tape(e: Evidence) -> Iterator[Advice]:
     tracked = [g for g in e.groups if g.tracked]
     if not tracked or any(g.phase == "backward" for g in e.groups):
         return
-    made = [g for g in tracked if g.call.primitive.kind != "movement"]
-    kept = sum(out.nbytes * g.count for g in made for out in g.call.outs) // e.loop_steps
-    largest_two = sorted((out.nbytes for g in made for out in g.call.outs), reverse=True)[:2]
-    kept = max(0, kept - sum(largest_two))  # an operand and its result are there at any rate
-    peak = MemoryTimeline(e.recording).peak_bytes if e.plain.with_memory else 2 * kept
+    computed = [g for g in tracked if g.call.primitive.kind != "movement"]
+    kept_bytes = sum(out.nbytes * g.count for g in computed for out in g.call.outs) // e.loop_steps
+    largest_two = sorted((out.nbytes for g in computed for out in g.call.outs), reverse=True)[:2]
+    kept_bytes = max(
+        0, kept_bytes - sum(largest_two)
+    )  # an operand and its result are there at any rate
+    peak = MemoryTimeline(e.recording).peak_bytes if e.plain.with_memory else 2 * kept_bytes
     calls = sum(g.count for g in tracked) / e.loop_steps
     worst = max(tracked, key=lambda g: sum(out.nbytes for out in g.call.outs))
     yield Advice(
@@ -89,10 +91,10 @@ def unused_tape(e: Evidence) -> Iterator[Advice]:
         0,
         "What a backward pass would read is kept until the result goes.",
         "Evaluate under gh.no_grad() or torch.no_grad() (torch.inference_mode()).",
-        f"{scaled(kept, 'B')} of results a step are kept beside the two largest, of a peak of "
-        f"{scaled(peak, 'B')}",
+        f"{scaled(kept_bytes, 'B')} of results a step are kept beside the two largest, of a peak "
+        f"of {scaled(peak, 'B')}",
         e.wall_ns,
-        min(kept, peak),
+        min(kept_bytes, peak),
         max(1, peak),
     )
 
@@ -106,9 +108,11 @@ def memory_near_limit(e: Evidence) -> Iterator[Advice]:
     timeline = MemoryTimeline(e.recording)
     if timeline.peak_bytes < NEAR * limit:
         return
-    kept = sum(t.nbytes for t in timeline.tensors if t.kind == OTHERS and t.tag.phase == "forward")
+    forward_bytes = sum(
+        t.nbytes for t in timeline.tensors if t.kind == OTHERS and t.tag.phase == "forward"
+    )
     adding = SUMS * gradient_bytes(e, timeline)
-    freed = max(0, kept // 2 - adding)
+    freed = max(0, forward_bytes // 2 - adding)
     yield Advice(
         "memory near its limit",
         f"{scaled(timeline.peak_bytes, 'B')} at the peak of {scaled(limit, 'B')} allowed, the "
@@ -118,7 +122,7 @@ def memory_near_limit(e: Evidence) -> Iterator[Advice]:
         0,
         "The next larger step fails, and near the limit memory is given back and taken again.",
         SMALLER_BATCHES if freed else LESS_STATE,
-        f"half of the {scaled(kept, 'B')} that the forward pass keeps"
+        f"half of the {scaled(forward_bytes, 'B')} that the forward pass keeps"
         + (f", less {scaled(adding, 'B')} for sums of gradients" if adding else "")
         if freed
         else "most of the peak does not grow with the batch",

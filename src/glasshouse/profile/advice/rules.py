@@ -18,7 +18,7 @@ def advice(trace: Trace) -> list[Advice]:
     """Return the advice that the numbers support, the largest gain first."""
     steady = Evidence(trace)
     lasting = Evidence(trace, steady.steps.lasting)
-    asked = [(rule, steady) for rule in (*HOST_RULES, *KERNEL_RULES, *MEMORY_RULES)]
-    asked += [(rule, lasting) for rule in LASTING_RULES]
-    told = [x.of_a_step(e.loop_steps) for rule, e in asked for x in rule(e)]
-    return sorted((x for x in told if x.share >= SHARE), key=lambda x: -x.share)
+    pairs = [(rule, steady) for rule in (*HOST_RULES, *KERNEL_RULES, *MEMORY_RULES)]
+    pairs += [(rule, lasting) for rule in LASTING_RULES]
+    findings = [x.of_a_step(e.loop_steps) for rule, e in pairs for x in rule(e)]
+    return sorted((x for x in findings if x.share >= SHARE), key=lambda x: -x.share)

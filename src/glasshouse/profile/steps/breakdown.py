@@ -93,8 +93,8 @@ class Breakdown:
         first, last = trace.begin_ns, trace.end_ns
         rest = steps.steady.without(first, last)
         ns, lost, before = {}, [], 0
-        own = 0 if steps.is_marked else min(1, len(steps) - 1)  # the first step of its own
-        start = steps.spans.begins[own]
+        first_step = 0 if steps.is_marked else min(1, len(steps) - 1)  # the first step of its own
+        start = steps.spans.begins[first_step]
         others = steps.chosen(~steps.is_steady)
         is_later = others.begins >= start
         for name, spans in [
@@ -135,9 +135,9 @@ class Breakdown:
         at, is_own = spans.find(events["begin"]), events["thread"] == 0
         is_own &= at >= 0
         costs = np.bincount(at[is_own], self.trace.cost_ns[is_own], len(spans.begins))
-        own = np.minimum(np.rint(costs).astype(np.int64), rest)  # spent on recording calls
-        ns_of["profiler"] = ns_of["profiler"] + own
-        return ns_of | {PYTHON: rest - own}
+        recording_ns = np.minimum(np.rint(costs).astype(np.int64), rest)  # spent on recording calls
+        ns_of["profiler"] = ns_of["profiler"] + recording_ns
+        return ns_of | {PYTHON: rest - recording_ns}
 
     @cached_property
     def ns(self) -> dict[str, int]:
@@ -192,10 +192,10 @@ class Breakdown:
 def shares_of_spans(parts: dict[str, tuple], begins, ends) -> dict[str, np.ndarray]:
     """How much of each span from `begins` to `ends` each part took, by its own (begins, ends).
     Where several go on at once, the moment belongs to the first."""
-    taken, ns_of, before = [], {}, np.zeros(len(begins), np.int64)
+    earlier, ns_of, before = [], {}, np.zeros(len(begins), np.int64)
     for name, spans in parts.items():
-        taken = [union([*taken, spans])]
-        whole = covered(taken, begins, ends)
+        earlier = [union([*earlier, spans])]
+        whole = covered(earlier, begins, ends)
         ns_of[name], before = whole - before, whole
     return ns_of
 
@@ -205,9 +205,9 @@ def part_spans(trace: Trace) -> PartSpans:
     steps, columns = trace.steps, []
     number = np.zeros(len(steps.step), np.int64)
     for program, recorded in enumerate(trace.programs):
-        own = np.flatnonzero(steps.program == program)
+        places = np.flatnonzero(steps.program == program)
         parts = [PARTS.index(part_of(info)) for info in recorded.step_infos()]
-        number[own] = np.array(parts, np.int64)[steps.step[own]]
+        number[places] = np.array(parts, np.int64)[steps.step[places]]
     columns.append((number, steps.begin, steps.end, steps.thread, steps.device, steps.stream))
     regions = {
         "profiler": trace.regions(LOOKING),
@@ -216,15 +216,15 @@ def part_spans(trace: Trace) -> PartSpans:
         "communication": trace.regions(RECEIVING),
     }
     for name, events in regions.items():
-        own, none = (np.full(len(events), x, np.int64) for x in (PARTS.index(name), -1))
-        columns.append((own, *of_events(events), events["thread"].astype(np.int64), none, none))
+        part, none = (np.full(len(events), x, np.int64) for x in (PARTS.index(name), -1))
+        columns.append((part, *of_events(events), events["thread"].astype(np.int64), none, none))
     return PartSpans(*map(np.concatenate, zip(*columns, strict=True)))
 
 
 def spans_by_part(spans: PartSpans) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """(begins, ends) of each part."""
     chosen = {name: spans.part == i for i, name in enumerate(PARTS)}
-    return {name: (spans.begin[own], spans.end[own]) for name, own in chosen.items()}
+    return {name: (spans.begin[mask], spans.end[mask]) for name, mask in chosen.items()}
 
 
 def part_of(info) -> str:

@@ -113,10 +113,10 @@ def excerpt(trace: Trace, spans: Spans) -> Trace:
     for name in ("begin", "end"):
         events[name] = spans.clock(events[name])
     is_around = (events["end"] > events["begin"]) & (events["kind"] > COMPUTED)
-    kept = is_inside | is_around
+    is_kept = is_inside | is_around
     other = trace.plain_copy()
-    other.events = events[kept]
-    places = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1).astype(np.int32)
+    other.events = events[is_kept]
+    places = np.append(np.where(is_kept, np.cumsum(is_kept) - 1, -1), -1).astype(np.int32)
     began = np.array([run.begin_ns for run in trace.runs], np.int64)
     chosen = np.flatnonzero(spans.contain(began)) if len(began) else ()
     other.runs = moved([trace.runs[i] for i in chosen], spans, places)

@@ -91,8 +91,10 @@ class StepTimes:
         lines = [["median", f"of {count}", milliseconds(self.steps.median_ns), *times]]
         shown = len(self) if row_limit < 0 else min(row_limit, len(self))
         for i in range(shown):
-            own = [milliseconds(self.parts[name][i]) for name in names]
-            lines.append([str(self.number[i]), self.kind[i], milliseconds(self.time_ns[i]), *own])
+            part_times = [milliseconds(self.parts[name][i]) for name in names]
+            lines.append(
+                [str(self.number[i]), self.kind[i], milliseconds(self.time_ns[i]), *part_times]
+            )
         text = table(["step", "kind", "time", *names], lines, left=2) + "\n"
         rest = len(self) - shown
         return f"{text}and {rest:,} more steps\n" if rest else text
@@ -148,8 +150,8 @@ class InputPipeline:
         # What lies within another one comes first.
         for name in (TRANSFORMING, COLLATING, READING, CONVERTING):
             spans[name] = of_events(middle.trace.regions(name))
-        taken = shares_of_spans(spans, *waits)
-        ns_of = {n: round(ns.sum() * scale) for n, ns in taken.items() if n not in PARTS}
+        shares = shares_of_spans(spans, *waits)
+        ns_of = {n: round(ns.sum() * scale) for n, ns in shares.items() if n not in PARTS}
         ns_of[REST] = self.ns - sum(ns_of.values())
         return {name: ns for name, ns in sorted(ns_of.items(), key=lambda x: -x[1]) if ns > 0}
 
@@ -213,9 +215,9 @@ def annotations_within(trace: Trace, waits: Spans) -> dict[str, tuple]:
     are shorter come first, for they lie in the others."""
     events = trace.events[trace.events["kind"] == ANNOTATION]
     events = events[waits.contain(events["begin"])]
-    own = {}
+    regions = {}
     for what in np.unique(events["what"]).tolist():
         if not trace.names[what].startswith(LOADERS):
-            own[trace.names[what]] = events[events["what"] == what]
-    lengths = {name: (x["end"] - x["begin"]).mean() for name, x in own.items()}
-    return {name: of_events(own[name]) for name in sorted(own, key=lengths.__getitem__)}
+            regions[trace.names[what]] = events[events["what"] == what]
+    lengths = {name: (x["end"] - x["begin"]).mean() for name, x in regions.items()}
+    return {name: of_events(regions[name]) for name in sorted(regions, key=lengths.__getitem__)}

@@ -71,9 +71,9 @@ class Utilisation:
         lanes = []
         for number, name in enumerate(trace.threads):
             inside = (spans.device < 0) & (spans.thread == number)
-            own = events[events["thread"] == number]
-            if number == 0 or len(own) or inside.any():
-                lanes.append(self.lane(name, spans, inside, of_events(own), number == 0))
+            thread_events = events[events["thread"] == number]
+            if number == 0 or len(thread_events) or inside.any():
+                lanes.append(self.lane(name, spans, inside, of_events(thread_events), number == 0))
         for device, stream in sorted(set(zip(spans.device.tolist(), spans.stream.tolist()))):
             if device >= 0:
                 inside = (spans.device == device) & (spans.stream == stream)
@@ -82,11 +82,11 @@ class Utilisation:
                 lanes.append(self.lane(name, spans, inside, nothing, False))
         return lanes
 
-    def lane(self, name: str, spans: PartSpans, inside, own: tuple, is_main: bool) -> Lane:
-        """A lane of the spans in `inside`; `own` are the events of its thread."""
+    def lane(self, name: str, spans: PartSpans, inside, thread_spans: tuple, is_main: bool) -> Lane:
+        """A lane of the spans in `inside`; `thread_spans` are the events of its thread."""
         begins, ends = self.edges[:-1], self.edges[1:]
         parts = spans_by_part(PartSpans(*(column[inside] for column in spans)))
-        ns_of = shares_of_spans(parts | {PYTHON: own}, begins, ends)
+        ns_of = shares_of_spans(parts | {PYTHON: thread_spans}, begins, ends)
         rest = ends - begins - sum(ns_of.values())
         ns_of[IDLE] = rest
         if is_main:

@@ -148,11 +148,11 @@ class Exporter:
         trace, codes_of = self.trace, functools.cache(self.trace.codes)
         events = np.concatenate([trace.events[trace.is_op], self.run_events()])
         for thread in np.unique(events["thread"]).tolist():
-            own = events[events["thread"] == thread]
-            own = own[np.argsort(own["begin"], kind="stable")]
+            thread_events = events[events["thread"] == thread]
+            thread_events = thread_events[np.argsort(thread_events["begin"], kind="stable")]
             opened: list[tuple] = []  # (code, name, begin)
             last = 0
-            columns = (own[name].tolist() for name in ("begin", "end", "stack"))
+            columns = (thread_events[name].tolist() for name in ("begin", "end", "stack"))
             for since_start, until, stack in zip(*columns, strict=True):
                 begin, codes = since_start - trace.begin_ns, codes_of(stack)
                 same = 0
@@ -192,8 +192,8 @@ class Exporter:
 
     def kernels(self) -> Iterator[KernelSlice]:
         events = self.events_of_kernels()
-        for row, own in enumerate(events):
-            kernel = KernelSlice(self.kernel_slice(row), own, row)
+        for row, numbers in enumerate(events):
+            kernel = KernelSlice(self.kernel_slice(row), numbers, row)
             steps = self.trace.steps
             yield self.shown(kernel, self.trace.info(steps.program[row], steps.step[row]))
 
@@ -235,8 +235,8 @@ class Exporter:
         for row, (run, *step) in enumerate(rows):
             if run != last or run < 0:
                 last, events = run, trace.events_of_step(row).tolist()
-            own = {events[place] for place in places.get(tuple(step), ())}
-            yield sorted(own - {-1})
+            call_events = {events[place] for place in places.get(tuple(step), ())}
+            yield sorted(call_events - {-1})
 
     def shown(self, kernel: KernelSlice, info) -> KernelSlice:
         return kernel
@@ -296,8 +296,8 @@ class Exporter:
         for ph, s in (("s", start), ("f", end)):
             record = self.slice_record(self.moved.get(id(s), s))
             more = {"bp": "e"} if ph == "f" else {}
-            own = {"ph": ph, "id": self.flows, "cat": category, "name": category}
-            yield own | {name: record[name] for name in ("pid", "tid", "ts")} | more
+            fields = {"ph": ph, "id": self.flows, "cat": category, "name": category}
+            yield fields | {name: record[name] for name in ("pid", "tid", "ts")} | more
 
     def backward_pairs(self) -> list[tuple[int, int]]:
         """(call, pull) for each node of autograd: the events that made it and pulled it back."""
@@ -385,8 +385,8 @@ def nested_tracks(tracks: list[int], begins: list[int], ends: list[int]) -> list
     of their begins, the longest first."""
     placed: list[int] = []
     open_ends: dict[int, list[int]] = {}
-    for own, begin, end in zip(tracks, begins, ends, strict=True):
-        for track in chain((own,), range(OVERLAPS + own % 1000, DEVICES, 1000)):
+    for base, begin, end in zip(tracks, begins, ends, strict=True):
+        for track in chain((base,), range(OVERLAPS + base % 1000, DEVICES, 1000)):
             opened = open_ends.setdefault(track, [])
             while opened and opened[-1] <= begin:
                 opened.pop()

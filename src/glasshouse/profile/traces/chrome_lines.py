@@ -40,21 +40,21 @@ class LineExporter(Exporter):
 
     def lines(self) -> Iterator[str]:
         """The lines of all records, in the order of `records`."""
-        own = self.all_slices()
-        order = np.lexsort((-own.end, own.begin))
-        track = own.track.copy()
-        times = (x[order].tolist() for x in (own.begin, own.end))
-        track[order] = nested_tracks(own.track[order].tolist(), *times)
+        slices = self.all_slices()
+        order = np.lexsort((-slices.end, slices.begin))
+        track = slices.track.copy()
+        times = (x[order].tolist() for x in (slices.begin, slices.end))
+        track[order] = nested_tracks(slices.track[order].tolist(), *times)
         yield from map(self.encode, self.names(set(np.unique(track).tolist())))
         order = order[np.argsort(track[order], kind="stable")]
         track = self.shown_tracks(track)
         for first in range(0, len(order), ROWS):
             places = order[first : first + ROWS]
-            yield from self.lines_of(SliceColumns(track[places], *(x[places] for x in own[1:])))
+            yield from self.lines_of(SliceColumns(track[places], *(x[places] for x in slices[1:])))
         pairs = np.array(self.backward_pairs(), np.int64).reshape(-1, 2)
-        yield from self.arrow_lines("fwdbwd", track, own.begin, pairs)
+        yield from self.arrow_lines("fwdbwd", track, slices.begin, pairs)
         kernels = np.array(list(self.kernel_pairs(len(track))), np.int64).reshape(-1, 2)
-        yield from self.arrow_lines("ac2g", track, own.begin, kernels)
+        yield from self.arrow_lines("ac2g", track, slices.begin, kernels)
         yield from self.counter_lines()
         yield from map(self.encode, self.memory_records())
 
@@ -62,13 +62,13 @@ class LineExporter(Exporter):
         """The numbers of tracks, as they are written."""
         return track
 
-    def written(self, ns: np.ndarray) -> np.ndarray:
-        """Times as they are written."""
+    def microseconds(self, ns: np.ndarray) -> np.ndarray:
+        """Times in µs, as the file has them."""
         return ns / 1000
 
     def lengths(self, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
         """Durations as they are written."""
-        return self.written(end - begin)
+        return self.microseconds(end - begin)
 
     def counter_lines(self) -> Iterator[str]:
         """Lines of counters that kernels have; here there are none."""
@@ -129,11 +129,13 @@ class LineExporter(Exporter):
         self.texts.append((f'{head[:-1]}, "tid": ', f"{tail}}}"))
         return len(self.texts) - 1
 
-    def lines_of(self, own: SliceColumns) -> Iterator[str]:
-        times = self.written(own.begin), self.lengths(own.begin, own.end)
-        columns = (x.tolist() for x in (own.track, *times, own.text))
+    def lines_of(self, slices: SliceColumns) -> Iterator[str]:
+        times = self.microseconds(slices.begin), self.lengths(slices.begin, slices.end)
+        columns = (x.tolist() for x in (slices.track, *times, slices.text))
         texts = self.texts
-        for track, begin, length, text, more in zip(*columns, self.numbers(own.event), strict=True):
+        for track, begin, length, text, more in zip(
+            *columns, self.numbers(slices.event), strict=True
+        ):
             head, tail = texts[text]
             yield f'{head}{track}, "ts": {begin}, "dur": {length}, "args": {{{more}{tail}'
 
@@ -162,16 +164,16 @@ class LineExporter(Exporter):
 
     def arrow_lines(self, category: str, track, begin, pairs: np.ndarray) -> Iterator[str]:
         """Two lines for each arrow from a slice to another, by their places."""
-        own = f'"cat": "{category}", "name": "{category}", "pid"'
+        fields = f'"cat": "{category}", "name": "{category}", "pid"'
         for first in range(0, len(pairs), ROWS):
             starts, ends = pairs[first : first + ROWS].T
             columns = []
             for places in (starts, ends):
-                times = self.written(begin[places]).tolist()
+                times = self.microseconds(begin[places]).tolist()
                 columns += [self.processes(places), track[places].tolist(), times]
             for pid, tid, ts, to_pid, to_tid, to_ts in zip(*columns, strict=True):
                 self.flows += 1
-                named = f'"id": {self.flows}, {own}'
+                named = f'"id": {self.flows}, {fields}'
                 yield f'{{"ph": "s", {named}: {pid}, "tid": {tid}, "ts": {ts}}}'
                 yield f'{{"ph": "f", {named}: {to_pid}, "tid": {to_tid}, "ts": {to_ts}, "bp": "e"}}'
 

@@ -30,11 +30,11 @@ class HtaLineExporter(HtaExporter, LineExporter):
         super().__init__(trace, shapes)
         self.first_texts: list[str] = []  # first in the args of slices without an event
 
-    def written(self, ns: np.ndarray) -> np.ndarray:
+    def microseconds(self, ns: np.ndarray) -> np.ndarray:
         return ns // US
 
     def lengths(self, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-        return self.written(end) - self.written(begin)
+        return self.microseconds(end) - self.microseconds(begin)
 
     # -- kernels -------------------------------------------------------------------------------
 
@@ -83,8 +83,8 @@ class HtaLineExporter(HtaExporter, LineExporter):
         bounds = [(run.begin_ns, run.end_ns) for run in runs] or [(0, 0)]
         of_step = steps.begin[rows], steps.end[rows]
         first, last = (
-            np.where(run_of < 0, own, times[run_of]) - start
-            for own, times in zip(of_step, np.array(bounds, np.int64).T, strict=True)
+            np.where(run_of < 0, step_times, times[run_of]) - start
+            for step_times, times in zip(of_step, np.array(bounds, np.int64).T, strict=True)
         )
         caller = np.zeros(len(rows), np.int64)
         if self.has_device:
@@ -101,7 +101,7 @@ class HtaLineExporter(HtaExporter, LineExporter):
 
     def next_of(self, ns: np.ndarray) -> np.ndarray:
         """The ends of the written µs in which times lie."""
-        return US * (self.written(ns) + 1)
+        return US * (self.microseconds(ns) + 1)
 
     # -- slices --------------------------------------------------------------------------------
 
@@ -115,9 +115,9 @@ class HtaLineExporter(HtaExporter, LineExporter):
         counts = [len(part.track) for part in parts]
         self.device_of = np.full(sum(counts), -1, np.int64)
         self.stream_of = self.device_of.copy()
-        for place, own in ((counts[0], kernels[1:]), (sum(counts[:-1]), regions[1:])):
-            self.device_of[place : place + len(own[0])] = own[0]
-            self.stream_of[place : place + len(own[0])] = own[1]
+        for place, pair in ((counts[0], kernels[1:]), (sum(counts[:-1]), regions[1:])):
+            self.device_of[place : place + len(pair[0])] = pair[0]
+            self.stream_of[place : place + len(pair[0])] = pair[1]
         return SliceColumns(*map(np.concatenate, zip(*parts, strict=True)))
 
     def kernel_columns(self) -> tuple[SliceColumns, np.ndarray, np.ndarray]:
@@ -139,8 +139,8 @@ class HtaLineExporter(HtaExporter, LineExporter):
                 numbers += f', "{BANDWIDTH}": {s.args["bytes"] / max(1, ns)!r}'
             self.first_texts.append(numbers)
         track, texts = self.tracks_of_steps[rows], np.array(texts, np.int64)[which]
-        own = SliceColumns(track, begin, end, texts, self.places_of_texts(len(rows)))
-        return own, self.devices, self.streams
+        kernels = SliceColumns(track, begin, end, texts, self.places_of_texts(len(rows)))
+        return kernels, self.devices, self.streams
 
     def places_of_texts(self, count: int) -> np.ndarray:
         """The event numbers of the last `count` first texts; they follow those of real events."""
@@ -157,8 +157,8 @@ class HtaLineExporter(HtaExporter, LineExporter):
 
     def numbers(self, events: np.ndarray) -> Iterator[str]:
         count = len(self.trace.events)
-        own = super().numbers(np.where(events < count, events, -1))
-        for event, text in zip(events.tolist(), own, strict=True):
+        texts = super().numbers(np.where(events < count, events, -1))
+        for event, text in zip(events.tolist(), texts, strict=True):
             yield text if event < count else self.first_texts[event - count]
 
     def launch_columns(self) -> SliceColumns:
@@ -177,8 +177,8 @@ class HtaLineExporter(HtaExporter, LineExporter):
             text, info = texts[number]
             if info.group:
                 args = self.collective_args(info, row)
-                said = Slice(track, begin, end, "record_param_comms", "cpu_op", args)
-                launched.append((track, begin, end, self.text_of(said), -1))
+                record = Slice(track, begin, end, "record_param_comms", "cpu_op", args)
+                launched.append((track, begin, end, self.text_of(record), -1))
             place = len(self.trace.events) + len(self.first_texts)
             self.first_texts.append(f'"correlation": {row + 1}, "External id": {caller}')
             launched.append((track, begin, end, text, place))
@@ -198,14 +198,14 @@ class HtaLineExporter(HtaExporter, LineExporter):
         handed = steps.launch[rows] - start if self.has_device else begins
         by_stream: list[np.ndarray] = []
         for number, track in enumerate(dict.fromkeys(tracks.tolist())):
-            own = np.flatnonzero(tracks == track)
-            own = own[np.argsort(handed[own], kind="stable")]
-            low, high = (np.searchsorted(handed[own], x, "left") for x in (from_ns, to_ns))
+            track_rows = np.flatnonzero(tracks == track)
+            track_rows = track_rows[np.argsort(handed[track_rows], kind="stable")]
+            low, high = (np.searchsorted(handed[track_rows], x, "left") for x in (from_ns, to_ns))
             some = np.flatnonzero(low < high)
             bounds = np.stack([low[some], high[some]], axis=1).ravel()
-            first = reduced(np.minimum, begins[own], bounds)
-            last = reduced(np.maximum, ends[own], bounds)
-            place = np.full(len(some), own[0])
+            first = reduced(np.minimum, begins[track_rows], bounds)
+            last = reduced(np.maximum, ends[track_rows], bounds)
+            place = np.full(len(some), track_rows[0])
             order = np.full(len(some), number)
             by_stream.append(np.stack([events[some], order, place, first, last]))
         numbers = np.concatenate(by_stream or [np.zeros((5, 0))], axis=1).astype(np.int64)
@@ -224,8 +224,8 @@ class HtaLineExporter(HtaExporter, LineExporter):
         return np.where((self.stream_of >= 0) & ~is_moved, self.stream_of, track)
 
     def processes(self, places: np.ndarray) -> list:
-        own = self.encode(self.pid)
-        return [own if device < 0 else device for device in self.device_of[places].tolist()]
+        pid = self.encode(self.pid)
+        return [pid if device < 0 else device for device in self.device_of[places].tolist()]
 
     # -- arrows and counters -------------------------------------------------------------------
 
@@ -240,16 +240,16 @@ class HtaLineExporter(HtaExporter, LineExporter):
         heads: dict[int, tuple] = {}
         columns = (x.tolist() for x in (self.rows, group[self.rows], steps.time_ns[self.rows]))
         begins, ends, _ = (np.array(x, np.int64) for x in self.launches)
-        times = self.written(begins).tolist(), self.lengths(begins, ends).tolist()
+        times = self.microseconds(begins).tolist(), self.lengths(begins, ends).tolist()
         for row, number, ns, ts, dur in zip(*columns, *times, strict=True):
             s = slices[number]
             if s.category != "kernel":
                 continue
             if number not in heads:
-                own = {"ph": "X", "cat": "cuda_profiler_range", "name": s.name}
-                own |= {"pid": self.pid, "tid": COUNTERS}
+                fields = {"ph": "X", "cat": "cuda_profiler_range", "name": s.name}
+                fields |= {"pid": self.pid, "tid": COUNTERS}
                 info = self.trace.info(steps.program[row], steps.step[row])
-                heads[number] = self.encode(own)[:-1], info
+                heads[number] = self.encode(fields)[:-1], info
             head, info = heads[number]
             args = self.encode(counters(info, Slice(0, 0, ns, "", "", {})))
             yield f'{head}, "ts": {ts}, "dur": {dur}, "args": {args}}}'

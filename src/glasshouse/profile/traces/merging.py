@@ -24,8 +24,8 @@ def merge(paths, path) -> Path:
     if not files or not all("traceEvents" in file for file in files):
         raise OptionError("merge", "one trace file or more", repr(paths), "Name the files.")
     begins = begins_of(files)
-    own = ("traceEvents", "recording", "traceName")
-    head = {name: value for name, value in files[0].items() if name not in own}
+    per_file = ("traceEvents", "recording", "traceName")
+    head = {name: value for name, value in files[0].items() if name not in per_file}
     head["baseTimeNanoseconds"] = min(begins)
     return write(path, head, map(json.JSONEncoder().encode, merged(files, begins)))
 

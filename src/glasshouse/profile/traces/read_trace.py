@@ -313,12 +313,12 @@ class ReadRecording:
 
     def read_memory(self, slices: list[ReadSlice]) -> np.ndarray:
         """Allocations of the device that has most, or of the host; owners are not told."""
-        told = [s for s in slices if s.name == "[memory]" and "Bytes" in s.args]
-        kinds = {s.args.get("Device Type", 0) for s in told}
-        told = [s for s in told if s.args.get("Device Type", 0) == max(kinds)]
+        records = [s for s in slices if s.name == "[memory]" and "Bytes" in s.args]
+        kinds = {s.args.get("Device Type", 0) for s in records}
+        records = [s for s in records if s.args.get("Device Type", 0) == max(kinds)]
         alloc, free = recorded.MEMORY_KINDS.index("alloc"), recorded.MEMORY_KINDS.index("free")
         rows = []
-        for s in told:
+        for s in records:
             nbytes = s.args["Bytes"]
             total = s.args.get("Total Allocated", 0)
             reserved = max(total, s.args.get("Total Reserved", 0))

@@ -68,13 +68,13 @@ class WrittenOnce(dict):
 
     def __init__(self, describe):
         super().__init__()
-        self.describe, self.written, self.alive = describe, [], []
+        self.describe, self.entries, self.alive = describe, [], []
 
     def of(self, thing) -> int:
         """The place of a thing, which is written at its first use."""
         if id(thing) not in self:
-            self[id(thing)] = len(self.written)
-            self.written.append(self.describe(thing))
+            self[id(thing)] = len(self.entries)
+            self.entries.append(self.describe(thing))
             self.alive.append(thing)  # another one shall not get its id
         return self[id(thing)]
 
@@ -95,7 +95,7 @@ def recording_data(trace: Trace) -> dict:
             [[codes.of(code), line_of(code, at)] for code, at in trace.users(stack)]
             for stack in range(len(trace.stacks))
         ],
-        "codes": codes.written,
+        "codes": codes.entries,
         "programs": [
             program_data(program, infos, calls)
             for program, infos in zip(trace.programs, trace.infos, strict=True)
@@ -113,7 +113,7 @@ def recording_data(trace: Trace) -> dict:
             "rows": [[*row, count] for row, count in trace.fallbacks.rows.items()],
             "uncompiled": dict(trace.fallbacks.uncompiled),
         },
-        "calls": calls.written,
+        "calls": calls.entries,
     }
 
 
@@ -123,9 +123,9 @@ def event_columns(trace: Trace, calls: WrittenOnce) -> tuple[dict, list[str]]:
     numbers, place = np.unique(events["what"][trace.is_op], return_inverse=True)
     places = [calls.of(recorded.calls[number]) for number in numbers.tolist()]
     events["what"][trace.is_op] = np.array(places, np.int32)[place.ravel()]
-    used, events["scope"] = np.unique(events["scope"], return_inverse=True)
+    scope_numbers, events["scope"] = np.unique(events["scope"], return_inverse=True)
     columns = {name: pack(events[name]) for name in recorded.EVENT.names}
-    return columns, [trace.scopes[scope] for scope in used.tolist()]
+    return columns, [trace.scopes[scope] for scope in scope_numbers.tolist()]
 
 
 def holders_data(trace: Trace) -> dict:
@@ -134,12 +134,13 @@ def holders_data(trace: Trace) -> dict:
     holders, numbers = trace.holders, trace.number_of
     return {
         "blocks": [
-            [rows, [[address, *held] for address, held in blocks.items()]]
+            [rows, [[address, *tensor] for address, tensor in blocks.items()]]
             for rows, blocks in holders.blocks
         ],
-        "existing": [[address, *held] for address, held in holders.existing.items()],
+        "existing": [[address, *tensor] for address, tensor in holders.existing.items()],
         "places": [
-            [numbers[program], place, *held] for (program, place), held in holders.places.items()
+            [numbers[program], place, *tensor]
+            for (program, place), tensor in holders.places.items()
         ],
     }
 
@@ -188,7 +189,7 @@ def step_data(info: StepInfo, calls: WrittenOnce) -> dict:
     kind = info.step_kind
     return info._asdict() | {
         "step_kind": {
-            "name": next((name for name, own in KINDS.items() if own == kind), ""),
+            "name": next((name for name, standard in KINDS.items() if standard == kind), ""),
             "label": kind.label,
             "is_host": kind.is_host,
         },
@@ -207,10 +208,10 @@ def runs_data(trace: Trace) -> dict:
     arrays = {name: [none, *(getattr(r, name) for r in runs)] for name in ("ends_ns", "events")}
     devices = {i: run.device for i, run in enumerate(runs) if run.device is not None}
     return {
-        "counts": {name: pack(np.array(own, np.int64)) for name, own in columns.items()},
+        "counts": {name: pack(np.array(values, np.int64)) for name, values in columns.items()},
         "arrays": {
-            name: pack(np.concatenate([np.zeros(0, np.int64), *own]))
-            for name, own in arrays.items()
+            name: pack(np.concatenate([np.zeros(0, np.int64), *values]))
+            for name, values in arrays.items()
         },
         "devices": [
             [i, device.device, *(np.asarray(x).tolist() for x in device[1:])]
@@ -329,8 +330,8 @@ class StoredRecording:
         numbers = np.array([call.number for call in calls], np.int64)
         events["what"][is_op] = numbers[events["what"][is_op]]
         for name, words in (("scope", self.data["scopes"]), ("phase", self.data["phases"])):
-            own = recorded.scopes if name == "scope" else recorded.phases
-            events[name] = np.array([own[word] for word in words], np.int64)[events[name]]
+            table = recorded.scopes if name == "scope" else recorded.phases
+            events[name] = np.array([table[word] for word in words], np.int64)[events[name]]
         return events
 
     def events(self) -> np.ndarray:
@@ -347,7 +348,7 @@ def trace_of(data: dict) -> Trace:
     trace = Trace(StoredRecording(data), data["rank"])
     for name in ("met_at_ns", "pid", "host"):
         setattr(trace, name, data[name])
-    trace.captures = [own | {"place": tuple(own["place"])} for own in data["captures"]]
+    trace.captures = [capture | {"place": tuple(capture["place"])} for capture in data["captures"]]
     return trace
 
 
@@ -385,9 +386,9 @@ def is_shown(value) -> bool:
 def step_of(data: dict, calls: list[Call]) -> StepInfo:
     kind = data["step_kind"]
     sources = [Node(calls[call], (), Origin(*origin)) for call, origin in data["sources"]]
-    own = KINDS.get(kind["name"]) or StoredKind(kind["label"], kind["is_host"])
+    step_kind = KINDS.get(kind["name"]) or StoredKind(kind["label"], kind["is_host"])
     stored = {name: tuple(map(stored_value, data[name])) for name in ("arena", "outputs")}
-    changed = {"step_kind": own, "sources": sources, "origin": Origin(*data["origin"])}
+    changed = {"step_kind": step_kind, "sources": sources, "origin": Origin(*data["origin"])}
     return StepInfo(**data | changed | stored | {"group": tuple(data["group"])})
 
 
@@ -405,7 +406,10 @@ def stacks_of(data: dict) -> list[list[tuple]]:
     for stack in data["stacks"]:
         for code, line in stack:
             lines[code].add(line)
-    codes = [StoredCode(*code, tuple(sorted(own))) for code, own in zip(data["codes"], lines)]
+    codes = [
+        StoredCode(*code, tuple(sorted(code_lines)))
+        for code, code_lines in zip(data["codes"], lines)
+    ]
     return [[(codes[code], line) for code, line in stack] for stack in data["stacks"]]
 
 
@@ -419,7 +423,7 @@ def runs_of(data: dict, programs: list[StoredProgram]) -> list[RecordedRun]:
         i: DeviceTimes(device, *(np.array(x) if isinstance(x, list) else x for x in others))
         for i, device, *others in data["devices"]
     }
-    transfers = {i: tuple(map(tuple, own)) for i, own in data["transfers"]}
+    transfers = {i: tuple(map(tuple, items)) for i, items in data["transfers"]}
     rows = zip(columns["program"].tolist(), *(columns[name].tolist() for name in RUN_FIELDS))
     return [
         RecordedRun(
@@ -441,8 +445,8 @@ def runs_of(data: dict, programs: list[StoredProgram]) -> list[RecordedRun]:
 def holders_of(data: dict, programs: list[StoredProgram]) -> Holders:
     holders = Holders()
     for rows, blocks in data["blocks"]:
-        own = {address: HeldTensor(Tag(*tag), spec) for address, tag, spec in blocks}
-        holders.blocks.append((rows, own))
+        tensors = {address: HeldTensor(Tag(*tag), spec) for address, tag, spec in blocks}
+        holders.blocks.append((rows, tensors))
     for address, tag, spec in data["existing"]:
         holders.existing[address] = HeldTensor(Tag(*tag), spec)
     for program, place, tag, spec in data["places"]:
@@ -451,6 +455,6 @@ def holders_of(data: dict, programs: list[StoredProgram]) -> Holders:
 
 
 def fallbacks_of(data: dict) -> FallbackCounter:
-    own = data["fallbacks"]
-    rows = {Fallback(*row): count for *row, count in own["rows"]}
-    return FallbackCounter(own["cards"], rows=rows, uncompiled=own["uncompiled"])
+    fallbacks = data["fallbacks"]
+    rows = {Fallback(*row): count for *row, count in fallbacks["rows"]}
+    return FallbackCounter(fallbacks["cards"], rows=rows, uncompiled=fallbacks["uncompiled"])
